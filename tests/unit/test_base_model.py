@@ -3,6 +3,7 @@
 import argparse
 import json
 import os
+import re
 import subprocess
 import threading
 from pathlib import Path
@@ -15,6 +16,7 @@ from transformers import BertConfig, BertForMaskedLM, LlamaConfig, LlamaForCausa
 
 from babelmill import base_model
 from babelmill.commands.key_figures import key_figures
+from babelmill.config.inputs import require_model
 from babelmill.config.resolve import Configuration
 from babelmill.core import manifest
 from babelmill.core.files import UserError, read_json, write_json
@@ -138,6 +140,24 @@ def cut(path: str = "theirs/model.safetensors") -> None:
             lambda: write_tokenizer(Path("theirs/tokenizer.json"), size=272),
             ["272", "270"],
         ),
+        (lambda: write_bert(model_type=["bert"]), ["model_type = ['bert'] in config.json is not the name of a type"]),
+        (
+            lambda: write_bert(hidden_size="x"),
+            ["Validation error for field 'hidden_size': TypeError: ", "expected int"],
+        ),
+        (
+            lambda: write_bert(num_hidden_layers=2_000_000),
+            ["num_hidden_layers = 2,000,000, but its files hold 26 tensors"],
+        ),
+        (lambda: write_bert(num_hidden_layers=900), ["its configuration describes more than 1,104 weights"]),
+        (lambda: write_config("[" * 100_000), ["config.json: nested more than 100 levels deep"]),
+        (lambda: write_config("[" * 200 + "]" * 200), ["config.json: nested more than 100 levels deep"]),
+        (
+            lambda: write_config('{"hidden_size": ' + "9" * 100_000 + "}"),
+            ["config.json: ", "an integer of 100,000 digits"],
+        ),
+        (lambda: write_config('{"hidden_size": 8, "hidden_size": 16}'), ["the key 'hidden_size' appears twice"]),
+        (lambda: write_config("[1]"), ["config.json: keys and values are expected"]),
     ],
 )
 def test_what_is_no_model_is_one_line(change, words):
@@ -145,6 +165,58 @@ def test_what_is_no_model_is_one_line(change, words):
     change()
     line = refused()
     assert all(word in line for word in words), line
+
+
+def write_config(text: str) -> None:
+    Path("theirs/config.json").write_text(text)
+
+
+@pytest.mark.parametrize("value", ["nan", "inf"])
+def test_weights_that_are_not_numbers_are_named(value):
+    """Training would say much later that the learning rate is too high."""
+    weights = write_bert()
+    name = "bert.encoder.layer.0.output.dense.weight"
+    weights[name][3, 3] = float(value)
+    save_file(weights, "theirs/model.safetensors")
+    line = refused()
+    assert f"the model in theirs: {name} holds values that are not numbers" in line and "bytes" not in line
+
+
+def test_an_adapter_alone_is_named():
+    write_bert()
+    Path("theirs/model.safetensors").rename("theirs/adapter_model.safetensors")
+    assert "the model in theirs: its only weights are an adapter (PEFT), not a model: merge it" in refused()
+    Path("theirs/config.json").unlink()
+    write_json("theirs/adapter_config.json", {"base_model_name_or_path": "lab/base"})
+    assert "its only weights are an adapter of lab/base (PEFT), not a model: merge it into its model" in refused()
+    with pytest.raises(UserError, match=r"^here: its only weights are an adapter of lab/base"):
+        require_model("theirs", "here")
+
+
+def test_a_missing_output_matrix_names_the_key():
+    """A Llama says by default that its output is a matrix of its own."""
+    config = LlamaConfig(vocab_size=30, hidden_size=8, intermediate_size=8, num_hidden_layers=1, num_attention_heads=2)
+    config.save_pretrained("theirs")
+    weights = {name: value.detach() for name, value in LlamaForCausalLM(config).named_parameters()}
+    del weights["lm_head.weight"]
+    save_file(weights, "theirs/model.safetensors")
+    line = refused(auto_class="AutoModelForCausalLM")
+    assert "such as lm_head.weight; " in line and "set tie_word_embeddings: true in config.json" in line
+    write_json("theirs/config.json", read_json("theirs/config.json") | {"tie_word_embeddings": True})
+    run(auto_class="AutoModelForCausalLM")
+
+
+@pytest.mark.parametrize("key", ["num_hidden_layers", "hidden_size", "gate", "layer_norm_eps"])
+def test_odd_values_of_a_gpt_bert_are_one_line(key):
+    config, weights = published_model()
+    config |= {"model_type": "babelmill_gpt_bert", "gate": True, "layer_mixing": True}
+    weights = {name.removeprefix("module."): value for name, value in weights.items()}
+    torch.save({name: value.clone() for name, value in weights.items()}, "theirs/pytorch_model.bin")
+    for value in ("x", [1], {}, None, -1, 2**40, float("nan")):
+        write_json("theirs/config.json", config | {key: value})
+        assert re.search(f"config.json(:| says) {key} = ", refused(auto_class=None))
+    write_json("theirs/config.json", config | {"num_hidden_layers": 900})
+    assert "tensors, fewer than num_hidden_layers = 900" in refused(auto_class=None)
 
 
 def test_code_in_a_pickle_is_not_run():

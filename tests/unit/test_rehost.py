@@ -175,9 +175,9 @@ def test_sections_of_a_card():
     )
     card.write_text(text)
     assert read_card(card, "here").data == {} and read_card(None, "here") == EarlierCard()
-    for front, wrong in (("a: [", "is not YAML"), ("- a", "does not consist of keys and values")):
+    for front, wrong in (("a: [", "not valid YAML"), ("- a", "not keys and values")):
         card.write_text(f"---\n{front}\n---\n")
-        with pytest.raises(UserError, match=rf"the front matter of README\.md {wrong}") as error:
+        with pytest.raises(UserError, match=rf"the front matter of README\.md: {wrong}") as error:
             read_card(card, "here")
         assert "\n" not in str(error.value)
 
@@ -264,7 +264,7 @@ def test_what_cannot_be_converted(hub, capsys):
     assert "No files matched" not in found.err and not Path("rehosted").exists()
     lines = dict(line.split(": ", 1) for line in found.out.splitlines())
     wanted = {
-        "card": "failed: the front matter of README.md is not YAML",
+        "card": "failed: the front matter of README.md: not valid YAML",
         "code": "contains more than tensors and plain values",
         "gone": "is gated: accept its terms",
         "keys": "failed: config.json: hidden_size = None",

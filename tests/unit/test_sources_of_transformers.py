@@ -202,7 +202,7 @@ HEAD = "cls.predictions.transform.dense.weight"
         (
             lambda: change_weights(lambda w: w.update({"cls.predictions.decoder.weight": torch.ones(134, 16)})),
             {},
-            ["two values", "tied"],
+            ["cls.predictions.decoder.weight differ", "tie_word_embeddings = true", "set tie_word_embeddings: false"],
         ),
         (lambda: change_config(quantization_config={"bits": 4}), {}, ["quantized"]),
         (lambda: None, {"model": {"architecture": "gpt_bert"}}, ["is a bert model", "set model.architecture"]),

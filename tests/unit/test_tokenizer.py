@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
+from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
 
 from babelmill import tokenizer as stage_tokenizer
 from babelmill.config.resolve import Configuration
@@ -22,6 +22,7 @@ from babelmill.config.stage_settings import ShardsSettings
 from babelmill.core import manifest
 from babelmill.core.files import UserError, write_json
 from babelmill.settings import read_settings, settings_of
+from babelmill.tokens import trial
 from babelmill.tokens.documents import Documents
 from babelmill.tokens.pretokenizer import parts
 from babelmill.tokens.quality import measure, vocabulary_used
@@ -340,3 +341,47 @@ def test_a_damaged_corpus_is_refused(tmp_path):
     (corpus / "train.parquet").write_bytes(content)
     with pytest.raises(UserError, match=r"deu/train\.parquet: damaged"):
         run(tmp_path, {"deu": corpus}, tokenizer={"vocab_size": 300})
+
+
+REPLACED = [{"type": "Replace", "pattern": {"String": "x"}, "content": "x" * 10}]
+PATTERN = {"type": "Split", "pattern": {"Regex": "(a+a+)+y"}, "behavior": "Isolated", "invert": False}
+
+
+@pytest.mark.parametrize(
+    ("part", "message"),
+    [
+        (
+            {"normalizer": {"type": "Sequence", "normalizers": REPLACED * 12}},
+            "it did not encode some short texts within",
+        ),
+        (
+            {"normalizer": {"type": "Sequence", "normalizers": REPLACED * 3}},
+            "it makes 1,000 tokens of a text of 1 bytes",
+        ),
+        ({"pre_tokenizer": PATTERN}, "library cannot encode a short text with it: Onig: .*retry-limit"),
+        ({"normalizer": {"type": "Replace", "pattern": {"Regex": "(x"}, "content": ""}}, "not a tokenizer of the"),
+    ],
+    ids=["multiplies", "multiplies less", "a pattern that takes too long", "a pattern that is none"],
+)
+def test_a_hostile_tokenizer_ends_in_one_line(tmp_path, monkeypatch, part, message):
+    """In a process of its own: nothing can interrupt the library, and what it raises is no Exception."""
+    monkeypatch.setattr(trial, "SECONDS", 5)
+    path = tmp_path / "tokenizer.json"
+    content = json.loads(Tokenizer(models.WordLevel({"x": 0, "u": 1}, "u")).to_str())
+    content["pre_tokenizer"] = {"type": "Split", "pattern": {"String": ""}, "behavior": "Isolated", "invert": False}
+    path.write_text(json.dumps(content | part))
+    with pytest.raises(UserError, match=f"^theirs: .*{message}") as error:
+        trial.check(path, "theirs")
+    assert "\n" not in str(error.value) and len(str(error.value)) < 500
+
+
+def test_a_usual_tokenizer_passes_the_trial(tmp_path):
+    trained("eng").save(str(tmp_path / "tokenizer.json"))
+    trial.check(tmp_path / "tokenizer.json", "ours")
+
+
+def test_a_panic_in_the_middle_of_a_text_is_one_line():
+    tokenizer = Tokenizer(models.WordLevel({"u": 0}, "u"))
+    tokenizer.pre_tokenizer = pre_tokenizers.Split(Regex("(a+a+)+y"), "isolated")
+    with pytest.raises(UserError, match=r"the tokenizer cannot encode a document: Onig: .*; use another tokenizer"):
+        encode(tokenizer, ["a" * 60])

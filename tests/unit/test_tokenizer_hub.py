@@ -130,7 +130,7 @@ def test_offline_the_cache_is_enough(hub):
         (None, {}, "main", "does not exist or is private: name your own tokenizer.json .* set HF_TOKEN"),
         ({"tokenizer.json": b""}, {"gated": True}, "main", "is gated: accept its terms"),
         ({"tokenizer.json": b""}, {}, "v9", "has no revision 'v9': correct tokenizer.revision"),
-        ({"README.md": b""}, {}, "main", "has no such file: .*tokenizer.json"),
+        ({"README.md": b""}, {}, "main", "has no tokenizer.json; it has README.md; name your own tokenizer.json"),
         ({"tokenizer.json": b"{}"}, {}, "main", "not a tokenizer file of the `tokenizers` library"),
     ],
 )
@@ -161,3 +161,11 @@ def test_it_is_a_change_of_settings_only_where_it_is_read(tmp_path, monkeypatch)
     before = settings(source="own.json")
     Path("own.json").write_text(f" {text}")
     assert settings(source="own.json") != before
+
+
+def test_a_tokenizer_that_arrives_changed_is_fetched_again(hub):
+    """The client itself compares only sizes."""
+    hub.commit(REPOSITORY_ON_HUB, tokenizer_file(300))
+    hub.faults = [Fault("GET .*tokenizer.json", garbage=True)]
+    done = run(hub)
+    assert done.returncode == 0 and "does not have the hash that the Hub announced" in done.stderr, done.stderr

@@ -25,17 +25,26 @@ from huggingface_hub.utils import disable_progress_bars
 from babelmill.config.inputs import model_files
 from babelmill.config.model_source import check_shape
 from babelmill.config.stage_settings import BaseModelSettings
-from babelmill.core import local_sources, manifest, stage_entry
-from babelmill.core.files import UserError, atomic_folder, copy_file, read_json, write_json
+from babelmill.core import local_sources, manifest, outside, stage_entry
+from babelmill.core.files import UserError, atomic_folder, copy_file, write_json
 from babelmill.hub import revisions
 from babelmill.hub.files import Files, licence_of, of_repository
 from babelmill.hub.sources import MODEL, resolve
 from babelmill.release import occcanine
-from babelmill.release.foreign_model import Kind, Model, Weights, kind_of, open_weights, read_model, weight_files
+from babelmill.release.foreign_model import (
+    Kind,
+    Model,
+    Weights,
+    kind_of,
+    open_weights,
+    read_model,
+    require_config,
+    weight_files,
+)
 from babelmill.release.published_checkpoint import adapted_tokenizer
 from babelmill.runtime.checkpoint import write_tensors
 from babelmill.settings import read_settings
-from babelmill.tokens import characters
+from babelmill.tokens import characters, trial
 from babelmill.tokens.published_tokenizer import FILES
 from babelmill.tokens.tokenizer_file import load_tokenizer, vocab_size
 
@@ -88,7 +97,7 @@ def under_its_names(model: Model, weights: Weights, auto_class: str, said: dict[
     theirs = Weights(
         {ours: weights.shapes[name] for ours, name in model.names.items()}, lambda name: weights.load(model.names[name])
     )
-    made = on_meta(config, auto_class)
+    made = on_meta(config, auto_class, most=1000 + 4 * len(weights.shapes))
     check_shape(said, shape_of(made), where)
     names = (encoder_names_of if auto_class == CLASSIFIER else names_of)(made, theirs, where)
     return replace(model, names={ours: model.names[name] for ours, name in names.items()})
@@ -100,6 +109,8 @@ def write_tokenizer(folder: Path, paths: dict[str, Path], kind: Kind, rows: int,
     Raises:
         UserError: the tokenizer has more entries than the embedding has `rows`.
     """
+    if kind != "published" and "tokenizer.json" in paths:
+        trial.check(paths["tokenizer.json"], f"{where}: tokenizer.json")
     for name, path in paths.items():
         if kind == "published" and name == "tokenizer.json":
             adapted_tokenizer(path).save(str(folder / name))
@@ -116,7 +127,7 @@ def write_tokenizer(folder: Path, paths: dict[str, Path], kind: Kind, rows: int,
 
 def drop_code(path: Path) -> None:
     """Replace a tokenizer's class by transformers' general class for tokenizer.json if its author's code defines it."""
-    if path.is_file() and "auto_map" in (config := read_json(path)):
+    if path.is_file() and "auto_map" in (config := outside.read_object(path)):
         write_json(
             path, {k: v for k, v in config.items() if k != "auto_map"} | {"tokenizer_class": "PreTrainedTokenizerFast"}
         )
@@ -126,7 +137,7 @@ def instructed(names: list[str], tokenizer_config: Path | None, repository: str)
     """Return whether a model was tuned on instructions: it has a chat template, or its name says so."""
     template = "chat_template.jinja" in names
     if tokenizer_config:
-        template |= "chat_template" in read_json(tokenizer_config)
+        template |= "chat_template" in outside.read_object(tokenizer_config)
     return template or bool(re.search(r"[-_](instruct|chat|it)\b", repository, re.IGNORECASE))
 
 
@@ -138,12 +149,11 @@ def run(args: argparse.Namespace) -> None:
     local = next(iter(settings.sources), None)
     files = in_a_folder(Path(local)) if local else on_the_hub(settings.source or {})
     where = files.where
-    if "config.json" not in files.names:
-        raise UserError(f"{where} has no config.json; it has {', '.join(files.names[:8]) or 'no files'}")
-    config = files.get(["config.json"])["config.json"]
-    kind = kind_of(read_json(config), where)
-    check_architecture(settings, kind, read_json(config), where)
-    chosen = weight_files(files.names, lambda name: read_json(files.get([name])[name]), where)
+    config = require_config(files)
+    values = outside.read_object(config, f"{where}: config.json")
+    kind = kind_of(values, where)
+    check_architecture(settings, kind, values, where)
+    chosen = weight_files(files.names, files.json, where)
     weights, heads, codes = open_weights(files.get(chosen), where), {}, None
     if settings.auto_class and occcanine.is_of(weights):
         heads, codes = occcanine.heads_of(weights, where)
@@ -164,7 +174,11 @@ def run(args: argparse.Namespace) -> None:
         figures["renamed"] = "EuroBERT"
 
     def load(name: str) -> torch.Tensor:
-        return heads[name] if name in heads else weights.load(model.names[name])
+        tensor = heads[name] if name in heads else weights.load(model.names[name])
+        if not all_numbers(tensor):
+            named = model.names.get(name, name)
+            raise UserError(f"{where}: {named} holds values that are not numbers (NaN or infinite); use other weights")
+        return tensor
 
     with atomic_folder(args.out) as folder:
         write_tensors(folder / "model.safetensors", shapes, {"format": "pt"}, load)
@@ -185,6 +199,13 @@ def run(args: argparse.Namespace) -> None:
     if source := settings.source:
         key = revisions.model_key(source["repository"], source["revision"])
         revisions.record(key, source["repository"], source["revision"], figures["commit"])
+
+
+def all_numbers(tensor: torch.Tensor) -> bool:
+    """Return whether all values of a tensor are finite. (A part at a time: the library needs memory for a copy.)"""
+    return not tensor.is_floating_point() or all(
+        bool(part.isfinite().all()) for part in tensor.reshape(-1).split(1 << 20)
+    )
 
 
 def hashed(local: str, out: Path) -> list[dict[str, str]]:

@@ -14,7 +14,6 @@ pieces cover the text. Its 16 special tokens have the ids 0 to 15. A text become
 """
 
 import argparse
-import functools
 import itertools
 import logging
 import sys
@@ -22,18 +21,19 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import huggingface_hub
+from huggingface_hub.utils import disable_progress_bars
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, trainers
 
 from babelmill.config.inputs import check_tokenizer
 from babelmill.config.stage_settings import TokenizerSettings
 from babelmill.core import manifest, stage_entry
+from babelmill.core.escape import some
 from babelmill.core.files import UserError, atomic_write, copy_file
 from babelmill.hub import revisions
-from babelmill.hub.client import explained, patiently
-from babelmill.hub.sources import TOKENIZER, explanation, resolve
+from babelmill.hub.files import of_repository
+from babelmill.hub.sources import TOKENIZER, resolve
 from babelmill.settings import read_settings
-from babelmill.tokens import characters
+from babelmill.tokens import characters, trial
 from babelmill.tokens.documents import Documents
 from babelmill.tokens.pretokenizer import parts, pre_tokenizer
 from babelmill.tokens.published_tokenizer import FILES, roles_of
@@ -137,6 +137,7 @@ def adopt(path: str, where: str) -> Tokenizer:
         UserError: the file is missing, or a special token is missing or not declared as special.
     """
     check_tokenizer(path, where)
+    trial.check(path, where)
     tokenizer = load_tokenizer(path)
     begin_with_bos(tokenizer)
     return tokenizer
@@ -174,17 +175,23 @@ def tokenizer_files(made: dict[str, Any]) -> list[str]:
 
 
 def fetch(repository: str, revision: str, commit: str | None) -> tuple[str, str]:
-    """Fetch a repository's tokenizer.json. Return (its path in the Hugging Face cache, commit).
+    """Fetch a repository's tokenizer.json, and check its content. Return (its path in the Hugging Face cache, commit).
 
     If `commit` is None, the commit is the one to which `revision` was resolved before, for any model. If it was never
     resolved, it is the present one.
     """
     commit = commit or revisions.recorded(revisions.tokenizer_key(repository, revision), repository, revision)
     commit = commit or resolve(TOKENIZER, repository, revision)
-    with explained(functools.partial(explanation, TOKENIZER, repository, revision)):
-        path = patiently(lambda: huggingface_hub.hf_hub_download(repository, "tokenizer.json", revision=commit))
+    if not sys.stderr.isatty():
+        disable_progress_bars()
+    files = of_repository(TOKENIZER, repository, commit, revision)
+    if "tokenizer.json" not in files.names:
+        raise UserError(
+            f"{files.where} has no tokenizer.json; it has {some(files.names, 8) or 'no files'}; {TOKENIZER.instead}"
+        )
+    path = files.get(["tokenizer.json"])["tokenizer.json"]
     revisions.record(revisions.tokenizer_key(repository, revision), repository, revision, commit)
-    return path, commit
+    return str(path), commit
 
 
 def check_lossless(tokenizer: Tokenizer, texts: list[str], where: str) -> None:

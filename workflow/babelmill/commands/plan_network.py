@@ -12,7 +12,8 @@ from babelmill.config import schema, transformers_models
 from babelmill.config.inputs import hub_model, require_model
 from babelmill.config.model_source import SHAPE
 from babelmill.config.resolve import Configuration
-from babelmill.core.files import UserError, read_json
+from babelmill.core import outside
+from babelmill.core.files import UserError
 from babelmill.release import llada
 
 
@@ -49,9 +50,8 @@ def config_of_source(configuration: Configuration, model: str) -> dict[str, Any]
         path = Path(source.name) / "config.json"
     elif not path.is_file():
         path = fetched(configuration, model)
-    config = read_json(path)
-    if not isinstance(config, dict):
-        raise UserError(f"{where}: config.json is not the configuration of a model")
+    config = outside.read_object(path, f"{where}: config.json")
+    transformers_models.check_layers(config, where)
     return llada.config_of(config, where) if config.get("model_type") == "llada" else config
 
 

@@ -26,7 +26,7 @@ from babelmill.config.inputs import HUB_NAME
 from babelmill.config.languages import language_on_card, read_table
 from babelmill.config.layers import nearest
 from babelmill.config.resolve import ROOT
-from babelmill.core import manifest
+from babelmill.core import manifest, outside
 from babelmill.core.files import UserError, read_json, sha256, trouble
 from babelmill.hub import owners
 from babelmill.hub.client import cause, commit_of
@@ -168,7 +168,7 @@ def models_in(source: str, args: argparse.Namespace) -> list[Old] | str:
         files, private = of_repository(OLD, source, commit_of(source, info.sha), "main"), bool(info.private)
     config = args.config or files.some("config.json").get("config.json")
     if config and not args.config:
-        content = read_json(config)
+        content = outside.read_json(config)
         if isinstance(content, dict) and content.get("model_type") == old_repository.OURS:
             return "done already: Babelmill made it"
         if model_type := old_repository.model_type_of(content):

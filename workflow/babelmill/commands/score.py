@@ -16,9 +16,10 @@ from typing import TYPE_CHECKING, Any
 
 from babelmill.config import loading
 from babelmill.config.layers import nearest
+from babelmill.config.model_source import lacks_config
 from babelmill.config.snapshots import FOLDER
-from babelmill.core import manifest
-from babelmill.core.files import UserError, read_json, sha256
+from babelmill.core import manifest, outside
+from babelmill.core.files import UserError, sha256
 
 if TYPE_CHECKING:
     from babelmill.config.resolve import Configuration
@@ -38,7 +39,7 @@ def methods_of(folder: Path) -> list[str]:
 
     from babelmill.config.objectives import OBJECTIVES
 
-    config = read_json(folder / "config.json")
+    config = outside.read_object(folder / "config.json")
     if "objective" in config:
         return list(OBJECTIVES["diffusion"].sentences)
     evaluation = manifest.read(folder)["figures"].get("evaluation", {}) if (folder / manifest.NAME).is_file() else {}
@@ -49,9 +50,9 @@ def methods_of(folder: Path) -> list[str]:
     masked = any(_ends(name, "ForMaskedLM") for name in names)
     if causal or masked:
         return ["causal"] * causal + ["masked"] * masked + ["fused"] * (causal and masked)
-    if config.get("model_type") in MODEL_FOR_MASKED_LM_MAPPING_NAMES:
+    if str(config.get("model_type")) in MODEL_FOR_MASKED_LM_MAPPING_NAMES:
         return ["masked"]
-    if config.get("model_type") in MODEL_FOR_CAUSAL_LM_MAPPING_NAMES:
+    if str(config.get("model_type")) in MODEL_FOR_CAUSAL_LM_MAPPING_NAMES:
         return ["causal"]
     raise UserError(f"{folder}: config.json names neither a causal nor a masked language model of transformers")
 
@@ -74,7 +75,7 @@ def wanted(folder: Path, asked: list[str] | None) -> list[str]:
 
 def check_trust(folder: Path, local: bool, trusted: bool) -> None:
     """Raise a UserError if a folder contains code that the user has not agreed to run."""
-    if "auto_map" not in read_json(folder / "config.json") or trusted:
+    if "auto_map" not in outside.read_object(folder / "config.json") or trusted:
         return
     if local and (folder / manifest.NAME).is_file():
         manifest.verify(folder)  # this workflow has written the code
@@ -88,7 +89,7 @@ def fetched(repository: str, revision: str, code: bool) -> tuple[Path, dict[str,
 
     from babelmill.hub.files import of_repository
     from babelmill.hub.sources import MODEL, resolve
-    from babelmill.release.foreign_model import weight_files
+    from babelmill.release.foreign_model import require_config, weight_files
     from babelmill.tokens.published_tokenizer import FILES
 
     use = dataclasses.replace(
@@ -96,9 +97,8 @@ def fetched(repository: str, revision: str, code: bool) -> tuple[Path, dict[str,
     )
     commit = resolve(use, repository, revision)
     files = of_repository(use, repository, commit, revision)
-    if "config.json" not in files.names:
-        raise UserError(f"{files.where}: has no config.json; it has {', '.join(files.names[:8]) or 'no files'}")
-    weights = weight_files(files.names, lambda name: read_json(files.get([name])[name]), files.where)
+    require_config(files)
+    weights = weight_files(files.names, files.json, files.where)
     names = ["config.json", *weights, *(name for name in files.names if name.endswith(".index.json"))]
     names += [name for name in files.names if name in FILES or (code and name.endswith(".py"))]
     log.info("%s at %s", repository, commit)
@@ -108,7 +108,7 @@ def fetched(repository: str, revision: str, code: bool) -> tuple[Path, dict[str,
 def found_in(folder: Path) -> dict[str, Any]:
     """Return what a local folder holds: {"folder", "files": {name: sha256}}."""
     if not (folder / "config.json").is_file():
-        raise UserError(f"{folder}: has no config.json, so transformers cannot load it")
+        raise UserError(f"{folder}: {lacks_config(folder)}")
     return {"folder": str(folder), "files": {p.name: sha256(p) for p in sorted(folder.iterdir()) if p.is_file()}}
 
 
@@ -202,6 +202,10 @@ def model_folder(args: argparse.Namespace) -> tuple[Path, dict[str, Any], str]:
     else:
         folder, origin = fetched(args.model, args.revision, args.trust_remote_code)
     check_trust(folder, local, args.trust_remote_code)
+    if (folder / "tokenizer.json").is_file() and not (folder / manifest.NAME).is_file():
+        from babelmill.tokens import trial
+
+        trial.check(folder / "tokenizer.json", f"{args.model}: tokenizer.json")
     return folder, origin, name
 
 

@@ -11,9 +11,11 @@ from pathlib import Path
 from typing import Any
 
 from babelmill.config import canonical
+from babelmill.config.model_source import lacks_config
 from babelmill.config.objectives import OBJECTIVES
 from babelmill.config.resolve import Configuration
 from babelmill.config.schema import Corpus
+from babelmill.core import outside
 from babelmill.core.files import UserError, read_json, sha256
 from babelmill.core.local_sources import snapshot, snapshot_of_files
 from babelmill.hub import revisions
@@ -155,8 +157,7 @@ def require_model(folder: str, where: str) -> list[str]:
     """Return `model_files` of a folder; raise a UserError, which begins with `where`, if it holds no model."""
     if files := model_files(folder):
         return files
-    problem = "has no config.json" if Path(folder).is_dir() else "no such folder"
-    raise UserError(f"{where}: {problem}; name a folder that `save_pretrained` of transformers wrote")
+    raise UserError(f"{where}: {lacks_config(Path(folder))}")
 
 
 def model_files(folder: str) -> list[str]:
@@ -218,7 +219,7 @@ def check_tokenizer(path: str, where: str) -> None:
     if Path(path).is_dir():
         raise UserError(f"{where}: this is a folder; name the tokenizer.json in it")
     try:
-        content = read_json(path)
+        content = outside.read_json(path)
         vocabulary = content["model"]["vocab"]
         special = {token["content"]: token["special"] for token in content["added_tokens"]}
     except UserError as error:

@@ -4,6 +4,7 @@ The three are tried in this order. All code that needs to know what `model.sourc
 the configuration: neither the files of models nor the network.
 """
 
+import contextlib
 import dataclasses
 import re
 from collections.abc import Collection
@@ -12,6 +13,8 @@ from typing import Any, Literal
 
 from babelmill.config.layers import ABSENT, Layer, lookup, nearest
 from babelmill.config.schema import Section
+from babelmill.core import outside
+from babelmill.core.escape import line
 from babelmill.core.files import UserError
 
 # The keys of the section `model` that the weights fix: a model that continues another has the same values.
@@ -28,6 +31,29 @@ SHAPE = (
 )
 REPOSITORY = re.compile(r"\w[\w.-]*/[\w.-]+", re.ASCII)
 RESULTS = re.compile(r"(converted|results/\w+)/(\w+)/?")
+
+
+ADAPTER = "adapter_config.json"  # the file that PEFT writes beside the weights of an adapter
+
+
+def only_an_adapter(config: Path | None) -> str:
+    """Return what to do with a folder whose only weights are an adapter, which the file `config` describes."""
+    base = None
+    with contextlib.suppress(UserError):
+        base = outside.read_object(config).get("base_model_name_or_path") if config else None
+    of = f" of {line(base, 100)}" if isinstance(base, str) and base else ""
+    return (
+        f"its only weights are an adapter{of} (PEFT), not a model: merge it into its model (`merge_and_unload` of"
+        " PEFT), save the result with its tokenizer, and name that folder"
+    )
+
+
+def lacks_config(folder: Path) -> str:
+    """Return what is wrong with a folder of a model that has no config.json."""
+    if (folder / ADAPTER).is_file():
+        return only_an_adapter(folder / ADAPTER)
+    problem = "has no config.json" if folder.is_dir() else "no such folder"
+    return f"{problem}; name a folder that `save_pretrained` of transformers wrote"
 
 
 @dataclasses.dataclass(frozen=True)

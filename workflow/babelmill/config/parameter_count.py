@@ -8,6 +8,7 @@ from babelmill.config import transformers_models
 from babelmill.config.model_size import parameters
 from babelmill.config.model_source import ModelSource
 from babelmill.config.resolve import Configuration
+from babelmill.core import outside
 from babelmill.core.files import UserError, read_json
 
 WEIGHTS = re.compile(r"(pytorch_)?model(-\d+-of-\d+)?\.(safetensors|bin)")
@@ -36,7 +37,7 @@ def _fetched(source: ModelSource) -> int | None:
 def _in_folder(folder: Path) -> int | None:
     """Return the most parameters that a folder's weights can hold: two bytes each, or four if config.json says so."""
     with contextlib.suppress(UserError, OSError, AttributeError):
-        config = read_json(folder / "config.json")
+        config = outside.read_object(folder / "config.json")
         each = 4 if "float32" in (config.get("dtype"), config.get("torch_dtype")) else 2
         sizes = {path.suffix: 0 for path in folder.iterdir() if WEIGHTS.fullmatch(path.name)}
         for path in folder.iterdir():

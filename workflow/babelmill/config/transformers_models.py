@@ -8,11 +8,14 @@ nothing is refused here; training imports transformers and checks again.
 import ast
 import functools
 import importlib.util
+import re
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from babelmill.config import schema
 from babelmill.config.layers import nearest
+from babelmill.core.files import UserError
 
 # Names from earlier versions for the content of `rope_parameters`, which transformers still accepts.
 ROPE = ("rope_theta", "rope_scaling", "global_rope_theta", "local_rope_theta")
@@ -20,6 +23,11 @@ BASE = {"PreTrainedConfig", "PretrainedConfig"}
 # The annotations that allow each type of value. A key with an annotation that is not in `KNOWN` is not checked.
 KINDS = {str: {"str", "Literal"}, bool: {"bool"}, int: {"int", "float"}, float: {"float"}, list: {"list", "tuple"}}
 KNOWN = {*set().union(*KINDS.values()), "dict", "None"}
+
+
+# Keys that say how many layers a model has. (Others with `layer` in their names are about some of these layers.)
+LAYERS = re.compile(r"(n|num)_(hidden_|encoder_|decoder_)?layers?|(en|de)coder_layers")
+MOST_LAYERS = 1000
 
 
 @functools.cache
@@ -59,6 +67,17 @@ def _fields(model_type: str) -> tuple[dict[str, ast.AnnAssign], dict[str, str]]:
             parts = [part for part in node.body if isinstance(part, ast.AnnAssign)]
             return {ast.unparse(part.target): part for part in parts}, aliases
     return {}, {}
+
+
+def check_layers(config: Mapping[str, Any], where: str, tensors: int | None = None) -> None:
+    """Raise a UserError if a config.json describes more layers than any model has: to make them would take hours.
+
+    If it is known how many tensors the model's files hold, there cannot be more layers, either.
+    """
+    for key, value in config.items():
+        if LAYERS.fullmatch(key) and isinstance(value, int | float) and value > max(MOST_LAYERS, tensors or 0):
+            held = f", but its files hold {tensors:,} tensors" if tensors is not None else ""
+            raise UserError(f"{where}: config.json says {key} = {value:,}{held}: it is damaged, or of another model")
 
 
 @functools.cache

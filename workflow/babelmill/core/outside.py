@@ -158,5 +158,5 @@ def front_matter(card: Path, where: object) -> dict[str, Any]:
         raise UserError(f"{where}: not UTF-8") from None
     values = parse_yaml(found[1], where) if found else None
     if values is not None and not isinstance(values, dict):
-        raise UserError(f"{where}: the lines between --- and --- at its beginning are not keys and values")
+        raise UserError(f"{where}: not keys and values")
     return values or {}

@@ -30,14 +30,13 @@ from huggingface_hub.utils import disable_progress_bars
 from babelmill.config.stage_settings import DownloadSettings
 from babelmill.core import manifest, stage_entry
 from babelmill.core.bars import Bar
-from babelmill.core.files import UserError, atomic_folder
+from babelmill.core.files import UserError, atomic_folder, link_or_copy
 from babelmill.core.words import plural
 from babelmill.corpus.columns import Columns
 from babelmill.download.counting import HELD_OUT, MARGIN, Counter, check_columns, how_many
 from babelmill.download.data_files import DataFiles
 from babelmill.download.parts import Part, open_part, wanted
 from babelmill.hub import revisions
-from babelmill.hub.files import link
 from babelmill.settings import read_settings
 
 log = logging.getLogger("babelmill.download")
@@ -166,7 +165,8 @@ def run(args: argparse.Namespace) -> None:
         for part in parts:
             for name, path in part.fetch(part.files.train + part.files.validation).items():
                 names.append(f"{part.repository}/{name}" if settings.parts else name)
-                link(path, folder / names[-1])
+                (folder / names[-1]).parent.mkdir(parents=True, exist_ok=True)
+                link_or_copy(path.resolve(), folder / names[-1])
         manifest.write(folder, settings, names, figures=describe(settings, parts))
     for part, (source, key) in zip(parts, asked, strict=True):
         revisions.record(key, part.repository, source["revision"], part.commit)

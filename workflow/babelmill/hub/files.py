@@ -3,9 +3,7 @@
 import functools
 import glob
 import logging
-import os
 import re
-import shutil
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
@@ -42,6 +40,10 @@ class Files:
     get: Callable[[list[str]], dict[str, Path]]
     where: str
     figures: dict[str, Any]
+
+    def json(self, name: str) -> Any:
+        """Fetch and read a JSON file."""
+        return outside.read_json(self.get([name])[name], f"{self.where}: {name}")
 
     def some(self, *names: str) -> dict[str, Path]:
         """Fetch those of the files that exist; return {name: path}."""
@@ -185,12 +187,3 @@ def licence_of(card: Path | None) -> str | None:
         return None
     found = known.get("license_name") or known.get("license")
     return found if isinstance(found, str) else None
-
-
-def link(source: Path, target: Path) -> None:
-    """Make `target` a hard link to `source`, or a copy if the file system allows no link."""
-    target.parent.mkdir(parents=True, exist_ok=True)
-    try:
-        os.link(source.resolve(), target)
-    except OSError:
-        shutil.copyfile(source, target)

@@ -52,7 +52,7 @@ def read_card(path: Path | None, where: str) -> EarlierCard:
     """
     if path is None:
         return EarlierCard()
-    data = outside.front_matter(path, f"{where}: README.md")
+    data = outside.front_matter(path, f"{where}: the front matter of README.md")
     text = read_text(path)
     front = outside.FRONT.match(text)
     return EarlierCard(data, _kept(text[front.end() :] if front else text))

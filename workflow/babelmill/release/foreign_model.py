@@ -16,9 +16,13 @@ import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
-from babelmill.core.files import UserError, read_json
+from babelmill.config.model_source import ADAPTER, only_an_adapter
+from babelmill.config.transformers_models import check_layers
+from babelmill.core import outside
+from babelmill.core.escape import line, some
+from babelmill.core.files import UserError
 from babelmill.core.words import plural
-from babelmill.model.gpt_bert import GPTBertShape
+from babelmill.hub.files import Files
 from babelmill.release import llada, published_checkpoint
 from babelmill.release.published_checkpoint import EMBEDDING, HEAD
 from babelmill.runtime.checkpoint import DTYPES, TYPES
@@ -73,6 +77,8 @@ def kind_of(config: Any, where: str) -> Kind:
     if not isinstance(config, dict):
         raise UserError(f"{where}: config.json does not describe a model")
     model_type = config.get("model_type")
+    if not isinstance(model_type, str | None):
+        raise UserError(f"{where}: model_type = {line(repr(model_type), 100)} in config.json is not the name of a type")
     if model_type == "babelmill_gpt_bert":
         return "ours"
     if model_type == "llada":
@@ -97,8 +103,8 @@ def kind_of(config: Any, where: str) -> Kind:
     )
     if model_type not in known:
         raise UserError(
-            f"{where}: model_type = {model_type!r} in config.json is neither a masked nor a causal language model of"
-            " transformers, nor an encoder of text, nor GPT-BERT"
+            f"{where}: model_type = {line(repr(model_type), 100)} in config.json is neither a masked nor a causal"
+            " language model of transformers, nor an encoder of text, nor GPT-BERT"
         )
     return "transformers"
 
@@ -109,7 +115,9 @@ def read_model(kind: Kind, config_path: Path, weights: Weights, where: str) -> M
     Raises:
         UserError: configuration and weights do not fit together. The message begins with `where`.
     """
-    config = read_json(config_path)
+    of_config = f"{where}: config.json"
+    config = outside.read_object(config_path, of_config)
+    check_layers(config, where, len(weights.shapes))
     if kind == "transformers":
         return Model("transformers", config, {name: name for name in weights.shapes})
     if kind == "llada":
@@ -121,11 +129,12 @@ def read_model(kind: Kind, config_path: Path, weights: Weights, where: str) -> M
         if EMBEDDING not in names or not torch.equal(weights.load(theirs), weights.load(names[EMBEDDING])):
             raise UserError(f"{where}: {theirs} is not the token embedding, as it is in every GPT-BERT model")
     if kind == "ours":
-        shape = {field.name: config.get(field.name) for field in dataclasses.fields(GPTBertShape)}
-        if absent := [key for key, value in shape.items() if value is None]:
-            raise UserError(f"{where}: config.json has no {absent[0]}")
+        switches = {key: config.get(key) for key in ("gate", "layer_mixing")}
+        if odd := [key for key, value in switches.items() if not isinstance(value, bool)]:
+            raise UserError(f"{of_config}: {odd[0]} = {line(repr(config.get(odd[0])), 60)}: true or false is expected")
+        shape = published_checkpoint.sizes_in(config, of_config) | switches
     else:
-        shape = published_checkpoint.read_shape(config_path, names)
+        shape = published_checkpoint.read_shape(config_path, names, of_config)
     shapes = {ours: weights.shapes[theirs] for ours, theirs in names.items()}
     if difference := published_checkpoint.misfit(shape, shapes):
         raise UserError(f"{where} is not the GPT-BERT model that its config.json describes: {difference}")
@@ -138,6 +147,15 @@ def _our_name(name: str) -> str:
 
 
 # The files of the model.
+
+
+def require_config(files: Files) -> Path:
+    """Return the path of a model's config.json; raise a UserError that says what the files are if there is none."""
+    if "config.json" in files.names:
+        return files.get(["config.json"])["config.json"]
+    if ADAPTER in files.names:
+        raise UserError(f"{files.where}: {only_an_adapter(files.get([ADAPTER])[ADAPTER])}")
+    raise UserError(f"{files.where} has no config.json; it has {some(files.names, 8) or 'no files'}")
 
 
 def weight_files(names: list[str], read: Callable[[str], Any], where: str) -> list[str]:
@@ -156,6 +174,8 @@ def weight_files(names: list[str], read: Callable[[str], Any], where: str) -> li
         if (index := f"{name}.index.json") in names:
             return _parts(index, read(index), names, where)
     found = [name for name in names if name.endswith((".safetensors", ".bin")) and not NO_WEIGHTS.search(name)]
+    if any(name.startswith("adapter_model.") for name in found):
+        raise UserError(f"{where}: {only_an_adapter(None)}")
     if parts := [name for name in found if PART.search(name)]:
         raise UserError(f"{where}: the download is not complete: it has {parts[0]}, but no index (*.index.json)")
     averages = [name for name in found if name.endswith("_ema.bin")]  # names that the published GPT-BERT code gives

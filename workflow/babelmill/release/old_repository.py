@@ -16,7 +16,8 @@ import torch
 from torch import Tensor
 
 from babelmill.config.languages import Language
-from babelmill.core.files import UserError, read_json, read_text, write_json
+from babelmill.core import outside
+from babelmill.core.files import UserError, read_text, write_json
 from babelmill.hub.files import Files
 from babelmill.release import published_checkpoint
 from babelmill.release.earlier_card import read_card
@@ -88,9 +89,6 @@ def checkpoints(names: list[str], glob: str | None, pattern: str | None) -> dict
 def shipped(files: Files) -> Weights:
     """Return the weights in a repository, by the names that transformers and the scripts give them."""
 
-    def read(name: str) -> Any:
-        return read_json(files.get([name])[name])
-
     variants = {}
     for variant in WEIGHTS:
         known = (f"model.{variant}.safetensors", f"model_{variant}.safetensors", f"pytorch_model_{variant}.bin")
@@ -98,7 +96,7 @@ def shipped(files: Files) -> Weights:
         variants |= {variant: names[:1]} if names else {}
     if variants and not {*ONE_FILE, *(f"{name}.index.json" for name in ONE_FILE)} & {*files.names}:
         return Weights([], variants)
-    default = weight_files(files.names, read, files.where)
+    default = weight_files(files.names, files.json, files.where)
     if default[0].endswith("_ema.bin"):
         last = default[0].replace("_ema.bin", ".bin")
         return Weights([], ({"main": [last]} if last in files.names else {}) | {"ema": default})
@@ -127,7 +125,7 @@ def read_weights(
     def tensors(names: list[str]) -> dict[str, Tensor]:
         opened = open_weights(files.get(names), files.where)
         rows = next((value.size(0) for name, value in opened.shapes.items() if name.endswith(EMBEDDING)), None)
-        write_json(corrected, read_json(config) | ({"vocab_size": rows} if rows else {}))
+        write_json(corrected, outside.read_object(config) | ({"vocab_size": rows} if rows else {}))
         try:
             model = read_model("published", corrected, opened, files.where)
         except UserError as error:

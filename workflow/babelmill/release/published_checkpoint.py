@@ -20,8 +20,11 @@ import torch
 from tokenizers import Tokenizer
 from torch import Tensor
 
-from babelmill.core.files import UserError, read_json
+from babelmill.core import outside
+from babelmill.core.escape import line
+from babelmill.core.files import UserError
 from babelmill.model.gpt_bert import GPTBert, GPTBertShape
+from babelmill.tokens import trial
 from babelmill.tokens.tokenizer_file import begin_with_bos, load_tokenizer
 from babelmill.tokens.vocabulary import BOS, EOS, MASK, PAD, SPECIAL_TOKENS
 
@@ -38,6 +41,7 @@ KEYS = {
     "attention_probs_dropout_prob": (int, float),
     "layer_norm_eps": (int, float),
 }
+LARGEST = 2**31  # what a size must be below
 EMBEDDING, HEAD = "embedding.word_embedding.weight", "classifier.nonlinearity.5.weight"
 
 
@@ -95,30 +99,40 @@ def _renamed(weights: Any, path: Path) -> dict[str, Tensor]:
     return kept
 
 
-def read_shape(path: Path, weights: Iterable[str]) -> dict[str, Any]:
+def read_shape(path: Path, weights: Iterable[str], where: object = None) -> dict[str, Any]:
     """Return the shape: the keys of a published configuration file, and `gate` and `layer_mixing`.
 
-    The names of the weights tell whether the model has gates and layer mixing.
+    The names of the weights tell whether the model has gates and layer mixing. `where` begins errors; the default is
+    the path.
 
     Raises:
         UserError: a key is missing or has an impossible value.
     """
-    config, names = read_json(path), list(weights)
-    for key, kind in KEYS.items():
-        value = config.get(key) if isinstance(config, dict) else None
-        if value is None or isinstance(value, bool) or not isinstance(value, kind) or value < 0:
-            raise UserError(f"{path}: {key} = {value!r} is not allowed; use the configuration file of the training")
-    shape = {key: config[key] for key in KEYS}
-    if not shape["num_attention_heads"] or shape["hidden_size"] % shape["num_attention_heads"]:
-        raise UserError(f"{path}: num_attention_heads = {shape['num_attention_heads']} does not divide hidden_size")
+    where = path if where is None else where
+    shape, names = sizes_in(outside.read_object(path, where), where), list(weights)
     return shape | {
         "gate": any(".in_proj_vg." in name for name in names),
         "layer_mixing": any(".dwa_modules." in name for name in names),
     }
 
 
+def sizes_in(config: dict[str, Any], where: object) -> dict[str, Any]:
+    """Return the keys `KEYS` of a configuration; raise a UserError if one is missing or has an impossible value."""
+    for key, kind in KEYS.items():
+        value = config.get(key)
+        if isinstance(value, bool) or not isinstance(value, kind) or not 0 <= value < LARGEST:
+            said = line(repr(value), 60)
+            raise UserError(f"{where}: {key} = {said} is not allowed; use the configuration file of the training")
+    shape = {key: config[key] for key in KEYS}
+    if not shape["num_attention_heads"] or shape["hidden_size"] % shape["num_attention_heads"]:
+        raise UserError(f"{where}: num_attention_heads = {shape['num_attention_heads']} does not divide hidden_size")
+    return shape
+
+
 def misfit(shape: dict[str, Any], weights: Mapping[str, Tensor]) -> str | None:
     """Say which weight, under our name, does not fit a GPT-BERT model of a shape. Return None if all fit."""
+    if shape["num_hidden_layers"] > len(weights):  # to make so many could take hours
+        return f"it has {len(weights):,} tensors, fewer than num_hidden_layers = {shape['num_hidden_layers']:,}"
     with torch.device("meta"):
         model = GPTBert(GPTBertShape(**{field.name: shape[field.name] for field in fields(GPTBertShape)}))
     expected = {name: list(value.shape) for name, value in model.state_dict().items()}
@@ -137,6 +151,7 @@ def adapted_tokenizer(path: Path) -> Tokenizer:
     the tokenizer itself puts a space before each text, `<mask>` also absorbs the space after it, since there would
     otherwise be two spaces.
     """
+    trial.check(path, str(path))
     tokenizer = load_tokenizer(path)
     vocabulary = tokenizer.get_vocab(with_added_tokens=True)
     if missing := [token for token in (BOS, EOS, PAD, MASK) if token not in vocabulary]:

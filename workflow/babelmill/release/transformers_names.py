@@ -15,6 +15,7 @@ from transformers.core_model_loading import WeightConverter, WeightRenaming, ren
 from babelmill.core.files import UserError
 from babelmill.release.foreign_model import Weights
 
+TIED = "tie_word_embeddings"  # the key of config.json that says whether the output matrix is the embedding
 # Tensors of a file that are not needed: heads and poolers that the class of a language model lacks, and constants.
 BESIDES = re.compile(
     r"pooler\.|seq_relationship\.|discriminator_predictions\.|(^|\.)position_ids$|rotary_emb\.inv_freq$"
@@ -38,8 +39,8 @@ def names_of(model: PreTrainedModel, weights: Weights, where: str) -> dict[str, 
     there = {first: [renamed[name] for name in names if name in renamed] for first, names in groups.items()}
     if missing := [first for first, names in there.items() if not names]:
         raise UserError(
-            f"{where}: {len(missing)} of {len(there)} weights of {cls} are missing, such as {missing[0]}; perhaps it"
-            " is a model for another task, which lacks the head"
+            f"{where}: {len(missing)} of {len(there)} weights of {cls} are missing, such as {missing[0]};"
+            f" {_why(model, missing)}"
         )
     if strange := [name for name in strange if not BESIDES.search(name)]:
         raise UserError(f"{where}: {strange[0]} is not a weight of {cls}")
@@ -51,8 +52,19 @@ def names_of(model: PreTrainedModel, weights: Weights, where: str) -> dict[str, 
             raise UserError(f"{where}: {theirs} is {shape}, its config.json says {list(expected[ours].shape)}")
     for first, names in there.items():
         if any(not torch.equal(weights.load(name), weights.load(names[0])) for name in names[1:]):
-            raise UserError(f"{where}: {first} has two values, but config.json says that it is one weight (tied)")
+            raise UserError(
+                f"{where}: {first} and {groups[first][-1]} differ, but config.json says that they are one weight:"
+                f" {TIED} = true, which is often the default; if the model has both, set {TIED}: false there"
+            )
     return found
+
+
+def _why(model: PreTrainedModel, missing: list[str]) -> str:
+    """Return why weights may be missing."""
+    layer, names = model.get_output_embeddings(), dict(model.named_parameters(remove_duplicate=False))
+    if layer is not None and not getattr(model.config, TIED, True) and all(names[m] is layer.weight for m in missing):
+        return f"if the output is the embedding, as in most such models, set {TIED}: true in config.json, not false"
+    return "perhaps it is a model for another task, which lacks the head"
 
 
 def encoder_names_of(model: PreTrainedModel, weights: Weights, where: str) -> dict[str, str]:

@@ -71,6 +71,8 @@ def write_tensors(
                 tensor = load(name) if load else tensor
                 put(tensor.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy().data)
     except UserError as error:
+        if not isinstance(error.__cause__, OSError):  # `load` says what is wrong
+            raise
         raise UserError(f"{error}; the file needs {8 + len(text) + end:,} bytes") from error
     return digest.hexdigest()
 

@@ -9,7 +9,8 @@ from typing import Any
 
 from tokenizers import Tokenizer
 
-from babelmill.core.files import UserError, read_json
+from babelmill.core import outside
+from babelmill.core.files import UserError
 from babelmill.tokens.tokenizer_file import vocab_size
 
 FILES = (
@@ -68,5 +69,4 @@ def _id_of(name: str, folder: Path, tokenizer: Tokenizer, entries: int) -> int |
 
 
 def _read(path: Path) -> dict[str, Any]:
-    content = read_json(path) if path.is_file() else {}
-    return content if isinstance(content, dict) else {}
+    return outside.read_object(path) if path.is_file() else {}

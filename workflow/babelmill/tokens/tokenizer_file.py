@@ -1,13 +1,16 @@
 """Load a tokenizer.json with the settings that we need, and encode documents with it."""
 
+import contextlib
 import itertools
 import os
 from array import array
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 from tokenizers import Tokenizer, processors
 
+from babelmill.core import escape
 from babelmill.core.files import UserError
 from babelmill.tokens import characters
 from babelmill.tokens.pretokenizer import parts, parts_are_the_text
@@ -30,13 +33,30 @@ def load_tokenizer(path: str | Path) -> Tokenizer:
     of the file. They are switched off, since a file from elsewhere could shorten documents.
     """
     try:
-        tokenizer = characters.make() if characters.is_file(path) else Tokenizer.from_file(str(path))
+        with without_panic(f"{path}: the `tokenizers` library cannot load it"):
+            tokenizer = characters.make() if characters.is_file(path) else Tokenizer.from_file(str(path))
+    except UserError:
+        raise
     except Exception as error:  # tokenizers raises no more specific type
-        raise UserError(f"{path}: not a tokenizer of the `tokenizers` library ({error})") from None
+        raise UserError(f"{path}: not a tokenizer of the `tokenizers` library ({escape.line(error, 300)})") from None
     tokenizer.encode_special_tokens = True
     tokenizer.no_truncation()
     tokenizer.no_padding()
     return tokenizer
+
+
+@contextlib.contextmanager
+def without_panic(problem: str) -> Iterator[None]:
+    """Turn a panic of the library, which is written in Rust, into a UserError that begins with `problem`.
+
+    A panic is no `Exception`, so nothing else catches it. Patterns that take too long end in one.
+    """
+    try:
+        yield
+    except BaseException as error:
+        if type(error).__name__ != "PanicException":
+            raise
+        raise UserError(f"{problem}: {escape.line(error, 200)}; use another tokenizer") from None
 
 
 def begin_with_bos(tokenizer: Tokenizer) -> None:
@@ -76,7 +96,8 @@ def encode(tokenizer: Tokenizer, texts: list[str]) -> tuple[np.ndarray, np.ndarr
     whole = max(map(len, texts), default=0) <= LONG or not parts_are_the_text(tokenizer)
     owned = enumerate(texts) if whole else ((i, part) for i, text in enumerate(texts) for part in parts(text))
     while group := list(itertools.islice(owned, len(texts) if whole else GROUP)):
-        encodings = tokenizer.encode_batch_fast([text for _, text in group], add_special_tokens=False)
+        with without_panic("the tokenizer cannot encode a document"):
+            encodings = tokenizer.encode_batch_fast([text for _, text in group], add_special_tokens=False)
         for (document, _), encoding in zip(group, encodings, strict=True):
             ids = encoding.ids
             tokens.extend(ids)  # measured: twice as fast as NumPy on a list

@@ -2,6 +2,7 @@
 
 import contextlib
 import copy
+import itertools
 import json
 from collections.abc import Iterator
 from typing import Any
@@ -27,6 +28,8 @@ from babelmill.config import schema
 from babelmill.config.model_source import SHAPE
 from babelmill.config.objectives import OBJECTIVES
 from babelmill.config.schema import MAX_LENGTH
+from babelmill.config.transformers_models import check_layers
+from babelmill.core.escape import line
 from babelmill.core.files import UserError
 from babelmill.model.code_decoder import longest_text
 from babelmill.tokens import characters
@@ -51,9 +54,16 @@ def auto_class(train: schema.Train) -> str:
 
 
 def refused(model_type: str, why: object) -> UserError:
-    """Return the error for a model that cannot be trained. It quotes the first sentence of `why`."""
-    line = next(iter(str(why).strip().splitlines()), "").partition(". ")[0] or type(why).__name__
-    return UserError(f"model.config.model_type = {model_type!r} cannot be trained here: {line}")
+    """Return the error for a model that cannot be trained. It quotes the first sentence of `why`.
+
+    A line that ends with a colon, as in the errors of wrong types, only announces the next one.
+    """
+    first, *more = str(why).strip().splitlines() or [type(why).__name__]
+    if first.endswith(":") and more:
+        first = f"{first} {more[0].strip()}"
+    return UserError(
+        f"model.config.model_type = {model_type!r} cannot be trained here: {line(first.partition('. ')[0], 400)}"
+    )
 
 
 def read_config(values: dict[str, Any], auto: str, where: str) -> PreTrainedConfig:
@@ -69,6 +79,7 @@ def read_config(values: dict[str, Any], auto: str, where: str) -> PreTrainedConf
         raise UserError(
             f"{where}: its weights are quantized and cannot be trained; name the model from which it was made"
         )
+    check_layers(values, where)
     own = {key: value for key, value in values.items() if key not in NOT_OF_THE_MODEL}
     if model_type == characters.KIND:
         own |= {"vocab_size": characters.ENTRIES}  # which its config.json does not say
@@ -116,14 +127,34 @@ def make_model(config: PreTrainedConfig, auto: str) -> PreTrainedModel:
     return base_first(model)
 
 
-def on_meta(config: PreTrainedConfig, auto: str) -> PreTrainedModel:
-    """Return a model of a class without weights, on the meta device: its modules and their shapes."""
+def on_meta(config: PreTrainedConfig, auto: str, most: int = 100_000) -> PreTrainedModel:
+    """Return a model of a class without weights, on the meta device: its modules and their shapes.
+
+    Raises:
+        UserError: the class cannot make it, or it has more than `most` parameters, which would take long.
+    """
     cls, _ = CLASSES[auto]
     try:
-        with torch.device("meta"):
+        with torch.device("meta"), at_most(most):
             return base_first(cls.from_config(copy.deepcopy(config)))
     except Exception as error:  # as above
         raise refused(config.model_type, error) from error
+
+
+@contextlib.contextmanager
+def at_most(most: int) -> Iterator[None]:
+    """Raise a ValueError when more than `most` parameters are made in this context."""
+    made = itertools.count(1)
+
+    def count(_: nn.Module, name: str, parameter: nn.Parameter | None) -> None:
+        if next(made) > most:
+            raise ValueError(f"its configuration describes more than {most:,} weights")
+
+    handle = register_module_parameter_registration_hook(count)
+    try:
+        yield
+    finally:
+        handle.remove()
 
 
 def base_first(model: PreTrainedModel) -> PreTrainedModel:
