@@ -4,6 +4,7 @@ import argparse
 import json
 import os
 import re
+import shutil
 import subprocess
 import threading
 from pathlib import Path
@@ -27,7 +28,7 @@ from babelmill.stages import STAGES
 from babelmill.tokenizer import adopt_from_model
 from babelmill.training.beginning import load_weights, shape_of
 from babelmill.training.gpt_bert_network import GPTBertNetwork
-from hub_server import HubServer
+from hub_server import Fault, HubServer
 from prepared import run_module
 from published import model as published_model
 from published import write_tokenizer
@@ -335,16 +336,69 @@ def test_a_repository_is_fetched_at_a_commit_that_stays(tmp_path):
         assert len(lines) == 1 and "the model owner/nothing on http" in lines[0] and "model.source" in lines[0]
 
 
-def hub_stage(hub: HubServer, source: str = "owner/name", **environment) -> subprocess.CompletedProcess:
+def hub_stage(
+    hub: HubServer, source: str = "owner/name", out: str = "out", **environment
+) -> subprocess.CompletedProcess:
     model = {"architecture": "transformers", "source": source}
     models = {"more": {"languages": ["eng"], "model": model, "train": {"objective": "masked", "optimizer": "adamw"}}}
     write_json("settings.json", settings_of(Configuration([("test", {"models": models})]), "more", "base_model"))
     variables = {key: value for key, value in os.environ.items() if not key.startswith(("HF_", "HUGGING"))}
     variables |= {"HF_ENDPOINT": hub.url, "HF_HOME": "cache", "HF_HUB_DISABLE_XET": "1"} | environment
-    return run_module("babelmill.base_model", "--settings", "settings.json", "--out", "out", environment=variables)
+    return run_module("babelmill.base_model", "--settings", "settings.json", "--out", out, environment=variables)
 
 
 def fetched(hub: HubServer, **environment) -> dict:
     done = hub_stage(hub, **environment)
     assert done.returncode == 0, done.stderr
     return manifest.verify("out")["figures"]
+
+
+@pytest.fixture
+def hub():
+    write_bert(hidden_size=8)
+    files = {path.name: path.read_bytes() for path in Path("theirs").iterdir()}
+    with HubServer() as server:
+        server.commit("models/owner/name", files)
+        yield server
+
+
+def failed(hub: HubServer) -> str:
+    """Run the stage, which ends with one line and leaves nothing; return the line."""
+    done = hub_stage(hub)
+    assert done.returncode == 1 and "Traceback" not in done.stderr, done.stderr
+    assert not [path for path in Path().glob("out*") if path.is_dir() and not path.is_mount()]
+    return done.stderr.splitlines()[-1]
+
+
+def test_weights_that_are_cut_or_changed_on_the_way(hub):
+    hub.faults = [Fault("GET /cdn/", cut=1000), Fault("GET /cdn/", garbage=True)]
+    fetched(hub)
+    assert not [fault for fault in hub.faults if fault.times]
+    shutil.rmtree("out")
+    shutil.rmtree("cache")
+    hub.faults = [Fault("GET /cdn/", garbage=True, times=9)]
+    line = failed(hub)
+    assert (
+        "error: model.safetensors of the model owner/name at" in line and "did not have the right hash in two" in line
+    )
+    hub.faults = []
+    fetched(hub)
+
+
+@pytest.mark.parametrize("place", ["cache", "out"])
+def test_a_full_disk_names_the_place(hub, place):
+    files = hub.repositories["models/owner/name"].commits.popitem()[1]
+    hub.commit("models/owner/name", files | {"vocab.txt": b"word\n" * 100_000})
+    disk = Path(place).resolve()
+    disk.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=300k", "tmpfs", disk], check=True)
+    out = "out" if place == "cache" else "out/more"
+    try:
+        done = hub_stage(hub, out=out)
+        line = done.stderr.splitlines()[-1]
+        assert done.returncode == 1 and "Traceback" not in done.stderr and "error: no space left on the device" in line
+        said = "while downloading the model owner/name" if place == "cache" else "while writing out/.more."
+        assert said in line and ("see HF_HOME" in line) == (place == "cache")
+        assert place == "cache" or not list(disk.iterdir())
+    finally:
+        subprocess.run(["umount", disk], check=True)

@@ -5,6 +5,7 @@ import gzip
 import io
 import itertools
 import json
+import os
 import random
 import re
 import statistics
@@ -20,6 +21,7 @@ from babelmill.config.model_size import parameters
 from babelmill.model.gpt_bert import GPTBert, GPTBertShape
 from babelmill.runtime.cost import peak_of
 from conftest import SMALL, Workspace
+from prepared import run_python
 
 
 @pytest.fixture
@@ -241,6 +243,15 @@ def test_presets_are_listed_with_their_cost_and_their_command(fresh, hub):
     of_laptops = fresh.python("-m", "babelmill", "presets", "tiny").stdout
     assert "config: en}], budget: 1M words}'" in of_laptops and "gpu=" not in of_laptops
     assert "did you mean" in fresh.python("-m", "babelmill", "presets", "4gpu_standrd").stderr
+
+
+def test_presets_without_a_network_name_what_is_not_known(fresh):
+    """The Hub is asked once, and one line names the presets that begin with a model there."""
+    variables = os.environ | {"HF_ENDPOINT": "http://127.0.0.1:9", "HF_HOME": "none", "HF_HUB_OFFLINE": "0"}
+    done = run_python("-m", "babelmill", "presets", cwd=fresh.path, environment=variables)
+    assert done.returncode == 0 and not done.stderr, done.stderr
+    said = " ".join(done.stdout.split())
+    assert said.count("cannot be reached") == 1 and "diffusion_8b, labels: size not known: the model GSAI-ML" in said
 
 
 def test_a_model_of_the_hub_is_planned_from_its_configuration_alone(fresh, hub):

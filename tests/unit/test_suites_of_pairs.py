@@ -3,6 +3,7 @@
 import copy
 import gzip
 import json
+import subprocess
 from pathlib import Path
 
 import numpy as np
@@ -20,6 +21,7 @@ from babelmill.suites import pairs
 from babelmill.suites.partial import Partial
 from babelmill.suites.results import mean_of_groups, right, sample, share, summary, wilson
 from conftest import ROOT, SMALL
+from hub_server import Fault
 from prepared import run_module
 
 COLUMNS = {"good": "sen", "bad": "wrong_sen", "phenomenon": "phenomenon"}
@@ -144,6 +146,33 @@ def test_a_suite_without_the_files_says_what_there_is(hub):
     hub.commit("datasets/jumelet/multiblimp", {"eng/data.tsv": b"x", "README.md": b"#"})
     with pytest.raises(AssertionError, match=r"has no file arb/data.tsv for ara; it has README.md, eng/data.tsv"):
         run_suite(configuration(["multiblimp"], model="ara"), "ara", "multiblimp")
+
+
+def test_pairs_that_arrive_changed_or_do_not_fit_the_disk_are_one_line(hub):
+    content = b"sen\twrong_sen\tphenomenon\nIt is.\tIt are.\tSV-#\n"
+    hub.commit("datasets/jumelet/multiblimp", {"arb/data.tsv": content})
+    configured = configuration(["multiblimp"], model="ara")
+    hub.faults = [Fault("GET .*data.tsv", garbage=True, times=2), Fault("GET .*data.tsv", status=404, times=9)]
+    wrong = r"error: arb/data.tsv of the suite jumelet/multiblimp at \w+: the content did not have the right hash"
+    with pytest.raises(AssertionError, match=wrong) as error:
+        run_suite(configured, "ara", "multiblimp")
+    assert "Traceback" not in str(error.value)
+    with pytest.raises(AssertionError, match="error: the suite jumelet/multiblimp on http.* cannot be") as error:
+        run_suite(configured, "ara", "multiblimp")
+    assert "Traceback" not in str(error.value)
+    hub.faults = []
+    disk = Path("results/suites/multiblimp/ara").resolve()
+    disk.mkdir(parents=True)
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=4k", "tmpfs", disk], check=True)
+    try:
+        with pytest.raises(
+            AssertionError, match="error: no space left on the device while writing results/suites"
+        ) as error:
+            run_suite(configured, "ara", "multiblimp")
+        assert "Traceback" not in str(error.value)
+    finally:
+        subprocess.run(["umount", disk], check=True)
+    assert run_suite(configured, "ara", "multiblimp")["figures"]["pairs"] == 1
 
 
 def test_the_suites_that_come_with_the_project():

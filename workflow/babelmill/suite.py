@@ -11,6 +11,7 @@ This stage needs a network, which compute nodes often lack.
 
 import argparse
 import fnmatch
+import functools
 import logging
 import sys
 from pathlib import Path
@@ -21,12 +22,14 @@ from huggingface_hub.utils import disable_progress_bars
 
 from babelmill.config.stage_settings import SuiteSettings
 from babelmill.core import local_sources, manifest, stage_entry
+from babelmill.core.escape import some
 from babelmill.core.files import UserError, atomic_write
 from babelmill.core.globs import distinct
 from babelmill.core.words import plural
 from babelmill.hub import revisions
+from babelmill.hub.client import explained
 from babelmill.hub.files import fetch, sizes
-from babelmill.hub.sources import SUITE, resolve
+from babelmill.hub.sources import SUITE, explanation, resolve
 from babelmill.settings import read_settings
 from babelmill.suites import pairs
 
@@ -38,16 +41,19 @@ def from_the_hub(settings: SuiteSettings, source: dict[str, Any]) -> tuple[list[
     repository, revision = source["repository"], source["revision"]
     key = revisions.dataset_key(repository, revision)
     commit = source["commit"] or revisions.recorded(key, repository, revision) or resolve(SUITE, repository, revision)
-    fetch(SUITE, repository, commit, [".gitattributes"])
-    there = sorted(sizes(SUITE, repository, commit))
+    explain = functools.partial(explanation, SUITE, repository, revision)
+    with explained(explain):
+        fetch(SUITE, repository, commit, [".gitattributes"])
+        there = sorted(sizes(SUITE, repository, commit))
     names = [name for name in there if any(fnmatch.fnmatchcase(name, pattern) for pattern in settings.files)]
     if not names:
         raise UserError(
-            f"the suite {repository} at {commit[:12]} has no file {', '.join(settings.files)} for {settings.name}; it"
-            f" has {', '.join(there[:8])}{', ...' if len(there) > 8 else ''}"
+            f"the suite {repository} at {commit[:12]} has no file {some(settings.files)} for {settings.name}; it"
+            f" has {some(there)}"
         )
     log.info("%s of %s at %s", plural(len(names), "file"), repository, commit)
-    paths = fetch(SUITE, repository, commit, names)
+    with explained(explain):
+        paths = fetch(SUITE, repository, commit, names)
     revisions.record(key, repository, revision, commit)
     return [paths[name] for name in names], {"repository": repository, "revision": revision, "commit": commit}
 

@@ -10,6 +10,7 @@ no GPU.
 """
 
 import argparse
+import contextlib
 import glob
 import re
 import textwrap
@@ -45,6 +46,7 @@ class Preset:
         text: the amount of text that it trains on.
         parameters, memory, hours: parameters of the model, GiB (per GPU), hours of training; "?" if not known.
         batch: tokens per batch.
+        unknown: why the size is not known; "" if it is.
     """
 
     name: str
@@ -54,6 +56,7 @@ class Preset:
     memory: str
     hours: str
     batch: str
+    unknown: str = ""
 
 
 def names() -> list[str]:
@@ -78,20 +81,53 @@ def gpus_of(name: str) -> int:
     return read_yaml(ROOT / FOLDER / f"{name}.yaml").get("resources", {}).get("gpus", 0)
 
 
-def preset(name: str, gpu: str) -> Preset:
-    """Return what a preset costs on GPUs of one kind. Raise a UserError if its file is wrong."""
+def preset(name: str, gpu: str, out_of_reach: str = "") -> Preset:
+    """Return what a preset costs on GPUs of one kind. Raise a UserError if its file is wrong.
+
+    `out_of_reach`: why the Hub cannot be asked for the size of a model, if this is already known.
+    """
     configuration = Configuration([("presets", {"preset": name, "targets": [LANGUAGE]})])
     resolved, gpus = configuration.model(LANGUAGE), gpus_of(name)
     budget = configuration.corpus(LANGUAGE).corpus.budget or WORDS[not gpus]
     size = memory = hours = "?"
-    try:
-        found = cost_of(configuration, LANGUAGE, gpus, gpu, None, budget_bytes(budget, 1.0))
-        size, memory, hours = short(found.parameters), tenths(found.memory_gib), hours_text(found.hours)
-    except UserError:
-        if not resolved.source:
-            raise
-        # It starts from a model of the Hub, whose size cannot be read now.
-    return Preset(name, gpus, text(budget), size, memory, hours, f"{resolved.train.global_batch_tokens:,}")
+    unknown = out_of_reach if resolved.source else ""
+    if not unknown:
+        try:
+            with asking_once() if resolved.source else contextlib.nullcontext():
+                found = cost_of(configuration, LANGUAGE, gpus, gpu, None, budget_bytes(budget, 1.0))
+            size, memory, hours = short(found.parameters), tenths(found.memory_gib), hours_text(found.hours)
+        except UserError as error:
+            if not resolved.source:
+                raise
+            unknown = str(error)  # it starts from a model of the Hub, whose size cannot be read now
+    batch = f"{resolved.train.global_batch_tokens:,}"
+    return Preset(name, gpus, text(budget), size, memory, hours, batch, unknown)
+
+
+def asking_once() -> contextlib.AbstractContextManager[None]:
+    """Return a context in which a request to the Hub that fails is not repeated."""
+    from babelmill.hub.client import impatiently  # which most presets do not need
+
+    return impatiently()
+
+
+def every_preset(gpu: str) -> tuple[list[Preset], list[str]]:
+    """Return what all presets cost, and lines about those that cannot be read or whose size is not known.
+
+    The Hub is asked until it does not answer: it may take long to notice this, and the other requests would fail, too.
+    """
+    found: list[Preset] = []
+    problems: list[str] = []
+    out_of_reach = ""
+    for name in names():
+        try:
+            found.append(preset(name, gpu, out_of_reach))
+            out_of_reach = out_of_reach or (found[-1].unknown if "cannot be reached" in found[-1].unknown else "")
+        except UserError as error:
+            problems.append(str(error))
+    for why in dict.fromkeys(each.unknown for each in found if each.unknown):
+        problems.append(f"{', '.join(each.name for each in found if each.unknown == why)}: size not known: {why}")
+    return found, problems
 
 
 def listed(presets: list[Preset]) -> list[str]:
@@ -163,20 +199,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> None:
     """List the presets, or show one."""
     gpu = args.gpu or gpu_here() or ASSUMED_GPU
-    peak, problems = known_peak(gpu), []
+    peak = known_peak(gpu)
     if args.name is None:
-        found: list[Preset] = []
-        for name in names():
-            try:
-                found.append(preset(name, gpu))
-            except UserError as error:
-                problems.append(str(error))
+        found, problems = every_preset(gpu)
         note = textwrap.fill(NOTE.format(gpu=gpu, peak=peak / 1e12), WIDTH)
-        print(*listed(found), note, *problems, sep="\n")
+        print(*listed(found), note, *(textwrap.fill(problem, WIDTH) for problem in problems), sep="\n")
         return
     if args.name not in names():
         raise UserError(f"there is no preset {args.name!r}{nearest(args.name, names())}")
-    print(textwrap.fill(about(args.name), WIDTH), textwrap.fill(facts(preset(args.name, gpu), gpu), WIDTH), sep="\n\n")
+    found = preset(args.name, gpu)
+    print(textwrap.fill(about(args.name), WIDTH), textwrap.fill(facts(found, gpu), WIDTH), sep="\n\n")
+    if found.unknown:
+        print(textwrap.fill(f"The size is not known: {found.unknown}", WIDTH))
     print()
     for section, values in read_yaml(ROOT / FOLDER / f"{args.name}.yaml").items():
         print(f"{section}: " + ", ".join(f"{key} {value}" for key, value in values.items()))

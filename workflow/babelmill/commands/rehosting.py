@@ -17,8 +17,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from huggingface_hub import constants, errors, get_token
-from huggingface_hub.utils import disable_progress_bars, httpx
+from huggingface_hub import constants, get_token
+from huggingface_hub.utils import disable_progress_bars
 
 from babelmill import __version__
 from babelmill.base_model import in_a_folder
@@ -29,7 +29,7 @@ from babelmill.config.resolve import ROOT
 from babelmill.core import manifest, outside
 from babelmill.core.files import UserError, read_json, sha256, trouble
 from babelmill.hub import owners
-from babelmill.hub.client import cause, commit_of
+from babelmill.hub.client import commit_of, out_of_reach
 from babelmill.hub.files import Files, of_repository
 from babelmill.hub.sources import MODEL, TOKENIZER, resolve
 from babelmill.publish import publish_folder
@@ -95,7 +95,7 @@ class Lines:
         except UserError as error:
             self.failed += 1
             self.say(label, f"failed: {str(error).removeprefix(where and f'{where}: ')}")
-            if error.__cause__ and out_of_reach(cause(error.__cause__)):
+            if out_of_reach(error.__cause__):
                 text = f"{constants.ENDPOINT} does not answer, and the models after {label} are not done yet"
                 raise OutOfReach(f"{text}: run the same command again later, nothing is done twice") from None
         except Exception as error:  # an error of one model must not stop the others
@@ -104,12 +104,6 @@ class Lines:
             if not problem:
                 log.exception("%s", label)
             self.say(label, f"failed: {problem or type(error).__name__ + ', see the traceback on standard error'}")
-
-
-def out_of_reach(error: BaseException) -> bool:
-    """Return whether requests for other repositories would fail in the same way."""
-    limited = isinstance(error, errors.HfHubHTTPError) and error.response.status_code == 429
-    return limited or isinstance(error, httpx.TransportError)
 
 
 def run(args: argparse.Namespace) -> int:

@@ -72,16 +72,15 @@ def _is_name(value: Any) -> bool:
 def _splits(entry: dict[str, Any]) -> dict[str, list[str]]:
     """Return the globs of a configuration by split, each under `data_dir`; {} if the entry cannot be read."""
     files, folder = entry.get("data_files", {BY_WORDS: "**"}), entry.get("data_dir") or ""
+    pairs: list[tuple[Any, Any]] = list(files.items()) if isinstance(files, dict) else [("train", files)]
     if isinstance(files, list) and files and isinstance(files[0], dict):
         pairs = [(item.get("split"), item.get("path")) if isinstance(item, dict) else (None, None) for item in files]
-    else:
-        pairs = list(files.items()) if isinstance(files, dict) else [("train", files)]
     globs: dict[str, list[str]] = {}
     for split, given in pairs:
-        paths = given if isinstance(given, list) else [given]
+        paths: list[Any] = given if isinstance(given, list) else [given]
         if not _is_name(split) or not isinstance(folder, str) or not all(isinstance(path, str) for path in paths):
             return {}
-        globs.setdefault(str(split), []).extend(f"{folder}/{path}" if folder else path for path in paths)
+        globs.setdefault(str(split), []).extend(f"{folder}/{path}" if folder else str(path) for path in paths)
     return globs
 
 

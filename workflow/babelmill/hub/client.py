@@ -65,10 +65,10 @@ def patiently(ask: Callable[[], T], waits: Sequence[int] | None = None) -> T:
 
 @contextlib.contextmanager
 def impatiently(waits: Sequence[int] = ()) -> Iterator[None]:
-    """Use these waits inside the `with` block, and hide the client's progress bars: a plan must not take a minute."""
+    """Wait no longer than `waits` inside the `with` block, and hide the client's progress bars: somebody is waiting."""
     global WAITS, PATIENCE
     before, hidden = (WAITS, PATIENCE), are_progress_bars_disabled()
-    WAITS, PATIENCE = tuple(waits), IMPATIENCE
+    WAITS, PATIENCE = min(WAITS, tuple(waits), key=len), IMPATIENCE
     disable_progress_bars()
     try:
         yield
@@ -127,6 +127,13 @@ def may_pass(error: BaseException) -> bool:
         return error.response.status_code in LATER or error.response.status_code >= 500
     # If a proxy answers with a page of its own, the answer is not JSON.
     return isinstance(error, httpx.TransportError | json.JSONDecodeError) or "Consistency check failed" in str(error)
+
+
+def out_of_reach(error: BaseException | None) -> bool:
+    """Return whether requests for other repositories would fail in the same way."""
+    error = cause(error) if error else None
+    limited = isinstance(error, errors.HfHubHTTPError) and error.response.status_code == 429
+    return limited or isinstance(error, httpx.TransportError)
 
 
 def one_line(error: BaseException) -> str:

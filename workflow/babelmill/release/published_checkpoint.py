@@ -119,7 +119,7 @@ def read_shape(path: Path, weights: Iterable[str], where: object = None) -> dict
 def sizes_in(config: dict[str, Any], where: object) -> dict[str, Any]:
     """Return the keys `KEYS` of a configuration; raise a UserError if one is missing or has an impossible value."""
     for key, kind in KEYS.items():
-        value = config.get(key)
+        value: Any = config.get(key)
         if isinstance(value, bool) or not isinstance(value, kind) or not 0 <= value < LARGEST:
             said = line(repr(value), 60)
             raise UserError(f"{where}: {key} = {said} is not allowed; use the configuration file of the training")

@@ -20,7 +20,7 @@ from babelmill.core.files import UserError
 from babelmill.tokens.tokenizer_file import load_tokenizer
 
 SECONDS = 60  # loading the largest published tokenizers takes 2
-MEMORY = 4 << 30  # bytes of addresses
+MEMORY = 3 << 30  # bytes of addresses, beside those that imports take
 MOST_TOKENS = 50  # per byte; Unicode's own normal forms make at most 18 characters of one
 SENTENCE = "a cat sat on the mat, and the dog (of 12) didn't.\n\n\tYes!"
 SCRIPTS = "caf\u00e9 \u4e2d\u6587 \u0e44\u0e17\u0e22 \u0434\u0430 \U0001f469\u200d\U0001f467"
@@ -56,7 +56,8 @@ def encode_texts(path: str) -> None:
 
 def main() -> int:
     """Encode the texts; print an error in one line and return 1 if that fails."""
-    resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
+    most = MEMORY + int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+    resource.setrlimit(resource.RLIMIT_AS, (most, most))
     path = sys.argv[1]
     try:
         encode_texts(path)
