@@ -38,6 +38,29 @@ def test_the_repository_of_a_model(layer, repository):
     assert settings_of(configuration(layer), "eng", "publish")["repository"] == repository
 
 
+@pytest.mark.parametrize(
+    "publish",
+    [
+        {"username": "my lab"},
+        {"username": "lab/eng"},
+        {"repo_template": "lab/model--{model}"},
+        {"repo_template": "lab/{model}.git"},
+        {"repo_template": f"lab/{'x' * 97}"},
+        {"repo_template": "lab/{model}-"},
+    ],
+)
+def test_a_repository_that_the_hub_would_refuse_is_refused_before_anything_runs(publish):
+    with pytest.raises(UserError, match=rf"layer0\.yaml: publish\.{min(publish)}: '.*' cannot be the name"):
+        settings_of(configuration({"publish": publish}), "eng", "publish")
+
+
+def test_a_language_without_a_tag_of_its_own_has_one_that_the_hub_accepts():
+    entries = {code: {"name": code, "corpus": {"builtin": "python-docs"}} for code in ("nds_Latn", "wikitext")}
+    for code, tag in (("nds_Latn", "nds"), ("wikitext", "")):
+        table = settings_of(configuration({"languages": entries}), code, "convert")["language_table"]
+        assert table[code]["tag"] == tag
+
+
 def test_source_files_enter_the_settings_by_number_and_size_as_long_as_there_is_no_corpus(tmp_path, monkeypatch):
     """What is known without reading them; see `test_local_sources.py`."""
     monkeypatch.chdir(tmp_path)

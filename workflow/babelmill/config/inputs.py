@@ -33,6 +33,7 @@ UNCOUNTED: dict[str, Any] = {
     "validation_files": [],
     "validation_share": 0.0,
 }
+REPOSITORY_PART = re.compile(r"\w(?:[\w.-]{0,94}\w)?(?<!\.git)", re.ASCII)  # an owner or a name on the Hub
 HUB_NAME = re.compile(r"\w[\w.-]*(/[\w.-]+)?")
 
 
@@ -245,13 +246,25 @@ def architecture_name(configuration: Configuration, model: str) -> str:
 
 
 def repository(configuration: Configuration, model: str) -> str:
-    """Return where a model is published, `owner/name`; `{username}` stays in it if it means the token's account."""
+    """Return where a model is published, `owner/name`; `{username}` stays in it if it means the token's account.
+
+    Raises:
+        UserError: the Hub does not accept the name.
+    """
     resolved = configuration.model(model)
     publish, variants = resolved.publish, resolved.export.variants
-    return publish.repo_template.format(
+    name = publish.repo_template.format(
         username=publish.username or "{username}",
         architecture=architecture_name(configuration, model),
         model=model,
         causal_suffix=OBJECTIVES[resolved.train.objective].suffix,
         variant_suffix="-ema" if variants == ["ema"] else "",
     )
+    parts = name.replace("{username}", "x").split("/")
+    if not all(REPOSITORY_PART.fullmatch(part) for part in parts) or "--" in name or ".." in name:
+        key = "publish.username" if publish.username else "publish.repo_template"
+        raise UserError(
+            f"{resolved.origins[key]}: {key}: {name!r}, where model {model} would be published, cannot be the name of a"
+            " repository on the Hub (letters and digits, with single . - and _ between them, at most 96 in a name)"
+        )
+    return name
