@@ -183,6 +183,15 @@ def test_a_fault_that_stays(hub, work):
     assert uploads(hub) == 0 and len(hub.repositories[NAME].history) == 1
 
 
+def test_a_card_that_the_hub_refuses(hub, work):
+    said = {"errors": [{"message": '"license" must be one of [mit, other]'}]}
+    hub.faults.append(Fault("validate-yaml", status=400, body=json.dumps(said).encode(), times=9))
+    line = work.publish(check=False)
+    assert (
+        'does not accept the model card: Invalid metadata in README.md. - "license" must be one of [mit, other]' in line
+    )
+
+
 def test_somebody_else_commits_meanwhile(hub, work):
     """Their file stays, and ours go on top of it."""
 

@@ -359,9 +359,10 @@ PATTERN = {"type": "Split", "pattern": {"Regex": "(a+a+)+y"}, "behavior": "Isola
             "it makes 1,000 tokens of a text of 1 bytes",
         ),
         ({"pre_tokenizer": PATTERN}, "library cannot encode a short text with it: Onig: .*retry-limit"),
+        ({"model": {"type": "WordLevel", "vocab": {}, "unk_token": "u"}}, "it has 0 entries"),
         ({"normalizer": {"type": "Replace", "pattern": {"Regex": "(x"}, "content": ""}}, "not a tokenizer of the"),
     ],
-    ids=["multiplies", "multiplies less", "a pattern that takes too long", "a pattern that is none"],
+    ids=["multiplies", "multiplies less", "a pattern that takes too long", "no entries", "a pattern that is none"],
 )
 def test_a_hostile_tokenizer_ends_in_one_line(tmp_path, monkeypatch, part, message):
     """In a process of its own: nothing can interrupt the library, and what it raises is no Exception."""

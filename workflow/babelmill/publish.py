@@ -28,7 +28,8 @@ from huggingface_hub.utils._runtime import is_xet_available
 from babelmill import __version__
 from babelmill.config.snapshots import FOLDER
 from babelmill.config.stage_settings import PublishSettings
-from babelmill.core import manifest, stage_entry
+from babelmill.core import manifest, outside, stage_entry
+from babelmill.core.escape import line
 from babelmill.core.files import UserError, sha256, write_json
 from babelmill.hub.client import cause, commit_of, explained, git_oid, may_pass, one_line, patiently
 from babelmill.hub.credentials import hub_token
@@ -66,7 +67,7 @@ def explanation(repository: str, error: BaseException) -> str | None:
                 " upload again what is already uploaded"
             )
         case ValueError() if "README.md" in str(error):
-            return f"{where} does not accept the model card: {one_line(error)}"
+            return f"{where} does not accept the model card: {line(' '.join(str(error).split()), 400)}"
     return None
 
 
@@ -120,9 +121,9 @@ def earlier_files(api: HfApi, repository: str, commit: str, there: dict[str, Rep
         return set()
     path = api.hf_hub_download(repository, manifest.NAME, revision=commit)
     try:
-        earlier = json.loads(Path(path).read_text(encoding="utf-8"))
+        earlier = outside.read_object(path)
         name, files = earlier["name"], set(earlier["files"])
-    except (ValueError, KeyError, TypeError):
+    except (UserError, KeyError, TypeError):
         log.warning("%s: its manifest.json is not ours; none of its files is deleted", repository)
         return set()
     if name != model:

@@ -38,7 +38,7 @@ from babelmill.tokens.documents import Documents
 from babelmill.tokens.pretokenizer import parts, pre_tokenizer
 from babelmill.tokens.published_tokenizer import FILES, roles_of
 from babelmill.tokens.quality import count_tokens, measure, vocabulary_used
-from babelmill.tokens.tokenizer_file import begin_with_bos, load_tokenizer, use_threads, vocab_size
+from babelmill.tokens.tokenizer_file import begin_with_bos, encodings, load_tokenizer, use_threads, vocab_size
 from babelmill.tokens.vocabulary import MASK, SPECIAL_TOKENS, UNK
 
 log = logging.getLogger("babelmill.tokenizer")
@@ -196,7 +196,7 @@ def fetch(repository: str, revision: str, commit: str | None) -> tuple[str, str]
 
 def check_lossless(tokenizer: Tokenizer, texts: list[str], where: str) -> None:
     """Raise a UserError with the place of the first difference if decoding does not restore every text."""
-    ids = [encoding.ids for encoding in tokenizer.encode_batch_fast(texts, add_special_tokens=False)]
+    ids = [encoding.ids for encoding in encodings(tokenizer, texts)]
     for text, again in zip(texts, tokenizer.decode_batch(ids, skip_special_tokens=False), strict=True):
         if text != again:
             equal = itertools.takewhile(lambda pair: pair[0] == pair[1], zip(text, again, strict=False))

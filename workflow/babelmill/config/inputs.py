@@ -261,7 +261,7 @@ def repository(configuration: Configuration, model: str) -> str:
         variant_suffix="-ema" if variants == ["ema"] else "",
     )
     parts = name.replace("{username}", "x").split("/")
-    if not all(REPOSITORY_PART.fullmatch(part) for part in parts) or "--" in name or ".." in name:
+    if len(parts) != 2 or not all(REPOSITORY_PART.fullmatch(part) for part in parts) or "--" in name or ".." in name:
         key = "publish.username" if publish.username else "publish.repo_template"
         raise UserError(
             f"{resolved.origins[key]}: {key}: {name!r}, where model {model} would be published, cannot be the name of a"

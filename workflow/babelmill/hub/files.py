@@ -186,4 +186,4 @@ def licence_of(card: Path | None) -> str | None:
     except UserError:  # a card that cannot be read must not stop the run
         return None
     found = known.get("license_name") or known.get("license")
-    return found if isinstance(found, str) else None
+    return found if isinstance(found, str) and len(found) <= LONGEST else None

@@ -8,7 +8,7 @@ import numpy as np
 from tokenizers import Tokenizer
 
 from babelmill.tokens.pretokenizer import parts
-from babelmill.tokens.tokenizer_file import encode, special_ids, vocab_size
+from babelmill.tokens.tokenizer_file import encode, encodings, special_ids, vocab_size
 
 LETTERS = "LMN"  # Unicode general categories of the characters at a word's edges: letters, marks, numbers
 
@@ -26,7 +26,7 @@ def measure(tokenizer: Tokenizer, batches: Iterable[list[str]]) -> dict[str, flo
     chunks: Counter[str] = Counter()
     for documents in batches:
         texts = [part for text in documents for part in parts(text)]
-        ids = [encoding.ids for encoding in tokenizer.encode_batch_fast(texts, add_special_tokens=False)]
+        ids = [encoding.ids for encoding in encodings(tokenizer, texts)]
         decoded = tokenizer.decode_batch(ids, skip_special_tokens=False)
         total += len(texts)
         intact += sum(text == again for text, again in zip(texts, decoded, strict=True))
@@ -38,8 +38,8 @@ def measure(tokenizer: Tokenizer, batches: Iterable[list[str]]) -> dict[str, flo
     for chunk, count in chunks.items():
         words[bare(chunk)] += count
     words.pop("", None)
-    encodings = tokenizer.encode_batch_fast([f" {word}" for word in words], add_special_tokens=False)
-    whole = sum(count for count, encoding in zip(words.values(), encodings, strict=True) if len(encoding.ids) == 1)
+    made = encodings(tokenizer, [f" {word}" for word in words])
+    whole = sum(count for count, encoding in zip(words.values(), made, strict=True) if len(encoding.ids) == 1)
     return {
         "bytes_per_token": size / max(tokens, 1),
         "tokens_per_word": tokens / max(chunks.total(), 1),

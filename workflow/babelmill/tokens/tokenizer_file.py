@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
-from tokenizers import Tokenizer, processors
+from tokenizers import Encoding, Tokenizer, processors
 
 from babelmill.core import escape
 from babelmill.core.files import UserError
@@ -78,12 +78,18 @@ def vocab_size(tokenizer: Tokenizer) -> int:
     """Return the number of rows that an embedding table needs, which is the largest id + 1."""
     if characters.is_tokenizer(tokenizer):
         return characters.ENTRIES  # known without a table of all entries
-    return max(tokenizer.get_vocab(with_added_tokens=True).values()) + 1
+    return max(tokenizer.get_vocab(with_added_tokens=True).values(), default=-1) + 1
 
 
 def special_ids(tokenizer: Tokenizer) -> list[int]:
     """Return the ids of the special tokens, sorted."""
     return sorted(token_id for token_id, token in tokenizer.get_added_tokens_decoder().items() if token.special)
+
+
+def encodings(tokenizer: Tokenizer, texts: list[str]) -> list[Encoding]:
+    """Return the encodings of texts, without special tokens; raise a UserError if the library fails."""
+    with without_panic("the tokenizer cannot encode a document"):
+        return tokenizer.encode_batch_fast(texts, add_special_tokens=False)
 
 
 def encode(tokenizer: Tokenizer, texts: list[str]) -> tuple[np.ndarray, np.ndarray]:
@@ -96,9 +102,8 @@ def encode(tokenizer: Tokenizer, texts: list[str]) -> tuple[np.ndarray, np.ndarr
     whole = max(map(len, texts), default=0) <= LONG or not parts_are_the_text(tokenizer)
     owned = enumerate(texts) if whole else ((i, part) for i, text in enumerate(texts) for part in parts(text))
     while group := list(itertools.islice(owned, len(texts) if whole else GROUP)):
-        with without_panic("the tokenizer cannot encode a document"):
-            encodings = tokenizer.encode_batch_fast([text for _, text in group], add_special_tokens=False)
-        for (document, _), encoding in zip(group, encodings, strict=True):
+        made = encodings(tokenizer, [text for _, text in group])
+        for (document, _), encoding in zip(group, made, strict=True):
             ids = encoding.ids
             tokens.extend(ids)  # measured: twice as fast as NumPy on a list
             lengths[document] += len(ids)

@@ -17,11 +17,12 @@ from pathlib import Path
 
 from babelmill.core.escape import line
 from babelmill.core.files import UserError
-from babelmill.tokens.tokenizer_file import load_tokenizer
+from babelmill.tokens.tokenizer_file import load_tokenizer, vocab_size
 
 SECONDS = 60  # loading the largest published tokenizers takes 2
 MEMORY = 3 << 30  # bytes of addresses, beside those that imports take
 MOST_TOKENS = 50  # per byte; Unicode's own normal forms make at most 18 characters of one
+MOST_ENTRIES = 10_000_000
 SENTENCE = "a cat sat on the mat, and the dog (of 12) didn't.\n\n\tYes!"
 SCRIPTS = "caf\u00e9 \u4e2d\u6587 \u0e44\u0e17\u0e22 \u0434\u0430 \U0001f469\u200d\U0001f467"
 TEXTS = ("x", SENTENCE, SCRIPTS, string.printable, *(part * 300 for part in (" ", "a", "1", "-", "ab", "a ")))
@@ -46,8 +47,10 @@ def check(path: str | Path, where: str) -> None:
 
 
 def encode_texts(path: str) -> None:
-    """Encode short texts. Raise a UserError if the library fails, or makes too many tokens of one."""
+    """Encode short texts. Raise a UserError if the file or the number of tokens of a text is beyond the limits."""
     tokenizer = load_tokenizer(path)
+    if not 0 < (entries := vocab_size(tokenizer)) <= MOST_ENTRIES:
+        raise UserError(f"it has {entries:,} entries, of at most {MOST_ENTRIES:,}; use another tokenizer")
     for text in TEXTS:
         size, count = len(text.encode()), len(tokenizer.encode(text, add_special_tokens=False).ids)
         if count > MOST_TOKENS * size:

@@ -42,7 +42,7 @@ class Vocabulary:
     @classmethod
     def read(cls, path: str | Path, size: int) -> "Vocabulary":
         """Read a tokenizer.json with `size` entries. Raise a UserError if a special token is missing."""
-        added = {token["content"]: token["id"] for token in read_json(path)["added_tokens"] if token["special"]}
+        added = {token["content"]: token["id"] for token in read_json(path).get("added_tokens", []) if token["special"]}
         if (roles := published_roles(Path(path).parent)) is not None:
             return cls.published(roles, set(added.values()))
         if not added.keys() >= set(NEEDED):
