@@ -23,6 +23,14 @@ DEPTH = 100  # of lists and mappings in each other
 DIGITS = 100  # of an integer; `model_max_length` of transformers has 31
 VALUES = 2_000_000  # in a YAML text, each alias counted with all that it stands for
 FRONT = re.compile(r"\A\ufeff?\s*---[ \t]*\r?\n(.*?)\r?\n---[ \t]*(?:\r?\n|\Z)", re.DOTALL)  # as the Hub finds it
+TEXT = "tag:yaml.org,2002:str"
+# What YAML 1.2, which the Hub reads, takes for these types as YAML 1.1 does. All else is text there: `no` is Norwegian.
+USUAL = {
+    "tag:yaml.org,2002:bool": re.compile("true|false", re.IGNORECASE),
+    "tag:yaml.org,2002:int": re.compile(r"[-+]?(0|[1-9]\d*)", re.ASCII),
+    "tag:yaml.org,2002:float": re.compile("[^:_]*"),
+    "tag:yaml.org,2002:timestamp": re.compile("(?!)"),
+}
 NUMBERS = ("tag:yaml.org,2002:int", "tag:yaml.org,2002:float")
 
 
@@ -123,6 +131,8 @@ def _check_events(text: str) -> None:
 def _measure(node: yaml.Node, known: dict[int, tuple[int, int]]) -> tuple[int, int]:
     """Return how many values a node stands for, and how many levels deep. `known` holds the nodes so far, by their ids.
 
+    Scalars that only YAML 1.1 does not read as text become text.
+
     Raises:
         ValueError: there are too many of either, a node contains itself, or a number has too many digits.
     """
@@ -139,6 +149,8 @@ def _measure(node: yaml.Node, known: dict[int, tuple[int, int]]) -> tuple[int, i
                 count, levels = count + more, max(levels, below + 1)
     elif node.tag in NUMBERS and len(node.value) > DIGITS:
         raise ValueError(f"a number of {len(node.value):,} digits")
+    elif (usual := USUAL.get(node.tag)) and not usual.fullmatch(node.value):
+        node.tag = TEXT
     if count > VALUES or levels > DEPTH:
         raise ValueError(f"its aliases (*) stand for more than {VALUES:,} values, or {DEPTH} levels")
     known[id(node)] = count, levels
