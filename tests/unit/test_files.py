@@ -226,7 +226,12 @@ def test_a_log_on_a_full_disk_ends_nothing(tmp_path, monkeypatch, capsys):
     """The error is then on the terminal, even beside the plugin, which quotes errors from logs."""
     monkeypatch.setenv(stage_entry.TERMINAL, stage_entry.terminal_id())
 
+    class Another(logging.FileHandler):  # such as that of an attempt's log
+        def close(self):
+            self.stream = None
+
     def stage(_):
+        monkeypatch.setattr(logging.getLogger("babelmill"), "handlers", [Another("/dev/full")])
         logging.getLogger("babelmill").info("a message")
         raise UserError("the stage's error")
 
