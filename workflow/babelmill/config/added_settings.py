@@ -53,6 +53,8 @@ def add_corpus(configuration: Configuration, name: str) -> dict[str, Any]:
     corpus = configuration.corpus(name).corpus
     added: dict[str, Any] = {"sources": inputs.corpus_sources(configuration, name)}
     quoting = in_settings(corpus.quoting, [*corpus.files, *corpus.validation_files])
+    if (corpus.format, corpus.quoting) == ("tsv", "format"):  # names do not say that these are .tsv files
+        quoting = "format"
     if not inputs.hub_datasets(configuration, name):
         added["corpus"] = {"hub": None, "revision": "", "quoting": quoting or LEFT_OUT}
     elif quoting:

@@ -10,7 +10,8 @@ import numpy as np
 
 from babelmill.config import schema
 from babelmill.core import escape
-from babelmill.core.files import UserError, read_text
+from babelmill.core.files import UserError
+from babelmill.text_files.whole import read_text
 from babelmill.tokens.codes import NO_CODE, SYSTEMS, written
 from babelmill.tokens.label_text import NO_LABEL, stripped, without_fraction
 from babelmill.tokens.shard_file import Labels
@@ -55,7 +56,7 @@ def code_list(path: str | Path) -> dict[str, str]:
 def _rows(path: str | Path) -> Iterator[tuple[int, list[str]]]:
     """Yield the fields of each line with their number, without what cannot be seen around them."""
     # `splitlines` would cut names at U+2028 and form feeds.
-    lines = [(i, line) for i, line in enumerate(read_text(path).split("\n"), 1) if stripped(line)]
+    lines = [(i, line) for i, line in enumerate(read_text(Path(path)).split("\n"), 1) if stripped(line)]
     delimiters = {match[1]: i for i, line in reversed(lines) if (match := DELIMITER.match(line))}
     if "\t" in delimiters:
         yield from ((i, [stripped(field) for field in line.split("\t")]) for i, line in lines)
