@@ -3,11 +3,12 @@
 import json
 import os
 import shutil
+import subprocess
 import time
 
 import pytest
 
-from babelmill.core import known_hashes, local_sources
+from babelmill.core import known_hashes, local_sources, manifest
 from babelmill.core.files import sha256
 from conftest import Workspace
 
@@ -114,3 +115,20 @@ def test_ten_thousand_files_are_no_problem(tmp_path, monkeypatch):
     (tmp_path / "texts/7.txt").write_text("8")
     (entry,) = local_sources.snapshot({"texts/*.txt": "config.yaml"}, corpus).values()
     assert entry["files"] == 2000 and entry["sha256"] is not None
+
+
+def test_a_locale_without_letters(tmp_path):
+    """The workflow runs in a folder, and on files, whose names LC_ALL=C cannot write."""
+    workspace = Workspace(tmp_path / "żółć")
+    (workspace.path / "texts").mkdir(parents=True)
+    for number in range(9):
+        (workspace.path / f"texts/ż{number}.txt").write_text(f"A text of several words, number {number}.\n")
+    workspace.configure({"languages": {"eng": {"corpus": {"files": ["texts/*.txt"], "validation_share": 0.3}}}})
+    environment = os.environ | {"LC_ALL": "C", "PYTHONUTF8": "0"}
+    command = workspace.command("results/corpora/eng/train.parquet")
+    done = subprocess.run(command, env=environment, cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert "Logging error" not in done.stderr
+    log, sources = workspace.path / "logs/corpus/eng.log", manifest.read(workspace.path / "results/corpora/eng")
+    assert "Logging error" not in log.read_text(encoding="utf-8")
+    assert sources["figures"]["sources"][0]["path"] == "texts/ż0.txt"

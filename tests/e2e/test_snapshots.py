@@ -8,6 +8,7 @@ import torch
 from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM
 
+from babelmill.commands.key_figures import key_figures
 from babelmill.core.files import read_json
 from conftest import SMALL
 from training_data import wait_for_step
@@ -35,6 +36,7 @@ def test_from_training_to_branches(workspace, hub, monkeypatch):
     ends = f"run.snapshots: no chck_5M: the run ends after {trained['words'] / 1e6:.4g} million words"
     assert log.count(ends) == 2, "before the first step and at the end"
     assert trained["missing_snapshots"] == ["chck_5M"] and f"{trained['words']:,} words in all" in log
+    assert key_figures("train", workspace.path / "results/models/eng").endswith(", no snapshot chck_5M")
     said = workspace.python("-m", "babelmill", "plan", "eng").stdout
     assert f"There will be no chck_5M: the run ends after {trained['words'] / 1e6:.4g} million words" in said
 

@@ -313,6 +313,22 @@ def test_a_split_that_is_named_twice_has_the_files_of_both(tmp_path):
     assert chosen(tmp_path, card, names) == (names[:3], [])
 
 
+def test_names_are_text_as_in_yaml_1_2(tmp_path):
+    """`no` is Norwegian, and 010 is not 8."""
+    said = ["no", "010", "1:30", "2024-06-18"]
+    (tmp_path / "README.md").write_text(
+        "---\nconfigs:\n" + "".join(f"- config_name: {name}\n  data_files: {name}/*\n" for name in said) + "---\n"
+    )
+    assert list(configurations(tmp_path / "README.md", "the dataset")) == said
+
+
+def test_files_that_are_named_may_have_several_formats(tmp_path):
+    card = "- config_name: default\n"
+    names = ["a.csv", "b.jsonl", "test.csv"]
+    assert chosen(tmp_path, card, names) == (["b.jsonl"], [])
+    assert chosen(tmp_path, card, names, files=["*.csv", "b.*"]) == (["a.csv", "b.jsonl"], [])
+
+
 def test_a_configuration_of_a_folder_has_splits_by_words(tmp_path):
     names = ["en/train.csv", "en/test.csv", "en/dev.csv", "en/dataset_infos.json", "de/train.csv"]
     card = "- config_name: en\n  data_dir: en\n- config_name: de\n  data_dir: de\n"

@@ -106,6 +106,13 @@ def test_a_folder_that_the_locale_cannot_write_is_no_error_of_logging(tmp_path, 
     assert " in " in done.stderr and " in " in (folder / "a.log").read_text(encoding="utf-8")
 
 
+def test_an_argument_that_is_text_is_utf8_in_any_locale():
+    assert stage_entry.utf8(os.fsdecode("zażółć".encode())) == "zażółć"
+    assert stage_entry.utf8("za\udcc5\udcbc") == "zaż", "as LC_ALL=C reads it"
+    with pytest.raises(argparse.ArgumentTypeError, match=r"^a\\udcff: is not UTF-8 text$"):
+        stage_entry.utf8("a\udcff")
+
+
 SETTINGS_FILE = Path("results/settings/eng/corpus.json")
 REASONS = ["the name is too long", "the file system is read-only", "permission denied"]
 

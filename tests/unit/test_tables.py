@@ -108,7 +108,7 @@ def test_two_columns_of_one_name_are_refused(read, tmp_path, name):
         path.write_text('{"text": "first", "other": "x", "text": "second"}\n')
     else:
         path.write_text("text,other,text\nfirst,x,second\n".replace(",", "\t" if name == "a.tsv" else ","))
-    refused(read, path, r"2 columns are named 'text'|line 1: the key 'text' occurs twice in an object")
+    refused(read, path, r"2 columns are named 'text'|line 1: the key 'text' appears twice")
 
 
 def test_two_columns_of_metadata_are_refused(tmp_path):
@@ -121,7 +121,7 @@ def test_a_key_that_is_twice_in_a_value_is_refused(read, tmp_path):
     (tmp_path / "a.jsonl").write_text(
         '{"text": "a", "other": "b"}\n{"text": "a", "other": "b", "x": {"k": 1, "k": 2}}\n'
     )
-    refused(read, tmp_path / "a.jsonl", "line 2: the key 'k' occurs twice in an object")
+    refused(read, tmp_path / "a.jsonl", "line 2: the key 'k' appears twice")
 
 
 @pytest.mark.parametrize("value", ['["farmer"]', '{"a": 1}', "true", "7", "[" * 500 + "]" * 500])
@@ -134,12 +134,12 @@ def test_what_is_no_text_is_refused(read, tmp_path, value):
 def test_values_that_are_nested_too_deeply_are_one_line(read, tmp_path, brackets):
     line = brackets + "[" * 100_000
     (tmp_path / "a.jsonl").write_text(f'{{"text": "a", "other": "b"}}\n{line}\n')
-    refused(read, tmp_path / "a.jsonl", "line 2: not (a JSON object|JSON)")
+    refused(read, tmp_path / "a.jsonl", "line 2: (not (a JSON object|JSON)|nested more than 100 levels deep)")
 
 
-def test_a_number_of_thousands_of_digits_is_one_line(read, tmp_path):
+def test_a_number_of_thousands_of_digits_that_nobody_asks_for_is_no_matter(read, tmp_path):
     (tmp_path / "a.jsonl").write_text(f'{{"text": "a", "other": "b", "n": {"9" * 100_000}}}\n')
-    refused(read, tmp_path / "a.jsonl", "line 1: not JSON that can be read: an integer has thousands of digits")
+    assert read(tmp_path / "a.jsonl") == ["a"]
 
 
 def test_what_can_be_parsed_but_not_written_is_one_line(tmp_path):
@@ -148,7 +148,7 @@ def test_what_can_be_parsed_but_not_written_is_one_line(tmp_path):
         try:
             to_predict(tmp_path / "a.jsonl")
         except UserError as error:
-            assert "nested too deeply" in str(error)
+            assert "nested" in str(error)
 
 
 KINDS = [pa.string(), pa.large_string(), pa.string_view(), pa.binary(), pa.large_binary(), pa.binary_view()]
@@ -169,7 +169,7 @@ def test_arrow_says_what_is_text(read, tmp_path, kind):
     assert read(path) == ["eins", "zwei"]
 
 
-@pytest.mark.parametrize("values", [[["farmer"]], [7], [True], [{"a": 1}], [b"\xff"]])
+@pytest.mark.parametrize("values", [[["farmer"]], [7], [True], [{f"a{i}": 1 for i in range(500)}], [b"\xff"]])
 def test_a_column_that_is_no_text_is_refused(read, tmp_path, values):
     refused(read, parquet(tmp_path / "a.parquet", text=values, other=["b"]), "text'? (is|contains)|row 1 .*not UTF-8")
 
@@ -205,13 +205,13 @@ def test_the_error_for_a_table_of_many_columns_is_short(read, tmp_path, name):
 def test_a_compressed_file_that_is_no_parquet_is_refused_by_its_first_bytes(read, tmp_path):
     packed = gzip.compress(bytes(8 << 20), mtime=0)
     (tmp_path / "a.parquet.gz").write_bytes(packed[: len(packed) // 2])  # reading it whole says that it is truncated
-    refused(read, tmp_path / "a.parquet.gz", "binary data of an unknown kind, not a Parquet file")
+    refused(read, tmp_path / "a.parquet.gz", "this is binary data of an unknown kind, not a Parquet file")
     assert len(list(tmp_path.iterdir())) == 1
 
 
 def test_a_compressed_parquet_file_is_unpacked_up_to_a_bound(read, tmp_path, monkeypatch):
     monkeypatch.setattr(opening, "UNPACKED", 1 << 20)
-    (tmp_path / "a.parquet.gz").write_bytes(gzip.compress(b"PAR1" + bytes(64 << 20)))
+    (tmp_path / "a.parquet.gz").write_bytes(gzip.compress(b"PAR1" + bytes(64 << 20), mtime=0))
     refused(read, tmp_path / "a.parquet.gz", "it unpacks to more than [0-9,]+ MB")
 
 

@@ -35,12 +35,12 @@ def in_shell(path):
 
 
 # On a shared CPU, threads that spin while they wait for each other make training 2.5 times slower.
-# (Braces are doubled because Snakemake formats the prefix.)
+# In any locale, names of files are UTF-8. (Braces are doubled because Snakemake formats the prefix.)
 # Nothing is imported from the working folder or the user's PYTHONPATH. (Another workflow's rules may need both.)
 SAFE = ":${{PYTHONPATH-}}" if IS_MODULE else " PYTHONSAFEPATH=1"
 shell.prefix(
     f"export PATH={in_shell(Path(sys.executable).parent)}:$PATH PYTHONPATH={in_shell(PACKAGE)}{SAFE}"
-    " GOMP_SPINCOUNT=${{GOMP_SPINCOUNT-2000}}; "
+    " GOMP_SPINCOUNT=${{GOMP_SPINCOUNT-2000}} PYTHONUTF8=1; "
 )
 if not IS_MODULE:
     os.environ["PYTHONSAFEPATH"] = "1"  # for Snakemake itself in a job of a cluster
@@ -59,7 +59,11 @@ from babelmill.stages import STAGES, TO_CONVERTED, leading_to
 from babelmill.core import manifest
 from babelmill.core.files import UserError, not_found
 from babelmill.core.trouble import trouble
+from babelmill.core.stage_entry import accept_all_letters
 from babelmill.config.layers import nearest
+
+# Snakemake's own log file names the folder of the workflow, whatever the locale.
+accept_all_letters(*(getattr(handler, "stream", None) for handler in logger.handlers))
 
 
 def one_line(function):

@@ -15,6 +15,7 @@ from typing import Any
 from babelmill.config.values import delimiter
 from babelmill.core.files import UserError, sha256
 from babelmill.core.globs import at_home
+from babelmill.core.stage_entry import utf8
 
 REVIEW = "also write the rows to check: up to N rows without text, then the N rows whose codes are least certain"
 
@@ -25,7 +26,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("table", type=Path, help="the table with the rows to predict")
     parser.add_argument("--text", required=True, metavar="COLUMN", help="column of the text")
     parser.add_argument("--context", metavar="COLUMN", help="column of the context, if the model was trained with one")
-    parser.add_argument("--context-is", metavar="TEXT", default="", help="one context for all rows")
+    parser.add_argument("--context-is", type=utf8, metavar="TEXT", default="", help="one context for all rows")
     parser.add_argument("--out", required=True, type=Path, help="the .csv or .tsv to make; it must not exist")
     parser.add_argument("--top", type=int, default=5, help="write so many of the likeliest codes (default: 5)")
     parser.add_argument(

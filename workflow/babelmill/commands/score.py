@@ -18,6 +18,7 @@ from babelmill.config import loading
 from babelmill.config.layers import nearest
 from babelmill.config.model_source import lacks_config
 from babelmill.config.snapshots import FOLDER
+from babelmill.config.transformers_models import check_layers
 from babelmill.core import escape, manifest, outside
 from babelmill.core.files import UserError, sha256
 from babelmill.core.globs import at_home
@@ -44,7 +45,8 @@ def methods_of(folder: Path) -> list[str]:
     if "objective" in config:
         return list(OBJECTIVES["diffusion"].sentences)
     evaluation = manifest.read(folder)["figures"].get("evaluation", {}) if (folder / manifest.NAME).is_file() else {}
-    names = {*config.get("auto_map", {}), *(config.get("architectures") or [])}
+    said = [config.get(key) for key in ("auto_map", "architectures")]
+    names = {name for each in said if isinstance(each, dict | list) for name in each if isinstance(name, str)}
     if "variants" in evaluation:  # a converted folder: its metrics say what the model learnt
         names = {{"causal": "ForCausalLM", "masked": "ForMaskedLM"}.get(name, "") for name in _metrics(evaluation)}
     causal = any(_ends(name, "ForCausalLM", "LMHeadModel") and not _ends(name, "WithLMHeadModel") for name in names)
@@ -208,6 +210,7 @@ def model_folder(args: argparse.Namespace) -> tuple[Path, dict[str, Any], str]:
     else:
         folder, origin = fetched(args.model, args.revision, args.trust_remote_code)
     check_trust(folder, local, args.trust_remote_code)
+    check_layers(outside.read_object(folder / "config.json"), args.model)
     if (folder / "tokenizer.json").is_file() and not (folder / manifest.NAME).is_file():
         from babelmill.tokens import trial
 

@@ -14,6 +14,7 @@ from typing import Any
 
 from babelmill.core import manifest
 from babelmill.core.files import UserError, read_json
+from babelmill.core.stage_entry import utf8
 
 GENERATED = 64  # tokens that masked diffusion generates
 CONTINUED = 40  # tokens that other models generate
@@ -165,8 +166,8 @@ def beginning(tokenizer: Any, prompt: str) -> list[int]:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's arguments."""
     parser.add_argument("folder", type=Path, help="converted/{model}")
-    parser.add_argument("--masked", help="a text with <mask>, which the model fills")
-    parser.add_argument("--prompt", help="the beginning of a text, which the model continues")
+    parser.add_argument("--masked", type=utf8, help="a text with <mask>, which the model fills")
+    parser.add_argument("--prompt", type=utf8, help="the beginning of a text, which the model continues")
     parser.add_argument(
         "--steps",
         type=int,

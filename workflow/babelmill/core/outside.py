@@ -23,6 +23,14 @@ DEPTH = 100  # of lists and mappings in each other
 DIGITS = 100  # of an integer; `model_max_length` of transformers has 31
 VALUES = 2_000_000  # in a YAML text, each alias counted with all that it stands for
 FRONT = re.compile(r"\A\ufeff?\s*---[ \t]*\r?\n(.*?)\r?\n---[ \t]*(?:\r?\n|\Z)", re.DOTALL)  # as the Hub finds it
+TEXT = "tag:yaml.org,2002:str"
+# What YAML 1.2, which the Hub reads, takes for these types as YAML 1.1 does. All else is text there: `no` is Norwegian.
+USUAL = {
+    "tag:yaml.org,2002:bool": re.compile("true|false", re.IGNORECASE),
+    "tag:yaml.org,2002:int": re.compile(r"[-+]?(0|[1-9]\d*)", re.ASCII),
+    "tag:yaml.org,2002:float": re.compile("[^:_]*"),
+    "tag:yaml.org,2002:timestamp": re.compile("(?!)"),
+}
 NUMBERS = ("tag:yaml.org,2002:int", "tag:yaml.org,2002:float")
 
 
@@ -35,7 +43,7 @@ def read_json(path: str | Path, where: object = None) -> Any:
     where = path if where is None else where
     too_large(path, LARGEST, where)
     try:
-        found = parse_json(read_text(path))
+        found = parse_json(read_text(path), _OF_FILES)
     except ValueError as error:
         raise UserError(f"{where}: {error}") from None
     if depth(found) > DEPTH:
@@ -43,16 +51,16 @@ def read_json(path: str | Path, where: object = None) -> Any:
     return found
 
 
-def parse_json(text: str) -> Any:
-    """Return the value of a JSON text from elsewhere.
+def parse_json(text: str, decoder: json.JSONDecoder | None = None) -> Any:
+    """Return the value of a JSON text from elsewhere. A number of very many digits, which no table needs, is text.
 
     Raises:
         ValueError: the text is not JSON, nested too deep for Python, or has a key twice; the message is one line.
     """
     try:
-        return _DECODER.decode(text)
+        return (decoder or _OF_TABLES).decode(text)
     except RecursionError:
-        raise ValueError("not JSON that can be read: its values are nested too deeply") from None
+        raise ValueError(f"nested more than {DEPTH} levels deep") from None
     except json.JSONDecodeError as error:
         raise ValueError(f"not JSON: {error}") from None
 
@@ -90,7 +98,8 @@ def _integer(text: str) -> int:
     return int(text)
 
 
-_DECODER = json.JSONDecoder(object_pairs_hook=_once, parse_int=_integer)
+_OF_FILES = json.JSONDecoder(object_pairs_hook=_once, parse_int=_integer)
+_OF_TABLES = json.JSONDecoder(object_pairs_hook=_once, parse_int=lambda n: int(n) if len(n) <= DIGITS else n)
 
 
 def depth(value: Any) -> int:
@@ -140,6 +149,8 @@ def _check_events(text: str) -> None:
 def _measure(node: yaml.Node, known: dict[int, tuple[int, int]]) -> tuple[int, int]:
     """Return how many values a node stands for, and how many levels deep. `known` holds the nodes so far, by their ids.
 
+    Scalars that only YAML 1.1 does not read as text become text.
+
     Raises:
         ValueError: there are too many of either, a node contains itself, or a number has too many digits.
     """
@@ -156,6 +167,8 @@ def _measure(node: yaml.Node, known: dict[int, tuple[int, int]]) -> tuple[int, i
                 count, levels = count + more, max(levels, below + 1)
     elif node.tag in NUMBERS and len(node.value) > DIGITS:
         raise ValueError(f"a number of {len(node.value):,} digits")
+    elif (usual := USUAL.get(node.tag)) and not usual.fullmatch(node.value):
+        node.tag = TEXT
     if count > VALUES or levels > DEPTH:
         raise ValueError(f"its aliases (*) stand for more than {VALUES:,} values, or {DEPTH} levels")
     known[id(node)] = count, levels

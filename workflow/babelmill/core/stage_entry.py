@@ -44,6 +44,14 @@ def folder(text: str) -> Path:
     return path.parent if path.name == "manifest.json" else path
 
 
+def utf8(text: str) -> str:
+    """Return the text of an argument, which is UTF-8 in any locale."""
+    try:
+        return text.encode("utf-8", "surrogateescape").decode("utf-8")
+    except UnicodeDecodeError:
+        raise argparse.ArgumentTypeError(f"{escape.line(text)}: is not UTF-8 text") from None
+
+
 def terminal_id() -> str:
     """Return an id of what standard error writes to; it is the same for all processes that share it."""
     status = os.fstat(2)
@@ -113,6 +121,14 @@ class Formatter(logging.Formatter):
         return escape.lines(super().format(record))
 
 
+def accept_all_letters(*streams: object) -> None:
+    """Let streams write what the locale has no letters for as escapes: LC_ALL=C has only those of ASCII."""
+    for stream in streams:
+        if isinstance(stream, io.TextIOWrapper):
+            with contextlib.suppress(OSError):  # the stream may be a pipe in the place of a file, which cannot seek
+                stream.reconfigure(errors="backslashreplace")
+
+
 def configure_logging(path: Path | None, subject: str = "") -> None:
     """Send this package's messages to standard error and, if given, to the file at `path`.
 
@@ -121,10 +137,7 @@ def configure_logging(path: Path | None, subject: str = "") -> None:
     each job with a new log.)
     """
     logging.raiseExceptions = False  # no traceback when standard error is closed, or on a full disk
-    for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):
-            with contextlib.suppress(OSError):  # the stream may be a pipe in the place of a file, which cannot seek
-                stream.reconfigure(errors="backslashreplace")  # some locales (C) cannot write all letters
+    accept_all_letters(sys.stdout, sys.stderr)
     terminal = Terminal(sys.stderr)
     handlers: list[logging.Handler] = [terminal]
     if path is not None:

@@ -30,6 +30,7 @@ from huggingface_hub.utils import disable_progress_bars
 from babelmill.config.stage_settings import DownloadSettings
 from babelmill.core import manifest, stage_entry
 from babelmill.core.bars import Bar
+from babelmill.core.escape import line
 from babelmill.core.files import UserError, atomic_folder, link_or_copy
 from babelmill.core.words import plural
 from babelmill.corpus.columns import Columns
@@ -178,7 +179,9 @@ def refuse_repeats(parts: list[Part]) -> None:
     for part in parts:
         files = {(part.repository, name) for name in part.files.train + part.files.validation}
         if twice := seen & files:
-            raise UserError(f"corpus.hub: two entries name the file {min(twice)[1]} of {part.repository}; name it once")
+            raise UserError(
+                f"corpus.hub: two entries name the file {line(min(twice)[1], 100)} of {part.repository}; name it once"
+            )
         seen |= files
 
 

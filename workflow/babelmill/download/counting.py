@@ -13,6 +13,7 @@ import pyarrow as pa
 
 from babelmill.config import canonical, schema
 from babelmill.config.inputs import UNCOUNTED
+from babelmill.core.escape import line
 from babelmill.core.files import UserError
 from babelmill.corpus import readers
 from babelmill.corpus.cleaning import clean
@@ -55,9 +56,9 @@ class Counter:
                 kept = kept.filter(pa.array(self._seen.add(digests_of(kept))))
             total += kept.num_rows if self.budget.unit == "documents" else int(sizes_of(kept).sum())
         if corpus.categories and tally.read and not tally.categories:
-            raise UserError(f"{path.name}: no document has a `category`, and corpus.categories asks for some")
+            raise UserError(f"{line(path.name)}: no document has a `category`, and corpus.categories asks for some")
         if not total:
-            log.warning("%s adds no text: the filters drop all its %d documents", path.name, tally.read)
+            log.warning("%s adds no text: the filters drop all its %d documents", line(path.name), tally.read)
         return total
 
 
@@ -73,4 +74,4 @@ def check_columns(path: Path, columns: Columns) -> None:
     tally = Tally("skip")
     first = next(readers.read(path, tally, columns, document="line"), None)
     if tally.dropped["malformed"] and not (first and first.num_rows):
-        raise UserError(f"{path.name}: its beginning contains no document of this format; see the lines above")
+        raise UserError(f"{line(path.name)}: its beginning contains no document of this format; see the lines above")

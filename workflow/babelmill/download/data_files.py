@@ -116,10 +116,10 @@ def data_files(names: list[str], part: dict[str, Any], card: Path | None, where:
         if globs and _training_split(declared[config]) is None:
             config = None  # ... except to a user who names files of a dataset without a split for training
     splits = declared[config] if config else None
-    if splits is not None:
+    if globs and (splits is None or BY_WORDS in splits):
+        found = _by_words_of_each(matching(names, (splits or {BY_WORDS: ["**"]})[BY_WORDS]), globs, format)
+    elif splits is not None:
         found = _of_configuration(matching(names, globs) if globs else names, splits, format)
-    elif globs:
-        found = _by_words_of_each(names, globs, format)
     else:
         found = _by_words(names, format)
     if not found.train:

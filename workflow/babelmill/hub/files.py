@@ -96,13 +96,13 @@ def fetch(
     paths = {name: folder / name for name in names}
     for name, path in paths.items():
         if not intact(path):
-            log.warning("%s: the content does not have the hash that the Hub announced; next attempt", name)
+            log.warning("%s: the content does not have the hash that the Hub announced; next attempt", line(name, 100))
             _download(use, repository, commit, name, force_download=True)
             if not intact(path):
                 path.resolve().unlink()  # otherwise other programs would get the damaged file from the cache
                 raise UserError(
-                    f"{name} of the {use.noun} {repository} at {commit[:12]}: the content did not have the right hash"
-                    " in two attempts; try again later, or use another network"
+                    f"{line(name, 100)} of the {use.noun} {repository} at {commit[:12]}: the content did not have the"
+                    " right hash in two attempts; try again later, or use another network"
                 )
     return paths
 

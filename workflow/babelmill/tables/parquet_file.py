@@ -49,9 +49,8 @@ def opened(path: Path, source: Any, asked: Sequence[Asked]) -> pq.ParquetFile:
         if holds_text(kind) or (not text and holds_numbers(kind)):
             continue
         wanted = "not text" if text else "neither text nor whole or floating-point numbers"
-        raise UserError(
-            f"{escape.line(path)}: column {escape.line(repr(column), 100)} is {kind}, {wanted}; set {setting}"
-        )
+        found = f"column {escape.line(repr(column), 100)} is {escape.line(kind, 100)}"
+        raise UserError(f"{escape.line(path)}: {found}, {wanted}; set {setting}")
     return file
 
 
