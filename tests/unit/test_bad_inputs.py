@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from tokenizers import Tokenizer, models
 
+from babelmill.cli import main
 from babelmill.commands import show
 from babelmill.config import loading
 from babelmill.config.canonical import places
@@ -217,7 +218,10 @@ def test_a_source_of_another_kind(model, train, words):
 def test_a_folder_without_a_configuration():
     Path("config/config.yaml").unlink()
     refused("config/config.yaml: no such file; go to the folder of the workflow, or name a --configfile")
-    refused("--configfile mine.yaml: no such file", configfiles=("mine.yaml",))
+    refused(
+        "--configfile mine.yaml: no such file; --configfile takes all words up to the next option",
+        configfiles=("mine.yaml",),
+    )
 
 
 def test_a_language_that_is_in_no_list_says_how_it_is_added():
@@ -244,6 +248,16 @@ def test_words_are_words_and_numbers_are_numbers():
     assert [part.config for part in corpus.hub] == ["no", "2024-01-31"] and corpus.deduplicate is False
     assert (made.batches["on"], made.batches["yes"]) == (["no"], ["off"])
     assert (made.model("eng").train.max_steps, made.model("eng").train.learning_rate) == (10_000, 0.001)
+
+
+def test_what_differs_from_the_defaults_is_shown_alone(capsys):
+    Path("mine.yaml").write_text("preset: tiny\ntrain: {seed: 7, clip_norm: 2.0}\n")
+    assert main(["config", "eng", "--changed", "--configfile", "mine.yaml"]) == 0
+    lines = capsys.readouterr().out.splitlines()[1:]
+    found = {line.split()[0]: line.split()[-1] for line in lines}
+    assert found["train.seed"] == "mine.yaml" and found["corpus.files"] == "languages.eng"
+    assert "config/presets/tiny.yaml" in found.values() and "config/defaults.yaml" not in found.values()
+    assert "train.clip_norm" not in found, "the user said what is the default"
 
 
 def test_a_profile_has_no_words_that_snakemake_reads_as_booleans():

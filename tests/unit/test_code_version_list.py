@@ -46,7 +46,7 @@ def test_users_can_read_what_each_version_changed():
 
 
 def test_a_digest_in_the_list_is_its_version_and_another_is_itself(versions):
-    versions(f"train 1 aaaaaaaa {A}", f"train 1 aaaaaaaa {B}", f"train 2 cccccccc {C}")
+    versions(f"train 1 aaaaaaaa {A} began", f"train 1 aaaaaaaa {B} 0.2.0", f"train 2 cccccccc {C} began")
     assert code_versions.labels("train", A, lookup()) == ["train 1 (aaaaaaaa)"]
     assert code_versions.labels("train", B, lookup()) == ["train 1 (aaaaaaaa)"]
     assert code_versions.labels("train", C, lookup()) == ["train 2 (cccccccc)"]
@@ -55,7 +55,7 @@ def test_a_digest_in_the_list_is_its_version_and_another_is_itself(versions):
 
 
 def test_a_limited_version_holds_for_the_settings_that_it_names(versions):
-    versions(f"train 1 aaaaaaaa {A}", f'train 2 bbbbbbbb {B} when {{"train.objective": ["causal"]}}')
+    versions(f"train 1 aaaaaaaa {A} began", f'train 2 bbbbbbbb {B} began when {{"train.objective": ["causal"]}}')
     versions_of = {"causal": ["train 2 (bbbbbbbb)"], "hybrid": ["train 1 (aaaaaaaa)"]}
     for objective, label in versions_of.items():
         assert code_versions.labels("train", B, lookup(train_objective=objective)) == label
@@ -66,7 +66,7 @@ def test_a_limited_version_holds_for_the_settings_that_it_names(versions):
 
 def test_a_version_does_not_hold_for_settings_that_it_leaves_out(versions):
     """They have all of these values. One more limit holds beside it."""
-    path = versions(f"train 1 aaaaaaaa {A}")
+    path = versions(f"train 1 aaaaaaaa {A} began")
     unless = {"model.source": [None], "tokenizer.source": [None]}
     new = code_versions.begin("train", B, {"model.architecture": ["transformers"]}, unless)
     assert path.read_text().endswith(
@@ -88,18 +88,47 @@ def test_a_version_does_not_hold_for_settings_that_it_leaves_out(versions):
 
 
 def test_two_forks_may_have_a_version_of_one_number_and_agree_on_the_next(versions):
-    path = versions(f"train 1 aaaaaaaa {A}", f"train 2 bbbbbbbb {B}", f"train 2 cccccccc {C}")
+    path = versions(f"train 1 aaaaaaaa {A} began", f"train 2 bbbbbbbb {B} began", f"train 2 cccccccc {C} began")
     assert code_versions.labels("train", B, lookup()) != code_versions.labels("train", C, lookup())
     with pytest.raises(
         UserError, match=r"with the same number: train 2 \(bbbbbbbb\) and train 2 \(cccccccc\); begin the next version"
     ):
         code_versions.add("train", D)
     assert code_versions.begin("train", D, {}).label == "train 3 (dddddddd)"
-    assert path.read_text().endswith(f"train 3 dddddddd {D}\n")
+    assert path.read_text().endswith(f"train 3 dddddddd {D} began\n")
+
+
+def test_an_accepted_edit_takes_the_place_of_the_one_before_it_and_what_was_released_stays(versions):
+    released = [f"train 1 aaaaaaaa {A} began", f"train 1 aaaaaaaa {B} 0.2.0", f"export 1 aaaaaaaa {A} began"]
+    path = versions(*released)
+    code_versions.add("export", D)
+    code_versions.add("train", C)
+    code_versions.add("train", D)
+    assert path.read_text().splitlines()[1:] == [
+        *released,
+        f"export 1 aaaaaaaa {D} unreleased",
+        f"train 1 aaaaaaaa {D} unreleased",
+    ]
+    assert code_versions.begin("train", D, {}).label == "train 2 (dddddddd)"
+    assert path.read_text().splitlines()[1:] == [
+        *released,
+        f"export 1 aaaaaaaa {D} unreleased",
+        f"train 2 dddddddd {D} began",
+    ]
+    with pytest.raises(UserError, match=r"this code already belongs to train 1 \(aaaaaaaa\)"):
+        code_versions.begin("train", B, {})
+
+
+def test_two_branches_that_git_merged_line_by_line_agree_after_one_accept(versions):
+    path = versions(
+        f"train 1 aaaaaaaa {A} began", f"train 1 aaaaaaaa {B} unreleased", f"train 1 aaaaaaaa {C} unreleased"
+    )
+    code_versions.add("train", D)
+    assert path.read_text().splitlines()[1:] == [f"train 1 aaaaaaaa {A} began", f"train 1 aaaaaaaa {D} unreleased"]
 
 
 def test_a_line_that_is_none_is_named(versions):
-    path = versions(f"train 1 aaaaaaaa {A}", "train one two three")
+    path = versions(f"train 1 aaaaaaaa {A} began", "train one two three")
     with pytest.raises(UserError, match=rf"{re.escape(str(path))}, line 3: .* 'train one two three'"):
         code_versions.read()
 

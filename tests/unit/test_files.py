@@ -203,6 +203,19 @@ def test_what_the_machine_refuses_is_one_line_in_any_librarys_form(tmp_path, cap
     assert f"error: {said}" in line and f"error: {said}" in (tmp_path / "a.log").read_text()
 
 
+def test_no_room_for_a_file_without_a_name_says_where_files_are_written(tmp_path, capsys, monkeypatch):
+    monkeypatch.setenv("TMPDIR", "/scratch")
+
+    def stage(_):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    stage_entry.run(stage, argparse.Namespace(settings=SETTINGS_FILE, log=None, out=tmp_path / "out"))
+    assert (
+        f"free some space (where results go, {tmp_path / 'out'}, or temporary files, /scratch)"
+        in capsys.readouterr().err
+    )
+
+
 def test_a_bug_keeps_its_traceback(capsys):
     assert stage_entry.run(lambda _: {}["x"], argparse.Namespace(settings=SETTINGS_FILE, log=None)) == 1
     said = capsys.readouterr().err
@@ -213,7 +226,12 @@ def test_a_log_on_a_full_disk_ends_nothing(tmp_path, monkeypatch, capsys):
     """The error is then on the terminal, even beside the plugin, which quotes errors from logs."""
     monkeypatch.setenv(stage_entry.TERMINAL, stage_entry.terminal_id())
 
+    class Another(logging.FileHandler):  # such as that of an attempt's log
+        def close(self):
+            self.stream = None
+
     def stage(_):
+        monkeypatch.setattr(logging.getLogger("babelmill"), "handlers", [Another("/dev/full")])
         logging.getLogger("babelmill").info("a message")
         raise UserError("the stage's error")
 

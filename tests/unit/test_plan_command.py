@@ -105,6 +105,17 @@ def test_small_numbers_are_not_zero():
     assert [tenths(number) for number in (0.04, 0.44, 12.3, 1234.5)] == ["< 0.1", "0.4", "12", "1,234"]
 
 
+def test_a_tiny_model_of_transformers_has_no_memory_to_choose(fresh):
+    """Its lines of GiB for each number of GPUs would be zeros."""
+    config = {"model_type": "gpt2", "n_embd": 8, "n_layer": 1, "n_head": 1}
+    model = {"architecture": "transformers", "config": config}
+    fresh.configure({"model": model, "train": {"objective": "causal"}, "corpus": {"builtin": "python-docs"}})
+    assert plan(fresh, "eng")["eng"]["strategies"] == ""
+    fresh.configure({"model": model | {"config": config | {"n_embd": 1024}}, "train": {"objective": "causal"}})
+    said = plan(fresh, "eng")["eng"]["strategies"]
+    assert "all weights: " in said and not re.search(r"[ :]0(, |;|$)", said)
+
+
 def test_peaks_of_gpus():
     """By names as drivers and SLURM write them; an MI250X is two GPUs."""
     names = ["NVIDIA H100 80GB HBM3", "NVIDIA H100 PCIe", "h100_pcie", "NVIDIA H100 NVL", "NVIDIA A800-SXM4-80GB"]

@@ -126,7 +126,7 @@ def test_it_is_readable_for_45_models(workspace):
         run.mkdir(parents=True)
         for name, values in {"metrics.jsonl": step, "attempt.json": attempt, "lock.json": lock}.items():
             (run / name).write_text(json.dumps(values) + "\n")
-    gone = {"machine": run_lock._machine(), "pid": 2**22 + 1, "started": "7"}  # no process has this number
+    gone = {"machine": run_lock.machine(), "pid": 2**22 + 1, "started": "7"}  # no process has this number
     (workspace.path / "results/checkpoints/xho/run/lock.json").write_text(json.dumps(lock | gone))
     lines, rest = status(workspace, "tier1", "tier2", "tier3")
     assert "running" not in lines["xho"], "its process is no more"

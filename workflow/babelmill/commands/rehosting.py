@@ -27,8 +27,7 @@ from babelmill.config.languages import language_on_card, read_table
 from babelmill.config.layers import nearest
 from babelmill.config.resolve import ROOT
 from babelmill.core import escape, manifest, outside
-from babelmill.core.files import UserError, read_json, sha256
-from babelmill.core.trouble import trouble
+from babelmill.core.files import UserError, read_json, sha256, trouble
 from babelmill.hub import owners
 from babelmill.hub.client import commit_of, out_of_reach
 from babelmill.hub.files import Files, of_repository

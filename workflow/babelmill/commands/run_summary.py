@@ -91,7 +91,9 @@ class Failure:
                 words = [line for line in words if "error: " in line] or words
             if words:
                 return "\n    ".join([title, f"{log}:", *(f"  {line}" for line in words[-lines:])])
-        return "\n    ".join([title, "left no log; see Snakemake's messages above"])
+        return "\n    ".join(
+            [title, "left no log, perhaps because memory ran out at its start; see the messages above"]
+        )
 
 
 def own_words(logs: list[str]) -> str:

@@ -52,9 +52,7 @@ def add_corpus(configuration: Configuration, name: str) -> dict[str, Any]:
     """Describe the local text. Without a download, leave out the dataset's name: changing it then reruns nothing."""
     corpus = configuration.corpus(name).corpus
     added: dict[str, Any] = {"sources": inputs.corpus_sources(configuration, name)}
-    quoting = in_settings(corpus.quoting, [*corpus.files, *corpus.validation_files])
-    if (corpus.format, corpus.quoting) == ("tsv", "format"):  # names do not say that these are .tsv files
-        quoting = "format"
+    quoting = in_settings(corpus.quoting, [*corpus.files, *corpus.validation_files], said=corpus.format)
     if not inputs.hub_datasets(configuration, name):
         added["corpus"] = {"hub": None, "revision": "", "quoting": quoting or LEFT_OUT}
     elif quoting:

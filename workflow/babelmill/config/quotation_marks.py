@@ -16,16 +16,19 @@ from babelmill.core.globs import expand_glob
 NAMES = [f"{suffix}{packed}" for suffix in FORMATS for packed in ("", ".gz", ".zst")]
 
 
-def in_settings(asked: str, patterns: Iterable[str], local: bool = True) -> str | None:
+def in_settings(asked: str, patterns: Iterable[str], local: bool = True, said: str | None = None) -> str | None:
     """Return what a settings file says about quoting, or None where it says nothing.
 
     Args:
         asked: the value of the key `quoting`.
         patterns: the globs of the files.
         local: whether the files are local. Of a repository, only the globs are known.
+        said: the format of the files, if their names do not say it (a key that came with this one).
     """
     if asked != "format":
         return "none" if asked == "none" else None
+    if said is not None:
+        return "format" if said == "tsv" else None
     possible = filter(_may_be_tsv, patterns)
     if not local:
         return "format" if any(possible) else None

@@ -2,19 +2,23 @@
 
 An upgrade of Babelmill must not train 45 models again because a message changed. But after an edit of the loss, the
 models must be trained again. So each stage has a version, which changes when its results change, and each version has a
-list of the code digests that are known to give these results. `code_versions.txt` has one line per digest, so that git
-can merge it line by line:
+list of the code digests that are known to give these results, in `code_versions.txt`:
 
-    train 2 3f2a91c0 3f2a91c05e7d4b11
-    train 2 3f2a91c0 88d0a4f2c9b37e60
-    train 3 b1946ac9 b1946ac92492d234 when {"train.objective": ["labels"]}
+    train 2 3f2a91c0 3f2a91c05e7d4b11 began
+    train 2 3f2a91c0 88d0a4f2c9b37e60 0.2.0
+    train 3 b1946ac9 b1946ac92492d234 began when {"train.objective": ["labels"]}
+    train 3 b1946ac9 1c6a0f5de2b97348 unreleased
 
-A line contains the stage, its version, the first digits of the digest that the version began with, and a digest. If the
-digest of the present code is in the list, the settings file of the stage says `train 2 (3f2a91c0)`. Otherwise it says
-the digest itself. So a user who edits the code reruns the edited stages, and an upgrade reruns only the stages that
-have a new version. A version with `when` is valid for models whose settings have one of these values for each key. With
-`unless`, in the same form, it is not valid for models whose settings have them. All other models keep the version
-before it.
+A line contains the stage, its version, the first digits of the digest that the version began with, a digest, and what
+the digest is: that with which the version began, that of a release, or that of the present code if it is neither. So a
+stage has at most one "unreleased" line, which the next accepted edit replaces: results name a version by its label, so
+nobody needs the digests in between.
+
+If the digest of the present code is in the list, the settings file of the stage says `train 2 (3f2a91c0)`. Otherwise it
+says the digest itself. So a user who edits the code reruns the edited stages, and an upgrade reruns only the stages
+that have a new version. A version with `when` is valid for models whose settings have one of these values for each
+key. With `unless`, in the same form, it is not valid for models whose settings have them. All other models keep the
+version before it.
 """
 
 import dataclasses
@@ -29,7 +33,10 @@ from babelmill.core.code_digest import PACKAGE
 from babelmill.core.files import UserError, atomic_write
 
 PATH = PACKAGE / "code_versions.txt"
-LINE = re.compile(r"(\w+) (\d+) ([0-9a-f]{8}) ([0-9a-f]{16})(?: when (\{.*?\}))?(?: unless (\{.*\}))?")
+LINE = re.compile(
+    r"(\w+) (\d+) ([0-9a-f]{8}) ([0-9a-f]{16})"
+    r" (?:began(?: when (\{.*?\}))?(?: unless (\{.*\}))?|unreleased|\d[\w.]*)"
+)
 LABEL = re.compile(r"(\w+) (\d+) \(([0-9a-f]{8})\)")
 
 # A function that returns the value of a dotted key such as train.objective; UNKNOWN if it does not know the value.
@@ -86,7 +93,9 @@ def read() -> dict[str, list[Version]]:
             continue
         match = LINE.fullmatch(line)
         if not match:
-            raise UserError(f"{PATH}, line {number}: expected stage, version, first digits and digest, not {line!r}")
+            raise UserError(
+                f"{PATH}, line {number}: expected stage, version, first digits, digest and release, not {line!r}"
+            )
         stage, version, first, digest, when, unless = match.groups()
         versions = found.setdefault(stage, [])
         known = next((v for v in versions if (v.number, v.first) == (int(version), first)), None)
@@ -138,8 +147,7 @@ def add(stage: str, digest: str) -> Version:
     version = newest(stage)
     if version is None:
         raise UserError(f"{stage} has no version yet: use --new {stage}")
-    lines = PATH.read_text(encoding="utf-8").splitlines()
-    _write([*lines, f"{stage} {version.number} {version.first} {digest}"])
+    _write([*_lasting_lines(stage), f"{stage} {version.number} {version.first} {digest} unreleased"])
     return version
 
 
@@ -149,21 +157,25 @@ def begin(stage: str, digest: str, when: dict[str, list[Any]], unless: dict[str,
     If the digest was accepted for the newest version by mistake, it moves to the new version.
 
     Raises:
-        UserError: a version began with this digest, or an older version has it, so nothing is new.
+        UserError: a version began with this digest, or a release has it, so nothing is new.
     """
+    lasting = _lasting_lines(stage)
     versions = read().get(stage, [])
     having = next((version for version in versions if digest in version.digests), None)
-    if having and (having is not versions[-1] or digest.startswith(having.first)):
+    if having and any(line.startswith(f"{stage} ") and digest in line for line in lasting):
         raise UserError(f"{stage}: this code already belongs to {having.label}: there is no edit for a new version")
     number = 1 + max((version.number for version in versions), default=0)
     version = Version(stage, number, digest[:8], [digest], when, unless or {})
-    lines = PATH.read_text(encoding="utf-8").splitlines()
-    if having:
-        lines.remove(f"{stage} {having.number} {having.first} {digest}")
     named = (("when", when), ("unless", unless))
     limit = "".join(f" {name} {json.dumps(limits, sort_keys=True)}" for name, limits in named if limits)
-    _write([*lines, f"{stage} {number} {version.first} {digest}{limit}"])
+    _write([*lasting, f"{stage} {number} {version.first} {digest} began{limit}"])
     return version
+
+
+def _lasting_lines(stage: str) -> list[str]:
+    """Return the lines of the list without those of the stage's code since the last release."""
+    lines = PATH.read_text(encoding="utf-8").splitlines()
+    return [line for line in lines if not (line.startswith(f"{stage} ") and line.endswith(" unreleased"))]
 
 
 def _write(lines: list[str]) -> None:

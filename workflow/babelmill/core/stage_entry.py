@@ -8,6 +8,7 @@ hand, with `python -m babelmill.<stage>`.
 
 import argparse
 import contextlib
+import errno
 import io
 import logging
 import os
@@ -19,8 +20,8 @@ from pathlib import Path
 from typing import TextIO
 
 from babelmill.core import escape, writers
-from babelmill.core.files import UserError
-from babelmill.core.trouble import BUG, NO_MEMORY_LEFT, trouble
+from babelmill.core.files import UserError, trouble
+from babelmill.core.trouble import BUG, FULL, NO_MEMORY_LEFT, number_of
 
 TERMINAL = "BABELMILL_TERMINAL"  # the environment variable that names the standard error of the logger plugin
 QUIET = (30.0, 1800.0)  # seconds between messages of progress beside the plugin: 30 first, then doubled, up to 1800
@@ -153,6 +154,14 @@ def configure_logging(path: Path | None, subject: str = "") -> None:
     logging.basicConfig(level=logging.INFO, handlers=handlers, force=True)
 
 
+def places(error: Exception, args: argparse.Namespace) -> str:
+    """Return where a file had no room, if the error does not name it; "" for other errors."""
+    named = isinstance(error, OSError) and error.filename is not None
+    if named or number_of(error) not in (*FULL, errno.EFBIG) or not hasattr(args, "out"):
+        return ""
+    return f" (where results go, {args.out}, or temporary files, {os.environ.get('TMPDIR', '/tmp')})"
+
+
 def left_behind(args: argparse.Namespace) -> list[Path]:
     """Return what killed processes left in the folders in which a stage writes."""
     out, kept = getattr(args, "out", None), [getattr(args, name, None) for name in ("partial", "checkpoints")]
@@ -181,7 +190,7 @@ def run(function: Callable[[argparse.Namespace], int | None], args: argparse.Nam
     except Exception as error:
         if problem := trouble(error):
             traceback.clear_frames(error.__traceback__)  # if memory ran out, the message needs some of what they hold
-            log.error("error: %s", problem)
+            log.error("error: %s%s", problem, places(error, args))
         else:
             log.exception(BUG)
     return 1

@@ -8,6 +8,7 @@ cannot be known. There, what has not changed for a day is taken for dead.
 import contextlib
 import errno
 import fcntl
+import functools
 import hashlib
 import os
 import re
@@ -45,13 +46,19 @@ def started(pid: int) -> str | None:
     return None
 
 
+@functools.cache
+def _writer(pid: int) -> str:
+    return f"{_here()}-{pid}-{started(pid)}"
+
+
+@functools.cache
 def _here() -> str:
     return hashlib.sha256(machine().encode()).hexdigest()[:4]
 
 
 def prefix(path: Path) -> str:
     """Return how the name of a temporary file or folder for `path` begins. Add a dot and eight random characters."""
-    return f".{path.name[:LONGEST]}.{_here()}-{os.getpid()}-{started(os.getpid())}."
+    return f".{path.name[:LONGEST]}.{_writer(os.getpid())}."
 
 
 def left_behind(path: Path) -> bool:

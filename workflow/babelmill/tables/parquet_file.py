@@ -13,22 +13,23 @@ import pyarrow.parquet as pq
 from babelmill.core import escape
 from babelmill.core.files import UserError
 from babelmill.tables.columns import Asked, NoColumn, check_names
-from babelmill.text_files.opening import BLOCK, Stream
+from babelmill.text_files.opening import Stream
+
+BLOCK = 1 << 20  # bytes to read at once
 
 
 @contextlib.contextmanager
-def seekable(stream: Stream | pa.NativeFile, compression: str | None, scratch: Path | None) -> Iterator[Any]:
+def seekable(stream: Stream | pa.NativeFile, scratch: Path | None) -> Iterator[Any]:
     """Give a Parquet file as a source to seek in, since it is read from its end: a compressed one is unpacked.
 
     Args:
-        stream: the content of the file, unpacked.
-        compression: how it is compressed; None if it is not.
+        stream: the file, see `opening.open_file`.
         scratch: the folder of the unpacked copy.
 
     Raises:
-        Unreadable: it unpacks to too much, or is damaged.
+        Unreadable: what is unpacked is no Parquet file, or is too large.
     """
-    if not compression:
+    if isinstance(stream, pa.NativeFile):
         yield stream
         return
     if scratch:

@@ -207,7 +207,7 @@ class Table:
     def _open_parquet(self) -> Iterator[pq.ParquetFile]:
         with (
             self._stream() as stream,
-            seekable(stream, self._compression, self._scratch) as source,
+            seekable(stream, self._scratch) as source,
             opened(self._path, source, self._asked) as file,
         ):
             yield file

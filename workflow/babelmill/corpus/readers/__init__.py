@@ -78,7 +78,7 @@ def _batches(
         return
     with contextlib.closing(open_file(path, suffix, compression)) as stream:
         if suffix == ".parquet":
-            yield from read_parquet(path, stream, compression, tally, columns, scratch)
+            yield from read_parquet(path, stream, tally, columns, scratch)
         elif suffix in (".jsonl", ".json"):
             yield from read_jsonl(path, stream, tally, columns)
         elif suffix in (".csv", ".tsv"):

@@ -31,15 +31,14 @@ def read_csv(path: Path, stream: Stream, tally: Tally, columns: Columns) -> Iter
         return
     places = [header.index(name) for name in (*columns.texts.values(), *columns.values)]
     rows: list[tuple[int, list[str]]] = []
-    size, enclosed, cut = 0, 0, None
-    each = iter(records)
+    size, enclosed, found, cut = 0, 0, iter(records), None
     while True:
         try:
-            number, row, problem = next(each)
+            number, row, problem = next(found)
         except StopIteration:
             break
-        except Unreadable as early:  # the file ends early: what came before is read
-            cut = early
+        except Unreadable as error:  # the file ends early: what came before is read
+            cut = error
             break
         if problem:
             tally.bad_document("malformed", path, f"line {number}", problem)

@@ -18,13 +18,12 @@ from babelmill.text_files.opening import Stream
 def read_parquet(
     path: Path,
     stream: Stream | pa.NativeFile,
-    compression: str | None,
     tally: Tally,
     columns: Columns,
     scratch: Path | None,
 ) -> Iterator[pa.RecordBatch]:
     """Yield the file's rows as documents; report those whose text is not UTF-8."""
-    with seekable(stream, compression, scratch) as source, open_parquet(path, source, columns) as file:
+    with seekable(stream, scratch) as source, open_parquet(path, source, columns) as file:
         number = 1
         for group in range(file.num_row_groups):
             yield from read_row_group(path, file, group, number, tally, columns)
