@@ -81,7 +81,7 @@ FOLDERS = {
     "model/transformers": {"train", "export"},
     "prediction": {"predict"},
     "suites": {"score"},
-    "text_files": {"corpus", "download"},
+    "text_files": {"corpus", "download", "shards", "evaluate", "predict", "suite"},
     "training": {"train"},
 }
 SEVERAL = {
@@ -148,7 +148,7 @@ SEVERAL = {
     "suites/pairs.py": {"suite"},
     "suites/comparison.py": set(),
     "suites/statistics.py": set(),
-    "text_files/whole.py": set(),
+    "text_files/whole.py": {"shards", "evaluate"},
     "tokens/__init__.py": set(STAGES) - {"publish", "suite"},
     "tokens/clean_text.py": {"corpus", "download", "convert", "predict"},
     "tokens/characters.py": {"base_model", "tokenizer", "shards", "train", "export", "evaluate", "score"},

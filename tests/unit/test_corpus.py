@@ -441,3 +441,9 @@ def test_the_home_folder_and_relative_paths(folder, monkeypatch):
     said = [made.corpus("eng").corpus.validation_files[0], model.tokenizer.source, model.labels.codes]
     said += [model.predict.inputs["one"].file, made.suite("mine").files[0]]
     assert [path.startswith(f"{folder}/home/") for path in said] == [True] * 5
+
+
+def test_tab_separated_text_of_another_name_is_read_without_quoting(folder):
+    Path("a.tab").write_text('id\ttext\n1\t"Hello there\n2\tGoodbye now"\n3\tplain words\n')
+    build(files=["a.tab"], format="tsv", validation_share=0)
+    assert texts("train") == ['"Hello there', 'Goodbye now"', "plain words"]

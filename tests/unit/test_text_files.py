@@ -19,8 +19,10 @@ from babelmill.core.files import UserError
 from babelmill.corpus import readers
 from babelmill.corpus.columns import Columns
 from babelmill.corpus.tally import Tally
+from babelmill.tables.table import Table
 from babelmill.text_files import opening
 from babelmill.text_files.opening import Stream, Unreadable
+from babelmill.tokens.labels import code_list
 
 TEXT = "One line, and another.\n" * 50
 JSON = json.dumps({"text": TEXT}).encode()
@@ -92,6 +94,9 @@ def test_a_file_that_is_something_else_is_named(tmp_path, name, kind, encoding):
     assert "corpus.on_error: skip to leave the file out" in said
     texts, tally = read(path, "skip", encoding)
     assert texts == [] and list(tally.damaged_files) == [str(path)]
+    if "txt" not in name:
+        with pytest.raises(UserError, match=f"this is {kind}"):
+            Table(path, encoding=encoding, scratch=tmp_path)
 
 
 def test_what_is_packed_is_looked_at_too(tmp_path):
@@ -203,6 +208,27 @@ def test_what_is_packed_stops_at_a_bound(tmp_path, monkeypatch):
     with pytest.raises(UserError, match=r"it unpacks to more than"):
         read(path)
     assert list(tmp_path.glob("*")) == [tmp_path / "a.txt.gz", path] or len(list(tmp_path.iterdir())) == 2
+
+
+def test_tables_and_lists_of_codes_are_opened_alike(tmp_path):
+    path = tmp_path / "a.csv"
+    for raw, encoding, problem in (
+        ("text\nschön\n".encode("utf-16-le"), "latin-1", "this is text in UTF-16LE"),
+        ("text\n“x”\n".encode("cp1252"), "latin-1", "line 2: the byte 0x93 is an invisible .* cp1252"),
+        (b"text\none\ntw\0o\n", "utf-8", "line 3 has a NUL"),
+        (b"\xef\xbb\xbftext\none\n\xef\xbb\xbftext\ntwo\n", "utf-8", "line 3 begins with a byte order mark"),
+        (gzip.compress(b"text\n"), "utf-8", "this is gzip-compressed data"),
+    ):
+        path.write_bytes(raw)
+        with pytest.raises(UserError, match=rf"a\.csv: {problem}"):
+            Table(path, encoding=encoding)
+    path.write_bytes(b"\xef\xbb\xbftext\none\n")
+    assert list(Table(path)) == [["one"]]
+    path.write_bytes("11,one\n12,two\n".encode("utf-16"))
+    with pytest.raises(UserError, match=r"a\.csv: this is text in UTF-16LE"):
+        code_list(path)
+    path.write_bytes(b"\xef\xbb\xbf11,one\n\xef\xbb\xbf12,two\n")
+    assert code_list(path) == {"11": "one", "12": "two"}
 
 
 def test_lines_end_at_newlines_alone(tmp_path):

@@ -22,7 +22,7 @@ from babelmill.tables.columns import Asked, BadRow, NoColumn, check_cell, check_
 from babelmill.tables.delimited import Records, encloses, setting
 from babelmill.tables.json_lines import object_of
 from babelmill.tables.parquet_file import as_strings, holds_text, opened, plain, seekable
-from babelmill.text_files.encodings import garbled
+from babelmill.text_files.encodings import MARK, garbled
 from babelmill.text_files.opening import Stream, Unreadable, damage, lines, open_file
 
 FORMATS = (*DELIMITERS, ".parquet", ".jsonl", ".json")
@@ -161,6 +161,11 @@ class Table:
             raise UserError(f"{self._where}: line {number}: {found.problem} ({key})")
         if b"\0" in line:
             raise UserError(f"{self._where}: line {number} has a NUL; remove it")
+        if line.startswith(MARK) and encoding == "utf-8":
+            raise UserError(
+                f"{self._where}: line {number} begins with a byte order mark, as where files were joined; remove the"
+                " mark (bytes EF BB BF)"
+            )
         try:
             return line.decode(encoding)
         except UnicodeDecodeError as error:

@@ -21,6 +21,7 @@ LOOKED_AT = 4096  # characters
 MEANINGLESS = ("Cc", "Cn", "Co", "Cs")
 INVISIBLE = re.compile(rb"[\x80-\x9f]")  # control characters in latin-1
 BOM = "\ufeff"
+MARK = BOM.encode()
 
 
 class Garbled(NamedTuple):

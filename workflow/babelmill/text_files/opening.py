@@ -11,6 +11,7 @@ from pathlib import Path
 import pyarrow as pa
 
 from babelmill.text_files import kinds
+from babelmill.text_files.encodings import MARK
 
 BLOCK = 1 << 20  # bytes
 STEPS = (1 << 14, 1 << 7, 1)  # bytes per read of the readable part of a damaged file
@@ -149,7 +150,7 @@ def lines(stream: Stream) -> Iterator[bytes]:
     rest, first = [b""], True
     while block := stream.read(BLOCK):
         if first:
-            block, first = block.removeprefix(b"\xef\xbb\xbf"), False
+            block, first = block.removeprefix(MARK), False
         *whole, end = block.split(b"\n")
         for line in whole:
             yield b"".join([*rest, line, b"\n"])

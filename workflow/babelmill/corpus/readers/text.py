@@ -15,11 +15,11 @@ from babelmill.core import escape
 from babelmill.core.files import UserError
 from babelmill.corpus.record_batches import BLOCK, MAX_DOCUMENT, batch_of
 from babelmill.corpus.tally import Tally
-from babelmill.text_files.encodings import garbled
+from babelmill.text_files.encodings import MARK, garbled
 from babelmill.text_files.opening import Stream, Unreadable
 
 Document = Literal["file", "paragraph", "line"]
-BOM, NEWLINE = b"\xef\xbb\xbf", b"\n"
+NEWLINE = b"\n"
 OTHER_ENCODING = " (corpus.encoding can name another)"
 BLANK_LINES = re.compile(rb"(?:\A|\n)(?:[ \t\r]*\n)+")  # between paragraphs
 
@@ -42,7 +42,7 @@ def read_text(path: Path, stream: Stream, tally: Tally, encoding: str) -> Iterat
         if size > MAX_DOCUMENT:
             hint = "set corpus.document: line if each line is a document"
             raise UserError(f"{path}: a document of more than {MAX_DOCUMENT >> 30} GiB; {hint}")
-    raw = b"".join(chunks).removeprefix(BOM)
+    raw = b"".join(chunks).removeprefix(MARK)
     if cut:
         raw = raw[: raw.rfind(b"\n") + 1]
     refuse_garbled(path, Block(1, 0, raw), encoding)
@@ -170,7 +170,7 @@ def blocks(path: Path, stream: Stream, cut: Callable[[bytes], int] = last_line) 
 def _raw_blocks(path: Path, stream: Stream, cut: Callable[[bytes], int]) -> Iterator[bytes]:
     """Yield the bytes of whole lines. A leading BOM is removed."""
     pieces, size = [], 0
-    chunk = stream.read(BLOCK).removeprefix(BOM)
+    chunk = stream.read(BLOCK).removeprefix(MARK)
     while chunk:
         if end := cut(chunk):
             yield b"".join([*pieces, chunk[:end]])
