@@ -180,7 +180,7 @@ def refused(*words: str, **arguments) -> str:
         (GPT2 + "}}\nevaluation: {sequence_length: 600}\n", ["evaluation.sequence_length = 600", "= 512"]),
         ("tokenizer: {source: own/tokenizer.json}\n", ["tokenizer.source: own/tokenizer.json: no such file"]),
         ("tokenizer: {source: ./texts}\n", ["tokenizer.source: ./texts: this is a folder"]),
-        ("tokenizer: {source: texts/a.txt}\n", ["tokenizer.source: texts/a.txt: not valid JSON"]),
+        ("tokenizer: {source: texts/a.txt}\n", ["tokenizer.source: texts/a.txt: not JSON"]),
         ("tokenizer: {source: odd.json}\n", ["tokenizer.source: odd.json: not a tokenizer"]),
         ("tokenizer: {source: plain.json}\n", ["tokenizer.source: plain.json has no token <s>"]),
         ("corpus: {validation_files: [odd.xml]}\n", ["odd.xml: this file format cannot be read", ".jsonl"]),

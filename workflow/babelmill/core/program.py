@@ -14,7 +14,9 @@ PACKAGE = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file
 def prepare() -> None:
     """Import only from the package and the environment; show an error that nothing catches in one line."""
     set_by_user = ["", *os.environ.get("PYTHONPATH", "").split(os.pathsep)]  # "" is the working folder
-    foreign = {os.path.abspath(path) for path in set_by_user} - {*site.getsitepackages()} | {PACKAGE}
+    library = os.path.dirname(os.__file__)
+    environment = {*site.getsitepackages(), library, os.path.join(library, "lib-dynload")}
+    foreign = {os.path.abspath(path) for path in set_by_user} - environment | {PACKAGE}
     sys.path[:] = [PACKAGE, *(path for path in sys.path if os.path.abspath(path) not in foreign)]
     os.environ |= {"PYTHONPATH": PACKAGE, "PYTHONSAFEPATH": "1"}
     from babelmill.core import trouble
