@@ -6,7 +6,9 @@ import sys
 from pathlib import Path
 
 import pytest
+from tokenizers import Regex, Tokenizer, models, pre_tokenizers
 
+from babelmill.core import trouble
 from conftest import ROOT
 
 SHADOWS = ("random", "queue", "select", "json", "fnmatch", "torch", "numpy", "yaml")
@@ -57,3 +59,16 @@ def test_processes_of_a_stage_import_nothing_from_there_either(shadowed):
 def test_a_program_that_only_uses_the_package_keeps_its_paths(shadowed):
     code = "import sys; before = list(sys.path); import babelmill; assert sys.path == before"
     said(shadowed, "-c", code, PYTHONPATH=f"{PACKAGE}{os.pathsep}other")
+
+
+def test_a_panic_that_nothing_catches_is_one_line(capfd):
+    """Of a library in Rust, in the middle of transformers' own code: it is no `Exception`."""
+    tokenizer = Tokenizer(models.WordLevel({"u": 0}, "u"))
+    tokenizer.pre_tokenizer = pre_tokenizers.Split(Regex("(a+a+)+y"), "isolated")
+    with pytest.raises(BaseException) as panic:
+        tokenizer.encode("a" * 60)
+    assert not isinstance(panic.value, Exception)
+    capfd.readouterr()
+    trouble.report(panic.type, panic.value, None)
+    said = capfd.readouterr().err
+    assert said.startswith("error: the `tokenizers` library gave up: ") and said.count("\n") == 1
