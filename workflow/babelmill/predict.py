@@ -17,10 +17,9 @@ from typing import Any
 
 import torch
 
-from babelmill import __version__
 from babelmill.config.stage_settings import PredictSettings
-from babelmill.core import stage_entry
-from babelmill.core.files import UserError, sha256, write_json
+from babelmill.core import manifest, stage_entry
+from babelmill.core.files import UserError, sha256
 from babelmill.prediction.predictor import Predictor, Wanted, identity_of
 from babelmill.prediction.rows import Asked, Prediction, in_words, write_review
 from babelmill.prediction.tables import Table
@@ -89,11 +88,8 @@ def run(args: argparse.Namespace) -> None:
     wanted, review = Wanted(section.top, section.method, section.threshold), (section.review, args.review)
     with held(args.partial):
         figures = predict(args.converted, table, asked, args.out, args.partial, identity, wanted, review)
-        files = {path.name: {"sha256": sha256(path), "bytes": path.stat().st_size} for path in (args.out, args.review)}
-        about = {"stage": settings.stage, "name": settings.name, "version": __version__, "settings": settings.raw}
-        upstream = {args.converted.as_posix(): sha256(args.converted / "manifest.json")}
-        about |= {"code": settings.modules, "files": files, "upstream": upstream, "figures": figures}
-        write_json(args.out.with_suffix(".json"), about)
+        files, name = [args.out.name, args.review.name], args.out.with_suffix(".json").name
+        manifest.write(args.out.parent, settings, files, [args.converted], figures, name=name)
 
 
 if __name__ == "__main__":

@@ -29,7 +29,7 @@ from babelmill import __version__
 from babelmill.config.snapshots import FOLDER
 from babelmill.config.stage_settings import PublishSettings
 from babelmill.core import manifest, stage_entry
-from babelmill.core.files import UserError, sha256, write_json
+from babelmill.core.files import UserError, sha256
 from babelmill.hub.client import cause, commit_of, explained, git_oid, may_pass, one_line, patiently
 from babelmill.hub.credentials import hub_token
 from babelmill.settings import read_settings
@@ -244,7 +244,7 @@ def publish(args: argparse.Namespace) -> None:
     published = publish_folder(args.folder, settings.repository, settings.name, settings.publish.private)
     asked = {"stage": "publish", "name": settings.name, "version": __version__, "settings": settings.raw}
     upstream = {args.folder.as_posix(): published["files"][manifest.NAME]}
-    write_json(args.out, asked | published | {"upstream": upstream})
+    manifest.write_sealed(args.out, asked | published | {"upstream": upstream})
     log.info("published: %s", published["url"])
 
 

@@ -13,8 +13,9 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from babelmill.core import stage_entry
+from babelmill.core import manifest, stage_entry
 from babelmill.core.files import atomic_write, read_json
+from babelmill.reporting.asked import MADE_WITH, made_with
 from babelmill.reporting.page import page
 from babelmill.reporting.results import Model, read_all
 from babelmill.reporting.table import write_csv
@@ -35,6 +36,8 @@ def run(args: argparse.Namespace) -> None:
     """Write the report of models that are complete."""
     asked = read_json(args.settings)
     write(asked, read_all(asked), args.out, args.csv)
+    record = made_with(args.settings, asked, [args.out, args.csv])
+    manifest.write_sealed(args.settings.with_name(MADE_WITH), record)
 
 
 def main() -> None:

@@ -38,7 +38,7 @@ from babelmill.config.added_settings import (
     whole,
 )
 from babelmill.config.resolve import Configuration
-from babelmill.core import code_digest, code_versions
+from babelmill.core import code_digest, code_versions, manifest
 
 
 @dataclass(frozen=True)
@@ -58,6 +58,7 @@ class Stage:
             one settings file.
         adds_to_part: returns the additional content of a part's settings.
         also: modules that it runs in another process or ships, without importing them.
+        gives_folder: whether its rule declares the folder of its results as its output, and not the files in it.
     """
 
     name: str
@@ -70,6 +71,7 @@ class Stage:
     parts: Callable[[Configuration, str], list[str]] = whole
     adds_to_part: Callable[[Configuration, str, str], dict[str, Any]] = add_no_part
     also: tuple[str, ...] = ()
+    gives_folder: bool = False
 
     @property
     def by_language(self) -> bool:
@@ -78,8 +80,22 @@ class Stage:
 
     def path(self, name: str, part: str) -> Path:
         """Return the folder of its results; `part`: the language, input or suite, for a stage with one job for each."""
+        return self._fill_in(Path(self.folder), name, part)
+
+    def _fill_in(self, template: Path, name: str, part: str) -> Path:
         language = name if "{suite}" in self.folder else part
-        return Path(self.folder.format(model=name, language=language, input=part, suite=part))
+        return Path(str(template).format(model=name, language=language, input=part, suite=part))
+
+    def record(self, name: str, part: str) -> Path:
+        """Return the file that says what its results were made from: their manifest, or the single file that it is."""
+        path = self.path(name, part)
+        return path if path.suffix == ".json" else path / manifest.NAME
+
+    def benchmark(self, name: str, part: str) -> Path:
+        """Return the file in which Snakemake notes the time and the memory of the job."""
+        wildcards = [word for word in Path(self.folder).with_suffix("").parts if "{" in word]
+        template = Path("results/benchmarks", self.name, *wildcards).with_suffix(".tsv")
+        return self._fill_in(template, name, part)
 
     def jobs(self, configuration: Configuration, model: str) -> list[tuple[str, str]]:
         """Return the jobs that a model needs, each as (language or model that its settings belong to, part)."""
@@ -124,6 +140,7 @@ TABLE = (
         settings=stage_settings.DownloadSettings,
         folder="results/downloads/{language}",
         reads=(),
+        gives_folder=True,
         adds=add_download,
         applies=from_the_hub,
     ),
@@ -143,6 +160,7 @@ TABLE = (
         settings=stage_settings.BaseModelSettings,
         folder="results/base_models/{model}",
         reads=(),
+        gives_folder=True,
         adds=add_base_model,
         applies=inputs.has_base_model,
     ),
@@ -184,6 +202,7 @@ TABLE = (
         settings=stage_settings.ExportSettings,
         folder="results/exports/{model}",
         reads=("train", "tokenizer", "shards"),
+        gives_folder=True,
         also=("release.prove", "model.transformers.modeling_gpt_bert", "model.transformers.modeling_gpt_bert_codes"),
     ),
     Stage(
@@ -211,6 +230,7 @@ TABLE = (
         settings=stage_settings.ConvertSettings,
         folder="converted/{model}",
         reads=("export", "evaluate", "score", "corpus", "tokenizer", "train"),
+        gives_folder=True,
         adds=add_convert,
     ),
     Stage(

@@ -5,10 +5,12 @@ These functions resolve the wildcards, so they also refuse models and languages 
 
 import gc
 import sys
+import time
 from pathlib import Path
 from shlex import quote
 from types import SimpleNamespace
 
+from snakemake.settings.types import RerunTrigger
 from snakemake.utils import min_version
 
 # A large batch creates millions of objects and keeps them all: garbage collection would take a tenth of a dry run.
@@ -36,9 +38,9 @@ from babelmill.config.parameter_count import parameters_of
 from babelmill.config.prediction_tables import prediction_table
 from babelmill.config.resolve import Configuration
 from babelmill.config.suites import languages_of_suite, suites_of_language, suites_of_model
+from babelmill.file_times import FileTimes
 from babelmill.hub.credentials import hub_token
 from babelmill.reporting import asked as reports
-from babelmill.settings import write_settings
 from babelmill.stages import STAGES, TO_CONVERTED, leading_to
 from babelmill.core import manifest
 from babelmill.core.files import UserError, trouble
@@ -78,13 +80,26 @@ def load_configuration():
 
 
 CONFIG = load_configuration()
-WRITTEN = set()
+FILE_TIMES = FileTimes(CONFIG)
+
+
+def decide_by_file_times():
+    """Have Snakemake decide by file times alone, as our profiles do, also without a profile.
+
+    Its checksums would call a settings file unchanged that has to count as new, for instance if results of other
+    settings were put back. Its other reasons to run a job (the text of a rule, say) are not ours; in another workflow
+    that uses our rules as a module, they belong to that workflow.
+    """
+    workflow.dag.max_checksum_file_size = -1
+    if not IS_MODULE:
+        workflow.dag_settings.rerun_triggers = frozenset([RerunTrigger.MTIME])
 
 
 def settings(stage):
     """Return an input function that writes all settings files of a model or language, and returns the stage's file.
 
-    Only the main process writes. A cluster job reads the Snakefile again, perhaps after the configuration was edited,
+    It also sets the times of files so that Snakemake runs what is outdated (`babelmill/file_times.py`). Only the main
+    process writes. A cluster job reads the Snakefile again, perhaps after the configuration was edited,
     but must use the settings with which it was submitted.
     """
 
@@ -113,9 +128,11 @@ def settings(stage):
                 raise UserError(f"model {name} learns no labels (train.objective): there are no codes to predict")
             if stage in STAGES and not STAGES[stage].applies(CONFIG, name):
                 raise UserError(f"model {name} continues no folder or repository (model.source): nothing to fetch")
-        if name not in WRITTEN and workflow.is_main_process:
-            write_settings(CONFIG, name)
-            WRITTEN.add(name)
+        if workflow.is_main_process:
+            decide_by_file_times()
+            FILE_TIMES.write_settings(name)
+            if stage in STAGES:
+                FILE_TIMES.obey(STAGES[stage], name)
         part = getattr(wildcards, "input", None) or getattr(wildcards, "suite", "")
         return str(SETTINGS / name / f"{STAGES[stage].settings_name(part) if stage in STAGES else stage}.json")
 
@@ -213,8 +230,11 @@ def source_tokenizer(wildcards):
 def table_to_predict(wildcards):
     """Return the table of an input. Its content is in the settings, so a new modification time repeats nothing."""
     path = prediction_table(CONFIG, wildcards.model, wildcards.input)["file"]
+    where = f"predict.inputs.{wildcards.input} of model {wildcards.model}: {path}"
     if not Path(path).is_file():
-        raise UserError(f"predict.inputs.{wildcards.input} of model {wildcards.model}: {path}: no such file")
+        raise UserError(f"{where}: no such file")
+    if workflow.is_main_process and Path(path).stat().st_mtime > time.time():
+        raise UserError(f"{where}: its file time is younger than the clock; run: touch {quote(path)}")
     return ancient(path)
 
 
@@ -347,7 +367,7 @@ def published(models):
 def settings_of_report(wildcards):
     """Return the settings file of a report, the only settings file of a batch."""
     if workflow.is_main_process:
-        return str(reports.write_settings(CONFIG, wildcards.batch))
+        return str(reports.write_settings(CONFIG, wildcards.batch, FILE_TIMES))
     return str(reports.settings_path(wildcards.batch))
 
 

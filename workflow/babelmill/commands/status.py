@@ -18,6 +18,7 @@ import sys
 import time
 from pathlib import Path
 
+from babelmill import graph
 from babelmill.commands import why
 from babelmill.commands.columns import aligned
 from babelmill.config import loading
@@ -183,7 +184,7 @@ def gpu_figures(line: dict[str, float]) -> str:
     return " ".join(write(line[name]) for name, write in shown.items() if name in line)
 
 
-def status_of_stage(stage: str, model: str, jobs: list[why.Job]) -> Status:
+def status_of_stage(stage: str, model: str, jobs: list[graph.Job]) -> Status:
     """Return the status of a stage that is not done; `jobs`: all its jobs."""
     found = []
     for job in jobs:
@@ -224,14 +225,14 @@ def status_of_tables(configuration: Configuration, converted: Status) -> Status:
 
     The state stays `converted` if none of the other tables was begun.
     """
-    tables = why.reasons_to_predict(configuration, converted.model)
+    tables = graph.reasons_to_predict(configuration, converted.model)
     reasons = {table: because for table, because in tables.items() if because}
     note = f"{len(tables) - len(reasons)}/{len(tables)} tables predicted" if tables else ""
     if not reasons:
         return dataclasses.replace(converted, note=note)
     stage = STAGES["predict"]
     jobs = [
-        why.Job(stage, converted.model, t, stage.path(converted.model, t), because) for t, because in tables.items()
+        graph.Job(stage, converted.model, t, stage.path(converted.model, t), because) for t, because in tables.items()
     ]
     status = status_of_stage("predict", converted.model, jobs)
     if status.state == "waiting":

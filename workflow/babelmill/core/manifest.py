@@ -5,6 +5,8 @@ verifies them first. So a half-copied file, a flipped bit or results of two runs
 that names the file, never a silently wrong model. (Neither safetensors nor Parquet notices a flipped bit in its data.)
 """
 
+import hashlib
+import json
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -12,7 +14,7 @@ from typing import Any, Protocol
 
 from babelmill import __version__
 from babelmill.core import known_hashes
-from babelmill.core.files import UserError, read_json, sha256, write_json
+from babelmill.core.files import UserError, canonical_json, read_json, sha256, write_json
 
 NAME = "manifest.json"
 HASHES = "known_hashes.json"  # in a folder whose large files are read repeatedly, see `known_hashes.py`
@@ -55,6 +57,7 @@ def write(
     upstream: Iterable[str | Path] = (),
     figures: dict[str, Any] | None = None,
     remember: bool = False,
+    name: str = NAME,
 ) -> None:
     """Write `folder/manifest.json`.
 
@@ -65,6 +68,7 @@ def write(
         upstream: the folders of the results that this stage read; the sha256 of each manifest is recorded.
         figures: numbers that later stages or readers need (documents, tokens, seconds).
         remember: see `verify`.
+        name: the name of the file, if several results share the folder.
     """
     folder = Path(folder)
     paths = [folder / file for file in files]
@@ -72,8 +76,8 @@ def write(
     entries = {
         path.relative_to(folder).as_posix(): {"sha256": content[path], "bytes": path.stat().st_size} for path in paths
     }
-    write_json(
-        folder / NAME,
+    write_sealed(
+        folder / name,
         {
             "stage": asked.stage,
             "name": asked.name,
@@ -82,16 +86,61 @@ def write(
             "code": asked.modules,
             "files": entries,
             "upstream": {Path(source).as_posix(): sha256(Path(source) / NAME) for source in upstream},
+            "made_with": _made_with(map(Path, upstream)),
             "figures": figures or {},
         },
     )
 
 
-def read(folder: str | Path) -> dict[str, Any]:
-    """Return the manifest of a folder; raise a UserError if there is none, or if the file is something else."""
-    path = Path(folder) / NAME
-    manifest = read_json(path)
-    parts = ("settings", "files", "upstream", "figures")
+def _made_with(upstream: Iterable[Path]) -> dict[str, str]:
+    """Return {folder: sha256 of its settings} of the results that were read, and of those that they were made from.
+
+    If such results are deleted later, this still says whether they would be made with the same settings.
+    """
+    found: dict[str, str] = {}
+    for source in upstream:
+        about = read(source)
+        text = canonical_json(about["settings"])
+        found |= about.get("made_with", {}) | {source.as_posix(): hashlib.sha256(text.encode()).hexdigest()}
+    return found
+
+
+def write_sealed(path: Path, content: dict[str, Any]) -> None:
+    """Write JSON with a sha256 of its own, so that `read` notices a figure that was changed."""
+    as_read = json.loads(json.dumps(content))
+    write_json(path, content | {"sha256": _digest(as_read)})
+
+
+def _digest(content: dict[str, Any]) -> str:
+    """Return the sha256 of JSON content, whatever the layout of its file."""
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+
+
+def read_sealed(path: Path) -> Any:
+    """Return what `write_sealed` wrote, without the sha256; raise a UserError if it was changed after it was written.
+
+    What release 0.2.0 wrote has no sha256 of its own.
+    """
+    content = read_json(path)
+    if isinstance(content, dict) and "sha256" in content and content.pop("sha256") != _digest(content):
+        whole = path.parent if path.name == NAME else path
+        raise UserError(
+            f"{path}: was changed after it was written (its own sha256 differs); delete {whole} and run the workflow"
+            " again"
+        )
+    return content
+
+
+def read(path: str | Path) -> dict[str, Any]:
+    """Return the manifest of a folder, or what a single .json file says about itself (`predictions/`, `published/`).
+
+    Raises:
+        UserError: there is no such file, it was changed after it was written, or it is something else.
+    """
+    path = Path(path)
+    folder, path = (path.parent, path) if path.suffix == ".json" else (path, path / NAME)
+    manifest = read_sealed(path)
+    parts = ("settings", "files", "upstream", *(("figures",) if path.name == NAME else ()))
     entries = [manifest.get(part) for part in parts] if isinstance(manifest, dict) else [None]
     if not all(isinstance(entry, dict) for entry in entries) or "stage" not in manifest:
         raise UserError(

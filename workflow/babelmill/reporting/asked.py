@@ -2,18 +2,23 @@
 
 A batch is not a model, so this file is not in `results/settings` but in `results/reports/{name}/settings.json`. If the
 models of the batch, the baselines or the code of reports change, this file changes, and Snakemake writes the report
-again. The folder holds this file alone: Snakemake lists a folder once, and does not see files that appear later.
+again. A second file there, `made_with.json`, says which results and settings the report was made from, as a manifest
+does for a model.
 """
 
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 from babelmill.config.resolve import Configuration
 from babelmill.config.suites import suites_of_model
-from babelmill.core import code_digest
-from babelmill.core.files import atomic_write, canonical_json, sha256
+from babelmill.core import code_digest, manifest
+from babelmill.core.files import canonical_json, sha256, write_json
+from babelmill.file_times import FileTimes
+from babelmill.stages import STAGES
 
 TEMPLATE = Path(__file__).with_name("report.html")
+MADE_WITH = "made_with.json"
 
 
 def asked_of(configuration: Configuration, name: str) -> dict[str, Any]:
@@ -59,10 +64,28 @@ def settings_path(name: str) -> Path:
     return Path("results/reports", name, "settings.json")
 
 
-def write_settings(configuration: Configuration, name: str) -> Path:
-    """Write the settings of a report if they have changed; return the path of the file."""
-    path, text = settings_path(name), canonical_json(asked_of(configuration, name))
-    if not path.is_file() or path.read_text(encoding="utf-8") != text:
-        with atomic_write(path, "w") as file:
-            file.write(text)
+def write_settings(configuration: Configuration, name: str, times: FileTimes | None = None) -> Path:
+    """Write the settings of a report if they have changed; return the path of the file.
+
+    `times` also sets the times of the files, so that Snakemake writes the report again if and only if it is outdated.
+    """
+    path, asked = settings_path(name), asked_of(configuration, name)
+    if not path.is_file() or path.read_text(encoding="utf-8") != canonical_json(asked):
+        write_json(path, asked)
+    if times:
+        outputs = [Path("reports", f"{name}{ending}") for ending in (".html", ".csv")]
+        outdated = None
+        if (record := path.with_name(MADE_WITH)).is_file():
+            outdated = manifest.read_sealed(record) != made_with(path, asked, outputs)
+        outputs.append(Path("results/benchmarks/report", f"{name}.tsv"))
+        times.obey_report(path, asked["models"], [file for file in outputs if file.is_file()], outdated)
     return path
+
+
+def made_with(settings: Path, asked: dict[str, Any], outputs: Iterable[Path]) -> dict[str, Any]:
+    """Return {file: sha256} of what a report is made from, and of the report. Files that do not exist are not in it."""
+    files = [settings, *outputs]
+    for model, about in asked["models"].items():
+        files += [STAGES[stage].record(model, "") for stage in ("train", "export", "evaluate", "convert")]
+        files += [STAGES["score"].record(model, suite) for suite in about["suites"]]
+    return {path.as_posix(): sha256(path) for path in files if path.is_file()}

@@ -1,0 +1,180 @@
+"""Content decides what runs, and times obey: results that were copied, restored, or made by a clock that is ahead."""
+
+import copy
+import os
+import re
+import shutil
+import time
+from pathlib import Path
+
+import pytest
+
+from babelmill.config import loading
+from babelmill.core import manifest
+from babelmill.file_times import outputs_of
+from babelmill.graph import explain, jobs_of
+from babelmill.stages import STAGES
+from conftest import ROOT, SMALL, Workspace, write_texts
+from finished import finish
+from prepared import run_python
+
+AFTER_TOKENIZER = {"tokenizer", "shards", "train", "export", "evaluate", "score", "convert"}
+VALUES = copy.deepcopy(SMALL) | {
+    "targets": ["two", "more"],
+    "evaluation": {"documents": 10, "suites": ["english_basics"]},
+    "models": {"two": {"languages": ["eng", "deu"]}, "more": {"languages": ["eng"], "model": {"source": "eng"}}},
+}
+
+
+@pytest.fixture
+def tree(tmp_path, monkeypatch) -> Workspace:
+    """A finished tree of a mixture, and of a model that continues another one. Nothing has run; Snakemake knows nothing."""
+    monkeypatch.chdir(tmp_path)
+    for language in ("eng", "deu"):
+        write_texts(tmp_path / "texts" / language, language, documents=3)
+    workspace = Workspace(tmp_path)
+    workspace.configure(VALUES)
+    finish(loading.load(), "two", "more")
+    return workspace
+
+
+def rewrite(folder: str, change) -> None:
+    """Write a manifest with another content, as a run with other settings would have done."""
+    path = Path(folder, manifest.NAME)
+    content = manifest.read_sealed(path)
+    change(content)
+    manifest.write_sealed(path, content)
+
+
+def other_vocabulary():
+    rewrite("results/tokenizers/two", lambda content: content["settings"]["tokenizer"].update(vocab_size=300))
+
+
+def other_rate_of_the_source():
+    rewrite("results/models/eng", lambda content: content["settings"]["train"].update(learning_rate=0.5))
+
+
+def tokenizer_again():
+    rewrite("results/tokenizers/two", lambda content: content["figures"].update(seconds=1))
+
+
+def lost_intermediates():
+    for folder in ("tokenizers/two", "shards/two", "suites", "exports/more"):
+        shutil.rmtree(f"results/{folder}")
+
+
+def lost_intermediates_and_other_settings():
+    lost_intermediates()
+    changed = {"train": SMALL["train"] | {"learning_rate": 0.5}, "tokenizer": {"vocab_size": 300}}
+    Workspace(Path()).configure(VALUES | changed)
+
+
+def lost_manifest():
+    Path("results/models/two/manifest.json").unlink()
+
+
+SITUATIONS = {
+    "nothing": (lambda: None, 200),
+    "a changed key": (other_vocabulary, 40),
+    "a changed key of the model that another one continues": (other_rate_of_the_source, 20),
+    "an upstream result made again": (tokenizer_again, 20),
+    "deleted intermediates": (lost_intermediates, 40),
+    "deleted intermediates, changed keys": (lost_intermediates_and_other_settings, 20),
+    "a deleted manifest": (lost_manifest, 20),
+}
+
+
+@pytest.mark.parametrize(("happens", "draws"), SITUATIONS.values(), ids=SITUATIONS.keys())
+def test_shuffled_times_change_nothing_of_what_runs(tree, happens, draws):
+    """Snakemake's own graph, for times drawn at random; what `why` says is the same."""
+    happens()
+    configuration = loading.load()
+    said = {job.folder: job for model in ("two", "more") for job in explain(configuration, model) if job.runs}
+    assert bool(said) == (happens not in (SITUATIONS["nothing"][0], lost_intermediates, lost_manifest))
+    program = ROOT / "tests/file_time_checks.py"
+    done = run_python(program, draws, 7, ROOT / "Snakefile", "converted/two", "converted/more", cwd=tree.path)
+    assert done.returncode == 0, done.stderr
+    found, *others = re.findall(r"^\d+ draws: (.*)", done.stdout, re.MULTILINE)
+    assert not others, done.stdout
+    assert sorted(found.split()) == sorted(job.folder.as_posix() for job in said.values()), done.stdout
+
+
+def restored(workspace: Workspace, folder: Path, copy_function=shutil.copy2) -> None:
+    """Put results back from a copy."""
+    for name in ("results", "converted"):
+        shutil.rmtree(workspace.path / name)
+        shutil.copytree(folder / name, workspace.path / name, copy_function=copy_function, symlinks=True)
+
+
+def why(workspace: Workspace, model: str) -> set[str]:
+    """The stages that run, according to the command."""
+    said = workspace.python("-m", "babelmill", "why", model).stdout.splitlines()[1:]
+    return {line.split()[0] for line in said if not line.endswith("up to date")}
+
+
+@pytest.mark.parametrize("remembers", [True, False], ids=["with .snakemake", "without"])
+def test_a_copy_without_times_runs_nothing(built, workspace, remembers):
+    """Its new times are in the order of copying."""
+    restored(workspace, built, shutil.copy)
+    if not remembers:
+        shutil.rmtree(workspace.path / ".snakemake")
+    assert workspace.would_run() == set()
+    assert why(workspace, "eng") == set()
+
+
+def test_results_younger_than_the_clock_run_again_after_a_change(workspace):
+    """And what is made from them is not older than they are, which Snakemake would refuse after the job."""
+    soon = time.time() + 3600
+    for path in [*(workspace.path / "results").rglob("*"), *(workspace.path / "converted").rglob("*")]:
+        os.utime(path, (soon, soon))
+    assert workspace.would_run() == set()
+    workspace.configure(SMALL | {"tokenizer": {"vocab_size": 300}})
+    assert {stage for stage, _ in workspace.would_run(targets=["converted/eng"])} == AFTER_TOKENIZER - {"score"}
+    assert why(workspace, "eng") == AFTER_TOKENIZER - {"score"}
+    workspace.snakemake("results/tokenizers/eng/manifest.json")
+    assert "tokenizer" not in why(workspace, "eng")
+
+
+def test_results_put_back_after_another_setting_was_run(built, workspace):
+    """Snakemake remembers the checksum of the settings file, which is that of the present settings."""
+    workspace.configure(SMALL | {"tokenizer": {"vocab_size": 300}})
+    workspace.snakemake("results/tokenizers/eng/manifest.json")
+    restored(workspace, built)
+    assert {stage for stage, _ in workspace.would_run(targets=["converted/eng"])} == AFTER_TOKENIZER - {"score"}
+    workspace.configure(SMALL)
+    assert workspace.would_run() == set()
+
+
+def test_results_of_another_model_run_again(workspace):
+    """Somebody copied them to the wrong place."""
+    shutil.rmtree(workspace.path / "results/models/eng")
+    shutil.copytree(workspace.path / "results/models/deu", workspace.path / "results/models/eng")
+    assert {stage for stage, _ in workspace.would_run()} == {"train", "export", "evaluate", "convert"}
+
+
+def test_a_manifest_that_was_edited_is_refused_where_it_is_needed(workspace):
+    path = workspace.path / "results/evaluations/eng/manifest.json"
+    path.write_text(path.read_text().replace('"bytes": ', '"bytes": 1', 1))
+    done = workspace.snakemake("converted/eng", "--dry-run", check=False)
+    assert done.returncode == 1 and done.stderr.count("\n") == 1
+    assert done.stderr.startswith("error: results/evaluations/eng/manifest.json: was changed after it was written")
+    assert workspace.would_run(targets=["results/exports/eng", "converted/deu"]) == set()
+
+
+def test_the_outputs_of_the_rules_are_those_of_the_table(built, monkeypatch):
+    """The table of stages says which files of a job Snakemake compares."""
+    monkeypatch.chdir(built)
+    configuration = loading.load()
+    for job in jobs_of(configuration, "eng"):
+        text = (ROOT / f"workflow/rules/{job.stage.name}.smk").read_text()
+        (block,) = re.findall(r"^    output:\n(.*?)^    \w+:", text, re.MULTILINE | re.DOTALL)
+        values = {"model": "eng", "language": "eng"}
+        declared = {name.format(**values) for name in re.findall(r'"(results/[^"]+|converted/[^"]+)"', block)}
+        assert declared == {path.as_posix() for path in outputs_of(job)}, job.stage.name
+    for stage in STAGES.values():
+        text = (ROOT / f"workflow/rules/{stage.name}.smk").read_text()
+        assert ("directory(" in text) == stage.gives_folder
+        (benchmark,) = re.findall(r'^    benchmark:\n +"(.*)"', text, re.MULTILINE)
+        values = {"model": "eng", "language": "eng", "suite": "blimp", "input": "blimp"}
+        part = "blimp" if re.search("suite|input", stage.folder) else "eng"
+        assert stage.benchmark("eng", part).as_posix() == benchmark.format(**values)

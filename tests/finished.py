@@ -1,0 +1,38 @@
+"""Make a finished tree of results without running anything: each file a few bytes, each manifest as the stage writes it."""
+
+from babelmill.config.resolve import Configuration
+from babelmill.core import manifest
+from babelmill.core.files import sha256
+from babelmill.core.globs import expand_glob
+from babelmill.graph import jobs_of
+from babelmill.settings import settings_of
+
+FILES = {
+    "corpus": ("train.parquet", "validation.parquet"),
+    "tokenizer": ("tokenizer.json",),
+    "shards": ("train.safetensors", "validation.safetensors"),
+    "train": ("model.safetensors", "ema.safetensors", "config.json", "metrics.jsonl"),
+    "evaluate": ("evaluation.json",),
+    "score": ("scores.json", "pairs.parquet"),
+    "suite": ("pairs.parquet",),
+}
+
+
+def finish(configuration: Configuration, *models: str) -> None:
+    """Write the results of all stages of some models into the present folder, where there are none."""
+    for model in models:
+        for job in jobs_of(configuration, model):
+            if job.stage.record(job.name, job.part).is_file():
+                continue
+            settings = settings_of(configuration, job.name, job.stage.settings_name(job.part))
+            asked = manifest.Asked(job.stage.name, job.name, settings, job.stage.modules)
+            names = FILES.get(job.stage.name, ("model.safetensors",))
+            job.folder.mkdir(parents=True)
+            for name in names:
+                (job.folder / name).write_text(f"{name} of {job.folder}")
+            paths = sorted({path for pattern in settings.get("sources", {}) for path in expand_glob(pattern)})
+            figures = {"sources": [{"path": path, "sha256": sha256(path)} for path in paths]}
+            manifest.write(job.folder, asked, names, [source.folder for source in job.reads], figures)
+            benchmark = job.stage.benchmark(job.name, job.part)
+            benchmark.parent.mkdir(parents=True, exist_ok=True)
+            benchmark.write_text("seconds\n")

@@ -1,0 +1,232 @@
+"""Set file times so that Snakemake runs what `graph.py` finds outdated, and nothing else.
+
+Snakemake compares the times of files: a job runs if one of its inputs is newer than one of its outputs. But times say
+little about content. Results may have been copied, restored from a backup, unpacked from an archive, or made by a
+machine whose clock is ahead. So content decides, and the times follow, before Snakemake looks at them:
+
+* If a job is outdated, its settings file becomes newer than its results.
+* If not, its settings file becomes older than its results, and results that are older than what they were made from
+  become as new as that.
+* No file stays younger than the clock: what a job writes now would be older than its inputs.
+
+A time that is right already is not changed. So after a run, and in the usual dry run, nothing is set. If results are
+missing, their times say nothing, and Snakemake makes them where they are needed.
+"""
+
+import os
+import time
+from collections.abc import Callable, Iterable, Iterator
+from datetime import datetime
+from pathlib import Path
+
+from babelmill.config.inputs import SETTINGS
+from babelmill.config.resolve import Configuration
+from babelmill.core import local_sources, manifest
+from babelmill.core.files import UserError, atomic_write
+from babelmill.graph import Job, fits, jobs_of, own_reasons
+from babelmill.settings import write_settings
+from babelmill.stages import STAGES, Stage, leading_to
+
+TIMESTAMP = ".snakemake_timestamp"  # in a folder that is an output: its time counts as that of the folder
+NO_RESULTS = (TIMESTAMP, local_sources.HASHES, manifest.HASHES)
+SECOND = 1_000_000_000  # all times are in nanoseconds
+BEFORE = 60 * SECOND  # by which a file that is younger than the clock becomes older than now: clocks differ a little
+
+
+class FileTimes:
+    """Sets the times of settings files and results, once per job."""
+
+    def __init__(self, configuration: Configuration):
+        self._configuration = configuration
+        self._own: dict[Path, list[str]] = {}  # the reasons of a job, by its record
+        self._newest: dict[Path, int] = {}  # the time of a job's newest result, by its folder
+        self._outdated: dict[Path, bool] = {}
+        self._seen: set[tuple[str, str]] = set()
+        self._written: set[str] = set()
+
+    def write_settings(self, name: str) -> None:
+        """Write the settings files of a language or model that differ from what is on disk."""
+        if name not in self._written:
+            write_settings(self._configuration, name)
+            self._written.add(name)
+
+    def obey(self, stage: Stage, name: str) -> None:
+        """Set the times of the jobs of a stage, and of all jobs before it.
+
+        Args:
+            stage: the stage.
+            name: the language or model that its settings belong to.
+
+        Raises:
+            UserError: a manifest is damaged, or a time has to change that may not be changed.
+        """
+        if (stage.name, name) in self._seen:
+            return
+        stages = leading_to(stage.name)
+        self._seen |= {(each.name, name) for each in stages.values() if each.of == stage.of}
+        if stage.of == "model":
+            jobs = jobs_of(self._configuration, name, stages, self._reasons)
+        else:
+            jobs = self._jobs_of_language(stages, name)
+        for job in jobs:
+            self.write_settings(job.name)
+            self._settle(job, name)
+
+    def _jobs_of_language(self, stages: dict[str, Stage], code: str) -> list[Job]:
+        jobs: list[Job] = []
+        for stage in stages.values():
+            if not stage.applies(self._configuration, code):
+                continue
+            for part in stage.parts(self._configuration, code) or [code]:
+                reasons = self._reasons(self._configuration, stage, code, part)
+                job = Job(stage, code, part, stage.path(code, part), reasons, reads=[*jobs])
+                job.outdated = bool(reasons) or any(source.outdated for source in jobs)
+                jobs.append(job)
+        return jobs
+
+    def _reasons(self, configuration: Configuration, stage: Stage, name: str, part: str) -> list[str]:
+        """Return `own_reasons`; it is asked again for each model that reads a corpus, so the answer is kept."""
+        record = stage.record(name, part)
+        if record not in self._own:
+            self._own[record] = own_reasons(configuration, stage, name, part)
+        return self._own[record]
+
+    def _settle(self, job: Job, model: str) -> None:
+        """Set the times of a job's settings file and results; those of the jobs that it reads are right already."""
+        there, before = job.stage.record(job.name, job.part).is_file(), self._outdated.get(job.folder)
+        if there and before is not None and (before or not job.outdated):
+            return  # another model reads it, too
+        floor = max((self._newest[source.folder] for source in job.reads), default=1)
+        settings = SETTINGS / job.name / f"{job.stage.settings_name(job.part)}.json"
+        outputs = list(outputs_of(job))
+        noted = [*outputs, *present(job.stage.benchmark(job.name, job.part))]
+        for path in (settings, *noted):
+            heed_clock(path, floor)
+        if there and job.outdated:
+            make_newer(settings, oldest_of(noted))
+        elif there or (not job.outdated and fits(self._configuration, job, model)):
+            for path in noted:
+                make_as_new(path, floor)
+            oldest = oldest_of(noted)
+            if not there:  # then Snakemake compares with the results that were made from them
+                later = [path for reader in all_readers(job) for path in outputs_of(reader)]
+                oldest = min(oldest, oldest_of(later), time.time_ns() - BEFORE)
+            make_older(settings, oldest)
+        self._newest[job.folder] = max([floor, *map(time_of, outputs)])
+        self._outdated[job.folder] = job.outdated
+
+    def obey_report(self, settings: Path, models: Iterable[str], outputs: list[Path], outdated: bool | None) -> None:
+        """Set the times of a report, which belongs to several models.
+
+        Args:
+            settings: its settings file.
+            models: its models.
+            outputs: its files that exist.
+            outdated: whether it was made from other results or settings than the present ones; None if nobody knows.
+        """
+        for model in models:
+            self.obey(STAGES["convert"], model)
+        floor = max(self._newest[STAGES["convert"].path(model, "")] for model in models)
+        for path in (settings, *outputs):
+            heed_clock(path, floor)
+        if outdated:
+            make_newer(settings, oldest_of(outputs))
+        elif outdated is False:
+            for path in outputs:
+                make_as_new(path, floor)
+            make_older(settings, oldest_of(outputs))
+
+
+def all_readers(job: Job) -> Iterator[Job]:
+    """Yield all jobs that read the results of a job, directly or not."""
+    for reader in job.readers:
+        yield reader
+        yield from all_readers(reader)
+
+
+def present(*paths: Path) -> Iterator[Path]:
+    """Yield the paths that exist."""
+    yield from (path for path in paths if path.exists())
+
+
+def outputs_of(job: Job) -> Iterator[Path]:
+    """Yield those outputs of a job, as its rule declares them, that exist."""
+    record = job.stage.record(job.name, job.part)
+    if job.stage.gives_folder:
+        yield from present(job.folder)
+    elif record.is_file():
+        yield record
+        if job.stage.name != "publish":  # whose files are on the Hub
+            yield from present(*(record.parent / name for name in manifest.read(record)["files"]))
+    elif job.folder.is_dir():  # a job was killed, or somebody deleted the manifest
+        yield from (path for path in job.folder.iterdir() if path.is_file() and path.name not in NO_RESULTS)
+
+
+def carrier(path: Path) -> Path:
+    """Return the file whose time Snakemake takes for the time of `path`."""
+    return stamp if (stamp := path / TIMESTAMP).exists() else path
+
+
+def time_of(path: Path, choose: Callable[[int, int], int] = max) -> int:
+    """Return the time of a file or folder; `choose`: of a link, the newer or the older of its own and its target's."""
+    path = carrier(path)
+    return choose(path.lstat().st_mtime_ns, path.stat().st_mtime_ns)
+
+
+def oldest_of(paths: Iterable[Path]) -> int:
+    """Return the time of the oldest of some outputs; of none, the present time."""
+    return min((time_of(path, min) for path in paths), default=time.time_ns())
+
+
+def set_time(path: Path, moment: int) -> None:
+    """Set the time of a file or folder."""
+    path = carrier(path)
+    try:
+        os.utime(path, ns=(moment, moment))
+        if path.is_symlink():
+            os.utime(path, ns=(moment, moment), follow_symlinks=False)
+    except OSError as error:
+        present = datetime.fromtimestamp(time_of(path) / SECOND)
+        raise UserError(
+            f"{path}: its file time ({present:%Y-%m-%d %H:%M:%S}) is younger than the clock, or older than those of"
+            f" what it was made from, and cannot be set ({error.strerror}); ask its owner to run Snakemake here, or"
+            " copy the results to a folder of your own"
+        ) from error
+
+
+def heed_clock(path: Path, floor: int) -> None:
+    """Make a file older than now if it is younger than the clock, or has the time 0, which Snakemake ignores."""
+    now = time.time_ns()
+    if path.exists() and not 0 < time_of(path) <= now:
+        set_time(path, max(floor, now - BEFORE))
+
+
+def make_as_new(path: Path, floor: int) -> None:
+    """Make a result not older than what it was made from. (Some file systems round times down, by up to 2 seconds.)"""
+    for later in (0, SECOND, 2 * SECOND):
+        if time_of(path, min) >= floor:
+            return
+        set_time(path, floor + later)
+
+
+def make_newer(settings: Path, oldest: int) -> None:
+    """Make a settings file newer than the oldest result, by little: clocks of servers differ."""
+    for later in (SECOND // 1000, SECOND, 2 * SECOND):
+        if time_of(settings) > oldest + 1000:  # Snakemake's numbers are exact to a quarter of a microsecond
+            return
+        set_time_of_settings(settings, oldest + later)
+
+
+def make_older(settings: Path, oldest: int) -> None:
+    """Make a settings file not newer than the oldest result."""
+    if time_of(settings) > oldest:
+        set_time_of_settings(settings, oldest)
+
+
+def set_time_of_settings(settings: Path, moment: int) -> None:
+    """Set the time of a settings file. If it is somebody else's, first put a copy in its place."""
+    if settings.stat().st_uid != os.geteuid():
+        text = settings.read_text(encoding="utf-8")
+        with atomic_write(settings, "w", durable=False) as file:
+            file.write(text)
+    set_time(settings, moment)

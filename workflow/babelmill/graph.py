@@ -1,0 +1,251 @@
+"""Compare results with what is asked of them: which stages would run, and why.
+
+The manifests in the results say what they were made from: settings, code, and the manifests of the results that were
+read. This module compares them with the present settings, code and files. It needs no records of Snakemake. `babelmill
+why` shows the answer, and `file_times.py` gives it to Snakemake, so both always say the same.
+"""
+
+import dataclasses
+import hashlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from babelmill.config.inputs import CORPORA, SETTINGS, has_tokenizer_of_source
+from babelmill.config.layers import flatten
+from babelmill.config.resolve import ROOT, Configuration
+from babelmill.core import manifest
+from babelmill.core.code_versions import results_between
+from babelmill.core.files import canonical_json, sha256
+from babelmill.core.globs import expand_glob
+from babelmill.core.local_sources import hashes
+from babelmill.settings import settings_of, versions_of_others
+from babelmill.stages import STAGES, TO_CONVERTED, Stage, leading_to
+
+Own = Callable[[Configuration, Stage, str, str], list[str]]
+OWN_WORDS = ("code", "sources")  # keys of a settings file that `changed_code` and `changed_sources` explain
+
+
+@dataclasses.dataclass(eq=False)
+class Job:
+    """A stage of one model, or of one of its languages or parts.
+
+    Attributes:
+        stage: its entry in `STAGES`.
+        name: the language or model that its settings belong to.
+        part: the language, suite or table, if the stage has a job for each, else "".
+        folder: the folder of its results.
+        reasons: why it runs; empty if it does not run.
+        reads, readers: the jobs whose results it reads, and those that read its results.
+        outdated: whether its results, or results that they were made from, are not those that are asked for.
+        runs: whether it runs: because it is outdated, or because its results are missing and needed.
+    """
+
+    stage: Stage
+    name: str
+    part: str
+    folder: Path
+    reasons: list[str]
+    reads: list["Job"] = dataclasses.field(default_factory=list)
+    readers: list["Job"] = dataclasses.field(default_factory=list)
+    outdated: bool = False
+    runs: bool = False
+
+    @property
+    def missing(self) -> str | None:
+        """Say which of its results is missing; None if all are there."""
+        return manifest.missing(self.folder)
+
+    def start(self) -> None:
+        """Mark this job as running, with every job that reads its results and every missing job that it needs."""
+        if self.runs:
+            return
+        self.runs = True
+        for reader in self.readers:
+            reader.start()
+        for source in self.reads:
+            if source.missing:
+                source.start()
+
+    def explain(self) -> None:
+        """Add a reason to a job that runs but has no reason of its own."""
+        if not self.runs or self.reasons:
+            return
+        absent = self.missing
+        because = list(dict.fromkeys(source.stage.name for source in self.reads if source.runs))
+        self.reasons = [absent or f"runs because {' and '.join(because)} {'does' if len(because) == 1 else 'do'}"]
+
+
+def changed_values(before: dict[str, Any], now: dict[str, Any]) -> list[str]:
+    """Name the settings that differ, as `tokenizer.vocab_size 8192 -> 4096`.
+
+    A key that a settings file leaves out, because it cannot matter or has its neutral value, is `unset`.
+    """
+    before, now = (flatten({k: v for k, v in part.items() if k not in OWN_WORDS}) for part in (before, now))
+    keys = sorted(key for key in before | now if before.get(key) != now.get(key) and key != "table.sha256")
+    return [f"{key} {before.get(key, 'unset')} -> {now.get(key, 'unset')}" for key in keys]
+
+
+def changed_code(stage: Stage, recorded: dict[str, Any], now: str, others: set[str]) -> list[str]:
+    """Name the modules that were edited, or quote what the CHANGELOG says of a new version.
+
+    `others`: labels of versions that are limited to other settings.
+    """
+    before = recorded["settings"].get("code", "")
+    if before == now:
+        return []
+    if results := results_between(before, now, ROOT / "CHANGELOG.md", others):
+        return [f"{now} instead of {before}: {'; '.join(results)}"]
+    known = recorded.get("code") or {}
+    edited = [part for part in sorted(known | stage.modules) if known.get(part) != stage.modules.get(part)]
+    where = f" in {', '.join(edited)}" if known and edited else ""
+    return [f"source code of babelmill.{stage.name} changed{where}"]
+
+
+def changed_sources(recorded: dict[str, Any], now: dict[str, Any], folder: Path) -> list[str]:
+    """Name the local text that differs from what a manifest lists: files, and the text that comes with Python."""
+    if recorded["settings"].get("sources") == now.get("sources"):
+        return []
+    if now["stage"] != "corpus":
+        return [f"{path} replaced" for path in now["sources"]]
+    found = []
+    builtin = now["corpus"].get("builtin")
+    versions = [sources.get(builtin) for sources in (recorded["settings"].get("sources", {}), now["sources"])]
+    if all(versions) and versions[0] != versions[1]:
+        found.append(f"{builtin} of Python {versions[0]} -> {versions[1]}")
+    listed = {entry["path"]: entry["sha256"] for entry in recorded["figures"].get("sources", [])}
+    present = hashes(sorted({path for pattern in now.get("sources", {}) for path in expand_glob(pattern)}), folder)
+    for path in sorted(listed.keys() | present.keys()):
+        if path not in present:
+            found.append(f"corpus file {path} removed")
+        elif path not in listed:
+            found.append(f"corpus file {path} added")
+        elif present[path] != listed[path]:
+            found.append(f"corpus file {path} replaced")
+    return found or ["source files changed"]
+
+
+def changed_table(recorded: dict[str, Any], now: dict[str, Any]) -> list[str]:
+    """Say whether the table to predict has another content than when it was predicted."""
+    before, present = (settings.get("table", {}).get("sha256") for settings in (recorded["settings"], now))
+    if before == present:
+        return []
+    return [f"{now['table']['file']} {'is missing' if present is None else 'replaced'}"]
+
+
+def own_reasons(configuration: Configuration, stage: Stage, name: str, part: str) -> list[str]:
+    """Return what has changed since a stage ran: settings, code, files or inputs. Without results: nothing."""
+    record = stage.record(name, part)
+    if not record.is_file():
+        return []
+    recorded = manifest.read(record)
+    now = settings_of(configuration, name, stage.settings_name(part))
+    found = changed_table(recorded, now)
+    found += changed_values(recorded["settings"], now)
+    found += changed_code(stage, recorded, now["code"], versions_of_others(configuration, name, stage))
+    found += changed_sources(recorded, now, CORPORA / name)
+    for file, entry in recorded["files"].items() if stage.name != "publish" else ():  # those are on the Hub
+        path = record.parent / file
+        if path.is_file() and path.stat().st_size != entry["bytes"]:
+            found.append(f"{path} was changed by something else")
+    for source, digest in recorded["upstream"].items():
+        path = Path(source, manifest.NAME)
+        if path.is_file() and sha256(path) != digest:
+            found.append(f"{source} has changed since then")
+    return found
+
+
+def fits(configuration: Configuration, job: Job, model: str) -> bool | None:
+    """Return whether later results were made with the present settings of a stage; None if they do not say.
+
+    This is for a stage whose own results are missing.
+    """
+    settings = job.stage.settings_name(job.part)
+    now = canonical_json(settings_of(configuration, job.name, settings))
+    present = hashlib.sha256(now.encode()).hexdigest()
+    readers = [*job.readers]
+    for reader in readers:  # the list grows
+        readers += [each for each in reader.readers if each not in readers]
+        record = reader.stage.record(reader.name, reader.part)
+        made_with = manifest.read(record).get("made_with", {}) if record.is_file() else {}
+        if job.folder.as_posix() in made_with:
+            return made_with[job.folder.as_posix()] == present
+    converted = Path("converted", model)
+    if not (converted / manifest.NAME).is_file():
+        return None
+    path = (SETTINGS / job.name / f"{settings}.json").as_posix()  # release 0.2.0 noted it in the converted folder alone
+    noted = manifest.read(converted)["figures"].get("made_with", {})
+    if path not in noted:  # not all stages of a language are noted; a stage of a model was added since then
+        return None if job.stage.of == "language" else False
+    return noted[path] == present
+
+
+def jobs_of(
+    configuration: Configuration, model: str, stages: dict[str, Stage] = TO_CONVERTED, own: Own = own_reasons
+) -> list[Job]:
+    """Return the jobs of a model, in the order of the stages, with what each reads and its own reasons to run.
+
+    If the model starts from another model of this workflow, the jobs that make that one's weights and tokenizer come
+    first.
+    """
+    ancestors = configuration.ancestors(model)
+    theirs = jobs_of(configuration, ancestors[0], leading_to("train"), own) if ancestors else []
+    there = {job.folder: job for job in theirs}
+    mine: list[Job] = []
+    for stage in stages.values():
+        for name, part in stage.jobs(configuration, model):
+            folder = stage.path(name, part)
+            if folder in there:
+                mine.append(there[folder])
+                continue
+            job = Job(stage, name, part, folder, own(configuration, stage, name, part))
+            # It reads results of the same language or suite, or of the whole model.
+            job.reads = [
+                other for other in mine if other.stage.name in stage.reads and (not part or other.part in ("", part))
+            ]
+            job.reads += [other for other in theirs if other.folder in read_of_source(configuration, model, stage)]
+            for source in job.reads:
+                source.readers.append(job)
+            mine.append(job)
+    jobs = theirs + [job for job in mine if job.folder not in there]
+    for job in jobs:
+        absent = job.stage.name in TO_CONVERTED and job.missing and not job.reasons
+        if absent and fits(configuration, job, model) is False:
+            job.reasons = ["its results are missing, and its settings have changed"]
+        job.outdated = bool(job.reasons) or any(source.outdated for source in job.reads)
+    return jobs
+
+
+def read_of_source(configuration: Configuration, model: str, stage: Stage) -> list[Path]:
+    """Return the folders that a stage reads from another model of this workflow, from which its own model starts."""
+    source = configuration.model(model).source
+    if source is None or source.kind != "model":
+        return []
+    reads_tokenizer = stage.name == "tokenizer" and has_tokenizer_of_source(configuration, model)
+    return [source.weights] if stage.name == "train" else [source.tokenizer] if reads_tokenizer else []
+
+
+def explain(configuration: Configuration, model: str) -> list[Job]:
+    """Return the jobs of a model, in the order of the stages; those that would run have reasons."""
+    jobs = jobs_of(configuration, model)
+    for job in jobs:
+        if job.reasons or (job is jobs[-1] and job.missing):
+            job.start()
+    for job in jobs:
+        job.explain()
+    return jobs
+
+
+def reasons_to_predict(configuration: Configuration, model: str) -> dict[str, list[str]]:
+    """Return {table: reasons why it would be predicted again} for a model, whether or not earlier stages run."""
+    stage = STAGES["predict"]
+    parts = stage.parts(configuration, model) if stage.applies(configuration, model) else []
+    found = {}
+    for part in parts:
+        record = stage.record(model, part)
+        found[part] = ["has not run yet"]
+        if record.is_file():
+            paths = [record.parent / name for name in manifest.read(record)["files"]]
+            missing = [f"{path} is missing" for path in paths if not path.is_file()]
+            found[part] = own_reasons(configuration, stage, model, part) + missing
+    return found
