@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from babelmill.config import schema
+from babelmill.config import canonical, schema
 from babelmill.config.stage_settings import Settings, TrainSettings
 from babelmill.core import code_versions, manifest
 from babelmill.core.files import sha256, write_json
@@ -326,14 +326,15 @@ class LabelledData(Data):
         values = {**self.TRAIN, "global_batch_tokens": 160, **train}
         labels = {"code": "general", "block_size": 7, "decoder_layers": 1, **(labels or {})}
         sections = {
-            "model": section("model", **(model or self.MODEL)).model_dump(),
-            "train": section("train", **values).model_dump(),
-            "labels": section("labels", **labels).model_dump(),
-            "mixture": {"weights": mixture},
+            "model": section("model", **(model or self.MODEL)),
+            "train": section("train", **values),
+            "labels": section("labels", **labels),
         }
-        about = {"stage": "train", "name": "test", "code": code_label(sections), "languages": self.languages}
+        code = code_label({name: values.model_dump() for name, values in sections.items()})
+        about = {"stage": "train", "name": "test", "code": code, "languages": self.languages}
         begin = {"begin_with": "model.safetensors"} if (self.folder / "base").is_dir() else {}
-        write_json(self.folder / "train.json", about | begin | sections)
+        mixture_of_languages = {"mixture": {"weights": mixture}}
+        write_json(self.folder / "train.json", about | begin | canonical.to_file(sections) | mixture_of_languages)
 
 
 def export(data: LabelledData, out: str = "export") -> Path:

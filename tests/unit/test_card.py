@@ -324,3 +324,14 @@ def test_codes_and_contexts_may_hold_what_ends_a_cell_of_a_table():
     codes = [{"code": "a|b", "training": 3}, {"code": "c", "training": 1}]
     assert "| `a\\|b` | 3 |" in label_card.label_list({"labels": {"codes": codes}})[-1]
     assert label_card.called({"code": "a|b"}) == label_card.context_name({"context": "a|b"}) == "`a\\|b`"
+
+
+@pytest.mark.parametrize("empty", ["model", "train", "labels"])
+def test_a_section_of_settings_without_values_is_no_table(empty):
+    """All its keys stand at their neutral values: the labels of plain classes."""
+    train = {"objective": "labels", "epochs": 3}
+    settings = {"languages": ["eng"], "model": {"hidden_size": 8}, "train": train, "labels": {"code": "hisco"}}
+    shown = card.shown_settings(settings | {empty: {"objective": "labels"} if empty == "train" else {}})
+    text = card.render(facts(settings=shown))
+    assert ("| `labels.code` | hisco |" in text) == (empty != "labels")
+    assert text.count("| setting | value |") == len(shown)

@@ -196,3 +196,36 @@ def test_without_an_average_main_is_the_one_variant():
     assert settings_of(made, "eng", "export")["export"]["variants"] == ["main"]
     assert made.model("eng").export.default_variant == "main"
     assert configuration({}).model("eng").export.variants == ["main", "ema"]
+
+
+def at_neutral_values(section: str) -> dict[str, Any]:
+    """The values of a section's keys, for all keys that have a neutral value."""
+    fields = schema.SECTIONS[section].model_fields
+    marks = {key: mark for key, field in fields.items() for mark in field.metadata if isinstance(mark, schema.Neutral)}
+    return {key: mark.value for key, mark in marks.items()}
+
+
+@pytest.mark.parametrize("preset", ["tiny", "labels"])
+@pytest.mark.parametrize("section", schema.SECTIONS)
+def test_sections_at_nothing_but_neutral_values_are_read_as_they_were_meant(tmp_path, monkeypatch, section, preset):
+    """If all keys of a section have one, it is `{}` in the settings: labels of plain classes, for example."""
+    monkeypatch.chdir(tmp_path)
+    Path("a.csv").write_text("text,trade\na,b\n")
+    Path("suite.tsv").write_text("good\tbad\na\tb\n")
+    corpus = {"files": ["a.csv"], "label_columns": ["trade"]} if preset == "labels" else {"files": ["a.csv"]}
+    more = {"predict": {"inputs": {"own": {"file": "a.csv"}}}, "evaluation": {"suites": ["own"]}}
+    suites = {"suites": {"own": {"files": ["suite.tsv"], "language": "eng", "good": "good", "bad": "bad"}}}
+    values = more | {section: at_neutral_values(section) | more.get(section, {})}
+    values["train"] = {key: value for key, value in values.get("train", {}).items() if key != "objective"}
+    made = configuration({"preset": preset, "languages": {"eng": {"corpus": corpus}}} | suites, values)
+    for stage in STAGES.values():
+        if not stage.applies(made, "eng"):
+            continue
+        for part in stage.parts(made, "eng") or [""]:
+            raw = settings_of(made, "eng", stage.settings_name(part))
+            read = recorded(raw, stage.settings, "x.json")
+            for name in stage.settings.sections().keys() & raw.keys():
+                if raw[name] == {}:
+                    assert getattr(read, name).model_dump() == at_neutral_values(name), (stage.name, name)
+    if preset == "labels" and section == "labels":
+        assert settings_of(made, "eng", "train")["labels"] == {}

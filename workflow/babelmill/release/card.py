@@ -122,11 +122,14 @@ class Facts:
 
 
 def shown_settings(settings: dict[str, Any]) -> dict[str, dict[str, Any]]:
-    """Return the sections of the training settings that a card shows."""
+    """Return the sections of the training settings that a card shows. A section without any value is not shown.
+
+    Settings leave out a key at its neutral value, so a section may be empty: `labels` of plain classes.
+    """
     names = ["model", "train", *(["mixture"] if len(settings["languages"]) > 1 else [])]
     if settings["train"].get("objective") == "labels":
         names.append("labels")
-    return {name: settings[name] for name in names if name in settings or name != "labels"}
+    return {name: settings[name] for name in names if settings.get(name)}
 
 
 TRAINED = {

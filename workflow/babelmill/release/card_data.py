@@ -21,7 +21,7 @@ def origin(corpus: dict[str, Any]) -> str:
     """Return where the text of a corpus manifest came from."""
     files, settings = corpus["figures"].get("sources"), corpus["settings"]["corpus"]
     parts = [f"{len(files):,} local file{'s' * (len(files) > 1)}"] if files else []
-    parts += [settings["builtin"]] if settings["builtin"] else []
+    parts += [settings["builtin"]] if settings.get("builtin") else []
     datasets = {(dataset["repository"], dataset["commit"]) for dataset in datasets_of(corpus)}
     parts += [f"`{repository}` at `{commit}`" for repository, commit in sorted(datasets)]
     budget = settings.get("budget")
