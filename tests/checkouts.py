@@ -57,10 +57,11 @@ class Checkout:
         assert not check or done.returncode == 0, done.stdout + done.stderr
         return done.stdout + done.stderr
 
-    def would_run(self, *targets, profile: str = "local") -> list[str]:
-        """Return the rules that a dry run with a profile lists, without repetition, in order."""
-        options = ["--profile", self.path / "profiles" / profile, "--configfile", "config/config.yaml", "--dry-run"]
+    def would_run(self, *targets, profile: str | None = "local") -> list[str]:
+        """Return the rules that a dry run lists, with or without a profile, without repetition, in order."""
+        options = ["--profile", self.path / "profiles" / profile] if profile else []
+        options += ["--configfile", "config/config.yaml", "--dry-run"]
         output = self.snakemake(*options, "--", *targets)
-        rules = re.findall(r"^  (\w+) +\d+  ", output, re.MULTILINE)
+        rules = re.findall(r"^  (\w+) +\d+  " if profile else r"^(?:local)?rule (\w+):", output, re.MULTILINE)
         assert rules or "Nothing to be done" in output, output
         return list(dict.fromkeys(rules))

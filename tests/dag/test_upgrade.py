@@ -225,10 +225,23 @@ def test_a_job_whose_code_changed_while_it_was_queued_refuses(checkout):
     assert not (checkout.results / "new").exists()
 
 
-@pytest.mark.parametrize("profile", ["demo", "local", "slurm", "slurm-multinode"])
+@pytest.mark.parametrize("profile", ["demo", "local", "slurm", "slurm-multinode", None])
 def test_an_edited_command_of_a_rule_repeats_nothing(checkout, profile):
     checkout.edit("workflow/rules/tokenizer.smk", "--threads {threads} --log", "--threads {threads}  --log")
     assert checkout.would_run("converted/eng", profile=profile) == []
+
+
+def test_folders_with_brackets_and_braces(tmp_path):
+    """Globs read brackets, and Snakemake formats commands: only a checkout in a folder with braces is refused."""
+    checkout = Checkout(tmp_path / "checkout [1]", unpack(tmp_path / "wo{rk} [2] {model}"))
+    configure(checkout, SETTINGS | {"evaluation": {"suites": ["english_basics"]}})
+    checkout.snakemake("results/suites/english_basics/eng/manifest.json", "--configfile", "config/config.yaml")
+    assert "suite" not in (runs := checkout.would_run("converted/eng", profile=None)) and "score" in runs
+    braces = Checkout(tmp_path / "check{out}", checkout.results)
+    said = braces.snakemake("converted/eng", "--dry-run", check=False).splitlines()
+    assert (
+        said[-1].startswith("error: ") and "rename the folder" in said[-1] and not any("NameError" in x for x in said)
+    )
 
 
 def changelog(checkout: Checkout) -> str:

@@ -3,6 +3,7 @@
 import copy
 import gzip
 import json
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +15,7 @@ from babelmill.config.languages import read_table
 from babelmill.config.resolve import Configuration
 from babelmill.config.suites import suites_of_language, suites_of_model
 from babelmill.core import manifest
-from babelmill.core.files import UserError, canonical_json
+from babelmill.core.files import UserError, canonical_json, write_json
 from babelmill.settings import settings_of
 from babelmill.suites import pairs
 from babelmill.suites.partial import Partial
@@ -156,6 +157,34 @@ def test_the_suites_that_come_with_the_project():
     table = pairs.read([Path(configured.suite("english_basics").files[0])], {key: key for key in pairs.SCHEMA.names})
     found = pairs.figures(table)
     assert found["pairs"] == 200 and not found["identical"] and not found["duplicates"]
+
+
+@pytest.mark.parametrize("release", ["this", "0.2.0"])
+def test_a_suite_of_the_project_is_known_by_its_content_in_every_clone(tmp_path, release):
+    """Release 0.2.0 wrote the path of the clone into the settings; its results stay valid."""
+    clones = [tmp_path / name for name in ("first [1]", "second {2}")]
+    for clone in clones:
+        shutil.copytree(ROOT / "config", clone / "config")
+
+    def asked(clone: Path) -> dict:
+        return settings_of(Configuration([("test", {})], clone), "eng", "suite.english_basics")
+
+    size = (ROOT / "config/suites/english_basics.tsv").stat().st_size
+    first, settings = asked(clones[0]), Path("results/settings/eng/suite.english_basics.json")
+    if release == "0.2.0":
+        path = f"{clones[0]}/config/suites/english_basics.tsv"
+        first["sources"] = {path: {"files": 1, "bytes": size, "sha256": None}}
+    write_json(settings, first)
+    assert asked(clones[0]) == asked(clones[1]) == first, "before there are results"
+    out = Path("results/suites/english_basics/eng")
+    for _ in range(2):  # the second time with a description that may name a clone that is gone
+        done = run_module("babelmill.suite", "--settings", settings, "--out", out, cwd=Path.cwd())
+        assert done.returncode == 0, done.stderr
+        shutil.rmtree(clones[0], ignore_errors=True)
+    assert asked(clones[1]) == first
+    path = clones[1] / "config/suites/english_basics.tsv"
+    path.write_text(path.read_text().replace("a", "e", 1))
+    assert asked(clones[1]) != first, "an edited file is seen"
 
 
 def test_a_model_is_scored_on_the_suites_that_cover_its_languages():

@@ -20,6 +20,7 @@ import pyarrow.parquet as pq
 from huggingface_hub.utils import disable_progress_bars
 
 from babelmill.config.stage_settings import SuiteSettings
+from babelmill.config.suites import located
 from babelmill.core import local_sources, manifest, stage_entry
 from babelmill.core.files import UserError, atomic_write
 from babelmill.core.globs import distinct
@@ -61,7 +62,7 @@ def run(args: argparse.Namespace) -> None:
     if settings.source:
         paths, origin = from_the_hub(settings, settings.source)
     else:
-        named = distinct(sorted({p for glob in settings.sources for p in local_sources.files_of(glob, "suite")}))
+        named = distinct(sorted({path for source in settings.sources for path in located(source)}))
         paths = [Path(path) for path in named]
         hashed = local_sources.hashes(named, args.out)
         listing = [{"path": path, "sha256": digest} for path, digest in hashed.items()]

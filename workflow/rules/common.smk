@@ -22,12 +22,21 @@ ROOT = Path(workflow.current_basedir).parents[1].resolve()
 PACKAGE = str(ROOT / "workflow")
 # Another workflow may use the rules of this one: `module babelmill: ... config: ...` (docs/training.md).
 IS_MODULE = Path(workflow.basedir).resolve() != ROOT
+if set("{}").intersection(PACKAGE):
+    sys.exit(f"error: {ROOT}: Snakemake takes braces in the path of a workflow for wildcards; rename the folder")
 if PACKAGE not in sys.path:
     sys.path.insert(0, PACKAGE)
+
+
+def in_shell(path):
+    """Quote a path for the shell, with doubled braces: Snakemake formats the text."""
+    return quote(str(path)).replace("{", "{{").replace("}", "}}")
+
+
 # On a shared CPU, threads that spin while they wait for each other make training 2.5 times slower.
 # (Braces are doubled because Snakemake formats the prefix.)
 shell.prefix(
-    f"export PATH={quote(str(Path(sys.executable).parent))}:$PATH PYTHONPATH={quote(PACKAGE)}:${{{{PYTHONPATH-}}}}"
+    f"export PATH={in_shell(Path(sys.executable).parent)}:$PATH PYTHONPATH={in_shell(PACKAGE)}:${{{{PYTHONPATH-}}}}"
     " GOMP_SPINCOUNT=${{GOMP_SPINCOUNT-2000}}; "
 )
 

@@ -7,6 +7,7 @@ bounds.
 
 import dataclasses
 import functools
+import glob
 import re
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
@@ -171,7 +172,7 @@ class Configuration:
             return suite
         folder = self.root / SUITES
         folder = folder.relative_to(Path.cwd()) if folder.is_relative_to(Path.cwd()) else folder
-        return suite.model_copy(update={"files": [str(folder / name) for name in suite.files]})
+        return suite.model_copy(update={"files": [f"{glob.escape(str(folder))}/{name}" for name in suite.files]})
 
     def targets(self) -> list[str]:
         """Return the models of `targets:`, with batches expanded, each once."""

@@ -2,18 +2,21 @@
 
 import contextlib
 import functools
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Any
 
 from babelmill.config.inputs import SETTINGS
 from babelmill.config.layers import nearest
 from babelmill.config.objectives import OBJECTIVES
-from babelmill.config.resolve import Configuration
-from babelmill.core.files import UserError, read_json
-from babelmill.core.local_sources import snapshot
+from babelmill.config.resolve import ROOT, Configuration
+from babelmill.config.resolve import SUITES as FILES
+from babelmill.core.files import UserError, read_json, sha256
+from babelmill.core.globs import expand_glob
+from babelmill.core.local_sources import files_of, recorded, snapshot
 from babelmill.hub import revisions
 
 SUITES = Path("results/suites")
+SHIPPED = "babelmill:"  # begins the name of a file of `config/suites/`, which each clone has
 
 
 def suites_of_model(configuration: Configuration, model: str) -> list[str]:
@@ -50,6 +53,8 @@ def pairs_of_suite(configuration: Configuration, code: str, name: str) -> dict[s
     said = suite.model_dump(include={"good", "bad", "phenomenon", "paradigm", "delimiter", "encoding"})
     files = suite.files_of(code)
     asked: dict[str, Any] = {"suite": name, "columns": {key: value for key, value in said.items() if value}}
+    if not suite.repository and name not in configuration.top.suites:
+        return asked | {"sources": shipped_sources(files, code, name)}
     if not suite.repository:
         return asked | {"sources": dict(_snapshot(tuple(files), configuration.origin_of_name(name), code, name))}
     key, settings = revisions.dataset_key(suite.repository, suite.revision), SETTINGS / code / f"suite.{name}.json"
@@ -68,9 +73,40 @@ def hub_suites(configuration: Configuration, models: list[str]) -> list[dict[str
     return [asked["source"] for asked in found if "source" in asked]
 
 
+def shipped_sources(files: list[str], code: str, name: str) -> dict[str, Any]:
+    """Return the `sources` of a suite whose files are in `config/suites/`: their content, not where this clone is.
+
+    If the present results describe the same content by its path, as release 0.2.0 did, their description is returned.
+    So is that of an earlier settings file, if the results are missing and the files have the same sizes.
+    """
+    paths = [Path(path) for file in files for path in files_of(file, f"the suite {name}:")]
+    content = {path.name: sha256(path) for path in paths}
+    sizes = {path.name: path.stat().st_size for path in paths}
+    made, before = recorded(SUITES / name / code), _settings_before(code, name)
+    if made and {Path(path).name: digest for path, digest in made["content"].items()} == content:
+        return made["sources"]
+    if not made and {PurePath(path).name: about["bytes"] for path, about in before.items()} == sizes:
+        return before
+    return {f"{SHIPPED}{each}": {"files": 1, "bytes": sizes[each], "sha256": content[each]} for each in content}
+
+
+def located(source: str) -> list[str]:
+    """Return the files that an entry of a suite's `sources` stands for.
+
+    A path to `config/suites/` of another clone, which release 0.2.0 wrote, stands for the file of this one.
+    """
+    ours = ROOT / FILES / PurePath(source.removeprefix(SHIPPED)).name
+    if source.startswith(SHIPPED) or (ours.is_file() and not expand_glob(source)):
+        return [str(ours)]
+    return files_of(source, "suite")
+
+
+def _settings_before(code: str, name: str) -> dict[str, Any]:
+    with contextlib.suppress(UserError, KeyError, TypeError):  # the settings file is missing or incomplete
+        return dict(read_json(SETTINGS / code / f"suite.{name}.json")["sources"])
+    return {}
+
+
 @functools.cache
 def _snapshot(files: tuple[str, ...], where: str, code: str, name: str) -> dict[str, Any]:
-    before: dict[str, Any] = {}
-    with contextlib.suppress(UserError, KeyError, TypeError):  # the settings file is missing or incomplete
-        before = dict(read_json(SETTINGS / code / f"suite.{name}.json")["sources"])
-    return snapshot(dict.fromkeys(files, where), SUITES / name / code, before, "suite")
+    return snapshot(dict.fromkeys(files, where), SUITES / name / code, _settings_before(code, name), "suite")

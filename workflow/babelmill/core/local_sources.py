@@ -71,10 +71,10 @@ def snapshot_of_files(
     files: Mapping[str, list[str]], corpus: Path, before: dict[str, Any] | None = None
 ) -> dict[str, dict[str, Any]]:
     """Return what `snapshot` returns, for the files that were found for each pattern: {pattern: paths}."""
-    recorded = _recorded(corpus)
-    content = None if recorded is None else hashes(sorted({p for paths in files.values() for p in paths}), corpus)
-    if recorded is not None and content == recorded["content"] and recorded["sources"].keys() >= files.keys():
-        return {pattern: recorded["sources"][pattern] for pattern in files}
+    made = recorded(corpus)
+    content = None if made is None else hashes(sorted({p for paths in files.values() for p in paths}), corpus)
+    if made is not None and content == made["content"] and made["sources"].keys() >= files.keys():
+        return {pattern: made["sources"][pattern] for pattern in files}
     entries = {pattern: _entry(paths, content) for pattern, paths in files.items()}
     if content is None:
         for pattern, entry in (before or {}).items():
@@ -91,7 +91,7 @@ def _entry(paths: list[str], content: dict[str, str] | None) -> dict[str, Any]:
     return {"files": len(paths), "bytes": sum(os.path.getsize(path) for path in paths), "sha256": digest}
 
 
-def _recorded(corpus: Path) -> dict[str, Any] | None:
+def recorded(corpus: Path) -> dict[str, Any] | None:
     """Return what the present corpus was made from, or None if there is no corpus.
 
     The form is {"sources": as in the settings of the corpus, "content": {path: sha256}}.
