@@ -1,6 +1,7 @@
 """Content decides what runs, and times obey: results that were copied, restored, or made by a clock that is ahead."""
 
 import copy
+import json
 import os
 import re
 import shutil
@@ -9,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from babelmill import cli
 from babelmill.config import loading
 from babelmill.core import manifest
 from babelmill.file_times import outputs_of
@@ -178,3 +180,39 @@ def test_the_outputs_of_the_rules_are_those_of_the_table(built, monkeypatch):
         values = {"model": "eng", "language": "eng", "suite": "blimp", "input": "blimp"}
         part = "blimp" if re.search("suite|input", stage.folder) else "eng"
         assert stage.benchmark("eng", part).as_posix() == benchmark.format(**values)
+
+
+def flipped(path: Path) -> None:
+    """Change one bit in the middle of a file."""
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(content)
+
+
+@pytest.mark.parametrize("words", [["show"], ["compare", "converted/deu"], ["surprisal"], ["score"], ["publish"]])
+@pytest.mark.parametrize("file", ["model.safetensors", "tokenizer.json"])
+def test_no_command_uses_a_damaged_model(workspace, monkeypatch, capsys, words, file):
+    monkeypatch.chdir(workspace.path)
+    monkeypatch.setenv("HF_TOKEN", "hf_x")
+    Path("sentences.txt").write_text("a dog\n")
+    flipped(Path("converted/eng", file))
+    more = {"surprisal": ["sentences.txt"], "score": ["--suite", "english_basics"], "publish": ["--repo", "a/b"]}.get(
+        words[0], []
+    )
+    arguments = [words[0], "converted/eng", *words[1:], *more]
+    assert cli.main(arguments) == 1
+    assert f"error: converted/eng/{file}: damaged, its sha256 is not the one" in capsys.readouterr().err
+
+
+def test_a_changed_figure_is_no_figure(workspace, monkeypatch, capsys):
+    """A manifest is verified like the files that it lists."""
+    monkeypatch.chdir(workspace.path)
+    path = Path("converted/eng/manifest.json")
+    digit = next(found for found in re.finditer(r'"value": \d\.\d*?(\d)', path.read_text()))
+    text = path.read_text()
+    path.write_text(text[: digit.start(1)] + str(9 - int(digit[1])) + text[digit.end(1) :])
+    assert cli.main(["show", "converted/eng"]) == 1
+    assert "manifest.json: was changed after it was written" in capsys.readouterr().err
+    content = {key: value for key, value in json.loads(text).items() if key != "sha256"}
+    path.write_text(json.dumps(content))  # as release 0.2.0 wrote it
+    assert cli.main(["show", "converted/eng"]) == 0

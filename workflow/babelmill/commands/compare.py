@@ -92,7 +92,7 @@ def converted(folder: Path) -> Model:
     """Return the results of a converted folder, with the scores in `results` of the same workflow."""
     from babelmill.commands.key_figures import default_variant
 
-    about = manifest.read(folder)
+    about = manifest.verify(folder)
     if "evaluation" not in about["figures"]:
         raise UserError(
             f"{folder}: neither a converted model nor scores; run `babelmill score {folder} --suite ...` first"

@@ -88,7 +88,7 @@ def of_shards(folder: Path) -> str:
 
 def of_train(folder: Path) -> str:
     """Count steps and tokens, and give the last loss on the validation text."""
-    figures = manifest.read(folder)["figures"]
+    figures = manifest.verify(folder, "metrics.jsonl")["figures"]
     lines = [json.loads(line) for line in tail(folder / "metrics.jsonl")]
     losses = [line["loss"] for line in lines if line["kind"] == "validation"]
     loss = f", validation loss {losses[-1]:.3f}" if losses and losses[-1] is not None else ""
@@ -102,6 +102,7 @@ def of_export(folder: Path) -> str:
 
 def of_evaluate(folder: Path) -> str:
     """Give the scores and their unit."""
+    manifest.verify(folder, "evaluation.json")
     exported, evaluation = STAGES["export"].path(folder.name, ""), read_json(folder / "evaluation.json")
     return f"{units(evaluation)} {scores(evaluation, exported)}"
 
@@ -114,6 +115,7 @@ def of_suite(folder: Path) -> str:
 
 def of_score(folder: Path) -> str:
     """Give the share of right pairs of each language, with its interval."""
+    manifest.verify(folder, "scores.json")
     found = read_json(folder / "scores.json")
     method, shares = found["headline"]["method"], []
     for code, entry in found["languages"].items():
@@ -130,13 +132,13 @@ def of_convert(folder: Path) -> str:
 
 def of_predict(about: Path) -> str:
     """Count rows, and name the file with them."""
-    figures, table = read_json(about)["figures"], about.with_suffix(".csv")
+    figures, table = manifest.read(about)["figures"], about.with_suffix(".csv")
     return f"{figures['rows']:,} rows, {figures['without_text']:,} without text: {table.as_posix()}"
 
 
 def of_publish(receipt: Path) -> str:
     """Name the place of the model on the Hub."""
-    return read_json(receipt)["url"]
+    return manifest.read_sealed(receipt)["url"]
 
 
 FIGURES: dict[str, Callable[[Path], str]] = {

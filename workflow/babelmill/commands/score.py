@@ -73,11 +73,11 @@ def wanted(folder: Path, asked: list[str] | None) -> list[str]:
 
 
 def check_trust(folder: Path, local: bool, trusted: bool) -> None:
-    """Raise a UserError if a folder contains code that the user has not agreed to run."""
-    if "auto_map" not in read_json(folder / "config.json") or trusted:
-        return
+    """Raise a UserError if a folder is damaged, or contains code that the user has not agreed to run."""
     if local and (folder / manifest.NAME).is_file():
         manifest.verify(folder)  # this workflow has written the code
+        return
+    if "auto_map" not in read_json(folder / "config.json") or trusted:
         return
     raise UserError(f"{folder}: contains Python code that would be run: read it, then add --trust-remote-code")
 

@@ -128,7 +128,7 @@ def run(args: argparse.Namespace) -> None:
     """Print the figures of a converted model, a filled mask and a continuation."""
     if not args.folder.is_dir():
         raise UserError(f"{args.folder}: no such folder; a converted model is expected, such as converted/eng")
-    if "evaluation" not in manifest.read(args.folder)["figures"]:
+    if "evaluation" not in manifest.verify(args.folder)["figures"]:
         raise UserError(f"{args.folder}: not a converted model; name a folder such as converted/eng")
     print(f"{args.folder.resolve()}")
     print(figures(args.folder))

@@ -5,7 +5,7 @@ from pathlib import Path
 from babelmill.commands.plan_download import HubText, budget_bytes, hub_text, packed_text
 from babelmill.commands.why import explain
 from babelmill.config.resolve import Configuration
-from babelmill.core.files import read_json
+from babelmill.core import manifest
 from babelmill.core.globs import expand_glob
 from babelmill.corpus.sampling import WORD
 
@@ -22,7 +22,7 @@ def text_bytes(configuration: Configuration, code: str, built: bool) -> tuple[fl
     """
     language, corpus = configuration.language(code), configuration.corpus(code).corpus
     if built:
-        return read_json(Path("results/corpora", code, "manifest.json"))["figures"]["bytes"]["train"], "corpus"
+        return manifest.read(Path("results/corpora", code))["figures"]["bytes"]["train"], "corpus"
     size, source = TIER_WORDS[language.tier] * WORD * language.byte_premium, f"tier {language.tier}"
     paths = [path for pattern in corpus.files for path in expand_glob(pattern)]
     if paths:
@@ -51,15 +51,15 @@ def training_tokens(configuration: Configuration, model: str) -> tuple[int, str,
     row = train.sequence_lengths[0] if train.objective == "labels" else None
     outdated = {(job.stage.name, job.part) for job in explain(configuration, model) if job.reasons}
     for code in configuration.languages_of(model):
-        shards, corpus = (Path("results", *at, code, "manifest.json") for at in (("shards", model), ("corpora",)))
-        built = corpus.is_file() and ("corpus", code) not in outdated
-        if shards.is_file() and (built or ("shards", code) not in outdated):
-            figures = read_json(shards)["figures"]
+        shards, corpus = (Path("results", *at, code) for at in (("shards", model), ("corpora",)))
+        built = (corpus / manifest.NAME).is_file() and ("corpus", code) not in outdated
+        if (shards / manifest.NAME).is_file() and (built or ("shards", code) not in outdated):
+            figures = manifest.read(shards)["figures"]
             total += figures["documents"]["train"] * row if row else figures["tokens"]["train"]
             prompts += figures.get("prompt_tokens", {"train": 0})["train"] if not row else 0
             sources.append("old shards" if ("shards", code) in outdated else "shards")
         elif row and built:
-            total += read_json(corpus)["figures"]["documents"]["train"] * row
+            total += manifest.read(corpus)["figures"]["documents"]["train"] * row
             sources.append("corpus")
         else:
             size, source = text_bytes(configuration, code, built)

@@ -8,6 +8,7 @@ from babelmill.config import transformers_models
 from babelmill.config.model_size import parameters
 from babelmill.config.model_source import ModelSource
 from babelmill.config.resolve import Configuration
+from babelmill.core import manifest
 from babelmill.core.files import UserError, read_json
 
 WEIGHTS = re.compile(r"(pytorch_)?model(-\d+-of-\d+)?\.(safetensors|bin)")
@@ -29,7 +30,7 @@ def parameters_of(configuration: Configuration, model: str) -> int | None:
 def _fetched(source: ModelSource) -> int | None:
     """Return the count of the stage `base_model`; None if it has not run."""
     with contextlib.suppress(UserError, OSError, KeyError, TypeError):
-        return int(read_json(source.weights / "manifest.json")["figures"]["parameters"])
+        return int(manifest.read(source.weights)["figures"]["parameters"])
     return None
 
 
