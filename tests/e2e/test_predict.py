@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from babelmill.commands import status, why
+from babelmill import graph
+from babelmill.commands import status
 from babelmill.config.resolve import Configuration
 from babelmill.core.files import read_json
 from babelmill.prediction.windows import Windows, held
@@ -237,7 +238,7 @@ def test_the_workflow_predicts_each_table_once(labeller, tmp_path, monkeypatch):
     def told() -> tuple[dict[str, list[str]], str, str]:
         """What `why` and `status` say."""
         now = status.status_of_tables(configuration, status.Status("occ", "convert", "converted"))
-        return why.reasons_to_predict(configuration, "occ"), now.state, now.note
+        return graph.reasons_to_predict(configuration, "occ"), now.state, now.note
 
     def would_run() -> list[str]:
         said = workspace.snakemake("--dry-run", *targets).stdout

@@ -15,12 +15,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from babelmill.commands.why import changed_sources
 from babelmill.config.resolve import Configuration
 from babelmill.core import manifest
 from babelmill.core.bars import Bar
 from babelmill.core.files import UserError, write_json
 from babelmill.corpus import __main__ as corpus_stage
+from babelmill.graph import changed_sources
 from babelmill.settings import settings_of
 
 DOCUMENTS = [f"Document number {i} says something of its own." for i in range(1000)]

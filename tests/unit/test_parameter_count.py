@@ -4,6 +4,7 @@ import pytest
 
 from babelmill.config.parameter_count import parameters_of
 from babelmill.config.resolve import Configuration
+from babelmill.core import manifest
 from babelmill.core.files import write_json
 from babelmill.training.transformers_size import planned
 from transformers_models import KINDS, model_section, train_section
@@ -45,7 +46,8 @@ def test_a_source_counts_as_what_is_there_of_it(tmp_path, monkeypatch):
     assert count(model=model, train=train) == 500
     hub = model | {"source": "owner/name"}
     assert count(model=hub, train=train) is None
-    write_json("results/base_models/a/manifest.json", {"figures": {"parameters": 321}})
+    fetched = manifest.Asked("base_model", "a", {})
+    manifest.write("results/base_models/a", fetched, [], figures={"parameters": 321})
     assert count(model=hub, train=train) == 321
 
 
