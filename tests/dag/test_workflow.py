@@ -154,7 +154,8 @@ def test_profiles_name_rules_that_exist(profile):
     values = yaml.safe_load((profile / "profile.yaml").read_text())
     for key in ("set-resources", "set-threads", "set-scatter"):
         assert set(values.get(key) or {}) <= rules()
-    assert values["rerun-incomplete"] is True
+    assert values["rerun-incomplete"] is True and values["rerun-triggers"] == "mtime"
+    assert values["max-checksum-file-size"] == 0
     assert values["show-failed-logs"] is True
     assert values["logger"] == ["babelmill"]
 

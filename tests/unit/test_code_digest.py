@@ -157,7 +157,7 @@ SEVERAL = {
 # Commands, what acts through the settings alone, and what looks after a run without changing what it computes.
 # The digest of a report is in its own settings file.
 NONE = {"__init__", "__main__", "cli", "commands", "config", "core", "hub", "runtime", "settings", "stages"}
-NONE |= {"report", "reporting"}
+NONE |= {"report", "reporting", "file_times", "graph"}
 
 
 def run_by(module: str) -> set[str]:

@@ -21,7 +21,8 @@ from pathlib import Path
 from babelmill.core.files import UserError, atomic_write, read_json
 
 PACKAGE = Path(__file__).resolve().parents[1]
-SHARED = {"__init__", "__main__", "cli", "commands", "config", "core", "hub", "runtime", "settings", "stages"}
+SHARED = {"__init__", "__main__", "cli", "commands", "config", "core", "file_times", "graph", "hub", "runtime"}
+SHARED |= {"settings", "stages"}
 DIGITS = 16  # hexadecimal digits of a digest
 LOGGERS = {"log", "logger", "logging"}
 LEVELS = {"debug", "info", "warning", "error", "exception", "critical"}
