@@ -24,7 +24,7 @@ DAY = 86400
 def shuffle(draw: random.Random) -> None:
     """Give every file and folder a time between long ago and soon; some get the time 0, or the same as others."""
     now = time.time()
-    for path in [*Path("results").rglob("*"), *Path("converted").rglob("*")]:
+    for path in [path for top in ("results", "converted", "reports") for path in Path(top).rglob("*")]:
         moment = draw.choice([0, now - DAY, now + DAY, now + draw.uniform(-9, 9), now + draw.uniform(-DAY, DAY)])
         os.utime(path, (moment, moment))
 
@@ -49,11 +49,14 @@ def main() -> None:
             for job in dag.jobs:
                 if stage := known["STAGES"].get(job.rule.name):
                     times.obey(stage, job.wildcards_dict[stage.of])
+                elif job.rule.name == "report":
+                    known["reports"].write_settings(known["CONFIG"], job.wildcards.batch, times)
             workflow.iocache.clear()
+            workflow.iocache.exists_local.has_inventory.clear()
             for job in dag.jobs:
                 dag.reason(job).clear()
             asyncio.run(dag.update_needrun(create_inventory=True))
-            jobs = [job for job in dag.needrun_jobs() if job.rule.name in known["STAGES"]]
+            jobs = [job for job in dag.needrun_jobs() if job.rule.name != "all"]
             found[" ".join(sorted({folder_of(job.output[0]) for job in jobs}))] += 1
     for jobs, count in found.items():
         print(f"{count} draws: {jobs}")

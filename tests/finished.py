@@ -1,10 +1,13 @@
 """Make a finished tree of results without running anything: each file a few bytes, each manifest as the stage writes it."""
 
+from pathlib import Path
+
 from babelmill.config.resolve import Configuration
 from babelmill.core import manifest
 from babelmill.core.files import sha256
 from babelmill.core.globs import expand_glob
 from babelmill.graph import jobs_of
+from babelmill.reporting import asked
 from babelmill.settings import settings_of
 
 FILES = {
@@ -18,6 +21,19 @@ FILES = {
 }
 
 
+def finish_report(configuration: Configuration, name: str) -> None:
+    """Write a report, and what it was made from."""
+    settings, outputs = (
+        asked.write_settings(configuration, name),
+        [Path(f"reports/{name}.{end}") for end in ("html", "csv")],
+    )
+    for path in outputs:
+        path.parent.mkdir(exist_ok=True)
+        path.write_text("a report")
+    record = asked.made_with(settings, asked.asked_of(configuration, name), outputs)
+    manifest.write_sealed(settings.with_name(asked.MADE_WITH), record)
+
+
 def finish(configuration: Configuration, *models: str) -> None:
     """Write the results of all stages of some models into the present folder, where there are none."""
     for model in models:
@@ -25,14 +41,14 @@ def finish(configuration: Configuration, *models: str) -> None:
             if job.stage.record(job.name, job.part).is_file():
                 continue
             settings = settings_of(configuration, job.name, job.stage.settings_name(job.part))
-            asked = manifest.Asked(job.stage.name, job.name, settings, job.stage.modules)
+            about = manifest.Asked(job.stage.name, job.name, settings, job.stage.modules)
             names = FILES.get(job.stage.name, ("model.safetensors",))
             job.folder.mkdir(parents=True)
             for name in names:
                 (job.folder / name).write_text(f"{name} of {job.folder}")
             paths = sorted({path for pattern in settings.get("sources", {}) for path in expand_glob(pattern)})
             figures = {"sources": [{"path": path, "sha256": sha256(path)} for path in paths]}
-            manifest.write(job.folder, asked, names, [source.folder for source in job.reads], figures)
+            manifest.write(job.folder, about, names, [source.folder for source in job.reads], figures)
             benchmark = job.stage.benchmark(job.name, job.part)
             benchmark.parent.mkdir(parents=True, exist_ok=True)
             benchmark.write_text("seconds\n")

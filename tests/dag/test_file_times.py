@@ -17,7 +17,7 @@ from babelmill.file_times import outputs_of
 from babelmill.graph import explain, jobs_of
 from babelmill.stages import STAGES
 from conftest import ROOT, SMALL, Workspace, write_texts
-from finished import finish
+from finished import finish, finish_report
 from prepared import run_python
 
 AFTER_TOKENIZER = {"tokenizer", "shards", "train", "export", "evaluate", "score", "convert"}
@@ -30,13 +30,14 @@ VALUES = copy.deepcopy(SMALL) | {
 
 @pytest.fixture
 def tree(tmp_path, monkeypatch) -> Workspace:
-    """A finished tree of a mixture, and of a model that continues another one. Nothing has run; Snakemake knows nothing."""
+    """A finished tree of a mixture, of a model that continues another one, and a report. Snakemake remembers nothing."""
     monkeypatch.chdir(tmp_path)
     for language in ("eng", "deu"):
         write_texts(tmp_path / "texts" / language, language, documents=3)
     workspace = Workspace(tmp_path)
     workspace.configure(VALUES)
     finish(loading.load(), "two", "more")
+    finish_report(loading.load(), "two+more")
     return workspace
 
 
@@ -76,7 +77,7 @@ def lost_manifest():
 
 
 SITUATIONS = {
-    "nothing": (lambda: None, 200),
+    "nothing": (lambda: None, 100),
     "a changed key": (other_vocabulary, 40),
     "a changed key of the model that another one continues": (other_rate_of_the_source, 20),
     "an upstream result made again": (tokenizer_again, 20),
@@ -94,11 +95,12 @@ def test_shuffled_times_change_nothing_of_what_runs(tree, happens, draws):
     said = {job.folder: job for model in ("two", "more") for job in explain(configuration, model) if job.runs}
     assert bool(said) == (happens not in (SITUATIONS["nothing"][0], lost_intermediates, lost_manifest))
     program = ROOT / "tests/file_time_checks.py"
-    done = run_python(program, draws, 7, ROOT / "Snakefile", "converted/two", "converted/more", cwd=tree.path)
+    done = run_python(program, draws, 7, ROOT / "Snakefile", "reports/two+more.html", cwd=tree.path)
     assert done.returncode == 0, done.stderr
     found, *others = re.findall(r"^\d+ draws: (.*)", done.stdout, re.MULTILINE)
     assert not others, done.stdout
-    assert sorted(found.split()) == sorted(job.folder.as_posix() for job in said.values()), done.stdout
+    report = ["reports"] if said else []
+    assert sorted(found.split()) == sorted([*report, *(job.folder.as_posix() for job in said.values())]), done.stdout
 
 
 def restored(workspace: Workspace, folder: Path, copy_function=shutil.copy2) -> None:

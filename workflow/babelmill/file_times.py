@@ -100,7 +100,8 @@ class FileTimes:
         settings = SETTINGS / job.name / f"{job.stage.settings_name(job.part)}.json"
         outputs = list(outputs_of(job))
         noted = [*outputs, *present(job.stage.benchmark(job.name, job.part))]
-        for path in (settings, *noted):
+        heed_clock(settings)
+        for path in noted:
             heed_clock(path, floor)
         if there and job.outdated:
             make_newer(settings, oldest_of(noted))
@@ -127,7 +128,8 @@ class FileTimes:
         for model in models:
             self.obey(STAGES["convert"], model)
         floor = max(self._newest[STAGES["convert"].path(model, "")] for model in models)
-        for path in (settings, *outputs):
+        heed_clock(settings)
+        for path in outputs:
             heed_clock(path, floor)
         if outdated:
             make_newer(settings, oldest_of(outputs))
@@ -194,11 +196,17 @@ def set_time(path: Path, moment: int) -> None:
         ) from error
 
 
-def heed_clock(path: Path, floor: int) -> None:
-    """Make a file older than now if it is younger than the clock, or has the time 0, which Snakemake ignores."""
-    now = time.time_ns()
-    if path.exists() and not 0 < time_of(path) <= now:
-        set_time(path, max(floor, now - BEFORE))
+def heed_clock(path: Path, floor: int | None = None) -> None:
+    """Make a file older than now if it is younger than the clock.
+
+    `floor`: the time of the newest file that a result was made from. Snakemake ignores results with the time 0, as some
+    archives give them, so they get another one.
+    """
+    if not path.exists():
+        return
+    found, now = time_of(path), time.time_ns()
+    if found > now or (floor is not None and found <= 0):
+        set_time(path, max(floor or 0, now - BEFORE))
 
 
 def make_as_new(path: Path, floor: int) -> None:

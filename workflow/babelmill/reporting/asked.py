@@ -76,7 +76,8 @@ def write_settings(configuration: Configuration, name: str, times: FileTimes | N
         outputs = [Path("reports", f"{name}{ending}") for ending in (".html", ".csv")]
         outdated = None
         if (record := path.with_name(MADE_WITH)).is_file():
-            outdated = manifest.read_sealed(record) != made_with(path, asked, outputs)
+            before = manifest.read_sealed(record)
+            outdated = any(before.get(file) != digest for file, digest in made_with(path, asked, outputs).items())
         outputs.append(Path("results/benchmarks/report", f"{name}.tsv"))
         times.obey_report(path, asked["models"], [file for file in outputs if file.is_file()], outdated)
     return path
