@@ -13,6 +13,7 @@ A time that is right already is not changed. So after a run, and in the usual dr
 missing, their times say nothing, and Snakemake makes them where they are needed.
 """
 
+import contextlib
 import os
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -45,9 +46,11 @@ class FileTimes:
         self._written: set[str] = set()
 
     def write_settings(self, name: str) -> None:
-        """Write the settings files of a language or model that differ from what is on disk."""
+        """Write the settings files of a language or model that differ from what is on disk. None is of the future."""
         if name not in self._written:
             write_settings(self._configuration, name)
+            for path in (SETTINGS / name).glob("*.json"):
+                make_older(path, time.time_ns())
             self._written.add(name)
 
     def obey(self, stage: Stage, name: str) -> None:
@@ -100,7 +103,6 @@ class FileTimes:
         settings = SETTINGS / job.name / f"{job.stage.settings_name(job.part)}.json"
         outputs = list(outputs_of(job))
         noted = [*outputs, *present(job.stage.benchmark(job.name, job.part))]
-        heed_clock(settings)
         for path in noted:
             heed_clock(path, floor)
         if there and job.outdated:
@@ -128,7 +130,7 @@ class FileTimes:
         for model in models:
             self.obey(STAGES["convert"], model)
         floor = max(self._newest[STAGES["convert"].path(model, "")] for model in models)
-        heed_clock(settings)
+        make_older(settings, time.time_ns())
         for path in outputs:
             heed_clock(path, floor)
         if outdated:
@@ -181,13 +183,16 @@ def oldest_of(paths: Iterable[Path]) -> int:
 
 
 def set_time(path: Path, moment: int) -> None:
-    """Set the time of a file or folder."""
+    """Set the time of a result, to now if it is somebody else's that we may write."""
     path = carrier(path)
     try:
         os.utime(path, ns=(moment, moment))
         if path.is_symlink():
             os.utime(path, ns=(moment, moment), follow_symlinks=False)
     except OSError as error:
+        with contextlib.suppress(OSError):
+            os.utime(path)
+            return
         present = datetime.fromtimestamp(time_of(path) / SECOND)
         raise UserError(
             f"{path}: its file time ({present:%Y-%m-%d %H:%M:%S}) is younger than the clock, or older than those of"
@@ -196,17 +201,22 @@ def set_time(path: Path, moment: int) -> None:
         ) from error
 
 
-def heed_clock(path: Path, floor: int | None = None) -> None:
-    """Make a file older than now if it is younger than the clock.
+def set_time_of_settings(settings: Path, moment: int) -> None:
+    """Set the time of a settings file. If it is somebody else's, first put a copy in its place."""
+    if settings.stat().st_uid != os.geteuid():
+        text = settings.read_text(encoding="utf-8")
+        with atomic_write(settings, "w", durable=False) as file:
+            file.write(text)
+    set_time(settings, moment)
 
-    `floor`: the time of the newest file that a result was made from. Snakemake ignores results with the time 0, as some
-    archives give them, so they get another one.
+
+def heed_clock(path: Path, floor: int) -> None:
+    """Make a result older than now if it is younger than the clock, but not older than `floor`, what it was made from.
+
+    Snakemake ignores results with the time 0, as some archives give them, so they get another one.
     """
-    if not path.exists():
-        return
-    found, now = time_of(path), time.time_ns()
-    if found > now or (floor is not None and found <= 0):
-        set_time(path, max(floor or 0, now - BEFORE))
+    if not 0 < time_of(path) <= time.time_ns():
+        set_time(path, max(floor, time.time_ns() - BEFORE))
 
 
 def make_as_new(path: Path, floor: int) -> None:
@@ -226,15 +236,6 @@ def make_newer(settings: Path, oldest: int) -> None:
 
 
 def make_older(settings: Path, oldest: int) -> None:
-    """Make a settings file not newer than the oldest result."""
+    """Make a settings file not newer than the oldest result, or than the clock."""
     if time_of(settings) > oldest:
         set_time_of_settings(settings, oldest)
-
-
-def set_time_of_settings(settings: Path, moment: int) -> None:
-    """Set the time of a settings file. If it is somebody else's, first put a copy in its place."""
-    if settings.stat().st_uid != os.geteuid():
-        text = settings.read_text(encoding="utf-8")
-        with atomic_write(settings, "w", durable=False) as file:
-            file.write(text)
-    set_time(settings, moment)
