@@ -83,7 +83,7 @@ class FileTimes:
             for part in stage.parts(self._configuration, code) or [code]:
                 reasons = self._reasons(self._configuration, stage, code, part)
                 job = Job(stage, code, part, stage.path(code, part), reasons, reads=[*jobs])
-                job.outdated = bool(reasons) or any(source.outdated for source in jobs)
+                job.mark_outdated()
                 jobs.append(job)
         return jobs
 
@@ -96,7 +96,7 @@ class FileTimes:
 
     def _settle(self, job: Job, model: str) -> None:
         """Set the times of a job's settings file and results; those of the jobs that it reads are right already."""
-        there, before = job.stage.record(job.name, job.part).is_file(), self._outdated.get(job.folder)
+        there, before = job.there, self._outdated.get(job.folder)
         if there and before is not None and (before or not job.outdated):
             return  # another model reads it, too
         floor = max((self._newest[source.folder] for source in job.reads), default=1)

@@ -37,7 +37,7 @@ class Job:
         folder: the folder of its results.
         reasons: why it runs; empty if it does not run.
         reads, readers: the jobs whose results it reads, and those that read its results.
-        outdated: whether its results, or results that they were made from, are not those that are asked for.
+        outdated: whether its results, or deleted results that they were made from, are not those that are asked for.
         runs: whether it runs: because it is outdated, or because its results are missing and needed.
     """
 
@@ -55,6 +55,15 @@ class Job:
     def missing(self) -> str | None:
         """Say which of its results is missing; None if all are there."""
         return manifest.missing(self.folder)
+
+    @property
+    def there(self) -> bool:
+        """Return whether there is a record of its results."""
+        return self.stage.record(self.name, self.part).is_file()
+
+    def mark_outdated(self) -> None:
+        """Set `outdated`. If results that it reads are outdated but there, Snakemake knows that it runs after them."""
+        self.outdated = bool(self.reasons) or any(source.outdated and not source.there for source in self.reads)
 
     def start(self) -> None:
         """Mark this job as running, with every job that reads its results and every missing job that it needs."""
@@ -212,7 +221,7 @@ def jobs_of(
         absent = job.stage.name in TO_CONVERTED and job.missing and not job.reasons
         if absent and fits(configuration, job, model) is False:
             job.reasons = ["its results are missing, and its settings have changed"]
-        job.outdated = bool(job.reasons) or any(source.outdated for source in job.reads)
+        job.mark_outdated()
     return jobs
 
 
