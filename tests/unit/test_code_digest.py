@@ -161,6 +161,7 @@ SEVERAL = {
     "tokens/quality.py": {"tokenizer", "evaluate"},
     "tokens/shard_file.py": {"shards", "train", "export", "evaluate"},
     "tokens/tokenizer_file.py": {"base_model", "tokenizer", "shards", "train", "export", "evaluate", "score"},
+    "tokens/trial.py": {"base_model", "tokenizer"},
     "tokens/vocabulary.py": {"base_model", "tokenizer", "shards", "train", "export", "evaluate", "score"},
 }
 # Commands, what acts through the settings alone, and what looks after a run without changing what it computes.
