@@ -30,6 +30,9 @@ OTHER = {
     "model.revision": "v1",
     "corpus.builtin": "python-docs",  # beside the files
     "corpus.validation_files": ["texts/deu/000.txt"],
+    "corpus.format": "csv",
+    "corpus.quoting": "none",
+    "run.validation_tokens": 1000,
     "corpus.text_column": "content",
     "corpus.hub": "somebody/else",
     "corpus.revision": "v2",
@@ -147,6 +150,8 @@ def test_a_changed_key_changes_the_settings_of_what_reads_it_alone(built, monkey
     stages = [] if f"{section}.{name}" in NOTHING or section == "resources" else [reader[section]]
     stages += ["publish"] if f"{section}.{name}" == "export.variants" else []  # the repository's name tells of it
     stages += ["evaluate"] if f"{section}.{name}" == "train.objective" else []  # which says what is scored
+    told = ("corpus.validation_share", "corpus.validation_files")  # what a run says about its snapshots
+    stages += ["run"] if f"{section}.{name}" in told else []
     assert {key for key in before if before[key] != after[key]} == {(stage, "eng") for stage in stages}
 
 

@@ -229,16 +229,16 @@ def test_nothing_of_the_configuration_bypasses_the_settings_files():
 
 
 def test_values_of_the_command_line_are_the_same_to_snakemake_and_to_the_commands(fresh):
-    said = ("--config", "train={seed: 0x10, max_steps: 1e3}", "card={license: no, description: '010'}")
+    said = ("--config", "train={seed: 0x10, max_steps: 1e3}", "card={authors: [no], description: '010'}")
     fresh.would_run(*said)
     train, card = (read_json(fresh.path / f"results/settings/eng/{stage}.json") for stage in ("train", "convert"))
     assert (train["train"]["seed"], train["train"]["max_steps"]) == (16, 1000)
-    assert (card["card"]["license"], card["card"]["description"]) == ("no", "010")
+    assert (card["card"]["authors"], card["card"]["description"]) == (["no"], "010")
     lines = fresh.python("-m", "babelmill", "config", "eng", *said).stdout
     for key, value in (
         ("train.seed", 16),
         ("train.max_steps", 1000),
-        ("card.license", "no"),
+        ("card.authors", r"\['no'\]"),
         ("card.description", "010"),
     ):
         assert re.search(rf"^  {key} +{value} +--config$", lines, re.MULTILINE)

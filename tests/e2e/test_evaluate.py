@@ -11,7 +11,8 @@ import torch
 from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM, AutoModelForMaskedLM
 
-from babelmill.core.files import read_json, sha256, write_json
+from babelmill.core import manifest
+from babelmill.core.files import read_json, sha256
 from babelmill.tokens.shard_file import ShardFile
 
 LENGTH, MASKS = 512, 7
@@ -141,7 +142,7 @@ def test_scores_that_are_not_numbers_are_an_error(workspace):
     save_file(weights, folder / "model.safetensors", {"format": "pt"})
     about = read_json(folder / "manifest.json")
     about["files"]["model.safetensors"]["sha256"] = sha256(folder / "model.safetensors")
-    write_json(folder / "manifest.json", about)
+    manifest.write_sealed(folder / "manifest.json", about)
     done = workspace.python(
         *("-m", "babelmill.evaluate", "--settings", "results/settings/eng/evaluate.json", "--out", "elsewhere"),
         *("--export", "results/exports/eng", "--corpora", "results/corpora/eng", "--shards", "results/shards/eng/eng"),

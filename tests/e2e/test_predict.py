@@ -233,9 +233,10 @@ def test_memory_does_not_grow_with_the_rows(labeller, tmp_path, monkeypatch):
     from babelmill.prediction.predictor import Predictor, Wanted
     from babelmill.prediction.windows import Windows, write_table
     from babelmill.tables import table as of_file
+    from babelmill.text_files import opening
 
     monkeypatch.setattr(rows, "WINDOW", 512)
-    monkeypatch.setattr(of_file, "BLOCK", 1 << 14)
+    monkeypatch.setattr(opening, "BLOCK", 1 << 14)
     predictor = Predictor(labeller, Wanted(method="linear"), torch.device("cpu"))
     peaks = []
     for count in (2_000, 20_000):

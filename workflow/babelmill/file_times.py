@@ -161,9 +161,11 @@ def outputs_of(job: Job) -> Iterator[Path]:
     elif record.is_file():
         yield record
         if job.stage.name != "publish":  # whose files are on the Hub
-            yield from present(*(record.parent / name for name in manifest.read(record)["files"]))
+            names = [name for name in manifest.read(record)["files"] if name not in job.stage.undeclared]
+            yield from present(*(record.parent / name for name in names))
     elif job.folder.is_dir():  # a job was killed, or somebody deleted the manifest
-        yield from (path for path in job.folder.iterdir() if path.is_file() and path.name not in NO_RESULTS)
+        no_results = (*NO_RESULTS, *job.stage.undeclared)
+        yield from (path for path in job.folder.iterdir() if path.is_file() and path.name not in no_results)
 
 
 def carrier(path: Path) -> Path:

@@ -59,6 +59,7 @@ class Stage:
         adds_to_part: returns the additional content of a part's settings.
         also: modules that it runs in another process or ships, without importing them.
         gives_folder: whether its rule declares the folder of its results as its output, and not the files in it.
+        undeclared: files of its manifest that are no output of its rule, since a released rule never gains outputs.
     """
 
     name: str
@@ -72,6 +73,7 @@ class Stage:
     adds_to_part: Callable[[Configuration, str, str], dict[str, Any]] = add_no_part
     also: tuple[str, ...] = ()
     gives_folder: bool = False
+    undeclared: tuple[str, ...] = ()
 
     @property
     def by_language(self) -> bool:
@@ -211,6 +213,7 @@ TABLE = (
         settings=stage_settings.EvaluateSettings,
         folder="results/evaluations/{model}",
         reads=("export", "corpus", "shards"),
+        undeclared=("documents.parquet",),
         adds=add_evaluate,
     ),
     Stage(

@@ -12,7 +12,6 @@ settings stay the same.
 
 import hashlib
 import os
-import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -24,7 +23,6 @@ from babelmill.core.formats import format_of
 from babelmill.core.globs import expand_glob
 
 HASHES = "source_hashes.json"
-SURROGATE = re.compile("[\ud800-\udfff]")  # stands for a byte of a name that is not UTF-8
 
 
 def files_of(pattern: str, label: str, said: str | None = None) -> list[str]:
@@ -45,8 +43,10 @@ def files_of(pattern: str, label: str, said: str | None = None) -> list[str]:
         raise UserError(f"{label} {pattern}: {folder or not_found(pattern)}")
     for path in paths:
         format_of(path, f"{label} ", said)
-        if SURROGATE.search(path):  # settings files, manifests and logs are UTF-8
-            raise UserError(f"{label} {line(path)}: this name is not UTF-8; rename the file or its folder")
+        try:
+            os.fsencode(path).decode("utf-8")  # settings files, manifests and logs are UTF-8, whatever the locale
+        except UnicodeDecodeError:
+            raise UserError(f"{label} {line(path)}: this name is not UTF-8; rename the file or its folder") from None
         if not os.access(path, os.R_OK, effective_ids=os.access in os.supports_effective_ids):
             raise UserError(f"{label} {path}: cannot be read: permission denied")
     return paths
