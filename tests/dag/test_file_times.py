@@ -72,6 +72,17 @@ def lost_intermediates_and_other_settings():
     Workspace(Path()).configure(VALUES | changed)
 
 
+def suite_again_without_scores():
+    """As after a run in which `score` failed: Snakemake deletes what a failed job made before."""
+    rewrite("results/suites/english_basics/eng", lambda content: content["figures"].update(seconds=1))
+    shutil.rmtree("results/scores/two")
+
+
+def source_again_without_training():
+    rewrite("results/models/eng", lambda content: content["figures"].update(seconds=1))
+    shutil.rmtree("results/models/more")
+
+
 def lost_manifest():
     Path("results/models/two/manifest.json").unlink()
 
@@ -81,6 +92,8 @@ SITUATIONS = {
     "a changed key": (other_vocabulary, 40),
     "a changed key of the model that another one continues": (other_rate_of_the_source, 20),
     "an upstream result made again": (tokenizer_again, 20),
+    "a suite made again, scores missing": (suite_again_without_scores, 20),
+    "a source made again, training missing": (source_again_without_training, 20),
     "deleted intermediates": (lost_intermediates, 40),
     "deleted intermediates, changed keys": (lost_intermediates_and_other_settings, 20),
     "a deleted manifest": (lost_manifest, 20),
@@ -101,6 +114,23 @@ def test_shuffled_times_change_nothing_of_what_runs(tree, happens, draws):
     assert not others, done.stdout
     report = ["reports"] if said else []
     assert sorted(found.split()) == sorted([*report, *(job.folder.as_posix() for job in said.values())]), done.stdout
+
+
+@pytest.mark.parametrize("noted", [True, False], ids=["noted", "as release 0.2.0 wrote it"])
+def test_a_part_of_the_tree_is_made_again_if_what_is_missing_would_be(tree, noted):
+    """Trained again, and then the export failed. Without a note of what it was made from, the times decide."""
+    tree.configure(VALUES | {"train": SMALL["train"] | {"learning_rate": 0.5}})
+    rewrite("results/models/two", lambda content: content["settings"]["train"].update(learning_rate=0.5))
+    for path in Path("results/models/two").iterdir():
+        path.touch()
+    shutil.rmtree("results/exports/two")
+    if not noted:
+        for folder in ("results/evaluations/two", "results/scores/two/english_basics", "converted/two"):
+            rewrite(folder, lambda content: [content.pop(key, None) for key in ("made_with", "made_from")])
+    assert tree.would_run(targets=["results/evaluations/two/evaluation.json"]) == {
+        ("export", "two"),
+        ("evaluate", "two"),
+    }
 
 
 def restored(workspace: Workspace, folder: Path, copy_function=shutil.copy2) -> None:

@@ -24,7 +24,7 @@ from babelmill.config.inputs import SETTINGS
 from babelmill.config.resolve import Configuration
 from babelmill.core import local_sources, manifest
 from babelmill.core.files import UserError, atomic_write
-from babelmill.graph import Job, fits, jobs_of, own_reasons
+from babelmill.graph import Job, jobs_of, own_reasons, settings_fit, sources_fit
 from babelmill.settings import write_settings
 from babelmill.stages import STAGES, Stage, leading_to
 
@@ -107,14 +107,16 @@ class FileTimes:
             heed_clock(path, floor)
         if there and job.outdated:
             make_newer(settings, oldest_of(noted))
-        elif there or (not job.outdated and fits(self._configuration, job, model)):
+        elif there or (not job.outdated and settings_fit(self._configuration, job, model)):
             for path in noted:
                 make_as_new(path, floor)
             oldest = oldest_of(noted)
             if not there:  # then Snakemake compares with the results that were made from them
-                later = [path for reader in all_readers(job) for path in outputs_of(reader)]
-                oldest = min(oldest, oldest_of(later), time.time_ns() - BEFORE)
+                made = [path for later in job.later() for path in outputs_of(later)]
+                oldest = min(oldest, oldest_of(made), time.time_ns() - BEFORE)
             make_older(settings, oldest)
+        if not there and not sources_fit(job):
+            floor = 1  # later results may be older than what this job would read: their times tell Snakemake so
         self._newest[job.folder] = max([floor, *map(time_of, outputs)])
         self._outdated[job.folder] = job.outdated
 
@@ -141,13 +143,6 @@ class FileTimes:
             make_older(settings, oldest_of(outputs))
 
 
-def all_readers(job: Job) -> Iterator[Job]:
-    """Yield all jobs that read the results of a job, directly or not."""
-    for reader in job.readers:
-        yield reader
-        yield from all_readers(reader)
-
-
 def present(*paths: Path) -> Iterator[Path]:
     """Yield the paths that exist."""
     yield from (path for path in paths if path.exists())
@@ -158,10 +153,10 @@ def outputs_of(job: Job) -> Iterator[Path]:
     record = job.stage.record(job.name, job.part)
     if job.stage.gives_folder:
         yield from present(job.folder)
-    elif record.is_file():
+    elif job.record:
         yield record
         if job.stage.name != "publish":  # whose files are on the Hub
-            names = [name for name in manifest.read(record)["files"] if name not in job.stage.undeclared]
+            names = [name for name in job.record["files"] if name not in job.stage.undeclared]
             yield from present(*(record.parent / name for name in names))
     elif job.folder.is_dir():  # a job was killed, or somebody deleted the manifest
         no_results = (*NO_RESULTS, *job.stage.undeclared)
