@@ -61,6 +61,10 @@ def tokenizer_again():
     rewrite("results/tokenizers/two", lambda content: content["figures"].update(seconds=1))
 
 
+def shards_of_one_language_from_an_earlier_tokenizer():
+    rewrite("results/shards/two/eng", lambda content: content["upstream"].update({"results/tokenizers/two": "0" * 64}))
+
+
 def lost_intermediates():
     for folder in ("tokenizers/two", "shards/two", "suites", "exports/more"):
         shutil.rmtree(f"results/{folder}")
@@ -92,6 +96,7 @@ SITUATIONS = {
     "a changed key": (other_vocabulary, 40),
     "a changed key of the model that another one continues": (other_rate_of_the_source, 20),
     "an upstream result made again": (tokenizer_again, 20),
+    "one language of a mixture is outdated": (shards_of_one_language_from_an_earlier_tokenizer, 40),
     "a suite made again, scores missing": (suite_again_without_scores, 20),
     "a source made again, training missing": (source_again_without_training, 20),
     "deleted intermediates": (lost_intermediates, 40),

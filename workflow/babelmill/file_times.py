@@ -14,6 +14,7 @@ missing, their times say nothing, and Snakemake makes them where they are needed
 """
 
 import contextlib
+import itertools
 import os
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -71,9 +72,10 @@ class FileTimes:
             jobs = jobs_of(self._configuration, name, stages, self._reasons)
         else:
             jobs = self._jobs_of_language(stages, name)
-        for job in jobs:
-            self.write_settings(job.name)
-            self._settle(job, name)
+        for settings, group in itertools.groupby(jobs, key=settings_file):
+            of_settings = [*group]  # the languages of a mixture share a file
+            self.write_settings(of_settings[0].name)
+            self._settle(settings, of_settings, name)
 
     def _jobs_of_language(self, stages: dict[str, Stage], code: str) -> list[Job]:
         jobs: list[Job] = []
@@ -94,31 +96,39 @@ class FileTimes:
             self._own[record] = own_reasons(configuration, stage, name, part)
         return self._own[record]
 
-    def _settle(self, job: Job, model: str) -> None:
-        """Set the times of a job's settings file and results; those of the jobs that it reads are right already."""
-        there, before = job.there, self._outdated.get(job.folder)
-        if there and before is not None and (before or not job.outdated):
-            return  # another model reads it, too
-        floor = max((self._newest[source.folder] for source in job.reads), default=1)
-        settings = SETTINGS / job.name / f"{job.stage.settings_name(job.part)}.json"
-        outputs = list(outputs_of(job))
-        noted = [*outputs, *present(job.stage.benchmark(job.name, job.part))]
-        for path in noted:
-            heed_clock(path, floor)
-        if there and job.outdated:
-            make_newer(settings, oldest_of(noted))
-        elif there or (not job.outdated and settings_fit(self._configuration, job, model)):
-            for path in noted:
-                make_as_new(path, floor)
-            oldest = oldest_of(noted)
-            if not there:  # then Snakemake compares with the results that were made from them
-                made = [path for later in job.later() for path in outputs_of(later)]
-                oldest = min(oldest, oldest_of(made), time.time_ns() - BEFORE)
-            make_older(settings, oldest)
-        if not there and not sources_fit(job):
-            floor = 1  # later results may be older than what this job would read: their times tell Snakemake so
-        self._newest[job.folder] = max([floor, *map(time_of, outputs)])
-        self._outdated[job.folder] = job.outdated
+    def _settle(self, settings: Path, jobs: list[Job], model: str) -> None:
+        """Set the times of a settings file and of the results of its jobs; those of what they read are right already.
+
+        If a job is outdated, the settings become newer than its results, and the results of the other jobs newer still.
+        """
+        for job in jobs:
+            job.outdated |= job.there and self._outdated.get(job.folder, False)  # for another model that reads it, too
+        if all(job.there and self._outdated.get(job.folder) == job.outdated for job in jobs):
+            return
+        floors = [max((self._newest[source.folder] for source in job.reads), default=1) for job in jobs]
+        files = [[*outputs_of(job), *present(job.stage.benchmark(job.name, job.part))] for job in jobs]
+        for floor, paths in zip(floors, files, strict=True):
+            for path in paths:
+                heed_clock(path, floor)
+        outdated = [oldest_of(paths) for job, paths in zip(jobs, files, strict=True) if job.there and job.outdated]
+        if outdated:
+            make_newer(settings, max(outdated))
+        oldest: list[int] = []
+        for job, floor, paths in zip(jobs, floors, files, strict=True):
+            if not job.outdated and (job.there or settings_fit(self._configuration, job, model)):
+                for path in paths:
+                    make_as_new(path, max(floor, time_of(settings) if outdated else 1))
+                oldest.append(oldest_of(paths))
+                if not job.there:  # then Snakemake compares with the results that were made from them
+                    made = [path for later in job.later() for path in outputs_of(later)]
+                    oldest += [oldest_of(made), time.time_ns() - BEFORE]
+        if oldest and not outdated:
+            make_older(settings, min(oldest))
+        for job, floor in zip(jobs, floors, strict=True):
+            if not job.there and not sources_fit(job):
+                floor = 1  # later results may be older than what this job would read: their times tell Snakemake so
+            self._newest[job.folder] = max([floor, *map(time_of, outputs_of(job))])
+            self._outdated[job.folder] = job.outdated
 
     def obey_report(self, settings: Path, models: Iterable[str], outputs: list[Path], outdated: bool | None) -> None:
         """Set the times of a report, which belongs to several models.
@@ -141,6 +151,11 @@ class FileTimes:
             for path in outputs:
                 make_as_new(path, floor)
             make_older(settings, oldest_of(outputs))
+
+
+def settings_file(job: Job) -> Path:
+    """Return the settings file of a job."""
+    return SETTINGS / job.name / f"{job.stage.settings_name(job.part)}.json"
 
 
 def present(*paths: Path) -> Iterator[Path]:
