@@ -13,7 +13,7 @@ import pytest
 from babelmill import cli
 from babelmill.config import loading
 from babelmill.core import manifest
-from babelmill.file_times import outputs_of
+from babelmill.file_times import outputs_of, time_of
 from babelmill.graph import explain, jobs_of
 from babelmill.stages import STAGES
 from conftest import ROOT, SMALL, Workspace, write_texts
@@ -217,6 +217,18 @@ def test_the_outputs_of_the_rules_are_those_of_the_table(built, monkeypatch):
         values = {"model": "eng", "language": "eng", "suite": "blimp", "input": "blimp"}
         part = "blimp" if re.search("suite|input", stage.folder) else "eng"
         assert stage.benchmark("eng", part).as_posix() == benchmark.format(**values)
+
+
+def test_a_dry_run_beside_a_running_stage(tree):
+    """Its results have no manifest yet, and its temporary files come and go."""
+    lost_manifest()
+    job = next(job for job in jobs_of(loading.load(), "two") if job.stage.name == "train")
+    passing = Path("results/models/two/.model.safetensors.4f1c-1-1.abcdefgh")
+    passing.touch()
+    found = [*outputs_of(job)]
+    assert len(found) == 4 and passing not in found
+    found[0].unlink()
+    assert time_of(found[0]) <= time.time_ns()
 
 
 def flipped(path: Path) -> None:

@@ -264,6 +264,8 @@ def test_a_profile_has_no_words_that_snakemake_reads_as_booleans():
     Path("profile.yaml").write_text("configfile: mine.yaml\nconfig: {card: {license: no}}\n")
     with pytest.raises(UserError, match=r"profile.yaml: line 2: Snakemake reads no as a boolean"):
         loading.read_profile(".")
+    Path("profile.yaml").write_text("keep-going: yes\nset-resources: {train: {begin: 01:30}}\nconfig: {card: {}}\n")
+    assert "keep-going" in loading.read_profile("."), "what Snakemake alone reads is not ours"
 
 
 def test_what_looks_like_a_repetition_and_is_none():

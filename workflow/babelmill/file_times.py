@@ -30,7 +30,7 @@ from babelmill.settings import write_settings
 from babelmill.stages import STAGES, Stage, leading_to
 
 TIMESTAMP = ".snakemake_timestamp"  # in a folder that is an output: its time counts as that of the folder
-NO_RESULTS = (TIMESTAMP, local_sources.HASHES, manifest.HASHES)
+NO_RESULTS = (local_sources.HASHES, manifest.HASHES)
 SECOND = 1_000_000_000  # all times are in nanoseconds
 BEFORE = 60 * SECOND  # by which a file that is younger than the clock becomes older than now: clocks differ a little
 
@@ -175,7 +175,8 @@ def outputs_of(job: Job) -> Iterator[Path]:
             yield from present(*(record.parent / name for name in names))
     elif job.folder.is_dir():  # a job was killed, or somebody deleted the manifest
         no_results = (*NO_RESULTS, *job.stage.undeclared)
-        yield from (path for path in job.folder.iterdir() if path.is_file() and path.name not in no_results)
+        found = [path for path in job.folder.iterdir() if not path.name.startswith(".")]  # a job may be running
+        yield from (path for path in found if path.is_file() and path.name not in no_results)
 
 
 def carrier(path: Path) -> Path:
@@ -184,9 +185,15 @@ def carrier(path: Path) -> Path:
 
 
 def time_of(path: Path, choose: Callable[[int, int], int] = max) -> int:
-    """Return the time of a file or folder; `choose`: of a link, the newer or the older of its own and its target's."""
+    """Return the time of a file or folder; now if a job that is running has just removed it.
+
+    `choose`: of a link, the newer or the older of its own time and its target's.
+    """
     path = carrier(path)
-    return choose(path.lstat().st_mtime_ns, path.stat().st_mtime_ns)
+    try:
+        return choose(path.lstat().st_mtime_ns, path.stat().st_mtime_ns)
+    except FileNotFoundError:
+        return time.time_ns()
 
 
 def oldest_of(paths: Iterable[Path]) -> int:
