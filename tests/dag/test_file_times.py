@@ -1,6 +1,7 @@
 """Content decides what runs, and times obey: results that were copied, restored, or made by a clock that is ahead."""
 
 import copy
+import hashlib
 import json
 import os
 import re
@@ -12,9 +13,11 @@ import pytest
 
 from babelmill import cli
 from babelmill.config import loading
-from babelmill.core import manifest
+from babelmill.core import code_versions, manifest
+from babelmill.core.files import canonical_json
 from babelmill.file_times import outputs_of, time_of
 from babelmill.graph import explain, jobs_of
+from babelmill.settings import settings_of
 from babelmill.stages import STAGES
 from conftest import ROOT, SMALL, Workspace, write_texts
 from finished import finish, finish_report
@@ -136,6 +139,19 @@ def test_a_part_of_the_tree_is_made_again_if_what_is_missing_would_be(tree, note
         ("export", "two"),
         ("evaluate", "two"),
     }
+
+
+def test_an_edit_that_was_accepted_later_made_what_is_missing(tree):
+    """Later results name its settings with the digest of the edited code; all digests of a version are the same."""
+    configuration = loading.load()
+    settings = settings_of(configuration, "two", "shards")
+    codes = [settings["code"], *code_versions.newest("shards").digests, "0" * 16]
+    for code, stays in zip(codes, [True] * (len(codes) - 1) + [False], strict=True):
+        digest = hashlib.sha256(canonical_json(settings | {"code": code}).encode()).hexdigest()
+        made_with = {"made_with": {"results/shards/two/eng": digest}}
+        rewrite("converted/two", lambda content, made_with=made_with: content.update(made_with))
+        shutil.rmtree("results/shards/two/eng", ignore_errors=True)
+        assert any(job.runs for job in explain(configuration, "two")) != stays, code
 
 
 def restored(workspace: Workspace, folder: Path, copy_function=shutil.copy2) -> None:
