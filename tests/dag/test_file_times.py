@@ -14,8 +14,8 @@ import pytest
 from babelmill import cli
 from babelmill.config import loading
 from babelmill.core import code_versions, manifest
-from babelmill.core.files import canonical_json
-from babelmill.file_times import outputs_of, time_of
+from babelmill.core.files import UserError, canonical_json
+from babelmill.file_times import outputs_of, set_time_of_settings, time_of
 from babelmill.graph import explain, jobs_of
 from babelmill.settings import settings_of
 from babelmill.stages import STAGES
@@ -245,6 +245,20 @@ def test_a_dry_run_beside_a_running_stage(tree):
     assert len(found) == 4 and passing not in found
     found[0].unlink()
     assert time_of(found[0]) <= time.time_ns()
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="needs files of two users")
+def test_results_of_somebody_else_that_may_not_be_written(tmp_path):
+    settings = tmp_path / "train.json"
+    settings.write_text("{}")
+    for parent in (tmp_path, *tmp_path.parents[:3]):
+        parent.chmod(parent.stat().st_mode | 0o055)
+    try:
+        os.seteuid(65534)
+        with pytest.raises(UserError, match=r"train.json: its file time .* cannot be set .*ask its owner"):
+            set_time_of_settings(settings, 0)
+    finally:
+        os.seteuid(0)
 
 
 def flipped(path: Path) -> None:

@@ -102,8 +102,8 @@ def refused(*words: str, **arguments) -> str:
         (f"train: {{zeed: x{'0' * 5000}}}\n", ["unknown key train.zeed; did you mean seed"]),
         (f"train: {{seed: x{'0' * 5000}}}\n", ["train.seed = 'x000", "... (5,003 characters)"]),
         ("suites: {mine: {title: Mine}}\n", ["suites.mine: the key files is missing"]),
-        ("train: {lr: 1}\n", ["unknown key train.lr; did you mean learning_rate"]),
-        ("lr: 1\n", ["unknown key lr; did you mean train.learning_rate"]),
+        ("train: {lr: 1}\n", ["unknown key train.lr; did you mean learning_rate?"]),
+        ("lr: 1\n", ["unknown key lr; did you mean train.learning_rate?"]),
         (
             "models:\n  a: &a {languages: [eng], train: {max_steps: 5, epochs: 3}}\n"
             "  b:\n    <<: *a\n    train: {epochs: 1}\n",

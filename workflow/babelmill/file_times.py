@@ -212,20 +212,29 @@ def set_time(path: Path, moment: int) -> None:
         with contextlib.suppress(OSError):
             os.utime(path)
             return
-        present = datetime.fromtimestamp(time_of(path) / SECOND)
-        raise UserError(
-            f"{path}: its file time ({present:%Y-%m-%d %H:%M:%S}) is younger than the clock, or older than those of"
-            f" what it was made from, and cannot be set ({error.strerror}); ask its owner to run Snakemake here, or"
-            " copy the results to a folder of your own"
-        ) from error
+        raise cannot_set(path, error.strerror) from error
+
+
+def cannot_set(path: Path, reason: str | None) -> UserError:
+    """Return the error for a file whose time has to change, but may not be changed."""
+    present = datetime.fromtimestamp(time_of(path) / SECOND)
+    return UserError(
+        f"{path}: its file time ({present:%Y-%m-%d %H:%M:%S}) does not fit the clock, or the times of the results that"
+        f" belong to it, and cannot be set ({reason}); ask its owner to run Snakemake here, or copy the results to a"
+        " folder of your own"
+    )
 
 
 def set_time_of_settings(settings: Path, moment: int) -> None:
     """Set the time of a settings file. If it is somebody else's, first put a copy in its place."""
     if settings.stat().st_uid != os.geteuid():
         text = settings.read_text(encoding="utf-8")
-        with atomic_write(settings, "w", durable=False) as file:
-            file.write(text)
+        try:
+            with atomic_write(settings, "w", durable=False) as file:
+                file.write(text)
+        except UserError as error:
+            reason = error.__cause__.strerror if isinstance(error.__cause__, OSError) else str(error)
+            raise cannot_set(settings, reason) from error
     set_time(settings, moment)
 
 
