@@ -2,6 +2,7 @@
 
 import copy
 import hashlib
+import itertools
 import json
 import os
 import re
@@ -16,7 +17,7 @@ from babelmill.config import loading
 from babelmill.core import code_versions, manifest
 from babelmill.core.files import UserError, canonical_json
 from babelmill.file_times import outputs_of, set_time_of_settings, time_of
-from babelmill.graph import explain, jobs_of
+from babelmill.graph import Job, explain, jobs_of
 from babelmill.settings import settings_of
 from babelmill.stages import STAGES
 from conftest import ROOT, SMALL, Workspace, write_texts
@@ -133,8 +134,11 @@ def test_a_part_of_the_tree_is_made_again_if_what_is_missing_would_be(tree, note
         path.touch()
     shutil.rmtree("results/exports/two")
     if not noted:
+        settings = canonical_json(settings_of(loading.load(), "two", "export"))
+        made_with = {"results/settings/two/export.json": hashlib.sha256(settings.encode()).hexdigest()}
+        rewrite("converted/two", lambda content: content["figures"].update(made_with=made_with))
         for folder in ("results/evaluations/two", "results/scores/two/english_basics", "converted/two"):
-            rewrite(folder, lambda content: [content.pop(key, None) for key in ("made_with", "made_from")])
+            rewrite(folder, lambda content: [content.pop(key) for key in ("made_with", "made_from")])
     assert tree.would_run(targets=["results/evaluations/two/evaluation.json"]) == {
         ("export", "two"),
         ("evaluate", "two"),
@@ -245,6 +249,15 @@ def test_a_dry_run_beside_a_running_stage(tree):
     assert len(found) == 4 and passing not in found
     found[0].unlink()
     assert time_of(found[0]) <= time.time_ns()
+
+
+def test_each_later_job_is_visited_once():
+    """In a mixture of many languages, there are far more paths from a corpus to a model than jobs."""
+    layers = [[Job(STAGES["train"], "", "", Path(), []) for _ in range(2)] for _ in range(50)]
+    for above, below in itertools.pairwise(layers):
+        for job in above:
+            job.readers += below
+    assert layers[0][0].later() == [job for layer in layers[1:] for job in layer]
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="needs files of two users")

@@ -105,7 +105,7 @@ class FileTimes:
             job.outdated |= job.there and self._outdated.get(job.folder, False)  # for another model that reads it, too
         if all(job.there and self._outdated.get(job.folder) == job.outdated for job in jobs):
             return
-        floors = [max((self._newest[source.folder] for source in job.reads), default=1) for job in jobs]
+        floors = [self._floor(job) for job in jobs]
         files = [[*outputs_of(job), *present(job.stage.benchmark(job.name, job.part))] for job in jobs]
         for floor, paths in zip(floors, files, strict=True):
             for path in paths:
@@ -125,10 +125,17 @@ class FileTimes:
         if oldest and not outdated:
             make_older(settings, min(oldest))
         for job, floor in zip(jobs, floors, strict=True):
-            if not job.there and not sources_fit(job):
-                floor = 1  # later results may be older than what this job would read: their times tell Snakemake so
             self._newest[job.folder] = max([floor, *map(time_of, outputs_of(job))])
             self._outdated[job.folder] = job.outdated
+
+    def _floor(self, job: Job) -> int:
+        """Return the time of the newest result that a job reads, and that its own results must not be older than.
+
+        If a job is missing, and nobody knows whether the present results made what was made from it, there is no floor:
+        then times are all that Snakemake has.
+        """
+        known = job.there or sources_fit(job)
+        return max((self._newest[source.folder] for source in job.reads), default=1) if known else 1
 
     def obey_report(self, settings: Path, models: Iterable[str], outputs: list[Path], outdated: bool | None) -> None:
         """Set the times of a report, which belongs to several models.
