@@ -1,4 +1,4 @@
-"""Shuffle the times of a finished tree again and again, and see what Snakemake would run. A program, for test_rerun.py.
+"""Shuffle the times of a finished tree again and again, and see what Snakemake would run: for test_file_times.py.
 
     python tests/file_time_checks.py DRAWS SEED SNAKEFILE TARGET ...
 

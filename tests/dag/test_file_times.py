@@ -1,6 +1,8 @@
 """Content decides what runs, and times obey: results that were copied, restored, or made by a clock that is ahead."""
 
 import copy
+import hashlib
+import itertools
 import json
 import os
 import re
@@ -12,9 +14,11 @@ import pytest
 
 from babelmill import cli
 from babelmill.config import loading
-from babelmill.core import manifest
-from babelmill.file_times import outputs_of
-from babelmill.graph import explain, jobs_of
+from babelmill.core import code_versions, manifest
+from babelmill.core.files import UserError, canonical_json
+from babelmill.file_times import outputs_of, set_time_of_settings, time_of
+from babelmill.graph import Job, explain, jobs_of
+from babelmill.settings import settings_of
 from babelmill.stages import STAGES
 from conftest import ROOT, SMALL, Workspace, write_texts
 from finished import finish, finish_report
@@ -61,6 +65,10 @@ def tokenizer_again():
     rewrite("results/tokenizers/two", lambda content: content["figures"].update(seconds=1))
 
 
+def shards_of_one_language_from_an_earlier_tokenizer():
+    rewrite("results/shards/two/eng", lambda content: content["upstream"].update({"results/tokenizers/two": "0" * 64}))
+
+
 def lost_intermediates():
     for folder in ("tokenizers/two", "shards/two", "suites", "exports/more"):
         shutil.rmtree(f"results/{folder}")
@@ -72,6 +80,17 @@ def lost_intermediates_and_other_settings():
     Workspace(Path()).configure(VALUES | changed)
 
 
+def suite_again_without_scores():
+    """As after a run in which `score` failed: Snakemake deletes what a failed job made before."""
+    rewrite("results/suites/english_basics/eng", lambda content: content["figures"].update(seconds=1))
+    shutil.rmtree("results/scores/two")
+
+
+def source_again_without_training():
+    rewrite("results/models/eng", lambda content: content["figures"].update(seconds=1))
+    shutil.rmtree("results/models/more")
+
+
 def lost_manifest():
     Path("results/models/two/manifest.json").unlink()
 
@@ -81,6 +100,9 @@ SITUATIONS = {
     "a changed key": (other_vocabulary, 40),
     "a changed key of the model that another one continues": (other_rate_of_the_source, 20),
     "an upstream result made again": (tokenizer_again, 20),
+    "one language of a mixture is outdated": (shards_of_one_language_from_an_earlier_tokenizer, 40),
+    "a suite made again, scores missing": (suite_again_without_scores, 20),
+    "a source made again, training missing": (source_again_without_training, 20),
     "deleted intermediates": (lost_intermediates, 40),
     "deleted intermediates, changed keys": (lost_intermediates_and_other_settings, 20),
     "a deleted manifest": (lost_manifest, 20),
@@ -101,6 +123,39 @@ def test_shuffled_times_change_nothing_of_what_runs(tree, happens, draws):
     assert not others, done.stdout
     report = ["reports"] if said else []
     assert sorted(found.split()) == sorted([*report, *(job.folder.as_posix() for job in said.values())]), done.stdout
+
+
+@pytest.mark.parametrize("noted", [True, False], ids=["noted", "as release 0.2.0 wrote it"])
+def test_a_part_of_the_tree_is_made_again_if_what_is_missing_would_be(tree, noted):
+    """Trained again, and then the export failed. Without a note of what it was made from, the times decide."""
+    tree.configure(VALUES | {"train": SMALL["train"] | {"learning_rate": 0.5}})
+    rewrite("results/models/two", lambda content: content["settings"]["train"].update(learning_rate=0.5))
+    for path in Path("results/models/two").iterdir():
+        path.touch()
+    shutil.rmtree("results/exports/two")
+    if not noted:
+        settings = canonical_json(settings_of(loading.load(), "two", "export"))
+        made_with = {"results/settings/two/export.json": hashlib.sha256(settings.encode()).hexdigest()}
+        rewrite("converted/two", lambda content: content["figures"].update(made_with=made_with))
+        for folder in ("results/evaluations/two", "results/scores/two/english_basics", "converted/two"):
+            rewrite(folder, lambda content: [content.pop(key) for key in ("made_with", "made_from")])
+    assert tree.would_run(targets=["results/evaluations/two/evaluation.json"]) == {
+        ("export", "two"),
+        ("evaluate", "two"),
+    }
+
+
+def test_an_edit_that_was_accepted_later_made_what_is_missing(tree):
+    """Later results name its settings with the digest of the edited code; all digests of a version are the same."""
+    configuration = loading.load()
+    settings = settings_of(configuration, "two", "shards")
+    codes = [settings["code"], *code_versions.newest("shards").digests, "0" * 16]
+    for code, stays in zip(codes, [True] * (len(codes) - 1) + [False], strict=True):
+        digest = hashlib.sha256(canonical_json(settings | {"code": code}).encode()).hexdigest()
+        made_with = {"made_with": {"results/shards/two/eng": digest}}
+        rewrite("converted/two", lambda content, made_with=made_with: content.update(made_with))
+        shutil.rmtree("results/shards/two/eng", ignore_errors=True)
+        assert any(job.runs for job in explain(configuration, "two")) != stays, code
 
 
 def restored(workspace: Workspace, folder: Path, copy_function=shutil.copy2) -> None:
@@ -182,6 +237,41 @@ def test_the_outputs_of_the_rules_are_those_of_the_table(built, monkeypatch):
         values = {"model": "eng", "language": "eng", "suite": "blimp", "input": "blimp"}
         part = "blimp" if re.search("suite|input", stage.folder) else "eng"
         assert stage.benchmark("eng", part).as_posix() == benchmark.format(**values)
+
+
+def test_a_dry_run_beside_a_running_stage(tree):
+    """Its results have no manifest yet, and its temporary files come and go."""
+    lost_manifest()
+    job = next(job for job in jobs_of(loading.load(), "two") if job.stage.name == "train")
+    passing = Path("results/models/two/.model.safetensors.4f1c-1-1.abcdefgh")
+    passing.touch()
+    found = [*outputs_of(job)]
+    assert len(found) == 4 and passing not in found
+    found[0].unlink()
+    assert time_of(found[0]) <= time.time_ns()
+
+
+def test_each_later_job_is_visited_once():
+    """In a mixture of many languages, there are far more paths from a corpus to a model than jobs."""
+    layers = [[Job(STAGES["train"], "", "", Path(), []) for _ in range(2)] for _ in range(50)]
+    for above, below in itertools.pairwise(layers):
+        for job in above:
+            job.readers += below
+    assert layers[0][0].later() == [job for layer in layers[1:] for job in layer]
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="needs files of two users")
+def test_results_of_somebody_else_that_may_not_be_written(tmp_path):
+    settings = tmp_path / "train.json"
+    settings.write_text("{}")
+    for parent in (tmp_path, *tmp_path.parents[:3]):
+        parent.chmod(parent.stat().st_mode | 0o055)
+    try:
+        os.seteuid(65534)
+        with pytest.raises(UserError, match=r"train.json: its file time .* cannot be set .*ask its owner"):
+            set_time_of_settings(settings, 0)
+    finally:
+        os.seteuid(0)
 
 
 def flipped(path: Path) -> None:

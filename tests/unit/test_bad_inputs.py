@@ -102,8 +102,8 @@ def refused(*words: str, **arguments) -> str:
         (f"train: {{zeed: x{'0' * 5000}}}\n", ["unknown key train.zeed; did you mean seed"]),
         (f"train: {{seed: x{'0' * 5000}}}\n", ["train.seed = 'x000", "... (5,003 characters)"]),
         ("suites: {mine: {title: Mine}}\n", ["suites.mine: the key files is missing"]),
-        ("train: {lr: 1}\n", ["unknown key train.lr; did you mean learning_rate"]),
-        ("lr: 1\n", ["unknown key lr; did you mean train.learning_rate"]),
+        ("train: {lr: 1}\n", ["unknown key train.lr; did you mean learning_rate?"]),
+        ("lr: 1\n", ["unknown key lr; did you mean train.learning_rate?"]),
         (
             "models:\n  a: &a {languages: [eng], train: {max_steps: 5, epochs: 3}}\n"
             "  b:\n    <<: *a\n    train: {epochs: 1}\n",
@@ -264,6 +264,8 @@ def test_a_profile_has_no_words_that_snakemake_reads_as_booleans():
     Path("profile.yaml").write_text("configfile: mine.yaml\nconfig: {card: {license: no}}\n")
     with pytest.raises(UserError, match=r"profile.yaml: line 2: Snakemake reads no as a boolean"):
         loading.read_profile(".")
+    Path("profile.yaml").write_text("keep-going: yes\nset-resources: {train: {begin: 01:30}}\nconfig: {card: {}}\n")
+    assert "keep-going" in loading.read_profile("."), "what Snakemake alone reads is not ours"
 
 
 def test_what_looks_like_a_repetition_and_is_none():

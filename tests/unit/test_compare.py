@@ -77,6 +77,14 @@ def compare(capsys, *words) -> str:
     return found
 
 
+def test_scores_that_were_changed_are_not_compared(capsys):
+    scored("a", [0.5, 0.5, 0.5])
+    path = Path("results/scores/a/mine/scores.json")
+    path.write_text(path.read_text().replace('"suite": "mine"', '"suit": "mine"'))
+    assert main(["compare", str(path.parent), str(path.parent)]) == 1
+    assert f"error: {path}: " in capsys.readouterr().err
+
+
 def test_two_models(capsys):
     scored("a", (0.9, 0.6, 0.7), seed=1)
     scored("b", (0.5, 0.6, 0.7), seed=2)

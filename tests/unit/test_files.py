@@ -1,6 +1,7 @@
 """Atomic files and manifests: nothing half-written, and nothing damaged read."""
 
 import argparse
+import contextlib
 import errno
 import fcntl
 import logging
@@ -63,6 +64,9 @@ def test_a_full_disk_names_the_path_and_leaves_nothing(tmp_path):
     subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", disk], check=True)
     try:
         with pytest.raises(UserError, match=r"no space left .*big"), atomic_write(disk / "big") as file:
+            file.write(bytes(4 << 20))
+        said = pytest.raises(UserError, match=r"no space left .*while writing big")
+        with contextlib.chdir(disk), said, atomic_write("big") as file:
             file.write(bytes(4 << 20))
         assert not list(disk.iterdir())
     finally:

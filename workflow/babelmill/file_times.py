@@ -14,6 +14,7 @@ missing, their times say nothing, and Snakemake makes them where they are needed
 """
 
 import contextlib
+import itertools
 import os
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -24,12 +25,12 @@ from babelmill.config.inputs import SETTINGS
 from babelmill.config.resolve import Configuration
 from babelmill.core import local_sources, manifest
 from babelmill.core.files import UserError, atomic_write
-from babelmill.graph import Job, fits, jobs_of, own_reasons
+from babelmill.graph import Job, jobs_of, own_reasons, settings_fit, sources_fit
 from babelmill.settings import write_settings
 from babelmill.stages import STAGES, Stage, leading_to
 
 TIMESTAMP = ".snakemake_timestamp"  # in a folder that is an output: its time counts as that of the folder
-NO_RESULTS = (TIMESTAMP, local_sources.HASHES, manifest.HASHES)
+NO_RESULTS = (local_sources.HASHES, manifest.HASHES)
 SECOND = 1_000_000_000  # all times are in nanoseconds
 BEFORE = 60 * SECOND  # by which a file that is younger than the clock becomes older than now: clocks differ a little
 
@@ -71,9 +72,10 @@ class FileTimes:
             jobs = jobs_of(self._configuration, name, stages, self._reasons)
         else:
             jobs = self._jobs_of_language(stages, name)
-        for job in jobs:
-            self.write_settings(job.name)
-            self._settle(job, name)
+        for settings, group in itertools.groupby(jobs, key=settings_file):
+            of_settings = [*group]  # the languages of a mixture share a file
+            self.write_settings(of_settings[0].name)
+            self._settle(settings, of_settings, name)
 
     def _jobs_of_language(self, stages: dict[str, Stage], code: str) -> list[Job]:
         jobs: list[Job] = []
@@ -94,29 +96,46 @@ class FileTimes:
             self._own[record] = own_reasons(configuration, stage, name, part)
         return self._own[record]
 
-    def _settle(self, job: Job, model: str) -> None:
-        """Set the times of a job's settings file and results; those of the jobs that it reads are right already."""
-        there, before = job.there, self._outdated.get(job.folder)
-        if there and before is not None and (before or not job.outdated):
-            return  # another model reads it, too
-        floor = max((self._newest[source.folder] for source in job.reads), default=1)
-        settings = SETTINGS / job.name / f"{job.stage.settings_name(job.part)}.json"
-        outputs = list(outputs_of(job))
-        noted = [*outputs, *present(job.stage.benchmark(job.name, job.part))]
-        for path in noted:
-            heed_clock(path, floor)
-        if there and job.outdated:
-            make_newer(settings, oldest_of(noted))
-        elif there or (not job.outdated and fits(self._configuration, job, model)):
-            for path in noted:
-                make_as_new(path, floor)
-            oldest = oldest_of(noted)
-            if not there:  # then Snakemake compares with the results that were made from them
-                later = [path for reader in all_readers(job) for path in outputs_of(reader)]
-                oldest = min(oldest, oldest_of(later), time.time_ns() - BEFORE)
-            make_older(settings, oldest)
-        self._newest[job.folder] = max([floor, *map(time_of, outputs)])
-        self._outdated[job.folder] = job.outdated
+    def _settle(self, settings: Path, jobs: list[Job], model: str) -> None:
+        """Set the times of a settings file and of the results of its jobs; those of what they read are right already.
+
+        If a job is outdated, the settings become newer than its results, and the results of the other jobs newer still.
+        """
+        for job in jobs:
+            job.outdated |= job.there and self._outdated.get(job.folder, False)  # for another model that reads it, too
+        if all(job.there and self._outdated.get(job.folder) == job.outdated for job in jobs):
+            return
+        floors = [self._floor(job) for job in jobs]
+        files = [[*outputs_of(job), *present(job.stage.benchmark(job.name, job.part))] for job in jobs]
+        for floor, paths in zip(floors, files, strict=True):
+            for path in paths:
+                heed_clock(path, floor)
+        outdated = [oldest_of(paths) for job, paths in zip(jobs, files, strict=True) if job.there and job.outdated]
+        if outdated:
+            make_newer(settings, max(outdated))
+        oldest: list[int] = []
+        for job, floor, paths in zip(jobs, floors, files, strict=True):
+            if not job.outdated and (job.there or settings_fit(self._configuration, job, model)):
+                for path in paths:
+                    make_as_new(path, max(floor, time_of(settings) if outdated else 1))
+                oldest.append(oldest_of(paths))
+                if not job.there:  # then Snakemake compares with the results that were made from them
+                    made = [path for later in job.later() for path in outputs_of(later)]
+                    oldest += [oldest_of(made), time.time_ns() - BEFORE]
+        if oldest and not outdated:
+            make_older(settings, min(oldest))
+        for job, floor in zip(jobs, floors, strict=True):
+            self._newest[job.folder] = max([floor, *map(time_of, outputs_of(job))])
+            self._outdated[job.folder] = job.outdated
+
+    def _floor(self, job: Job) -> int:
+        """Return the time of the newest result that a job reads, and that its own results must not be older than.
+
+        If a job is missing, and nobody knows whether the present results made what was made from it, there is no floor:
+        then times are all that Snakemake has.
+        """
+        known = job.there or sources_fit(job)
+        return max((self._newest[source.folder] for source in job.reads), default=1) if known else 1
 
     def obey_report(self, settings: Path, models: Iterable[str], outputs: list[Path], outdated: bool | None) -> None:
         """Set the times of a report, which belongs to several models.
@@ -141,11 +160,9 @@ class FileTimes:
             make_older(settings, oldest_of(outputs))
 
 
-def all_readers(job: Job) -> Iterator[Job]:
-    """Yield all jobs that read the results of a job, directly or not."""
-    for reader in job.readers:
-        yield reader
-        yield from all_readers(reader)
+def settings_file(job: Job) -> Path:
+    """Return the settings file of a job."""
+    return SETTINGS / job.name / f"{job.stage.settings_name(job.part)}.json"
 
 
 def present(*paths: Path) -> Iterator[Path]:
@@ -158,14 +175,15 @@ def outputs_of(job: Job) -> Iterator[Path]:
     record = job.stage.record(job.name, job.part)
     if job.stage.gives_folder:
         yield from present(job.folder)
-    elif record.is_file():
+    elif job.record:
         yield record
         if job.stage.name != "publish":  # whose files are on the Hub
-            names = [name for name in manifest.read(record)["files"] if name not in job.stage.undeclared]
+            names = [name for name in job.record["files"] if name not in job.stage.undeclared]
             yield from present(*(record.parent / name for name in names))
     elif job.folder.is_dir():  # a job was killed, or somebody deleted the manifest
         no_results = (*NO_RESULTS, *job.stage.undeclared)
-        yield from (path for path in job.folder.iterdir() if path.is_file() and path.name not in no_results)
+        found = [path for path in job.folder.iterdir() if not path.name.startswith(".")]  # a job may be running
+        yield from (path for path in found if path.is_file() and path.name not in no_results)
 
 
 def carrier(path: Path) -> Path:
@@ -174,9 +192,15 @@ def carrier(path: Path) -> Path:
 
 
 def time_of(path: Path, choose: Callable[[int, int], int] = max) -> int:
-    """Return the time of a file or folder; `choose`: of a link, the newer or the older of its own and its target's."""
+    """Return the time of a file or folder; now if a job that is running has just removed it.
+
+    `choose`: of a link, the newer or the older of its own time and its target's.
+    """
     path = carrier(path)
-    return choose(path.lstat().st_mtime_ns, path.stat().st_mtime_ns)
+    try:
+        return choose(path.lstat().st_mtime_ns, path.stat().st_mtime_ns)
+    except FileNotFoundError:
+        return time.time_ns()
 
 
 def oldest_of(paths: Iterable[Path]) -> int:
@@ -195,20 +219,29 @@ def set_time(path: Path, moment: int) -> None:
         with contextlib.suppress(OSError):
             os.utime(path)
             return
-        present = datetime.fromtimestamp(time_of(path) / SECOND)
-        raise UserError(
-            f"{path}: its file time ({present:%Y-%m-%d %H:%M:%S}) is younger than the clock, or older than those of"
-            f" what it was made from, and cannot be set ({error.strerror}); ask its owner to run Snakemake here, or"
-            " copy the results to a folder of your own"
-        ) from error
+        raise cannot_set(path, error.strerror) from error
+
+
+def cannot_set(path: Path, reason: str | None) -> UserError:
+    """Return the error for a file whose time has to change, but may not be changed."""
+    present = datetime.fromtimestamp(time_of(path) / SECOND)
+    return UserError(
+        f"{path}: its file time ({present:%Y-%m-%d %H:%M:%S}) does not fit the clock, or the times of the results that"
+        f" belong to it, and cannot be set ({reason}); ask its owner to run Snakemake here, or copy the results to a"
+        " folder of your own"
+    )
 
 
 def set_time_of_settings(settings: Path, moment: int) -> None:
     """Set the time of a settings file. If it is somebody else's, first put a copy in its place."""
     if settings.stat().st_uid != os.geteuid():
         text = settings.read_text(encoding="utf-8")
-        with atomic_write(settings, "w", durable=False) as file:
-            file.write(text)
+        try:
+            with atomic_write(settings, "w", durable=False) as file:
+                file.write(text)
+        except UserError as error:
+            reason = error.__cause__.strerror if isinstance(error.__cause__, OSError) else str(error)
+            raise cannot_set(settings, reason) from error
     set_time(settings, moment)
 
 

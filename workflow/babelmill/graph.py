@@ -8,13 +8,14 @@ why` shows the answer, and `file_times.py` gives it to Snakemake, so both always
 import dataclasses
 import hashlib
 from collections.abc import Callable
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from babelmill.config.inputs import CORPORA, SETTINGS, has_tokenizer_of_source
 from babelmill.config.layers import flatten
 from babelmill.config.resolve import ROOT, Configuration
-from babelmill.core import manifest
+from babelmill.core import code_versions, manifest
 from babelmill.core.code_versions import results_between
 from babelmill.core.files import canonical_json, sha256
 from babelmill.core.globs import expand_glob
@@ -60,6 +61,26 @@ class Job:
     def there(self) -> bool:
         """Return whether there is a record of its results."""
         return self.stage.record(self.name, self.part).is_file()
+
+    @cached_property
+    def record(self) -> dict[str, Any] | None:
+        """Return what its results were made from; None if there is no record of them."""
+        return manifest.read(self.stage.record(self.name, self.part)) if self.there else None
+
+    @cached_property
+    def digest(self) -> str:
+        """Return the sha256 of the record of its results, by which later results name them."""
+        return sha256(self.stage.record(self.name, self.part))
+
+    def later(self) -> list["Job"]:
+        """Return all jobs that read its results, directly or not, the direct ones first."""
+        found = dict.fromkeys(self.readers)
+        waiting = [*found]
+        for job in waiting:  # the list grows
+            new = [reader for reader in job.readers if reader not in found]
+            found |= dict.fromkeys(new)
+            waiting += new
+        return waiting
 
     def mark_outdated(self) -> None:
         """Set `outdated`. If results that it reads are outdated but there, Snakemake knows that it runs after them."""
@@ -164,29 +185,46 @@ def own_reasons(configuration: Configuration, stage: Stage, name: str, part: str
     return found
 
 
-def fits(configuration: Configuration, job: Job, model: str) -> bool | None:
+def settings_fit(configuration: Configuration, job: Job, model: str) -> bool | None:
     """Return whether later results were made with the present settings of a stage; None if they do not say.
 
     This is for a stage whose own results are missing.
     """
     settings = job.stage.settings_name(job.part)
-    now = canonical_json(settings_of(configuration, job.name, settings))
-    present = hashlib.sha256(now.encode()).hexdigest()
-    readers = [*job.readers]
-    for reader in readers:  # the list grows
-        readers += [each for each in reader.readers if each not in readers]
-        record = reader.stage.record(reader.name, reader.part)
-        made_with = manifest.read(record).get("made_with", {}) if record.is_file() else {}
-        if job.folder.as_posix() in made_with:
-            return made_with[job.folder.as_posix()] == present
+    now = settings_of(configuration, job.name, settings)
+    # An edit that was accepted later made results under its digest.
+    versions = code_versions.read().get(job.stage.name, [])
+    codes = {now["code"], *(digest for each in versions if each.label == now["code"] for digest in each.digests)}
+    present = {hashlib.sha256(canonical_json(now | {"code": code}).encode()).hexdigest() for code in codes}
+    folder = job.folder.as_posix()
+    noted = [later.record.get("made_with", {}) for later in job.later() if later.record]
+    if found := [made_with[folder] for made_with in noted if folder in made_with]:
+        return present.issuperset(found)
     converted = Path("converted", model)
     if not (converted / manifest.NAME).is_file():
         return None
     path = (SETTINGS / job.name / f"{settings}.json").as_posix()  # release 0.2.0 noted it in the converted folder alone
-    noted = manifest.read(converted)["figures"].get("made_with", {})
-    if path not in noted:  # not all stages of a language are noted; a stage of a model was added since then
+    of_stages = manifest.read(converted)["figures"].get("made_with", {})
+    if path not in of_stages:  # not all stages of a language are noted; a stage of a model was added since then
         return None if job.stage.of == "language" else False
-    return noted[path] == present
+    return of_stages[path] in present
+
+
+def sources_fit(job: Job) -> bool | None:
+    """Return whether later results were made from the present results that a stage reads; None if they do not say.
+
+    This is for a stage whose own results are missing. Results that it reads and that are missing, too, are no matter
+    here: each missing stage answers for what it reads itself.
+    """
+    noted = [manifest.made_from(later.record) for later in job.later() if later.record]
+    known = True
+    for source in job.reads:
+        if source.there:
+            found = {origins[folder] for origins in noted if (folder := source.folder.as_posix()) in origins}
+            if found - {source.digest}:
+                return False
+            known = known and bool(found)
+    return known or None
 
 
 def jobs_of(
@@ -218,9 +256,10 @@ def jobs_of(
             mine.append(job)
     jobs = theirs + [job for job in mine if job.folder not in there]
     for job in jobs:
-        absent = job.stage.name in TO_CONVERTED and job.missing and not job.reasons
-        if absent and fits(configuration, job, model) is False:
-            job.reasons = ["its results are missing, and its settings have changed"]
+        if job.stage.name in TO_CONVERTED and job.missing and not job.reasons:
+            changed = ["its settings have"] if settings_fit(configuration, job, model) is False else []
+            changed += ["what it reads has"] if sources_fit(job) is False else []
+            job.reasons = [f"its results are missing, and {text} changed" for text in changed[:1]]
         job.mark_outdated()
     return jobs
 

@@ -20,7 +20,7 @@ from babelmill.config.resolve import Configuration
 from babelmill.config.resolved import Resolved
 from babelmill.config.schema import Section
 from babelmill.config.stage_settings import RunSettings, Settings
-from babelmill.core import code_versions
+from babelmill.core import code_versions, manifest
 from babelmill.core.files import UserError, atomic_write, canonical_json, read_json
 from babelmill.stages import STAGES, Stage
 
@@ -97,7 +97,7 @@ def _made_by(stage: Stage, name: str, parts: Iterable[str]) -> str | None:
     """Return the code that made the existing results, from their settings; None if there are no results."""
     for part in parts:
         with contextlib.suppress(UserError, KeyError, TypeError):
-            return read_json(stage.record(name, part))["settings"]["code"]
+            return manifest.read(stage.record(name, part))["settings"]["code"]
     return None
 
 

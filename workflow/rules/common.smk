@@ -3,6 +3,7 @@
 These functions resolve the wildcards, so they also refuse models and languages that do not exist.
 """
 
+import argparse
 import gc
 import os
 import sys
@@ -11,6 +12,7 @@ from pathlib import Path
 from shlex import quote
 from types import SimpleNamespace
 
+from snakemake.cli import get_profile_dir
 from snakemake.settings.types import RerunTrigger
 from snakemake.utils import min_version
 
@@ -59,6 +61,7 @@ from babelmill.stages import STAGES, TO_CONVERTED, leading_to
 from babelmill.core import manifest
 from babelmill.core.files import UserError, not_found, trouble
 from babelmill.core.stage_entry import accept_all_letters
+from babelmill.core.yaml_file import read_yaml
 from babelmill.config.layers import nearest
 
 # Snakemake's own log file names the folder of the workflow, whatever the locale.
@@ -81,12 +84,24 @@ def one_line(function):
     return wrapped
 
 
+def check_profiles():
+    """Refuse numbers and words in the `config:` of a profile that Snakemake reads otherwise: it makes 8 of 010."""
+    parser = argparse.ArgumentParser(add_help=False)
+    parser.add_argument("--profile", action="append")
+    given = parser.parse_known_args()[0].profile or [os.environ.get("SNAKEMAKE_PROFILE", "none")]
+    for found in map(get_profile_dir, given):
+        if found is not None:
+            read_yaml(found[1], is_profile=True)
+
+
 @one_line
 def load_configuration():
     """Return the configuration: config/config.yaml, --configfile, --config, in this order, or a module's config."""
     if IS_MODULE:
         configuration = Configuration([("the module's config", dict(config))])
     else:
+        if workflow.is_main_process:
+            check_profiles()
         command_line = workflow.config_settings
         overrides = loading.parse_overrides(command_line.config_args or ())  # Snakemake's parser makes 10 of 010
         configuration = loading.load(command_line.configfiles or (), overrides)
@@ -252,7 +267,7 @@ def table_to_predict(wildcards):
     where = f"predict.inputs.{wildcards.input} of model {wildcards.model}: {path}"
     if not Path(path).is_file():
         raise UserError(f"{where}: {not_found(path)}")
-    if workflow.is_main_process and Path(path).stat().st_mtime > time.time():
+    if workflow.is_main_process and Path(path).stat().st_mtime > time.time() + 60:  # a file server's clock may differ
         raise UserError(f"{where}: its file time is younger than the clock; run: touch {quote(path)}")
     return ancient(path)
 

@@ -61,6 +61,7 @@ def model_of(word: str) -> Model:
     """Return the results of a model that is given by its name or by a folder. Raise a UserError if it has none."""
     folder = Path(word)
     if (folder / "scores.json").is_file():
+        manifest.verify(folder, "scores.json")
         return Model(str(folder), {read_json(folder / "scores.json")["suite"]: folder})
     if found := scores_in(folder):
         return Model(str(folder), found)

@@ -124,7 +124,7 @@ def vocab_size_here(folder: Path) -> int:
     attempt = read_json(folder / "attempt.json")
     if (attempt.get("host"), attempt.get("device")) != (platform.node(), "cpu"):
         raise UserError(f"{folder}: was trained on another device")
-    return read_json(STAGES["tokenizer"].path(folder.parent.name, "") / manifest.NAME)["figures"]["vocab_size"]
+    return manifest.read(STAGES["tokenizer"].path(folder.parent.name, ""))["figures"]["vocab_size"]
 
 
 def with_shape(model: schema.Model, config: dict[str, Any] | None) -> schema.Model:

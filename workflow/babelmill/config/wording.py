@@ -49,11 +49,12 @@ def meant_key(prefix: str, key: Any, value: Any, known: Collection[str], where: 
         return f"; nested keys are written as {option}{nested[0]}{inner}: {line(value, LONGEST)}{nested[1]}"
     fields = [(name, field) for name, section in SECTIONS.items() for field in section.model_fields]
     meant = [f"{name}.{field}" for name, field in fields if field == key]
-    meant = meant or [field for field in known if initials(field) == key]
-    meant = meant or [f"{name}.{field}" for name, field in fields if initials(field) == key]
+    meant = meant or [field for field in known if key == short(field)]
+    meant = meant or [f"{name}.{field}" for name, field in fields if key == short(field)]
     return f"; did you mean {' or '.join(meant)}?" if meant else nearest(str(key), known)
 
 
-def initials(key: str) -> str:
-    """Return the first letters of a key's words, as people shorten them: `lr` for learning_rate."""
-    return "".join(word[:1] for word in key.split("_"))
+def short(key: str) -> str | None:
+    """Return the first letters of a key's words, as people shorten them: `lr` for learning_rate alone."""
+    found = "".join(word[:1] for word in key.split("_"))
+    return None if found == "lr" and key != "learning_rate" else found

@@ -66,7 +66,7 @@ def writing(path: Path, written: Path | None = None) -> Iterator[None]:
     except Exception as error:
         number = number_of(error)
         name = error.filename if isinstance(error, OSError) else None
-        elsewhere = written is not None and not str(name or path).startswith(str(path.parent))
+        elsewhere = written is not None and not os.path.abspath(name or path).startswith(os.path.abspath(path.parent))
         if number not in REFUSALS or number in (errno.ENOENT, errno.ENOMEM, errno.EAGAIN) or elsewhere:
             raise
         what, _, advice = REFUSALS[number].partition("; ")

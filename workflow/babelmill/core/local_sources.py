@@ -16,9 +16,9 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from babelmill.core import known_hashes
+from babelmill.core import known_hashes, manifest
 from babelmill.core.escape import line
-from babelmill.core.files import UserError, not_found, read_json
+from babelmill.core.files import UserError, not_found
 from babelmill.core.formats import format_of
 from babelmill.core.globs import expand_glob
 
@@ -113,8 +113,8 @@ def recorded(corpus: Path) -> dict[str, Any] | None:
     The form is {"sources": as in the settings of the corpus, "content": {path: sha256}}.
     """
     try:
-        manifest = read_json(corpus / "manifest.json")
-        listing = {entry["path"]: entry["sha256"] for entry in manifest["figures"]["sources"]}
-        return {"sources": manifest["settings"]["sources"], "content": listing}
+        about = manifest.read(corpus)
+        listing = {entry["path"]: entry["sha256"] for entry in about["figures"]["sources"]}
+        return {"sources": about["settings"]["sources"], "content": listing}
     except (UserError, KeyError, TypeError):
         return None

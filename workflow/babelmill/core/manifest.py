@@ -86,23 +86,35 @@ def write(
             "code": asked.modules,
             "files": entries,
             "upstream": {Path(source).as_posix(): sha256(Path(source) / NAME) for source in upstream},
-            "made_with": _made_with(map(Path, upstream)),
+            **_origins([Path(source) for source in upstream]),
             "figures": figures or {},
         },
     )
 
 
-def _made_with(upstream: Iterable[Path]) -> dict[str, str]:
-    """Return {folder: sha256 of its settings} of the results that were read, and of those that they were made from.
+def _origins(upstream: list[Path]) -> dict[str, dict[str, str]]:
+    """Return what a manifest says about the results that were read, and about those that they were made from.
 
-    If such results are deleted later, this still says whether they would be made with the same settings.
+    If such results are deleted later, this still says whether they would be made with the same settings (`made_with`:
+    {folder: sha256 of its settings}) and from the same results (`made_from`: {folder: sha256 of its manifest}).
     """
-    found: dict[str, str] = {}
+    with_settings: dict[str, str] = {}
+    from_results: dict[str, str] = {}
     for source in upstream:
         about = read(source)
         text = canonical_json(about["settings"])
-        found |= about.get("made_with", {}) | {source.as_posix(): hashlib.sha256(text.encode()).hexdigest()}
-    return found
+        with_settings |= about.get("made_with", {}) | {source.as_posix(): hashlib.sha256(text.encode()).hexdigest()}
+        from_results |= made_from(about)
+    from_results |= {source.as_posix(): sha256(source / NAME) for source in upstream}
+    return {"made_with": with_settings, "made_from": from_results}
+
+
+def made_from(about: dict[str, Any]) -> dict[str, str]:
+    """Return {folder: sha256 of its manifest} of all results that something was made from, as its manifest says.
+
+    Release 0.2.0 noted only those that a stage read itself.
+    """
+    return about.get("made_from", about["upstream"])
 
 
 def write_sealed(path: Path, content: dict[str, Any]) -> None:

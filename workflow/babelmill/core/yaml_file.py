@@ -47,10 +47,11 @@ class TextLoader(Loader):
     yaml_implicit_resolvers = {}  # noqa: RUF012
 
 
-def parse(text: str, where: str | Path, words_allowed: bool = True) -> Any:
+def parse(text: str, where: str | Path, is_profile: bool = False) -> Any:
     """Return the value of a YAML text; `where` begins errors.
 
-    `words_allowed`: False if Snakemake reads the text, too, for which `no` is False.
+    `is_profile`: whether it is a profile of Snakemake. Of that, only the section `config` is ours. Snakemake reads it,
+    too, and for Snakemake `no` is False.
 
     Raises:
         UserError: the text is not valid YAML, or one of the rules above forbids it.
@@ -59,7 +60,7 @@ def parse(text: str, where: str | Path, words_allowed: bool = True) -> Any:
         loader = Loader(text)
         try:
             node = loader.get_single_node()
-            for problem in problems(loader, node, words_allowed):
+            for problem in problems(loader, node, is_profile):
                 raise UserError(f"{where}: {problem}")
             return None if node is None else loader.construct_document(node)
         finally:
@@ -71,14 +72,16 @@ def parse(text: str, where: str | Path, words_allowed: bool = True) -> Any:
         raise UserError(f"{where}: not valid YAML: {problem}{hint}") from None
 
 
-def problems(loader: Any, node: yaml.Node | None, words_allowed: bool) -> Iterator[str]:
+def problems(loader: Any, node: yaml.Node | None, is_profile: bool) -> Iterator[str]:
     """Yield what is wrong with a text: keys that appear twice, numbers and words, and what `<<` loses."""
     for key, first, second in repeated(loader, node, (), set()):
         lines = " and ".join(f"line {line}" for line in sorted({first, second}))
         yield f"the key {key} appears twice, in {lines}, and the first would be lost: write both under one"
     for path, inner in inside(node, (), set()):
+        if is_profile and path[:1] != ("config",):
+            continue
         if isinstance(inner, yaml.ScalarNode) and not inner.style:  # not in quotes
-            yield from disputed(inner, words_allowed)
+            yield from disputed(inner, words_allowed=not is_profile)
         if isinstance(inner, yaml.MappingNode):
             yield from lost(inner, path)
 
@@ -159,9 +162,9 @@ def lost(node: yaml.MappingNode, path: tuple[str, ...]) -> Iterator[str]:
             )
 
 
-def read_yaml(path: str | Path, words_allowed: bool = True) -> dict[str, Any]:
-    """Read a configuration file; an empty file gives an empty mapping. For `words_allowed`, see `parse`."""
-    values = parse(read_text(path), path, words_allowed)
+def read_yaml(path: str | Path, is_profile: bool = False) -> dict[str, Any]:
+    """Read a configuration file; an empty file gives an empty mapping. For `is_profile`, see `parse`."""
+    values = parse(read_text(path), path, is_profile)
     if values is not None and not isinstance(values, dict):
         raise UserError(f"{path}: a mapping of keys to values is expected")
     return values or {}

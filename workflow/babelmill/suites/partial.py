@@ -7,16 +7,14 @@ disk as they are added.
 """
 
 import contextlib
-import errno
 import hashlib
 import logging
-import os
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from babelmill.core.files import canonical_json, writing
+from babelmill.core.files import canonical_json, flush, writing
 
 log = logging.getLogger(__name__)
 
@@ -65,11 +63,7 @@ class Kept:
         with writing(self._path), open(self._path, "ab") as file:
             file.write(rows.tobytes())
             file.flush()
-            try:
-                os.fsync(file.fileno())
-            except OSError as error:  # some file systems cannot
-                if error.errno not in (errno.EINVAL, errno.ENOTSUP):
-                    raise
+            flush(file.fileno())
 
 
 class Partial:

@@ -91,8 +91,7 @@ class Vocabulary:
 
 def published_roles(folder: Path) -> dict[str, Any] | None:
     """Return the roles of a published model's special tokens, from its manifest, or None for our own tokenizer."""
-    path = folder / manifest.NAME
-    return read_json(path)["figures"].get("roles") if path.is_file() else None
+    return manifest.read(folder)["figures"].get("roles") if (folder / manifest.NAME).is_file() else None
 
 
 def pads_with_text(folder: Path) -> bool:
