@@ -8,7 +8,7 @@ the section out, and LEFT_OUT as a value leaves its key out.
 from pathlib import Path
 from typing import Any
 
-from babelmill.config import inputs, schema, suites
+from babelmill.config import inputs, raw_labels, schema, suites
 from babelmill.config.objectives import OBJECTIVES
 from babelmill.config.prediction_tables import prediction_table
 from babelmill.config.quotation_marks import in_settings
@@ -59,8 +59,11 @@ def add_corpus(configuration: Configuration, name: str) -> dict[str, Any]:
         added["corpus"] = {"quoting": quoting}
     if corpus.budget:
         added["byte_premium"] = configuration.table[name].byte_premium
-    if corpus.label_columns and inputs.labels_are_classes(configuration, name):
-        added["raw_labels"] = True
+    if corpus.label_columns and raw_labels.may_change_labels(corpus):
+        # Spelt codes are the same in both ways. So a corpus that only models of them read is not made again.
+        needed = inputs.labels_are_classes(configuration, name)
+        if needed or not raw_labels.made_without(inputs.CORPORA / name):
+            added["raw_labels"] = True
     return added
 
 

@@ -78,7 +78,7 @@ class CorpusSettings(Settings):
     Attributes:
         sources: the local text.
         byte_premium: the language's, if there is a budget.
-        raw_labels: whether labels stay as they stand, since a model reads them as classes.
+        raw_labels: whether labels stay as they stand (see `raw_labels.py`).
     """
 
     corpus: schema.Corpus
