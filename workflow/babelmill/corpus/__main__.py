@@ -309,7 +309,7 @@ DROPPED: dict[Reason, str] = {
 CHANGED = {
     "control_characters": "lost control characters (corpus.control_characters)",
     "normalized": "were normalised (corpus.normalization)",
-    "lone_surrogates": "have U+FFFD in place of half a surrogate pair, which is no character",
+    "lone_surrogates": "got U+FFFD in place of half a surrogate pair, which is no character",
 }
 CONTAINED = {
     "nul_characters": "NUL characters (corpus.control_characters: remove removes them)",
@@ -327,9 +327,9 @@ def remarks(tally: Tally, paths: list[Path]) -> Iterator[str]:
         reasons = ", ".join(f"{count:,} {DROPPED[reason]}" for reason, count in tally.dropped.most_common())
         share = 100 * tally.dropped.total() / tally.read
         yield f"{tally.dropped.total():,} of {plural(tally.read, 'document')} ({share:.1f} %) dropped: {reasons}"
-    for kind, count in tally.changed.items():
+    for kind, count in (+tally.changed).items():
         yield f"{plural(count, 'document')} {CHANGED[kind]}"
-    for kind, count in tally.contains.items():
+    for kind, count in (+tally.contains).items():
         yield f"{plural(count, 'document')} with {CONTAINED[kind]}"
     if tally.damaged_files:
         files = [path for path in paths if str(path) in tally.damaged_files]
