@@ -257,6 +257,15 @@ def test_a_missing_column_of_a_plain_table_is_found_before_anything_runs(tmp_pat
     settings("predict.letters")  # its encoding is another one, which the stage says with the line
 
 
+def test_quotation_marks_in_settings_of_tables(tmp_path, monkeypatch):
+    """The file is a path, and no glob."""
+    monkeypatch.chdir(tmp_path)
+    for name, text in (("q[1].tsv", '"Hello'), ("plain.tsv", "Hello")):
+        Path(name).write_text(f"text\n{text}\n")
+        said = settings("predict.census", inputs={"census": {"file": name, "text_column": "text"}})["table"]
+        assert said.get("quoting") == ("format" if text[0] == '"' else None)
+
+
 @pytest.mark.parametrize(
     ("corpus", "there"), [({}, False), ({"context": "da"}, True), ({"context_column": "lang"}, True)]
 )

@@ -1,5 +1,6 @@
 """Find which table a model predicts, and how to read it: as the section `predict` says, or else like its corpora."""
 
+import glob
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +35,7 @@ def prediction_table(configuration: Configuration, model: str, name: str) -> dic
         column, context = (_of_corpora(configuration, model, key) for key in ("context_column", "context"))
     said |= {"context_column": column, "context": context}
     _refuse_missing(own.file, said, own.quoting or section.quoting, name)
-    said["quoting"] = in_settings(own.quoting or section.quoting, [own.file])
+    said["quoting"] = in_settings(own.quoting or section.quoting, [glob.escape(own.file)])
     return {"file": own.file, "sha256": _digest(own.file, model, name)} | {k: v for k, v in said.items() if v}
 
 
