@@ -17,7 +17,7 @@ from babelmill.core import manifest
 from babelmill.core.files import UserError, write_json
 from babelmill.core.globs import matches
 from babelmill.corpus.builtin import python_docs
-from babelmill.download.data_files import configurations, data_files
+from babelmill.hub.data_files import configurations, data_files
 from babelmill.settings import settings_of
 from hub_server import Fault, HubServer
 from prepared import run_python

@@ -17,8 +17,8 @@ from huggingface_hub.utils import httpx
 from babelmill.config.resolve import Configuration
 from babelmill.core import manifest
 from babelmill.core.files import UserError, write_json
-from babelmill.download.data_files import data_files
 from babelmill.hub.client import asked_to_wait
+from babelmill.hub.data_files import data_files
 from babelmill.settings import settings_of
 from babelmill.stages import STAGES
 from hub_server import Fault, HubServer
