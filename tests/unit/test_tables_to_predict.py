@@ -120,6 +120,12 @@ def test_a_broken_column_of_text_is_found_before_anything_is_predicted(tmp_path)
         Table(tmp_path / "a.parquet", [Asked("occ1", "--text")])
 
 
+def test_a_nul_in_a_parquet_file_is_found(tmp_path):
+    pq.write_table(pa.table({"occ1": ["a"] * 1500 + ["b\0"], "other": ["\0"] * 1501}), tmp_path / "a.parquet")
+    with pytest.raises(UserError, match=r"a\.parquet: row 1501: column 'occ1' has a NUL; remove it$"):
+        Table(tmp_path / "a.parquet", [Asked("occ1", "--text")])
+
+
 @pytest.mark.parametrize(
     ("name", "content", "said"),
     [
@@ -130,6 +136,9 @@ def test_a_broken_column_of_text_is_found_before_anything_is_predicted(tmp_path)
         ("a.jsonl", b'{"a": 1\n', "line 1: not JSON"),
         ("a.jsonl", b"\n", "is empty; each line must be a JSON object"),
         ("a.jsonl", b'{"a": "\\ud83d\\ude00"}\n{"a": "b \\ud800"}\n', "line 2 contains half of a surrogate pair"),
+        ("a.jsonl", b'{"a": "b", "c": "\\u0000"}\n{"a": "b\\u0000"}\n', "line 2: 'a' has a NUL; remove it"),
+        ("a.jsonl", b'{"a": "b"}\n\xef\xbb\xbf{"a": "c"}\n', "line 2 begins with a byte order mark, as where files"),
+        ("a.csv", b"a\nb\0\n", "line 2 has a NUL"),
         ("a.csv.gz", gzip.compress(b"a\n" * 1000, mtime=0)[:-9], "truncated: "),
         ("a.parquet", b"PAR1", "damaged: "),
         ("a.xlsx", b"", r"this file format cannot be read; allowed are \.csv, \.tsv, \.parquet"),

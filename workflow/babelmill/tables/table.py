@@ -26,6 +26,7 @@ from babelmill.text_files.encodings import MARK, garbled
 from babelmill.text_files.opening import Stream, Unreadable, damage, lines, open_file
 
 FORMATS = (*DELIMITERS, ".parquet", ".jsonl", ".json")
+HAS_NUL = "has a NUL; remove it"
 ROWS = 1024  # how many rows of a Parquet file are in memory at once
 
 
@@ -160,7 +161,7 @@ class Table:
             key = f"{self._section}encoding" if self._section == "--" else f"{self._section}.encoding"
             raise UserError(f"{self._where}: line {number}: {found.problem} ({key})")
         if b"\0" in line:
-            raise UserError(f"{self._where}: line {number} has a NUL; remove it")
+            raise UserError(f"{self._where}: line {number} {HAS_NUL}")
         if line.startswith(MARK) and encoding == "utf-8":
             raise UserError(
                 f"{self._where}: line {number} begins with a byte order mark, as where files were joined; remove the"
@@ -192,7 +193,9 @@ class Table:
             try:
                 value = object_of(line)
                 for asked in self._asked:
-                    check_cell(asked, value.get(asked.column))
+                    check_cell(asked, cell := value.get(asked.column))
+                    if isinstance(cell, str) and "\0" in cell:
+                        raise BadRow(f"{escape.line(repr(asked.column), 100)} {HAS_NUL}")
                 if "\\u" in line:
                     json.dumps(value, ensure_ascii=False).encode()
             except UnicodeEncodeError:
@@ -224,6 +227,9 @@ class Table:
                         if name in asked:
                             raise UserError(self._not_text(name, column, number))
                         values = [as_text(value) for value in plain(column).cast(pa.large_binary()).to_pylist()]
+                    if name in asked and (found := next((i for i, v in enumerate(values, number) if "\0" in v), None)):
+                        shown = escape.line(repr(name), 100)
+                        raise UserError(f"{self._where}: row {found}: column {shown} {HAS_NUL}")
                     columns.append(values)
                 yield from map(list, zip(*columns, strict=True))
                 number += batch.num_rows
