@@ -162,7 +162,7 @@ def test_quotation_marks_in_the_settings_of_suites():
     assert "quoting" not in english["columns"], "it has no quotation marks, so nothing is scored again"
 
 
-@pytest.mark.parametrize("name", ["a.tsv", "a.csv", "a.csv.gz", "a.parquet"])
+@pytest.mark.parametrize("name", ["a.tsv", "a.csv", "a.csv.gz", "a.parquet", "a.jsonl"])
 @pytest.mark.parametrize("key", ["good", "bad", "phenomenon", "paradigm"])
 def test_a_column_that_is_not_there_is_refused_before_anything_runs(name, key):
     packed = name.endswith(".gz")

@@ -266,6 +266,25 @@ def test_a_missing_column_of_a_plain_table_is_found_before_anything_runs(tmp_pat
     settings("predict.letters")  # its encoding is another one, which the stage says with the line
 
 
+@pytest.mark.parametrize("name", ["a.parquet", "a.jsonl"])
+def test_a_missing_column_of_other_formats_is_found_before_anything_runs(tmp_path, monkeypatch, name):
+    """A key of JSON may be missing in some lines."""
+    monkeypatch.chdir(tmp_path)
+    if name == "a.parquet":
+        pq.write_table(pa.table({"text": ["a"]}), name)
+    else:
+        Path(name).write_text('{}\n\n{"text": "a"}\n')
+    for column, there in (("text", True), ("gone", False)):
+        asked = {"inputs": {"letters": {"file": name, "text_column": column}}}
+        if there:
+            settings("predict.letters", **asked)
+            continue
+        with pytest.raises(UserError, match=rf"^{name}: no column 'gone' .*; its columns are 'text'$"):
+            settings("predict.letters", **asked)
+    Path(name).write_text("no table")
+    settings("predict.letters", **asked)  # the stage says what is wrong with it
+
+
 def test_quotation_marks_in_settings_of_tables(tmp_path, monkeypatch):
     """The file is a path, and no glob."""
     monkeypatch.chdir(tmp_path)
