@@ -246,6 +246,8 @@ def test_a_list_of_codes_is_all_there_are(tmp_path):
     [
         ("code,name\n61110,Farmer\n", r"line 1 \('code', 'name'\) is a heading; .* delete the line"),
         ("hisco_code\tdescription\n61110\tFarmer\n", "line 1 .* is a heading"),
+        ("id,label\nA1,farm\n", r"line 1 \('id', 'label'\) is a heading"),
+        ("icd10,desc\nA00,cholera\n", r"line 1 \('icd10', 'desc'\) is a heading"),
         ("code\nA\nB\n", r"line 1 \('code'\) is a heading"),
         ('"","code","name"\n"1","A1","farm"\n', r"line 1 \('', 'code', 'name'\) is a heading; .* no row numbers"),
         ('"1","A1","farm"\n"2","B2","mill"\n', r"line 1 has 3 fields; .* leave out row numbers \(row\.names = FALSE"),
@@ -270,6 +272,8 @@ def test_a_list_of_codes_is_read_as_it_is_meant(tmp_path):
     assert code_list(path) == {"A1": '"farm', "B2": 'mill"'}
     path.write_text('"A,1","farm, small"\nWorking class\nclass teacher,title\n')
     assert code_list(path) == {"A,1": "farm, small", "Working class": "", "class teacher": "title"}
+    path.write_text("class1\nclass2\n")
+    assert list(code_list(path)) == ["class1", "class2"]
     path.write_text("1234,one\n01234,two\n")
     with pytest.raises(UserError, match=r"codes\.csv: '1234' and '01234' are the same code, '01234'; keep one"):
         reader(code="hisco", codes=str(path))

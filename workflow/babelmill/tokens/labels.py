@@ -20,8 +20,9 @@ log = logging.getLogger(__name__)
 # The first delimiter of a line, after a code that may stand between quotation marks.
 DELIMITER = re.compile(r'\s*(?:"(?:[^"]|"")*"|[^",;\t]*)\s*([,;\t])')
 # What a heading calls the columns of a list.
-OF_CODES = re.compile(r"(\w*[_.])?(codes?|labels?|class|classes)\d*|hisco|occ1950|icd|isco", re.IGNORECASE)
-OF_NAMES = re.compile(r"(\w*[_.])?(names?|labels?|description|title|text|meaning)\d*", re.IGNORECASE)
+OF_CODES = re.compile(r"(\w*[_.])?(codes?|labels?|class|classes|id|hisco|occ|icd|isco)\d*", re.IGNORECASE)
+OF_CODES_ALONE = re.compile(r"(\w*[_.])?(codes?|labels?|class|classes|id)|(hisco|occ|icd|isco)\d*", re.IGNORECASE)
+OF_NAMES = re.compile(r"(\w*[_.])?(names?|labels?|desc|descriptions?|title|text|meaning)\d*", re.IGNORECASE)
 
 
 def code_list(path: str | Path) -> dict[str, str]:
@@ -79,7 +80,7 @@ def _rows(path: str | Path) -> Iterator[tuple[int, list[str]]]:
 def _is_heading(fields: list[str]) -> bool:
     """Return whether the first line of a list names its columns. R leaves the name of the row numbers empty."""
     if len(fields) == 1:
-        return bool(OF_CODES.fullmatch(fields[0]))
+        return bool(OF_CODES_ALONE.fullmatch(fields[0]))
     orders = (fields[:2], fields[1::-1])
     return not fields[0] or any(OF_CODES.fullmatch(code) and OF_NAMES.fullmatch(name) for code, name in orders)
 
