@@ -364,6 +364,7 @@ def test_a_glob_with_many_stars_is_compared_in_no_time():
     deep = "/".join("abc"[i % 3] for i in range(60))
     assert not matches(f"{deep}/x.csv", "**/" * 40 + "y.csv") and matches(f"{deep}/x.csv", "**/" * 40 + "x.csv")
     assert not matches(f"{deep}/x.csv", "**/*/" * 25 + "y.csv") and matches(f"{deep}/x.csv", "**/*/" * 25 + "x.csv")
+    assert not matches("a" * 200, "*a" * 100 + "b") and matches("a" * 200, "*a" * 100)
     assert matches("a.csv", "**/**/a.csv") and matches("a", "a/**") and not matches("a/b", "**/*/*/**/b")
 
 

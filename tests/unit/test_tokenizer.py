@@ -422,8 +422,11 @@ def test_a_trial_heeds_the_limits_of_the_machine_and_blames_no_tokenizer_for_it(
         command = ["bash", "-c", f'ulimit -v {most} && exec "$@"', "-", sys.executable, "-c", ours]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stderr
-    monkeypatch.setattr(trial, "PACKAGES", tmp_path)
-    with pytest.raises(UserError, match="^ours: it could not be tried: another library$"):
+    program = tmp_path / "python"
+    program.write_text("#!/bin/sh\necho 'ImportError: no library' >&2\nexit 1\n")
+    program.chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(program))
+    with pytest.raises(UserError, match=r"^ours: it could not be tried: ImportError: no library$"):
         trial.check(tmp_path / "tokenizer.json", "ours")
 
 
