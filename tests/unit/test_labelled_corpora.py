@@ -104,7 +104,14 @@ def test_a_table_of_any_format_comes_out_alike(kind, compression):
 
 LABEL_TEXTS = [
     *[("61110.0", "61110"), (61110.0, "61110"), (61110, "61110"), ("07", "07"), ("01234.0", "01234"), ("-1.0", "-1")],
-    *[(-1, "-1"), (0.5, "0.5"), ("1.50", "1.50"), ("A01.0", "A01.0"), (" farm hand ", "farm hand")],
+    *[
+        (-1, "-1"),
+        (0.5, "0.5"),
+        ("1.50", "1.50"),
+        ("A01.0", "A01.0"),
+        (" farm hand ", "farm hand"),
+        ("\ufeffeng\u200b ", "eng"),
+    ],
     *[(None, None), ("", None), (" \t", None), ("NaN", None), ("nan", None), ("null", None), (float("nan"), None)],
     *[("none", "none"), ("0", "0"), (0, "0")],
 ]

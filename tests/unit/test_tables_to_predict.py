@@ -139,6 +139,12 @@ def test_a_nul_in_a_parquet_file_is_found(tmp_path):
         ("a.jsonl", b'{"a": "b", "c": "\\u0000"}\n{"a": "b\\u0000"}\n', "line 2: 'a' has a NUL; remove it"),
         ("a.jsonl", b'{"a": "b"}\n\xef\xbb\xbf{"a": "c"}\n', "line 2 begins with a byte order mark, as where files"),
         ("a.csv", b"a\nb\0\n", "line 2 has a NUL"),
+        (
+            "a.csv",
+            b"a\n\x93b\x94\n",
+            r"line 2 is not utf-8 \(byte 0x93\); set the file's encoding, such as --encoding cp1252",
+        ),
+        ("a.csv", b"a\n\xe9b\n", r"line 2 is not utf-8 \(byte 0xe9\); .*, such as --encoding latin-1"),
         ("a.csv.gz", gzip.compress(b"a\n" * 1000, mtime=0)[:-9], "truncated: "),
         ("a.parquet", b"PAR1", "damaged: "),
         ("a.xlsx", b"", r"this file format cannot be read; allowed are \.csv, \.tsv, \.parquet"),

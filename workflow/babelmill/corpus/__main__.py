@@ -309,7 +309,7 @@ DROPPED: dict[Reason, str] = {
 }
 CHANGED = {
     "control_characters": "lost control characters (corpus.control_characters)",
-    "normalized": "were normalised (corpus.normalization)",
+    "normalized": "changed by corpus.normalization",
     "lone_surrogates": "got U+FFFD in place of half a surrogate pair, which is no character",
 }
 CONTAINED = {

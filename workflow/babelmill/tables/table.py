@@ -22,7 +22,7 @@ from babelmill.tables.columns import Asked, BadRow, NoColumn, check_cell, check_
 from babelmill.tables.delimited import Records, encloses, setting
 from babelmill.tables.json_lines import object_of
 from babelmill.tables.parquet_file import as_strings, holds_text, opened, plain, seekable
-from babelmill.text_files.encodings import MARK, garbled
+from babelmill.text_files.encodings import INVISIBLE, MARK, garbled
 from babelmill.text_files.opening import Stream, Unreadable, damage, lines, open_file
 
 FORMATS = (*DELIMITERS, ".parquet", ".jsonl", ".json")
@@ -170,9 +170,11 @@ class Table:
         try:
             return line.decode(encoding)
         except UnicodeDecodeError as error:
+            # The bytes 80 to 9F are curly quotation marks and dashes of Windows, and no characters of latin-1.
+            advised = "cp1252" if INVISIBLE.search(line) else "latin-1"
             raise UserError(
                 f"{self._where}: line {number} is not {encoding} (byte 0x{line[error.start]:02x}); set the file's"
-                f" encoding, such as {setting(self._section, 'encoding', 'latin-1')}"
+                f" encoding, such as {setting(self._section, 'encoding', advised)}"
             ) from None
 
     def _records(self) -> Records:

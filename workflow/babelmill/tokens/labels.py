@@ -56,8 +56,11 @@ def code_list(path: str | Path) -> dict[str, str]:
 
 def _rows(path: str | Path) -> Iterator[tuple[int, list[str]]]:
     """Yield the fields of each line with their number, without what cannot be seen around them."""
+    text = read_text(Path(path))
+    if "\r" in text and "\n" not in text:
+        raise UserError(f"{path}: its lines end with CR alone, as on old Macs; `tr '\\r' '\\n'` turns them into LF")
     # `splitlines` would cut names at U+2028 and form feeds.
-    lines = [(i, line) for i, line in enumerate(read_text(Path(path)).split("\n"), 1) if stripped(line)]
+    lines = [(i, line) for i, line in enumerate(text.split("\n"), 1) if stripped(line)]
     delimiters = {match[1]: i for i, line in reversed(lines) if (match := DELIMITER.match(line))}
     if "\t" in delimiters:
         yield from ((i, [stripped(field) for field in line.split("\t")]) for i, line in lines)
@@ -199,8 +202,7 @@ class CodeReader:
             other = known.setdefault(code.lstrip("0"), code)
             if other != code and code.isdecimal():
                 log.warning(
-                    "%s and %s are two codes, which differ in leading zeros; a spreadsheet may have removed some (%s,"
-                    " %s)",
+                    "%s and %s are two codes, and may be one: a spreadsheet may have removed leading zeros (%s, %s)",
                     *(escape.line(repr(name), 60) for name in (other, code)),
                     *(escape.line(self._spelt[name][1]) for name in (other, code)),
                 )
