@@ -56,6 +56,22 @@ def test_a_corpus_of_a_tsv_that_was_read_with_quoting():
     assert settings("corpus", quoting="csv")["corpus"]["quoting"] == "csv"
 
 
+def test_labels_of_a_download_that_were_read_otherwise():
+    """Before there is a corpus, this is not known; a corpus that an earlier release made has its answer."""
+    train = {"objective": "labels", "sequence_lengths": [32], "phase_starts": [0.0]}
+    model = {"models": {"occ": {"languages": ["eng"], "train": train, "labels": {"code": "classes"}}}}
+    languages = {"languages": {"eng": {"corpus": {"hub": "ada/talks", "label_columns": ["code"]}}}}
+
+    def said() -> bool:
+        return settings_of(Configuration([("test", languages | model)]), "eng", "corpus").get("raw_labels", False)
+
+    assert said()
+    for label, changes in (("25", False), ("25.0", True)):
+        made("download", {"a.csv": f"text,code\na,{label}\n"})
+        assert made("corpus", {"train.parquet": ""}).get("raw_labels") is None
+        assert said() == changes
+
+
 VOICE = ["invalidated.tsv", "other.tsv", "train.tsv", "validated.tsv"]
 
 

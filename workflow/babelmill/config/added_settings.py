@@ -8,11 +8,12 @@ the section out, and LEFT_OUT as a value leaves its key out.
 from pathlib import Path
 from typing import Any
 
-from babelmill.config import inputs, raw_labels, schema, suites
+from babelmill.config import inputs, schema, suites
 from babelmill.config.earlier_downloads import chosen_otherwise, quoting_of_download
 from babelmill.config.objectives import OBJECTIVES
 from babelmill.config.prediction_tables import prediction_table
 from babelmill.config.quotation_marks import in_settings
+from babelmill.config.raw_labels import stay_as_they_stand
 from babelmill.config.resolve import Configuration
 from babelmill.core.files import UserError, not_found, sha256
 
@@ -63,10 +64,10 @@ def add_corpus(configuration: Configuration, name: str) -> dict[str, Any]:
         added["corpus"] = {"quoting": quoting}
     if corpus.budget:
         added["byte_premium"] = configuration.table[name].byte_premium
-    if corpus.label_columns and raw_labels.may_change_labels(corpus):
-        # Spelt codes are the same in both ways. So a corpus that only models of them read is not made again.
-        needed = inputs.labels_are_classes(configuration, name)
-        if needed or not raw_labels.made_without(inputs.CORPORA / name):
+    if corpus.label_columns:
+        for_classes = inputs.labels_are_classes(configuration, name)
+        download = DOWNLOADS / name if from_the_hub(configuration, name) else None
+        if stay_as_they_stand(corpus, for_classes, inputs.CORPORA / name, download):
             added["raw_labels"] = True
     return added
 

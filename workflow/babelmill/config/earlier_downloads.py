@@ -22,18 +22,17 @@ def quoting_of_download(corpus: Corpus, made: Path, download: Path) -> str | Non
         made: the folder of the corpus.
         download: the folder of the download.
     """
-    about = _manifest(made)
+    about = manifest_of(made)
     if about.get("settings", {}).get("corpus", {}).get("quoting") == "format":
         return "format"
     if not _is_earlier(about):
         return None
-    files = _manifest(download).get("files", {})
-    return in_settings("format", [glob.escape(str(download / name)) for name in files], said=corpus.format)
+    return in_settings("format", downloaded(download), said=corpus.format)
 
 
 def chosen_otherwise(download: Path) -> bool:
     """Return whether a download has files that words in their names leave out now. (A card may have named them.)"""
-    about = _manifest(download)
+    about = manifest_of(download)
     if about.get("settings", {}).get("chosen_again"):
         return True
     if not _is_earlier(about):
@@ -49,7 +48,12 @@ def _drops_files(part: dict[str, Any]) -> bool:
     return chosen_by_words(names, part.get("files"), part.get("format")).train != sorted(part["train"])
 
 
-def _manifest(folder: Path) -> dict[str, Any]:
+def downloaded(download: Path) -> list[str]:
+    """Return globs for the files of a download."""
+    return [glob.escape(str(download / name)) for name in manifest_of(download).get("files", {})]
+
+
+def manifest_of(folder: Path) -> dict[str, Any]:
     """Return the manifest of a folder; {} without one."""
     try:
         content = read_json(folder / "manifest.json")

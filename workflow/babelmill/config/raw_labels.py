@@ -11,8 +11,8 @@ import os
 import re
 from pathlib import Path
 
+from babelmill.config.earlier_downloads import downloaded, manifest_of
 from babelmill.config.schema import Corpus
-from babelmill.core.files import UserError, read_json
 from babelmill.core.formats import DELIMITERS, split_name
 from babelmill.core.globs import expand_glob
 
@@ -20,21 +20,24 @@ CHANGED = r"(?:[+-]?[0-9]+\.0|NA|nan|NaN|null|NULL)"  # cells that `tokens.label
 UNSEEN = r"(?:[ \t\v\f\x1c-\x1f\x80-\xff]|\\[tnrf]|\\u[0-9a-fA-F]{4})*"  # in bytes: what it removes, and more
 
 
-def may_change_labels(corpus: Corpus) -> bool:
-    """Return whether a file may have a label that was read otherwise. Of a dataset on the Hub, this is not known."""
-    patterns = [*corpus.files, *corpus.validation_files]
-    if corpus.hub and not corpus.files:
-        return True
+def stay_as_they_stand(corpus: Corpus, for_classes: bool, made: Path, download: Path | None) -> bool:
+    """Return whether settings files say that labels stay as they stand.
+
+    Args:
+        corpus: its section.
+        for_classes: whether a model learns the labels as classes. Spelt codes are the same in both ways, so a corpus
+            that only models of them read is not made again.
+        made: the folder of the corpus.
+        download: the folder of the download, if the text comes from the Hub.
+    """
+    before = "settings" in (about := manifest_of(made)) and "raw_labels" not in about["settings"]
+    if before and not for_classes:
+        return False
+    if download and not before:
+        return True  # its files are not known yet
+    patterns = [*corpus.files, *corpus.validation_files, *(downloaded(download) if download else ())]
     paths = (path for pattern in patterns for path in expand_glob(pattern))
     return any(_may_change(path, corpus) for path in paths)
-
-
-def made_without(corpus: Path) -> bool:
-    """Return whether a corpus is there whose labels do not stay as they stand."""
-    try:
-        return "raw_labels" not in read_json(corpus / "manifest.json")["settings"]
-    except (UserError, KeyError, TypeError):
-        return False
 
 
 def _may_change(path: str, corpus: Corpus) -> bool:

@@ -86,7 +86,7 @@ class Table:
                 yield from (row for _, row in self._fields(self._records()))
             else:
                 for value in self._objects():
-                    yield [as_text(value.get(name)) for name in self.columns]
+                    yield [cell_of(value.get(name)) for name in self.columns]
 
     def place(self, column: str) -> int:
         """Return the index of a column that was asked for."""
@@ -228,7 +228,7 @@ class Table:
                     if values is None:
                         if name in asked:
                             raise UserError(self._not_text(name, column, number))
-                        values = [as_text(value) for value in plain(column).cast(pa.large_binary()).to_pylist()]
+                        values = [cell_of(value) for value in plain(column).cast(pa.large_binary()).to_pylist()]
                     if name in asked and (found := next((i for i, v in enumerate(values, number) if "\0" in v), None)):
                         shown = escape.line(repr(name), 100)
                         raise UserError(f"{self._where}: row {found}: column {shown} {HAS_NUL}")
@@ -262,11 +262,11 @@ def texts_of(column: pa.Array) -> list[str] | None:
             return ["" if value in missing else value for value in strings.to_pylist()]
         if holds_text(array.type):
             return None
-    return [as_text(value) for value in column.to_pylist()]
+    return [cell_of(value) for value in column.to_pylist()]
 
 
-def as_text(value: Any) -> str:
-    """Return a value of JSON or Parquet as text."""
+def cell_of(value: Any) -> str:
+    """Return a value of JSON or Parquet as the text of a cell."""
     match value:
         case None:
             return ""
