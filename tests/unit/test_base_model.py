@@ -183,6 +183,12 @@ def test_weights_that_are_not_numbers_are_named(value):
     assert f"the model in theirs: {name} holds values that are not numbers" in line and "bytes" not in line
 
 
+@pytest.mark.parametrize("kind", [torch.float8_e4m3fn, torch.float8_e5m2, torch.bfloat16, torch.float64])
+def test_numbers_are_recognised_in_every_type(kind):
+    all_numbers = base_model.all_numbers
+    assert all_numbers(torch.ones(3).to(kind)) and not all_numbers(torch.tensor([1, float("nan")]).to(kind))
+
+
 def test_an_adapter_alone_is_named():
     write_bert()
     Path("theirs/model.safetensors").rename("theirs/adapter_model.safetensors")

@@ -378,18 +378,35 @@ def test_a_corpus_that_loses_more_than_a_tenth_says_so(folder, caplog):
         file.write('{"text": "bro')
     assert build(files=["a.jsonl"], on_error="skip", validation_share=0)["lost"] == round(1 / 31, 4)
     assert "1 malformed (corpus.on_error)" in caplog.text and "a tenth" not in caplog.text
+    with open("a.jsonl", "a") as file:
+        file.write("\n{" * 5)
+    build(files=["a.jsonl"], on_error="skip", validation_share=0)
+    assert "more than a tenth of the input is lost (17 %)" in caplog.text
+    assert losses() == [
+        "corpus eng: 17 % of the input could not be read (corpus.on_error: skip); see logs/corpus/eng.log"
+    ]
+
+
+def losses() -> list[str]:
+    """What the end of the run says about the corpus that was built."""
+    shutil.copytree("out", "results/corpora/eng", dirs_exist_ok=True)
+    return run_summary.losses(Configuration([("test", {})]), ["eng", "deu"])
+
+
+@pytest.mark.parametrize("kept", [0.5, 0.96])
+def test_a_file_that_ends_early_is_no_share_of_the_input(folder, caplog, kept):
+    """Nobody knows how much is missing."""
     noise = [f"{i} {hashlib.sha256(str(i).encode()).hexdigest()}" for i in range(500)]
     whole = gzip.compress("".join(json.dumps({"text": text}) + "\n" for text in noise).encode())
-    Path("b.jsonl.gz").write_bytes(whole[: len(whole) // 2])
+    Path("b.jsonl.gz").write_bytes(whole[: int(len(whole) * kept)])
+    write_jsonl("a.jsonl", DOCUMENTS[:30])
     figures = build(files=["*.jsonl", "*.gz"], on_error="skip", validation_share=0, deduplicate=False)
-    assert 200 < figures["documents"]["train"] < 330, "what was readable is used"
+    assert 500 * kept - 50 < figures["documents"]["train"] < 500 * kept + 80, "what was readable is used"
     assert "1 of 2 files could not be read to the end: b.jsonl.gz (truncated)" in caplog.text
-    assert "more than a tenth of the input may be lost" in caplog.text
-    Path("results/corpora").mkdir(parents=True)
-    Path("out").rename("results/corpora/eng")
-    configuration = Configuration([("test", {})])
-    said = run_summary.losses(configuration, ["eng", "deu"])
-    assert len(said) == 1 and said[0].startswith(f"corpus eng: up to {100 * figures['lost']:.0f} % of the input")
+    assert "the rest of 1 file is missing, and nobody can say how much that is" in caplog.text
+    assert figures["cut_short"] == 1 and figures["lost"] < 0.01 and "a tenth" not in caplog.text
+    (said,) = losses()
+    assert said.startswith("corpus eng: the rest of 1 damaged file is missing, which may be much")
 
 
 @pytest.mark.parametrize("threads", [1, 2])

@@ -17,7 +17,7 @@ from babelmill.core import manifest
 from babelmill.core.files import UserError, write_json
 from babelmill.core.globs import matches
 from babelmill.corpus.builtin import python_docs
-from babelmill.download.data_files import configurations, data_files
+from babelmill.hub.data_files import configurations, data_files
 from babelmill.settings import settings_of
 from hub_server import Fault, HubServer
 from prepared import run_python
@@ -364,6 +364,7 @@ def test_a_glob_with_many_stars_is_compared_in_no_time():
     deep = "/".join("abc"[i % 3] for i in range(60))
     assert not matches(f"{deep}/x.csv", "**/" * 40 + "y.csv") and matches(f"{deep}/x.csv", "**/" * 40 + "x.csv")
     assert not matches(f"{deep}/x.csv", "**/*/" * 25 + "y.csv") and matches(f"{deep}/x.csv", "**/*/" * 25 + "x.csv")
+    assert not matches("a" * 200, "*a" * 100 + "b") and matches("a" * 200, "*a" * 100)
     assert matches("a.csv", "**/**/a.csv") and matches("a", "a/**") and not matches("a/b", "**/*/*/**/b")
 
 

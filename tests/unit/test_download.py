@@ -6,6 +6,8 @@ import os
 import random
 import re
 import subprocess
+from datetime import UTC, datetime, timedelta
+from email.utils import format_datetime
 from pathlib import Path
 
 import pyarrow as pa
@@ -17,8 +19,8 @@ from huggingface_hub.utils import httpx
 from babelmill.config.resolve import Configuration
 from babelmill.core import manifest
 from babelmill.core.files import UserError, write_json
-from babelmill.download.data_files import data_files
 from babelmill.hub.client import asked_to_wait
+from babelmill.hub.data_files import data_files
 from babelmill.settings import settings_of
 from babelmill.stages import STAGES
 from hub_server import Fault, HubServer
@@ -297,9 +299,12 @@ def test_the_hub_says_how_long_to_wait(hub):
     ],
 )
 def test_what_the_hub_may_say_of_waiting(headers, seconds):
-    """A date counts by the clock of the server."""
+    """A date counts by the clock of the server, or by our own if it does not say the time."""
     response = httpx.Response(429, headers=headers, request=httpx.Request("GET", "http://127.0.0.1"))
     assert asked_to_wait(HfHubHTTPError("too many", response=response)) == seconds
+    soon = {"Retry-After": format_datetime(datetime.now(UTC) + timedelta(hours=2), usegmt=True)}
+    response = httpx.Response(429, headers=soon, request=httpx.Request("GET", "http://127.0.0.1"))
+    assert 7100 < asked_to_wait(HfHubHTTPError("too many", response=response)) <= 7200
 
 
 @pytest.mark.parametrize("place", ["cache", "results"])

@@ -24,7 +24,7 @@ from babelmill.download.__main__ import columns_of
 from babelmill.download.counting import check_columns
 from babelmill.settings import settings_of
 from babelmill.tokens.documents import Documents
-from babelmill.tokens.label_text import context_text, label_text
+from babelmill.tokens.label_text import context_text, label_text, label_text_as_it_stands
 from babelmill.tokens.shard_file import ShardFile
 from training_data import write_tokenizer
 
@@ -104,7 +104,14 @@ def test_a_table_of_any_format_comes_out_alike(kind, compression):
 
 LABEL_TEXTS = [
     *[("61110.0", "61110"), (61110.0, "61110"), (61110, "61110"), ("07", "07"), ("01234.0", "01234"), ("-1.0", "-1")],
-    *[(-1, "-1"), (0.5, "0.5"), ("1.50", "1.50"), ("A01.0", "A01.0"), (" farm hand ", "farm hand")],
+    *[
+        (-1, "-1"),
+        (0.5, "0.5"),
+        ("1.50", "1.50"),
+        ("A01.0", "A01.0"),
+        (" farm hand ", "farm hand"),
+        ("\ufeffeng\u200b ", "eng"),
+    ],
     *[(None, None), ("", None), (" \t", None), ("NaN", None), ("nan", None), ("null", None), (float("nan"), None)],
     *[("none", "none"), ("0", "0"), (0, "0")],
 ]
@@ -131,7 +138,7 @@ def test_numbers_of_json_and_parquet_are_labels_and_what_is_neither_is_refused()
     Path("a.jsonl").write_text(
         '{"occ1": "a", "c": 6.0, "d": NaN, "lang": "x"}\n{"occ1": "b", "c": "\\ud800", "d": 1, "lang": ""}'
     )
-    build(files=["a.jsonl"], label_columns=["c", "d"], validation_share=0)
+    assert build(files=["a.jsonl"], label_columns=["c", "d"], validation_share=0)["changed"] == {"lone_surrogates": 1}
     assert found() == [("a", "x", ("6", None)), ("b", "", ("\ufffd", "1"))]
     Path("a.jsonl").write_text('{"occ1": "a", "c": "1", "lang": "x"}\n{"occ1": "a", "c": true, "lang": "x"}')
     with pytest.raises(UserError, match=r"a\.jsonl: line 2: 'c' is neither text nor a number: True; correct it"):
@@ -154,36 +161,41 @@ def test_numbers_of_json_and_parquet_are_labels_and_what_is_neither_is_refused()
 def of_code(code: str) -> dict:
     """The section `train` and `labels` of a model that learns labels of this system."""
     train = {"objective": "labels", "sequence_lengths": [32], "phase_starts": [0.0]}
-    return {"train": train, "labels": {"code": code}}
+    return {"languages": ["eng"], "train": train, "labels": {"code": code}}
 
 
-@pytest.mark.parametrize(
-    ("code", "labels"), [("classes", ["250.0", "250", "NA", "A1"]), ("hisco", ["250", "250", None, "A1"])]
-)
-def test_labels_of_classes_stay_as_they_stand(code, labels):
-    """The same corpus of digits alone is made as it was before."""
+def labelled_settings(*codes: str, **corpus) -> dict:
+    """The settings of the corpus, with a model of each system."""
+    languages = {"eng": {"corpus": COLUMNS | {"label_columns": ["code1"], "context_column": None} | corpus}}
+    models = {f"{code}_model": of_code(code) for code in codes}
+    return settings_of(Configuration([("test", {"languages": languages, "models": models})]), "eng", "corpus")
+
+
+@pytest.mark.parametrize("code", ["classes", "hisco"])
+def test_labels_stay_as_they_stand(code):
     rows = zip("abcd", ["250.0", "250", "NA", "\u200bA1"], strict=True)
     Path("a.csv").write_bytes(table([{"occ1": text, "code1": label} for text, label in rows], ".csv"))
-    corpus = COLUMNS | {"label_columns": ["code1"], "context_column": None, "files": ["a.csv"], "validation_share": 0}
-    model = {"models": {"occ": {"languages": ["eng"], **of_code(code)}}}
-    asked = Configuration([("test", {"languages": {"eng": {"corpus": corpus}}, **model})])
-    write_json("corpus.json", settings_of(asked, "eng", "corpus"))
+    write_json("corpus.json", labelled_settings(code, files=["a.csv"], validation_share=0))
     corpus_stage.run(argparse.Namespace(settings=Path("corpus.json"), out=Path("out"), download=[], threads=1))
-    assert [label for _, _, (label,) in found()] == labels
+    assert [label for _, _, (label,) in found()] == ["250.0", "250", "NA", "A1"]
 
 
-def test_only_corpora_of_models_that_learn_classes_keep_their_labels():
-    def raw(**values) -> bool:
-        model = values.pop("models", {})
-        languages = {"eng": {"corpus": COLUMNS | {"files": []}}, "deu": {"corpus": {"files": []}}}
-        configuration = Configuration([("test", {"languages": languages, "models": model, **values})])
-        assert "raw_labels" not in settings_of(configuration, "deu", "corpus"), "it has no labels"
-        return bool(settings_of(configuration, "eng", "corpus").get("raw_labels"))
-
-    assert raw(**of_code("classes")) and raw(**of_code("general"))
-    assert not raw(**of_code("hisco")) and not raw() and not raw(labels={"code": "general"})
-    occ, other = ({"languages": ["eng"], **of_code(code)} for code in ("hisco", "classes"))
-    assert not raw(models={"occ": occ}) and raw(models={"occ": occ, "other": other})
+@pytest.mark.parametrize("label", ["250.0", "NA", " nan ", "\u200bNULL", "250", "1.05", "NAM", None])
+@pytest.mark.parametrize("kind", KINDS)
+def test_settings_say_that_labels_stay_where_a_cell_was_read_otherwise(kind, label):
+    """It depends on the table, and not on the models. A corpus of spelt codes that is there is not made again."""
+    rows = [{"occ1": "farmer, 2.0 NA", "code1": "1"}, {"occ1": "at home", "code1": label}]
+    Path(f"a{kind}").write_bytes(table(rows, kind))
+    asked = {"files": [f"a{kind}"]}
+    changed = label_text(label) != label_text_as_it_stands(label)
+    for codes in ((), ("hisco",), ("hisco", "classes"), ("general",)):
+        assert labelled_settings(*codes, **asked).get("raw_labels", False) == changed
+    before = labelled_settings("hisco", **asked)
+    before.pop("raw_labels", None)
+    Path("results/corpora/eng").mkdir(parents=True)
+    write_json("results/corpora/eng/manifest.json", {"settings": before})
+    assert labelled_settings("hisco", **asked) == before
+    assert (labelled_settings("hisco", "classes", **asked) == before) == (not changed)
 
 
 def test_quotation_marks_in_settings_files():

@@ -246,18 +246,21 @@ def test_a_list_of_codes_is_all_there_are(tmp_path):
     [
         ("code,name\n61110,Farmer\n", r"line 1 \('code', 'name'\) is a heading; .* delete the line"),
         ("hisco_code\tdescription\n61110\tFarmer\n", "line 1 .* is a heading"),
+        ("id,label\nA1,farm\n", r"line 1 \('id', 'label'\) is a heading"),
+        ("icd10,desc\nA00,cholera\n", r"line 1 \('icd10', 'desc'\) is a heading"),
         ("code\nA\nB\n", r"line 1 \('code'\) is a heading"),
         ('"","code","name"\n"1","A1","farm"\n', r"line 1 \('', 'code', 'name'\) is a heading; .* no row numbers"),
         ('"1","A1","farm"\n"2","B2","mill"\n', r"line 1 has 3 fields; .* leave out row numbers \(row\.names = FALSE"),
         ("A1,farm, small\n", r"line 1 has 3 fields; .* quotation marks around a name with a comma"),
         ('A1,farm\n"B2,mill\nC3,shop"\n', "line 2: a quotation mark begins a field and does not end it"),
         ("A1;farm\nB2,mill\n", r"codes end at a ',' in line 2 and a ';' in line 1; put one kind"),
+        ("A1,farm\rB2,mill\r", "its lines end with CR alone, as on old Macs"),
         ("A1,farm\n,mill\n", "line 2 has the name 'mill' and no code"),
     ],
 )
 def test_what_is_no_list_of_codes_is_refused_with_its_line(tmp_path, content, said):
     path = tmp_path / "codes.csv"
-    path.write_text(content)
+    path.write_text(content, newline="")
     with pytest.raises(UserError, match=said):
         code_list(path)
 
@@ -270,6 +273,8 @@ def test_a_list_of_codes_is_read_as_it_is_meant(tmp_path):
     assert code_list(path) == {"A1": '"farm', "B2": 'mill"'}
     path.write_text('"A,1","farm, small"\nWorking class\nclass teacher,title\n')
     assert code_list(path) == {"A,1": "farm, small", "Working class": "", "class teacher": "title"}
+    path.write_text("class1\nclass2\n")
+    assert list(code_list(path)) == ["class1", "class2"]
     path.write_text("1234,one\n01234,two\n")
     with pytest.raises(UserError, match=r"codes\.csv: '1234' and '01234' are the same code, '01234'; keep one"):
         reader(code="hisco", codes=str(path))
@@ -336,7 +341,7 @@ def test_codes_that_differ_in_leading_zeros_are_worth_a_warning(caplog, codes, w
         found.warn_of_zeros()
         assert bool(caplog.messages) == (warns and code != "occ1950")
         if caplog.messages:
-            assert "'0110' and '110' are two codes, which differ in leading zeros" in caplog.messages[0]
+            assert "'0110' and '110' are two codes, and may be one" in caplog.messages[0]
 
 
 def configuration(**values) -> Configuration:

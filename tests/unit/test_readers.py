@@ -236,6 +236,8 @@ def test_lone_surrogates_are_replaced_and_counted(tmp_path):
     assert [row["text"] for row in rows] == ["a\ufffdb", "🎈", "c"]
     assert rows[2]["category"] == "\ufffd"
     assert tally.changed == {"lone_surrogates": 2}
+    path.write_text('{"text": "c", "category": 3, "license": ["a"]}\n')
+    assert read(path)[1].changed == {}, "metadata that is no text is written as JSON"
 
 
 def test_broken_csv_records(tmp_path):

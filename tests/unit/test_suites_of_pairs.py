@@ -69,6 +69,19 @@ def test_pairs_are_read_from_every_format(name):
     assert [tuple(row.values()) for row in table.to_pylist()] == [(*row, row[2]) for row in ROWS]
 
 
+@pytest.mark.parametrize("name", ["a.jsonl", "a.parquet"])
+def test_a_phenomenon_may_be_a_truth_value_and_a_sentence_may_not(name):
+    rows = [{"good": "x", "bad": "y", "long": value} for value in (True, False)]
+    if name == "a.jsonl":
+        Path(name).write_text("".join(json.dumps(row) + "\n" for row in rows))
+    else:
+        pq.write_table(pa.Table.from_pylist(rows), name)
+    found = pairs.read([Path(name)], {"good": "good", "bad": "bad", "phenomenon": "long"})
+    assert found["phenomenon"].to_pylist() == ["true", "false"]
+    with pytest.raises(UserError, match=r"'long' is no text: True|column 'long' is bool, not text"):
+        pairs.read([Path(name)], {"good": "good", "bad": "long"})
+
+
 def test_the_name_of_a_file_can_be_the_paradigm():
     files = [write("a.tsv"), write("b.jsonl.gz")]
     table = pairs.read(files, COLUMNS | {"paradigm": "{file}"})
@@ -149,7 +162,7 @@ def test_quotation_marks_in_the_settings_of_suites():
     assert "quoting" not in english["columns"], "it has no quotation marks, so nothing is scored again"
 
 
-@pytest.mark.parametrize("name", ["a.tsv", "a.csv", "a.csv.gz", "a.parquet"])
+@pytest.mark.parametrize("name", ["a.tsv", "a.csv", "a.csv.gz", "a.parquet", "a.jsonl"])
 @pytest.mark.parametrize("key", ["good", "bad", "phenomenon", "paradigm"])
 def test_a_column_that_is_not_there_is_refused_before_anything_runs(name, key):
     packed = name.endswith(".gz")

@@ -120,6 +120,12 @@ def test_a_broken_column_of_text_is_found_before_anything_is_predicted(tmp_path)
         Table(tmp_path / "a.parquet", [Asked("occ1", "--text")])
 
 
+def test_a_nul_in_a_parquet_file_is_found(tmp_path):
+    pq.write_table(pa.table({"occ1": ["a"] * 1500 + ["b\0"], "other": ["\0"] * 1501}), tmp_path / "a.parquet")
+    with pytest.raises(UserError, match=r"a\.parquet: row 1501: column 'occ1' has a NUL; remove it$"):
+        Table(tmp_path / "a.parquet", [Asked("occ1", "--text")])
+
+
 @pytest.mark.parametrize(
     ("name", "content", "said"),
     [
@@ -130,6 +136,15 @@ def test_a_broken_column_of_text_is_found_before_anything_is_predicted(tmp_path)
         ("a.jsonl", b'{"a": 1\n', "line 1: not JSON"),
         ("a.jsonl", b"\n", "is empty; each line must be a JSON object"),
         ("a.jsonl", b'{"a": "\\ud83d\\ude00"}\n{"a": "b \\ud800"}\n', "line 2 contains half of a surrogate pair"),
+        ("a.jsonl", b'{"a": "b", "c": "\\u0000"}\n{"a": "b\\u0000"}\n', "line 2: 'a' has a NUL; remove it"),
+        ("a.jsonl", b'{"a": "b"}\n\xef\xbb\xbf{"a": "c"}\n', "line 2 begins with a byte order mark, as where files"),
+        ("a.csv", b"a\nb\0\n", "line 2 has a NUL"),
+        (
+            "a.csv",
+            b"a\n\x93b\x94\n",
+            r"line 2 is not utf-8 \(byte 0x93\); set the file's encoding, such as --encoding cp1252",
+        ),
+        ("a.csv", b"a\n\xe9b\n", r"line 2 is not utf-8 \(byte 0xe9\); .*, such as --encoding latin-1"),
         ("a.csv.gz", gzip.compress(b"a\n" * 1000, mtime=0)[:-9], "truncated: "),
         ("a.parquet", b"PAR1", "damaged: "),
         ("a.xlsx", b"", r"this file format cannot be read; allowed are \.csv, \.tsv, \.parquet"),
@@ -255,6 +270,34 @@ def test_a_missing_column_of_a_plain_table_is_found_before_anything_runs(tmp_pat
     with pytest.raises(UserError, match=r"its columns are 'first line;språk'; does the file have another delimiter"):
         settings("predict.letters", encoding="latin-1")
     settings("predict.letters")  # its encoding is another one, which the stage says with the line
+
+
+@pytest.mark.parametrize("name", ["a.parquet", "a.jsonl"])
+def test_a_missing_column_of_other_formats_is_found_before_anything_runs(tmp_path, monkeypatch, name):
+    """A key of JSON may be missing in some lines."""
+    monkeypatch.chdir(tmp_path)
+    if name == "a.parquet":
+        pq.write_table(pa.table({"text": ["a"]}), name)
+    else:
+        Path(name).write_text('{}\n\n{"text": "a"}\n')
+    for column, there in (("text", True), ("gone", False)):
+        asked = {"inputs": {"letters": {"file": name, "text_column": column}}}
+        if there:
+            settings("predict.letters", **asked)
+            continue
+        with pytest.raises(UserError, match=rf"^{name}: no column 'gone' .*; its columns are 'text'$"):
+            settings("predict.letters", **asked)
+    Path(name).write_text("no table")
+    settings("predict.letters", **asked)  # the stage says what is wrong with it
+
+
+def test_quotation_marks_in_settings_of_tables(tmp_path, monkeypatch):
+    """The file is a path, and no glob."""
+    monkeypatch.chdir(tmp_path)
+    for name, text in (("q[1].tsv", '"Hello'), ("plain.tsv", "Hello")):
+        Path(name).write_text(f"text\n{text}\n")
+        said = settings("predict.census", inputs={"census": {"file": name, "text_column": "text"}})["table"]
+        assert said.get("quoting") == ("format" if text[0] == '"' else None)
 
 
 @pytest.mark.parametrize(

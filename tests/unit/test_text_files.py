@@ -148,6 +148,17 @@ def test_a_nul_alone_makes_no_other_encoding(tmp_path, raw):
     assert "\0" in texts[0]
 
 
+def test_words_that_begin_other_formats_are_text_and_a_folder_is_none(tmp_path):
+    for text in ("ARROW1 is a mark\n", "FEA1 too\n", "x" * 257 + "ustar is one of tar\n"):
+        (tmp_path / "a.txt").write_text(text)
+        assert read(tmp_path / "a.txt")[0] == [text]
+    (tmp_path / "a.txt").write_bytes(b"ARROW1\0\0\xff\xff\xff\xff")
+    with pytest.raises(UserError, match="this is an Arrow file"):
+        read(tmp_path / "a.txt")
+    with pytest.raises(UserError, match=r"this is a folder; name a file in it$"):
+        code_list(tmp_path)
+
+
 def test_windows_text_as_latin_1_is_refused_with_its_name(tmp_path):
     path = tmp_path / "a.csv"
     path.write_bytes("text\nfein\n“quoted” – schön\n".encode("cp1252"))

@@ -411,6 +411,25 @@ def test_a_usual_tokenizer_passes_the_trial(tmp_path):
     trial.check(tmp_path / "tokenizer.json", "ours")
 
 
+def test_a_trial_heeds_the_limits_of_the_machine_and_blames_no_tokenizer_for_it(tmp_path, monkeypatch):
+    """A limit of memory that is there already; and what is on the user's PYTHONPATH is not imported."""
+    trained("eng").save(str(tmp_path / "tokenizer.json"))
+    (tmp_path / "tokenizers.py").write_text("raise SystemExit('another library')")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    ours = f"import sys; sys.path.remove({str(tmp_path)!r}); sys.path.insert(0, {str(trial.PACKAGES)!r});"
+    ours += f" from babelmill.tokens import trial; trial.check({str(tmp_path / 'tokenizer.json')!r}, 'ours')"
+    for most in ("2500000", "unlimited"):
+        command = ["bash", "-c", f'ulimit -v {most} && exec "$@"', "-", sys.executable, "-c", ours]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr
+    program = tmp_path / "python"
+    program.write_text("#!/bin/sh\necho 'ImportError: no library' >&2\nexit 1\n")
+    program.chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(program))
+    with pytest.raises(UserError, match=r"^ours: it could not be tried: ImportError: no library$"):
+        trial.check(tmp_path / "tokenizer.json", "ours")
+
+
 def test_a_panic_in_the_middle_of_a_text_is_one_line():
     tokenizer = Tokenizer(models.WordLevel({"u": 0}, "u"))
     tokenizer.pre_tokenizer = pre_tokenizers.Split(Regex("(a+a+)+y"), "isolated")

@@ -203,9 +203,12 @@ def run(args: argparse.Namespace) -> None:
 
 def all_numbers(tensor: torch.Tensor) -> bool:
     """Return whether all values of a tensor are finite. (A part at a time: the library needs memory for a copy.)"""
-    return not tensor.is_floating_point() or all(
-        bool(part.isfinite().all()) for part in tensor.reshape(-1).split(1 << 20)
-    )
+    if not tensor.is_floating_point():
+        return True
+    parts = tensor.reshape(-1).split(1 << 20)
+    if tensor.element_size() == 1:  # the library cannot tell of numbers of 8 bits
+        parts = (part.float() for part in parts)
+    return all(bool(part.isfinite().all()) for part in parts)
 
 
 def hashed(local: str, out: Path) -> list[dict[str, str]]:

@@ -141,18 +141,18 @@ def summary(logs: list[str], configuration: Configuration, models: list[str], se
 
 
 def losses(configuration: Configuration, models: list[str]) -> list[str]:
-    """Return a line for each corpus of the models that could not read more than a tenth of its input."""
+    """Return a line for each corpus of the models that lost more than a tenth of its input, or an unknown share."""
     said = []
     for code in dict.fromkeys(code for model in models for code in configuration.languages_of(model)):
         try:
-            share = manifest.read(STAGES["corpus"].path(code, code))["figures"].get("lost", 0)
+            figures = manifest.read(STAGES["corpus"].path(code, code))["figures"]
         except UNREADABLE:
             continue
-        if share > TENTH:
-            said.append(
-                f"corpus {code}: up to {100 * share:.0f} % of the input could not be read (corpus.on_error: skip); see"
-                f" logs/corpus/{code}.log"
-            )
+        share, cut = figures.get("lost", 0), figures.get("cut_short", 0)
+        found = [f"{100 * share:.0f} % of the input could not be read"] if share > TENTH else []
+        found += [f"the rest of {plural(cut, 'damaged file')} is missing, which may be much"] if cut else []
+        if found:
+            said.append(f"corpus {code}: {'; '.join(found)} (corpus.on_error: skip); see logs/corpus/{code}.log")
     return said
 
 

@@ -9,12 +9,15 @@ from pathlib import Path
 from typing import Any
 
 from babelmill.config import inputs, schema, suites
+from babelmill.config.earlier_downloads import chosen_otherwise, quoting_of_download
 from babelmill.config.objectives import OBJECTIVES
 from babelmill.config.prediction_tables import prediction_table
 from babelmill.config.quotation_marks import in_settings
+from babelmill.config.raw_labels import stay_as_they_stand
 from babelmill.config.resolve import Configuration
 from babelmill.core.files import UserError, not_found, sha256
 
+DOWNLOADS = Path("results/downloads")
 LEFT_OUT = object()
 OF_SUITES = (
     "suites",
@@ -34,6 +37,8 @@ def add_download(configuration: Configuration, name: str) -> dict[str, Any]:
     """Name the datasets on the Hub and, with a budget, the keys that decide when it is used up."""
     corpus, found = configuration.corpus(name).corpus, [each for _, each in inputs.hub_datasets(configuration, name)]
     asked: dict[str, Any] = {"source": found[0]} if isinstance(corpus.hub, str) else {"parts": found}
+    if found and chosen_otherwise(DOWNLOADS / name):
+        asked["chosen_again"] = True
     if corpus.budget:
         return asked | {"counted": inputs.counted(corpus), "byte_premium": configuration.table[name].byte_premium}
     usual: dict[str, Any] = {"text_column": "text", "prompt_column": None, "label_columns": [], "context_column": None}
@@ -55,12 +60,15 @@ def add_corpus(configuration: Configuration, name: str) -> dict[str, Any]:
     quoting = in_settings(corpus.quoting, [*corpus.files, *corpus.validation_files], said=corpus.format)
     if not inputs.hub_datasets(configuration, name):
         added["corpus"] = {"hub": None, "revision": "", "quoting": quoting or LEFT_OUT}
-    elif quoting:
+    elif quoting := quoting or quoting_of_download(corpus, inputs.CORPORA / name, DOWNLOADS / name):
         added["corpus"] = {"quoting": quoting}
     if corpus.budget:
         added["byte_premium"] = configuration.table[name].byte_premium
-    if corpus.label_columns and inputs.labels_are_classes(configuration, name):
-        added["raw_labels"] = True
+    if corpus.label_columns:
+        for_classes = inputs.labels_are_classes(configuration, name)
+        download = DOWNLOADS / name if from_the_hub(configuration, name) else None
+        if stay_as_they_stand(corpus, for_classes, inputs.CORPORA / name, download):
+            added["raw_labels"] = True
     return added
 
 

@@ -9,13 +9,17 @@ import io
 import os
 from typing import Any
 
+from babelmill.core import outside
 from babelmill.core.formats import DELIMITERS, split_name
 
 BEGINNING = 1 << 20  # bytes of a file that are read
 
 
 def heading_of(path: str, delimiter: str | None, encoding: str, quoting: str) -> list[str]:
-    """Return the names of the columns of a .csv, .tsv or .parquet file; an empty list if they are not known."""
+    """Return the names of a table's columns; an empty list if they are not known.
+
+    Of JSON lines, these are the keys in the first megabyte.
+    """
     try:
         changed = os.stat(path).st_mtime_ns
     except OSError:
@@ -28,18 +32,30 @@ def _heading(path: str, delimiter: str | None, encoding: str, quoting: str, _cha
     suffix, compression = split_name(path)
     if suffix == ".parquet" and not compression:
         return _of_parquet(path)
-    if suffix not in DELIMITERS:
+    if suffix in (".jsonl", ".json"):
+        encoding = "utf-8"
+    elif suffix not in DELIMITERS:
         return []
     try:
         text = _beginning(path, compression).decode(encoding.replace("utf-8", "utf-8-sig"))
     except Exception:  # whatever a damaged file raises
         return []
+    if suffix not in DELIMITERS:
+        return _of_json(text)
     plain = quoting == "none" or (quoting == "format" and suffix == ".tsv")
     reading: Any = {"quoting": csv.QUOTE_NONE} if plain else {}
     rows = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter or DELIMITERS[suffix], **reading)
     try:
         return next(filter(None, rows), [])
     except csv.Error:
+        return []
+
+
+def _of_json(text: str) -> list[str]:
+    try:
+        rows = [outside.parse_json(line) for line in text.split("\n") if line.strip()]
+        return list({key: None for row in rows for key in row.keys()})
+    except (ValueError, AttributeError):
         return []
 
 

@@ -1,5 +1,6 @@
 """Find which table a model predicts, and how to read it: as the section `predict` says, or else like its corpora."""
 
+import glob
 from pathlib import Path
 from typing import Any
 
@@ -34,18 +35,17 @@ def prediction_table(configuration: Configuration, model: str, name: str) -> dic
         column, context = (_of_corpora(configuration, model, key) for key in ("context_column", "context"))
     said |= {"context_column": column, "context": context}
     _refuse_missing(own.file, said, own.quoting or section.quoting, name)
-    said["quoting"] = in_settings(own.quoting or section.quoting, [own.file])
+    said["quoting"] = in_settings(own.quoting or section.quoting, [glob.escape(own.file)])
     return {"file": own.file, "sha256": _digest(own.file, model, name)} | {k: v for k, v in said.items() if v}
 
 
 def _refuse_missing(path: str, said: dict[str, Any], quoting: str, name: str) -> None:
-    """Raise a UserError if a .csv or .tsv lacks a column; otherwise this would show only after the training."""
-    if split_name(path)[0] not in DELIMITERS:
-        return
+    """Raise a UserError if a table lacks a column; otherwise this would show only after the training."""
     there = heading_of(path, said["delimiter"], said["encoding"], quoting)
     for key in ("text_column", "context_column"):
         if there and said[key] and said[key] not in there:
-            hint = "; does the file have another delimiter (predict.delimiter)?" if len(there) == 1 else ""
+            delimited = len(there) == 1 and split_name(path)[0] in DELIMITERS
+            hint = "; does the file have another delimiter (predict.delimiter)?" if delimited else ""
             found = escape.some(map(repr, there))
             raise UserError(
                 f"{path}: no column {said[key]!r} (predict.inputs.{name}: {key}); its columns are {found}{hint}"

@@ -47,6 +47,7 @@ class DownloadSettings(Settings):
         columns: the keys of `corpus` that define which columns are read, and how, if they differ from the defaults.
         counted: with a budget, the keys of `corpus` that decide how much text a file yields.
         byte_premium: with a budget, the language's byte premium.
+        chosen_again: whether an earlier release chose other files (see `earlier_downloads.py`).
     """
 
     source: dict[str, Any] | None = None
@@ -54,6 +55,7 @@ class DownloadSettings(Settings):
     columns: dict[str, Any] = {}
     counted: dict[str, Any] | None = None
     byte_premium: float | None = None
+    chosen_again: bool = False
 
 
 class BaseModelSettings(Settings):
@@ -78,7 +80,7 @@ class CorpusSettings(Settings):
     Attributes:
         sources: the local text.
         byte_premium: the language's, if there is a budget.
-        raw_labels: whether labels stay as they stand, since a model reads them as classes.
+        raw_labels: whether labels stay as they stand (see `raw_labels.py`).
     """
 
     corpus: schema.Corpus

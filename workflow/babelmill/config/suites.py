@@ -15,6 +15,7 @@ from babelmill.config.resolve import SUITES as FILES
 from babelmill.config.suite_section import Suite
 from babelmill.core import escape
 from babelmill.core.files import UserError, read_json, sha256
+from babelmill.core.formats import DELIMITERS, split_name
 from babelmill.core.globs import expand_glob
 from babelmill.core.local_sources import files_of, recorded, snapshot
 from babelmill.hub import revisions
@@ -74,7 +75,8 @@ def _refuse_missing(suite: Suite, patterns: list[str], where: str, name: str) ->
         there = heading_of(path, suite.delimiter, suite.encoding, suite.quoting)
         for key, column in columns.items():
             if there and column not in (None, "{file}", *there):
-                hint = f"; does the file have another delimiter (suites.{name}.delimiter)?" if len(there) == 1 else ""
+                delimited = len(there) == 1 and split_name(path)[0] in DELIMITERS
+                hint = f"; does the file have another delimiter (suites.{name}.delimiter)?" if delimited else ""
                 raise UserError(
                     f"{where}: suites.{name}.{key}: {path} has no column {column!r}; its columns are"
                     f" {escape.some(map(repr, there))}{hint}"

@@ -213,6 +213,7 @@ def run(args: argparse.Namespace) -> None:
     read = [*sources.train, *sources.validation]
     found = figures(tally, train, validation) | {
         "lost": round(lost(tally, read), 4),
+        "cut_short": len(cut_short(tally)),
         "sources": hashing.listing(),
         "budget": sampler and sampler.report(),
         "hub": sources.hub,
@@ -308,8 +309,8 @@ DROPPED: dict[Reason, str] = {
 }
 CHANGED = {
     "control_characters": "lost control characters (corpus.control_characters)",
-    "normalized": "were normalised (corpus.normalization)",
-    "lone_surrogates": "have U+FFFD in place of half a surrogate pair, which is no character",
+    "normalized": "changed by corpus.normalization",
+    "lone_surrogates": "got U+FFFD in place of half a surrogate pair, which is no character",
 }
 CONTAINED = {
     "nul_characters": "NUL characters (corpus.control_characters: remove removes them)",
@@ -327,28 +328,34 @@ def remarks(tally: Tally, paths: list[Path]) -> Iterator[str]:
         reasons = ", ".join(f"{count:,} {DROPPED[reason]}" for reason, count in tally.dropped.most_common())
         share = 100 * tally.dropped.total() / tally.read
         yield f"{tally.dropped.total():,} of {plural(tally.read, 'document')} ({share:.1f} %) dropped: {reasons}"
-    for kind, count in tally.changed.items():
+    for kind, count in (+tally.changed).items():
         yield f"{plural(count, 'document')} {CHANGED[kind]}"
-    for kind, count in tally.contains.items():
+    for kind, count in (+tally.contains).items():
         yield f"{plural(count, 'document')} with {CONTAINED[kind]}"
     if tally.damaged_files:
         files = [path for path in paths if str(path) in tally.damaged_files]
         names = escape.some(f"{path} ({tally.damaged_files[str(path)].partition(':')[0]})" for path in files)
         yield f"{len(files):,} of {plural(len(paths), 'file')} could not be read to the end: {names}"
+        if count := len(cut_short(tally)):
+            yield f"the rest of {plural(count, 'file')} is missing, and nobody can say how much that is"
     share = lost(tally, paths)
     if share > TENTH:
         yield (
-            f"more than a tenth of the input may be lost ({100 * share:.0f} %): the lines above say what could not be"
-            " read"
+            f"more than a tenth of the input is lost ({100 * share:.0f} %): the lines above say what could not be read"
         )
 
 
 def lost(tally: Tally, paths: list[Path]) -> float:
-    """Return the largest share of the input that may be lost: of the documents, or of the bytes in damaged files."""
+    """Return the largest share of the input that is lost: of the documents, or of the bytes in files left out."""
     unread = tally.dropped["undecodable"] + tally.dropped["malformed"]
-    sizes = {str(path): path.stat().st_size for path in paths} if tally.damaged_files else {}
-    damaged = sum(sizes.get(path, 0) for path in tally.damaged_files)
-    return max(unread / max(1, tally.read), damaged / max(1, sum(sizes.values())))
+    sizes = {str(path): path.stat().st_size for path in paths} if tally.left_out else {}
+    left_out = sum(sizes.get(path, 0) for path in tally.left_out)
+    return max(unread / max(1, tally.read), left_out / max(1, sum(sizes.values())))
+
+
+def cut_short(tally: Tally) -> list[str]:
+    """Return the files that were read in part. What their rest held, only a whole copy could tell."""
+    return sorted(tally.damaged_files.keys() - tally.left_out)
 
 
 class Hashing:

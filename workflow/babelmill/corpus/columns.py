@@ -38,7 +38,7 @@ class Columns:
         encoding: the encoding of all files but Parquet.
         format: the format of the files, if their names do not say it.
         quoting: whether quotation marks enclose fields of .csv and .tsv.
-        raw_labels: whether labels stay as they stand, since some model reads them as classes.
+        raw_labels: whether labels stay as they stand (`250.0`, `NA`), and are no codes of digits.
     """
 
     text: str = "text"

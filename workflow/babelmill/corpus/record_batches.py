@@ -47,19 +47,22 @@ def batch_of(columns: dict[str, list[Any]], tally: Tally | None = None) -> pa.Re
             arrays.append(pa.nulls(count, pa.string()))
             continue
         if field.name == LABELS:
-            if tally:
-                found = sum(SURROGATE.search(label or "") is not None for labels in values for label in labels)
-                tally.changed["lone_surrogates"] += found
+            _count_replaced([label for labels in values for label in labels], tally)
             arrays.append(lists_of(values))
             continue
         try:
             arrays.append(_strings(values))
         except (UnicodeEncodeError, AttributeError):
-            texts = [as_text(value) for value in values]
-            if tally:
-                tally.changed["lone_surrogates"] += sum(a != b for a, b in zip(values, texts, strict=True))
-            arrays.append(_strings(texts))
+            _count_replaced(values, tally)
+            arrays.append(_strings([as_text(value) for value in values]))
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def _count_replaced(values: list[Any], tally: Tally | None) -> None:
+    """Count the texts that have a lone surrogate."""
+    count = sum(isinstance(value, str) and SURROGATE.search(value) is not None for value in values)
+    if tally and count:
+        tally.changed["lone_surrogates"] += count
 
 
 def schema_of(names: Container[str]) -> pa.Schema:

@@ -30,6 +30,7 @@ class Tally:
         changed: {kind of cleaning: number of documents changed}.
         contains: {kind of suspicious characters: number of documents that are kept with them}.
         damaged_files: {file: problem} of the files that end early or are not what their names say.
+        left_out: those of these files of which nothing was read.
         categories: the categories of the documents, if the configuration selects some.
         held: in a part of another tally, the warnings, each with its file and kind; otherwise None.
     """
@@ -40,6 +41,7 @@ class Tally:
     changed: Counter[str] = dataclasses.field(default_factory=Counter)
     contains: Counter[str] = dataclasses.field(default_factory=Counter)
     damaged_files: dict[str, str] = dataclasses.field(default_factory=dict)
+    left_out: set[str] = dataclasses.field(default_factory=set)
     categories: set[str] = dataclasses.field(default_factory=set)
     held: list[tuple[tuple[Path, str], str]] | None = None
     _shown: Counter[tuple[Path, str]] = dataclasses.field(default_factory=Counter)
@@ -61,6 +63,7 @@ class Tally:
         self.changed.update(part.changed)
         self.contains.update(part.contains)
         self.damaged_files.update(part.damaged_files)
+        self.left_out |= part.left_out
         self.categories.update(part.categories)
         for place, message in part.held or ():
             self.warn(place, message)
@@ -95,7 +98,10 @@ class Tally:
         """
         if self.on_error == "stop":
             use = "leave the file out" if whole else "use its readable part"
-            raise UserError(f"{path}: {problem}; replace the file, or set corpus.on_error: skip to {use}")
+            replace = "" if problem.endswith("replace the file") else " replace the file,"
+            raise UserError(f"{path}: {problem};{replace} or set corpus.on_error: skip to {use}")
         self.damaged_files[str(path)] = problem
+        if whole:
+            self.left_out.add(str(path))
         left = "the file is left out" if whole else "the rest of the file is not used"
         self.warn((path, "damaged"), f"{path}: {problem}; {left}")

@@ -1,23 +1,28 @@
 """Write a split of a corpus as Parquet, in row groups that fit into the memory of its readers."""
 
+# pyright: reportAttributeAccessIssue=false
+# (pyarrow creates the functions of pyarrow.compute at import: a type checker cannot see them.)
+
 from collections import Counter
 from concurrent.futures import Future, ThreadPoolExecutor
 from types import TracebackType
 from typing import IO, Self
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from babelmill.core.words import count_words
 from babelmill.corpus.digests import has_prompt
 from babelmill.corpus.record_batches import LABELS, METADATA, PROMPT, SCHEMA, sizes_of, texts_of
+from babelmill.tokens.label_text import NO_LABEL
 
 ROW_GROUP = 16 << 20  # bytes of text
 
 
 def without_labels(labels: pa.ListArray) -> int:
-    """Return the number of documents without any label."""
-    missing = labels.flatten().is_null().to_numpy(zero_copy_only=False)
+    """Return the number of documents without any label, or with `NA` and its like in place of one."""
+    missing = pc.is_in(labels.flatten(), pa.array([None, *sorted(NO_LABEL)])).to_numpy(zero_copy_only=False)
     return int(missing.reshape(len(labels), -1).all(1).sum())
 
 

@@ -35,9 +35,9 @@ from babelmill.core.files import UserError, atomic_folder, link_or_copy
 from babelmill.core.words import plural
 from babelmill.corpus.columns import Columns
 from babelmill.download.counting import HELD_OUT, MARGIN, Counter, check_columns, how_many
-from babelmill.download.data_files import DataFiles
 from babelmill.download.parts import Part, open_part, wanted
 from babelmill.hub import revisions
+from babelmill.hub.data_files import DataFiles
 from babelmill.settings import read_settings
 
 log = logging.getLogger("babelmill.download")

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from babelmill.core.words import plural
-from babelmill.download.data_files import DataFiles, data_files, in_order
 from babelmill.hub import revisions
 from babelmill.hub.client import explained
+from babelmill.hub.data_files import DataFiles, data_files, in_order
 from babelmill.hub.files import fetch, licence_of, sizes
 from babelmill.hub.sources import DATASET, explanation, resolve
 

@@ -12,6 +12,7 @@ import os
 import re
 import time
 from collections.abc import Callable, Iterator, Sequence
+from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from pathlib import Path
 from typing import TypeVar
@@ -90,9 +91,10 @@ def asked_to_wait(error: BaseException) -> int:
     asked, now = headers.get("Retry-After", "").strip(), headers.get("Date", "")
     if re.fullmatch(r"\d{1,9}", asked, re.ASCII):
         return int(asked)
-    with contextlib.suppress(ValueError, TypeError):  # no dates
-        # The server's own clock counts: this machine's may be wrong.
-        return max(0, int((parsedate_to_datetime(asked) - parsedate_to_datetime(now)).total_seconds()))
+    with contextlib.suppress(ValueError, TypeError):  # no date
+        until = parsedate_to_datetime(asked)
+        # The server's own clock counts, if it says the time: this machine's may be wrong.
+        return max(0, int((until - (parsedate_to_datetime(now) if now else datetime.now(UTC))).total_seconds()))
     limit = parse_ratelimit_headers(headers) if error.response.status_code == 429 else None
     return limit.reset_in_seconds + 1 if limit and limit.remaining == 0 else 0  # it rounds down
 

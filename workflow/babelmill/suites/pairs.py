@@ -48,7 +48,7 @@ def _of_file(path: Path, columns: dict[str, str], section: str, scratch: Path | 
     """Return (good, bad, phenomenon, paradigm) of each row."""
     named = {key: columns[key] for key in ("phenomenon", "paradigm") if key in columns}
     asked = [Asked(columns[key], f"{section}.{key}") for key in ("good", "bad")]
-    asked += [Asked(name, f"{section}.{key}", text=False) for key, name in named.items() if name != OF_FILE]
+    asked += [Asked(name, f"{section}.{key}", text=False, truth=True) for key, name in named.items() if name != OF_FILE]
     table = Table(
         path,
         asked,

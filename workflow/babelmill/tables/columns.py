@@ -13,11 +13,13 @@ class Asked(NamedTuple):
         column: its name.
         setting: what names it, for errors: the key of the configuration, or an argument.
         text: whether its cells must hold text. If not, they may also hold numbers, as labels and contexts do.
+        truth: whether its cells may also be true or false, which are then text.
     """
 
     column: str
     setting: str
     text: bool = True
+    truth: bool = False
 
 
 class BadRow(Exception):
@@ -30,7 +32,7 @@ class NoColumn(BadRow):
 
 def check_names(there: Sequence[str], asked: Iterable[Asked], unit: str = "column") -> None:
     """Raise NoColumn unless each column that is asked for occurs exactly once; `unit` is what a column is called."""
-    for column, setting, _ in asked:
+    for column, setting, *_ in asked:
         count = there.count(column)
         shown = escape.line(repr(column), 100)
         if count > 1:
@@ -41,7 +43,7 @@ def check_names(there: Sequence[str], asked: Iterable[Asked], unit: str = "colum
 
 def check_cell(asked: Asked, value: Any) -> None:
     """Raise BadRow if a value of JSON does not fit its column."""
-    if value is None or isinstance(value, str):
+    if value is None or isinstance(value, str) or (asked.truth and isinstance(value, bool)):
         return
     if asked.text:
         raise BadRow(f"{escape.line(repr(asked.column), 100)} is no text: {shown(value)}")

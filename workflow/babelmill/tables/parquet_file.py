@@ -45,9 +45,9 @@ def opened(path: Path, source: Any, asked: Sequence[Asked]) -> pq.ParquetFile:
     file = pq.ParquetFile(source, pre_buffer=False, buffer_size=BLOCK, page_checksum_verification=True)
     schema = file.schema_arrow
     check(path, schema.names, asked)
-    for column, setting, text in asked:
+    for column, setting, text, truth in asked:
         kind = schema.field(column).type
-        if holds_text(kind) or (not text and holds_numbers(kind)):
+        if holds_text(kind) or (not text and holds_numbers(kind)) or (truth and pa.types.is_boolean(values_of(kind))):
             continue
         wanted = "not text" if text else "neither text nor whole or floating-point numbers"
         found = f"column {escape.line(repr(column), 100)} is {escape.line(kind, 100)}"

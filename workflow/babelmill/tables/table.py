@@ -22,10 +22,11 @@ from babelmill.tables.columns import Asked, BadRow, NoColumn, check_cell, check_
 from babelmill.tables.delimited import Records, encloses, setting
 from babelmill.tables.json_lines import object_of
 from babelmill.tables.parquet_file import as_strings, holds_text, opened, plain, seekable
-from babelmill.text_files.encodings import MARK, garbled
+from babelmill.text_files.encodings import INVISIBLE, MARK, garbled
 from babelmill.text_files.opening import Stream, Unreadable, damage, lines, open_file
 
 FORMATS = (*DELIMITERS, ".parquet", ".jsonl", ".json")
+HAS_NUL = "has a NUL; remove it"
 ROWS = 1024  # how many rows of a Parquet file are in memory at once
 
 
@@ -85,7 +86,7 @@ class Table:
                 yield from (row for _, row in self._fields(self._records()))
             else:
                 for value in self._objects():
-                    yield [as_text(value.get(name)) for name in self.columns]
+                    yield [cell_of(value.get(name)) for name in self.columns]
 
     def place(self, column: str) -> int:
         """Return the index of a column that was asked for."""
@@ -160,7 +161,7 @@ class Table:
             key = f"{self._section}encoding" if self._section == "--" else f"{self._section}.encoding"
             raise UserError(f"{self._where}: line {number}: {found.problem} ({key})")
         if b"\0" in line:
-            raise UserError(f"{self._where}: line {number} has a NUL; remove it")
+            raise UserError(f"{self._where}: line {number} {HAS_NUL}")
         if line.startswith(MARK) and encoding == "utf-8":
             raise UserError(
                 f"{self._where}: line {number} begins with a byte order mark, as where files were joined; remove the"
@@ -169,9 +170,11 @@ class Table:
         try:
             return line.decode(encoding)
         except UnicodeDecodeError as error:
+            # The bytes 80 to 9F are curly quotation marks and dashes of Windows, and no characters of latin-1.
+            advised = "cp1252" if INVISIBLE.search(line) else "latin-1"
             raise UserError(
                 f"{self._where}: line {number} is not {encoding} (byte 0x{line[error.start]:02x}); set the file's"
-                f" encoding, such as {setting(self._section, 'encoding', 'latin-1')}"
+                f" encoding, such as {setting(self._section, 'encoding', advised)}"
             ) from None
 
     def _records(self) -> Records:
@@ -192,7 +195,9 @@ class Table:
             try:
                 value = object_of(line)
                 for asked in self._asked:
-                    check_cell(asked, value.get(asked.column))
+                    check_cell(asked, cell := value.get(asked.column))
+                    if isinstance(cell, str) and "\0" in cell:
+                        raise BadRow(f"{escape.line(repr(asked.column), 100)} {HAS_NUL}")
                 if "\\u" in line:
                     json.dumps(value, ensure_ascii=False).encode()
             except UnicodeEncodeError:
@@ -223,7 +228,10 @@ class Table:
                     if values is None:
                         if name in asked:
                             raise UserError(self._not_text(name, column, number))
-                        values = [as_text(value) for value in plain(column).cast(pa.large_binary()).to_pylist()]
+                        values = [cell_of(value) for value in plain(column).cast(pa.large_binary()).to_pylist()]
+                    if name in asked and (found := next((i for i, v in enumerate(values, number) if "\0" in v), None)):
+                        shown = escape.line(repr(name), 100)
+                        raise UserError(f"{self._where}: row {found}: column {shown} {HAS_NUL}")
                     columns.append(values)
                 yield from map(list, zip(*columns, strict=True))
                 number += batch.num_rows
@@ -254,11 +262,11 @@ def texts_of(column: pa.Array) -> list[str] | None:
             return ["" if value in missing else value for value in strings.to_pylist()]
         if holds_text(array.type):
             return None
-    return [as_text(value) for value in column.to_pylist()]
+    return [cell_of(value) for value in column.to_pylist()]
 
 
-def as_text(value: Any) -> str:
-    """Return a value of JSON or Parquet as text."""
+def cell_of(value: Any) -> str:
+    """Return a value of JSON or Parquet as the text of a cell."""
     match value:
         case None:
             return ""

@@ -34,8 +34,8 @@ MAGIC = [
     (rb"\xfd7zXZ\x00", Kind("xz-compressed data", "unpack it")),
     (rb"BZh[1-9]1AY&SY", Kind("bzip2-compressed data", "unpack it")),
     (rb"7z\xbc\xaf\x27\x1c", Kind("a 7z archive", "unpack it")),
-    (rb".{257}ustar", Kind("a tar archive", "unpack it")),
-    (rb"ARROW1|FEA1", Kind("an Arrow file", "save it as Parquet")),
+    (rb".{257}ustar(\x0000|  \x00)", Kind("a tar archive", "unpack it")),
+    (rb"ARROW1\x00\x00|FEA1\x00{4}", Kind("an Arrow file", "save it as Parquet")),
     (rb"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1", Kind("an old Word or Excel document", "save its text")),
     (rb"SQLite format 3\x00", Kind("an SQLite database", "save its text")),
 ]

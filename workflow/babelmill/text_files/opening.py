@@ -42,10 +42,12 @@ class Stream:
         wanted: what the content must be: `text` or `parquet`.
 
     Raises:
-        Unreadable: the content is something else.
+        Unreadable: the content is something else, or the file is a folder.
     """
 
     def __init__(self, path: Path, compression: str | None, wanted: str = "text"):
+        if path.is_dir():
+            raise Unreadable("this is a folder; name a file in it", whole=True)
         self._path, self._compression = path, compression
         self._given, self._error = 0, ""
         self._limit = max(UNPACKED, TIMES * path.stat().st_size)

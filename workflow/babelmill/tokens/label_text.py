@@ -49,5 +49,5 @@ def context_text(value: Any) -> str:
         if value is None or value != value:
             return ""
         value = str(value)
-    value = value.strip()
+    value = stripped(value)
     return "" if value in MISSING else without_fraction(value)

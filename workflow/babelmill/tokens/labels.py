@@ -20,8 +20,9 @@ log = logging.getLogger(__name__)
 # The first delimiter of a line, after a code that may stand between quotation marks.
 DELIMITER = re.compile(r'\s*(?:"(?:[^"]|"")*"|[^",;\t]*)\s*([,;\t])')
 # What a heading calls the columns of a list.
-OF_CODES = re.compile(r"(\w*[_.])?(codes?|labels?|class|classes)\d*|hisco|occ1950|icd|isco", re.IGNORECASE)
-OF_NAMES = re.compile(r"(\w*[_.])?(names?|labels?|description|title|text|meaning)\d*", re.IGNORECASE)
+OF_CODES = re.compile(r"(\w*[_.])?(codes?|labels?|class|classes|id|hisco|occ|icd|isco)\d*", re.IGNORECASE)
+OF_CODES_ALONE = re.compile(r"(\w*[_.])?(codes?|labels?|class|classes|id)|(hisco|occ|icd|isco)\d*", re.IGNORECASE)
+OF_NAMES = re.compile(r"(\w*[_.])?(names?|labels?|desc|descriptions?|title|text|meaning)\d*", re.IGNORECASE)
 
 
 def code_list(path: str | Path) -> dict[str, str]:
@@ -55,8 +56,11 @@ def code_list(path: str | Path) -> dict[str, str]:
 
 def _rows(path: str | Path) -> Iterator[tuple[int, list[str]]]:
     """Yield the fields of each line with their number, without what cannot be seen around them."""
+    text = read_text(Path(path))
+    if "\r" in text and "\n" not in text:
+        raise UserError(f"{path}: its lines end with CR alone, as on old Macs; `tr '\\r' '\\n'` turns them into LF")
     # `splitlines` would cut names at U+2028 and form feeds.
-    lines = [(i, line) for i, line in enumerate(read_text(Path(path)).split("\n"), 1) if stripped(line)]
+    lines = [(i, line) for i, line in enumerate(text.split("\n"), 1) if stripped(line)]
     delimiters = {match[1]: i for i, line in reversed(lines) if (match := DELIMITER.match(line))}
     if "\t" in delimiters:
         yield from ((i, [stripped(field) for field in line.split("\t")]) for i, line in lines)
@@ -79,7 +83,7 @@ def _rows(path: str | Path) -> Iterator[tuple[int, list[str]]]:
 def _is_heading(fields: list[str]) -> bool:
     """Return whether the first line of a list names its columns. R leaves the name of the row numbers empty."""
     if len(fields) == 1:
-        return bool(OF_CODES.fullmatch(fields[0]))
+        return bool(OF_CODES_ALONE.fullmatch(fields[0]))
     orders = (fields[:2], fields[1::-1])
     return not fields[0] or any(OF_CODES.fullmatch(code) and OF_NAMES.fullmatch(name) for code, name in orders)
 
@@ -198,8 +202,7 @@ class CodeReader:
             other = known.setdefault(code.lstrip("0"), code)
             if other != code and code.isdecimal():
                 log.warning(
-                    "%s and %s are two codes, which differ in leading zeros; a spreadsheet may have removed some (%s,"
-                    " %s)",
+                    "%s and %s are two codes, and may be one: a spreadsheet may have removed leading zeros (%s, %s)",
                     *(escape.line(repr(name), 60) for name in (other, code)),
                     *(escape.line(self._spelt[name][1]) for name in (other, code)),
                 )

@@ -26,13 +26,13 @@ MOST_ENTRIES = 10_000_000
 SENTENCE = "a cat sat on the mat, and the dog (of 12) didn't.\n\n\tYes!"
 SCRIPTS = "caf\u00e9 \u4e2d\u6587 \u0e44\u0e17\u0e22 \u0434\u0430 \U0001f469\u200d\U0001f467"
 TEXTS = ("x", SENTENCE, SCRIPTS, string.printable, *(part * 300 for part in (" ", "a", "1", "-", "ab", "a ")))
+TOO_MUCH = "encoding a short text with it needs too much memory; use another"
 PACKAGES = Path(__file__).resolve().parents[2]
 
 
 def check(path: str | Path, where: str) -> None:
     """Raise a UserError, which begins with `where`, if a tokenizer.json cannot encode short texts within the limits."""
-    paths = [str(PACKAGES), *filter(None, [os.environ.get("PYTHONPATH")])]
-    environment = os.environ | {"PYTHONPATH": os.pathsep.join(paths), "TOKENIZERS_PARALLELISM": "false"}
+    environment = os.environ | {"PYTHONPATH": str(PACKAGES), "TOKENIZERS_PARALLELISM": "false"}
     command = [sys.executable, "-P", "-m", "babelmill.tokens.trial", str(path)]
     try:
         done = subprocess.run(command, capture_output=True, timeout=SECONDS, env=environment, check=False)
@@ -41,9 +41,11 @@ def check(path: str | Path, where: str) -> None:
             f"{where}: it did not encode some short texts within {SECONDS} s: one of its patterns or replacements"
             " never ends; use another tokenizer"
         ) from None
+    if done.returncode < 0:  # the library ends the process where it gets no memory
+        raise UserError(f"{where}: {TOO_MUCH}")
     if done.returncode:
-        said = done.stdout.decode(errors="replace").strip().split("\n")[-1]
-        raise UserError(f"{where}: {said or 'encoding a short text with it needs too much memory; use another'}")
+        said, failed = (out.decode(errors="replace").strip().split("\n")[-1] for out in (done.stdout, done.stderr))
+        raise UserError(f"{where}: {said or f'it could not be tried: {line(failed, 300)}'}")
 
 
 def encode_texts(path: str) -> None:
@@ -57,15 +59,28 @@ def encode_texts(path: str) -> None:
             raise UserError(f"it makes {count:,} tokens of a text of {size:,} bytes; use another tokenizer")
 
 
+def limit_memory() -> None:
+    """Limit the addresses of this process, below a limit that it already has. Without /proc, there is no limit."""
+    try:
+        used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+    except OSError:
+        return
+    _, hard = resource.getrlimit(resource.RLIMIT_AS)
+    most = MEMORY + used if hard == resource.RLIM_INFINITY else min(MEMORY + used, hard)
+    resource.setrlimit(resource.RLIMIT_AS, (most, hard))
+
+
 def main() -> int:
     """Encode the texts; print an error in one line and return 1 if that fails."""
-    most = MEMORY + int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
-    resource.setrlimit(resource.RLIMIT_AS, (most, most))
+    limit_memory()
     path = sys.argv[1]
     try:
         encode_texts(path)
     except UserError as error:
         print(str(error).removeprefix(f"{path}: "))
+        return 1
+    except MemoryError:
+        print(TOO_MUCH)
         return 1
     except BaseException as error:  # what Rust raises is no Exception
         print(f"the `tokenizers` library cannot encode a short text with it: {line(error, 200)}; use another tokenizer")

@@ -117,11 +117,11 @@ def data_files(names: list[str], part: dict[str, Any], card: Path | None, where:
             config = None  # ... except to a user who names files of a dataset without a split for training
     splits = declared[config] if config else None
     if globs and (splits is None or BY_WORDS in splits):
-        found = _by_words_of_each(matching(names, (splits or {BY_WORDS: ["**"]})[BY_WORDS]), globs, format)
+        found = chosen_by_words(matching(names, (splits or {BY_WORDS: ["**"]})[BY_WORDS]), globs, format)
     elif splits is not None:
         found = _of_configuration(matching(names, globs) if globs else names, splits, format)
     else:
-        found = _by_words(names, format)
+        found = chosen_by_words(names, None, format)
     if not found.train:
         raise UserError(_nothing(matching(names, globs) if globs else names, part | {"config": config}, where, splits))
     return found
@@ -180,8 +180,13 @@ def _splits_for_training(names: list[str]) -> dict[str, str]:
     return {name: found[1].lower() for name in names if (found := SHARD.search(name))}
 
 
-def _by_words_of_each(names: list[str], globs: list[str], format: str | None) -> DataFiles:
-    """Return the files that the user's globs match, of any format; words tell the splits among those of one glob."""
+def chosen_by_words(names: list[str], globs: list[str] | None, format: str | None) -> DataFiles:
+    """Return the files that words in their names choose.
+
+    With the user's globs, these are files of any format, and words tell the splits among those of one glob.
+    """
+    if not globs:
+        return _by_words(names, format)
     each = [_told_apart(matching(names, [glob]), format) for glob in globs]
     return DataFiles(*(sorted({name for one in each for name in getattr(one, split)}) for split in SPLITS))
 
