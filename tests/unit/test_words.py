@@ -6,8 +6,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from babelmill import shards, tokenizer
+from babelmill.commands.text_size import bytes_per_word
 from babelmill.config.languages import Language
-from babelmill.config.snapshots import BABYLM, kept_at_the_end, missing_points
+from babelmill.config.snapshots import BABYLM, kept_at_the_end, missing_points, say_missing
 from babelmill.config.stage_settings import Settings
 from babelmill.core import manifest
 from babelmill.tokens.documents import Documents
@@ -112,11 +113,25 @@ def test_a_point_shortly_after_the_end_is_the_end():
 
 def test_points_that_will_not_exist_are_named_with_what_to_set():
     asked = [10.0, 100.0, 200.0]
-    missing, text = missing_points(asked, 95.0, 10.0, None, 0.05)
-    assert missing == [100.0, 200.0] and text == (
-        "no chck_100M, chck_200M: the run ends after 95 million words; for chck_100M, set corpus.validation_files (now"
-        " 5.0% of the corpus are set aside for validation) or train.epochs: 10.53"
+    missing = missing_points(asked, 95.0)
+    assert missing == [100.0, 200.0] and say_missing(missing, 95.0, 10.0, None, 0.05) == (
+        "snapshots chck_100M, chck_200M will not exist: the run ends after 95 million words; for chck_100M, set"
+        " corpus.validation_files (now 5.0% of the corpus are set aside for validation) or train.epochs: 10.53"
     )
-    assert missing_points(asked, 95.0, 10.0, 500, 0.0)[1].endswith("for chck_100M, set a higher train.max_steps")
-    assert "validation_files" not in missing_points(asked, 50.0, 10.0, None, 0.05)[1], "it would not help"
-    assert missing_points(asked, 198.0, 10.0, None, 0.01) == ([], "")
+    assert say_missing(missing, 95.0, 10.0, 500, 0.0).endswith("for chck_100M, set a higher train.max_steps")
+    assert "validation_files" not in say_missing(missing, 50.0, 10.0, None, 0.05), "it would not help"
+    assert missing_points(asked, 198.0) == [] and say_missing([], 198.0, 10.0, None, 0.01) == ""
+
+
+def test_a_run_is_not_told_that_it_misses_points_for_longer_runs():
+    """Ten epochs over BabyLM's 10 million words never meant to reach its point of 200 million."""
+    assert missing_points("babylm", 98.0) == [] and missing_points([float(point) for point in BABYLM], 98.0)[0] == 200
+    assert missing_points("babylm", 90.5) == [100.0] and missing_points("babylm", 850.0) == [900.0]
+
+
+def test_bytes_per_word_are_those_of_the_files(tmp_path):
+    for name, text in {"a.txt": "abc " * 100, "b": "defghi " * 100, "c.jsonl": "x " * 1000}.items():
+        (tmp_path / name).write_text(text)
+    assert bytes_per_word([str(tmp_path / "a.txt"), str(tmp_path / "c.jsonl")], None) == 4
+    assert bytes_per_word([str(tmp_path / "[ab]*")], "txt") == 5.5
+    assert bytes_per_word([str(tmp_path / "c.jsonl")], None) is None

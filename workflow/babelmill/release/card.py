@@ -324,10 +324,15 @@ def given_back(evaluation: dict[str, Any]) -> str:
 
 
 def snapshots(names: list[str], missing: list[str]) -> list[str]:
-    """Return the section that says which snapshots there are, and which are missing, since training ended before."""
+    """Return the section that says which snapshots there are, and which were asked for and are missing."""
     if not names:
         return []
-    ended = f" Training ended before {', '.join(map(code, missing))}." if missing else ""
+    ended = (
+        f" There is none for {', '.join(map(code, missing))}: training ended before, or was already further when it was"
+        " asked for."
+        if missing
+        else ""
+    )
     return [
         "## Snapshots",
         f"Weights that were kept after so many million words of training: {', '.join(map(code, names))}.{ended} In the"

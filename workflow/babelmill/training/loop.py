@@ -71,7 +71,8 @@ class Loop:
         done: what the folder contained before.
         stop: knows whether there is a reason to leave.
         state: state of the loop from the checkpoint, or None if there is no checkpoint.
-        snapshots: {step: points}, the steps after which to keep the weights; points are in million words.
+        snapshots: {step: points}, the steps after which to keep the weights, from the present one on; points are in
+            million words.
         per_token: the mean number of words per token.
     """
 
@@ -107,6 +108,8 @@ class Loop:
         done = self._done.steps
         if self._done_validating() is False:
             self._validate(done)
+        for point in self._snapshots.get(done, []):  # asked for since the run was here
+            self._keep_snapshot(done, point)
         saved = done
         while done < self._steps and not self._leaving:
             self._step(done)
