@@ -17,7 +17,7 @@ import pytest
 from babelmill import cli
 from babelmill.commands.machine import has_gpu
 from babelmill.commands.plan import tenths
-from babelmill.commands.text_size import words_per_token
+from babelmill.commands.text_size import estimated_words_per_token
 from babelmill.config.model_size import parameters
 from babelmill.config.resolve import Configuration
 from babelmill.model.gpt_bert import GPTBert, GPTBertShape
@@ -91,7 +91,9 @@ def test_words_are_those_of_the_mixture(tmp_path):
         languages[code] = {"name": code, "byte_premium": 1, "corpus": {"files": [str(tmp_path / f"{code}.txt")]}}
     for weights, share in (("size", 1 / 11), ("uniform", 1 / 2)):
         model = {"languages": list(languages), "mixture": {"weights": weights}}
-        found = words_per_token(Configuration([("test", {"languages": languages, "models": {"two": model}})]), "two")
+        found = estimated_words_per_token(
+            Configuration([("test", {"languages": languages, "models": {"two": model}})]), "two"
+        )
         assert found == (pytest.approx(0.98 * 4.2 * ((1 - share) / 4 + share / 2), rel=1e-3), False)
 
 

@@ -17,6 +17,7 @@ from babelmill.training.fitting import Fitted
 from babelmill.training.opening import block
 from babelmill.training.trainer import Trainer
 from babelmill.training.votes import Votes
+from babelmill.training.words import WordRate
 from tiny_trainer import ALONE, shrink_device, trainer_maker
 from training_data import (
     every_row,
@@ -303,7 +304,7 @@ def test_what_a_process_votes_for_is_read_with_the_numbers_of_the_step(make):
 def test_a_run_opens_with_what_it_is(make):
     trainer = make(learning_rate=0.004)
     trainer.processes = dataclasses.replace(ALONE, size=4)
-    first, *lines = block(trainer, 12, 0.25).splitlines()
+    first, *lines = block(trainer, 12, WordRate(0.25, exact=True)).splitlines()
     words = f"{0.25 * trainer.plan.tokens_until(40):,.0f} words in all"
     assert first.endswith(f"tokens, {words}; 4 x cpu; going on after step 12") and "M parameters, 40 steps" in first
     assert lines == [

@@ -53,7 +53,7 @@ from babelmill.training.plan import Plan
 from babelmill.training.schedule import validation_bound
 from babelmill.training.sharding import Load
 from babelmill.training.trainer import Trainer
-from babelmill.training.words import snapshot_steps, training_words, words_per_token
+from babelmill.training.words import WordRate, snapshot_steps, training_words, word_rate
 
 log = logging.getLogger(__name__)
 
@@ -147,20 +147,20 @@ def train(arguments: argparse.Namespace) -> int:
             if isinstance(data, LabelledData) and data.begun.said:
                 log.info("%s", data.begun.said)
         state = restore(trainer, folder, done)
-        per_token = processes.on_main(lambda: words_by_token(options, looked_after, trainer))
+        rate = processes.on_main(lambda: rate_of(options, looked_after, trainer, folder))
         if processes.main:
-            announce(trainer, folder.path, done.steps, options.gpus, per_token)
+            announce(trainer, folder.path, done.steps, options.gpus, rate)
         trainer.begin_alike(lambda: done.steps == plan.steps or stop.signalled is not None)
-        snapshots = processes.on_main(lambda: snapshots_of(looked_after, trainer, per_token, folder, done))
-        finished = Loop(trainer, run, folder, done, stop, state, snapshots, per_token).run()
+        snapshots = processes.on_main(lambda: snapshots_of(looked_after, trainer, rate.per_token, folder, done))
+        finished = Loop(trainer, run, folder, done, stop, state, snapshots, rate).run()
         if finished:
             missing = processes.on_main(
                 lambda: [
-                    *unkept_snapshots(looked_after, trainer, per_token, folder),
-                    *missing_snapshots(looked_after, trainer, per_token),
+                    *unkept_snapshots(looked_after, trainer, rate.per_token, folder),
+                    *missing_snapshots(looked_after, trainer, rate.per_token),
                 ]
             )
-            about = {"words": round(per_token * tokens)} | ({"missing_snapshots": missing} if missing else {})
+            about = rate.figures(tokens) | ({"missing_snapshots": missing} if missing else {})
             write_results(options, settings, trainer, data.vocabulary, folder, began, about)
     processes.stop()
     return 0 if finished else EXIT_CODE
@@ -232,12 +232,12 @@ def restore(trainer: Trainer, folder: RunFolder, done: Done) -> dict[str, Any] |
     return state["loop"]
 
 
-def words_by_token(options: Options, looked_after: RunSettings, trainer: Trainer) -> float:
+def rate_of(options: Options, looked_after: RunSettings, trainer: Trainer, folder: RunFolder) -> WordRate:
     """Return the mean number of words per token of the run."""
-    sizes, languages = looked_after.bytes_per_word, trainer.settings.languages
-    parts = zip(languages, options.shards, strict=True)
-    counts = [training_words(shards, options.tokenizer, sizes.get(code)) for code, shards in parts]
-    return words_per_token(trainer.plan, counts)
+    sizes, kept = looked_after.bytes_per_word, folder.path / "words.json"
+    parts = zip(trainer.settings.languages, options.shards, strict=True)
+    counts = [training_words(shards, options.tokenizer, sizes.get(code), kept) for code, shards in parts]
+    return word_rate(trainer.plan, counts)
 
 
 def snapshots_of(

@@ -32,7 +32,13 @@ from babelmill.commands.plan_download import download_notes
 from babelmill.commands.plan_memory import Memory, disk, strategies
 from babelmill.commands.plan_network import network_of
 from babelmill.commands.plan_snapshots import note, reached
-from babelmill.commands.text_size import BYTES_PER_TOKEN, WORD, training_tokens, validation_tokens, words_per_token
+from babelmill.commands.text_size import (
+    BYTES_PER_TOKEN,
+    WORD,
+    estimated_words_per_token,
+    training_tokens,
+    validation_tokens,
+)
 from babelmill.config import loading, schema
 from babelmill.config.model_size import Counted, parameters
 from babelmill.config.resolve import Configuration
@@ -171,7 +177,7 @@ def cost_of(
     network, vocab_size = network_of(configuration, model)
     if text is None:
         tokens, source, learnt = training_tokens(configuration, model)
-        per_token, counted = words_per_token(configuration, model)
+        per_token, counted = estimated_words_per_token(configuration, model)
     else:
         tokens, source, learnt = int(text / BYTES_PER_TOKEN), "budget", 1.0
         per_token, counted = BYTES_PER_TOKEN / WORD, False

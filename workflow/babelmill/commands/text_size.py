@@ -87,7 +87,7 @@ def tokens_of(configuration: Configuration, model: str, code: str, outdated: Out
     return size / (per_token * configuration.language(code).byte_premium), source, 0
 
 
-def words_per_token(configuration: Configuration, model: str) -> tuple[float, bool]:
+def estimated_words_per_token(configuration: Configuration, model: str) -> tuple[float, bool]:
     """Return the mean number of words per token of a model's training, and whether both are counted, not estimated.
 
     Languages count by their share of the training (`mixture.weights`).
