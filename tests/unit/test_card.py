@@ -481,6 +481,8 @@ def test_words_shares_and_snapshots():
         .partition("## Training data")[2]
         .partition("##")[0]
     )
+    text = card.render(facts(languages=chinese, figures=figures, settings={"train": {"seed": 1}}))
+    assert "9,001,230 words in all (in Chinese, a fixed number of bytes counts as a word)." in text
 
 
 def test_validation_files_are_no_training_data():

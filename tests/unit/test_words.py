@@ -1,5 +1,7 @@
 """Words of corpora and of shards, which hold tokens; the steps of snapshots, and those that a run does not have."""
 
+from pathlib import Path
+
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -7,11 +9,15 @@ import pytest
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
 from babelmill import shards, tokenizer
+from babelmill.commands.key_figures import key_figures
 from babelmill.commands.text_size import bytes_per_word
-from babelmill.config.languages import Language
+from babelmill.config.languages import Language, read_table
+from babelmill.config.resolve import Configuration
 from babelmill.config.snapshots import BABYLM, kept_at_the_end, missing_points, say_missing
 from babelmill.config.stage_settings import Settings
 from babelmill.core import manifest
+from babelmill.core.words import and_words
+from babelmill.settings import write_settings
 from babelmill.tokens.documents import Documents
 from babelmill.tokens.shard_file import ShardFile, write_shard
 from babelmill.tokens.tokenizer_file import encode
@@ -19,7 +25,7 @@ from babelmill.tokens.vocabulary import Vocabulary
 from babelmill.training import words
 from babelmill.training.layouts import Packed
 from babelmill.training.plan import Plan
-from training_data import section
+from training_data import ROOT, section
 
 TEXTS = [
     "\n  The cat\tsat\n\non the mat. ",
@@ -107,6 +113,22 @@ def test_words_are_not_called_exact_if_the_tokenizer_adds_spaces(tmp_path):
 def test_scripts_without_spaces_count_bytes():
     chinese, english = (Language("x", "x", 1, script, 0.936, "x") for script in ("Hans", "Latn"))
     assert english.bytes_per_word is None and chinese.bytes_per_word == pytest.approx(5.43 * 0.936)
+
+
+def test_a_line_of_chinese_is_not_a_word(tmp_path, monkeypatch):
+    """585 lines of 12 characters, each of which whitespace takes for a word."""
+    monkeypatch.chdir(tmp_path)
+    for code in ("zho", "eng"):
+        write_settings(Configuration([("test", {"corpus": {"builtin": "python-docs"}})]), code)
+        figures = {"documents": {"train": 585, "validation": 0}, "bytes": {"train": 585 * 36}, "dropped": {}}
+        folder = Path("results/corpora", code)
+        folder.mkdir(parents=True)
+        manifest.write(folder, Settings(stage="corpus", name=code), [], [], figures | {"words": {"train": 585}})
+    measure = read_table(ROOT / "config/languages.tsv")["zho"].bytes_per_word
+    words = round(585 * 36 / measure)
+    assert key_figures("corpus", Path("results/corpora/zho")).startswith(f"585 documents, about {words:,} words, ")
+    assert key_figures("corpus", Path("results/corpora/eng")).startswith("585 documents, 585 words, ")
+    assert and_words(585, 585 * 36) == ", 585 words" and and_words(585, 585 * 1000) == ""
 
 
 def test_a_snapshot_is_of_the_first_step_that_has_read_its_words():

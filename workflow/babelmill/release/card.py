@@ -21,7 +21,7 @@ from babelmill.core.files import atomic_write
 from babelmill.evaluation.metrics import METRICS, metrics_of, shown, units, value_of
 from babelmill.release import label_card, label_picture, suite_card, training_history
 from babelmill.release.card_beginning import base_model, before_and_after, beginning, instructed
-from babelmill.release.card_data import datasets_of, training_data, with_prompt
+from babelmill.release.card_data import datasets_of, separates_words, training_data, with_prompt
 from babelmill.release.card_table import table
 from babelmill.release.card_usage import GENERATED, SNIPPETS, adapter_use, notes, pipelines, use, weights
 from babelmill.release.earlier_card import EarlierCard
@@ -256,13 +256,23 @@ def tokenizer_figures(evaluation: dict[str, Any], languages: dict[str, Any]) -> 
     return table(["language", *(key.replace("_", " ") for key in keys)], rows)
 
 
+def words_in_all(facts: Facts) -> str:
+    """Return how many words the model was trained on, and where they are counted by bytes; "" if it is not known."""
+    words = (facts.figures or {}).get("words")
+    if words is None:
+        return ""
+    by_bytes = [markdown(each["name"]) for each in facts.languages.values() if not separates_words(each)]
+    measure = f" (in {', '.join(by_bytes)}, a fixed number of bytes counts as a word)" if by_bytes else ""
+    return f", {words:,} words in all{measure}"
+
+
 def training(facts: Facts, hours: float | None) -> list[str]:
     """Return the length, energy, carbon, curves and settings of the training run, as far as they are known."""
     parts, figures = [], facts.figures
     if figures:
         parts.append(
             f"{figures['steps']:,} steps, {figures['tokens']:,} tokens, {figures['epochs']:.1f} passes over the text"
-            f"{f', {words:,} words in all' if (words := figures.get('words')) else ''}."
+            f"{words_in_all(facts)}."
         )
     if hours is not None:
         time = f"{hours:.2g} hours" if hours >= 0.1 else f"{hours * 60:.2g} minutes"
