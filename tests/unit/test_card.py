@@ -247,6 +247,8 @@ def test_source_and_result_on_the_same_text():
     assert "| masked | 5.25 | 4.5 |" in card.render(facts(begun_with=base, default_variant="main"), RECORD)
     assert "this model |" not in card.render(facts(begun_with=base), RECORD[1:]), "a run of an earlier version"
     assert "this model |" not in card.render(facts(), RECORD)
+    another_sample = [*RECORD[:-1], RECORD[-1] | {"targets": 4000}]
+    assert "this model |" not in card.render(facts(begun_with=base), another_sample), "its run changed the sample"
 
 
 def test_instructions_that_raw_text_may_undo():

@@ -200,6 +200,8 @@ def test_validation_takes_every_token_once_with_both_kinds_of_rows(make):
         logits = trainer.model(batch.input_ids, training_mask(batch.segments, batch.causal))
     expected = F.cross_entropy(logits.flatten(0, 1)[batch.positions], batch.targets)
     assert result["loss_causal"] == pytest.approx(expected.item(), rel=1e-5)
+    masked = every_row(counts, 16, trainer.train.mask_rate_end).targets.sum()
+    assert result["targets"] == rows.targets.sum() + masked and "ema_targets" not in result
 
 
 def test_what_does_not_fit_is_halved_and_the_step_repeated(make, small_device, caplog):
