@@ -6,6 +6,8 @@ import re
 import pytest
 import yaml
 from markdown_it import MarkdownIt
+from tokenizers import Tokenizer, models, pre_tokenizers
+from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedTokenizerFast
 
 from babelmill.convert import MERGED
 from babelmill.core import escape
@@ -449,6 +451,26 @@ def test_what_a_user_writes_for_a_card_keeps_its_markdown():
         facts(description="See *[here](https://a.example)*.", authors=["[A](https://a.example)", "B\nC"])
     )
     assert "\n\nSee *[here](https://a.example)*.\n\nAuthors: [A](https://a.example), B C.\n\n" in text
+
+
+@pytest.mark.parametrize("pad", [None, "</s>"])
+def test_the_example_of_a_classifier_pads_without_a_padding_token_of_its_own(pad, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    words = Tokenizer(models.WordLevel({"<unk>": 0, "</s>": 1, "text": 2}, unk_token="<unk>"))
+    words.pre_tokenizer = pre_tokenizers.Whitespace()
+    PreTrainedTokenizerFast(tokenizer_object=words, eos_token="</s>", pad_token=pad).save_pretrained("own")
+    sizes = dict.fromkeys(("hidden_size", "intermediate_size", "num_attention_heads", "num_key_value_heads"), 4)
+    config = AutoConfig.for_model("llama", vocab_size=3, num_hidden_layers=1, **sizes, pad_token_id=None)
+    AutoModelForCausalLM.from_config(config).save_pretrained("own")
+    text = card.render(facts(name="own", model_type="llama", padless=True))
+    _, example = (part.partition("```")[0] for part in text.split("```python\n")[-2:])
+    loads = text.partition("# Train a classifier")[2].partition("texts = ")[0].partition("from transformers")[2]
+    found = {}
+    exec(f"from transformers{loads}", found)
+    batch = found["tokenizer"](["text", "text text"], padding=True, return_tensors="pt")
+    assert found["model"](**batch).logits.shape == (2, 2)
+    assert "model.config.pad_token_id = " in example, "with adapters, too"
+    assert "pad_token" not in card.render(facts(name="own", model_type="llama"))
 
 
 def test_words_shares_and_snapshots():

@@ -47,6 +47,7 @@ class Facts:
         license, authors, description, carbon_grams: the values of the user's section `card`.
         model_type: the name that transformers gives to this kind of model; None for a GPT-BERT.
         mask: the tokenizer's mask token; None if the tokenizer has no name for it.
+        padless: whether it is a model of transformers whose configuration or tokenizer names no padding token.
         adapter: `export.adapter`, which says whether the folder has no adapters, only adapters, or both.
         published_tokenizer: whether the tokenizer is the unchanged one of a published model.
         origin: where the model comes from, if this workflow did not train it.
@@ -80,6 +81,7 @@ class Facts:
     logits_alignment: str = "mlm"
     model_type: str | None = None
     mask: str | None = "<mask>"
+    padless: bool = False
     adapter: str = "none"
     published_tokenizer: bool = False
     evaluation: dict[str, Any] | None = None
@@ -379,6 +381,7 @@ def usage(facts: Facts) -> list[str]:
             facts.model_type,
             facts.mask,
             with_prompt(facts.corpora) > 0,
+            facts.padless,
         ),
         *adapters,
         notes(facts.variants, facts.default_variant, facts.alignment, facts.unmasks > 0, facts.model_type),
