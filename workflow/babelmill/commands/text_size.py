@@ -12,7 +12,7 @@ from babelmill.core import manifest
 from babelmill.core.formats import split_name
 from babelmill.core.globs import expand_glob
 from babelmill.corpus.sampling import WORD
-from babelmill.training.plan import proportions
+from babelmill.training.schedule import proportions
 
 TIER_WORDS = {1: 100e6, 2: 10e6, 3: 1e6}  # English-equivalent words of the BabyBabelLM tiers
 BYTES_PER_TOKEN = 4.2  # in English, for 8,192 to 32,768 entries; in other languages, multiplied by the byte premium

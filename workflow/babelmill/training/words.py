@@ -18,7 +18,8 @@ from babelmill.core.files import UserError, read_json, write_json
 from babelmill.core.words import plural
 from babelmill.tokens.shard_file import ShardFile
 from babelmill.tokens.tokenizer_file import load_tokenizer
-from babelmill.training.plan import PERIOD, Plan
+from babelmill.training.plan import Plan
+from babelmill.training.schedule import PERIOD
 
 BLOCK = 100_000  # tokens per block
 BLOCKS = 10_000  # the largest number of blocks that are decoded per language, which takes minutes
