@@ -1,6 +1,7 @@
 """Weights that are kept while a model trains: from `run.snapshots` to branches on the Hub."""
 
 import copy
+import re
 import shutil
 
 import pytest
@@ -9,6 +10,8 @@ from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM
 
 from babelmill.commands.key_figures import key_figures
+from babelmill.config.snapshots import name_of
+from babelmill.core import manifest
 from babelmill.core.files import read_json
 from conftest import SMALL
 from training_data import wait_for_step
@@ -29,16 +32,18 @@ def test_from_training_to_branches(workspace, hub, monkeypatch):
     monkeypatch.setenv("HF_TOKEN", "hf_good")
     workspace.snakemake("published/eng.json", "reports/eng.html")
     log = (workspace.path / "logs/train/eng.log").read_text()
-    assert "snapshots: 2 points ahead in" in log
+    assert "run.snapshots: 2 snapshots to be kept in" in log
     trained = read_json(workspace.path / "results/models/eng/manifest.json")["figures"]
     text = read_json(workspace.path / "results/corpora/eng/manifest.json")["figures"]["words"]["train"]
     assert trained["words"] == pytest.approx(text * trained["epochs"], abs=1), "the words of the corpus, at each pass"
-    ends = f"run.snapshots: no chck_5M: the run ends after {trained['words'] / 1e6:.4g} million words"
+    ends = (
+        f"run.snapshots: snapshot chck_5M will not exist: the run ends after {trained['words'] / 1e6:.4g} million words"
+    )
     assert log.count(ends) == 2, "before the first step and at the end"
     assert trained["missing_snapshots"] == ["chck_5M"] and f"{trained['words']:,} words in all" in log
     assert key_figures("train", workspace.path / "results/models/eng").endswith(", no snapshot chck_5M")
     said = workspace.python("-m", "babelmill", "plan", "eng").stdout
-    assert f"There will be no chck_5M: the run ends after {trained['words'] / 1e6:.4g} million words" in said
+    assert f"Snapshot chck_5M will not exist: the run ends after {trained['words'] / 1e6:.4g} million words" in said
 
     converted = workspace.path / "converted/eng"
     assert (
@@ -89,3 +94,19 @@ def test_a_killed_run_keeps_the_same_snapshots(data):
     process.wait()
     data.train()
     assert {path.name: path.read_bytes() for path in (run / "snapshots").iterdir()} == whole
+
+
+def test_a_finished_run_still_keeps_the_weights_of_its_end(data):
+    """A point that is asked for later and belongs to the end; those before it are lost, and named."""
+    data.settings(max_steps=30)
+    data.run_settings(checkpoint_every=5)
+    said = data.train()
+    (run,) = data.runs
+    words = int(re.search(r"([\d,]+) words in all", said)[1].replace(",", "")) / 1e6
+    data.run_settings(checkpoint_every=5, snapshots=[words / 2, words * 1.01])
+    data.train()
+    (kept,) = (run / "snapshots").glob("*.safetensors")
+    assert kept.stem == name_of(words * 1.01)
+    assert manifest.read(data.folder / "model")["figures"]["missing_snapshots"] == [name_of(words / 2)]
+    end, ema = load_file(kept), load_file(data.folder / "model/ema.safetensors")
+    assert end.keys() == ema.keys() and all(torch.equal(end[name], ema[name]) for name in ema)

@@ -6,6 +6,8 @@ import re
 import pytest
 import yaml
 from markdown_it import MarkdownIt
+from tokenizers import Tokenizer, models, pre_tokenizers
+from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedTokenizerFast
 
 from babelmill.convert import MERGED
 from babelmill.core import escape
@@ -247,6 +249,8 @@ def test_source_and_result_on_the_same_text():
     assert "| masked | 5.25 | 4.5 |" in card.render(facts(begun_with=base, default_variant="main"), RECORD)
     assert "this model |" not in card.render(facts(begun_with=base), RECORD[1:]), "a run of an earlier version"
     assert "this model |" not in card.render(facts(), RECORD)
+    another_sample = [*RECORD[:-1], RECORD[-1] | {"targets": 4000}]
+    assert "this model |" not in card.render(facts(begun_with=base), another_sample), "its run changed the sample"
 
 
 def test_instructions_that_raw_text_may_undo():
@@ -449,6 +453,26 @@ def test_what_a_user_writes_for_a_card_keeps_its_markdown():
     assert "\n\nSee *[here](https://a.example)*.\n\nAuthors: [A](https://a.example), B C.\n\n" in text
 
 
+@pytest.mark.parametrize("pad", [None, "</s>"])
+def test_the_example_of_a_classifier_pads_without_a_padding_token_of_its_own(pad, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    words = Tokenizer(models.WordLevel({"<unk>": 0, "</s>": 1, "text": 2}, unk_token="<unk>"))
+    words.pre_tokenizer = pre_tokenizers.Whitespace()
+    PreTrainedTokenizerFast(tokenizer_object=words, eos_token="</s>", pad_token=pad).save_pretrained("own")
+    sizes = dict.fromkeys(("hidden_size", "intermediate_size", "num_attention_heads", "num_key_value_heads"), 4)
+    config = AutoConfig.for_model("llama", vocab_size=3, num_hidden_layers=1, **sizes, pad_token_id=None)
+    AutoModelForCausalLM.from_config(config).save_pretrained("own")
+    text = card.render(facts(name="own", model_type="llama", padless=True))
+    _, example = (part.partition("```")[0] for part in text.split("```python\n")[-2:])
+    loads = text.partition("# Train a classifier")[2].partition("texts = ")[0].partition("from transformers")[2]
+    found = {}
+    exec(f"from transformers{loads}", found)
+    batch = found["tokenizer"](["text", "text text"], padding=True, return_tensors="pt")
+    assert found["model"](**batch).logits.shape == (2, 2)
+    assert "model.config.pad_token_id = " in example, "with adapters, too"
+    assert "pad_token" not in card.render(facts(name="own", model_type="llama"))
+
+
 def test_words_shares_and_snapshots():
     known = corpus(words={"train": 900_123, "validation": 10})
     two = {"eng": {"name": "English", "tag": "en"}, "deu": {"name": "German", "tag": "de"}}
@@ -467,7 +491,9 @@ def test_words_shares_and_snapshots():
     assert "| language | documents | words | MB | share of training | licence of the text |" in text
     assert "| 1,234 | 900,123 | 5 | 25.0 % |" in text and "| 1,234 |  | 5 | 75.0 % |" in text
     assert "9 steps, 7,200 tokens, 1.0 passes over the text, 9,001,230 words in all." in text
-    assert "## Snapshots" in text and "`chck_1M`, `chck_2M`. Training ended before `chck_9M`." in text
+    assert (
+        "## Snapshots" in text and "`chck_1M`, `chck_2M`. There is none for `chck_9M`: training ended before," in text
+    )
     assert text.index("## Results") < text.index("## Use") < text.index("## Training data")
     # Corpora of earlier versions do not have the words: 5 MB, 4 bytes a token, 1.5 tokens a word.
     text = card.render(facts(corpora={"eng": CORPUS}, evaluation=EVALUATION))
@@ -479,6 +505,8 @@ def test_words_shares_and_snapshots():
         .partition("## Training data")[2]
         .partition("##")[0]
     )
+    text = card.render(facts(languages=chinese, figures=figures, settings={"train": {"seed": 1}}))
+    assert "9,001,230 words in all (in Chinese, a fixed number of bytes counts as a word)." in text
 
 
 def test_validation_files_are_no_training_data():

@@ -206,7 +206,7 @@ def test_bits_per_byte_of_other_documents_are_not_compared(capsys):
     [
         (("a", "edited"), "a was scored on pairs.tsv (aaaaaaaaaaaa), edited on pairs.tsv (bbbbbbbbbbbb)"),
         (("a", "shuffled"), "a and shuffled were not scored on the same pairs"),
-        (("a", "nix"), "nix: neither a model with scores in results, nor"),
+        (("a", "nix"), "nix: neither a model with scores or an evaluation in results, nor"),
         (("a", "edited", "--suite", "blimp"), "a has no scores on blimp; it was scored on mine"),
         (("a", "edited,a"), "a is on both sides"),
         (("a", ","), "a model is expected on each side"),

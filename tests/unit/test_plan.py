@@ -12,8 +12,8 @@ from babelmill.config import schema
 from babelmill.core.files import UserError
 from babelmill.training.layouts import Packed
 from babelmill.training.objectives import objective_of
-from babelmill.training.plan import PERIOD, LanguageSchedule, Plan, interleave, proportions
-from babelmill.training.schedule import learning_rate_factor, phase_starts, rows_by_step, steps_for
+from babelmill.training.plan import LanguageSchedule, Plan, interleave
+from babelmill.training.schedule import PERIOD, learning_rate_factor, phase_starts, proportions, rows_by_step, steps_for
 
 
 def settings(**values):

@@ -17,7 +17,9 @@ import pytest
 from babelmill import cli
 from babelmill.commands.machine import has_gpu
 from babelmill.commands.plan import tenths
+from babelmill.commands.text_size import estimated_words_per_token
 from babelmill.config.model_size import parameters
+from babelmill.config.resolve import Configuration
 from babelmill.model.gpt_bert import GPTBert, GPTBertShape
 from babelmill.runtime.cost import peak_of
 from conftest import SMALL, Workspace
@@ -67,6 +69,32 @@ def test_snapshots_are_counted_and_those_that_a_finished_run_has_not_kept_are_na
         "eng: 0 snapshots kept of 2; not kept: chck_0.0002M (the run ended before, or was finished when you asked for them"
         in capsys.readouterr().out
     )
+
+
+def test_an_estimate_of_snapshots_is_no_fact(fresh):
+    """Short words: 200,000 of 4.9 bytes; ten epochs are 1.96 million words. Nothing is trained yet."""
+    (fresh.path / "a.txt").write_text("".join(f"{'abc' if n % 10 == 0 else 'abcd'} " for n in range(200_000)))
+    text = {"languages": {"eng": {"corpus": {"files": ["a.txt"], "document": "line", "deduplicate": False}}}}
+    fresh.configure(text | {"run": {"snapshots": [0.1, 1, 1.9, 1.98, 3]}, "train": {"epochs": 10}})
+    said = fresh.python("-m", "babelmill", "plan", "eng").stdout
+    assert (
+        "eng: about 4 snapshots of 5, included in the disk space. Snapshot chck_3M will probably not exist: the" in said
+    )
+    assert "ends after about 2 million words, an estimate" in said and "train.epochs" not in said
+
+
+def test_words_are_those_of_the_mixture(tmp_path):
+    """Of 10 bytes of text with words of 4 bytes, and 1 byte with words of 2: weighed by their size, or alike."""
+    languages = {}
+    for code, text in (("qaa", "abc " * 10_000), ("qab", "a " * 2_000)):
+        (tmp_path / f"{code}.txt").write_text(text)
+        languages[code] = {"name": code, "byte_premium": 1, "corpus": {"files": [str(tmp_path / f"{code}.txt")]}}
+    for weights, share in (("size", 1 / 11), ("uniform", 1 / 2)):
+        model = {"languages": list(languages), "mixture": {"weights": weights}}
+        found = estimated_words_per_token(
+            Configuration([("test", {"languages": languages, "models": {"two": model}})]), "two"
+        )
+        assert found == (pytest.approx(0.98 * 4.2 * ((1 - share) / 4 + share / 2), rel=1e-3), False)
 
 
 def test_shards_of_earlier_settings_are_named_and_text_of_others_does_not_count(workspace):

@@ -17,6 +17,7 @@ from babelmill.training.fitting import Fitted
 from babelmill.training.opening import block
 from babelmill.training.trainer import Trainer
 from babelmill.training.votes import Votes
+from babelmill.training.words import WordRate
 from tiny_trainer import ALONE, shrink_device, trainer_maker
 from training_data import (
     every_row,
@@ -199,6 +200,8 @@ def test_validation_takes_every_token_once_with_both_kinds_of_rows(make):
         logits = trainer.model(batch.input_ids, training_mask(batch.segments, batch.causal))
     expected = F.cross_entropy(logits.flatten(0, 1)[batch.positions], batch.targets)
     assert result["loss_causal"] == pytest.approx(expected.item(), rel=1e-5)
+    masked = every_row(counts, 16, trainer.train.mask_rate_end).targets.sum()
+    assert result["targets"] == rows.targets.sum() + masked and "ema_targets" not in result
 
 
 def test_what_does_not_fit_is_halved_and_the_step_repeated(make, small_device, caplog):
@@ -303,7 +306,7 @@ def test_what_a_process_votes_for_is_read_with_the_numbers_of_the_step(make):
 def test_a_run_opens_with_what_it_is(make):
     trainer = make(learning_rate=0.004)
     trainer.processes = dataclasses.replace(ALONE, size=4)
-    first, *lines = block(trainer, 12, 0.25).splitlines()
+    first, *lines = block(trainer, 12, WordRate(0.25, exact=True)).splitlines()
     words = f"{0.25 * trainer.plan.tokens_until(40):,.0f} words in all"
     assert first.endswith(f"tokens, {words}; 4 x cpu; going on after step 12") and "M parameters, 40 steps" in first
     assert lines == [

@@ -10,6 +10,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 import transformers
+from transformers import AutoConfig
 
 from babelmill.config.model_size import parameters
 from babelmill.config.resolve import Configuration
@@ -31,13 +32,17 @@ from babelmill.training.objectives import hides_alone, objective_of
 from babelmill.training.plan import Plan
 from babelmill.training.trainer import Trainer
 from babelmill.training.transformers_config import known_keys
-from babelmill.training.transformers_models import without_values
+from babelmill.training.transformers_models import CLASSES, as_json, with_learning_padding, without_values
 from babelmill.training.transformers_size import planned
 from environments import TRANSFORMERS_4, installed
 from prepared import run_python
 from training_data import VOCABULARY, documents, train_settings, write_documents
 from transformers_models import ALONE, KINDS, model_section, network, train_section
 
+SMALL_SIZES = (
+    *("hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads", "num_key_value_heads"),
+    *("emb_dim", "n_layers", "n_heads", "num_local_experts"),
+)
 PADS_WITH_TEXT = replace(VOCABULARY, pad=42)  # its padding token is a token of the text
 
 
@@ -281,6 +286,22 @@ def test_the_folder_learns_each_token_of_the_text(kind, pad, tmp_path):
     model.base_model(input_ids=ids)[0].sum().backward()
     assert (model.get_input_embeddings().weight.grad[ids[0]].norm(dim=1) > 0).all()
     assert (model.config.pad_token_id is None) == (pad != 5 and kind != "gpt2")
+
+
+@pytest.mark.parametrize("kind", ["ibert", "xlm", "flaubert", "mixtral", "bert"])
+@pytest.mark.parametrize("auto", ["AutoModelForMaskedLM", "AutoModelForCausalLM", "AutoModelForSequenceClassification"])
+def test_a_class_that_needs_the_number_of_padding_keeps_it(kind, auto):
+    """Some find the length of a text, the positions or the end of a text by it: None would be an error."""
+    if kind not in CLASSES[auto][1]:
+        pytest.skip("transformers has no such class")
+    values = as_json(AutoConfig.for_model(kind, pad_token_id=2))
+    small = {key: min(value, 8) for key, value in values.items() if key in SMALL_SIZES}
+    values = as_json(AutoConfig.for_model(kind, pad_token_id=2, **small))
+    found = with_learning_padding(values, auto)
+    model = getattr(transformers, auto).from_config(AutoConfig.for_model(**found))
+    ids = torch.tensor([[1, 3, 4, 5], [1, 3, 4, 2]])
+    assert torch.isfinite(model.eval()(input_ids=ids).logits).all()
+    assert (found["pad_token_id"] is None) == (kind == "bert" or (kind == "mixtral" and auto == "AutoModelForCausalLM"))
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -65,7 +65,9 @@ def convert(args: argparse.Namespace) -> None:
         settings=shown,
         model_type=config["model_type"] if transformers_own(config) else None,
         labels=config.get("labels"),
-        mask=mask_of(args.export),
+        mask=token_of(args.export, "mask_token"),
+        padless=transformers_own(config)
+        and (config.get("pad_token_id") is None or token_of(args.export, "pad_token") is None),
         adapter=exported.adapter,
         published_tokenizer="roles" in export["figures"],
         begun_with=begun_with,
@@ -104,10 +106,10 @@ def transformers_own(config: dict[str, Any]) -> bool:
     return "auto_map" not in config or ("labels" in config and "AutoConfig" not in config["auto_map"])
 
 
-def mask_of(folder: Path) -> str | None:
-    """Return the mask token of the tokenizer in a folder, or None if it names none."""
+def token_of(folder: Path, role: str) -> str | None:
+    """Return the token of the tokenizer in a folder that has a role, `mask_token`, or None if it names none."""
     paths = [folder / name for name in ("special_tokens_map.json", "tokenizer_config.json")]
-    tokens = [read_json(path).get("mask_token") for path in paths if path.is_file()]
+    tokens = [read_json(path).get(role) for path in paths if path.is_file()]
     found = next((token for token in tokens if token), None)
     return found["content"] if isinstance(found, dict) else found
 

@@ -151,6 +151,15 @@ def read_settings(path: str | Path, settings: type[T]) -> T:
     return recorded(raw, settings, path).model_copy(update={"modules": stage.modules if stage else {}})
 
 
+def bytes_per_word(language: str, folder: Path) -> float | None:
+    """Return `Language.bytes_per_word` of a language, as `run.json` in its folder of settings says it."""
+    with contextlib.suppress(
+        UserError, LookupError, TypeError, AttributeError
+    ):  # the file is missing, or of an earlier version
+        return read_json(folder / "run.json")["bytes_per_word"].get(language)
+    return None
+
+
 def recorded(raw: dict[str, Any], settings: type[T], where: str | Path) -> T:
     """Return settings, as a file, a manifest or a run's identity holds them, as their type; `where` begins errors."""
     sections = settings.sections()

@@ -26,7 +26,7 @@ import torch
 
 from babelmill.config import schema
 from babelmill.config.objectives import OBJECTIVES
-from babelmill.config.snapshots import missing_points, name_of, points
+from babelmill.config.snapshots import kept_at_the_end, missing_points, name_of, points, say_missing
 from babelmill.config.stage_settings import RunSettings, TrainSettings
 from babelmill.core import escape, manifest, stage_entry
 from babelmill.core.files import UserError, atomic_write, link_or_copy, sha256, write_json
@@ -53,7 +53,7 @@ from babelmill.training.plan import Plan
 from babelmill.training.schedule import validation_bound
 from babelmill.training.sharding import Load
 from babelmill.training.trainer import Trainer
-from babelmill.training.words import snapshot_steps, training_words, words_per_token
+from babelmill.training.words import WordRate, snapshot_steps, training_words, word_rate
 
 log = logging.getLogger(__name__)
 
@@ -147,15 +147,20 @@ def train(arguments: argparse.Namespace) -> int:
             if isinstance(data, LabelledData) and data.begun.said:
                 log.info("%s", data.begun.said)
         state = restore(trainer, folder, done)
-        per_token = processes.on_main(lambda: words_by_token(options, looked_after, trainer))
+        rate = processes.on_main(lambda: rate_of(options, looked_after, trainer, folder))
         if processes.main:
-            announce(trainer, folder.path, done.steps, options.gpus, per_token)
+            announce(trainer, folder.path, done.steps, options.gpus, rate)
         trainer.begin_alike(lambda: done.steps == plan.steps or stop.signalled is not None)
-        snapshots = processes.on_main(lambda: snapshots_of(looked_after, trainer, per_token, folder, done))
-        finished = Loop(trainer, run, folder, done, stop, state, snapshots, per_token).run()
+        snapshots = processes.on_main(lambda: snapshots_of(looked_after, trainer, rate.per_token, folder, done))
+        finished = Loop(trainer, run, folder, done, stop, state, snapshots, rate).run()
         if finished:
-            missing = processes.on_main(lambda: missing_snapshots(looked_after, trainer, per_token))
-            about = {"words": round(per_token * tokens)} | ({"missing_snapshots": missing} if missing else {})
+            missing = processes.on_main(
+                lambda: [
+                    *unkept_snapshots(looked_after, trainer, rate.per_token, folder),
+                    *missing_snapshots(looked_after, trainer, rate.per_token),
+                ]
+            )
+            about = rate.figures(tokens) | ({"missing_snapshots": missing} if missing else {})
             write_results(options, settings, trainer, data.vocabulary, folder, began, about)
     processes.stop()
     return 0 if finished else EXIT_CODE
@@ -227,49 +232,61 @@ def restore(trainer: Trainer, folder: RunFolder, done: Done) -> dict[str, Any] |
     return state["loop"]
 
 
-def words_by_token(options: Options, looked_after: RunSettings, trainer: Trainer) -> float:
+def rate_of(options: Options, looked_after: RunSettings, trainer: Trainer, folder: RunFolder) -> WordRate:
     """Return the mean number of words per token of the run."""
-    sizes, languages = looked_after.bytes_per_word, trainer.settings.languages
-    parts = zip(languages, options.shards, strict=True)
-    counts = [training_words(shards, options.tokenizer, sizes.get(code)) for code, shards in parts]
-    return words_per_token(trainer.plan, counts)
+    sizes, kept = looked_after.bytes_per_word, folder.path / "words.json"
+    parts = zip(trainer.settings.languages, options.shards, strict=True)
+    counts = [training_words(shards, options.tokenizer, sizes.get(code), kept) for code, shards in parts]
+    return word_rate(trainer.plan, counts)
 
 
 def snapshots_of(
     looked_after: RunSettings, trainer: Trainer, per_token: float, folder: RunFolder, done: Done
 ) -> dict[int, list[float]]:
-    """Return {step: points} of the snapshots still to come. Log those whose steps this run has passed before."""
+    """Return {step: points} of the snapshots to be kept. Log those whose steps this run has passed before."""
     asked = points(looked_after.run.snapshots)
     if not asked:
         return {}
     if trainer.train.objective == "labels":
         log.warning("run.snapshots: no snapshot is kept, since a model of labels does not read running text")
         return {}
-    steps = snapshot_steps(trainer.plan, per_token, asked)
-    kept, passed = folder.snapshots.kept(), [point for step in steps if step <= done.steps for point in steps[step]]
-    ahead = {step: found for step, found in steps.items() if step > done.steps}
+    steps, kept = snapshot_steps(trainer.plan, per_token, asked), folder.snapshots.kept()
+    late = {step: [point for point in found if name_of(point) not in kept] for step, found in steps.items()}
+    # Weights that are here just now can still be kept, also those of a finished run.
+    ahead = {step: late[step] if step == done.steps else steps[step] for step in steps if step >= done.steps}
     read = per_token * trainer.plan.tokens_until(trainer.plan.steps) / 1e6
-    text = f"snapshots: {plural(sum(map(len, ahead.values())), 'point')} ahead in {read:,.4g} million words"
-    if lost := [name_of(point) for point in passed if name_of(point) not in kept]:
+    text = f"{plural(sum(map(len, ahead.values())), 'snapshot')} to be kept in {read:,.4g} million words"
+    if lost := [name_of(point) for step in late if step < done.steps for point in late[step]]:
         text += f"; not kept, since the run is already further: {escape.some(lost)}"
-    if late := [name_of(point) for point in steps.get(trainer.plan.steps, []) if point > read]:
-        text += f"; {late[0]} holds the weights of the run's end"
-    log.info("%s", text)
+    if after := [name_of(point) for point in steps.get(trainer.plan.steps, []) if point > read]:
+        text += f"; {after[0]} holds the weights of the run's end"
+    if later := asked[sum(map(len, steps.values())) :]:
+        text += f"; the run ends before {escape.some(map(name_of, later), 1)}"
+    log.info("run.snapshots: %s", text)
     missing_snapshots(looked_after, trainer, per_token)
     return ahead
 
 
 def missing_snapshots(looked_after: RunSettings, trainer: Trainer, per_token: float) -> list[str]:
     """Return the names of the snapshots that the run ends too early for, and warn about them."""
-    asked, plan = points(looked_after.run.snapshots), trainer.plan
+    plan = trainer.plan
     if trainer.train.objective == "labels":
         return []
     read = per_token * plan.tokens_until(plan.steps) / 1e6
+    missing = missing_points(looked_after.run.snapshots, read)
     ends = plan.epochs(plan.steps), trainer.train.max_steps, looked_after.set_aside
-    missing, text = missing_points(asked, read, *ends)
-    if text:
+    if text := say_missing(missing, read, *ends):
         log.warning("run.snapshots: %s", text)
     return [name_of(point) for point in missing]
+
+
+def unkept_snapshots(looked_after: RunSettings, trainer: Trainer, per_token: float, folder: RunFolder) -> list[str]:
+    """Return the names of the snapshots that the finished run has not kept, since it was already further."""
+    if trainer.train.objective == "labels":
+        return []
+    read = per_token * trainer.plan.tokens_until(trainer.plan.steps) / 1e6
+    reached, kept = kept_at_the_end(points(looked_after.run.snapshots), read), folder.snapshots.kept()
+    return [name for name in map(name_of, reached) if name not in kept]
 
 
 def write_results(
@@ -388,7 +405,7 @@ def main() -> int:
             else work(arguments)
         )
     except UserError as error:
-        print(f"error: {error}", file=sys.stderr)
+        print(f"error: {escape.lines(error)}", file=sys.stderr)
         return 1
     if code == EXIT_CODE and not slurm.on_first_node():
         return 0  # an error code would end the first node's task before it requeues the job (srun --kill-on-bad-exit)

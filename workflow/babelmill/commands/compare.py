@@ -70,8 +70,9 @@ def model_of(word: str) -> Model:
     if "/" in word or not ((RESULTS / "scores" / word).is_dir() or (RESULTS / "evaluations" / word).is_dir()):
         there = sorted({path.parent.name for path in RESULTS.glob("scores/*/*")} | _evaluated())
         raise UserError(
-            f"{word}: neither a model with scores in {RESULTS}, nor a folder of scores, nor a converted model; models"
-            f" with scores: {escape.some(there) or 'none yet, see evaluation.suites'}"
+            f"{word}: neither a model with scores or an evaluation in {RESULTS}, nor a folder of scores, nor a"
+            " converted model; models with scores or an evaluation:"
+            f" {escape.some(there) or 'none yet, see evaluation.suites'}"
         )
     return of_results(word)
 

@@ -9,12 +9,14 @@ from pathlib import Path
 from typing import Any
 
 from babelmill.commands.status import tail
+from babelmill.config.inputs import SETTINGS
 from babelmill.core import manifest
 from babelmill.core.escape import some
 from babelmill.core.files import UserError, read_json
-from babelmill.core.words import words_of
+from babelmill.core.words import and_words
 from babelmill.evaluation.metrics import metrics_of, shown, units
 from babelmill.evaluation.samples import sample_of
+from babelmill.settings import bytes_per_word
 from babelmill.stages import STAGES
 from babelmill.suites.headline import headline, headline_method
 
@@ -73,7 +75,8 @@ def of_corpus(folder: Path) -> str:
     """Count documents, words and bytes, and the documents that were dropped."""
     figures = manifest.read(folder)["figures"]
     documents, size, dropped = figures["documents"], figures["bytes"]["train"], sum(figures["dropped"].values())
-    words = words_of(figures["words"]["train"], size) if "words" in figures else ""
+    by_bytes = bytes_per_word(folder.name, SETTINGS / folder.name)
+    words = and_words(figures["words"]["train"], size, by_bytes) if "words" in figures else ""
     shown = f"{documents['train']:,} documents{words}, {amount(size)}B; {documents['validation']:,} for validation"
     return f"{shown}; {dropped:,} dropped" if dropped else shown
 

@@ -32,7 +32,13 @@ from babelmill.commands.plan_download import download_notes
 from babelmill.commands.plan_memory import Memory, disk, strategies
 from babelmill.commands.plan_network import network_of
 from babelmill.commands.plan_snapshots import note, reached
-from babelmill.commands.text_size import BYTES_PER_TOKEN, WORD, training_tokens, training_words, validation_tokens
+from babelmill.commands.text_size import (
+    BYTES_PER_TOKEN,
+    WORD,
+    estimated_words_per_token,
+    training_tokens,
+    validation_tokens,
+)
 from babelmill.config import loading, schema
 from babelmill.config.model_size import Counted, parameters
 from babelmill.config.resolve import Configuration
@@ -74,7 +80,8 @@ class Cost:
     Attributes:
         tokens: tokens of the training text; source: what they were counted on (`shards`) or estimated from (such as the
             shards of earlier settings).
-        epochs: passes over the tokens; words: words that all passes read.
+        epochs: passes over the tokens; words: words that all passes read; words_counted: whether they are counted, not
+            estimated.
         flops: FLOPs of all steps.
         gpus: GPUs that the job asks for; busy: mean share of them that has work.
         memory_gib: memory per GPU; measured: whether this and the utilisation come from a training of this shape.
@@ -93,6 +100,7 @@ class Cost:
     source: str
     epochs: float
     words: float
+    words_counted: bool
     steps: int
     flops: float
     gpus: int
@@ -169,13 +177,15 @@ def cost_of(
     network, vocab_size = network_of(configuration, model)
     if text is None:
         tokens, source, learnt = training_tokens(configuration, model)
+        per_token, counted = estimated_words_per_token(configuration, model)
     else:
         tokens, source, learnt = int(text / BYTES_PER_TOKEN), "budget", 1.0
+        per_token, counted = BYTES_PER_TOKEN / WORD, False
     size = sized(network, resolved.train, vocab_size)
     whole = whole_tokens(resolved.train) if deals_whole(network, resolved.train) else 1
     plan = schedule_of(size, resolved.train, vocab_size, tokens, (gpus, whole), learnt)
     count, read = parameters(size, vocab_size), float((plan.lengths * plan.rows).sum())
-    words = read / tokens * (training_words(configuration, model) if text is None else text / WORD)
+    words = read * per_token
     of_training = float(plan.flops.sum())
     validated = validation_tokens(configuration, model, tokens) if text is None else 0.0
     of_validation = validation_flops(resolved, plan, of_training / read, validated)
@@ -199,6 +209,7 @@ def cost_of(
         source=source,
         epochs=read / tokens,
         words=words,
+        words_counted=counted,
         steps=len(plan.rows),
         flops=of_training,
         gpus=gpus,
@@ -384,5 +395,5 @@ def run(args: argparse.Namespace) -> None:
     else:
         codes = dict.fromkeys(code for cost in costs for code in configuration.languages_of(cost.model))
         more = download_notes(configuration, list(codes), BYTES_PER_TOKEN)
-        snapshots = (note(configuration, cost.model, cost.words, cost.epochs) for cost in costs)
+        snapshots = (note(configuration, cost.model, cost.words, cost.epochs, cost.words_counted) for cost in costs)
         print(table(costs, gpu, [*dict.fromkeys(filter(None, snapshots)), *more]))

@@ -18,6 +18,7 @@ from babelmill.core.escape import some
 BABYLM = (*range(1, 10), *range(10, 100, 10), *range(100, 1001, 100))
 NEAR = 0.03  # a run that ends by this share before a point has the point, at its end
 FOLDER = "snapshots"  # in the folder of a run, an exported model or a converted model
+NEARLY = 0.15  # a run that ends by at most this share before a point of `babylm` was meant to have the point
 
 
 def in_order(value: Any) -> Any:
@@ -57,28 +58,52 @@ def kept_at_the_end(asked: Sequence[float], million_words: float) -> list[float]
     return [*reached, *(point for point in next_one if point * (1 - NEAR) <= million_words)]
 
 
-def missing_points(
-    asked: Sequence[float], million_words: float, epochs: float, max_steps: int | None, set_aside: float
-) -> tuple[list[float], str]:
-    """Return the points that a run will not have, and a sentence on them with what to set; "" if it will have all.
+def missing_points(asked: Snapshots, million_words: float) -> list[float]:
+    """Return the points that a run will not have, since it ends before them.
+
+    `babylm` is a list for runs of any length: of its points after the end, only one that the run nearly reaches is
+    missing.
+    """
+    every = points(asked)
+    beyond = every[len(kept_at_the_end(every, million_words)) :]
+    return [point for point in beyond[:1] if point * (1 - NEARLY) <= million_words] if asked == "babylm" else beyond
+
+
+def say_missing(
+    missing: Sequence[float], million_words: float, epochs: float, max_steps: int | None, set_aside: float
+) -> str:
+    """Return a sentence on the points that a run will not have, with what to set; "" if it will have all.
 
     Args:
-        asked: all points, in millions of words, in order.
+        missing: these points, in order.
         million_words: how many words the run reads.
         epochs: how often it reads the training text.
         max_steps: the key of `train`.
         set_aside: the share of the corpus that is set aside for validation.
     """
-    missing = list(asked[len(kept_at_the_end(asked, million_words)) :])
     if not missing or not million_words:
-        return missing, ""
-    advice, times = [], missing[0] / million_words
-    if 0 < set_aside < 1 and kept_at_the_end(missing[:1], million_words / (1 - set_aside)):
+        return ""
+    first, advice = missing[0], list[str]()
+    if 0 < set_aside < 1 and kept_at_the_end([first], million_words / (1 - set_aside)):
         advice.append(f"corpus.validation_files (now {set_aside:.1%} of the corpus are set aside for validation)")
-    longer = f"train.epochs: {math.ceil(100 * epochs * times) / 100:g}"
+    longer = f"train.epochs: {math.ceil(100 * epochs * first / million_words) / 100:g}"
     advice.append(longer if max_steps is None else "a higher train.max_steps")
-    names = some(map(name_of, missing), 3)
-    return missing, (
-        f"no {names}: the run ends after {million_words:,.4g} million words; for {name_of(missing[0])}, set"
-        f" {' or '.join(advice)}"
+    return (
+        f"{named(missing)} will not exist: the run ends after {million_words:,.4g} million words; for {name_of(first)},"
+        f" set {' or '.join(advice)}"
     )
+
+
+def say_probably_missing(missing: Sequence[float], million_words: float) -> str:
+    """Return a sentence on the points that a run probably will not have, if its number of words is an estimate."""
+    if not missing:
+        return ""
+    return (
+        f"{named(missing)} will probably not exist: the run ends after about {million_words:,.2g} million words, an"
+        " estimate that may be off by a fifth until the corpus exists"
+    )
+
+
+def named(missing: Sequence[float]) -> str:
+    """Return `snapshot chck_1M`, or `snapshots chck_1M, chck_2M`."""
+    return f"snapshot{'s' * (len(missing) > 1)} {some(map(name_of, missing), 3)}"

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-UNSPACED = 40  # bytes per word beyond which whitespace does not separate words, as in Chinese
+SPACED = 40  # bytes per word up to which whitespace separates words, in a language whose script is not known
 
 # Ends the message about a score that is no number, which is an error and never a missing score.
 NOT_A_NUMBER = (
@@ -21,6 +21,12 @@ def count_words(texts: Iterable[str]) -> int:
     return sum(len(text.split()) for text in texts)
 
 
-def words_of(words: int, size: int) -> str:
-    """Return `, 12,345 words` for a text of `size` bytes; "" if its script does not separate words by whitespace."""
-    return f", {plural(words, 'word')}" if words * UNSPACED > size else ""
+def and_words(words: int, size: int, bytes_per_word: float | None = None) -> str:
+    """Return `, 12,345 words` for a text of `size` bytes with so many words between whitespace.
+
+    If `bytes_per_word` says so (`Language.bytes_per_word`), so many bytes are a word: `, about 12,345 words`. It is ""
+    if whitespace does not seem to separate words.
+    """
+    if bytes_per_word:
+        return f", about {plural(round(size / bytes_per_word), 'word')}"
+    return f", {plural(words, 'word')}" if words * SPACED > size else ""

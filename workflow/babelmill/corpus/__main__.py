@@ -36,7 +36,7 @@ from babelmill.core import escape, known_hashes, local_sources, manifest, stage_
 from babelmill.core.files import UserError, atomic_write
 from babelmill.core.formats import split_name
 from babelmill.core.globs import distinct
-from babelmill.core.words import plural, words_of
+from babelmill.core.words import and_words, plural
 from babelmill.corpus import builtin
 from babelmill.corpus.cleaning import clean, keep
 from babelmill.corpus.columns import Columns
@@ -47,7 +47,7 @@ from babelmill.corpus.sampling import Budget, Sampler, sample
 from babelmill.corpus.tally import Reason, Tally
 from babelmill.corpus.workers import read_all
 from babelmill.corpus.writer import Writer
-from babelmill.settings import read_settings
+from babelmill.settings import bytes_per_word, read_settings
 
 log = logging.getLogger("babelmill.corpus")
 
@@ -229,7 +229,7 @@ def run(args: argparse.Namespace) -> None:
         "%s: %s%s (%.1f MB) for training, %s (%.1f MB) for validation",
         settings.name,
         plural(train.documents, "document"),
-        words_of(train.words, train.bytes),
+        and_words(train.words, train.bytes, bytes_per_word(settings.name, args.settings.parent)),
         train.bytes / 1e6,
         f"{validation.documents:,}",
         validation.bytes / 1e6,

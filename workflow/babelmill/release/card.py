@@ -21,7 +21,7 @@ from babelmill.core.files import atomic_write
 from babelmill.evaluation.metrics import METRICS, metrics_of, shown, units, value_of
 from babelmill.release import label_card, label_picture, suite_card, training_history
 from babelmill.release.card_beginning import base_model, before_and_after, beginning, instructed
-from babelmill.release.card_data import datasets_of, training_data, with_prompt
+from babelmill.release.card_data import datasets_of, separates_words, training_data, with_prompt
 from babelmill.release.card_table import table
 from babelmill.release.card_usage import GENERATED, SNIPPETS, adapter_use, notes, pipelines, use, weights
 from babelmill.release.earlier_card import EarlierCard
@@ -47,6 +47,7 @@ class Facts:
         license, authors, description, carbon_grams: the values of the user's section `card`.
         model_type: the name that transformers gives to this kind of model; None for a GPT-BERT.
         mask: the tokenizer's mask token; None if the tokenizer has no name for it.
+        padless: whether it is a model of transformers whose configuration or tokenizer names no padding token.
         adapter: `export.adapter`, which says whether the folder has no adapters, only adapters, or both.
         published_tokenizer: whether the tokenizer is the unchanged one of a published model.
         origin: where the model comes from, if this workflow did not train it.
@@ -80,6 +81,7 @@ class Facts:
     logits_alignment: str = "mlm"
     model_type: str | None = None
     mask: str | None = "<mask>"
+    padless: bool = False
     adapter: str = "none"
     published_tokenizer: bool = False
     evaluation: dict[str, Any] | None = None
@@ -256,13 +258,23 @@ def tokenizer_figures(evaluation: dict[str, Any], languages: dict[str, Any]) -> 
     return table(["language", *(key.replace("_", " ") for key in keys)], rows)
 
 
+def words_in_all(facts: Facts) -> str:
+    """Return how many words the model was trained on, and where they are counted by bytes; "" if it is not known."""
+    words = (facts.figures or {}).get("words")
+    if words is None:
+        return ""
+    by_bytes = [markdown(each["name"]) for each in facts.languages.values() if not separates_words(each)]
+    measure = f" (in {', '.join(by_bytes)}, a fixed number of bytes counts as a word)" if by_bytes else ""
+    return f", {words:,} words in all{measure}"
+
+
 def training(facts: Facts, hours: float | None) -> list[str]:
     """Return the length, energy, carbon, curves and settings of the training run, as far as they are known."""
     parts, figures = [], facts.figures
     if figures:
         parts.append(
             f"{figures['steps']:,} steps, {figures['tokens']:,} tokens, {figures['epochs']:.1f} passes over the text"
-            f"{f', {words:,} words in all' if (words := figures.get('words')) else ''}."
+            f"{words_in_all(facts)}."
         )
     if hours is not None:
         time = f"{hours:.2g} hours" if hours >= 0.1 else f"{hours * 60:.2g} minutes"
@@ -324,10 +336,15 @@ def given_back(evaluation: dict[str, Any]) -> str:
 
 
 def snapshots(names: list[str], missing: list[str]) -> list[str]:
-    """Return the section that says which snapshots there are, and which are missing, since training ended before."""
+    """Return the section that says which snapshots there are, and which were asked for and are missing."""
     if not names:
         return []
-    ended = f" Training ended before {', '.join(map(code, missing))}." if missing else ""
+    ended = (
+        f" There is none for {', '.join(map(code, missing))}: training ended before, or was already further when it was"
+        " asked for."
+        if missing
+        else ""
+    )
     return [
         "## Snapshots",
         f"Weights that were kept after so many million words of training: {', '.join(map(code, names))}.{ended} In the"
@@ -364,6 +381,7 @@ def usage(facts: Facts) -> list[str]:
             facts.model_type,
             facts.mask,
             with_prompt(facts.corpora) > 0,
+            facts.padless,
         ),
         *adapters,
         notes(facts.variants, facts.default_variant, facts.alignment, facts.unmasks > 0, facts.model_type),

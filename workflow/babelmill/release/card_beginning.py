@@ -74,6 +74,8 @@ def before_and_after(begun_with: dict[str, Any] | None, record: list[dict[str, A
     lines = [line for line in record if line["kind"] == "validation"]
     if not begun_with or not lines or lines[0]["step"] != 0:
         return ""
+    if lines[0].get("targets") != lines[-1].get("targets"):
+        return ""  # `run.validation_tokens` changed meanwhile, by an upgrade or the user: another sample of the text
     prefix = "ema_loss_" if variant == "ema" else "loss_"
     before, after = lines[0], lines[-1]
     names = [name for name in before if name.startswith(prefix) and before[name] is not None]

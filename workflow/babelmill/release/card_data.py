@@ -52,7 +52,12 @@ def licences(corpus: dict[str, Any]) -> str:
     return escape.some(said) or "unknown"
 
 
-def words_of(corpus: dict[str, Any], language: dict[str, Any], tokenizer: dict[str, Any] | None) -> int | str:
+def separates_words(language: dict[str, Any]) -> bool:
+    """Return whether whitespace separates the words of a language, {"script"}."""
+    return language.get("script") not in UNSPACED
+
+
+def words_cell(corpus: dict[str, Any], language: dict[str, Any], tokenizer: dict[str, Any] | None) -> int | str:
     """Return the number of words of a corpus's training text; "" if it is not known, or if no spaces separate words.
 
     Corpora of earlier versions have only bytes. Then the number is estimated from the bytes per word of the validation
@@ -64,7 +69,7 @@ def words_of(corpus: dict[str, Any], language: dict[str, Any], tokenizer: dict[s
         tokenizer: the tokenizer's figures on the validation text, if they are known.
     """
     figures = corpus["figures"]
-    if language.get("script") in UNSPACED:
+    if not separates_words(language):
         return ""
     if "words" in figures:
         return figures["words"]["train"]
@@ -99,7 +104,7 @@ def training_data(
         "language": [languages[name]["name"] for name in corpora],
         "source": [origin(made) for made in corpora.values()],
         "documents": [made["figures"]["documents"]["train"] for made in corpora.values()],
-        "words": [words_of(made, languages[name], tokenizers.get(name)) for name, made in corpora.items()],
+        "words": [words_cell(made, languages[name], tokenizers.get(name)) for name, made in corpora.items()],
         "MB": [made["figures"]["bytes"]["train"] / 1e6 for made in corpora.values()],
         "share of training": [f"{100 * shares[name]:.1f} %" for name in corpora] if shares else [],
         "licence of the text": [licences(made) for made in corpora.values()],

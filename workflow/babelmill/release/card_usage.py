@@ -3,7 +3,7 @@
 import re
 from typing import Any
 
-from babelmill.core.escape import python
+from babelmill.core.escape import code, python
 
 # Each snippet works without changes; `{path}` is the folder.
 MASKED = """\
@@ -52,12 +52,17 @@ from transformers import AutoModelForSequenceClassification, AutoTokenizer, Trai
 
 tokenizer = AutoTokenizer.from_pretrained("{path}", trust_remote_code=True)
 model = AutoModelForSequenceClassification.from_pretrained("{path}", num_labels=2, trust_remote_code=True)
-texts = [{{"label": 1, **tokenizer("A good text")}}, {{"label": 0, **tokenizer("A bad text")}}]
+{padding}texts = [{{"label": 1, **tokenizer("A good text")}}, {{"label": 0, **tokenizer("A bad text")}}]
 arguments = TrainingArguments("tuned", num_train_epochs=1, report_to="none")
 Trainer(model, arguments, train_dataset=texts, processing_class=tokenizer).train()
 inputs = tokenizer("A text", return_tensors="pt").to(model.device)
 print(model(**inputs).logits)
 ```"""
+# For models that pad with a token of the text, of which their configuration or tokenizer says nothing.
+PADDING = """\
+tokenizer.pad_token = tokenizer.pad_token or tokenizer.eos_token
+model.config.pad_token_id = tokenizer.pad_token_id
+"""
 ADAPTERS = """\
 ```python
 # The same, but train only adapters, not all weights (pip install peft accelerate). peft needs the names of the layers.
@@ -76,7 +81,7 @@ from peft import LoraConfig, get_peft_model
 from transformers import AutoModelForSequenceClassification
 
 model = AutoModelForSequenceClassification.from_pretrained("{path}", num_labels=2)
-model = get_peft_model(model, LoraConfig(task_type="SEQ_CLS", target_modules="all-linear"))
+{padding}model = get_peft_model(model, LoraConfig(task_type="SEQ_CLS", target_modules="all-linear"))
 model.print_trainable_parameters()
 ```"""
 ADAPTER_FOLDER = """\
@@ -127,7 +132,7 @@ SCORERS = {
 }
 NO_CODE = """\
 * {variants}
-* Its class is part of transformers (`model_type` is `{model_type}`), {versions}; {code}."""
+* Its class is part of transformers (`model_type` is {model_type}), {versions}; {code}."""
 WITHOUT_CODE = "the folder has no code"
 GENERATED = 64  # how many tokens an example generates at most
 # Types that transformers 4.57 can also read (tested). Others are new in 5, or have other names of weights in 4.57.
@@ -156,6 +161,7 @@ def use(
     model_type: str | None = None,
     mask: str | None = "<mask>",
     prompted: bool = False,
+    padless: bool = False,
 ) -> list[str]:
     """Return the code that shows how to use the model.
 
@@ -167,7 +173,9 @@ def use(
         model_type: the model type in transformers; None for a GPT-BERT.
         mask: the tokenizer's mask token; None if the tokenizer has no name for it.
         prompted: whether the training data has prompts.
+        padless: whether the folder's configuration or tokenizer names no padding token.
     """
+    padding = PADDING if padless else ""
     texts = (PROMPTS if prompted else TEXTS) | {"path": path, "hidden": python(f"A text with a {mask} in it.")}
     adapters = ALL_LINEAR if model_type else ADAPTERS
     pieces = [
@@ -175,8 +183,8 @@ def use(
         f"`{path}` means this folder, or its name on the Hub.",
         *([unmasking(texts, unmasks, mask)] if unmasks else []),
         *(SNIPPETS[task].format(**texts) for task in tasks if mask or task != "fill-mask"),
-        CLASSIFICATION.format(path=path),
-        adapters.format(path=path, value="in_proj_vg" if gated else "in_proj_v"),
+        CLASSIFICATION.format(path=path, padding=padding),
+        adapters.format(path=path, padding=padding, value="in_proj_vg" if gated else "in_proj_v"),
     ]
     return [without_code(piece) for piece in pieces] if model_type else pieces
 
@@ -198,8 +206,8 @@ def adapter_use(path: str, base: dict[str, Any], hides: bool) -> str:
 
 def unmasking(texts: dict[str, str], unmasks: int, mask: str | None) -> str:
     """Return the code that generates by filling masks. `texts`: the texts in it."""
-    code = UNMASKING.format(**texts, length=min(GENERATED, max(1, unmasks // 2)))
-    return code if mask else code.replace("tokenizer.mask_token_id", "model.config.mask_token_id")
+    example = UNMASKING.format(**texts, length=min(GENERATED, max(1, unmasks // 2)))
+    return example if mask else example.replace("tokenizer.mask_token_id", "model.config.mask_token_id")
 
 
 def notes(
@@ -208,8 +216,8 @@ def notes(
     """Return notes on the variants, the alignment of scores, the class and the code of the folder."""
     if model_type:
         versions = "in versions 4.57 and 5" if model_type in ALSO_IN_4 else "from version 5"
-        code = "loading it runs no code of the folder, which contains only the sampler" if unmasks else WITHOUT_CODE
-        known = {"model_type": model_type, "versions": versions, "code": code}
+        runs = "loading it runs no code of the folder, which contains only the sampler" if unmasks else WITHOUT_CODE
+        known = {"model_type": code(model_type), "versions": versions, "code": runs}
         return NO_CODE.format(variants=weights(variants, default), **known)
     return NOTES.format(variants=weights(variants, default), alignment=ALIGNMENT[alignment])
 

@@ -21,7 +21,9 @@ and, if NVIDIA's driver reports them:
                                     W, highest in degrees Celsius
     energy                          of all GPUs since the last training line, with validations and checkpoints, in J
 Validation lines have loss, loss_masked, loss_causal, perplexity and accuracy of the last weights, and the same for the
-averaged weights, with the prefix `ema_`. Models of several languages also have `languages`: the same losses for each.
+averaged weights, with the prefix `ema_`; and `targets`, the number of targets measured, in which samples of the
+validation text differ (`run.validation_tokens`; earlier versions do not say it). Models of several languages also have
+`languages`: the same losses for each.
 """
 
 import json

@@ -26,7 +26,7 @@ def names(folder: Path) -> list[str]:
 
 
 def about(folder: Path) -> dict[str, Any]:
-    """Return the place of a snapshot in the run: `million_words`, `step`, `tokens`, and the true number of `words`."""
+    """Return the place of a snapshot in the run: `million_words`, `step`, `tokens`, and, if known, the true `words`."""
     return manifest.read(folder)["figures"]
 
 

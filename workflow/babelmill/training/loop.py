@@ -30,9 +30,11 @@ from babelmill.training.schedule import validation_steps
 from babelmill.training.sharding import Load
 from babelmill.training.trainer import Trainer
 from babelmill.training.votes import Votes
+from babelmill.training.words import WordRate
 
 log = logging.getLogger(__name__)
 
+NO_WORDS = WordRate(0.0, exact=False)
 SAY_EVERY = 5.0  # seconds between two notes on how far a validation is
 
 
@@ -71,8 +73,9 @@ class Loop:
         done: what the folder contained before.
         stop: knows whether there is a reason to leave.
         state: state of the loop from the checkpoint, or None if there is no checkpoint.
-        snapshots: {step: points}, the steps after which to keep the weights; points are in million words.
-        per_token: the mean number of words per token.
+        snapshots: {step: points}, the steps after which to keep the weights, from the present one on; points are in
+            million words.
+        rate: the words per token.
     """
 
     def __init__(
@@ -84,11 +87,11 @@ class Loop:
         stop: Stop,
         state: dict[str, Any] | None = None,
         snapshots: Mapping[int, list[float]] | None = None,
-        per_token: float = 0.0,
+        rate: WordRate = NO_WORDS,
     ):
         self._trainer, self._run, self._folder, self._done = trainer, run, folder, done
         self._steps = trainer.plan.steps
-        self._stop, self._snapshots, self._per_token = stop, snapshots or {}, per_token
+        self._stop, self._snapshots, self._rate = stop, snapshots or {}, rate
         self._progress = self._make_progress()
         self._gpus = GpuFigures(gpus_of(trainer.processes))
         self._window = Window(trainer.groups)
@@ -107,6 +110,8 @@ class Loop:
         done = self._done.steps
         if self._done_validating() is False:
             self._validate(done)
+        for point in self._snapshots.get(done, []):  # asked for since the run was here
+            self._keep_snapshot(done, point)
         saved = done
         while done < self._steps and not self._leaving:
             self._step(done)
@@ -319,7 +324,7 @@ class Loop:
         """Keep the weights that would be exported after this step."""
         began, trainer = time.monotonic(), self._trainer
         tokens = trainer.plan.tokens_until(done)
-        about = {"step": done, "tokens": tokens, "words": round(self._per_token * tokens)}
+        about = {"step": done, "tokens": tokens} | self._rate.figures(tokens)
         prefix = "model." if trainer.average.tensors is None else "average."
 
         def keep(tensors: dict[str, torch.Tensor], load: Load) -> None:
@@ -327,8 +332,8 @@ class Loop:
             self._folder.keep_snapshot(point, named, about, lambda name: load(prefix + name))
 
         trainer.with_whole([name for name in trainer.tensors() if name.startswith(prefix)], keep)
-        name, words = name_of(point), about["words"] / 1e6
-        log.info("step %d: the weights after %.4g million words are kept: %s", done, words, name)
+        words = self._rate.per_token * tokens / 1e6
+        log.info("step %d: the weights after %.4g million words are kept: %s", done, words, name_of(point))
         self._pause("checkpoint", began)
 
     def _pause(self, what: str, began: float) -> None:

@@ -7,18 +7,19 @@ from babelmill.runtime import gpu_claims, slurm
 from babelmill.runtime.progress import device_name
 from babelmill.training.schedule import rows_by_step
 from babelmill.training.trainer import Trainer
+from babelmill.training.words import WordRate
 
 log = logging.getLogger(__name__)
 
 
-def block(trainer: Trainer, done: int, per_token: float = 0.0) -> str:
-    """Describe a run after `done` of its steps. `per_token` is the mean number of words per token."""
+def block(trainer: Trainer, done: int, rate: WordRate) -> str:
+    """Describe a run after `done` of its steps. `rate`: its words per token."""
     plan, train, processes = trainer.plan, trainer.train, trainer.processes
     length, rows = rows_by_step(train, plan.steps)
     first = (
         f"{trainer.network.parameters / 1e6:.1f} M parameters, {plan.steps:,} steps,"
         f" {plan.epochs(plan.steps):.1f} epochs of {plan.tokens:,} tokens,"
-        f" {per_token * plan.tokens_until(plan.steps):,.0f} words in all; {processes.size} x {processes.device.type}"
+        f" {rate.say(plan.tokens_until(plan.steps))} in all; {processes.size} x {processes.device.type}"
     )
     if done:
         first += "; already trained" if done == plan.steps else f"; going on after step {done:,}"
@@ -41,7 +42,7 @@ def block(trainer: Trainer, done: int, per_token: float = 0.0) -> str:
     return "\n".join([first, *(f"  {name:<10}  {text}" for name, text in lines.items())])
 
 
-def announce(trainer: Trainer, folder: Path, done: int, gpus: int, per_token: float) -> None:
+def announce(trainer: Trainer, folder: Path, done: int, gpus: int, rate: WordRate) -> None:
     """Log what will run in a folder, and warn about wasted resources.
 
     Args:
@@ -49,9 +50,9 @@ def announce(trainer: Trainer, folder: Path, done: int, gpus: int, per_token: fl
         folder: its folder.
         done: the number of steps that are done.
         gpus: the number of GPUs of the job.
-        per_token: the mean number of words per token.
+        rate: its words per token.
     """
-    log.info("%s: %s", folder, block(trainer, done, per_token))
+    log.info("%s: %s", folder, block(trainer, done, rate))
     if gpus and trainer.device.type == "cpu":
         level = logging.WARNING if slurm.job_id() else logging.INFO  # the user's own machine may have no GPU
         log.log(level, "%s, but PyTorch sees none here: training on the CPU", gpu_claims.asked_for(gpus))

@@ -23,9 +23,7 @@ from babelmill.training.batches import Rows
 from babelmill.training.layouts import Layout
 from babelmill.training.objectives import Objective, objective_of
 from babelmill.training.randomness import ORDER
-from babelmill.training.schedule import learning_rate_factor, phase_starts, rows_by_step, steps_for
-
-PERIOD = 2**16  # language proportions are multiples of 1 / PERIOD, so that their schedule repeats
+from babelmill.training.schedule import PERIOD, learning_rate_factor, phase_starts, proportions, rows_by_step, steps_for
 
 
 @dataclass(frozen=True)
@@ -51,23 +49,6 @@ class Step:
     learning_rate: float
     weights: tuple[float, ...]
     tokens: int
-
-
-def proportions(tokens: list[int], weights: float) -> np.ndarray:
-    """Return how many of PERIOD rows belong to each language, at least one each, [languages] int64.
-
-    Args:
-        tokens: size of each language's stream.
-        weights: exponent of the size (Conneau et al., 2020: 0.3).
-    """
-    size = np.array(tokens, dtype=np.float64) ** weights
-    exact = size / size.sum() * PERIOD
-    whole = np.maximum(1, np.floor(exact)).astype(np.int64)
-    missing = PERIOD - int(whole.sum())
-    if missing > 0:  # largest remainders first
-        whole[np.argsort(whole - exact, kind="stable")[:missing]] += 1
-    whole[whole.argmax()] += min(missing, 0)  # take back the rows that the smallest languages got, so that each has one
-    return whole
 
 
 def interleave(shares: np.ndarray) -> np.ndarray:

@@ -1,4 +1,4 @@
-"""Compute the shape of a run: its number of steps, and the rows, their length and the learning rate of each step.
+"""Compute the shape of a run: its steps, their rows and learning rates, and the shares of its languages.
 
 Only the `train` settings and the number of tokens are needed, not torch, so a login node can describe a run in a
 moment.
@@ -12,6 +12,7 @@ import numpy as np
 from babelmill.config import schema
 from babelmill.core.files import UserError
 
+PERIOD = 2**16  # language proportions are multiples of 1 / PERIOD, so that their schedule repeats
 VALIDATED_SHARE = 0.05  # of the tokens between two validations: how many a validation measures at most
 LEAST_VALIDATED = 50_000  # tokens that each validation may measure
 
@@ -93,3 +94,20 @@ def steps_for(train: schema.Train, tokens: int) -> int:
             f" {train.global_batch_tokens} are more than {schema.MAX_STEPS:,} steps; lower the one or raise the other"
         )
     return high
+
+
+def proportions(tokens: list[int], weights: float) -> np.ndarray:
+    """Return how many of PERIOD rows belong to each language, at least one each, [languages] int64.
+
+    Args:
+        tokens: size of each language's stream.
+        weights: exponent of the size (Conneau et al., 2020: 0.3).
+    """
+    size = np.array(tokens, dtype=np.float64) ** weights
+    exact = size / size.sum() * PERIOD
+    whole = np.maximum(1, np.floor(exact)).astype(np.int64)
+    missing = PERIOD - int(whole.sum())
+    if missing > 0:  # largest remainders first
+        whole[np.argsort(whole - exact, kind="stable")[:missing]] += 1
+    whole[whole.argmax()] += min(missing, 0)  # take back the rows that the smallest languages got, so that each has one
+    return whole

@@ -45,6 +45,7 @@ Returned = TypeVar("Returned")
 LEAVE_EVERY = 8  # validation micro-batches per process between two votes on leaving
 FORWARD = 1 / 3  # the share of a forward pass in the time of a step: the backward pass takes twice as long
 FIRST_TOKENS = 4096  # tokens of the first forward passes, which test what this machine can do
+MEASURED = "targets"  # in a validation line: how many targets it measured, in which samples differ
 DOCUMENTS_TO_FIT = 4096  # documents per language whose rows are searched for the largest ones, which must fit
 
 
@@ -267,7 +268,7 @@ class Trainer:
         self.processes.sum_(sums)
         summary = summarize(sums.cpu().numpy(), counts, self.settings.languages, objective)
         del summary["z_loss"]
-        return summary
+        return summary | {MEASURED: int(counts.sum())}
 
     def _measure(
         self, rows: Rows, length: int, sums: torch.Tensor, leave: Callable[[], bool], show: Callable[[float], None]
@@ -408,4 +409,4 @@ class Trainer:
 
 
 def _averaged(scores: dict[str, Any]) -> dict[str, Any]:
-    return {f"ema_{key}": value for key, value in scores.items()}
+    return {f"ema_{key}": value for key, value in scores.items() if key != MEASURED}

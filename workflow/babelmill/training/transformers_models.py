@@ -2,7 +2,6 @@
 
 import contextlib
 import copy
-import inspect
 import itertools
 import json
 from collections.abc import Iterator
@@ -148,17 +147,35 @@ def with_learning_padding(values: dict[str, Any], auto: str) -> dict[str, Any]:
     the class drops no gradients; tokenizers and generation have this number in files of their own. Where the class
     needs the number itself, the values stay as they are: it counts positions with it, or finds the end of a text.
     """
-    without: dict[str, Any] = values | {"pad_token_id": None}
     made = on_meta(AutoConfig.for_model(**values), auto)
     embedding: Any = made.get_input_embeddings()
-    finds_the_end = "pad_token_id" in inspect.getsource(type(made).forward)
-    if getattr(embedding, "padding_idx", None) is None or first_position(made) or finds_the_end:
+    drops = getattr(embedding, "padding_idx", None) is not None
+    positions = (module for name, module in made.named_modules() if "position" in name)
+    counts = any(getattr(module, "padding_idx", None) is not None for module in positions)
+    if counts or not drops:
         return values
+    without: dict[str, Any] = values | {"pad_token_id": None}
     try:
-        on_meta(AutoConfig.for_model(**without), auto)
+        made = on_meta(AutoConfig.for_model(**without), auto)
     except Exception:  # some configurations allow numbers only
         return values
-    return without
+    return values if needs_padding(made) else without
+
+
+def needs_padding(model: PreTrainedModel) -> bool:
+    """Return whether a forward pass of two texts fails since the configuration of `model`, on meta, names no padding.
+
+    Such an error is about None, or says so. Passes on the meta device may also fail since they ask for a value: a
+    RuntimeError, which says nothing about padding.
+    """
+    try:
+        with torch.no_grad():
+            model.eval().bfloat16()(input_ids=torch.zeros(2, 4, dtype=torch.long, device="meta"))
+    except (AttributeError, TypeError, ValueError):
+        return True
+    except Exception:
+        return False
+    return False
 
 
 def on_meta(config: PreTrainedConfig, auto: str, most: int = 100_000) -> PreTrainedModel:

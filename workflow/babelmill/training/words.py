@@ -3,42 +3,62 @@
 The stage `shards` counts words while it reads the text. Shards that were made before it did are decoded again.
 """
 
+import contextlib
 import math
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import numpy as np
 from tokenizers import Tokenizer
 
 from babelmill.config.snapshots import kept_at_the_end
 from babelmill.core import manifest, words
+from babelmill.core.files import UserError, read_json, write_json
+from babelmill.core.words import plural
 from babelmill.tokens.shard_file import ShardFile
 from babelmill.tokens.tokenizer_file import load_tokenizer
-from babelmill.training.plan import PERIOD, Plan
+from babelmill.training.plan import Plan
+from babelmill.training.schedule import PERIOD
 
 BLOCK = 100_000  # tokens per block
 BLOCKS = 10_000  # the largest number of blocks that are decoded per language, which takes minutes
+SAMPLE = "It's a \"well-known\" test (2 of 3), e.g. $5.50 -- isn't it?"  # many tokenizers put spaces into it
 
 
-def training_words(shards: Path, tokenizer: Path, bytes_per_word: float | None) -> float:
-    """Return the number of words of a language's training text.
+def training_words(shards: Path, tokenizer: Path, bytes_per_word: float | None, kept: Path) -> tuple[float, bool]:
+    """Return the number of words of a language's training text, and whether it is exact.
 
-    Words are separated by whitespace, unless `bytes_per_word` says how many bytes count as a word.
+    Words are separated by whitespace, unless `bytes_per_word` says how many bytes count as a word. Words of shards
+    that have no such number are exact if all of them are decoded by a tokenizer that gives text back as it was.
 
     Args:
         shards: the folder of the language's shards.
         tokenizer: the folder of the tokenizer.
         bytes_per_word: see `Language.bytes_per_word`.
+        kept: a file of the run, which keeps what was decoded: decoding again at each start would take minutes.
     """
     figures = manifest.read(shards)["figures"]
     if bytes_per_word is not None:
-        return figures["bytes"]["train"] / bytes_per_word
+        return figures["bytes"]["train"] / bytes_per_word, True
     if "words" in figures:
-        return figures["words"]["train"]
-    return count_words(ShardFile.open(shards / "train.safetensors"), load_tokenizer(tokenizer / "tokenizer.json"))
+        return figures["words"]["train"], True
+    known: dict[str, Any] = {}
+    with contextlib.suppress(UserError, KeyError, TypeError):  # missing or damaged: it is written again
+        known = dict(read_json(kept))
+        return known[shards.name]["words"], known[shards.name]["exact"]
+    shard, decoder = ShardFile.open(shards / "train.safetensors"), load_tokenizer(tokenizer / "tokenizer.json")
+    found = words_in_shard(shard, decoder), len(shard.tokens) <= BLOCK * BLOCKS and gives_back(decoder, SAMPLE)
+    write_json(kept, known | {shards.name: {"words": found[0], "exact": found[1]}})
+    return found
 
 
-def count_words(shard: ShardFile, tokenizer: Tokenizer) -> float:
+def gives_back(tokenizer: Tokenizer, text: str) -> bool:
+    """Return whether a tokenizer decodes the tokens of a text to the same text."""
+    return tokenizer.decode(tokenizer.encode(text, add_special_tokens=False).ids) == text
+
+
+def words_in_shard(shard: ShardFile, tokenizer: Tokenizer) -> float:
     """Return the number of words of a shard, from its tokens.
 
     Above a thousand million tokens, it is estimated from evenly spread blocks. A word counts in the block in which it
@@ -64,10 +84,25 @@ def _count(tokenizer: Tokenizer, parts: list[np.ndarray]) -> int:
     return words.count_words(tokenizer.decode_batch([part.tolist() for part in parts], skip_special_tokens=True))
 
 
-def words_per_token(plan: Plan, counts: Sequence[float]) -> float:
-    """Return the mean number of words per token of the run. `counts` is the number of words of each language."""
-    each = [count / layout.tokens for count, layout in zip(counts, plan.layouts, strict=True)]
-    return float(plan.mixture.shares @ np.array(each)) / PERIOD
+class WordRate(NamedTuple):
+    """Holds the mean number of words per token of a run, and whether all of its words are counted exactly."""
+
+    per_token: float
+    exact: bool
+
+    def say(self, tokens: int) -> str:
+        """Return `12,345 words`, or `about 12,345 words`, for a number of tokens."""
+        return f"{'' if self.exact else 'about '}{plural(round(self.per_token * tokens), 'word')}"
+
+    def figures(self, tokens: int) -> dict[str, int]:
+        """Return the number of words of so many tokens, for a manifest; nothing if it is not exact."""
+        return {"words": round(self.per_token * tokens)} if self.exact else {}
+
+
+def word_rate(plan: Plan, counts: Sequence[tuple[float, bool]]) -> WordRate:
+    """Return the words per token of a run. `counts`: what `training_words` returns for each language."""
+    each = [count / layout.tokens for (count, _), layout in zip(counts, plan.layouts, strict=True)]
+    return WordRate(float(plan.mixture.shares @ np.array(each)) / PERIOD, all(exact for _, exact in counts))
 
 
 def snapshot_steps(plan: Plan, per_token: float, points: list[float]) -> dict[int, list[float]]:
