@@ -108,7 +108,8 @@ def test_ten_thousand_files_are_no_problem(tmp_path, monkeypatch):
     content = local_sources.hashes(local_sources.expand_glob("texts/*.txt"), corpus)
     listing = [{"path": path, "sha256": digest} for path, digest in content.items()]
     sources = {"texts/*.txt": {"files": 2000, "bytes": 1, "sha256": None}}
-    manifest = {"figures": {"sources": listing}, "settings": {"sources": sources}}
+    manifest = {"stage": "corpus", "settings": {"sources": sources}, "files": {}, "upstream": {}}
+    manifest["figures"] = {"sources": listing}
     (corpus / "manifest.json").write_text(json.dumps(manifest))
     assert local_sources.snapshot({"texts/*.txt": "config.yaml"}, corpus) == sources
     time.sleep(0.01)
