@@ -229,6 +229,13 @@ def test_broken_json_lines(tmp_path):
         read(path)
 
 
+def test_a_mark_where_json_lines_were_joined_is_named(tmp_path):
+    path = tmp_path / "a.jsonl"
+    path.write_bytes(b'\xef\xbb\xbf{"text": "one"}\n' * 2)
+    with pytest.raises(UserError, match=r"a\.jsonl: line 2: begins with a byte order mark, as where files were joined"):
+        read(path)
+
+
 def test_lone_surrogates_are_replaced_and_counted(tmp_path):
     path = tmp_path / "a.jsonl"
     path.write_text('{"text": "a\\ud800b"}\n{"text": "\\ud83c\\udf88"}\n{"text": "c", "category": "\\udfff"}\n')

@@ -4,6 +4,7 @@ from typing import Any
 
 from babelmill.core import outside
 from babelmill.tables.columns import BadRow
+from babelmill.text_files.encodings import BOM
 
 
 def object_of(line: str) -> dict[str, Any]:
@@ -11,10 +12,16 @@ def object_of(line: str) -> dict[str, Any]:
     try:
         row = outside.parse_json(line)
     except ValueError as error:
-        raise BadRow(_array(line) or str(error)) from None
+        raise BadRow(_mark(line) or _array(line) or str(error)) from None
     if not isinstance(row, dict):
         raise BadRow(_array(line) or "not a JSON object")
     return row
+
+
+def _mark(line: str) -> str:
+    """Return advice for a line that begins with a byte order mark; "" for another line."""
+    joined = "begins with a byte order mark, as where files were joined; remove the mark (bytes EF BB BF)"
+    return joined if line.startswith(BOM) else ""
 
 
 def _array(line: str) -> str:
