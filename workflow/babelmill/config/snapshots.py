@@ -99,8 +99,8 @@ def say_probably_missing(missing: Sequence[float], million_words: float) -> str:
     if not missing:
         return ""
     return (
-        f"{named(missing)} will probably not exist: the run ends after about {million_words:,.2g} million words, an"
-        " estimate that may be off by a fifth until the corpus exists"
+        f"{named(missing)} will probably not exist: the run ends after about {million_words:,.3g} million words, an"
+        " estimate that may be off by a fifth until the shards exist"
     )
 
 
