@@ -45,7 +45,7 @@ shell.prefix(
     " GOMP_SPINCOUNT=${{GOMP_SPINCOUNT-2000}} PYTHONUTF8=1; "
 )
 if not IS_MODULE:
-    os.environ["PYTHONSAFEPATH"] = "1"  # for Snakemake itself in a job of a cluster
+    os.environ.update(PYTHONSAFEPATH="1")  # for Snakemake itself in a job of a cluster
 
 from babelmill.config import loading
 from babelmill.config.input_size import input_bytes, text_bytes
