@@ -82,5 +82,6 @@ def test_a_pytorch_that_cannot_use_the_machines_gpus_does_not_train_on_the_cpu(t
         gpu_claims.claim(2)
 
 
-def test_slurm_has_chosen_already(job):
+def test_slurm_has_chosen_already(job, tmp_path, monkeypatch):
+    monkeypatch.setenv("PATH", str(tmp_path))  # no squeue, which would say that there is no such job
     assert job(1, SLURM_JOB_ID="7")[0] == "0,1,2"

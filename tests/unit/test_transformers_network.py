@@ -16,6 +16,7 @@ from babelmill.config.model_size import parameters
 from babelmill.config.resolve import Configuration
 from babelmill.config.schema import Export
 from babelmill.config.transformers_models import keys
+from babelmill.core import manifest
 from babelmill.core.files import write_json
 from babelmill.release.architecture import ExportInputs
 from babelmill.release.card_usage import ALSO_IN_4
@@ -277,7 +278,7 @@ def test_the_folder_learns_each_token_of_the_text(kind, pad, tmp_path):
     `pad`: the padding token of the published tokenizer, which may have none; 5 never occurs in a text.
     """
     roles = {"entries": VOCABULARY.size, "begin": 1, "end": VOCABULARY.eos, "pad": pad, "mask": 4, "unknown": 0}
-    write_json(tmp_path / "manifest.json", {"figures": {"roles": roles}})
+    manifest.write(tmp_path, manifest.Asked("tokenizer", "eng", {}), [], figures={"roles": roles})
     vocabulary = replace(VOCABULARY, pad=VOCABULARY.eos if pad is None else pad)
     folder = write_folder(kind, tmp_path, vocabulary)
     made = json.loads((folder.parent / "model/config.json").read_text())

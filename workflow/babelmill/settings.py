@@ -151,12 +151,11 @@ def read_settings(path: str | Path, settings: type[T]) -> T:
     return recorded(raw, settings, path).model_copy(update={"modules": stage.modules if stage else {}})
 
 
-def bytes_per_word(language: str, folder: Path) -> float | None:
-    """Return `Language.bytes_per_word` of a language, as `run.json` in its folder of settings says it."""
-    with contextlib.suppress(
-        UserError, LookupError, TypeError, AttributeError
-    ):  # the file is missing, or of an earlier version
-        return read_json(folder / "run.json")["bytes_per_word"].get(language)
+def bytes_per_word(language: str) -> float | None:
+    """Return `Language.bytes_per_word` of a language, as its run settings say it."""
+    # The file may be missing, or of an earlier version.
+    with contextlib.suppress(UserError, LookupError, TypeError, AttributeError):
+        return read_json(SETTINGS / language / "run.json")["bytes_per_word"].get(language)
     return None
 
 

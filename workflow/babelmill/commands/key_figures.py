@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 from babelmill.commands.status import tail
-from babelmill.config.inputs import SETTINGS
 from babelmill.core import manifest
 from babelmill.core.escape import some
 from babelmill.core.files import UserError, read_json
@@ -75,7 +74,7 @@ def of_corpus(folder: Path) -> str:
     """Count documents, words and bytes, and the documents that were dropped."""
     figures = manifest.read(folder)["figures"]
     documents, size, dropped = figures["documents"], figures["bytes"]["train"], sum(figures["dropped"].values())
-    by_bytes = bytes_per_word(folder.name, SETTINGS / folder.name)
+    by_bytes = bytes_per_word(folder.name)
     words = and_words(figures["words"]["train"], size, by_bytes) if "words" in figures else ""
     shown = f"{documents['train']:,} documents{words}, {amount(size)}B; {documents['validation']:,} for validation"
     return f"{shown}; {dropped:,} dropped" if dropped else shown

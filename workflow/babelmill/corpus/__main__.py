@@ -229,7 +229,7 @@ def run(args: argparse.Namespace) -> None:
         "%s: %s%s (%.1f MB) for training, %s (%.1f MB) for validation",
         settings.name,
         plural(train.documents, "document"),
-        and_words(train.words, train.bytes, bytes_per_word(settings.name, args.settings.parent)),
+        and_words(train.words, train.bytes, bytes_per_word(settings.name)),
         train.bytes / 1e6,
         f"{validation.documents:,}",
         validation.bytes / 1e6,
