@@ -122,7 +122,9 @@ class Children:
                 self._ask_to_end()
             for child in self._ended():
                 if child.returncode != 0:
-                    result = result or self._exit_code(child)
+                    # If our signal ended a process before it could handle it, the others only lost contact to it.
+                    left = self._signalled and child.returncode == -signal.SIGTERM
+                    result = EXIT_CODE if left else result or self._exit_code(child)
                     self._ask_to_end()
             if time.monotonic() > self._deadline:
                 for child in self._running:
