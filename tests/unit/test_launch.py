@@ -71,6 +71,10 @@ IS_NOT_READY = "print('ready', flush=True); time.sleep(600)"
 DIES_LEAVING = LISTENS.replace("sys.exit(75)", "os.kill(os.getpid(), signal.SIGKILL)")
 
 
+# Rank 1 is ended before it can handle the signal, and so rank 0 loses contact with it.
+LOSES_CONTACT = "if os.environ['RANK'] == '0': signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))\n" + IS_NOT_READY
+
+
 def both_are_ready(process: Launcher) -> bool:
     """Read what two processes write, perhaps at the same time: each a word and the end of the line."""
     said = process.stdout.readline() + process.stdout.readline()
@@ -78,7 +82,7 @@ def both_are_ready(process: Launcher) -> bool:
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
-@pytest.mark.parametrize(("child", "code"), [(LISTENS, 75), (IS_NOT_READY, 75), (DIES_LEAVING, 1)])
+@pytest.mark.parametrize(("child", "code"), [(LISTENS, 75), (IS_NOT_READY, 75), (DIES_LEAVING, 1), (LOSES_CONTACT, 75)])
 def test_a_signal_is_handed_on(number, child, code):
     process = Launcher(child)
     assert both_are_ready(process)

@@ -43,8 +43,8 @@ def launch(command: list[str], processes: int, nodes: int, threads: int) -> int:
 
     Returns:
         0 if all processes succeeded, else the exit code of the first process that failed: the others end because of it.
-        A process that was killed by a signal counts as 1. But it counts as 75 if it was asked to leave before it could
-        handle the signal.
+        A process that was killed by a signal counts as 1. But if a process was asked to leave before it could handle
+        the signal, the result is 75, whatever the others say, which lose contact with it.
 
     Raises:
         UserError: the machines did not meet.
