@@ -31,10 +31,10 @@ def gradients() -> dict:
     """Return the gradients of each case, on the processes that torchrun started."""
     from babelmill.model.gpt_bert import GPTBertShape
     from babelmill.runtime.processes import Processes
-    from babelmill.training.batches import TokenStream
-    from babelmill.training.gpt_bert_network import GPTBertNetwork
-    from babelmill.training.layouts import Packed
-    from babelmill.training.plan import Plan
+    from babelmill.training.batches.token_batches import TokenStream
+    from babelmill.training.networks.gpt_bert import GPTBertNetwork
+    from babelmill.training.plan.layouts import Packed
+    from babelmill.training.plan.plan import Plan
     from babelmill.training.trainer import Trainer
     from training_data import VOCABULARY, documents, section, train_settings, write_documents
 
@@ -71,9 +71,9 @@ def sharded_gradients() -> dict:
     import torch
 
     from babelmill.runtime.processes import Processes
-    from babelmill.training.batches import TokenStream
-    from babelmill.training.layouts import Packed
-    from babelmill.training.plan import Plan
+    from babelmill.training.batches.token_batches import TokenStream
+    from babelmill.training.plan.layouts import Packed
+    from babelmill.training.plan.plan import Plan
     from babelmill.training.trainer import Trainer
     from training_data import VOCABULARY, documents, train_settings, write_documents
     from transformers_models import model_section, network, train_section

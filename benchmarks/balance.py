@@ -19,9 +19,9 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "workflow"))
 
 from babelmill.config.resolve import Configuration
 from babelmill.runtime.cost import flops, parameters
-from babelmill.training import work
-from babelmill.training.layouts import Packed
-from babelmill.training.plan import Plan
+from babelmill.training.plan import dealing
+from babelmill.training.plan.layouts import Packed
+from babelmill.training.plan.plan import Plan
 
 TOKENS = {"base": 130_000_000, "small": 13_000_000}
 MICRO_BATCH, EVERY = 16384, 20
@@ -52,7 +52,7 @@ def simulate(preset: str, processes: list[int]) -> None:
             ways = {
                 "whole": in_turn(costs, MICRO_BATCH // step.length, size),
                 "rows": np.arange(len(costs)) % size,
-                "work": work.deal(costs, size),
+                "work": dealing.deal(costs, size),
             }
             for way, process in ways.items():
                 longest[way, size] += np.bincount(process, costs, size).max()

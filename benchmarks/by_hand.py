@@ -62,7 +62,7 @@ def lamb(ours: bool) -> Callable[[], object]:
         parameter.grad = torch.randn_like(parameter)
     groups = [{"params": parameters, "weight_decay": 0.1}]
     if ours:
-        from babelmill.training.optim import Lamb
+        from babelmill.training.optimization.optim import Lamb
 
         optimizer, finite = Lamb(groups, 0.01), torch.ones(())
         return lambda: [optimizer.update(0.01, finite) for _ in range(10)]
@@ -77,7 +77,7 @@ def output_loss(way: str) -> Callable[[], object]:
     import torch
     from torch.nn import functional as F
 
-    from babelmill.training.loss import loss
+    from babelmill.training.networks.loss import loss
 
     features, matrix, bias = torch.randn(TARGETS, WIDTH), torch.randn(VOCABULARY, WIDTH) * 0.02, torch.zeros(VOCABULARY)
     targets, weights = torch.randint(VOCABULARY, (TARGETS,)), torch.full((TARGETS,), 1 / TARGETS)

@@ -15,9 +15,9 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 from torch.utils.flop_counter import flop_registry
 
-from babelmill.training import (
+from babelmill.training.kernels import (  # noqa: F401
     attention_triton,
-    fused_attention,  # noqa: F401
+    fused_attention,
     gate_triton,
     geglu_triton,
     mixing_triton,

@@ -38,18 +38,19 @@ from babelmill.model.gpt_bert import Classifier, GPTBert, GPTBertShape, training
 from babelmill.runtime.cost import PEAK, flops  # noqa: E402
 from babelmill.runtime.processes import Processes  # noqa: E402
 from babelmill.tokens.vocabulary import Vocabulary  # noqa: E402
-from babelmill.training import amounts, between_blocks, dropout, geglu_triton, spans  # noqa: E402
-from babelmill.training import loss as loss_module  # noqa: E402
-from babelmill.training.batches import COLUMNS, Sent, TokenStream  # noqa: E402
-from babelmill.training.dropout import KeyedAttention, Keys  # noqa: E402
-from babelmill.training.fused_attention import FusedAttention  # noqa: E402
-from babelmill.training.gradients import FlatGradients  # noqa: E402
-from babelmill.training.loss import loss  # noqa: E402
-from babelmill.training.mixing_triton import FusedMixing  # noqa: E402
-from babelmill.training.objectives import objective_of  # noqa: E402
-from babelmill.training.one_hot_attention import OneHotAttention  # noqa: E402
-from babelmill.training.optim import Lamb, MovingAverage, parameter_groups  # noqa: E402
-from babelmill.training.residual_triton import FusedResidual  # noqa: E402
+from babelmill.training.batches.token_batches import COLUMNS, Sent, TokenStream  # noqa: E402
+from babelmill.training.kernels import between_blocks, dropout, geglu_triton, spans  # noqa: E402
+from babelmill.training.kernels.dropout import KeyedAttention, Keys  # noqa: E402
+from babelmill.training.kernels.fused_attention import FusedAttention  # noqa: E402
+from babelmill.training.kernels.mixing_triton import FusedMixing  # noqa: E402
+from babelmill.training.kernels.one_hot_attention import OneHotAttention  # noqa: E402
+from babelmill.training.kernels.residual_triton import FusedResidual  # noqa: E402
+from babelmill.training.networks import loss as loss_module  # noqa: E402
+from babelmill.training.networks.loss import loss  # noqa: E402
+from babelmill.training.optimization.gradients import FlatGradients  # noqa: E402
+from babelmill.training.optimization.optim import Lamb, MovingAverage, parameter_groups  # noqa: E402
+from babelmill.training.plan import amounts  # noqa: E402
+from babelmill.training.plan.objectives import objective_of  # noqa: E402
 
 END = "clipping, LAMB, average"  # the part that a step does once, however many passes it has
 PREDICTED = 0.58  # share of positions with a target: 15 % in half of the rows, all in the other half

@@ -32,7 +32,7 @@ sys.path.insert(0, str(ROOT / "workflow"))
 
 from babelmill.model.gpt_bert import GPTBert, GPTBertShape, training_mask  # noqa: E402
 from babelmill.tokens.shard_file import ShardFile  # noqa: E402
-from babelmill.training.objectives import GOLDEN_RATIO  # noqa: E402
+from babelmill.training.plan.objectives import GOLDEN_RATIO  # noqa: E402
 
 ROWS, LENGTH, EPS = 32, 128, 1e-3
 BOS, MASK = 1, 4

@@ -95,7 +95,7 @@ class Case:
 
         from babelmill.config.resolve import Configuration
         from babelmill.runtime.processes import Processes
-        from babelmill.training.compilation import Compiler
+        from babelmill.training.kernels.compilation import Compiler
 
         device = device or self.device
         configured = Configuration([("gpu", {"preset": preset})]).model("eng")

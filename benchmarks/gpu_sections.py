@@ -44,7 +44,7 @@ def environment(case) -> None:
     from babelmill.model.gpt_bert import GPTBert, GPTBertShape
     from babelmill.runtime import compiling
     from babelmill.runtime.processes import Processes
-    from babelmill.training import attention_kernel, between_blocks, dropout, feed_forward_kernel
+    from babelmill.training.kernels import attention_kernel, between_blocks, dropout, feed_forward_kernel
 
     found = {"torch": torch.__version__, "cores": os.cpu_count(), "lacks": compiling.lacking(case.device)}
     if case.cuda:
@@ -163,7 +163,7 @@ def published(case, preset, length, tokens) -> None:
 
     from babelmill.config.resolve import Configuration
     from babelmill.model.gpt_bert import GPTBertShape
-    from babelmill.training.optim import parameter_groups
+    from babelmill.training.optimization.optim import parameter_groups
 
     if not case.cuda:
         preset, length, tokens = "tiny", 32, 128
@@ -223,7 +223,7 @@ def waits(case) -> None:
 def parts(case) -> None:
     """Measure single parts of a step in ms: the optimizer, a micro-batch, attention, products that limit the rest."""
     torch = case.torch
-    from babelmill.training.mixing_kernel import LayerMixingByHand
+    from babelmill.training.kernels.mixing_kernel import LayerMixingByHand
 
     def note(name, function, times=10 if case.cuda else 1) -> float:
         for _ in range(3):
@@ -305,7 +305,7 @@ def attend(case, trainer, hidden, note) -> None:
     if not case.cuda:
         note("attention block", run)
         return
-    from babelmill.training import attention_triton
+    from babelmill.training.kernels import attention_triton
 
     used = attention_triton.OTHERS, attention_triton.WARPS
     for others, warps in (used, (64, 4), (32, 8), (128, 8)):

@@ -19,7 +19,7 @@ from workflow_run import ROOT, make
 
 sys.path[:0] = [str(ROOT / "workflow"), str(ROOT / "tests")]
 SIZES = {"hidden_size": 1024, "num_attention_heads": 16, "num_key_value_heads": 16, "intermediate_size": 2816}
-STAGES = ("base_model", "train", "export", "release.prove", "evaluate", "convert")
+STAGES = ("base_model", "train", "export", "release.folder.prove", "evaluate", "convert")
 
 
 class Watcher(threading.Thread):

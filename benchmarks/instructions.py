@@ -29,7 +29,7 @@ sys.path[:0] = [str(ROOT / "workflow"), str(ROOT / "tests")]
 
 import mixing_builds  # noqa: E402
 import triton_builds  # noqa: E402
-from babelmill.training import attention_triton, mixing_triton  # noqa: E402
+from babelmill.training.kernels import attention_triton, mixing_triton  # noqa: E402
 from mixing_builds import resources  # noqa: E402
 from triton_builds import ATTENTION  # noqa: E402
 

@@ -47,7 +47,7 @@ def engine(preset: str, micro_batch: int, batch: int, length: int, precision: st
     from babelmill.runtime.cost import flops
     from babelmill.runtime.processes import Processes
     from babelmill.runtime.progress import peak_flops, peak_memory
-    from babelmill.training.compilation import Compiler
+    from babelmill.training.kernels.compilation import Compiler
 
     configured = Configuration([("benchmark", {"preset": preset})]).model("eng")
     train = laid_over(
@@ -81,11 +81,11 @@ def make_trainer(model: Section, train: Section, vocab_size: int, processes, mic
     from babelmill.config.stage_settings import TrainSettings
     from babelmill.model.gpt_bert import GPTBertShape
     from babelmill.tokens.vocabulary import Vocabulary
-    from babelmill.training.batches import TokenStream
-    from babelmill.training.gpt_bert_network import GPTBertNetwork
-    from babelmill.training.layouts import Packed
-    from babelmill.training.objectives import objective_of
-    from babelmill.training.plan import Plan
+    from babelmill.training.batches.token_batches import TokenStream
+    from babelmill.training.networks.gpt_bert import GPTBertNetwork
+    from babelmill.training.plan.layouts import Packed
+    from babelmill.training.plan.objectives import objective_of
+    from babelmill.training.plan.plan import Plan
     from babelmill.training.trainer import Trainer
 
     with tempfile.TemporaryDirectory() as folder:

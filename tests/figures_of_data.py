@@ -159,9 +159,9 @@ def stream_and_counts(folder: Path, split: str = "train") -> tuple:
     """Return the tokens of both languages and their counts."""
     import torch
 
-    from babelmill.training.batches import TokenStream
-    from babelmill.training.layouts import Packed
-    from babelmill.training.objectives import objective_of
+    from babelmill.training.batches.token_batches import TokenStream
+    from babelmill.training.plan.layouts import Packed
+    from babelmill.training.plan.objectives import objective_of
 
     files = shard_files(folder, split)
     seed, objective = SETTINGS["train"]["seed"], objective_of(section("train"))
@@ -171,15 +171,15 @@ def stream_and_counts(folder: Path, split: str = "train") -> tuple:
 
 def rows_of_kind(layouts, length: int, kind: int):
     """Return all rows of all languages once, masked at 30 % (0) or causal (1)."""
-    from babelmill.training.objectives import objective_of
-    from babelmill.training.plan import every_row
+    from babelmill.training.plan.objectives import objective_of
+    from babelmill.training.plan.plan import every_row
 
     return every_row(layouts, length, objective_of(section("train", mask_rate_end=0.3)), kind)
 
 
 def plans(counts) -> Iterator[tuple[str, Any, list[int]]]:
     """Yield plans of each objective, and steps to look at."""
-    from babelmill.training.plan import Plan
+    from babelmill.training.plan.plan import Plan
 
     yield "hybrid", Plan(section("train"), 0.5, counts), [0, 3, 19, 20, 35, 39]
     quarter = section("train", hybrid_ratio="1/4", token_weighted=True, batch_reduction=1, seed=2**40 + 1)

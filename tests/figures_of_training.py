@@ -21,7 +21,7 @@ def optimizer_figures(_: Path) -> dict:
     """Return weights after three steps of each optimizer."""
     import torch
 
-    from babelmill.training.optim import make_optimizer
+    from babelmill.training.optimization.optim import make_optimizer
 
     result: dict[str, Any] = {}
     for name in ("lamb", "adamw"):
@@ -39,7 +39,7 @@ def averaging_figures(_: Path) -> dict:
     """Return clipped gradients, and a moving average after some steps, its decay at first below its limit."""
     import torch
 
-    from babelmill.training.optim import MovingAverage, clip
+    from babelmill.training.optimization.optim import MovingAverage, clip
 
     result: dict[str, Any] = {}
     for limit in (0.1, 2.0, 100.0):
@@ -62,8 +62,8 @@ def gradient_figures(folder: Path) -> dict:
 
     from babelmill.model.attention import position_buckets
     from babelmill.model.gpt_bert import GPTBert, GPTBertShape, training_mask
-    from babelmill.training import cpu_kernels, dropout
-    from babelmill.training.loss import loss as loss_of
+    from babelmill.training.kernels import cpu_kernels, dropout
+    from babelmill.training.networks.loss import loss as loss_of
 
     stream, counts = stream_and_counts(folder)
     rows = [rows_of_kind(counts, 64, kind)[::5] for kind in (0, 1)]
@@ -98,8 +98,8 @@ def make_trainer(folder: Path, model: dict, train: dict):
     from babelmill.config.stage_settings import TrainSettings
     from babelmill.model.gpt_bert import GPTBertShape
     from babelmill.runtime.processes import Processes
-    from babelmill.training.gpt_bert_network import GPTBertNetwork
-    from babelmill.training.plan import Plan
+    from babelmill.training.networks.gpt_bert import GPTBertNetwork
+    from babelmill.training.plan.plan import Plan
     from babelmill.training.trainer import Trainer
 
     sections = {"model": section("model", **model), "train": section("train", **train)}
@@ -163,7 +163,7 @@ def training_figures(folder: Path) -> dict:
     """
     import torch
 
-    from babelmill.training.dropout import keep
+    from babelmill.training.kernels.dropout import keep
 
     result: dict[str, Any] = {}
     for name, (model, train, steps) in RUNS.items():

@@ -10,13 +10,13 @@ import mended_interpreter  # noqa: F401  (it mends the interpreter)
 from babelmill.config import schema
 from babelmill.model.gpt_bert import GPTBert, GPTBertShape
 from babelmill.runtime.processes import Processes
-from babelmill.training import attention_triton, kernel_trial, mixing_triton, spans
-from babelmill.training.batches import MicroBatch
-from babelmill.training.compilation import Compiler
-from babelmill.training.fused_attention import FusedAttention
-from babelmill.training.geglu_triton import NormalizedGEGLU
-from babelmill.training.gpt_bert_network import GPTBertNetwork
-from babelmill.training.mixing_triton import FusedMixing
+from babelmill.training.batches.token_batches import MicroBatch
+from babelmill.training.kernels import attention_triton, kernel_trial, mixing_triton, spans
+from babelmill.training.kernels.compilation import Compiler
+from babelmill.training.kernels.fused_attention import FusedAttention
+from babelmill.training.kernels.geglu_triton import NormalizedGEGLU
+from babelmill.training.kernels.mixing_triton import FusedMixing
+from babelmill.training.networks.gpt_bert import GPTBertNetwork
 from tiny_trainer import trainer_maker
 
 STEP = 3

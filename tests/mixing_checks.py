@@ -8,11 +8,11 @@ import torch
 import mended_interpreter  # noqa: F401  (it mends the interpreter)
 from babelmill.model.gpt_bert import GPTBert, GPTBertShape, training_mask
 from babelmill.model.mixing import LayerMixing
-from babelmill.training import between_blocks, dropout, mixing_triton, residual_triton
-from babelmill.training.kernel_differences import between_blocks as differences
-from babelmill.training.kernel_trial import CLOSE
-from babelmill.training.mixing_triton import FusedMixing
-from babelmill.training.residual_triton import FusedResidual
+from babelmill.training.kernels import between_blocks, dropout, mixing_triton, residual_triton
+from babelmill.training.kernels.kernel_differences import between_blocks as differences
+from babelmill.training.kernels.kernel_trial import CLOSE
+from babelmill.training.kernels.mixing_triton import FusedMixing
+from babelmill.training.kernels.residual_triton import FusedResidual
 from guarded import guard
 
 CPU = torch.device("cpu")

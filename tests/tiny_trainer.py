@@ -9,8 +9,8 @@ from torch.nn import functional as F
 
 from babelmill.model.gpt_bert import GPTBertShape
 from babelmill.runtime.processes import Processes
-from babelmill.training.gpt_bert_network import GPTBertNetwork
-from babelmill.training.plan import Plan
+from babelmill.training.networks.gpt_bert import GPTBertNetwork
+from babelmill.training.plan.plan import Plan
 from babelmill.training.trainer import Trainer
 from training_data import VOCABULARY, documents, section, stream, train_settings, write_documents
 

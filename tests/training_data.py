@@ -17,10 +17,11 @@ from babelmill.core.files import sha256, write_json
 from babelmill.stages import STAGES
 from babelmill.tokens.shard_file import Labels, ShardFile, write_shard
 from babelmill.tokens.vocabulary import Vocabulary
-from babelmill.training import plan
-from babelmill.training.batches import Rows, TokenStream
-from babelmill.training.layouts import Packed
-from babelmill.training.objectives import objective_of
+from babelmill.training.batches.token_batches import TokenStream
+from babelmill.training.plan import plan
+from babelmill.training.plan.layouts import Packed
+from babelmill.training.plan.objectives import objective_of
+from babelmill.training.plan.rows import Rows
 from figure_settings import defaults
 from prepared import Program, run_module
 

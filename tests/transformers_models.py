@@ -47,8 +47,8 @@ def network(
     **more,
 ):
     """Return a network of a small model. `loaded`: its weights are read later; `more`: keys of its `model.config`."""
-    from babelmill.training.transformers_config import config_to_train
-    from babelmill.training.transformers_network import TransformersNetwork
+    from babelmill.training.networks.transformers import TransformersNetwork
+    from babelmill.training.networks.transformers_config import config_to_train
 
     train = train or train_section(kind)
     config = config_to_train(train_settings(["eng"], model_section(kind, **more), train), None, vocabulary)

@@ -6,9 +6,9 @@ import triton
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
-from babelmill.training import attention_triton as kernels
-from babelmill.training import gate_triton, geglu_triton, tables_triton, tiles_triton
-from babelmill.training.normalization_triton import sizes
+from babelmill.training.kernels import attention_triton as kernels
+from babelmill.training.kernels import gate_triton, geglu_triton, tables_triton, tiles_triton
+from babelmill.training.kernels.normalization_triton import sizes
 from mixing_builds import resources
 
 # GPUs, and how many bytes of a multiprocessor a block may take: A100, H100, MI250X, MI300X.

@@ -6,10 +6,17 @@ import torch
 
 import mended_interpreter  # noqa: F401  (it mends the interpreter)
 from babelmill.model.gpt_bert import GPTBert, GPTBertShape, training_mask
-from babelmill.training import attention_triton, compilation, dropout, fused_attention, gate_triton, tables_triton
-from babelmill.training.compilation import Compiler, Graphs
-from babelmill.training.kernel_differences import of_attention
-from babelmill.training.kernel_trial import CLOSE
+from babelmill.training.kernels import (
+    attention_triton,
+    compilation,
+    dropout,
+    fused_attention,
+    gate_triton,
+    tables_triton,
+)
+from babelmill.training.kernels.compilation import Compiler, Graphs
+from babelmill.training.kernels.kernel_differences import of_attention
+from babelmill.training.kernels.kernel_trial import CLOSE
 from guarded import guard
 
 CPU = torch.device("cpu")

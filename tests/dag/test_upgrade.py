@@ -14,7 +14,7 @@ NUMBER = code_versions.newest("train").number
 NOW, NEXT = f"train {NUMBER}", f"train {NUMBER + 1}"
 AFTER_TRAIN = ["train", "export", "evaluate", "convert"]
 LOSS = (
-    "training/loss.py",
+    "training/networks/loss.py",
     "weight * (1 + 2 * z_loss_weight * normalizer)",
     "weight * (1 + z_loss_weight * normalizer)",
 )
@@ -53,12 +53,12 @@ def test_what_changes_no_result_repeats_nothing_and_a_half_finished_run_goes_on(
     checkout.package(
         "training/loop.py", "left after step %d; the same command continues from there", "left after step %d"
     )
-    checkout.package("training/plan.py", "raise UserError(", "raise UserError('' +")
+    checkout.package("training/plan/plan.py", "raise UserError(", "raise UserError('' +")
     checkout.package(
-        "training/masking.py", '"""Choose which tokens of a row are hidden', '"""Choose what of a row is hidden'
+        "training/batches/masking.py", '"""Choose which tokens of a row are hidden', '"""Choose what of a row is hidden'
     )
     checkout.package(
-        "training/masking.py", "longest: int) -> torch.Tensor:", "longest: 'int') -> torch.Tensor:  # same"
+        "training/batches/masking.py", "longest: int) -> torch.Tensor:", "longest: 'int') -> torch.Tensor:  # same"
     )
     assert checkout.would_run("converted/eng") == []
     assert checkout.would_run("converted/deu") == AFTER_TRAIN
@@ -71,8 +71,11 @@ def test_what_changes_no_result_repeats_nothing_and_a_half_finished_run_goes_on(
 @pytest.mark.parametrize(
     ("edit", "module"),
     [
-        (LOSS, "training.loss"),
-        (("training/masking.py", "action < masked, mask_id", "action <= masked, mask_id"), "training.masking"),
+        (LOSS, "training.networks.loss"),
+        (
+            ("training/batches/masking.py", "action < masked, mask_id", "action <= masked, mask_id"),
+            "training.batches.masking",
+        ),
     ],
     ids=["loss", "mask"],
 )
@@ -119,9 +122,9 @@ def test_a_key_that_moved_repeats_nothing(checkout):
     checkout.edit("config/defaults.yaml", line, "")
     checkout.edit("config/defaults.yaml", "  layer_mixing: true", f"{line}  layer_mixing: true")
     old, new = (f"GPTBert(shape, {value})" for value in ("train.activation_checkpointing", "checkpointing"))
-    checkout.package("training/gpt_bert_network.py", old, new)
+    checkout.package("training/networks/gpt_bert.py", old, new)
     old, new = (f"processes: Processes,{more}\n        by_hand" for more in ("", "\n        checkpointing: bool,"))
-    checkout.package("training/gpt_bert_network.py", old, new)
+    checkout.package("training/networks/gpt_bert.py", old, new)
     old, new = (
         f"settings.train, processes{more}, compiler" for more in ("", ", settings.model.activation_checkpointing")
     )
@@ -155,7 +158,7 @@ def test_a_new_version_trains_again_and_why_quotes_the_changelog(checkout):
     # In between there may be versions that are limited to models of other settings: nothing is said of these.
     assert re.search(rf"train +{NEXT} \(\w{{8}}\) instead of train \d+ \(\w{{8}}\): the z-loss counts half\n", said)
     # From then on the old code's results are the old ones, and the new code's edits can be accepted.
-    checkout.package("training/masking.py", "int((1 - hiding.keep) * 2**32)", "int(2**32 * (1 - hiding.keep))")
+    checkout.package("training/batches/masking.py", "int((1 - hiding.keep) * 2**32)", "int(2**32 * (1 - hiding.keep))")
     assert NEXT in checkout.babelmill("accept", "train")
     assert NEXT in checkout.babelmill("why", "eng")
 

@@ -15,16 +15,16 @@ import pytest
 import yaml
 
 from babelmill.commands import show
-from babelmill.commands.key_figures import scores
-from babelmill.commands.run_summary import table
+from babelmill.commands.terminal.key_figures import scores
+from babelmill.commands.terminal.run_summary import table
 from babelmill.config.resolve import Configuration
 from babelmill.config.stage_settings import CorpusSettings, TokenizerSettings
 from babelmill.core import manifest
 from babelmill.core.files import UserError, read_json, write_json
+from babelmill.labels.prediction import Asked
+from babelmill.labels.predictor import Wanted
+from babelmill.labels.windows import held
 from babelmill.predict import predict
-from babelmill.prediction.predictor import Wanted
-from babelmill.prediction.rows import Asked
-from babelmill.prediction.windows import held
 from babelmill.settings import read_settings, settings_of
 from babelmill.tables.table import Table
 from prepared import run_module

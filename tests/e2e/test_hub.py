@@ -17,8 +17,8 @@ from babelmill.config import schema
 from babelmill.core import manifest
 from babelmill.core.files import UMASK, UserError, sha256
 from babelmill.evaluation.scoring import Stream
-from babelmill.release import hub_folder
-from babelmill.release.prove import check_differences
+from babelmill.release.folder import hub_folder
+from babelmill.release.folder.prove import check_differences
 from babelmill.tokens.shard_file import ShardFile
 from babelmill.tokens.vocabulary import Vocabulary
 from conftest import ROOT
@@ -147,7 +147,7 @@ def test_the_proof_sees(trained, what):
     names = {"folder": "export", "model": "model", "tokenizer": "tokenizer", "shards": "shards"}
     pairs = [item for name, value in names.items() for item in (f"--{name}", str(trained.folder / value))]
     variants = ["--variants", "main", "ema", "--default-variant", "main"]
-    done = run_python("-m", "babelmill.release.prove", *pairs, *variants)
+    done = run_python("-m", "babelmill.release.folder.prove", *pairs, *variants)
     assert done.returncode == hub_folder.DIFFERS
     assert message in done.stderr.splitlines()[-1] and "variant ema" in done.stderr.splitlines()[-1]
 

@@ -8,8 +8,8 @@ import pytest
 from babelmill.config.stage_settings import TrainSettings
 from babelmill.settings import read_settings
 from babelmill.tokens.shard_file import ShardFile
-from babelmill.training.layouts import Packed
-from babelmill.training.plan import Plan
+from babelmill.training.plan.layouts import Packed
+from babelmill.training.plan.plan import Plan
 from conftest import SMALL
 
 LANGUAGES = ["eng", "deu"]

@@ -16,7 +16,7 @@ from babelmill import graph
 from babelmill.commands import status
 from babelmill.config.resolve import Configuration
 from babelmill.core.files import UserError, read_json
-from babelmill.prediction.windows import Windows, held
+from babelmill.labels.windows import Windows, held
 from conftest import Workspace
 from prepared import Program, run_limited, run_module
 
@@ -196,7 +196,7 @@ def test_no_batch_has_more_beams_than_tokens(labeller, monkeypatch):
     """Else a thousand likeliest codes would take as many times the memory."""
     import torch
 
-    from babelmill.prediction import predictor
+    from babelmill.labels import predictor
 
     monkeypatch.setattr(predictor, "CPU_TOKENS", 12)
     made, rows = predictor.Predictor(labeller, predictor.Wanted(top=6), torch.device("cpu")), []
@@ -211,8 +211,7 @@ def test_probabilities_that_are_not_numbers_are_an_error(labeller):
     """Also where a whole validation text is predicted."""
     import torch
 
-    from babelmill.evaluation import labelled_text
-    from babelmill.prediction import predictor
+    from babelmill.labels import predictor, validation_text
 
     made = predictor.Predictor(labeller, predictor.Wanted(method="linear"), torch.device("cpu"))
     for parameter in made._model.parameters():
@@ -220,22 +219,22 @@ def test_probabilities_that_are_not_numbers_are_an_error(labeller):
     with pytest.raises(UserError, match="the probability of a code is not a number: the weights of this model are dam"):
         made.predict([("", "word20")], lambda share: None)
     text = SimpleNamespace(languages=[0], texts=lambda: iter([("", "word20")]))
-    tokens = labelled_text.Tokens(made._tokenizer, 32)
+    tokens = validation_text.Tokens(made._tokenizer, 32)
     with pytest.raises(UserError, match="linear: the chances of the codes of 1 of 1 texts are not numbers"):
-        labelled_text.predict(made._model, tokens, text, ["linear"], lambda count: None)
+        validation_text.predict(made._model, tokens, text, ["linear"], lambda count: None)
 
 
 def test_memory_does_not_grow_with_the_rows(labeller, tmp_path, monkeypatch):
     """But for the digests and texts of what is remembered."""
     import torch
 
-    from babelmill.prediction import rows
-    from babelmill.prediction.predictor import Predictor, Wanted
-    from babelmill.prediction.windows import Windows, write_table
+    from babelmill.labels import prediction
+    from babelmill.labels.predictor import Predictor, Wanted
+    from babelmill.labels.windows import Windows, write_table
     from babelmill.tables import table as of_file
     from babelmill.text_files import opening
 
-    monkeypatch.setattr(rows, "WINDOW", 512)
+    monkeypatch.setattr(prediction, "WINDOW", 512)
     monkeypatch.setattr(opening, "BLOCK", 1 << 14)
     predictor = Predictor(labeller, Wanted(method="linear"), torch.device("cpu"))
     peaks = []
@@ -243,7 +242,9 @@ def test_memory_does_not_grow_with_the_rows(labeller, tmp_path, monkeypatch):
         table(tmp_path / f"{count}.csv", count, 50)
         tracemalloc.start()
         windows = Windows(tmp_path / f"{count}", {})
-        prediction = rows.Prediction(of_file.Table(tmp_path / f"{count}.csv"), rows.Asked("occ1"), predictor, windows)
+        prediction = prediction.Prediction(
+            of_file.Table(tmp_path / f"{count}.csv"), prediction.Asked("occ1"), predictor, windows
+        )
         assert prediction.run()["rows"] == count
         write_table(tmp_path / f"{count}.out.csv", prediction.columns, windows)
         peaks.append(tracemalloc.get_traced_memory()[1])

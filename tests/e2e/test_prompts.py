@@ -11,7 +11,7 @@ import torch
 from transformers import AutoModelForCausalLM, AutoModelForMaskedLM
 
 from babelmill.commands import show
-from babelmill.commands.text_size import training_tokens
+from babelmill.commands.estimates.text_size import training_tokens
 from babelmill.config.resolve import Configuration
 from babelmill.core import manifest
 from babelmill.core.files import read_json

@@ -9,7 +9,7 @@ import torch
 from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM
 
-from babelmill.commands.key_figures import key_figures
+from babelmill.commands.terminal.key_figures import key_figures
 from babelmill.config.snapshots import name_of
 from babelmill.core import manifest
 from babelmill.core.files import read_json

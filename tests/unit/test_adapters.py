@@ -12,18 +12,18 @@ from safetensors.torch import load_file, save_file
 
 from babelmill.config import schema
 from babelmill.core.files import UserError, write_json
-from babelmill.release.adapter_folder import write_adapter
-from babelmill.release.architecture import ExportInputs
-from babelmill.release.loading import load
-from babelmill.release.merged_adapters import write_merged
-from babelmill.release.prove import check_differences, compare_variant, random_rows
-from babelmill.release.transformers_folder import TransformersFolder, hub_config
-from babelmill.training.batches import TokenStream
-from babelmill.training.beginning import load_weights
-from babelmill.training.layouts import Packed
-from babelmill.training.loss import loss
-from babelmill.training.objectives import objective_of
-from babelmill.training.plan import Plan
+from babelmill.release.folder.adapter_folder import write_adapter
+from babelmill.release.folder.architecture import ExportInputs
+from babelmill.release.folder.loading import load
+from babelmill.release.folder.merged_adapters import write_merged
+from babelmill.release.folder.prove import check_differences, compare_variant, random_rows
+from babelmill.release.folder.transformers_folder import TransformersFolder, hub_config
+from babelmill.training.batches.token_batches import TokenStream
+from babelmill.training.networks.loss import loss
+from babelmill.training.networks.source_weights import load_weights
+from babelmill.training.plan.layouts import Packed
+from babelmill.training.plan.objectives import objective_of
+from babelmill.training.plan.plan import Plan
 from training_data import VOCABULARY, documents, write_documents
 from transformers_models import ALONE, KINDS, network, train_section
 

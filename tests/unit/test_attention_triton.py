@@ -6,7 +6,7 @@ import torch
 
 from babelmill.model.gpt_bert import Attention, GPTBert, GPTBertShape
 from babelmill.runtime.processes import Processes
-from babelmill.training import attention_kernel
+from babelmill.training.kernels import attention_kernel
 from kernel_scripts import run
 
 ALONE = Processes(rank=0, size=1, local_size=1, device=torch.device("cpu"))

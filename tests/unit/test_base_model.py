@@ -16,18 +16,18 @@ from safetensors.torch import load_file, save_file
 from transformers import BertConfig, BertForMaskedLM, LlamaConfig, LlamaForCausalLM
 
 from babelmill import base_model
-from babelmill.commands.key_figures import key_figures
+from babelmill.commands.terminal.key_figures import key_figures
 from babelmill.config.inputs import require_model
 from babelmill.config.resolve import Configuration
 from babelmill.core import manifest
 from babelmill.core.files import UserError, read_json, write_json
-from babelmill.release import published_checkpoint
+from babelmill.release.elsewhere import published_checkpoint
 from babelmill.runtime.processes import Processes
 from babelmill.settings import settings_of
 from babelmill.stages import STAGES
 from babelmill.tokenizer import adopt_from_model
-from babelmill.training.beginning import load_weights, shape_of
-from babelmill.training.gpt_bert_network import GPTBertNetwork
+from babelmill.training.networks.gpt_bert import GPTBertNetwork
+from babelmill.training.networks.source_weights import load_weights, shape_of
 from hub_server import Fault, HubServer
 from prepared import run_module
 from published import model as published_model

@@ -7,9 +7,9 @@ import torch
 import training_data
 from babelmill.core.files import UserError, write_json
 from babelmill.tokens.vocabulary import Vocabulary
-from babelmill.training.batches import Rows
-from babelmill.training.layouts import Packed
-from babelmill.training.objectives import objective_of
+from babelmill.training.plan.layouts import Packed
+from babelmill.training.plan.objectives import objective_of
+from babelmill.training.plan.rows import Rows
 from training_data import VOCABULARY, documents, every_row, section, stream, write_documents
 
 WEIGHTS = (0.5, 0.25)

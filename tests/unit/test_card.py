@@ -12,7 +12,7 @@ from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedTokenizerFa
 from babelmill.convert import MERGED
 from babelmill.core import escape
 from babelmill.evaluation.metrics import described
-from babelmill.release import card, label_card
+from babelmill.release.card import card
 
 CORPUS = {
     "settings": {"corpus": {"files": [], "builtin": None, "budget": None}},
@@ -332,8 +332,8 @@ def test_scores_of_suites_stand_beside_published_ones():
 
 def test_codes_and_contexts_may_hold_what_ends_a_cell_of_a_table():
     codes = [{"code": "a|b", "training": 3}, {"code": "c", "training": 1}]
-    assert "| `a\\|b` | 3 |" in label_card.label_list({"labels": {"codes": codes}})[-1]
-    for shown in (label_card.called({"code": "a|b"}), label_card.context_name({"context": "a|b"})):
+    assert "| `a\\|b` | 3 |" in card.label_list({"labels": {"codes": codes}})[-1]
+    for shown in (card.called({"code": "a|b"}), card.context_name({"context": "a|b"})):
         assert escape.cell(shown) == "`a\\|b`"
 
 

@@ -14,7 +14,7 @@ from babelmill.config.resolve import Configuration
 from babelmill.config.stage_settings import ShardsSettings
 from babelmill.core import manifest
 from babelmill.core.files import read_json, write_json
-from babelmill.release.hub_folder import copy_published
+from babelmill.release.folder.hub_folder import copy_published
 from babelmill.settings import read_settings, settings_of
 from babelmill.tokens import characters
 from babelmill.tokens.shard_file import ShardFile

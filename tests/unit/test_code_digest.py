@@ -100,43 +100,43 @@ SEVERAL = {
     "evaluation/comparison.py": set(),
     "evaluation/metrics.py": {"evaluate", "convert"},
     "evaluation/samples.py": {"convert", "score"},
-    "release/architecture.py": {"export"},
-    "release/gpt_bert_folder.py": {"export"},
-    "release/label_card.py": {"convert"},
-    "release/label_picture.py": {"convert"},
-    "release/labels_config.py": {"convert"},
-    "release/labels_folder.py": {"export"},
+    "release/folder/architecture.py": {"export"},
+    "release/folder/gpt_bert_folder.py": {"export"},
+    "labels/card.py": {"convert"},
+    "labels/picture.py": {"convert"},
+    "labels/folder_config.py": {"convert"},
+    "labels/folder.py": {"export"},
     "release/__init__.py": {"base_model", "export", "evaluate", "convert", "predict", "score"},
-    "release/adapter_folder.py": {"export"},
-    "release/card.py": {"convert"},
-    "release/card_beginning.py": {"convert"},
-    "release/card_data.py": {"convert"},
-    "release/card_table.py": {"convert"},
-    "release/card_usage.py": {"convert"},
-    "release/hub_folder.py": {"export"},
-    "release/merged_adapters.py": {"export"},
-    "release/loading.py": {"export", "evaluate", "predict", "score"},
-    "release/earlier_card.py": {"convert"},
-    "release/manual_conversion.py": set(),
-    "release/masked_target.py": set(),
-    "release/old_repository.py": set(),
-    "release/prove.py": {"export"},
-    "release/foreign_model.py": {"base_model"},
-    "release/llada.py": {"base_model"},
-    "release/transformers_names.py": {"base_model"},
-    "release/occcanine.py": {"base_model"},
-    "release/published_checkpoint.py": {"base_model"},
-    "release/suite_card.py": {"convert"},
-    "release/snapshot_card.py": {"convert"},
-    "release/snapshots.py": {"export"},
-    "release/training_history.py": {"convert"},
-    "release/transformers_folder.py": {"export"},
+    "release/folder/adapter_folder.py": {"export"},
+    "release/card/card.py": {"convert"},
+    "release/card/card_beginning.py": {"convert"},
+    "release/card/card_data.py": {"convert"},
+    "release/card/card_table.py": {"convert"},
+    "release/card/card_usage.py": {"convert"},
+    "release/folder/hub_folder.py": {"export"},
+    "release/folder/merged_adapters.py": {"export"},
+    "release/folder/loading.py": {"export", "evaluate", "predict", "score"},
+    "release/card/earlier_card.py": {"convert"},
+    "release/elsewhere/manual_conversion.py": set(),
+    "release/elsewhere/masked_target.py": set(),
+    "release/elsewhere/old_repository.py": set(),
+    "release/folder/prove.py": {"export"},
+    "release/elsewhere/foreign_model.py": {"base_model"},
+    "release/elsewhere/llada.py": {"base_model"},
+    "release/elsewhere/transformers_names.py": {"base_model"},
+    "labels/occcanine.py": {"base_model"},
+    "release/elsewhere/published_checkpoint.py": {"base_model"},
+    "release/card/suite_card.py": {"convert"},
+    "release/card/snapshot_card.py": {"convert"},
+    "release/folder/snapshots.py": {"export"},
+    "release/card/training_history.py": {"convert"},
+    "release/folder/transformers_folder.py": {"export"},
     "training/__init__.py": {"base_model", "train", "export", "evaluate", "score"},
-    "training/adapters.py": {"train", "export"},
-    "training/document_masks.py": {"base_model", "train", "export", "evaluate", "score"},
-    "training/encoder_weights.py": {"train", "export"},
-    "training/labeller.py": {"train", "export"},
-    "training/transformers_models.py": {"base_model", "train", "export", "evaluate", "score"},
+    "training/networks/lora.py": {"train", "export"},
+    "training/networks/document_masks.py": {"base_model", "train", "export", "evaluate", "score"},
+    "labels/encoder_weights.py": {"train", "export"},
+    "labels/labeller.py": {"train", "export"},
+    "training/networks/transformers_models.py": {"base_model", "train", "export", "evaluate", "score"},
     "prediction/__init__.py": {"predict"},
     "tables/__init__.py": {"corpus", "download", "predict", "suite"},
     "tables/columns.py": {"corpus", "download", "predict", "suite"},
@@ -153,8 +153,8 @@ SEVERAL = {
     "tokens/clean_text.py": {"corpus", "download", "convert", "predict"},
     "tokens/characters.py": {"base_model", "tokenizer", "shards", "train", "export", "evaluate", "score"},
     "tokens/label_text.py": {"corpus", "download", "shards", "evaluate", "predict"},
-    "tokens/codes.py": {"shards", "train", "export", "evaluate"},
-    "tokens/labels.py": {"shards", "evaluate"},
+    "labels/codes.py": {"shards", "train", "export", "evaluate"},
+    "labels/corpus_codes.py": {"shards", "evaluate"},
     "tokens/documents.py": {"tokenizer", "shards", "evaluate"},
     "tokens/pretokenizer.py": {"base_model", "tokenizer", "shards", "train", "export", "evaluate", "score"},
     "tokens/published_tokenizer.py": {"base_model", "tokenizer"},
@@ -263,7 +263,7 @@ OTHER = {
 @pytest.mark.parametrize("what", [*SAME, *OTHER])
 def test_what_an_edit_can_change(package, moved, what):
     """In a module that only the stage `train` runs."""
-    module, (before, after) = "training/plan.py", (SAME | OTHER)[what]
+    module, (before, after) = "training/plan/plan.py", (SAME | OTHER)[what]
     source = (package / module).read_text(encoding="utf-8")
     try:
         appended_before = appended(before)(source)
@@ -278,15 +278,15 @@ def test_what_an_edit_can_change(package, moved, what):
 
 def test_a_moved_module_moves_its_stages(package, before):
     """Its name is part of the digest: what is imported under another name may be another thing."""
-    path = package / "training/optim.py"
+    path = package / "training/optimization/optim.py"
     trainer = package / "training/trainer.py"
-    importers = [p for p in package.rglob("*.py") if "training.optim" in p.read_text(encoding="utf-8")]
+    importers = [p for p in package.rglob("*.py") if "training.optimization.optim" in p.read_text(encoding="utf-8")]
     assert trainer in importers
     sources = {p: p.read_text(encoding="utf-8") for p in importers}
     try:
         path.rename(package / "training/optimizers.py")
         for importer, source in sources.items():
-            importer.write_text(source.replace("training.optim", "training.optimizers"), encoding="utf-8")
+            importer.write_text(source.replace("training.optimization.optim", "training.optimizers"), encoding="utf-8")
         after = digests(package)
     finally:
         (package / "training/optimizers.py").rename(path)
@@ -309,4 +309,4 @@ def test_the_manifest_of_a_stage_says_which_modules_it_ran():
         assert code_digest.combined(stage.modules) == stage.digest
         assert stage.name in stage.modules
         assert not {module.split(".")[0] for module in stage.modules} & NONE
-    assert {"training.plan", "model.gpt_bert", "tokens.shard_file"} < STAGES["train"].modules.keys()
+    assert {"training.plan.plan", "model.gpt_bert", "tokens.shard_file"} < STAGES["train"].modules.keys()

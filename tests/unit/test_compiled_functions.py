@@ -7,12 +7,13 @@ import pytest
 import torch
 from torch._inductor import config as inductor
 
-from babelmill.training import compilation, dropout, plan
-from babelmill.training import loss as loss_module
-from babelmill.training.batches import MicroBatch, TokenStream
-from babelmill.training.compilation import Compiler, Graphs
-from babelmill.training.layouts import Packed
-from babelmill.training.objectives import objective_of
+from babelmill.training.batches.token_batches import MicroBatch, TokenStream
+from babelmill.training.kernels import compilation, dropout
+from babelmill.training.kernels.compilation import Compiler, Graphs
+from babelmill.training.networks import loss as loss_module
+from babelmill.training.plan import plan
+from babelmill.training.plan.layouts import Packed
+from babelmill.training.plan.objectives import objective_of
 from training_data import VOCABULARY, documents, section, write_documents
 
 CPU = torch.device("cpu")

@@ -13,10 +13,10 @@ from babelmill.core.files import UserError
 from babelmill.model.gpt_bert import GPTBertShape
 from babelmill.runtime import compiling
 from babelmill.runtime.processes import Processes
-from babelmill.training import compilation
-from babelmill.training.compilation import Compiler, compiler_of
-from babelmill.training.gpt_bert_network import GPTBertNetwork
-from babelmill.training.plan import Plan, every_row
+from babelmill.training.kernels import compilation
+from babelmill.training.kernels.compilation import Compiler, compiler_of
+from babelmill.training.networks.gpt_bert import GPTBertNetwork
+from babelmill.training.plan.plan import Plan, every_row
 from babelmill.training.trainer import Trainer
 from training_data import VOCABULARY, documents, section, stream, train_settings, write_documents
 

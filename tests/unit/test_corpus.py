@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from babelmill.commands import run_summary
+from babelmill.commands.terminal import run_summary
 from babelmill.config.resolve import Configuration
 from babelmill.core import manifest
 from babelmill.core.bars import Bar

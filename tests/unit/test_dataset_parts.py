@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from babelmill.commands.key_figures import of_download
+from babelmill.commands.terminal.key_figures import of_download
 from babelmill.config.resolve import Configuration
 from babelmill.core import manifest
 from babelmill.core.files import UserError, write_json

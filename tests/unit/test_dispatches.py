@@ -8,12 +8,12 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from babelmill.model.gpt_bert import GPTBertShape
 from babelmill.runtime.processes import Processes
-from babelmill.training import dropout
-from babelmill.training.gpt_bert_network import GPTBertNetwork
-from babelmill.training.one_hot_attention import OneHotAttention
-from babelmill.training.optim import Lamb, parameter_groups
-from babelmill.training.plan import Plan
-from babelmill.training.sharding import Sharding
+from babelmill.training.kernels import dropout
+from babelmill.training.kernels.one_hot_attention import OneHotAttention
+from babelmill.training.networks.gpt_bert import GPTBertNetwork
+from babelmill.training.optimization.optim import Lamb, parameter_groups
+from babelmill.training.optimization.sharding import Sharding
+from babelmill.training.plan.plan import Plan
 from babelmill.training.trainer import Trainer
 from training_data import VOCABULARY, documents, section, stream, train_settings, write_documents
 

@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 import torch
 
-from babelmill.training import dropout, randomness
-from babelmill.training.dropout import Keys, RowDropout
+from babelmill.training.kernels import dropout
+from babelmill.training.kernels.dropout import Keys, RowDropout
+from babelmill.training.plan import randomness
 
 CPU = torch.device("cpu")
 

@@ -7,15 +7,15 @@ from safetensors.torch import save_file
 
 from babelmill.core import manifest
 from babelmill.core.files import read_json, write_json
-from babelmill.release.architecture import ExportInputs
-from babelmill.release.labels_folder import LabelsFolder
-from babelmill.release.prove import check_differences, compare_variant
-from babelmill.tokens.codes import Codes
+from babelmill.labels.batches import LabelBatch
+from babelmill.labels.codes import Codes
+from babelmill.labels.folder import LabelsFolder
+from babelmill.labels.network import LabelsNetwork
+from babelmill.release.folder.architecture import ExportInputs
+from babelmill.release.folder.prove import check_differences, compare_variant
 from babelmill.tokens.vocabulary import Vocabulary
-from babelmill.training.label_batches import LabelBatch
-from babelmill.training.labels_network import LabelsNetwork
-from babelmill.training.transformers_config import make_config
-from babelmill.training.transformers_models import CLASSIFIER
+from babelmill.training.networks.transformers_config import make_config
+from babelmill.training.networks.transformers_models import CLASSIFIER
 from training_data import VOCABULARY, section
 from transformers_models import ALONE, ENDS_AND_PADS
 

@@ -2,7 +2,7 @@
 
 from tokenizers import Tokenizer, models
 
-from babelmill.release.hub_folder import special_tokens
+from babelmill.release.folder.hub_folder import special_tokens
 
 
 def test_special_tokens_that_stand_beside_the_vocabulary(tmp_path):

@@ -8,7 +8,7 @@ import torch
 
 from babelmill.model.gpt_bert import GEGLU, GPTBert, GPTBertShape
 from babelmill.runtime.processes import Processes
-from babelmill.training import feed_forward_kernel
+from babelmill.training.kernels import feed_forward_kernel
 from kernel_scripts import run
 
 ALONE = Processes(rank=0, size=1, local_size=1, device=torch.device("cpu"))

@@ -19,8 +19,8 @@ KINDS = ("gpt_bert", "gpt2")  # each process has all weights, or some rows of ea
 def make_trainer(kind: str, folder: Path, processes, reduction: str):
     """A trainer of a small model, without dropout."""
     from babelmill.model.gpt_bert import GPTBertShape
-    from babelmill.training.gpt_bert_network import GPTBertNetwork
-    from babelmill.training.plan import Plan
+    from babelmill.training.networks.gpt_bert import GPTBertNetwork
+    from babelmill.training.plan.plan import Plan
     from babelmill.training.trainer import Trainer
     from training_data import VOCABULARY, documents, section, stream, train_settings, write_documents
     from transformers_models import model_section, network, train_section

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from babelmill.evaluation import labels
-from babelmill.evaluation.labels import Found, Sets
+from babelmill.labels import metrics
+from babelmill.labels.metrics import Found, Sets
 
 CODES, TEXTS, MOST = 12, 400, 3
 
@@ -49,7 +49,7 @@ def test_figures_are_scikit_learns(drawn):
 
     truth, chances = drawn
     predicted = found(chances)
-    ours = labels.figures(Sets.of(truth), predicted)
+    ours = metrics.figures(Sets.of(truth), predicted)
     true, guess = indicator(truth), indicator(lists_of(predicted.codes))
     assert ours["exact"] == pytest.approx(accuracy_score(true, guess)) and 0 < ours["exact"] < 1
     for average, name in (("micro", "micro"), ("macro", "macro"), ("samples", "per_text")):
@@ -59,7 +59,7 @@ def test_figures_are_scikit_learns(drawn):
                 assert ours[name][key] == pytest.approx(value), (name, key)
     assert ours["codes"]["true"] == true.sum() and ours["codes"]["predicted"] == guess.sum()
     top = np.argsort(-chances, axis=1)
-    for k in labels.TOPS:
+    for k in metrics.TOPS:
         assert ours[f"top_{k}"] == pytest.approx(
             np.mean([bool({*row[:k]} & {*codes}) for row, codes in zip(top, truth, strict=True)])
         )
@@ -70,8 +70,8 @@ def test_top_k_of_one_code_is_scikit_learns(drawn):
 
     truth, chances = drawn
     single = [codes[0] % CODES for codes in truth]
-    ours = labels.figures(Sets.of([[code] for code in single]), found(chances, 1.0))
-    for k in labels.TOPS:
+    ours = metrics.figures(Sets.of([[code] for code in single]), found(chances, 1.0))
+    for k in metrics.TOPS:
         assert ours[f"top_{k}"] == pytest.approx(top_k_accuracy_score(single, chances, k=k, labels=range(CODES)))
 
 
@@ -79,10 +79,10 @@ def test_a_code_that_is_not_known_is_always_missed():
     """It lowers recall, and its text is not exact; whoever predicts all other codes rightly has no more."""
     truth = Sets.of([[0], [1, 9], [9]])
     predicted = Found(Sets.of([[0], [1], [1]]), np.array([[0], [1], [1]]), np.ones((3, 1)))
-    ours = labels.figures(truth, predicted)
+    ours = metrics.figures(truth, predicted)
     assert ours["exact_texts"] == 1 and ours["micro"] == {"precision": 2 / 3, "recall": 0.5, "f1": pytest.approx(4 / 7)}
     assert ours["macro"]["codes"] == 3 and ours["macro"]["recall"] == pytest.approx(2 / 3)
-    more = labels.figures(truth, predicted._replace(codes=Sets.of([[0], [1], [5]])))
+    more = metrics.figures(truth, predicted._replace(codes=Sets.of([[0], [1], [5]])))
     assert more["macro"]["codes"] == 4, "a code that is predicted and never true counts, too"
     assert more["macro"]["recall"] == pytest.approx(1 / 2)
 
@@ -91,20 +91,20 @@ def test_scores_and_their_standard_errors(drawn):
     """Against the spread over samples of the texts."""
     truth, chances = drawn
     sets, predicted = Sets.of(truth), found(chances)
-    ours = labels.headline(sets, predicted)
-    assert ours["exact"]["value"] == labels.figures(sets, predicted)["exact"]
-    assert ours["f1"]["value"] == labels.figures(sets, predicted)["micro"]["f1"]
+    ours = metrics.headline(sets, predicted)
+    assert ours["exact"]["value"] == metrics.figures(sets, predicted)["exact"]
+    assert ours["f1"]["value"] == metrics.figures(sets, predicted)["micro"]["f1"]
     random, values = np.random.default_rng(0), {"exact": [], "f1": []}
     guesses = lists_of(predicted.codes)
     for _ in range(400):
         rows = random.integers(0, TEXTS, TEXTS)
-        again = labels.headline(
+        again = metrics.headline(
             Sets.of([truth[i] for i in rows]),
             Found(Sets.of([guesses[i] for i in rows]), predicted.likeliest[rows], predicted.chances[rows]),
         )
         for name, score in again.items():
             values[name].append(score["value"])
-    assert labels.headline(sets, predicted._replace(codes=sets))["f1"]["standard_error"] == pytest.approx(0, abs=1e-12)
+    assert metrics.headline(sets, predicted._replace(codes=sets))["f1"]["standard_error"] == pytest.approx(0, abs=1e-12)
     for name, score in ours.items():
         assert score["standard_error"] == pytest.approx(np.std(values[name]), rel=0.15)
 
@@ -112,13 +112,13 @@ def test_scores_and_their_standard_errors(drawn):
 def test_the_best_threshold_is_the_best_of_all(drawn):
     truth, chances = drawn
     sets = Sets.of(truth)
-    best = labels.threshold(sets, found(chances), MOST)
+    best = metrics.threshold(sets, found(chances), MOST)
     rounded = chances.round(1)  # equal ones are predicted together or not at all
-    tied = labels.threshold(sets, found(rounded), MOST)
-    assert tied["f1"] == labels.figures(sets, found(rounded, tied["value"]))["micro"]["f1"]
+    tied = metrics.threshold(sets, found(rounded), MOST)
+    assert tied["f1"] == metrics.figures(sets, found(rounded, tied["value"]))["micro"]["f1"]
 
     def f1(least: float) -> float:
-        return labels.figures(sets, found(chances, least))["micro"]["f1"]
+        return metrics.figures(sets, found(chances, least))["micro"]["f1"]
 
     assert best["f1"] == pytest.approx(f1(best["value"])) and best["f1"] > f1(0.5)
     others = max(f1(least) for least in np.linspace(0, 1, 501))
@@ -132,10 +132,10 @@ def test_calibration(drawn):
     right = random.random(30_000) < chance
     truth = Sets.of([[0] if hit else [1] for hit in right])
     said = Found(Sets.of([[0]] * 30_000), np.zeros((30_000, 1), int), chance[:, None])
-    ours = labels.calibration(truth, said)
+    ours = metrics.calibration(truth, said)
     assert ours["expected_error"] < 0.01
     assert [entry["texts"] for entry in ours["bins"]] == np.histogram(chance, 15, (0, 1))[0].tolist()
-    sure = labels.calibration(truth, said._replace(chances=np.ones((30_000, 1))))
+    sure = metrics.calibration(truth, said._replace(chances=np.ones((30_000, 1))))
     assert sure["expected_error"] == pytest.approx(1 - right.mean()) and sure["bins"][-1]["texts"] == 30_000
     assert sure["bins"][0] == {"texts": 0, "chance": None, "right": None}
 
@@ -145,11 +145,11 @@ def test_digits_and_mistakes():
     spelt = np.array([[1, 2, 3], [1, 2, 4], [1, 3, 3], [2, 2, 3]])
     truth = Sets.of([[0], [0, 3], [0], [3]])
     predicted = Found(Sets.of([[0], [2, 1], [2], [0]]), np.array([[0], [2], [2], [0]]), np.ones((4, 1)))
-    assert labels.digits(truth, predicted, spelt) == [0.75, 0.5, 0.25]
-    assert labels.mistakes(truth, predicted, 2, 3) == [
+    assert metrics.digits(truth, predicted, spelt) == [0.75, 0.5, 0.25]
+    assert metrics.mistakes(truth, predicted, 2, 3) == [
         {"true": 0, "predicted": 2, "count": 2, "texts": [1, 2]},
         {"true": 3, "predicted": 0, "count": 1, "texts": [3]},
     ]
-    assert labels.mistakes(truth, predicted, 2, 1)[0] == {"true": 0, "predicted": 2, "count": 2, "texts": [1]}
+    assert metrics.mistakes(truth, predicted, 2, 1)[0] == {"true": 0, "predicted": 2, "count": 2, "texts": [1]}
     longer = Found(Sets.of([[0, 1], [0], [0], [3]]), predicted.likeliest, predicted.chances)
-    assert [(each["true"], each["predicted"]) for each in labels.mistakes(truth, longer, 9, 3)] == [(-1, 1), (3, -1)]
+    assert [(each["true"], each["predicted"]) for each in metrics.mistakes(truth, longer, 9, 3)] == [(-1, 1), (3, -1)]

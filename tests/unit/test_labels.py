@@ -19,13 +19,13 @@ from babelmill.config.schema import SECTIONS
 from babelmill.config.stage_settings import ShardsSettings
 from babelmill.core import manifest
 from babelmill.core.files import UserError, write_json
+from babelmill.labels.block_loss import block_losses
+from babelmill.labels.codes import BEGIN, END, FIRST, PAD, Codes, written
+from babelmill.labels.corpus_codes import CodeReader, code_list
 from babelmill.model.code_decoder import CodeDecoder
 from babelmill.model.transformers.modeling_codes import CodesModel
 from babelmill.settings import read_settings, settings_of
-from babelmill.tokens.codes import BEGIN, END, FIRST, PAD, Codes, written
-from babelmill.tokens.labels import CodeReader, code_list
 from babelmill.tokens.shard_file import ShardFile
-from babelmill.training.block_loss import block_losses
 from training_data import section, write_tokenizer
 
 GOLDEN = Path(__file__).parents[1] / "data/block_loss.safetensors"

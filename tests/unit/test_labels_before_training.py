@@ -15,8 +15,8 @@ from babelmill.corpus import __main__ as corpus_stage
 from babelmill.settings import read_settings, settings_of, write_settings
 from babelmill.tokens.shard_file import ShardFile
 from babelmill.training.data import LabelledData
-from babelmill.training.layouts import Documents
-from babelmill.training.plan import Plan
+from babelmill.training.plan.layouts import Documents
+from babelmill.training.plan.plan import Plan
 from training_data import write_tokenizer
 
 

@@ -11,23 +11,23 @@ import transformers
 from torch.nn import functional as F
 
 from babelmill.core.files import UserError
+from babelmill.labels.batches import Frame, LabelStream, in_terms_of, known_codes, most_codes
+from babelmill.labels.block_loss import block_losses
+from babelmill.labels.codes import BEGIN, PAD, Codes
+from babelmill.labels.labeller import Labeller, make_encoder
+from babelmill.labels.network import LabelsNetwork, _WithLoss
+from babelmill.labels.typos import MOST, Typos, disturbed, letter_of
 from babelmill.model.code_decoder import CodeDecoder
 from babelmill.runtime.processes import Processes
-from babelmill.tokens.codes import BEGIN, PAD, Codes
 from babelmill.tokens.shard_file import Texts
 from babelmill.tokens.tokenizer_file import encode, load_tokenizer
-from babelmill.training import randomness, work
-from babelmill.training.block_loss import block_losses
 from babelmill.training.data import balanced
-from babelmill.training.label_batches import Frame, LabelStream, in_terms_of, known_codes, most_codes
-from babelmill.training.labeller import Labeller, make_encoder
-from babelmill.training.labels_network import LabelsNetwork, _WithLoss
-from babelmill.training.layouts import Documents
-from babelmill.training.plan import Plan, every_row
+from babelmill.training.networks.transformers_config import make_config
+from babelmill.training.networks.transformers_models import CLASSIFIER
+from babelmill.training.plan import dealing, randomness
+from babelmill.training.plan.layouts import Documents
+from babelmill.training.plan.plan import Plan, every_row
 from babelmill.training.trainer import Trainer
-from babelmill.training.transformers_config import make_config
-from babelmill.training.transformers_models import CLASSIFIER
-from babelmill.training.typos import MOST, Typos, disturbed, letter_of
 from training_data import TRADES, VOCABULARY, section, train_settings, write_labelled, write_tokenizer
 
 CPU = torch.device("cpu")
@@ -272,7 +272,7 @@ def test_rows_without_targets_add_nothing(make, code):
     """Such as fill up the passes of a process that has fewer than the others."""
     trainer = make(code=code)
     step = trainer.plan.step(0)
-    none = work.without_targets(step.rows[:3])
+    none = dealing.without_targets(step.rows[:3])
     loss, sums = trainer.network.forward(trainer._stream.micro_batch(none, LENGTH, step.weights), trainer.groups)
     assert loss == 0 and not sums.any() and not trainer.group_counts(none).any()
 

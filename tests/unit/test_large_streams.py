@@ -12,12 +12,12 @@ import torch
 from babelmill.core import known_hashes, manifest
 from babelmill.core.files import UserError
 from babelmill.tokens.shard_file import ShardFile
-from babelmill.training.ahead import Ahead
-from babelmill.training.batches import TokenStream
-from babelmill.training.layouts import Packed
-from babelmill.training.objectives import objective_of
-from babelmill.training.plan import Plan
-from babelmill.training.schedule import validation_bound, validation_steps
+from babelmill.training.batches.prefetch import Ahead
+from babelmill.training.batches.token_batches import TokenStream
+from babelmill.training.plan.layouts import Packed
+from babelmill.training.plan.objectives import objective_of
+from babelmill.training.plan.plan import Plan
+from babelmill.training.plan.schedule import validation_bound, validation_steps
 from training_data import VOCABULARY, documents, every_row, section, write_documents
 
 CPU = torch.device("cpu")
@@ -109,7 +109,7 @@ def test_the_next_thing_is_made_while_one_is_used_and_errors_come_out():
 
 @pytest.mark.parametrize(("limit", "rows"), [(None, 188), (300, 188), (5000, 188), (30, 19), (1, 1)])
 def test_validation_takes_so_many_documents_spread_over_all(tmp_path, limit, rows):
-    from babelmill.training import plan
+    from babelmill.training.plan import plan
 
     shard = write_documents(tmp_path / "a.safetensors", [np.array([1, *[20] * 18, 2])] * 300)
     other = write_documents(tmp_path / "b.safetensors", documents(4))
@@ -123,7 +123,7 @@ def test_validation_takes_so_many_documents_spread_over_all(tmp_path, limit, row
 
 def test_validation_takes_so_many_tokens_of_all_languages(tmp_path):
     """However long the documents are: the same share of each language."""
-    from babelmill.training import plan
+    from babelmill.training.plan import plan
 
     shard = write_documents(tmp_path / "a.safetensors", [np.array([1, *[20] * 3198, 2])] * 2)
     other = write_documents(tmp_path / "b.safetensors", [np.array([1, *[20] * 6, 2])] * 200)

@@ -11,10 +11,10 @@ import torch
 from safetensors import safe_open
 
 from babelmill.core.files import UserError
-from babelmill.release import llada
-from babelmill.training.batches import MicroBatch
-from babelmill.training.loss import loss
-from babelmill.training.transformers_models import MASKED, make_model
+from babelmill.release.elsewhere import llada
+from babelmill.training.batches.token_batches import MicroBatch
+from babelmill.training.networks.loss import loss
+from babelmill.training.networks.transformers_models import MASKED, make_model
 
 GOLDEN = Path(__file__).parents[1] / "data/llada_tiny.safetensors"
 

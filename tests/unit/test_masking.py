@@ -4,10 +4,11 @@ import numpy as np
 import pytest
 import torch
 
-from babelmill.training import masking, randomness
-from babelmill.training.masking import MaskKeys
-from babelmill.training.objectives import Hiding
-from babelmill.training.randomness import ACTION, PRIORITY, REPLACEMENT, SPAN
+from babelmill.training.batches import masking
+from babelmill.training.batches.masking import MaskKeys
+from babelmill.training.plan import randomness
+from babelmill.training.plan.objectives import Hiding
+from babelmill.training.plan.randomness import ACTION, PRIORITY, REPLACEMENT, SPAN
 
 ROWS, LENGTH, MASK, ORDINARY, HIDING = 400, 128, 4, torch.arange(16, 2048), Hiding()
 POSITION = torch.arange(LENGTH)

@@ -7,8 +7,8 @@ import torch
 
 from babelmill.model.gpt_bert import GPTBert, GPTBertShape
 from babelmill.runtime.processes import Processes
-from babelmill.training import between_blocks, kernel_trial, mixing_kernel
-from babelmill.training.mixing_kernel import LayerMixingByHand
+from babelmill.training.kernels import between_blocks, kernel_trial, mixing_kernel
+from babelmill.training.kernels.mixing_kernel import LayerMixingByHand
 from kernel_scripts import run
 
 ALONE = Processes(rank=0, size=1, local_size=1, device=torch.device("cpu"))

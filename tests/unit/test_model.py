@@ -10,7 +10,7 @@ from torch.nn import functional as F
 
 from babelmill.model.attention import position_buckets, visible
 from babelmill.model.gpt_bert import GPTBert, GPTBertShape, training_mask
-from babelmill.training import cpu_kernels, dropout
+from babelmill.training.kernels import cpu_kernels, dropout
 
 GOLDEN = Path(__file__).parents[1] / "data" / "gpt_bert_tiny.safetensors"
 SIZES = {  # vocabulary, width, inner width, heads; parameters of GPT-BERT and of LTG-BERT

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from babelmill.commands import lock, plan
-from babelmill.commands.machine import sized
+from babelmill.commands.estimates.machine import sized
 from babelmill.config import inputs
 from babelmill.config.model_size import parameters
 from babelmill.config.model_source import SHAPE

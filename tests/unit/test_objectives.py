@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from babelmill.training import loss as loss_module
+from babelmill.training.networks import loss as loss_module
 
 TARGETS, WIDTH, VOCABULARY, GROUPS, Z_WEIGHT = 23, 8, 40, 4, 0.05
 

@@ -12,15 +12,15 @@ from babelmill.config.resolve import Configuration
 from babelmill.config.stage_settings import TrainSettings
 from babelmill.core import manifest
 from babelmill.core.files import UserError, read_json, write_json
+from babelmill.labels.begun_heads import begun
+from babelmill.labels.codes import Codes
+from babelmill.labels.labeller import Labeller, make_encoder
+from babelmill.labels.network import LabelsNetwork, encoder_config
 from babelmill.model.code_decoder import CodeDecoder
 from babelmill.settings import read_settings, settings_of
 from babelmill.tokens import characters
-from babelmill.tokens.codes import Codes
 from babelmill.tokens.vocabulary import Vocabulary
-from babelmill.training.beginning import load_weights
-from babelmill.training.begun_heads import begun
-from babelmill.training.labeller import Labeller, make_encoder
-from babelmill.training.labels_network import LabelsNetwork, encoder_config
+from babelmill.training.networks.source_weights import load_weights
 from make_occcanine import KEY, write
 from published_models import publish_canine
 from training_data import section

@@ -8,7 +8,7 @@ from safetensors.torch import load_file
 from torch import nn
 
 import training_data
-from babelmill.training.optim import Lamb, MovingAverage, clip, make_optimizer, parameter_groups
+from babelmill.training.optimization.optim import Lamb, MovingAverage, clip, make_optimizer, parameter_groups
 
 ONE, ZERO = torch.ones(()), torch.zeros(())
 

@@ -10,10 +10,17 @@ from safetensors.numpy import load_file
 import training_data
 from babelmill.config import schema
 from babelmill.core.files import UserError
-from babelmill.training.layouts import Packed
-from babelmill.training.objectives import objective_of
-from babelmill.training.plan import LanguageSchedule, Plan, interleave
-from babelmill.training.schedule import PERIOD, learning_rate_factor, phase_starts, proportions, rows_by_step, steps_for
+from babelmill.training.plan.layouts import Packed
+from babelmill.training.plan.objectives import objective_of
+from babelmill.training.plan.plan import LanguageSchedule, Plan, interleave
+from babelmill.training.plan.schedule import (
+    PERIOD,
+    learning_rate_factor,
+    phase_starts,
+    proportions,
+    rows_by_step,
+    steps_for,
+)
 
 
 def settings(**values):

@@ -15,9 +15,9 @@ import sys
 import pytest
 
 from babelmill import cli
-from babelmill.commands.machine import has_gpu
+from babelmill.commands.estimates.machine import has_gpu
+from babelmill.commands.estimates.text_size import estimated_words_per_token
 from babelmill.commands.plan import tenths
-from babelmill.commands.text_size import estimated_words_per_token
 from babelmill.config.model_size import parameters
 from babelmill.config.resolve import Configuration
 from babelmill.model.gpt_bert import GPTBert, GPTBertShape

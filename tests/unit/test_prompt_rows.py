@@ -12,11 +12,12 @@ import torch
 from babelmill.model.gpt_bert import GPTBertShape
 from babelmill.runtime.processes import Processes
 from babelmill.tokens.shard_file import ShardFile
-from babelmill.training.batches import Rows, TokenStream
-from babelmill.training.gpt_bert_network import GPTBertNetwork
-from babelmill.training.layouts import Packed
-from babelmill.training.objectives import hides_alone, objective_of
-from babelmill.training.plan import Plan, every_row
+from babelmill.training.batches.token_batches import TokenStream
+from babelmill.training.networks.gpt_bert import GPTBertNetwork
+from babelmill.training.plan.layouts import Packed
+from babelmill.training.plan.objectives import hides_alone, objective_of
+from babelmill.training.plan.plan import Plan, every_row
+from babelmill.training.plan.rows import Rows
 from babelmill.training.trainer import Trainer
 from prepared import CONTEXT
 from training_data import VOCABULARY, documents, section, train_settings, write_documents

@@ -10,7 +10,7 @@ from safetensors import safe_open
 from tokenizers import Tokenizer, models, normalizers
 
 from babelmill.core.files import UserError
-from babelmill.release import manual_conversion, published_checkpoint
+from babelmill.release.elsewhere import manual_conversion, published_checkpoint
 from babelmill.tokens.vocabulary import MASK, SPECIAL_TOKENS
 from published import GOLDEN, model, write_tokenizer
 

@@ -7,8 +7,10 @@ import pytest
 import torch
 
 from babelmill.core.files import UserError
-from babelmill.training import dropout, recording, work
-from babelmill.training.recording import rounded
+from babelmill.training import cuda_graphs
+from babelmill.training.cuda_graphs import rounded
+from babelmill.training.kernels import dropout
+from babelmill.training.plan import dealing
 from tape import Tape
 from tiny_trainer import shrink_device, trainer_maker
 
@@ -19,7 +21,7 @@ STEPS = 8
 def make(request, tmp_path, monkeypatch):
     """Make trainers on a CPU whose passes are computed as on a GPU, without NumPy. Its parameter: with prompts."""
     monkeypatch.setattr(dropout, "SMALL", -1)
-    monkeypatch.setattr(recording, "CUDAGraph", Tape)
+    monkeypatch.setattr(cuda_graphs, "CUDAGraph", Tape)
     return trainer_maker(tmp_path, getattr(request, "param", False))
 
 
@@ -154,7 +156,7 @@ def test_a_run_ends_if_a_part_of_the_gradient_was_sent_when_memory_ran_out(make,
 
 def test_rows_without_targets_change_nothing(make):
     trainer = recorded(make(dropout=0.1))
-    rows, length = work.without_targets(trainer.plan.step(0).rows[:3]), trainer.plan.step(0).length
+    rows, length = dealing.without_targets(trainer.plan.step(0).rows[:3]), trainer.plan.step(0).length
     for _ in range(3):
         sums, _ = trainer._recorder.learn(rows, length, (0.5, 0.5))
         assert not sums.any() and not trainer._gradients.flat.any()
@@ -162,7 +164,7 @@ def test_rows_without_targets_change_nothing(make):
 
 
 def test_shapes_that_have_not_occurred_for_long_are_forgotten(make, monkeypatch):
-    monkeypatch.setattr(recording, "SHAPES", 2)
+    monkeypatch.setattr(cuda_graphs, "SHAPES", 2)
     settings = {"dropout": 0.1, "objective": "causal"}
     wanted, _ = train(make(**settings))
     other = recorded(make(**settings))

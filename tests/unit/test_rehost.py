@@ -20,10 +20,17 @@ from babelmill.hub import client, owners
 from babelmill.hub.files import Files
 from babelmill.model.gpt_bert import GPTBert, GPTBertShape
 from babelmill.publish import publish_folder
-from babelmill.release.earlier_card import EarlierCard, read_card
-from babelmill.release.masked_target import learnt_target
-from babelmill.release.old_repository import Weights, checkpoints, language_of, model_type_of, read_weights, shipped
-from babelmill.release.published_checkpoint import EMBEDDING
+from babelmill.release.card.earlier_card import EarlierCard, read_card
+from babelmill.release.elsewhere.masked_target import learnt_target
+from babelmill.release.elsewhere.old_repository import (
+    Weights,
+    checkpoints,
+    language_of,
+    model_type_of,
+    read_weights,
+    shipped,
+)
+from babelmill.release.elsewhere.published_checkpoint import EMBEDDING
 from babelmill.tokenizer import train
 from babelmill.tokens.tokenizer_file import encode
 from hub_data import BOS, EOS, SENTENCES, VOCABULARY, learn

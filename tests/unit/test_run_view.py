@@ -8,9 +8,9 @@ import subprocess
 import sys
 from types import SimpleNamespace
 
-from babelmill.commands.key_figures import scores
-from babelmill.commands.machine import has_gpu
-from babelmill.commands.run_view import Job, RunView, would_run
+from babelmill.commands.estimates.machine import has_gpu
+from babelmill.commands.terminal.key_figures import scores
+from babelmill.commands.terminal.run_view import Job, RunView, would_run
 from babelmill.core.stage_entry import TERMINAL
 from babelmill.evaluation.metrics import described
 from babelmill.stages import TO_CONVERTED

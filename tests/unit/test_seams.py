@@ -14,13 +14,13 @@ from babelmill.config.resolve import ROOT
 from babelmill.evaluate import SCORERS
 from babelmill.evaluation.metrics import METRICS
 from babelmill.model.gpt_bert import GPTBertShape, training_mask
-from babelmill.release import card
+from babelmill.release.card import card
 from babelmill.runtime.processes import Processes
-from babelmill.training import objectives
-from babelmill.training.batches import TokenStream
-from babelmill.training.gpt_bert_network import GPTBertNetwork
-from babelmill.training.layouts import Packed
-from babelmill.training.plan import Plan, every_row
+from babelmill.training.batches.token_batches import TokenStream
+from babelmill.training.networks.gpt_bert import GPTBertNetwork
+from babelmill.training.plan import objectives
+from babelmill.training.plan.layouts import Packed
+from babelmill.training.plan.plan import Plan, every_row
 from babelmill.training.trainer import Trainer
 from training_data import VOCABULARY, documents, section, train_settings, write_documents
 

@@ -12,7 +12,7 @@ import torch
 from babelmill.core.files import UserError
 from babelmill.runtime.checkpoint import SavedTensors
 from babelmill.train import memory_in_words
-from babelmill.training.sharding import rows_of
+from babelmill.training.optimization.sharding import rows_of
 from prepared import CONTEXT
 
 pytestmark = pytest.mark.xdist_group("forks")  # what the processes found is found once
@@ -33,10 +33,10 @@ CASES = {
 
 def make_trainer(kind: str, folder: Path, processes):
     """A trainer of a small model, with dropout where it has some, on documents with prompts."""
-    from babelmill.training.batches import TokenStream
-    from babelmill.training.layouts import Packed
-    from babelmill.training.objectives import objective_of
-    from babelmill.training.plan import Plan
+    from babelmill.training.batches.token_batches import TokenStream
+    from babelmill.training.plan.layouts import Packed
+    from babelmill.training.plan.objectives import objective_of
+    from babelmill.training.plan.plan import Plan
     from babelmill.training.trainer import Trainer
     from training_data import VOCABULARY, documents, train_settings, write_documents
     from transformers_models import model_section, network, train_section

@@ -18,20 +18,20 @@ from babelmill.config.resolve import Configuration
 from babelmill.config.stage_settings import ShardsSettings, TrainSettings
 from babelmill.core import manifest
 from babelmill.core.files import UserError, read_json, write_json
+from babelmill.labels.codes import Codes
+from babelmill.labels.labeller import Labeller, make_encoder
+from babelmill.labels.network import LabelsNetwork, encoder_config
 from babelmill.settings import read_settings, settings_of
-from babelmill.tokens.codes import Codes
 from babelmill.tokens.shard_file import ShardFile
 from babelmill.tokens.vocabulary import Vocabulary
 from babelmill.train import make_network
-from babelmill.training.batches import TokenStream
-from babelmill.training.beginning import load_weights
-from babelmill.training.labeller import Labeller, make_encoder
-from babelmill.training.labels_network import LabelsNetwork, encoder_config
-from babelmill.training.layouts import Packed
-from babelmill.training.objectives import objective_of
-from babelmill.training.plan import Plan
-from babelmill.training.transformers_config import config_to_train
-from babelmill.training.transformers_models import on_meta, shape_of
+from babelmill.training.batches.token_batches import TokenStream
+from babelmill.training.networks.source_weights import load_weights
+from babelmill.training.networks.transformers_config import config_to_train
+from babelmill.training.networks.transformers_models import on_meta, shape_of
+from babelmill.training.plan.layouts import Packed
+from babelmill.training.plan.objectives import objective_of
+from babelmill.training.plan.plan import Plan
 from published_models import KINDS, publish
 from training_data import TINY, VOCABULARY
 from transformers_models import ALONE

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from babelmill.model.gpt_bert import training_mask
-from babelmill.training import spans
+from babelmill.training.kernels import spans
 
 ROWS = 40
 

@@ -14,10 +14,10 @@ import pytest
 from babelmill.commands.predict import refuse_delimiter
 from babelmill.config.resolve import Configuration
 from babelmill.core.files import UserError
-from babelmill.prediction import rows
-from babelmill.prediction.predictor import Wanted, check_threshold, columns_of, labels_of
-from babelmill.prediction.windows import Windows, rows_done, write_table
-from babelmill.release.labels_config import completed
+from babelmill.labels import prediction
+from babelmill.labels.folder_config import completed
+from babelmill.labels.predictor import Wanted, check_threshold, columns_of, labels_of
+from babelmill.labels.windows import Windows, rows_done, write_table
 from babelmill.settings import settings_of, write_settings
 from babelmill.tables.columns import Asked
 from babelmill.tables.table import Table
@@ -174,7 +174,7 @@ def test_names_that_the_predictions_need(tmp_path):
     with pytest.raises(
         UserError, match="the table already has a column 'code_1', which the predictions need: rename it"
     ):
-        rows.refuse_taken(["id", "code_1"], ours)
+        prediction.refuse_taken(["id", "code_1"], ours)
 
 
 def test_the_least_probable_code_of_a_row_decides_whether_to_look_at_it(tmp_path):
@@ -182,7 +182,7 @@ def test_the_least_probable_code_of_a_row_decides_whether_to_look_at_it(tmp_path
     windows = Windows(tmp_path, {})
     one, two = ["0", "yes", "a", "0.5", "", "", "a", "0.5"], ["0", "yes", "a", "0.9", "b", "0.0004", "a", "0.9"]
     windows.write([one, two, ["0", "yes", "", "", "", "", "a", "0.1"], ["0", "no text", *[""] * 6]])
-    rows.write_review(tmp_path / "review.csv", 3, columns, windows)
+    prediction.write_review(tmp_path / "review.csv", 3, columns, windows)
     assert [row[0] for row in Table(tmp_path / "review.csv")] == ["4", "2", "3", "1"]
 
 
@@ -217,7 +217,7 @@ def test_a_threshold_that_decides_nothing_is_refused():
 
 
 def test_what_is_remembered_is_bounded_and_depends_on_the_rows_alone():
-    memory = rows.Memory(2)
+    memory = prediction.Memory(2)
     memory.add({b"a": ("1",), b"b": ("2",)})
     memory.add({b"a": ("1",), b"c": ("3",)})
     assert [memory.get(key) for key in (b"a", b"b", b"c")] == [("1",), None, ("3",)]
@@ -312,11 +312,11 @@ def test_the_folder_says_whether_the_training_had_contexts(corpus, there):
 
 
 def test_contexts_that_the_training_had_are_missed():
-    none, some = rows.Asked("text"), rows.Asked("text", said="da")
-    assert "trained with contexts" in str(rows.about_contexts(True, none))
-    assert "trained without contexts" in str(rows.about_contexts(False, some))
-    fine = [(True, some), (True, rows.Asked("text", "lang")), (False, none), (None, none), (None, some)]
-    assert [rows.about_contexts(*each) for each in fine] == [None] * 5
+    none, some = prediction.Asked("text"), prediction.Asked("text", said="da")
+    assert "trained with contexts" in str(prediction.about_contexts(True, none))
+    assert "trained without contexts" in str(prediction.about_contexts(False, some))
+    fine = [(True, some), (True, prediction.Asked("text", "lang")), (False, none), (None, none), (None, some)]
+    assert [prediction.about_contexts(*each) for each in fine] == [None] * 5
 
 
 def test_the_name_of_a_corpus_is_no_language_of_the_card():

@@ -19,10 +19,10 @@ from babelmill.core.files import UserError
 from babelmill.corpus import readers
 from babelmill.corpus.columns import Columns
 from babelmill.corpus.tally import Tally
+from babelmill.labels.corpus_codes import code_list
 from babelmill.tables.table import Table
 from babelmill.text_files import opening
 from babelmill.text_files.opening import Stream, Unreadable
-from babelmill.tokens.labels import code_list
 
 TEXT = "One line, and another.\n" * 50
 JSON = json.dumps({"text": TEXT}).encode()

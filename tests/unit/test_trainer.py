@@ -12,12 +12,14 @@ from torch.nn import functional as F
 from babelmill.core.files import UserError
 from babelmill.model.gpt_bert import training_mask
 from babelmill.runtime.processes import Processes
-from babelmill.training import dropout, fitting, gradients, work
-from babelmill.training.fitting import Fitted
-from babelmill.training.opening import block
+from babelmill.training.batches.words_read import WordRate
+from babelmill.training.kernels import dropout
+from babelmill.training.optimization import gradients
+from babelmill.training.plan import dealing, pass_size
+from babelmill.training.plan.pass_size import Fitted
+from babelmill.training.startup_log import block
 from babelmill.training.trainer import Trainer
 from babelmill.training.votes import Votes
-from babelmill.training.words import WordRate
 from tiny_trainer import ALONE, shrink_device, trainer_maker
 from training_data import (
     every_row,
@@ -113,7 +115,7 @@ def test_a_pass_may_have_no_target(make):
     step = trainer.plan.step(STEP)
     trainer.network.begin_step(STEP)
     trainer._gradients.zero()
-    sums, _ = trainer._learn(work.without_targets(step.rows[:1]), step.length, step.weights)
+    sums, _ = trainer._learn(dealing.without_targets(step.rows[:1]), step.length, step.weights)
     assert not sums.any() and not trainer._gradients.flat.any()
 
 
@@ -250,7 +252,7 @@ def test_the_largest_passes_that_fit_are_found(make, monkeypatch, memory, rows):
 def test_memory_for_what_comes_later_is_taken_while_passes_are_tried(make, monkeypatch):
     """The two moments of each weight, in fp32, and the copies of gradients that are sent."""
     trainer, taken = make(objective="masked"), []
-    monkeypatch.setattr(fitting.torch, "empty", lambda size, **options: taken.append(size))
+    monkeypatch.setattr(pass_size.torch, "empty", lambda size, **options: taken.append(size))
     monkeypatch.setattr(torch.cuda, "reset_peak_memory_stats", lambda device: None)
     monkeypatch.setattr(torch.cuda, "max_memory_allocated", lambda device: 0)
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (0, 0))

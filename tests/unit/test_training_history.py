@@ -7,8 +7,8 @@ import pytest
 from PIL import Image
 
 from babelmill.core.files import read_json
-from babelmill.release import training_history
-from babelmill.release.training_history import history, read_record, training_curves
+from babelmill.release.card import training_history
+from babelmill.release.card.training_history import history, read_record, training_curves
 from babelmill.runtime.history import History
 
 KINDS = ("masked", "causal")

@@ -18,23 +18,23 @@ from babelmill.config.schema import Export
 from babelmill.config.transformers_models import keys
 from babelmill.core import manifest
 from babelmill.core.files import write_json
-from babelmill.release.architecture import ExportInputs
-from babelmill.release.card_usage import ALSO_IN_4
-from babelmill.release.loading import runs_code
-from babelmill.release.prove import KEPT, check_differences, compare_variant, portions, random_rows
-from babelmill.release.transformers_folder import TransformersFolder
+from babelmill.release.card.card_usage import ALSO_IN_4
+from babelmill.release.folder.architecture import ExportInputs
+from babelmill.release.folder.loading import runs_code
+from babelmill.release.folder.prove import KEPT, check_differences, compare_variant, portions, random_rows
+from babelmill.release.folder.transformers_folder import TransformersFolder
 from babelmill.runtime.checkpoint import write_tensors
 from babelmill.tokens.vocabulary import Vocabulary
-from babelmill.training import attention_choice
-from babelmill.training.batches import MicroBatch, TokenStream
-from babelmill.training.beginning import load_weights
-from babelmill.training.layouts import Packed
-from babelmill.training.objectives import hides_alone, objective_of
-from babelmill.training.plan import Plan
+from babelmill.training.batches.token_batches import MicroBatch, TokenStream
+from babelmill.training.networks import sdpa_backend
+from babelmill.training.networks.source_weights import load_weights
+from babelmill.training.networks.transformers_config import known_keys
+from babelmill.training.networks.transformers_models import CLASSES, as_json, with_learning_padding, without_values
+from babelmill.training.networks.transformers_size import planned
+from babelmill.training.plan.layouts import Packed
+from babelmill.training.plan.objectives import hides_alone, objective_of
+from babelmill.training.plan.plan import Plan
 from babelmill.training.trainer import Trainer
-from babelmill.training.transformers_config import known_keys
-from babelmill.training.transformers_models import CLASSES, as_json, with_learning_padding, without_values
-from babelmill.training.transformers_size import planned
 from environments import TRANSFORMERS_4, installed
 from prepared import run_python
 from training_data import VOCABULARY, documents, train_settings, write_documents
@@ -62,7 +62,7 @@ def test_attention_without_a_fused_kernel_is_a_warning(monkeypatch, caplog, tmp_
     """Said once. On a CPU, PyTorch computes the formula where attention has dropout."""
     *_, batch = batch_of("bert", tmp_path)
     for devices, dropout, warnings in ((("cuda",), 0.1, 0), (("cpu",), 0.0, 0), (("cpu",), 0.1, 1)):
-        monkeypatch.setattr(attention_choice, "DEVICES", devices)
+        monkeypatch.setattr(sdpa_backend, "DEVICES", devices)
         made = network("bert", attention_probs_dropout_prob=dropout)
         caplog.clear()
         for _ in range(2):

@@ -9,10 +9,10 @@ import transformers
 
 from babelmill.core.files import UserError
 from babelmill.tokens.vocabulary import Vocabulary
-from babelmill.training.small_model import smaller
-from babelmill.training.transformers_config import config_to_train
-from babelmill.training.transformers_models import MASKED, auto_class, blocks_of, make_model, read_config
-from babelmill.training.transformers_proof import Proof, prove
+from babelmill.training.networks.small_model import smaller
+from babelmill.training.networks.transformers_check import Proof, prove
+from babelmill.training.networks.transformers_config import config_to_train
+from babelmill.training.networks.transformers_models import MASKED, auto_class, blocks_of, make_model, read_config
 from training_data import VOCABULARY, train_settings
 from transformers_models import model_section, network, train_section
 
@@ -71,7 +71,7 @@ def test_what_is_proven_has_each_kind_of_layer(kind, more, layers):
 
 def test_a_model_that_cannot_be_made_smaller_is_tested_whole(monkeypatch, caplog):
     config = config_to_train(train_settings(["eng"], model_section("gpt2"), train_section("gpt2")), None, VOCABULARY)
-    monkeypatch.setattr("babelmill.training.transformers_proof.smaller", lambda *_: {}["no such layer"])
+    monkeypatch.setattr("babelmill.training.networks.transformers_check.smaller", lambda *_: {}["no such layer"])
     assert prove(config, auto_class(train_section("gpt2")), VOCABULARY, 32) == 0
     (record,) = caplog.records
     assert record.getMessage().startswith(

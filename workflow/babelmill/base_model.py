@@ -30,8 +30,8 @@ from babelmill.core.files import UserError, atomic_folder, copy_file, write_json
 from babelmill.hub import revisions
 from babelmill.hub.files import Files, licence_of, of_repository
 from babelmill.hub.sources import MODEL, resolve
-from babelmill.release import occcanine
-from babelmill.release.foreign_model import (
+from babelmill.labels import occcanine
+from babelmill.release.elsewhere.foreign_model import (
     Kind,
     Model,
     Weights,
@@ -41,7 +41,7 @@ from babelmill.release.foreign_model import (
     require_config,
     weight_files,
 )
-from babelmill.release.published_checkpoint import adapted_tokenizer
+from babelmill.release.elsewhere.published_checkpoint import adapted_tokenizer
 from babelmill.runtime.checkpoint import write_tensors
 from babelmill.settings import read_settings
 from babelmill.tokens import characters, trial
@@ -90,8 +90,11 @@ def under_its_names(model: Model, weights: Weights, auto_class: str, said: dict[
     Raises:
         UserError: some weights are missing, or the model's shape differs from what the configuration says (`said`).
     """
-    from babelmill.release.transformers_names import encoder_names_of, names_of  # imports transformers, for seconds
-    from babelmill.training.transformers_models import CLASSIFIER, on_meta, read_config, shape_of
+    from babelmill.release.elsewhere.transformers_names import (  # imports transformers, for seconds
+        encoder_names_of,
+        names_of,
+    )
+    from babelmill.training.networks.transformers_models import CLASSIFIER, on_meta, read_config, shape_of
 
     config = read_config(model.config, auto_class, where)
     theirs = Weights(

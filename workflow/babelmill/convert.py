@@ -19,11 +19,11 @@ from babelmill.config.snapshots import FOLDER
 from babelmill.config.stage_settings import ConvertSettings, CorpusSettings, ExportSettings, TokenizerSettings
 from babelmill.core import manifest, stage_entry
 from babelmill.core.files import atomic_folder, copy_file, read_json, sha256, write_json
-from babelmill.release import card
-from babelmill.release.card_beginning import without_path
-from babelmill.release.labels_config import completed
-from babelmill.release.snapshot_card import convert_snapshots
-from babelmill.release.suite_card import Scored
+from babelmill.labels.folder_config import completed
+from babelmill.release.card import card
+from babelmill.release.card.card_beginning import without_path
+from babelmill.release.card.snapshot_card import convert_snapshots
+from babelmill.release.card.suite_card import Scored
 from babelmill.runtime.snapshots import names
 from babelmill.settings import read_settings, recorded
 

@@ -21,7 +21,7 @@ The objective decides which scores are computed (`config/objectives.py`), and `e
   baseline to beat.
 
 A model of labels is measured on all validation texts, with the same predictions that `predict` of its folder makes:
-`evaluation/labels.py` has its metrics, `evaluation/label_report.py` says what `evaluation.json` holds then. The rest of
+`labels/metrics.py` has its metrics, `labels/evaluation.py` says what `evaluation.json` holds then. The rest of
 this text is about other models.
 
 The context is the document's part in a row of `evaluation.sequence_length` tokens, `<s>` included, as in training. If a
@@ -54,22 +54,22 @@ from babelmill.config.stage_settings import EvaluateSettings, ExportSettings
 from babelmill.core import manifest, stage_entry
 from babelmill.core.files import UserError, atomic_write, read_json, sha256, write_json
 from babelmill.core.words import NOT_A_NUMBER
-from babelmill.evaluation.label_report import Predicted, Report
-from babelmill.evaluation.labelled_text import LabelledText, Tokens, predict
 from babelmill.evaluation.metrics import described
 from babelmill.evaluation.scoring import Stream, causal_rows, diffusion_rows, masked_rows, nats
 from babelmill.evaluation.validation_text import DOCUMENTS, Score, Text, of_documents, pooled
+from babelmill.labels.corpus_codes import listed
+from babelmill.labels.evaluation import Predicted, Report
+from babelmill.labels.validation_text import LabelledText, Tokens, predict
 from babelmill.model.code_decoder import longest_text
-from babelmill.release.loading import aligned, load, runs_code
+from babelmill.release.folder.loading import aligned, load, runs_code
 from babelmill.runtime import gpu_claims
 from babelmill.runtime.processes import scoring_device
 from babelmill.settings import read_settings, recorded
-from babelmill.tokens.labels import listed
 from babelmill.tokens.quality import measure
 from babelmill.tokens.shard_file import ShardFile
 from babelmill.tokens.tokenizer_file import load_tokenizer, use_threads, vocab_size
 from babelmill.tokens.vocabulary import Vocabulary
-from babelmill.training.transformers_models import longest_row
+from babelmill.training.networks.transformers_models import longest_row
 
 if TYPE_CHECKING:
     from transformers.models.auto.auto_factory import _BaseAutoModelClass

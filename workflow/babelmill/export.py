@@ -27,11 +27,11 @@ from safetensors.torch import load_file
 from babelmill.config.stage_settings import ExportSettings
 from babelmill.core import manifest, stage_entry
 from babelmill.core.files import UserError, atomic_folder, atomic_write, copy_file, read_json, sha256
-from babelmill.release.architecture import ExportInputs
-from babelmill.release.hub_folder import build, prove
-from babelmill.release.loading import WEIGHTS
-from babelmill.release.merged_adapters import frozen_file
-from babelmill.release.snapshots import export_snapshots
+from babelmill.release.folder.architecture import ExportInputs
+from babelmill.release.folder.hub_folder import build, prove
+from babelmill.release.folder.loading import WEIGHTS
+from babelmill.release.folder.merged_adapters import frozen_file
+from babelmill.release.folder.snapshots import export_snapshots
 from babelmill.settings import read_settings
 from babelmill.tokens.vocabulary import published_roles
 

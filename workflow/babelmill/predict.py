@@ -20,9 +20,9 @@ import torch
 from babelmill.config.stage_settings import PredictSettings
 from babelmill.core import manifest, stage_entry
 from babelmill.core.files import UserError, sha256
-from babelmill.prediction.predictor import Predictor, Wanted, identity_of
-from babelmill.prediction.rows import Asked, Prediction, in_words, write_review
-from babelmill.prediction.windows import Windows, check_name, held, write_table
+from babelmill.labels.prediction import Asked, Prediction, in_words, write_review
+from babelmill.labels.predictor import Predictor, Wanted, identity_of
+from babelmill.labels.windows import Windows, check_name, held, write_table
 from babelmill.runtime import gpu_claims
 from babelmill.runtime.processes import scoring_device
 from babelmill.settings import read_settings

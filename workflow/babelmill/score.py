@@ -33,7 +33,7 @@ from babelmill.core.bars import Bar
 from babelmill.core.files import UserError, atomic_write, canonical_json, read_json, sha256, write_json
 from babelmill.core.words import plural
 from babelmill.evaluation.samples import most_pairs, sample_of
-from babelmill.release.loading import aligned, load, runs_code
+from babelmill.release.folder.loading import aligned, load, runs_code
 from babelmill.runtime import gpu_claims
 from babelmill.runtime.processes import scoring_device
 from babelmill.runtime.run_lock import Lock
@@ -44,7 +44,7 @@ from babelmill.suites.partial import Partial
 from babelmill.suites.results import sample, summary
 from babelmill.suites.sentences import Method, Pair, Scorer, encode, in_order, method, scores
 from babelmill.tokens.tokenizer_file import use_threads
-from babelmill.training.transformers_models import longest_row
+from babelmill.training.networks.transformers_models import longest_row
 
 log = logging.getLogger("babelmill.score")
 

@@ -31,9 +31,9 @@ from babelmill.core import manifest, stage_entry
 from babelmill.core.bars import Bar
 from babelmill.core.files import UserError, sha256
 from babelmill.core.words import count_words, plural
+from babelmill.labels.corpus_codes import CodeReader
 from babelmill.settings import read_settings
 from babelmill.tokens.documents import Documents
-from babelmill.tokens.labels import CodeReader
 from babelmill.tokens.shard_file import Labels, write_shard
 from babelmill.tokens.tokenizer_file import encode, load_tokenizer, use_threads, vocab_size
 from babelmill.tokens.vocabulary import Vocabulary

@@ -205,7 +205,11 @@ TABLE = (
         folder="results/exports/{model}",
         reads=("train", "tokenizer", "shards"),
         gives_folder=True,
-        also=("release.prove", "model.transformers.modeling_gpt_bert", "model.transformers.modeling_gpt_bert_codes"),
+        also=(
+            "release.folder.prove",
+            "model.transformers.modeling_gpt_bert",
+            "model.transformers.modeling_gpt_bert_codes",
+        ),
     ),
     Stage(
         name="evaluate",

@@ -31,6 +31,7 @@ from babelmill.config.stage_settings import RunSettings, TrainSettings
 from babelmill.core import escape, manifest, stage_entry
 from babelmill.core.files import UserError, atomic_write, link_or_copy, sha256, write_json
 from babelmill.core.words import plural
+from babelmill.labels import begun_heads
 from babelmill.runtime import checkpoint, gpu_claims, slurm
 from babelmill.runtime.identity import SPLITS, identity
 from babelmill.runtime.launch import launch
@@ -41,19 +42,18 @@ from babelmill.runtime.stopping import EXIT_CODE, Stop
 from babelmill.settings import read_settings
 from babelmill.tokens.shard_file import ShardFile
 from babelmill.tokens.vocabulary import Vocabulary
-from babelmill.training import begun_heads
-from babelmill.training.beginning import lineage, load_weights, shape_of
-from babelmill.training.compilation import Compiler, compiler_of
+from babelmill.training.batches.words_read import WordRate, snapshot_steps, training_words, word_rate
 from babelmill.training.data import Data, LabelledData
-from babelmill.training.gpt_bert_network import GPTBertNetwork
+from babelmill.training.kernels.compilation import Compiler, compiler_of
 from babelmill.training.loop import Loop
-from babelmill.training.network import Network
-from babelmill.training.opening import announce
-from babelmill.training.plan import Plan
-from babelmill.training.schedule import validation_bound
-from babelmill.training.sharding import Load
+from babelmill.training.networks.gpt_bert import GPTBertNetwork
+from babelmill.training.networks.network import Network
+from babelmill.training.networks.source_weights import lineage, load_weights, shape_of
+from babelmill.training.optimization.sharding import Load
+from babelmill.training.plan.plan import Plan
+from babelmill.training.plan.schedule import validation_bound
+from babelmill.training.startup_log import announce
 from babelmill.training.trainer import Trainer
-from babelmill.training.words import WordRate, snapshot_steps, training_words, word_rate
 
 log = logging.getLogger(__name__)
 
@@ -170,7 +170,7 @@ def make_labels_network(
     settings: TrainSettings, data: LabelledData, source: Path | None, processes: Processes
 ) -> Network:
     """Make the network of a run that learns labels. For `source`, see `make_network`."""
-    from babelmill.training.labels_network import LabelsNetwork, encoder_config  # imports transformers, for seconds
+    from babelmill.labels.network import LabelsNetwork, encoder_config  # imports transformers, for seconds
 
     if processes.main and (cut := data.cut()):
         text = "%s cut at the end: longer than train.sequence_lengths = %s, with the context"
@@ -203,8 +203,8 @@ def make_network(
         compiler: how functions are compiled.
     """
     if settings.model.architecture == "transformers":
-        from babelmill.training.transformers_config import config_to_train  # imports transformers, for seconds
-        from babelmill.training.transformers_network import TransformersNetwork
+        from babelmill.training.networks.transformers import TransformersNetwork
+        from babelmill.training.networks.transformers_config import config_to_train  # imports transformers, for seconds
 
         config = processes.on_main(lambda: config_to_train(settings, source, vocabulary))  # an error is reported once
         return TransformersNetwork(config, settings.train, vocabulary, processes, loaded=source is not None)

@@ -1,7 +1,7 @@
 """Provide the logger plugin of our profiles (`logger: [babelmill]`): one line when each stage begins and ends.
 
 Snakemake finds a logger plugin by the name of its package, so this package is beside `babelmill` and not inside it.
-`babelmill/commands/run_view.py` decides what is shown. All of Snakemake's own messages are in its log file.
+`babelmill/commands/terminal/run_view.py` decides what is shown. All of Snakemake's own messages are in its log file.
 """
 
 import logging
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from snakemake_interface_logger_plugins.base import LogHandlerBase
 
 if TYPE_CHECKING:
-    from babelmill.commands.run_view import RunView
+    from babelmill.commands.terminal.run_view import RunView
 
 AFTER = "takes all words up to the next option: name targets before it, or after --"
 # Options of Snakemake that take all following words, and the form of each word.
@@ -98,7 +98,7 @@ class LogHandler(LogHandlerBase):
                     if record.levelno >= logging.WARNING:
                         print(record.getMessage(), file=sys.stderr, flush=True)
                     return
-                from babelmill.commands.run_view import RunView
+                from babelmill.commands.terminal.run_view import RunView
 
                 options = self.common_settings
                 self._view = RunView(options.dryrun, bool(options.quiet), options.printshellcmds, options.verbose)

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from babelmill.commands.columns import aligned
+from babelmill.commands.terminal.columns import aligned
 from babelmill.core import escape, manifest
 from babelmill.core.escape import line, some
 from babelmill.core.files import UserError, read_json
@@ -83,7 +83,7 @@ def _evaluated() -> set[str]:
 
 def of_results(name: str) -> Model:
     """Return the results of a model of this workflow, from the folder `results`."""
-    from babelmill.commands.key_figures import default_variant
+    from babelmill.commands.terminal.key_figures import default_variant
 
     model, folder = Model(name, scores_in(RESULTS / "scores" / name)), RESULTS / "evaluations" / name
     if (folder / "evaluation.json").is_file():
@@ -98,7 +98,7 @@ def of_results(name: str) -> Model:
 
 def converted(folder: Path) -> Model:
     """Return the results of a converted folder, with the scores in `results` of the same workflow."""
-    from babelmill.commands.key_figures import default_variant
+    from babelmill.commands.terminal.key_figures import default_variant
 
     about = manifest.verify(folder)
     if "evaluation" not in about["figures"]:

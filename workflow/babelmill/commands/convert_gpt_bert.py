@@ -32,7 +32,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> None:
     """Convert the checkpoint."""
     log.info("loading PyTorch")
-    from babelmill.release import manual_conversion  # imports PyTorch
+    from babelmill.release.elsewhere import manual_conversion  # imports PyTorch
 
     with manual_conversion.scratch_beside(args.out) as scratch:
         tokenizer = manual_conversion.tokenizer_path(args.tokenizer)

@@ -17,8 +17,8 @@ from dataclasses import astuple, dataclass, fields
 
 import numpy as np
 
-from babelmill.commands.columns import aligned
-from babelmill.commands.machine import (
+from babelmill.commands.estimates.download import download_notes
+from babelmill.commands.estimates.machine import (
     assumed_mfu,
     gpus_of,
     has_gpu,
@@ -28,17 +28,17 @@ from babelmill.commands.machine import (
     sized,
     speed_of,
 )
-from babelmill.commands.plan_download import download_notes
-from babelmill.commands.plan_memory import Memory, disk, strategies
-from babelmill.commands.plan_network import network_of
-from babelmill.commands.plan_snapshots import note, reached
-from babelmill.commands.text_size import (
+from babelmill.commands.estimates.memory import Memory, disk, strategies
+from babelmill.commands.estimates.network_shape import network_of
+from babelmill.commands.estimates.snapshots import note, reached
+from babelmill.commands.estimates.text_size import (
     BYTES_PER_TOKEN,
     WORD,
     estimated_words_per_token,
     training_tokens,
     validation_tokens,
 )
+from babelmill.commands.terminal.columns import aligned
 from babelmill.config import loading, schema
 from babelmill.config.model_size import Counted, parameters
 from babelmill.config.resolve import Configuration
@@ -46,9 +46,9 @@ from babelmill.config.resolved import ResolvedModel
 from babelmill.core.files import UserError
 from babelmill.core.words import plural
 from babelmill.runtime.cost import flops, peak_of
-from babelmill.training.amounts import CPU_TOKENS, whole_tokens
-from babelmill.training.objectives import objective_of
-from babelmill.training.schedule import rows_by_step, steps_for, validation_bound, validation_steps
+from babelmill.training.plan.amounts import CPU_TOKENS, whole_tokens
+from babelmill.training.plan.objectives import objective_of
+from babelmill.training.plan.schedule import rows_by_step, steps_for, validation_bound, validation_steps
 
 ASSUMED_GPU = "H100"
 MUCH_VALIDATION = 0.15  # the share of the hours from which a note says how long validations take

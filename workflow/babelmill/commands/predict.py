@@ -95,10 +95,10 @@ def run(args: argparse.Namespace) -> None:
     refuse_delimiter(args.delimiter)
     import torch  # takes seconds
 
+    from babelmill.labels.prediction import Asked
+    from babelmill.labels.predictor import Wanted, labels_of
+    from babelmill.labels.windows import held
     from babelmill.predict import predict
-    from babelmill.prediction.predictor import Wanted, labels_of
-    from babelmill.prediction.rows import Asked
-    from babelmill.prediction.windows import held
     from babelmill.tables.table import Table
 
     labels_of(args.model)  # check the model first: a table may take minutes to read

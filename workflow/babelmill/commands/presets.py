@@ -16,10 +16,10 @@ import re
 import textwrap
 from dataclasses import dataclass
 
-from babelmill.commands.columns import aligned
-from babelmill.commands.machine import gpu_here
+from babelmill.commands.estimates.download import budget_bytes
+from babelmill.commands.estimates.machine import gpu_here
 from babelmill.commands.plan import ASSUMED_GPU, cost_of, hours_text, known_peak, short, tenths
-from babelmill.commands.plan_download import budget_bytes
+from babelmill.commands.terminal.columns import aligned
 from babelmill.config.layers import nearest
 from babelmill.config.resolve import ROOT, Configuration
 from babelmill.core.files import UserError

@@ -33,9 +33,9 @@ from babelmill.hub.client import commit_of, out_of_reach
 from babelmill.hub.files import Files, of_repository
 from babelmill.hub.sources import MODEL, TOKENIZER, resolve
 from babelmill.publish import publish_folder
-from babelmill.release import manual_conversion, old_repository
-from babelmill.release.gpt_bert_folder import write_code
-from babelmill.release.old_repository import Weights
+from babelmill.release.elsewhere import manual_conversion, old_repository
+from babelmill.release.elsewhere.old_repository import Weights
+from babelmill.release.folder.gpt_bert_folder import write_code
 
 log = logging.getLogger("babelmill.rehost")
 OLD = replace(MODEL, key="owner/prefix", revision_key="the branch main", instead="look at it on the Hub")

@@ -92,7 +92,7 @@ def fetched(repository: str, revision: str, code: bool) -> tuple[Path, dict[str,
 
     from babelmill.hub.files import of_repository
     from babelmill.hub.sources import MODEL, resolve
-    from babelmill.release.foreign_model import require_config, weight_files
+    from babelmill.release.elsewhere.foreign_model import require_config, weight_files
     from babelmill.tokens.published_tokenizer import FILES
 
     use = dataclasses.replace(

@@ -25,7 +25,7 @@ log = logging.getLogger("babelmill")
 def figures(folder: Path) -> str:
     """Return the scores of each variant, with standard errors, next to those of a unigram model."""
     from babelmill.evaluation.metrics import metrics_of, shown, units, value_of
-    from babelmill.release.card import scored_text
+    from babelmill.release.card.card import scored_text
 
     evaluation = manifest.read(folder)["figures"]["evaluation"]
     metrics, measured = metrics_of(evaluation), f"  {units(evaluation)} of {scored_text(evaluation)}"
@@ -50,7 +50,7 @@ def figures(folder: Path) -> str:
 
 def suites(folder: Path) -> str:
     """Return the scores on the suites of minimal pairs, "" if there are none."""
-    from babelmill.release.suite_card import Scored, percent
+    from babelmill.release.card.suite_card import Scored, percent
 
     scored = [Scored(name, found, []) for name, found in manifest.read(folder)["figures"].get("scores", {}).items()]
     lines = [
@@ -72,8 +72,8 @@ def fitting(folder: Path, tokenizer: Any, given: int, wanted: int, option: str) 
     import torch
     from transformers import AutoConfig, AutoModel
 
-    from babelmill.release.loading import runs_code
-    from babelmill.training.transformers_models import longest_row
+    from babelmill.release.folder.loading import runs_code
+    from babelmill.training.networks.transformers_models import longest_row
 
     longest, own = int(tokenizer.model_max_length), runs_code(folder)
     if not own:
@@ -92,7 +92,7 @@ def fill_mask(folder: Path, text: str) -> str:
     """Return the five likeliest words for each mask."""
     from transformers import AutoTokenizer, pipeline
 
-    from babelmill.release.loading import aligned, runs_code
+    from babelmill.release.folder.loading import aligned, runs_code
 
     tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=runs_code(folder))
     mask = tokenizer.mask_token
@@ -121,7 +121,7 @@ def complete(folder: Path, prompt: str, steps: int | None) -> str:
         raise UserError("--steps: only a model that was trained by masked diffusion generates in steps; leave it out")
     from transformers import AutoTokenizer, pipeline
 
-    from babelmill.release.loading import runs_code
+    from babelmill.release.folder.loading import runs_code
 
     tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=runs_code(folder))
     given = len(tokenizer(prompt).input_ids)
@@ -139,7 +139,7 @@ def unmask(folder: Path, prompt: str, steps: int) -> str:
     from transformers import AutoModelForMaskedLM, AutoTokenizer
 
     from babelmill.model.transformers.diffusion_generation import generate
-    from babelmill.release.loading import aligned, load, runs_code
+    from babelmill.release.folder.loading import aligned, load, runs_code
 
     tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=runs_code(folder))
     given = torch.tensor([beginning(tokenizer, prompt)], dtype=torch.long)

@@ -20,14 +20,14 @@ from pathlib import Path
 
 from babelmill import graph
 from babelmill.commands import why
-from babelmill.commands.columns import aligned
+from babelmill.commands.terminal.columns import aligned
 from babelmill.config import loading
 from babelmill.config.prediction_tables import PARTIAL
 from babelmill.config.resolve import Configuration
 from babelmill.core.bars import clock
 from babelmill.core.files import UserError
 from babelmill.core.words import plural
-from babelmill.prediction.windows import rows_done
+from babelmill.labels.windows import rows_done
 from babelmill.runtime.attempt_log import newest_log
 from babelmill.runtime.run_lock import DEAD_AFTER, died_here
 from babelmill.stages import STAGES, TO_CONVERTED, leading_to

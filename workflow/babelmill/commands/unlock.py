@@ -15,7 +15,7 @@ from pathlib import Path
 
 import psutil
 
-from babelmill.commands.run_summary import leftovers
+from babelmill.commands.terminal.run_summary import leftovers
 from babelmill.config.inputs import SETTINGS
 from babelmill.core.files import UserError
 

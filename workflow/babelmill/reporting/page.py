@@ -16,7 +16,7 @@ from babelmill.core import escape
 from babelmill.core.words import plural
 from babelmill.evaluation.metrics import SHARE, Metric, value_of
 from babelmill.evaluation.samples import most_pairs
-from babelmill.release.training_history import training_curves, training_hours
+from babelmill.release.card.training_history import training_curves, training_hours
 from babelmill.reporting import figures
 from babelmill.reporting.asked import TEMPLATE
 from babelmill.reporting.learning import CHANCE, Span, learning_curve, moments

@@ -8,7 +8,7 @@ from typing import Any
 
 from babelmill.core import manifest
 from babelmill.core.files import UserError, read_json
-from babelmill.release.training_history import Line, read_record
+from babelmill.release.card.training_history import Line, read_record
 from babelmill.stages import STAGES
 
 READ = {"evaluate": "evaluation.json", "score": "scores.json", "train": "metrics.jsonl"}

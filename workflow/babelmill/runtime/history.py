@@ -1,8 +1,8 @@
 """Write training_history.json and .png beside the record of a run while it trains.
 
-A separate process (`release/training_history.py`) reads the record and draws the picture, which takes about a second of
-one core. So drawing neither delays nor stops the training. The picture is drawn at most every `EVERY` seconds. For a
-shorter run, only the stage `convert` draws it.
+A separate process (`release/card/training_history.py`) reads the record and draws the picture, which takes about a
+second of one core. So drawing neither delays nor stops the training. The picture is drawn at most every `EVERY`
+seconds. For a shorter run, only the stage `convert` draws it.
 """
 
 import logging
@@ -47,7 +47,7 @@ class History:
                 self._start()
 
     def _start(self) -> None:
-        command = [sys.executable, "-m", "babelmill.release.training_history", str(self._folder), self._model]
+        command = [sys.executable, "-m", "babelmill.release.card.training_history", str(self._folder), self._model]
         if time.monotonic() - self._drawn >= self.EVERY:
             command.append("--draw")
             self._drawn = time.monotonic()

@@ -8,18 +8,17 @@ from tokenizers import Tokenizer
 
 from babelmill.config.stage_settings import TrainSettings
 from babelmill.core.files import UserError
+from babelmill.labels.batches import Frame, LabelStream, known_codes, most_codes
+from babelmill.labels.begun_heads import begun
+from babelmill.labels.typos import Typos
 from babelmill.runtime.identity import SPLITS
 from babelmill.tokens.shard_file import ShardFile
 from babelmill.tokens.tokenizer_file import load_tokenizer
 from babelmill.tokens.vocabulary import Vocabulary
-from babelmill.training.batches import TokenStream
-from babelmill.training.begun_heads import begun
-from babelmill.training.label_batches import Frame, LabelStream, known_codes, most_codes
-from babelmill.training.layouts import Documents, Layout, Packed
-from babelmill.training.network import Network
-from babelmill.training.objectives import Objective
-from babelmill.training.trainer import Stream
-from babelmill.training.typos import Typos
+from babelmill.training.batches.token_batches import Stream, TokenStream
+from babelmill.training.networks.network import Network
+from babelmill.training.plan.layouts import Documents, Layout, Packed
+from babelmill.training.plan.objectives import Objective
 
 
 class Data:

@@ -22,15 +22,15 @@ from babelmill.runtime.gpu_figures import GpuFigures, gpus_of
 from babelmill.runtime.progress import Progress, peak_flops, peak_memory, shown
 from babelmill.runtime.run_folder import Done, RunFolder
 from babelmill.runtime.stopping import Stop
-from babelmill.training.loss import STATISTICS
+from babelmill.training.batches.words_read import WordRate
 from babelmill.training.metrics import summarize
+from babelmill.training.networks.loss import STATISTICS
+from babelmill.training.optimization.sharding import Load
 from babelmill.training.pending import Pending
-from babelmill.training.plan import Step
-from babelmill.training.schedule import validation_steps
-from babelmill.training.sharding import Load
+from babelmill.training.plan.plan import Step
+from babelmill.training.plan.schedule import validation_steps
 from babelmill.training.trainer import Trainer
 from babelmill.training.votes import Votes
-from babelmill.training.words import WordRate
 
 log = logging.getLogger(__name__)
 

@@ -5,8 +5,8 @@ from typing import Any
 
 import numpy as np
 
-from babelmill.training.loss import STATISTICS
-from babelmill.training.objectives import Objective
+from babelmill.training.networks.loss import STATISTICS
+from babelmill.training.plan.objectives import Objective
 
 
 def summarize(sums: np.ndarray, counts: np.ndarray, languages: list[str], objective: Objective) -> dict[str, Any]:

@@ -19,23 +19,24 @@ from babelmill.config.stage_settings import TrainSettings
 from babelmill.core.files import UserError
 from babelmill.runtime.processes import Processes, may_lose_process
 from babelmill.runtime.progress import device_name
-from babelmill.training import randomness, work
-from babelmill.training.ahead import Ahead
-from babelmill.training.amounts import CPU_TOKENS, whole_tokens
-from babelmill.training.batches import Rows, Stream, Weights
-from babelmill.training.compilation import LEAST_ROWS
-from babelmill.training.fitting import MOMENT_BYTES, Fitted, rows_that_fit
-from babelmill.training.layouts import Layout
-from babelmill.training.loss import STATISTICS
+from babelmill.training.batches.prefetch import Ahead
+from babelmill.training.batches.token_batches import Stream, Weights
+from babelmill.training.cuda_graphs import Recorder
+from babelmill.training.kernels.compilation import LEAST_ROWS
 from babelmill.training.metrics import summarize
-from babelmill.training.network import Network
-from babelmill.training.optim import MovingAverage, make_optimizer
+from babelmill.training.networks.loss import STATISTICS
+from babelmill.training.networks.network import Network
+from babelmill.training.optimization.optim import MovingAverage, make_optimizer
+from babelmill.training.optimization.replicas import refuse_others
+from babelmill.training.optimization.sharding import Load, Sharding
 from babelmill.training.pending import Pending, Span, to_host
-from babelmill.training.plan import Plan, Step, every_row, split
-from babelmill.training.randomness import DROPOUT, VALIDATION
-from babelmill.training.recording import Recorder
-from babelmill.training.replicas import refuse_others
-from babelmill.training.sharding import Load, Sharding
+from babelmill.training.plan import dealing, randomness
+from babelmill.training.plan.amounts import CPU_TOKENS, whole_tokens
+from babelmill.training.plan.layouts import Layout
+from babelmill.training.plan.pass_size import MOMENT_BYTES, Fitted, rows_that_fit
+from babelmill.training.plan.plan import Plan, Step, every_row, split
+from babelmill.training.plan.randomness import DROPOUT, VALIDATION
+from babelmill.training.plan.rows import Rows
 from babelmill.training.votes import Votes
 
 log = logging.getLogger(__name__)
@@ -193,8 +194,8 @@ class Trainer:
             parts = list(enumerate(self._dealt(split(step.rows, most))))[rank::size]
         else:
             costs = self.network.flops(step.length, step.length, step.rows.targets)
-            mine = np.flatnonzero(work.deal(costs, size) == rank)
-            parts = enumerate(work.passes(step.rows[mine], most))
+            mine = np.flatnonzero(dealing.deal(costs, size) == rank)
+            parts = enumerate(dealing.passes(step.rows[mine], most))
         return [(randomness.key(self.train.seed, DROPOUT, step.step, i), rows) for i, rows in parts]
 
     def group_counts(self, rows: Rows) -> np.ndarray:
@@ -206,7 +207,7 @@ class Trainer:
     def _dealt(self, whole: list[Rows]) -> list[Rows]:
         """Return whole micro-batches in the order of dealing; empty ones are added if all must make as many passes."""
         missing = -len(whole) % self.processes.size if self.network.sharded else 0
-        return whole + [work.without_targets(whole[0][:1])] * missing
+        return whole + [dealing.without_targets(whole[0][:1])] * missing
 
     def _no_sums(self) -> torch.Tensor:
         return torch.zeros(self.groups, len(STATISTICS), dtype=torch.float64, device=self.device)
@@ -288,7 +289,7 @@ class Trainer:
     def _statistics(self, rows: Rows, length: int) -> torch.Tensor:
         """Return the sums of validation rows, computed in smaller passes if memory runs out."""
         while True:
-            sums, parts = self._no_sums(), work.passes(rows, self._validated_at_once or len(rows))
+            sums, parts = self._no_sums(), dealing.passes(rows, self._validated_at_once or len(rows))
             try:
                 for part in parts:
                     batch = self._build(

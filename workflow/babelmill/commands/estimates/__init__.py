@@ -1,0 +1,1 @@
+"""What `babelmill plan` estimates."""

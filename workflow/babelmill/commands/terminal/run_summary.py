@@ -1,0 +1,201 @@
+"""Begin and end a run of the workflow: cancel the jobs of an earlier run, and print a summary.
+
+The Snakefile calls `cancel_leftovers` when a run begins and `summary` when it ends. Failed jobs are found in
+Snakemake's log, since a job that was cancelled or never started has written no log of its stage.
+"""
+
+import os
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from babelmill.commands.status import last_words, tail
+from babelmill.commands.terminal.columns import aligned
+from babelmill.commands.terminal.key_figures import UNREADABLE, of_converted, units_of
+from babelmill.commands.why import explain
+from babelmill.config.resolve import Configuration
+from babelmill.core import manifest
+from babelmill.core.words import plural
+from babelmill.stages import STAGES
+
+TENTH = 0.1  # a corpus that lost a larger share of its input is named
+LINES = 5  # lines of a failed job's log that are shown
+# What Snakemake says when it was interrupted, by Ctrl-C or by SIGTERM.
+INTERRUPTED = re.compile(r"^(Terminating processes on user request|Will exit after finishing currently)", re.MULTILINE)
+LEFT_EARLY = "the same command continues from there"  # training logs this when a signal ends it
+PATIENCE = 120  # seconds for cancelled jobs to end
+SHOWN_LOG = re.compile(r"^Logfile [^\n]*:\n(=+)\n.*?^\1$", re.MULTILINE | re.DOTALL)  # from show-failed-logs
+
+
+@dataclass
+class Failure:
+    """A job that failed in its last attempt.
+
+    Attributes:
+        rule: the rule of the job.
+        output: its first output.
+        logs: its own log and SLURM's.
+        status: for a SLURM job, how it ended or why SLURM refused it, in SLURM's words.
+        attempts: number of attempts.
+    """
+
+    rule: str
+    output: Path
+    logs: list[Path] = field(default_factory=list)
+    status: str = ""
+    attempts: int = 0
+
+    @property
+    def name(self) -> str:
+        """Return the model or language, as in the path of the stage's log."""
+        log = next((path for path in self.logs if path.parts[:2] == ("logs", self.rule)), None)
+        return Path(*log.parts[2:]).with_suffix("").as_posix() if log else self.output.as_posix()
+
+    @classmethod
+    def told(cls, rule: str, output: Path, logs: Iterable[str], message: str) -> "Failure":
+        """Make a failure from Snakemake's report; `message`: the message of the job's executor."""
+        status = re.search(r"(SLURM-job '\d+') failed, SLURM status is: '([^']*)'", message)
+        said = f"{status[1]} {status[2]}".replace("'", "") if status else ""
+        if refused := re.findall(r"sbatch: error: (.*?)'?\.?$", message, re.MULTILINE):
+            said = f"sbatch: {'; '.join(refused)}"
+        return cls(rule, output, [Path(log) for log in logs if log], said)
+
+    @property
+    def has_error(self) -> bool:
+        """Return whether its log contains an error; the log of an interrupted job has none."""
+        return any(last_words(log)[0] for log in self.logs) or self.status.startswith("sbatch: ")
+
+    @property
+    def left_early(self) -> bool:
+        """Return whether it is a training that a signal ended and that has saved a checkpoint."""
+        return LEFT_EARLY in self.last_words
+
+    @property
+    def last_words(self) -> str:
+        """Return the last line of its log, without the time."""
+        return re.sub(r"^[\d:]+ ", "", next((words for log in self.logs if (words := last_words(log)[1])), ""))
+
+    def text(self, lines: int) -> str:
+        """Return what failed, and the last `lines` lines of its log."""
+        attempts = f"{self.attempts} attempts" if self.attempts > 1 else ""
+        title = f"{self.rule} {self.name}: {', '.join(filter(None, [attempts, self.status]))}".rstrip()
+        if self.status.startswith("sbatch: "):
+            return title  # the job has not begun
+        for log in self.logs:
+            words = [line for line in tail(log) if line.strip()]
+            if log.parts[0] != "logs":  # SLURM's log mostly holds messages of Snakemake
+                words = [line for line in words if "error: " in line] or words
+            if words:
+                return "\n    ".join([title, f"{log}:", *(f"  {line}" for line in words[-lines:])])
+        return "\n    ".join(
+            [title, "left no log, perhaps because memory ran out at its start; see the messages above"]
+        )
+
+
+def own_words(logs: list[str]) -> str:
+    """Return Snakemake's logs without the jobs' logs in them: a SLURM job's log has messages of another Snakemake."""
+    return SHOWN_LOG.sub("", "".join(Path(log).read_text(encoding="utf-8", errors="replace") for log in logs))
+
+
+def failures(logs: list[str]) -> list[Failure]:
+    """Return the jobs that failed in all attempts and so have no output, from Snakemake's logs of this run."""
+    found: dict[str, Failure] = {}
+    said = own_words(logs)
+    # A message may have several lines, only the first of which is indented; the next event begins with [its time].
+    for rule, text in re.findall(r"^Error in rule (\w+):\n(.*?)(?=^\[|\Z)", said, re.MULTILINE | re.DOTALL):
+        values = dict(reversed(re.findall(r"^    (\w+): (.*)$", text, re.MULTILINE)))
+        output = values.get("output", "").split(", ")[0]
+        job = Failure.told(rule, Path(output), values.get("log", "").partition(" (check")[0].split(", "), text)
+        job.attempts = found[f"{rule} {output}"].attempts + 1 if f"{rule} {output}" in found else 1
+        found[f"{rule} {output}"] = job
+    return [job for job in found.values() if not job.output.exists()]
+
+
+def summary(logs: list[str], configuration: Configuration, models: list[str], seconds: float) -> str:
+    """Return the summary of a run: where its models are, their scores, what failed, and what will continue.
+
+    Args:
+        logs: Snakemake's logs of this run.
+        configuration: the present configuration.
+        models: the models that were asked for.
+        seconds: seconds since the run began.
+    """
+    ended = failures(logs)
+    stopped = INTERRUPTED.search(own_words(logs)) is not None
+    failed = [job for job in ended if not job.left_early and not (stopped and not job.has_error)]
+    interrupted = stopped or any(job.left_early for job in ended)
+    done = [model for model in models if not any(job.reasons for job in explain(configuration, model))]
+    ends = [f"{len(done)} of {plural(len(models), 'model')} converted"] if models else []
+    if interrupted:
+        left = len(models) - len(done)
+        going = f"{plural(left, 'model')} {'continues' if left == 1 else 'continue'}" if left else "it continues"
+        ends.append(f"interrupted: {going} from here with the same command")
+    if failed:
+        ends.append(f"{plural(len(failed), 'job')} failed:")
+    end = ", ".join(ends) if interrupted or failed else f"{ends[0] if ends else 'done'} in {duration(seconds)}"
+    return "\n".join([*table(done), *losses(configuration, models), end, *(f"  {job.text(LINES)}" for job in failed)])
+
+
+def losses(configuration: Configuration, models: list[str]) -> list[str]:
+    """Return a line for each corpus of the models that lost more than a tenth of its input, or an unknown share."""
+    said = []
+    for code in dict.fromkeys(code for model in models for code in configuration.languages_of(model)):
+        try:
+            figures = manifest.read(STAGES["corpus"].path(code, code))["figures"]
+        except UNREADABLE:
+            continue
+        share, cut = figures.get("lost", 0), figures.get("cut_short", 0)
+        found = [f"{100 * share:.0f} % of the input could not be read"] if share > TENTH else []
+        found += [f"the rest of {plural(cut, 'damaged file')} is missing, which may be much"] if cut else []
+        if found:
+            said.append(f"corpus {code}: {'; '.join(found)} (corpus.on_error: skip); see logs/corpus/{code}.log")
+    return said
+
+
+def table(models: list[str]) -> list[str]:
+    """Return a table of converted models: parameters, scores, and where they are; [] if there are no models."""
+    rows = [(model, *of_converted(model)) for model in models]
+    if not rows:
+        return []
+    rows.insert(0, ("model", "parameters", units_of(models), "where"))
+    return ["", *aligned(rows, [False] * 4), ""]
+
+
+def duration(seconds: float) -> str:
+    """Return seconds as text: `8 s`, `3:05` (minutes), `12:03:05` (hours)."""
+    whole = round(seconds)
+    if whole < 60:
+        return f"{whole} s"
+    minutes = f"{whole // 60 % 60}:{whole % 60:02}"
+    return f"{whole // 3600}:{minutes:0>5}" if whole >= 3600 else minutes
+
+
+def leftovers() -> list[str]:
+    """Return the SLURM jobs that an earlier run in this folder has left; [] if SLURM cannot be asked."""
+    try:
+        command = ["squeue", "--me", "--noheader", "--format", "%i|%Z|%k"]
+        answer = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    except (OSError, subprocess.SubprocessError):
+        return []
+    jobs = [line.split("|", 2) for line in answer.stdout.splitlines() if line.count("|") >= 2]
+    return [job for job, folder, comment in jobs if folder == os.getcwd() and comment.startswith("rule_")]
+
+
+def cancel_leftovers() -> None:
+    """Cancel the jobs that a killed Snakemake left in the queue, and wait for their end.
+
+    This Snakemake holds the folder's lock, so no other one waits for these jobs, which would do the same work twice.
+    Training saves a checkpoint when it is cancelled, and the new job continues from there.
+    """
+    jobs = leftovers()
+    if not jobs:
+        return
+    print(f"Cancelling SLURM jobs that an earlier run left behind: {', '.join(jobs)}", file=sys.stderr)
+    subprocess.run(["scancel", *jobs], check=False)
+    end = time.monotonic() + PATIENCE
+    while leftovers() and time.monotonic() < end:
+        time.sleep(1)

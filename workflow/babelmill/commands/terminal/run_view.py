@@ -1,0 +1,277 @@
+"""Show a run on the terminal: one line when a stage of a model begins or ends, errors, and little else.
+
+The logger plugin passes Snakemake's events to `RunView`. Snakemake's other messages and all messages of stages are in
+the log files. A dry run shows a table of what would run, grouped by stage and reason.
+"""
+
+import logging
+import os
+import re
+import shutil
+import sys
+import time
+from collections import defaultdict
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from babelmill.commands.estimates.machine import has_gpu
+from babelmill.commands.terminal.key_figures import key_figures
+from babelmill.commands.terminal.run_summary import INTERRUPTED, Failure, duration
+from babelmill.commands.unlock import who_holds_the_lock
+from babelmill.commands.why import steps_done
+from babelmill.config.inputs import SETTINGS
+from babelmill.core import escape
+from babelmill.core.files import UserError, read_json
+from babelmill.core.stage_entry import TERMINAL, terminal_id
+from babelmill.core.words import plural
+from babelmill.stages import STAGES
+
+LINES = 20  # lines of a failed job's log that are shown
+REASONS = 4  # reasons per stage in a dry run
+# Messages of Snakemake and its SLURM executor that do not help users. All others are shown.
+NOISE = (
+    "Assuming unrestricted shared filesystem",
+    "Building DAG of jobs",
+    "Cleaning up SLURM log files",
+    "Conda environments: ",
+    "Config file ",  # ... is extended by the command line
+    "Elapsed time: ",
+    "Exiting because a job execution failed",
+    "Falling back to 'sacct'",
+    "Group jobs: ",
+    "Provided ",
+    "Reasons:\n",
+    "Removing output files of failed job",
+    "SLURM run ID: ",
+    "Select jobs to execute",
+    "Shutting down, this might take",
+    "Singularity containers: ",
+    "This was a dry-run",
+    "Using shell: ",
+    "WorkflowError:\nAt least one job did not complete",
+)
+SUBMITTED = re.compile(r"Job (\d+) has been submitted with SLURM jobid (\d+)")
+RESTARTED = re.compile(r"Trying to restart job (\d+)")
+FAILED_COMMAND = re.compile(
+    r"CalledProcessError in file .*/(\w+)\.smk.* (?:died with <Signals\.(\w+)|exit status (\d+))", re.DOTALL
+)
+ANOTHER_JOB = "Input files updated by another job"
+
+
+@dataclass
+class Job:
+    """A job as Snakemake announces it.
+
+    Attributes:
+        rule: the name of its rule.
+        name: the model or language; `model/language` where a model has several jobs.
+        makes: whether it has outputs; the rules of batches have none.
+        folder: the folder of its results; None if the rule is not a stage.
+        benchmark: the file that says how long it ran.
+        reason: why it runs, in Snakemake's words.
+        begun: when it was announced (time.monotonic).
+    """
+
+    rule: str
+    name: str
+    makes: bool
+    folder: Path | None
+    benchmark: str | None
+    reason: str
+    begun: float
+
+    @classmethod
+    def announced(cls, record: Any) -> "Job":
+        """Make a job from Snakemake's event."""
+        wildcards = dict(record.wildcards or {})
+        stage = STAGES.get(record.rule_name)
+        owner = wildcards.get("model") or wildcards.get("language", "")
+        part = next((wildcards[key] for key in ("input", "suite", "language") if key in wildcards), "")
+        return cls(
+            rule=record.rule_name,
+            name="/".join(dict.fromkeys(map(str, wildcards.values()))),
+            makes=bool(record.output),
+            folder=stage.path(owner, part) if stage else None,
+            benchmark=record.benchmark,
+            reason=record.reason,
+            begun=time.monotonic(),
+        )
+
+    def seconds(self) -> float:
+        """Return its running time, without the time that a SLURM job spent in the queue."""
+        try:
+            return float(Path(self.benchmark or "").read_text().splitlines()[1].split("\t")[0])
+        except (OSError, IndexError, ValueError):
+            return time.monotonic() - self.begun
+
+
+class RunView:
+    """Shows a run, event by event."""
+
+    def __init__(self, dry_run: bool, quiet: bool, commands: bool, verbose: bool):
+        """Prepare for a run; `quiet`, `commands` and `verbose` are Snakemake's options --quiet, -p and --verbose."""
+        self._dry_run, self._quiet, self._commands, self._verbose = dry_run, quiet and not dry_run, commands, verbose
+        self._stream = sys.stdout if dry_run else sys.stderr  # as Snakemake does
+        self._jobs: dict[int, Job] = {}
+        self._total = self._done = 0
+        self._failed: dict[int, str] = {}  # for each job, the last log lines of its last attempt
+        self._interrupted = self._said_no_gpu = False
+        self._remote = False  # whether jobs are sent to a cluster
+        self._events = {
+            "run_info": self._count,
+            "resources_info": self._note_executor,
+            "job_info": self._begin,
+            "job_finished": self._end,
+            "job_error": self._fail,
+            "shellcmd": self._command,
+            "error": self._message,
+            "": self._message,
+        }
+        if not dry_run:  # stages on the same terminal then show only warnings and progress
+            os.environ[TERMINAL] = terminal_id()
+
+    def show(self, record: logging.LogRecord) -> None:
+        """Show an event if it has something to show; with --quiet, only warnings and errors."""
+        self._interrupted = self._interrupted or bool(INTERRUPTED.match(record.getMessage()))
+        if self._quiet and record.levelno < logging.WARNING:
+            return
+        event = str(getattr(record, "event", None) or "")
+        if event in self._events:
+            self._events[event](record)
+
+    def close(self) -> None:
+        """Show what would run, after a dry run."""
+        jobs = [job for job in self._jobs.values() if job.makes]
+        if self._dry_run and self._total:
+            self._print(would_run(jobs) if jobs else f"{plural(self._total, 'job')} would run")  # no jobs with -q
+        self._total = 0  # Python's logging closes every handler again at the end
+
+    def _print(self, text: str, error: bool = False) -> None:
+        """Write lines, over a stage's progress bar if there is one."""
+        stream = sys.stderr if error else self._stream
+        room = "\r\033[K" if stream.isatty() else ""
+        print(room + escape.terminal(text), file=stream, flush=True)
+
+    def _line(self, job: Job, text: str, count: str = "") -> None:
+        self._print(f"{time.strftime('%H:%M:%S')} {count:>8}  {job.rule:<9}  {job.name:<8}  {text}".rstrip())
+
+    def _count(self, record: Any) -> None:
+        self._total = sum(number for rule, number in record.stats.items() if rule in STAGES)
+
+    def _note_executor(self, record: Any) -> None:
+        self._remote = self._remote or hasattr(record, "nodes")
+
+    def _begin(self, record: Any) -> None:
+        job = self._jobs[record.jobid] = Job.announced(record)
+        if job.makes and not self._dry_run and (record.local or not self._remote):
+            self._line(job, f"begins{self._without_gpu(record)}")
+
+    def _without_gpu(self, record: Any) -> str:
+        """Return, once, the note that a training asks for a GPU and this machine has none."""
+        asked = getattr(getattr(record, "resources", None), "gpu", 0)
+        if record.rule_name != "train" or not asked or self._said_no_gpu or has_gpu():
+            return ""
+        self._said_no_gpu = True
+        return " on the CPU: this machine has no GPU"
+
+    def _end(self, record: Any) -> None:
+        job = self._jobs.get(record.job_id)
+        if job and job.makes and not self._dry_run:
+            self._done += job.folder is not None
+            figures = key_figures(job.rule, job.folder) if job.folder else ""
+            count = f"[{self._done}/{self._total}]" if job.folder else ""
+            self._line(job, f"{duration(job.seconds()):>5}  {figures}", count)
+
+    def _fail(self, record: Any) -> None:
+        outputs = [Path(output) for output in record.output] or [Path()]
+        failure = Failure.told(record.rule_name, outputs[0], record.log, record.rule_msg or "")
+        if self._interrupted and not failure.has_error:
+            words = failure.last_words  # none if it was stopped before its first message
+            self._line(self._jobs[record.jobid], f"stops: {words}" if words else "stops")
+            return
+        title, *lines = failure.text(LINES).splitlines()
+        self._print(f"{time.strftime('%H:%M:%S')}   failed  {title.removesuffix(':')}")
+        self._failed[record.jobid] = "\n".join(lines)  # shown if the job is tried again; else the summary shows them
+
+    def _command(self, record: Any) -> None:
+        command = getattr(record, "shellcmd", None)
+        if self._commands and command:
+            self._print(command)
+
+    def _message(self, record: logging.LogRecord) -> None:
+        text = record.getMessage()
+        submitted = SUBMITTED.match(text)
+        if submitted and int(submitted[1]) in self._jobs:
+            self._line(self._jobs[int(submitted[1])], f"is SLURM job {submitted[2]}")
+        elif restarted := RESTARTED.match(text):
+            if lines := self._failed.get(int(restarted[1])):
+                self._print(lines)
+        elif "Directory cannot be locked" in text:
+            self._print(f"{'note' if self._dry_run else 'error'}: {who_holds_the_lock()}", error=not self._dry_run)
+        elif failed := FAILED_COMMAND.search(text):
+            signal = failed[2] or (f"signal {int(failed[3]) - 128}" if int(failed[3]) > 128 else "")
+            if signal and not self._interrupted:  # other failures are shown with the job's error
+                self._print(f"{time.strftime('%H:%M:%S')}           {failed[1]} was ended by {signal}", error=True)
+        elif self._verbose or not text.startswith(NOISE):
+            self._print(text, error=record.levelno >= logging.WARNING)
+
+
+def short_reason(job: Job) -> str:
+    """Return Snakemake's reason in a few words, with * for the job's name, so that equal reasons can be grouped."""
+    parts = [part.partition(": ") for part in job.reason.split("; ")]
+    own = [(what, fitting(files.split(", "), 60)) for what, _, files in parts if what != ANOTHER_JOB]
+    if not own:
+        return "its inputs are made again"
+    what, files = own[0]
+    words = {"Missing output files": "results not made yet", "Updated input files": f"{files} changed"}
+    name = job.name.split("/")[0]
+    said = words.get(what, f"{what}: {files}" if files else what)
+    return re.sub(rf"(?<=/){re.escape(name)}(?=/)", "*", said)
+
+
+def with_steps_done(reason: str, job: Job, jobs: list[Job]) -> str:
+    """Add to the reason of a training the step after which it continues, if its text and tokens do not change."""
+    made = {(other.rule, other.name.split("/")[0]) for other in jobs}
+    if job.rule != "train" or made & {("tokenizer", job.name), ("shards", job.name)}:
+        return reason
+    try:
+        settings = read_json(SETTINGS / job.name / "train.json")
+        if "source" in settings["model"]:  # only the configuration knows where the source is
+            return reason
+        done = steps_done(settings, None)
+    except UserError:
+        return reason
+    return f"{reason}, continues after step {done:,}" if done else reason
+
+
+def would_run(jobs: list[Job]) -> str:
+    """Return the table of a dry run: a line for each stage and reason, with as many names as fit."""
+    groups: dict[str, dict[str, list[str]]] = defaultdict(lambda: defaultdict(list))
+    for job in jobs:
+        groups[job.rule][with_steps_done(short_reason(job), job, jobs)].append(job.name)
+    width = shutil.get_terminal_size((110, 24)).columns
+    lines = [f"{plural(len(jobs), 'job')} would run:"]
+    for stage in sorted(groups, key=lambda rule: list(STAGES).index(rule) if rule in STAGES else len(STAGES)):
+        reasons = sorted(groups[stage].items(), key=lambda item: -len(item[1]))
+        if len(reasons) > REASONS:
+            others = [name for _, names in reasons[REASONS - 1 :] for name in names]
+            reasons = [*reasons[: REASONS - 1], ("other reasons", others)]
+        for reason, names in reasons:
+            if len(names) == 1:
+                reason = reason.replace("*", names[0].split("/")[0])
+            lines.append(f"  {stage:<9}  {len(names):>3}  {fitting(sorted(names), width - len(reason) - 20)}: {reason}")
+    lines.append("This was a dry run.")
+    if any("changed" in line for line in lines):
+        lines[-1] += " `babelmill why` says which values have changed."
+    return "\n".join(lines)
+
+
+def fitting(names: list[str], width: int) -> str:
+    """Join as many names as fit into `width` characters, and count the others."""
+    said, left = names[0], len(names) - 1
+    for name in names[1:]:
+        if len(f"{said}, {name} and {left} more") > width:
+            return f"{said} and {left} more"
+        said, left = f"{said}, {name}", left - 1
+    return said

@@ -1,0 +1,1 @@
+"""All that only labelled tables need: codes, batches, network, loss, evaluation, card, prediction."""

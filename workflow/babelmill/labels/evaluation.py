@@ -1,0 +1,212 @@
+"""Write `evaluation.json` of a model of labels.
+
+It has the same keys as for every model (`metrics`, `variants`, `languages`, `documents`). In addition it has
+`most_frequent`, the scores of always predicting the most frequent code of the training text, and `labels`:
+
+    code, most          the model's system of codes, and how many codes a text has at most
+    method              the method that `variants` is about: `blocks` if codes are spelt, else `linear`
+    codes               the codes that the model knows, the most frequent first: `code`, `name` (from the file
+                        `metrics.codes`) and `training`, how many training texts have the code
+    unknown_codes       true codes that the model does not know; they count as never predicted. How many `codes` there
+                        are, in how many `texts`, and the most frequent ones
+    example             a text with one code that the default weights predicted correctly: `text`, `context` if it has
+                        one, and the `likeliest` codes, each a `code` with its `chance`; null if there is no such text
+    cut                 how many texts are longer than the model reads
+    baseline            the figures (`metrics.figures`) of always predicting the most frequent code; its `top_k` predict
+                        the k most frequent codes
+    figures             for each variant and method: `metrics.figures` over all texts, and `languages`, `contexts` (the
+                        most frequent contexts, and all others together as null), `columns` of labels, `digits`,
+                        `calibration`, `threshold` (only for `linear` with several codes per text) and `mistakes`
+"""
+
+from itertools import islice
+from typing import Any
+
+import numpy as np
+
+from babelmill.evaluation.metrics import described
+from babelmill.labels import metrics
+from babelmill.labels.codes import Codes
+from babelmill.labels.metrics import Found, Sets
+from babelmill.labels.validation_text import LabelledText
+
+CONTEXTS = 20
+MISTAKES, EXAMPLES = 30, 3
+SHOWN = 20  # unknown codes that are listed at most
+METRICS = ("exact", "f1")
+
+Predicted = dict[str, dict[str, Found]]  # by variant and method
+
+
+def always(frequent: list[int], texts: int) -> Found:
+    """Return the baseline's prediction for each of `texts` texts: the first of the codes `frequent`.
+
+    The next codes in `frequent` are its next likeliest ones; all chances are 0.
+    """
+    top = frequent[: max(metrics.TOPS)]
+    codes = Sets(np.full(texts, top[0]), np.arange(texts + 1))
+    return Found(codes, np.tile(np.array(top), (texts, 1)), np.zeros((texts, len(top))))
+
+
+class Report:
+    """Turns predictions into evaluation.json.
+
+    Args:
+        text: the validation text.
+        about: `labels` in the exported folder's config.json.
+        training: how many training texts have each of the codes that the model knows, [codes].
+        names: {code: name} for the codes that have names.
+    """
+
+    def __init__(self, text: LabelledText, about: dict[str, Any], training: np.ndarray, names: dict[str, str]):
+        self._text, self._about, self._names = text, about, names
+        self._frequent = np.argsort(-training, kind="stable").tolist()
+        self._training = training
+        self._baseline = always(self._frequent, len(text.languages))
+        spelling = about["code"], about["block_size"], about.get("symbol_separator")
+        self._spelt = Codes(text.names, *spelling).blocks
+
+    def of(self, predicted: Predicted, variant: str, method: str, cut: int) -> dict[str, Any]:
+        """Return evaluation.json.
+
+        Args:
+            predicted: the predictions of all variants and methods.
+            variant: the default variant.
+            method: the method whose scores are the model's scores.
+            cut: how many texts were cut.
+        """
+        text, every = self._text, np.ones(len(self._text.languages), bool)
+        documents = {
+            key: sum(counts[key] for counts in text.documents.values()) for key in ("scored", "of", "with_code")
+        }
+        return {
+            "metrics": described(list(METRICS)),
+            **self._scores(predicted, method, every),
+            "documents": documents,
+            "languages": {
+                language: self._scores(predicted, method, text.languages == i) | {"documents": text.documents[language]}
+                for i, language in enumerate(text.language_names)
+                if text.documents[language]["scored"]
+            },
+            "labels": {
+                "code": self._about["code"],
+                "most": self._about["blocks"],
+                "method": method,
+                "codes": [self._code(i) | {"training": int(self._training[i])} for i in self._frequent],
+                "unknown_codes": self._unknown(),
+                "example": self._example(predicted[variant][method]),
+                "cut": cut,
+                "baseline": metrics.figures(text.truth, self._baseline),
+                "figures": {
+                    variant: {name: self._figures(found, name) for name, found in methods.items()}
+                    for variant, methods in predicted.items()
+                },
+            },
+        }
+
+    def _scores(self, predicted: Predicted, method: str, chosen: np.ndarray) -> dict[str, Any]:
+        """Return the scores of each variant and of the baseline on the texts that are `chosen`, [texts] bool."""
+        truth = self._text.truth.among(chosen)
+        return {
+            "variants": {
+                variant: metrics.headline(truth, methods[method].among(chosen))
+                for variant, methods in predicted.items()
+            },
+            "most_frequent": metrics.headline(truth, self._baseline.among(chosen)),
+        }
+
+    def _code(self, number: int) -> dict[str, str]:
+        code = self._text.names[number]
+        return {"code": code, **({"name": self._names[code]} if self._names.get(code) else {})}
+
+    def _example(self, found: Found) -> dict[str, Any] | None:
+        """Return the first text with one code that was predicted correctly; None if there is none."""
+        truth = self._text.truth
+        right = np.bincount(truth.texts[metrics.inside(truth, found.codes)], minlength=len(truth.sizes))
+        fit = np.flatnonzero((right == 1) & (truth.sizes == 1) & (found.codes.sizes == 1))
+        if not len(fit):
+            return None
+        best = int(fit[0])
+        context, text = next(islice(self._text.texts(), best, None))
+        pairs = list(zip(found.likeliest[best].tolist(), found.chances[best].tolist(), strict=True))[:3]
+        likeliest = [{"code": self._text.names[code], "chance": chance} for code, chance in pairs if code >= 0]
+        return {"text": text, **({"context": context} if context else {}), "likeliest": likeliest}
+
+    def _unknown(self) -> dict[str, Any]:
+        """Return the entry `unknown_codes`, about the true codes that the model does not know."""
+        truth, known = self._text.truth, self._text.known
+        unknown = truth.codes >= known
+        counts = np.bincount(truth.codes[unknown] - known, minlength=len(self._text.names) - known)
+        order = np.argsort(-counts, kind="stable")[:SHOWN].tolist()
+        return {
+            "codes": int((counts > 0).sum()),
+            "texts": len(np.unique(truth.texts[unknown])),
+            "most_frequent": [{**self._code(known + i), "texts": int(counts[i])} for i in order if counts[i]],
+        }
+
+    def _figures(self, found: Found, method: str) -> dict[str, Any]:
+        """Return all figures of a variant and a method."""
+        text, truth = self._text, self._text.truth
+        several = method == "linear" and self._about["blocks"] > 1
+        return {
+            **metrics.figures(truth, found),
+            "languages": {
+                language: self._part(found, text.languages == i)
+                for i, language in enumerate(text.language_names)
+                if text.documents[language]["scored"]
+            },
+            "contexts": self._contexts(found),
+            "columns": {name: column(codes, found) for name, codes in text.columns.items()},
+            "digits": metrics.digits(truth, found, self._spelt) if self._spelt.shape[1] else [],
+            "calibration": metrics.calibration(truth, found),
+            "threshold": metrics.threshold(truth, found, self._about["blocks"]) if several else None,
+            "mistakes": self._mistakes(found),
+        }
+
+    def _part(self, found: Found, chosen: np.ndarray) -> dict[str, Any]:
+        return metrics.figures(self._text.truth.among(chosen), found.among(chosen))
+
+    def _contexts(self, found: Found) -> list[dict[str, Any]]:
+        """Return the figures of the most frequent contexts, and of all others together."""
+        names, of_texts = self._text.context_names, self._text.contexts
+        if names == [""]:
+            return []
+        order = np.argsort(-np.bincount(of_texts), kind="stable")
+        entries = [{"context": names[i], **self._part(found, of_texts == i)} for i in order[:CONTEXTS].tolist()]
+        if len(order) > CONTEXTS:
+            others = np.isin(of_texts, order[CONTEXTS:])
+            entries.append({"context": None, "contexts": len(order) - CONTEXTS, **self._part(found, others)})
+        return entries
+
+    def _mistakes(self, found: Found) -> list[dict[str, Any]]:
+        """Return the most frequent mistakes, with the names of their codes and some texts as examples."""
+        made = metrics.mistakes(self._text.truth, found, MISTAKES, EXAMPLES)
+        wanted = {number for mistake in made for number in mistake["texts"]}
+        shown = {i: pair for i, pair in enumerate(self._text.texts()) if i in wanted} if wanted else {}
+        return [
+            {
+                **{side: self._code(made_of[side]) if made_of[side] >= 0 else None for side in ("true", "predicted")},
+                "count": made_of["count"],
+                "examples": [
+                    {"text": shown[i][1], **({"context": shown[i][0]} if shown[i][0] else {})} for i in made_of["texts"]
+                ],
+            }
+            for made_of in made
+        ]
+
+
+def column(truth: Sets, found: Found) -> dict[str, Any]:
+    """Return the figures of one column of labels, which holds some of each text's codes.
+
+    `found`: the share of the column's codes that are predicted. `top_k`: the share of the texts where at least one of
+    the column's codes is among the k likeliest. Texts without a code in the column do not count.
+    """
+    filled = truth.sizes > 0
+    truth, found = truth.among(filled), found.among(filled)
+    true = metrics.is_true(found.likeliest, truth)
+    return {
+        "texts": int(filled.sum()),
+        "codes": len(truth.codes),
+        "found": metrics.mean(metrics.inside(truth, found.codes)),
+        **{f"top_{k}": metrics.mean(np.any(true[:, :k], axis=1)) for k in metrics.TOPS},
+    }

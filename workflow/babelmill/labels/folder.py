@@ -1,0 +1,140 @@
+"""Write the Hugging Face folder of a model of labels. Name the cases that prove it equal to the trained model.
+
+`model.safetensors` holds the encoder with its classifier, under the names of their transformers class. This class
+needs no code of ours, except for a GPT-BERT. `decoder.safetensors` holds the decoder that spells the codes; it needs
+`modeling_codes.py`.
+"""
+
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import load_file, save
+from torch import nn
+from torch.nn import functional as F
+
+from babelmill.config.schema import Export
+from babelmill.core.files import UserError, atomic_write, read_json, write_json
+from babelmill.labels.codes import BEGIN, END, FIRST
+from babelmill.model import __file__ as model_package
+from babelmill.model.code_decoder import CodeDecoder
+from babelmill.model.transformers import __file__ as transformers_package
+from babelmill.release.folder.architecture import Architecture, Case, ExportInputs
+from babelmill.release.folder.gpt_bert_folder import CLASSES, write_code
+from babelmill.release.folder.loading import WEIGHTS, weights_name
+from babelmill.tokens.vocabulary import pads_with_text
+
+ENCODER, DECODER = "encoder.", "decoder."
+SYMBOLS = [FIRST, END, FIRST]  # the symbols that the proof gives to the decoder
+CLASSIFIER = "AutoModelForSequenceClassification"
+CODE = [Path(model_package).parent / "code_decoder.py", Path(transformers_package).parent / "modeling_codes.py"]
+OF_GPT_BERT = Path(transformers_package).parent / "modeling_gpt_bert_codes.py"
+
+
+def hub_config(trained: dict[str, Any]) -> dict[str, Any]:
+    """Return config.json, made from that of the trained model."""
+    labels = trained["labels"]
+    codes = labels["codes"]
+    config = trained["config"] | {
+        "architectures": [trained["class"]],
+        "id2label": dict(enumerate(codes)),
+        "label2id": {code: i for i, code in enumerate(codes)},
+        "problem_type": "single_label_classification" if labels["exclusive"] else "multi_label_classification",
+        "labels": labels,
+        "torch_dtype": "float32",
+    }
+    auto = {"AutoModel": "modeling_codes.CodesModel"}
+    if config["model_type"] == "babelmill_gpt_bert":
+        auto = {"AutoModel": "modeling_gpt_bert_codes.GPTBertCodesModel"}
+        auto |= {"AutoConfig": "configuration_gpt_bert.GPTBertConfig"}
+        auto |= {CLASSIFIER: f"modeling_gpt_bert.{CLASSES[CLASSIFIER]}"}
+    return config | {"auto_map": auto}
+
+
+class LabelsFolder(Architecture):
+    """Writes the folder of a model of labels."""
+
+    def write(self, folder: Path, inputs: ExportInputs, export: Export) -> list[str]:
+        """See `Architecture.write`."""
+        trained = read_json(inputs.model / "config.json")
+        config = hub_config(trained)
+        files = write_code(folder, CODE)
+        if config["model_type"] == "babelmill_gpt_bert":
+            files += [*write_code(folder), *write_code(folder, [OF_GPT_BERT])]
+        for variant in export.variants:
+            weights = whole_weights(inputs.model / WEIGHTS[variant], trained, inputs.frozen)
+            name = weights_name(variant, export.default_variant)
+            files += write_part(folder / name, weights, ENCODER)
+            if trained["labels"]["decoder_layers"]:
+                files += write_part(folder / name.replace("model.", "decoder.", 1), weights, DECODER)
+        if config["model_type"] != "babelmill_gpt_bert" and pads_with_text(inputs.tokenizer):
+            from babelmill.training.networks.transformers_models import with_learning_padding  # takes seconds
+
+            config = with_learning_padding(config, CLASSIFIER)
+        write_json(folder / "config.json", config)
+        return [*files, "config.json"]
+
+    def trained(self, model: Path, variant: str, frozen: Path | None = None) -> nn.Module:
+        """See `Architecture.trained`."""
+        from babelmill.labels.labeller import Labeller, encoder_from, make_encoder  # takes seconds
+
+        values = read_json(model / "config.json")
+        labels, decoder = values["labels"], None
+        config = encoder_from(values["config"], len(labels["codes"]))
+        if labels["decoder_layers"]:
+            longest = labels["blocks"] * labels["block_size"]
+            decoder = CodeDecoder(labels["entries"], config.hidden_size, labels["decoder_layers"], longest)
+        trained = Labeller(make_encoder(config), decoder).eval()
+        found = trained.load_state_dict(whole_weights(model / WEIGHTS[variant], values, frozen), strict=False)
+        if found.unexpected_keys or found.missing_keys:
+            raise UserError(f"{model / WEIGHTS[variant]} does not fit {model / 'config.json'}: {found}")
+        return trained
+
+    def logits(self, trained: nn.Module, row: torch.Tensor, mode: str) -> torch.Tensor:
+        """Return the scores of the classes, [1, 1, K], or those for each of SYMBOLS, [1, 3, V]."""
+        scores, symbols = trained(row, torch.ones_like(row, dtype=torch.bool), torch.tensor([SYMBOLS])[:, None])
+        return scores[:, None] if mode == "classes" else symbols
+
+    def exported_logits(self, exported: nn.Module, row: torch.Tensor, mode: str) -> torch.Tensor:
+        """See `Architecture.exported_logits`."""
+        if mode == "classes":
+            more = -row.size(1) % getattr(exported.config, "downsampling_rate", 1)  # the card explains this
+            row = F.pad(row, (0, more), value=getattr(exported.config, "pad_token_id", None) or 0)
+            seen = torch.arange(row.size(1))[None] < row.size(1) - more
+            return exported(input_ids=row, attention_mask=seen.long()).logits[:, None]
+        return exported(row, torch.ones_like(row), torch.tensor([[BEGIN, *SYMBOLS[:-1]]])).logits
+
+    def cases(self, model: Path) -> list[Case]:
+        """Return a case for the classes, scored by the encoder's own class, and one for the decoder's symbols."""
+        spelt = read_json(model / "config.json")["labels"]["decoder_layers"]
+        return [Case(CLASSIFIER, "classes"), *([Case("AutoModel", "blocks")] if spelt else [])]
+
+
+def whole_weights(path: Path, trained: dict[str, Any], frozen: Path | None) -> dict[str, torch.Tensor]:
+    """Return all weights of a model, including those that were not trained.
+
+    Args:
+        path: the file of the trained weights.
+        trained: config.json beside it.
+        frozen: the weights that the encoder took from its source, if it was frozen.
+    """
+    weights = load_file(path)
+    if frozen is None:
+        return weights
+    from babelmill.labels.encoder_weights import names_in_source  # takes seconds
+    from babelmill.labels.labeller import encoder_from, heads_of, make_encoder
+
+    with torch.device("meta"):
+        encoder = make_encoder(encoder_from(trained["config"], len(trained["labels"]["codes"])))
+    theirs = load_file(frozen)
+    missing = [name for name, _ in encoder.named_parameters() if ENCODER + name not in weights]
+    names = names_in_source(missing, theirs.keys(), encoder.base_model_prefix, heads_of(encoder), str(frozen))
+    return weights | {ENCODER + name: theirs[source] for name, source in names.items()}
+
+
+def write_part(path: Path, weights: dict[str, torch.Tensor], prefix: str) -> list[str]:
+    """Write the weights whose names begin with a prefix, without the prefix. Return the file's name in a list."""
+    part = {name.removeprefix(prefix): value for name, value in weights.items() if name.startswith(prefix)}
+    with atomic_write(path) as file:
+        file.write(save(part, metadata={"format": "pt"}))
+    return [path.name]

@@ -1,0 +1,210 @@
+"""Train a model of labels: an encoder with its classifier, and a decoder that spells the codes."""
+
+from collections.abc import Collection
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+from torch.nn import functional as F
+from transformers import PreTrainedConfig, PreTrainedModel
+from transformers.utils import logging
+
+from babelmill.config import schema
+from babelmill.config.stage_settings import TrainSettings
+from babelmill.labels.batches import LabelBatch
+from babelmill.labels.block_loss import block_losses
+from babelmill.labels.codes import PAD, Codes
+from babelmill.labels.encoder_weights import names_in_source
+from babelmill.labels.labeller import Labeller, heads_of, make_encoder
+from babelmill.model.code_decoder import CodeDecoder, padded
+from babelmill.model.transformers.configuration_gpt_bert import GPTBertConfig
+from babelmill.runtime.processes import Processes
+from babelmill.tokens.vocabulary import Vocabulary
+from babelmill.training.networks import transformers_models
+from babelmill.training.networks.loss import STATISTICS
+from babelmill.training.networks.source_weights import shape_of
+from babelmill.training.networks.transformers import TransformersNetwork
+from babelmill.training.networks.transformers_config import config_to_train
+from babelmill.training.networks.transformers_models import (
+    checkpoint_activations,
+    longest_row,
+    refused,
+)
+from babelmill.training.networks.transformers_size import counted_without
+from babelmill.training.optimization.fsdp import local_rows
+from babelmill.training.plan import randomness
+from babelmill.training.plan.randomness import INITIALIZATION
+
+ENCODER = "encoder."  # prefix of the names of the encoder's weights
+TOLERANCE = 1e-4  # how much padding may change a score, relative to the largest score
+
+
+class _WithLoss(nn.Module):
+    """Computes the scores of a model, and then the loss.
+
+    Args:
+        model: the model.
+        exclusive: whether classes exclude each other, since each text has one code.
+        class_weights: [K], weight of each class in the loss.
+    """
+
+    class_weights: torch.Tensor
+
+    def __init__(self, model: Labeller, exclusive: bool, class_weights: torch.Tensor):
+        super().__init__()
+        self.model, self._exclusive = model, exclusive
+        self.register_buffer("class_weights", class_weights, persistent=False)
+
+    def forward(self, batch: LabelBatch, groups: int) -> tuple[torch.Tensor, torch.Tensor]:
+        """See `Network.forward`."""
+        of_codes, of_rows, of_empty = batch.weights
+        scores, symbols = self.model(batch.input_ids, batch.seen, batch.blocks)
+        sums = torch.zeros(groups, len(STATISTICS), dtype=torch.float64, device=scores.device)
+        learns = batch.classes.amax(1)
+        losses = learns * self._classes(scores.float(), batch.classes)
+        best = batch.classes.gather(1, scores.argmax(1, keepdim=True))[:, 0]
+        _add(sums, 2 * batch.languages + 1, losses, best)
+        total = of_rows * losses.sum()
+        if symbols is not None:
+            spelt, empty = block_losses(symbols.float(), batch.blocks, PAD)
+            total = total + of_codes * spelt.sum() + of_empty * (learns * empty).sum()
+            _add(sums, 2 * batch.languages, spelt.sum(1), right_codes(symbols, batch.blocks))
+        return total, sums
+
+    def _classes(self, scores: torch.Tensor, classes: torch.Tensor) -> torch.Tensor:
+        """Return the loss of each row, [B]."""
+        if not self._exclusive:
+            return F.binary_cross_entropy_with_logits(scores, classes, self.class_weights, reduction="none").mean(1)
+        return -(self.class_weights * classes * scores.log_softmax(1)).sum(1)
+
+
+def _add(sums: torch.Tensor, groups: torch.Tensor, losses: torch.Tensor, right: torch.Tensor) -> None:
+    """Add losses and numbers of right predictions, both [B], to the sums of their groups."""
+    found = torch.stack([losses.detach(), torch.zeros_like(losses), right.to(losses.dtype)], 1)
+    sums.index_add_(0, groups, found.double())
+
+
+def right_codes(symbols: torch.Tensor, blocks: torch.Tensor) -> torch.Tensor:
+    """Return how many of a row's k codes are among its first k blocks of likeliest symbols, [B]."""
+    rows, count, size = blocks.shape
+    empty = (blocks == PAD).all(2)
+    found = symbols.argmax(2).view(rows, count, 1, size)
+    same = (found == blocks[:, None]).all(3) & ~empty[:, :, None] & ~empty[:, None]
+    return same.any(1).sum(1)
+
+
+class LabelsNetwork(TransformersNetwork):
+    """Trains a model of labels, which is spread over all processes (`fsdp.py`).
+
+    Args:
+        config: configuration of the encoder; for a GPT-BERT, our `GPTBertConfig`.
+        train, labels: sections of the configuration.
+        codes: the codes that the model knows.
+        blocks: n, the largest number of codes of a text.
+        class_weights: [K], weight of each class in the loss.
+        processes: this process among the others.
+        heads: prefixes of the names of the heads' weights that are read from the source (`begun_heads.py`).
+
+    Raises:
+        UserError: transformers has no classifier for this encoder, or padding changes the encoder's scores.
+    """
+
+    def __init__(
+        self,
+        config: PreTrainedConfig,
+        train: schema.Train,
+        labels: schema.Labels,
+        codes: Codes,
+        blocks: int,
+        class_weights: torch.Tensor,
+        processes: Processes,
+        heads: tuple[str, ...] = (),
+    ):
+        self._heads = heads
+        logging.set_verbosity_error()
+        config.num_labels = len(codes.names)
+        torch.manual_seed(randomness.key(train.seed, INITIALIZATION))
+        encoder = make_encoder(config)
+        processes.on_main(lambda: prove_padding(encoder, max(train.sequence_lengths)))
+        width, decoder = config.hidden_size, None
+        if codes.block_size:
+            decoder = CodeDecoder(codes.entries, width, labels.decoder_layers, blocks * codes.block_size)
+        made = Labeller(encoder, decoder)
+        self.config = {
+            "architecture": "labels",
+            "class": type(encoder).__name__,
+            "vocab_size": config.vocab_size,
+            "max_position_embeddings": longest_row(encoder),
+            "config": transformers_models.as_json(config),
+            "labels": {
+                "code": codes.system,
+                "codes": codes.names,
+                "block_size": codes.block_size,
+                "blocks": blocks,
+                "entries": codes.entries,
+                "spelt": codes.blocks.tolist() if decoder else [],
+                "decoder_layers": labels.decoder_layers if decoder else 0,
+                "exclusive": blocks == 1,
+                **({"symbol_separator": labels.symbol_separator} if labels.symbol_separator else {}),
+            },
+        }
+        self._encoder, self._size = encoder, counted_without(made, None, 0, width)
+        if train.activation_checkpointing:
+            checkpoint_activations(encoder)
+        if train.freeze == "encoder":
+            freeze(encoder)
+            self.frozen = True
+        self._spread(made, _WithLoss(made, blocks == 1, class_weights), train, processes, loaded=False)
+
+    def begun_with(self) -> dict[str, torch.Tensor]:
+        """See `Network.begun_with`: this process's rows of the encoder's weights, and of the source's heads."""
+        known = (ENCODER, *self._heads)
+        return {name: local_rows(p) for name, p in self.model.named_parameters() if name.startswith(known)}
+
+    def names_in(self, saved: Collection[str], where: str) -> dict[str, str]:
+        """See `Network.names_in`: if the source is a language model, its head is not used."""
+        begun, encoder = self.begun_with(), self._encoder
+        names = [name.removeprefix(ENCODER) for name in begun if name.startswith(ENCODER)]
+        new = {name for name in heads_of(encoder) if not name.startswith(self._heads)}
+        found = names_in_source(names, saved, encoder.base_model_prefix, new, where)
+        others = {name: name for name in begun if not name.startswith(ENCODER)}
+        return {f"{ENCODER}{name}": theirs for name, theirs in found.items()} | others
+
+
+def freeze(encoder: PreTrainedModel) -> None:
+    """Freeze the encoder, but not its pooler: the source may be a language model, which has none."""
+    for name, parameter in encoder.base_model.named_parameters():
+        parameter.requires_grad_("pooler." in name)
+
+
+def encoder_config(settings: TrainSettings, source: Path | None, vocabulary: Vocabulary) -> PreTrainedConfig:
+    """Return the configuration of the encoder; see `config_to_train`."""
+    if settings.model.architecture == "transformers":
+        return config_to_train(settings, source, vocabulary)
+    shape: dict[str, Any] = asdict(shape_of(settings, source, vocabulary.size))
+    ids = {name: token for name, token in vocabulary.ids.items() if token is not None}
+    values: dict[str, Any] = {**shape, **ids, "classifier_dropout": shape["hidden_dropout_prob"]}
+    return GPTBertConfig(**values)
+
+
+@torch.no_grad()
+def prove_padding(encoder: PreTrainedModel, length: int) -> None:
+    """Check that padding does not change the scores of a row that is not full.
+
+    Raises:
+        UserError: padding changes them.
+    """
+    encoder.eval()
+    pad = getattr(encoder.config, "pad_token_id", None) or 0
+    ordinary = torch.randint(encoder.config.vocab_size // 2, encoder.config.vocab_size, (1, max(2, length // 2)))
+    seen = torch.ones_like(ordinary)
+    more = length - ordinary.size(1)
+    scores = []
+    for n in (0, more):
+        rows = padded(F.pad(ordinary, (0, n), value=pad), F.pad(seen, (0, n)), encoder.config)
+        scores.append(encoder(input_ids=rows[0], attention_mask=rows[1]).logits)
+    encoder.train()
+    if (scores[0] - scores[1]).abs().max() > TOLERANCE * scores[0].abs().max():
+        raise refused(encoder.config.model_type, "padding changes its scores")

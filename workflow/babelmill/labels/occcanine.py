@@ -1,0 +1,71 @@
+"""Read OccCANINE's models (Dahl, Johansen and Vedel, 2024, arXiv:2402.13604) as its training saves them: `last.bin`.
+
+The entry `model` of this file holds a CANINE (`encoder.`), the decoder that spells codes (`decoder.`, with our names)
+and the linear head (`linear_decoder.`). The entry `key` says which code is which class of this head. The decoder has
+one entry more than symbols.
+"""
+
+from typing import Any
+
+import torch
+
+from babelmill.core.files import UserError
+from babelmill.release.elsewhere.foreign_model import Weights
+
+ENCODER, DECODER, LINEAR = "encoder.", "decoder.", "linear_decoder."
+SYMBOLS = ("decoder.token_emb.embedding.weight", "decoder.head.weight", "decoder.head.bias")  # one row per symbol
+CODES = "codes.json"  # in the folder of the weights
+
+
+def is_of(weights: Weights) -> bool:
+    """Return whether these are the weights of an OccCANINE model."""
+    return SYMBOLS[0] in weights.shapes and any(name.startswith(LINEAR) for name in weights.shapes)
+
+
+def encoder_of(weights: Weights) -> Weights:
+    """Return the weights of the encoder, under the names of the transformers class."""
+    theirs = {name.removeprefix(ENCODER): name for name in weights.shapes if name.startswith(ENCODER)}
+    shapes = {ours: weights.shapes[name] for ours, name in theirs.items()}
+    return Weights(shapes, lambda name: weights.load(theirs[name]))
+
+
+def heads_of(weights: Weights, where: str) -> tuple[dict[str, torch.Tensor], dict[str, Any]]:
+    """Return the weights of the heads under our names, and what `codes.json` says about them.
+
+    Returns:
+        The weights of the classifier, with one row per code, and those of the decoder.
+        The content of `codes.json`: `codes` in the order of the classifier, and the decoder's sizes `entries`,
+        `layers`, `inner` and `width`.
+
+    Raises:
+        UserError: no key says which code is which class.
+    """
+    classes = classes_of(weights.key, weights.shapes[f"{LINEAR}weight"].shape[0], where)
+    rows = torch.tensor([row for row, _ in classes])
+    heads = {f"classifier.{part}": weights.load(f"{LINEAR}{part}")[rows] for part in ("weight", "bias")}
+    names = [name for name in weights.shapes if name.startswith(DECODER) and not name.endswith("pos_embedding")]
+    heads |= {name: weights.load(name)[:-1] if name in SYMBOLS else weights.load(name) for name in names}
+    inner, width = weights.shapes["decoder.decoder.layers.0.linear1.weight"].shape
+    shape = {"layers": sum(name.endswith(".linear1.weight") for name in names), "inner": inner, "width": width}
+    return heads, {"codes": [code for _, code in classes], "entries": len(heads[SYMBOLS[0]]), **shape}
+
+
+def classes_of(key: Any, count: int, where: str) -> list[tuple[int, str]]:
+    """Return the pairs (class, code) in the order of the classes.
+
+    Args:
+        key: {code: class}, or a list of the codes in the order of the classes.
+        count: the number of classes of the linear head.
+        where: the beginning of error messages.
+
+    Raises:
+        UserError: there is no key, or it does not fit the head.
+    """
+    if isinstance(key, list):
+        key = {code: i for i, code in enumerate(key)}
+    if not isinstance(key, dict) or not all(isinstance(number, int) for number in key.values()):
+        raise UserError(f"{where} has no `key`, which must say which code is which class; use the .bin of the training")
+    classes = sorted((number, str(code)) for code, number in key.items())
+    if not classes or len({number for number, _ in classes}) < len(classes) or not 0 <= classes[-1][0] < count:
+        raise UserError(f"{where}: its `key` does not fit its linear head of {count:,} classes")
+    return classes

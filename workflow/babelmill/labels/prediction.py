@@ -1,0 +1,212 @@
+"""Predict all rows of a table, in order and window by window. Memory is bounded, and equal texts are predicted once."""
+
+import hashlib
+import heapq
+import itertools
+import logging
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from babelmill.core.bars import Bar
+from babelmill.core.files import UserError
+from babelmill.labels.predictor import CUT, NO_TEXT, Pair, Predictor
+from babelmill.labels.windows import WINDOW, Windows, write_table
+from babelmill.tables import columns as of_table
+from babelmill.tables.table import Table
+from babelmill.tokens.label_text import context_text
+
+REMEMBERED = 100_000  # texts whose predictions are kept in memory, about 100 MB
+NUMBER = "row"  # the column with the numbers of rows
+
+log = logging.getLogger("babelmill")
+
+
+@dataclass(frozen=True)
+class Asked:
+    """Says which columns of a table to predict from.
+
+    Attributes:
+        text: the column of the text.
+        context: the column of the text's context (a language, a source), or None if there is no such column.
+        said: the context of all rows, if no column holds it.
+    """
+
+    text: str
+    context: str | None = None
+    said: str = ""
+
+    def columns(self, text: str, context: str) -> list[of_table.Asked]:
+        """Return the columns as the table checks them; `text` and `context` say what names them, for errors."""
+        named = [] if self.context is None else [of_table.Asked(self.context, context, text=False)]
+        return [of_table.Asked(self.text, text), *named]
+
+
+class Memory:
+    """Remembers the predictions of the latest texts.
+
+    What it remembers depends only on the earlier rows. So a run that continues after a stop passes the same texts to
+    the model as a run that never stopped.
+    """
+
+    def __init__(self, size: int = REMEMBERED):
+        self._size, self._known = size, dict[bytes, tuple[str, ...]]()
+
+    def get(self, key: bytes) -> tuple[str, ...] | None:
+        """Return the values of a text, or None if they are not remembered."""
+        return self._known.get(key)
+
+    def add(self, window: dict[bytes, tuple[str, ...]]) -> None:
+        """Remember the texts of a window, and forget those that have not occurred for the longest time."""
+        for key, values in window.items():
+            self._known.pop(key, None)
+            self._known[key] = tuple(map(sys.intern, values))  # many values are equal, so they share memory
+        for key in list(itertools.islice(self._known, max(0, len(self._known) - self._size))):
+            del self._known[key]
+
+
+class Prediction:
+    """Predicts the rows of a table.
+
+    Args:
+        table: the table.
+        asked: the columns to predict from.
+        predictor: the model.
+        windows: the windows that are done, to which new ones are added.
+    """
+
+    def __init__(self, table: Table, asked: Asked, predictor: Predictor, windows: Windows):
+        self._table, self._predictor, self._windows = table, predictor, windows
+        self._said = predictor.cleaning.of(context_text(asked.said))
+        self._text = table.place(asked.text)
+        self._context = None if asked.context is None else table.place(asked.context)
+        refuse_taken(table.columns, [*predictor.columns, NUMBER])
+        self.columns = [*table.columns, *predictor.columns]
+        if (said := about_contexts(predictor.contexts, asked)) is not None:
+            log.warning("%s", said)
+        self._memory = Memory()
+        self._counts = {"rows": 0, "without_text": 0, "cut": 0, "texts": 0}
+
+    def run(self) -> dict[str, Any]:
+        """Predict the windows that are not done. Return the figures: counts of rows and texts, and the speed."""
+        bar, begun, before = Bar(self._table.rows, min(self._table.rows, self._windows.done * WINDOW)), 0.0, 0
+        for number, rows in enumerate(in_windows(self._table)):
+            if number < self._windows.done:
+                self._take_up(rows, self._windows.read(number))
+                continue
+            if not begun:
+                begun, before = time.monotonic(), self._counts["rows"]
+                if before:
+                    log.info("going on after %s of %s rows", f"{before:,}", f"{self._table.rows:,}")
+            self._windows.write(self._predicted(rows, bar))
+        seconds = time.monotonic() - begun if begun else 0.0
+        speed = {"rows_per_second": (self._counts["rows"] - before) / seconds} if seconds else {}
+        return {**self._counts, "longest": self._predictor.longest, **speed}
+
+    def _keys(self, rows: list[list[str]]) -> tuple[list[bytes | None], dict[bytes, Pair]]:
+        """Return the key of each row's text (None for a row without text), and {key: (context, text)}."""
+        keys: list[bytes | None] = []
+        clean = self._predictor.cleaning.of
+        pairs: dict[bytes, Pair] = {}
+        for row in rows:
+            text = clean(row[self._text])
+            if not text.strip():
+                keys.append(None)
+                continue
+            context = self._said if self._context is None else clean(context_text(row[self._context]))
+            both = f"{len(context)} {context}{text}".encode("utf-8", "surrogatepass")
+            key = hashlib.blake2b(both, digest_size=16).digest()
+            keys.append(key)
+            pairs[key] = (context, text)
+        return keys, pairs
+
+    def _predicted(self, rows: list[list[str]], bar: Bar) -> list[list[str]]:
+        """Return the rows of a window, each followed by its predicted values."""
+        keys, pairs = self._keys(rows)
+        new = [key for key in pairs if self._memory.get(key) is None]
+        before, total = self._counts["rows"], self._table.rows
+
+        def tick(share: float) -> None:
+            at = before + int(len(rows) * share) - (share == 1)  # the last row counts once the window is on disk
+            bar.show(at, f"{at:,} of {total:,} rows")
+
+        found = dict(zip(new, self._predictor.predict([pairs[key] for key in new], tick), strict=True))
+        values = {key: found.get(key) or self._memory.get(key) or () for key in pairs}
+        nothing = (NO_TEXT, *[""] * (len(self._predictor.columns) - 1))
+        done = [[*row, *(nothing if key is None else values[key])] for row, key in zip(rows, keys, strict=True)]
+        self._note(done, values, len(new))
+        bar.show(self._counts["rows"], f"{self._counts['rows']:,} of {total:,} rows")
+        return done
+
+    def _take_up(self, rows: list[list[str]], done: list[list[str]]) -> None:
+        """Count and remember a window that an earlier run has predicted."""
+        keys, pairs = self._keys(rows)
+        width = len(self._predictor.columns)
+        by_key = {key: tuple(row[-width:]) for key, row in zip(keys, done, strict=True) if key is not None}
+        self._note(done, by_key, sum(self._memory.get(key) is None for key in pairs))
+
+    def _note(self, done: list[list[str]], values: dict[bytes, tuple[str, ...]], new: int) -> None:
+        self._memory.add(values)
+        said = [row[len(self._table.columns)] for row in done]
+        more = {"rows": len(done), "without_text": said.count(NO_TEXT), "cut": said.count(CUT), "texts": new}
+        for name, count in more.items():
+            self._counts[name] += count
+
+
+def in_windows(table: Table) -> Iterator[list[list[str]]]:
+    """Yield the rows of a table, `WINDOW` of them at a time."""
+    rows = iter(table)
+    while window := list(itertools.islice(rows, WINDOW)):
+        yield window
+
+
+def about_contexts(trained: bool | None, asked: Asked) -> str | None:
+    """Return a warning if the model was trained with contexts but gets none, or the other way round.
+
+    `trained` says whether the training text had contexts; it is None if this is not known.
+    """
+    given = asked.context is not None or bool(asked.said)
+    if trained and not given:
+        return "the model was trained with contexts, but gets none: add them (--context, predict.context_column)"
+    if trained is False and given:
+        return "the model was trained without contexts, but gets some: remove them (--context, predict.context)"
+    return None
+
+
+def refuse_taken(columns: list[str], ours: list[str]) -> None:
+    """Raise a UserError if a table already has a column of the predictions."""
+    if taken := [name for name in columns if name in ours]:
+        raise UserError(f"the table already has a column {taken[0]!r}, which the predictions need: rename it")
+
+
+def write_review(path: Path, count: int, columns: list[str], windows: Windows) -> None:
+    """Write the rows that a person should check, with their numbers, counted from 1.
+
+    First come at most `count` rows without text. Then come the `count` least certain rows, the least certain first. How
+    certain a row is depends on its least probable predicted code, or on its most probable code if none is predicted.
+    """
+    predicted, likeliest = columns.index("predicted"), columns.index("likeliest_probability_1")
+    given = [place for place in range(predicted, likeliest) if columns[place].startswith("probability_")]
+    without: list[list[str]] = []
+
+    def with_text() -> Iterator[tuple[float, int, list[str]]]:
+        for number, row in enumerate(windows, 1):
+            if row[predicted] != NO_TEXT:
+                yield min([float(row[i]) for i in given if row[i]] or [float(row[likeliest])]), number, row
+            elif len(without) < count:
+                without.append([str(number), *row])
+
+    doubtful = heapq.nsmallest(count, with_text(), key=lambda each: each[:2])
+    write_table(path, [NUMBER, *columns], [*without, *([str(number), *row] for _, number, row in doubtful)])
+
+
+def in_words(out: Path, figures: dict[str, Any]) -> str:
+    """Return the figures of a prediction in one line of text."""
+    parts = [f"{figures['rows']:,} rows", f"{figures['texts']:,} different texts"]
+    parts += [f"{figures['without_text']:,} without text"] if figures["without_text"] else []
+    parts += [f"{figures['cut']:,} cut at {figures['longest']:,} tokens"] if figures["cut"] else []
+    parts += [f"{figures['rows_per_second']:,.0f} rows/s"] if "rows_per_second" in figures else []
+    return f"{out}: {', '.join(parts)}"

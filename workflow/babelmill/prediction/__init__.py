@@ -1,1 +1,0 @@
-"""Predict the codes of every row of a table."""

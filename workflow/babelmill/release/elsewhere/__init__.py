@@ -1,0 +1,1 @@
+"""Read checkpoints and repositories of other projects."""

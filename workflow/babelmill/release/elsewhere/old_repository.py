@@ -1,0 +1,196 @@
+"""Read a repository with files of the published GPT-BERT code, so that it can be converted.
+
+Such a repository contains one of: `model.safetensors` and `model_main.safetensors` or `model_ema.safetensors`;
+`pytorch_model.bin`; or the checkpoints of training under their own names, which a glob and a pattern find. No code of
+the repository is run: only tensors are read, and the new folder is built and proven as in the workflow.
+"""
+
+import dataclasses
+import fnmatch
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from babelmill.config.languages import Language
+from babelmill.core import outside
+from babelmill.core.files import UserError, read_text, write_json
+from babelmill.hub.files import Files
+from babelmill.release.card.earlier_card import read_card
+from babelmill.release.elsewhere import published_checkpoint
+from babelmill.release.elsewhere.foreign_model import ONE_FILE, open_weights, read_model, weight_files
+from babelmill.release.elsewhere.manual_conversion import Found
+from babelmill.release.elsewhere.masked_target import learnt_target
+from babelmill.release.elsewhere.published_checkpoint import EMBEDDING
+from babelmill.release.folder.loading import WEIGHTS
+from babelmill.tokens.tokenizer_file import vocab_size
+
+OURS = "babelmill_gpt_bert"
+GPT_BERT = re.compile(r"gpt[-_]?bert", re.IGNORECASE)
+
+
+@dataclasses.dataclass(frozen=True)
+class Weights:
+    """Says which files hold the weights of a model.
+
+    Attributes:
+        default: the files that load by default; empty if no file is the default.
+        variants: {variant: files} for `main` and `ema`, if the names of files tell the variant.
+    """
+
+    default: list[str]
+    variants: dict[str, list[str]]
+
+    @property
+    def names(self) -> list[str]:
+        """Return the names of all files, sorted."""
+        return sorted({name for names in [self.default, *self.variants.values()] for name in names})
+
+
+def model_type_of(config: Any) -> str | None:
+    """Return the model type that a config.json names, or None if it belongs to a GPT-BERT of the published code."""
+    if not isinstance(config, dict):
+        return "none in config.json"
+    model_type = str(config.get("model_type", "none in config.json"))
+    if config.keys() >= published_checkpoint.KEYS.keys():
+        return None
+    return None if GPT_BERT.search(model_type) else model_type
+
+
+def checkpoints(names: list[str], glob: str | None, pattern: str | None) -> dict[str | None, Weights]:
+    """Return the checkpoints that a glob and a pattern find among files: {language: weights}.
+
+    The language is the pattern's group `lang`, or None if the pattern has no such group. A file holds averaged weights
+    if the pattern's group `ema` matches, or, if there is no such group, if its name ends in `_ema`.
+
+    Raises:
+        UserError: two files are the same variant of one language.
+    """
+    found: dict[str | None, dict[str, list[str]]] = {}
+    wanted = re.compile(pattern or ".*")
+    for name in fnmatch.filter(names, glob) if glob else []:
+        if not (match := wanted.fullmatch(name)):
+            continue
+        groups = match.groupdict()
+        ema = groups["ema"] is not None if "ema" in groups else Path(name).stem.endswith("_ema")
+        variants = found.setdefault(groups.get("lang"), {})
+        if other := variants.get(variant := "ema" if ema else "main"):
+            raise UserError(
+                f"{other[0]} and {name} are both the {variant} weights: make --checkpoint-glob or --checkpoint-regex"
+                " match only one of them, or add the language to the latter, (?P<lang>[a-z]{3})"
+            )
+        variants[variant] = [name]
+    return {language: Weights([], variants) for language, variants in found.items()}
+
+
+def shipped(files: Files) -> Weights:
+    """Return the weights in a repository, by the names that transformers and the scripts give them."""
+
+    variants = {}
+    for variant in WEIGHTS:
+        known = (f"model.{variant}.safetensors", f"model_{variant}.safetensors", f"pytorch_model_{variant}.bin")
+        names = [name for name in known if name in files.names]
+        variants |= {variant: names[:1]} if names else {}
+    if variants and not {*ONE_FILE, *(f"{name}.index.json" for name in ONE_FILE)} & {*files.names}:
+        return Weights([], variants)
+    default = weight_files(files.names, files.json, files.where)
+    if default[0].endswith("_ema.bin"):
+        last = default[0].replace("_ema.bin", ".bin")
+        return Weights([], ({"main": [last]} if last in files.names else {}) | {"ema": default})
+    return Weights(default, variants) if variants else Weights([], {alone(files): default})
+
+
+def alone(files: Files) -> str:
+    """Return which variant a repository's only weights are, according to the scripts' card or the repository's name."""
+    card = files.some("README.md").get("README.md")
+    said = re.search(r"^## Variants Available\s+(main|ema)\s*$", read_text(card), re.MULTILINE) if card else None
+    named = re.search(r"[-_]ema\b", files.figures.get("repository", ""))
+    return said[1] if said else "ema" if named else "main"
+
+
+def read_weights(
+    files: Files, weights: Weights, config: Path, scratch: Path
+) -> tuple[dict[str, Any], dict[str, dict[str, Tensor]], str]:
+    """Return the shape, the tensors of each variant under our names in float32, and the default variant.
+
+    The size of the vocabulary is taken from the embedding. The config.json may state a wrong one, since the scripts
+    copied it from any configuration.
+    """
+    shapes: list[dict[str, Any]] = []
+    corrected = scratch / "config.json"
+
+    def tensors(names: list[str]) -> dict[str, Tensor]:
+        opened = open_weights(files.get(names), files.where)
+        rows = next((value.size(0) for name, value in opened.shapes.items() if name.endswith(EMBEDDING)), None)
+        write_json(corrected, outside.read_object(config) | ({"vocab_size": rows} if rows else {}))
+        try:
+            model = read_model("published", corrected, opened, files.where)
+        except UserError as error:
+            raise UserError(str(error).replace(str(corrected), config.name)) from None
+        shapes.append(model.config)
+        return {ours: opened.load(theirs).float() for ours, theirs in model.names.items()}
+
+    found = {variant: tensors(names) for variant, names in sorted(weights.variants.items(), reverse=True)}
+    default = list(found)[-1] if found and not weights.default else None
+    if weights.default:
+        loaded = tensors(weights.default)
+        default = next((variant for variant, known in found.items() if equal(known, loaded)), None)
+        if default is None and len(found) == len(WEIGHTS):
+            raise UserError(f"{weights.default[0]} has neither the weights of {' nor of '.join(weights.names)}")
+        if default is None:
+            default = "ema" if "main" in found else "main"
+            found[default] = loaded
+    return shapes[0], {variant: found[variant] for variant in WEIGHTS if variant in found}, str(default)
+
+
+def equal(one: Mapping[str, Tensor], other: Mapping[str, Tensor]) -> bool:
+    """Return whether two models have the same weights."""
+    return one.keys() == other.keys() and all(torch.equal(value, other[name]) for name, value in one.items())
+
+
+def read_repository(
+    files: Files, weights: Weights, config: Path, tokenizer: Path, masked_target: str | None, scratch: Path
+) -> Found:
+    """Read the model and the card of a repository or a folder.
+
+    Args:
+        files: the files of the repository.
+        weights: which of them are the weights.
+        config: the JSON file with the model's shape.
+        tokenizer: the path of its tokenizer.json.
+        masked_target: the token that masked positions predicted, "next" or "same". If None, the model is tested.
+        scratch: a folder for the adapted tokenizer and configuration.
+
+    Raises:
+        UserError: the files do not fit together, or the model has learnt too little to tell the masked target.
+    """
+    earlier = read_card(files.some("README.md").get("README.md"), files.where)
+    shape, tensors, default = read_weights(files, weights, config, scratch)
+    adapted = published_checkpoint.adapted_tokenizer(tokenizer)
+    if vocab_size(adapted) > shape["vocab_size"]:
+        raise UserError(
+            f"its tokenizer has {vocab_size(adapted):,} entries, the model only {shape['vocab_size']:,}: it is not the"
+            " model's own"
+        )
+    masked_target = masked_target or learnt_target(shape, tensors[default], adapted)
+    if masked_target is None:
+        raise UserError(
+            "the model has learnt too little to tell which token it predicts at a mask: set --masked-target next"
+            " (GPT-BERT) or same (BabyBabelLM's code)"
+        )
+    path = scratch / "tokenizer.json"
+    adapted.save(str(path))
+    return Found(tensors, shape | {"masked_target": masked_target}, path, "", {"earlier": earlier}, default=default)
+
+
+def language_of(name: str, table: Mapping[str, Language]) -> str | None:
+    """Return the language whose code is part of a repository's name, such as my-model-eng.
+
+    Return None if there is no such language, or several. `table` is {code: language}.
+    """
+    parts = {*re.split(r"[^A-Za-z]+", name), name.rpartition("-")[2]}
+    found = [code for code in table if code in parts]
+    return found[0] if len(found) == 1 else None

@@ -1,0 +1,1 @@
+"""Write, load and prove the Hugging Face folder of a model."""

@@ -1,0 +1,140 @@
+"""Build the Hugging Face folder of a trained model, and prove it equal to the training model.
+
+The folder holds the weights (`model.safetensors` is the default variant, `model.ema.safetensors` or
+`model.main.safetensors` the other one), the tokenizer, the configuration, and the code, if the architecture has any. A
+model trained by masked diffusion also gets its sampler. Because of an index, `variant=` can also name the default.
+"""
+
+import logging
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+from babelmill.config.schema import Export
+from babelmill.core import manifest
+from babelmill.core.files import UserError, copy_file, read_json, write_json
+from babelmill.labels.folder import LabelsFolder
+from babelmill.model.transformers import diffusion_generation
+from babelmill.release.folder.architecture import Architecture, ExportInputs
+from babelmill.release.folder.gpt_bert_folder import GPTBertFolder
+from babelmill.release.folder.transformers_folder import TransformersFolder
+from babelmill.runtime.checkpoint import SavedTensors
+from babelmill.tokens import characters
+from babelmill.tokens.tokenizer_file import load_tokenizer
+from babelmill.tokens.vocabulary import BOS, EOS, MASK, PAD, UNK, published_roles
+
+log = logging.getLogger(__name__)
+
+DIFFERS = 3  # the exit code of `prove` if the exported folder differs
+ARCHITECTURES: dict[str, Architecture] = {
+    "gpt_bert": GPTBertFolder(),
+    "transformers": TransformersFolder(),
+    "labels": LabelsFolder(),
+}
+
+
+def architecture_of(model: Path) -> Architecture:
+    """Return the architecture of a model from the stage `train`."""
+    return ARCHITECTURES[read_json(model / "config.json").get("architecture", "gpt_bert")]
+
+
+def write_index(weights: Path, variant: str) -> str:
+    """Write an index so that `variant=` loads a weights file without a variant in its name. Return the index's name."""
+    saved = SavedTensors(weights)
+    size = sum(saved[name].nbytes for name in saved)
+    index = {"metadata": {"total_size": size}, "weight_map": dict.fromkeys(sorted(saved), weights.name)}
+    name = f"{weights.name}.index.{variant}.json"
+    write_json(weights.with_name(name), index)
+    return name
+
+
+def special_tokens(tokenizer: Path) -> dict[str, str]:
+    """Return the special tokens that a tokenizer has.
+
+    The files must not name other ones: transformers would add them, with ids that the embedding does not have.
+    """
+    vocabulary = load_tokenizer(tokenizer / "tokenizer.json").get_vocab(with_added_tokens=True)
+    tokens = {
+        "bos_token": BOS,
+        "eos_token": EOS,
+        "unk_token": UNK,
+        "pad_token": PAD,
+        "mask_token": MASK,
+        "cls_token": BOS,  # scorers of masked models use it
+    }
+    return {name: token for name, token in tokens.items() if token in vocabulary}
+
+
+def tokenizer_config(tokens: dict[str, str], positions: int) -> dict[str, Any]:
+    """Return tokenizer_config.json. transformers 4 and 5 share one class name, `PreTrainedTokenizerFast`."""
+    return tokens | {
+        "tokenizer_class": "PreTrainedTokenizerFast",
+        "model_input_names": ["input_ids", "attention_mask"],
+        "model_max_length": positions,
+        "padding_side": "right",
+        "clean_up_tokenization_spaces": False,
+    }
+
+
+def copy_published(tokenizer: Path, folder: Path) -> list[str]:
+    """Copy the tokenizer of a published model as it is, and return the names of its files."""
+    files = list(manifest.read(tokenizer)["files"])
+    if characters.is_file(tokenizer / "tokenizer.json"):
+        files.remove("tokenizer.json")  # only this project can read this one
+    for name in files:
+        copy_file(tokenizer / name, folder / name)
+    return files
+
+
+def build(folder: Path, inputs: ExportInputs, export: Export) -> list[str]:
+    """Write all files except the manifest. Return their names."""
+    shape = read_json(inputs.model / "config.json")
+    files = architecture_of(inputs.model).write(folder, inputs, export)
+    if "objective" in shape:  # the model needs the sampler to generate
+        copy_file(Path(diffusion_generation.__file__), folder / "diffusion_generation.py")
+        files.append("diffusion_generation.py")
+    files.append(write_index(folder / "model.safetensors", export.default_variant))
+    if published_roles(inputs.tokenizer):
+        return [*files, *copy_published(inputs.tokenizer, folder)]
+    copy_file(inputs.tokenizer / "tokenizer.json", folder / "tokenizer.json")
+    tokens = special_tokens(inputs.tokenizer)
+    written = {
+        "tokenizer_config.json": tokenizer_config(tokens, shape["max_position_embeddings"]),
+        "special_tokens_map.json": tokens,
+        "generation_config.json": {key: shape[key] for key in ("bos_token_id", "eos_token_id", "pad_token_id")},
+    }
+    for name, values in written.items():
+        write_json(folder / name, values)
+    return [*files, "tokenizer.json", *written]
+
+
+def prove(folder: Path, inputs: ExportInputs, export: Export, out: Path) -> None:
+    """Let a new process load the folder and compare it with the training model.
+
+    `out` is the folder's final place, for the message.
+
+    Raises:
+        UserError: they differ, or cannot be compared. The message ends with the last line of the process.
+    """
+    command = [sys.executable, "-m", "babelmill.release.folder.prove", "--folder", folder, "--model", inputs.model]
+    command += [
+        "--tokenizer",
+        inputs.tokenizer,
+        "--variants",
+        *export.variants,
+        "--default-variant",
+        export.default_variant,
+    ]
+    command += ["--shards", *inputs.shards, *(["--frozen", inputs.frozen] if inputs.frozen else [])]
+    done = subprocess.run([str(word) for word in command], capture_output=True, text=True)
+    if done.returncode:
+        killed = "its process was killed, perhaps because memory ran out"
+        lines = (done.stderr + done.stdout).strip().splitlines() or [killed]
+        log.error("%s", "\n".join(lines[-30:]))
+        done_what = "differs from" if done.returncode == DIFFERS else "could not be compared with"
+        raise UserError(
+            f"{out}: the exported folder {done_what} the trained model, so it is deleted:"
+            f" {lines[-1].removeprefix('error: ')}"
+        )
+    log.info("%s", done.stdout.strip())

@@ -1,0 +1,288 @@
+"""Prove that an exported folder computes the same as the trained model, when it is loaded as users load it.
+
+    python -m babelmill.release.folder.prove --folder results/exports/eng --model results/models/eng \\
+        --shards results/shards/eng/eng --variants main ema --default-variant ema
+
+The proof checks every variant, and every case that the architecture names (`architecture.py`). transformers must find
+every weight and no other. The logits of real validation documents (of random tokens if `--shards` names no folder) must
+agree with those of the training model. In float64 they may differ by 1e-9, and a wrong weight, mask or alignment would
+give a larger difference. In float32 they may differ by a few times the training model's own rounding error. Equal bits
+would be too strict: the two models run different code, and the last bit of a sum depends on the processor.
+
+Only one model at a time is in memory, in float32, except for the parts that compute in float64 at the moment. The
+proof runs in a separate process, since a process that has loaded one folder's code might use the same code for the
+next folder.
+"""
+
+import argparse
+import contextlib
+import math
+import os
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+if __name__ == "__main__":  # transformers reads these variables when it is imported
+    # Nothing is downloaded. The copy that transformers makes of the folder's code is deleted at the end.
+    os.environ["HF_HUB_OFFLINE"] = "1"
+    _MODULES = tempfile.TemporaryDirectory(prefix="babelmill-modules-")
+    os.environ["HF_MODULES_CACHE"] = _MODULES.name
+
+import torch
+import transformers
+from torch import nn
+
+from babelmill.core.files import UserError, read_json
+from babelmill.release.folder.architecture import Architecture, Case, ExportInputs
+from babelmill.release.folder.hub_folder import DIFFERS, architecture_of
+from babelmill.release.folder.loading import WEIGHTS, load, runs_code
+from babelmill.tokens.shard_file import ShardFile
+from babelmill.tokens.tokenizer_file import load_tokenizer
+from babelmill.tokens.vocabulary import Vocabulary, published_roles
+from babelmill.training.networks.transformers_models import blocks_of
+
+DOCUMENTS = 8  # documents per language
+LONGEST = 1024  # tokens per document
+KEPT = 2**27  # logits that are kept per precision while the other model is loaded
+EXACT = 1e-9  # largest difference of two logits in float64
+ROUNDING = 8  # largest difference of two logits in float32, as a multiple of the training model's own rounding error
+
+
+class Logits(NamedTuple):
+    """Holds the logits of rows, each [1, T, V], in float32 and in float64."""
+
+    single: list[torch.Tensor]
+    double: list[torch.Tensor]
+
+
+def documents(shards: list[Path], length: int, vocabulary: Vocabulary) -> list[torch.Tensor]:
+    """Return the first validation documents of each language with `<s>`, [1, T] int64, at most `length` tokens each."""
+    rows = []
+    for folder in shards:
+        shard = ShardFile.open(folder / "validation.safetensors")
+        for start, end in zip(shard.offsets[:DOCUMENTS], shard.offsets[1 : DOCUMENTS + 1], strict=False):
+            tokens = vocabulary.given(shard.tokens[start : min(end, start + length)].astype("int64"))
+            rows.append(torch.tensor(tokens)[None])
+    return rows
+
+
+def random_rows(vocab_size: int, length: int) -> list[torch.Tensor]:
+    """Return rows of random tokens, of lengths from 1 to `length`: [1, T] int64, the same on every call."""
+    generator = torch.Generator().manual_seed(0)
+    lengths = torch.linspace(1, length, DOCUMENTS).int().tolist()
+    return [torch.randint(vocab_size, (1, size), generator=generator) for size in lengths]
+
+
+def check_tokenizer(folder: Path, own: Path, texts: list[torch.Tensor], vocab_size: int, published: bool) -> None:
+    """Check the tokenizer as users load it: it has no entry beyond the embedding and encodes texts as in training.
+
+    It must put one `<s>` in front of a text, unless it is the unchanged tokenizer of a published model.
+
+    Args:
+        folder: the exported folder.
+        own: the tokenizer.json that the model was trained with.
+        texts: documents, token ids, each [1, T] int64.
+        vocab_size: the number of entries of the embedding.
+        published: whether the tokenizer is that of a published model.
+
+    Raises:
+        UserError: one of these does not hold.
+    """
+    tokenizer = transformers.AutoTokenizer.from_pretrained(folder, trust_remote_code=runs_code(folder))
+    if len(tokenizer) > vocab_size:
+        raise UserError(f"{folder}: the tokenizer has {len(tokenizer)} entries, the model only {vocab_size}")
+    trained_with = load_tokenizer(own)
+    for row in texts:
+        text = tokenizer.decode(row[0, 1:-1].tolist(), clean_up_tokenization_spaces=False)
+        wanted = trained_with.encode(text, add_special_tokens=not published).ids
+        found = tokenizer(text, split_special_tokens=True, add_special_tokens=not published)["input_ids"]
+        if found != wanted or not (published or found[:1] == row[0, :1].tolist()):
+            raise UserError(f"{folder}: the tokenizer as users load it encodes a text differently: {text[:60]!r}")
+
+
+def portions(rows: list[torch.Tensor], vocab_size: int) -> Iterator[list[torch.Tensor]]:
+    """Yield the rows in portions of at most `KEPT` logits each. A longer row is a portion by itself."""
+    portion: list[torch.Tensor] = []
+    for row in rows:
+        if portion and (sum(map(torch.numel, portion)) + row.numel()) * vocab_size > KEPT:
+            yield portion
+            portion = []
+        portion.append(row)
+    yield portion
+
+
+@contextlib.contextmanager
+def in_float64(model: nn.Module) -> Iterator[None]:
+    """Let a model compute in float64.
+
+    The weights of each layer are converted to float64 before the layer computes, and back afterwards. All other weights
+    stay in float64. This takes little more memory than the weights in float32. It is exact, since the conversion of a
+    float32 to float64 does not change its value.
+    """
+    layers = blocks_of(model)
+    inside = {id(tensor) for layer in layers for tensor in _numbers(layer)}
+    for tensor in _numbers(model):
+        if id(tensor) not in inside:
+            tensor.data = tensor.data.double()
+    kept: dict[int, list[torch.Tensor]] = {}
+
+    def widen(layer: nn.Module, _: object) -> None:
+        kept[id(layer)] = [tensor.data for tensor in _numbers(layer)]
+        for tensor in _numbers(layer):
+            tensor.data = tensor.data.double()
+
+    def narrow(layer: nn.Module, *_: object) -> None:
+        for tensor, before in zip(_numbers(layer), kept.pop(id(layer)), strict=True):
+            tensor.data = before
+
+    local = [module for module in model.modules() if type(module).__name__ == "CanineSelfAttention"]
+    hooks = [module.register_forward_pre_hook(_masked) for module in local]
+    hooks += [layer.register_forward_pre_hook(widen) for layer in layers]
+    hooks += [layer.register_forward_hook(narrow) for layer in layers]
+    try:
+        yield
+    finally:
+        for hook in hooks:
+            hook.remove()
+
+
+def _masked(_: nn.Module, given: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Mask CANINE's local attention in float64.
+
+    Its own class makes the mask in float32, where the smallest number of float64 would become infinite.
+    """
+    rows, columns, mask, *more = given
+    if mask is not None and mask.ndim == 3:
+        mask = ((1.0 - mask.double()) * torch.finfo(torch.float64).min)[:, None]
+    return (rows, columns, mask, *more)
+
+
+def _numbers(module: nn.Module) -> list[torch.Tensor]:
+    return [tensor for tensor in (*module.parameters(), *module.buffers()) if tensor.is_floating_point()]
+
+
+@torch.no_grad()
+def logits_of(
+    model: nn.Module,
+    rows: list[torch.Tensor],
+    score: Callable[[nn.Module, torch.Tensor, str], torch.Tensor],
+    *modes: str,
+) -> dict[str, Logits]:
+    """Return the logits of rows, each [1, T] int64, in float32 and in float64, by mode. Do not use the model again.
+
+    `score` takes the model, a row and a mode, and returns logits [1, T, V].
+    """
+    single = {mode: [score(model, row, mode) for row in rows] for mode in modes}
+    with in_float64(model):
+        double = {mode: [score(model, row, mode) for row in rows] for mode in modes}
+    return {mode: Logits(single[mode], double[mode]) for mode in modes}
+
+
+def differences(wanted: Logits, found: Logits, case: Case) -> dict[str, float]:
+    """Compare the logits of the training model with those of the exported model.
+
+    Returns:
+        the largest difference in `float64` and in `float32`, and the training model's own `rounding` error.
+    """
+    largest = {"float64": 0.0, "float32": 0.0, "rounding": 0.0}
+    for ours, theirs in zip(zip(*wanted, strict=True), zip(*found, strict=True), strict=True):
+        single, double = (logits[:, case.trained].double() for logits in ours)
+        pairs = {
+            "float64": (theirs[1][:, case.exported], double),
+            "float32": (theirs[0][:, case.exported].double(), single),
+            "rounding": (single, double),
+        }
+        for name, (a, b) in pairs.items():
+            if a.numel():
+                largest[name] = max(largest[name], (a - b).abs().max().nan_to_num(math.inf).item())
+    return largest
+
+
+def compare_variant(
+    architecture: Architecture,
+    inputs: ExportInputs,
+    exported: tuple[Path, str | None],
+    variant: str,
+    rows: list[torch.Tensor],
+) -> Iterator[tuple[Case, dict[str, float]]]:
+    """Yield each case with the differences between the logits. Only one model at a time is in memory.
+
+    Args:
+        architecture: the model's architecture.
+        inputs: the folders that the export was made from.
+        exported: the folder, and the variant as `from_pretrained` takes it.
+        variant: the variant of the training model.
+        rows: documents, token ids, each [1, T] int64.
+    """
+    cases = architecture.cases(inputs.model)
+    trained = architecture.trained(inputs.model, variant, inputs.frozen)
+    wanted = logits_of(trained, rows, architecture.logits, *{case.mode for case in cases})
+    del trained
+    for case in cases:
+        model = load(getattr(transformers, case.auto_class), *exported, **case.settings)
+        found = logits_of(model, rows, architecture.exported_logits, case.mode)[case.mode]
+        yield case, differences(wanted[case.mode], found, case)
+        del model
+
+
+def check_differences(what: str, differences: dict[str, float]) -> None:
+    """Raise a UserError if the differences are larger than rounding explains. `what` names the comparison."""
+    if differences["float64"] > EXACT:
+        raise UserError(f"{what}: logits differ by up to {differences['float64']:g} in float64")
+    if differences["float32"] > ROUNDING * differences["rounding"]:
+        raise UserError(
+            f"{what}: logits differ by up to {differences['float32']:g} in float32, more than {ROUNDING} times the"
+            f" training model's rounding error of {differences['rounding']:g}"
+        )
+
+
+def compare(args: argparse.Namespace) -> str:
+    """Compare every variant in every case. Return the result in one line. A UserError names the first difference."""
+    shape = read_json(args.model / "config.json")
+    length, vocab_size = min(shape["max_position_embeddings"], LONGEST), shape["vocab_size"]
+    path = args.tokenizer / "tokenizer.json"
+    rows = documents(args.shards, length, Vocabulary.read(path, vocab_size))
+    check_tokenizer(args.folder, path, rows, vocab_size, published_roles(args.tokenizer) is not None)
+    rows = rows or random_rows(vocab_size, length)
+    architecture = architecture_of(args.model)
+    inputs = ExportInputs(args.model, args.tokenizer, args.shards, args.frozen)
+    done, largest = 0, {"float64": 0.0, "float32": 0.0}
+    for variant in args.variants:
+        exported = args.folder, None if variant == args.default_variant else variant
+        by_case: dict[str, dict[str, float]] = {}
+        for portion in portions(rows, len(shape["labels"]["codes"]) if "labels" in shape else vocab_size):
+            for case, found in compare_variant(architecture, inputs, exported, variant, portion):
+                known = by_case.get(str(case), dict.fromkeys(found, 0.0))
+                by_case[str(case)] = {key: max(value, found[key]) for key, value in known.items()}
+                done += len(portion)
+        for case, found in by_case.items():
+            check_differences(f"variant {variant}, {case}", found)
+            largest = {key: max(value, found[key]) for key, value in largest.items()}
+    return (
+        f"{done} comparisons with the training model: difference at most {largest['float64']:.1e} in float64,"
+        f" {largest['float32']:.1e} in float32"
+    )
+
+
+def main() -> int:
+    """Run the command. Its last line says what was compared, or what differs."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--folder", required=True, type=Path, help="the exported folder")
+    parser.add_argument("--model", required=True, type=Path, help="results/models/{model}")
+    parser.add_argument("--tokenizer", required=True, type=Path, help="results/tokenizers/{model}")
+    parser.add_argument("--shards", required=True, type=Path, nargs="*", help="folders with validation.safetensors")
+    parser.add_argument("--frozen", type=Path, help="the weights on which adapters were trained")
+    parser.add_argument("--variants", required=True, nargs="+", choices=list(WEIGHTS))
+    parser.add_argument("--default-variant", required=True, choices=list(WEIGHTS))
+    try:
+        print(compare(parser.parse_args()))
+    except UserError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return DIFFERS
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

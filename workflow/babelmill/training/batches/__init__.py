@@ -1,0 +1,1 @@
+"""Row numbers become tensors."""

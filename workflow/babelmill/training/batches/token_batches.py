@@ -1,0 +1,252 @@
+"""Turn row numbers into tensors: micro-batches, which are cut from the token streams of all languages.
+
+A row's targets are up to T tokens of the stream; `layouts.py` says which. Its input is `<s>` and all of these tokens
+except the last: position t predicts token t + 1. With the layout `Packed`, rows of any length are cut from one stream,
+one after another. So each token is a target exactly once, and the data do not depend on the sequence length. Tokens of
+prompts are context: they are never targets and never hidden.
+
+The host reads a row's tokens from the memory map of the shard, so a shard may have any size. It sends them to the
+device with a few numbers per row; the device makes segments, masks and targets.
+"""
+
+import functools
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+import torch
+
+from babelmill.tokens.shard_file import ShardFile
+from babelmill.tokens.vocabulary import Vocabulary
+from babelmill.training.batches import masking
+from babelmill.training.kernels.compilation import Graphs
+from babelmill.training.plan import randomness
+from babelmill.training.plan.objectives import Objective
+from babelmill.training.plan.randomness import ACTION, DROPOUT, PRIORITY, REPLACEMENT, SPAN
+from babelmill.training.plan.rows import Rows
+
+COLUMNS = 10  # numbers of a row that the host sends
+Weights = tuple[float, ...]  # of a target of each kind
+SIGNED = {np.dtype("<u2"): torch.int16, np.dtype("<u4"): torch.int32}  # torch computes with signed integers only
+
+
+class Sent(NamedTuple):
+    """Holds what the host sends of B rows of T positions, on the device.
+
+    Attributes:
+        numbers: [B, COLUMNS] int64, see `TokenStream.send`.
+        tokens: [B, T], as signed integers of the size in the shards. Values after a row's end have no meaning.
+        prompts: [B, T] bool, which tokens are part of prompts; None: none is.
+    """
+
+    numbers: torch.Tensor
+    tokens: torch.Tensor
+    prompts: torch.Tensor | None
+
+
+@dataclass(frozen=True)
+class MicroBatch:
+    """Tensors of B rows of T positions with n targets.
+
+    Attributes:
+        input_ids: [B, T] int64.
+        segments: [B, T] int64, number of the document within the row, -1 at padding.
+        causal: [B] bool.
+        positions: [n] int64, the position that predicts each target, as an index into the flattened [B T].
+        targets: [n] int64.
+        weights: [n] float32, weight of each target in the loss times its importance, see `objectives`.
+        groups: [n] int64, see `Objective`.
+        dropout: [B] int64, the rows' keys, see `dropout.py`.
+        importance: [n] float64, how many targets each target stands for; None if each stands for one.
+    """
+
+    input_ids: torch.Tensor
+    segments: torch.Tensor
+    causal: torch.Tensor
+    positions: torch.Tensor
+    targets: torch.Tensor
+    weights: torch.Tensor
+    groups: torch.Tensor
+    dropout: torch.Tensor
+    importance: torch.Tensor | None = None
+
+
+class Stream(Protocol):
+    """The source of micro-batches: `TokenStream`, or another class."""
+
+    def read_ahead(self, rows: Rows) -> None:
+        """Read what rows need from the disk into the system's memory."""
+        ...
+
+    def micro_batch(self, rows: Rows, length: int, weights: Weights, stream: int = 0, pad_rows_to: int = 1) -> Any:
+        """Build a micro-batch with rows of at most `length` tokens, in the form that the network takes."""
+        ...
+
+
+def _batched(
+    sent: torch.Tensor, tokens: torch.Tensor, prompts: torch.Tensor | None, position: torch.Tensor
+) -> list[torch.Tensor]:
+    """Return those inputs of `TokenStream._shown` whose first dimension is the rows."""
+    return [sent, tokens] if prompts is None else [sent, tokens, prompts]
+
+
+class TokenStream:
+    """The tokens of all languages, in the memory maps of their shards.
+
+    Args:
+        shards: one per language.
+        vocabulary: the roles of tokens.
+        seed: seed of all random numbers.
+        device: where micro-batches are made.
+        objective: says what kinds of rows there are, and how tokens are hidden.
+        in_place: predict hidden tokens where they stand, not one position before; then a row's input is its T tokens
+            themselves. This is for models that predict in this way, and for objectives whose rows all hide tokens.
+        graphs: compiles the function that makes the rows; None: it is not compiled.
+    """
+
+    def __init__(
+        self,
+        shards: list[ShardFile],
+        vocabulary: Vocabulary,
+        seed: int,
+        device: torch.device,
+        objective: Objective,
+        in_place: bool = False,
+        graphs: Graphs | None = None,
+    ):
+        self._shards, self._dtype = shards, shards[0].tokens.dtype
+        self._mask = 2 ** (8 * self._dtype.itemsize) - 1
+        self._prompts = any(shard.responses is not None for shard in shards)
+        self._vocabulary = vocabulary
+        special = set(vocabulary.special)
+        self._ordinary = torch.tensor([i for i in range(vocabulary.size) if i not in special], device=device)
+        self._seed = seed
+        self._hides = np.array([kind.hides for kind in objective.kinds])
+        self._hiding = objective.hiding
+        self._in_place = in_place
+        self._device = device
+        self._show = graphs.of(self._shown, _batched) if graphs else self._shown
+        # This tensor is not made in compiled graphs: they count in 32 bits, so the hash of a position would overflow.
+        self._position = functools.cache(functools.partial(torch.arange, device=device))
+
+    def read_ahead(self, rows: Rows) -> None:
+        """Read the tokens of rows from the disk into the system's memory, so that `micro_batch` does not wait."""
+        for language in np.unique(rows.language):
+            mine = rows[rows.language == language]
+            self._shards[language].read_ahead(mine.begin, mine.end)
+
+    def _gather(self, rows: Rows, length: int, padded: int) -> tuple[torch.Tensor, torch.Tensor | None]:
+        """Return `tokens` and `prompts` of `Sent`, with `padded` rows, on the host."""
+        pinned = self._device.type == "cuda"
+        tokens = torch.zeros(padded, length, dtype=SIGNED[self._dtype], pin_memory=pinned)
+        prompts = torch.zeros(padded, length, dtype=torch.bool, pin_memory=pinned) if self._prompts else None
+        place = rows.begin[:, None] + np.arange(length)
+        for language in np.unique(rows.language):
+            shard, mine = self._shards[language], np.flatnonzero(rows.language == language)
+            index = np.minimum(place[mine], len(shard.tokens) - 1)
+            tokens.numpy().view(self._dtype)[mine] = shard.tokens[index]
+            if prompts is not None:
+                prompts.numpy()[mine] = shard.in_prompts(index)
+        return tokens, prompts
+
+    def micro_batch(
+        self, rows: Rows, length: int, weights: Weights, stream: int = 0, pad_rows_to: int = 1
+    ) -> MicroBatch:
+        """Build rows of `length` tokens.
+
+        Args:
+            rows: the rows to build.
+            length: T.
+            weights: weight of a target of each kind, before it is multiplied by the target's importance.
+            stream: separates the random numbers of different uses (0 in training, another one in validation).
+            pad_rows_to: add empty rows up to a multiple of this, so that few shapes occur (for `torch.compile`).
+        """
+        padded = -(-len(rows) // pad_rows_to) * pad_rows_to
+        sent = self.send(rows, length, weights, padded, stream)
+        return self.build(sent, int(rows.targets.sum()), rows.importance is not None)
+
+    def send(self, rows: Rows, length: int, weights: Weights, padded: int, stream: int = 0) -> Sent:
+        """Send to the device what `build` needs of rows; empty rows are added up to the number `padded`."""
+        count, kinds = len(rows), len(self._hides)
+        host = torch.zeros(padded, COLUMNS, dtype=torch.int64, pin_memory=self._device.type == "cuda")
+        sent = host.numpy().T
+        sent[0, :count] = rows.end - rows.begin
+        sent[1, :count] = np.where(self._hides[rows.kind], rows.targets, -1)
+        sent[2, :count] = kinds * rows.language + rows.kind
+        for i, use in enumerate((SPAN, PRIORITY, ACTION, REPLACEMENT)):
+            sent[3 + i, :count] = randomness.key(self._seed, stream, use, rows.number)
+        sent[7, :count] = randomness.key(self._seed, DROPOUT, rows.number)
+        weight = np.array(weights)[rows.kind]
+        importance = np.ones(count) if rows.importance is None else rows.importance
+        sent[8, :count] = (weight * importance).view(np.int64)
+        sent[9, :count] = importance.view(np.int64)
+        tokens, prompts = self._gather(rows, length, padded)
+        return Sent(
+            host.to(self._device, non_blocking=True),
+            tokens.to(self._device, non_blocking=True),
+            None if prompts is None else prompts.to(self._device, non_blocking=True),
+        )
+
+    @torch.no_grad()
+    def build(self, sent: Sent, targets: int, important: bool) -> MicroBatch:
+        """Build a micro-batch on the device, which the host need not wait for.
+
+        Args:
+            sent: the rows, see `send`.
+            targets: the number of targets, which the plan knows. If it is larger, targets without weight are added.
+            important: whether targets have an importance; with it, added targets count as none.
+        """
+        length = sent.tokens.shape[1]
+        input_ids, segments, causal, wanted, whole = self._show(*sent, self._position(length))
+        group, dropout, weight, importance = (sent.numbers[:, column] for column in (2, 7, 8, 9))
+        found = wanted.flatten().nonzero_static(size=targets)[:, 0]  # -1 for those that are added
+        positions = found.clamp(min=0)
+        row = positions // length
+        exists = found >= 0
+        return MicroBatch(
+            input_ids=input_ids,
+            segments=segments,
+            causal=causal,
+            positions=positions,
+            targets=whole.flatten()[positions],
+            weights=(weight.view(torch.float64)[row] * exists).to(torch.get_default_dtype()),
+            groups=group[row],
+            dropout=dropout,
+            importance=importance.view(torch.float64)[row] * exists if important else None,
+        )
+
+    def _shown(
+        self, sent: torch.Tensor, tokens: torch.Tensor, prompts: torch.Tensor | None, position: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
+        """Return input ids, segments, which rows are causal, which tokens are targets, and all tokens."""
+        filled, to_hide, _, *keys = sent.unbind(1)[:7]
+        words, hiding = self._vocabulary, self._hiding
+        valid = position < filled[:, None]
+        tokens = torch.where(valid, tokens.long() & self._mask, words.pad)
+        causal = to_hide < 0
+
+        learnable = valid & (tokens != words.bos)
+        if prompts is not None:
+            learnable &= ~prompts
+        hideable = learnable
+        if not hiding.ends:
+            hideable = learnable & (tokens != words.eos)
+        keys = masking.MaskKeys(*keys)
+        span = masking.spans(keys.span, position, hiding.longest_span)
+        chosen = masking.choose(hideable, to_hide, span, keys.priority, position)
+        visible = masking.corrupt(tokens, chosen, span, keys, position, words.mask, self._ordinary, hiding)
+
+        wanted = torch.where(causal[:, None], learnable, chosen)
+        input_ids, segments = self._input(visible, valid, filled > 0)
+        return words.given(input_ids), segments, causal, wanted, words.given(tokens)
+
+    def _input(
+        self, visible: torch.Tensor, valid: torch.Tensor, filled: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return input ids and segments, [B, T], of visible tokens. `filled` [B] says whether a row has any token."""
+        bos = self._vocabulary.bos
+        if self._in_place:
+            return visible, torch.where(valid, (visible == bos).cumsum(1), -1)
+        input_ids = torch.cat([torch.full_like(visible[:, :1], bos), visible[:, :-1]], 1)
+        segments = (input_ids == bos).cumsum(1) - 1
+        return input_ids, torch.where(torch.cat([filled[:, None], valid[:, :-1]], 1), segments, -1)

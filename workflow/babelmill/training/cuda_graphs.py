@@ -1,0 +1,208 @@
+"""Record small passes of training on a GPU, so that the host starts all kernels of a pass at once.
+
+The host needs longer to start the kernels of a pass, about a thousand, than a GPU needs to compute a small pass. A
+recording (a CUDA graph) starts them all in one call, with the addresses that they had. So a pass copies what the host
+sends into the tensors of the recording. Everything else that it reads or writes (weights, gradients, keys) must stay
+where it is.
+
+A recording is made for one shape. So that few shapes occur, rows without tokens and targets without weight are added.
+A shape is recorded when it occurs for the second time. The same pass is then also computed without the recording: if
+the results differ, or if a pass cannot be recorded, a warning says so, and nothing is recorded any more.
+
+This has not run on a GPU yet: tests record on a CPU, with a stand-in for CUDA graphs.
+"""
+
+import contextlib
+import functools
+import logging
+from collections import OrderedDict
+from collections.abc import Callable
+from typing import Self
+
+import torch
+
+from babelmill.runtime.processes import may_lose_process
+from babelmill.runtime.progress import peak_flops
+from babelmill.training.batches.token_batches import Sent, Stream, TokenStream, Weights
+from babelmill.training.kernels.compilation import LEAST_ROWS
+from babelmill.training.kernels.kernel_trial import CLOSE
+from babelmill.training.networks.network import Network
+from babelmill.training.optimization.gradients import FlatGradients
+from babelmill.training.pending import Span
+from babelmill.training.plan.rows import Rows
+
+log = logging.getLogger(__name__)
+
+Shape = tuple[int, ...]  # rows, length and targets
+
+SECONDS = 0.03  # that a GPU at its peak needs for a pass, at most; a larger pass takes it longer than the host
+PEAK = 1e15  # FLOP/s of a GPU whose peak is not known
+SHAPES = 16  # that are remembered
+
+
+def rounded(number: int) -> int:
+    """Return the next number of which only the first four binary digits are not 0; it is at most an eighth larger."""
+    unit = 2 ** max(0, number.bit_length() - 4)
+    return -(-number // unit) * unit
+
+
+@functools.cache
+def _side_stream() -> torch.cuda.Stream:
+    """Return a stream for all recordings, since cuBLAS takes memory for each stream."""
+    return torch.cuda.Stream()
+
+
+class CUDAGraph:
+    """Records a function, and repeats what it did on the device."""
+
+    def record(self, function: Callable[[], torch.Tensor], beside: Self | None) -> torch.Tensor:
+        """Record a function, without doing what it does. Return its result, which each `repeat` writes.
+
+        Args:
+            function: the function.
+            beside: another recording, whose memory this one uses, too. So a result must be read before the other one
+                is repeated. None: there is no other recording.
+        """
+        torch.cuda.synchronize()
+        torch.cuda.empty_cache()
+        self._graph = torch.cuda.CUDAGraph()
+        self._pool = torch.cuda.graph_pool_handle() if beside is None else beside._pool
+        with torch.cuda.stream(_side_stream()):
+            # Other threads may go on: those of NCCL ask meanwhile whether a sum has arrived.
+            self._graph.capture_begin(self._pool, capture_error_mode="thread_local")
+            try:
+                return function()
+            finally:
+                self._end()
+
+    def _end(self) -> None:
+        try:
+            self._graph.capture_end()
+        except RuntimeError:  # the function did what cannot be recorded
+            where = torch.cuda.current_device(), self._pool
+            if torch.__version__ < "2.14":  # these versions never free the memory of such a recording
+                with contextlib.suppress(RuntimeError):  # 2.13 does this part itself
+                    torch._C._cuda_endAllocateToPool(*where)
+                torch._C._cuda_releasePool(*where)
+            raise
+
+    def repeat(self) -> None:
+        """Do what the function did."""
+        self._graph.replay()
+
+
+class Recorder:
+    """Learns from rows by repeating recordings.
+
+    Args:
+        network: the network, whose gradients are `FlatGradients` if it is `recordable`.
+        stream: the training tokens, a `TokenStream` if so.
+        groups: number of groups of targets.
+        device: where passes are computed.
+    """
+
+    def __init__(self, network: Network, stream: Stream, groups: int, device: torch.device):
+        self._network, self._stream, self._groups, self._device = network, stream, groups, device
+        self._works, self._most = network.recordable, SECONDS * (peak_flops(device) or PEAK)
+        self._given: OrderedDict[Shape, Sent] = OrderedDict()  # inputs of each shape
+        self._recorded: dict[Shape, tuple[CUDAGraph, torch.Tensor]] = {}  # with the result
+
+    def takes(self, rows: Rows, length: int) -> bool:
+        """Return whether `learn` should be used for rows of `length` tokens."""
+        if not self._works or len(rows) < LEAST_ROWS:
+            return False
+        return self._network.flops(length, len(rows) * length, int(rows.targets.sum())) <= self._most
+
+    def stop(self) -> bool:
+        """Record nothing any more, and free the memory of all recordings. Return False if there was none to free."""
+        if not self._recorded:
+            return False
+        for shape in list(self._recorded):
+            self._forget(shape)
+        self._works = False
+        return True
+
+    def _forget(self, shape: Shape) -> None:
+        """Free the memory of a shape's recording, if there is one, as soon as it does not run any more."""
+        if shape in self._recorded:
+            if self._device.type == "cuda":
+                torch.cuda.synchronize()
+            del self._recorded[shape]
+
+    def learn(self, rows: Rows, length: int, weights: Weights) -> tuple[torch.Tensor, Span]:
+        """Add the gradient of rows, which `takes` allows.
+
+        Returns:
+            their sums by group of targets, to be read before the next call; the time of sending the rows.
+        """
+        assert isinstance(self._stream, TokenStream)
+        sending = Span(self._device)
+        sent = self._stream.send(rows, length, weights, rounded(len(rows)))
+        return self._learn(sent, rounded(int(rows.targets.sum()))), sending.end()
+
+    def _learn(self, sent: Sent, targets: int) -> torch.Tensor:
+        shape = *sent.tokens.shape, targets
+        if shape not in self._given:
+            self._given[shape] = sent
+            if len(self._given) > SHAPES:
+                self._forget(self._given.popitem(last=False)[0])
+            return self._compute(sent, targets)
+        self._given.move_to_end(shape)
+        if shape not in self._recorded:
+            return self._record(sent, shape)
+        recording, result = self._recorded[shape]
+        self._copy(sent, shape)
+        recording.repeat()
+        return result
+
+    def _compute(self, sent: Sent, targets: int) -> torch.Tensor:
+        """Add the gradient of rows without a recording; return their sums."""
+        assert isinstance(self._stream, TokenStream)
+        batch = self._stream.build(sent, targets, important=True)
+        with may_lose_process():
+            loss, sums = self._network.forward(batch, self._groups)
+            self._network.gradients.backward(loss, last=False)
+        return sums
+
+    def _copy(self, sent: Sent, shape: Shape) -> None:
+        for given, new in zip(self._given[shape], sent, strict=True):
+            if given is not None and new is not None:
+                given.copy_(new)
+
+    def _record(self, sent: Sent, shape: Shape) -> torch.Tensor:
+        """Do what `_compute` does, and record it. If the recording does something else, record nothing any more."""
+        assert isinstance(self._network.gradients, FlatGradients)
+        gradient, targets, problem = self._network.gradients.flat, shape[-1], None
+        before, sums = gradient.clone(), self._compute(sent, targets)
+        wanted, recording = gradient.clone(), CUDAGraph()
+        beside, _ = next(iter(self._recorded.values()), (None, None))
+        try:
+            result = recording.record(lambda: self._compute(self._given[shape], targets), beside)
+            gradient.copy_(before)
+            self._copy(sent, shape)
+            recording.repeat()
+            off = max(_difference(gradient, wanted, wanted - before), _difference(result, sums, sums))
+            if off > CLOSE:
+                problem = f"a repetition is off by {min(off, 1.0):.0%}; please report it"
+            else:
+                self._recorded[shape] = recording, result
+        except RuntimeError as error:  # from CUDA, or no memory is left
+            problem = _said(error)
+        gradient.copy_(wanted)
+        if problem is not None:
+            log.warning("passes are not recorded, so small steps take longer: %s", problem)
+            self.stop()
+            self._works = False
+        return sums
+
+
+def _said(error: BaseException) -> str:
+    """Return the first line of an error, or of one that came before it: then a recording could only not be ended."""
+    first = error.__context__ or error
+    return (str(first).strip().splitlines() or [type(first).__name__])[0]
+
+
+def _difference(found: torch.Tensor, wanted: torch.Tensor, whole: torch.Tensor) -> float:
+    """Return the norm of a difference, relative to that of `whole`. Numbers that are not finite in both are equal."""
+    difference = found.nan_to_num() - wanted.nan_to_num()
+    return (difference.norm() / whole.nan_to_num().norm().clamp(min=torch.finfo(whole.dtype).tiny)).item()

@@ -1,0 +1,359 @@
+"""Compute GPT-BERT's attention on GPUs with Triton kernels: scores, positions, mask, softmax and dropout in one pass.
+
+The kernels compute the same as `dropout.KeyedAttention`, which drops weights by row. They read queries, keys and values
+where one matrix product has left them, in a tensor [B, T, W], and write their gradients into one such tensor; so
+nothing is copied. They work on tiles of some queries and some keys, and leave out tiles in which no query sees a key:
+
+* The position part of a score is looked up (`tl.gather`) in the products of the tile's queries and keys with the 63
+  rows of the tables. To look up costs more than to add and multiply, so it is done for two numbers at once.
+* The softmax is computed tile by tile (Dao et al., 2022, arXiv:2205.14135), and again in the backward pass.
+* The hash of `dropout.py` decides which attention weights are kept; it gives the same integers here.
+* Backwards, one kernel computes the gradient of each score once, and writes it twice: with rows of queries, and with
+  rows of keys. A second kernel reads both. This is quicker than to compute the scores again for queries and for keys,
+  as other codes do: our scores take four times the instructions of plain ones. It takes memory for one layer at a time:
+  4 n T bytes per token.
+* The gradient of the position part is a sum over equal distances. The second kernel reads the gradients of scores
+  along their diagonals, so that all elements of a column have the same distance, and multiplies them by the one-hot
+  matrix of the distances' buckets. So there are no atomic additions, and every run computes the same numbers.
+* Rows whose length is a multiple of a tile have kernels of their own, without checks for the end of a row.
+* Each tile also sums the gradients of its queries, keys or values, for the gradient of the bias that was added to them.
+
+The kernels have not run on a GPU yet: tests run them in Triton's interpreter and compile them for sm_80 and sm_90.
+"""
+
+# pyright: reportMissingParameterType=false, reportArgumentType=false, reportIndexIssue=false, reportCallIssue=false
+# pyright: reportAttributeAccessIssue=false, reportOperatorIssue=false, reportGeneralTypeIssues=false
+# (a type checker does not know what Triton makes of a function)
+
+import math
+from typing import Any
+
+import torch
+import triton
+import triton.language as tl
+
+from babelmill.training.kernels.dropout_triton import kept
+from babelmill.training.kernels.spans import TILE, tiles
+from babelmill.training.kernels.tables_triton import gradient as gradient_of_tables
+from babelmill.training.kernels.tiles_triton import WARPS, below, dot, load, store
+
+# A program computes TILE queries (or keys), and handles so many keys (or queries) at once. This was chosen by what the
+# compiler makes of it for sm_90 (`benchmarks/instructions.py`). On a GPU, `benchmarks/gpu.py` tries others.
+OTHERS = 32
+
+
+@triton.jit
+def _place(number, heads, T, B: tl.constexpr):
+    """Return a program's tile, row of the batch and head. (A grid's second dimension would be too short for them.)"""
+    tiles = tl.cdiv(T, B)
+    return number % tiles, number // tiles // heads, number // tiles % heads
+
+
+@triton.jit
+def _span(SPANS, b, of_keys: tl.constexpr, tile, T, B: tl.constexpr):
+    """Return from where to where a tile of queries or keys sees or is seen, in whole tiles; see `spans.of_mask`."""
+    span = SPANS + ((b * 2 + of_keys) * tl.cdiv(T, B) + tile) * 2
+    return tl.load(span) // B * B, tl.cdiv(tl.load(span + 1), B) * B
+
+
+@triton.jit
+def _pairs(products):
+    """Put pairs of bf16 numbers [B, R] into uint32 [B, R / 2]: to look up a pair costs as much as one number."""
+    if products.dtype == tl.bfloat16:
+        low, high = tl.split(tl.reshape(products, (products.shape[0], products.shape[1] // 2, 2)))
+        low, high = low.to(tl.uint16, bitcast=True), high.to(tl.uint16, bitcast=True)
+        products = low.to(tl.uint32) | (high.to(tl.uint32) << 16)
+    return products
+
+
+@triton.jit
+def _products(X, hb, i, T, limit, R: tl.constexpr):
+    """Return products [n, B T, R] of one head of one row at positions i with the rows of a table, as `_pairs` does.
+
+    The result is [B, R or R / 2] for i [B, 1], and its transpose for i [1, B].
+    """
+    in_pairs: tl.constexpr = X.dtype.element_ty == tl.bfloat16
+    count: tl.constexpr = R // 2 if in_pairs else R
+    if in_pairs:
+        X = X.to(tl.pointer_type(tl.uint32))
+    r = tl.expand_dims(tl.arange(0, count), 1 if i.shape[0] == 1 else 0)
+    return tl.load(X + (hb * T + i) * count + r, mask=below(i, limit), other=0)
+
+
+@triton.jit
+def _look_up(products, bucket, AXIS: tl.constexpr):
+    """Return the products [B, R] of each row with its buckets [B, C], or the transpose (AXIS 0), in float32."""
+    if products.dtype == tl.uint32:
+        shift = (bucket & 1) * 16  # to the upper half, where float32 has the bits of bf16
+        pair = tl.gather(products, bucket >> 1, AXIS)
+        found = ((pair << (16 - shift)) & 0xFFFF0000).to(tl.float32, bitcast=True)
+    else:
+        found = tl.gather(products, bucket, AXIS)
+    return found
+
+
+@triton.jit
+def _scores(q, k, content, position, lut, mask, b, i, j, T, limit, scale):
+    """Return the scores of a tile, [queries, keys] float32; -inf beyond the last key."""
+    inside = below(i[:, None], limit) & below(j[None, :], limit)
+    bucket = tl.load(lut + i[:, None] - j[None, :] + T - 1, mask=inside, other=0)
+    bias = _look_up(content, bucket, 1) + _look_up(position, bucket, 0)
+    mask += b.to(tl.int64) * T * T
+    penalty = tl.load(mask + i[:, None] * T + j[None, :], mask=inside, other=0.0).to(tl.float32)
+    products = dot(q, tl.trans(k))
+    return tl.where(below(j[None, :], limit), (products + bias) * scale + penalty, float("-inf"))
+
+
+@triton.jit
+def _kept(KEYS, b, h, i, j, T, dropped, EVEN: tl.constexpr):
+    """Return which weights of a tile are kept, as `dropout.keep` does for the elements [n, T, T] of a row."""
+    key = tl.load(KEYS + b).to(tl.uint32, bitcast=True)
+    return kept(key, h * T + i[:, None], j[None, :], T, dropped, EVEN)
+
+
+@triton.jit
+def _exp(x):
+    """Return e^x. (`tl.exp` needs two more instructions for results near 0, which do not matter here.)"""
+    return tl.exp2(x * 1.4426950408889634)
+
+
+@triton.jit
+def _table(TABLES, number: tl.constexpr, h, heads, D: tl.constexpr, R: tl.constexpr):
+    """Return a head's table of queries (number 0) or of keys (1), [R, D]; TABLES is [2, n, R, D]."""
+    return load(TABLES, (number * heads + h) * R * D, tl.arange(0, R), D, R, D)
+
+
+@triton.jit
+def _store_sum(SUMS, x, number: tl.constexpr, b, h, tile, T, heads, B: tl.constexpr, D: tl.constexpr):
+    """Write the sum over a tile's rows x [B, D] into SUMS [rows of the batch times tiles, 3, n, D]."""
+    tile += b * tl.cdiv(T, B)
+    tl.store(SUMS + ((tile * 3 + number) * heads + h) * D + tl.arange(0, D), tl.sum(x, 0))
+
+
+@triton.jit(do_not_specialize=["rows"])
+def _forward(
+    JOINT, POSITION, TABLES, LUT, MASK, SPANS, KEYS, CONTENT, OUT, LSE, rows,
+    width, heads, T, scale, dropped, factor, DROPS: tl.constexpr, EVEN: tl.constexpr,
+    WHOLE: tl.constexpr, B: tl.constexpr, C: tl.constexpr, D: tl.constexpr, R: tl.constexpr,
+):  # fmt: skip
+    """Compute the values of B queries of one head of one row, and the logarithm of their softmax's denominator.
+
+    The queries' products with the table of keys are computed here, too, and written for the backward pass.
+    """
+    tile, b, h = _place(tl.program_id(0), heads, T, B)
+    bh, hb, begin = b * heads + h, (h * rows + b).to(tl.int64), (b * T).to(tl.int64) * width + h * D
+    i, size, limit = tile * B + tl.arange(0, B), heads * D, None if WHOLE else T
+    q = load(JOINT, begin, i, width, limit, D)
+    content = dot(q, tl.trans(_table(TABLES, 1, h, heads, D, R))).to(CONTENT.dtype.element_ty)
+    store(CONTENT, content, hb * T * R, i, R, limit, R)
+    content = _pairs(content)
+    high, total, out = tl.full([B], float("-inf"), tl.float32), tl.zeros([B], tl.float32), tl.zeros([B, D], tl.float32)
+    first, end = _span(SPANS, b, 0, tile, T, B)
+    for start in range(first, end, C):
+        j = start + tl.arange(0, C)
+        k, v = load(JOINT, begin + size, j, width, limit, D), load(JOINT, begin + 2 * size, j, width, limit, D)
+        position = _products(POSITION, hb, j[None, :], T, limit, R)
+        s = _scores(q, k, content, position, LUT, MASK, b, i, j, T, limit, scale)
+        highest = tl.maximum(high, tl.max(s, 1))
+        p, shrink = _exp(s - highest[:, None]), _exp(high - highest)
+        total, high = total * shrink + tl.sum(p, 1), highest
+        if DROPS:
+            p = tl.where(_kept(KEYS, b, h, i, j, T, dropped, EVEN), p * factor, 0.0)
+        out = out * shrink[:, None] + dot(p.to(v.dtype), v)
+    total, high = tl.where(total > 0.0, total, 1.0), tl.where(total > 0.0, high, 0.0)  # in tiles of padding alone, 0
+    store(OUT, out / total[:, None], (b * T).to(tl.int64) * size + h * D, i, size, limit, D)
+    tl.store(LSE + bh * T + i, high + tl.log(total), mask=below(i, limit))
+
+
+@triton.jit(do_not_specialize=["rows"])
+def _gradient_of_scores(
+    JOINT, CONTENT, POSITION, LUT, MASK, SPANS, KEYS, DO, LSE, DELTA, BY_QUERY, BY_KEY, INTO, SUMS, rows,
+    width, heads, T, scale, dropped, factor, DROPS: tl.constexpr, EVEN: tl.constexpr,
+    WHOLE: tl.constexpr, B: tl.constexpr, C: tl.constexpr, D: tl.constexpr, R: tl.constexpr,
+):  # fmt: skip
+    """Compute the gradients of the scores of all queries with B keys of one head of one row, and of the B values.
+
+    Those of the scores are written twice: with a row for each query, and with a row for each key.
+    """
+    tile, b, h = _place(tl.program_id(0), heads, T, B)
+    bh, hb, begin = b * heads + h, (h * rows + b).to(tl.int64), (b * T).to(tl.int64) * width + h * D
+    j, all_scores, size, limit = tile * B + tl.arange(0, B), bh.to(tl.int64) * T * T, heads * D, None if WHOLE else T
+    k, v = load(JOINT, begin + size, j, width, limit, D), load(JOINT, begin + 2 * size, j, width, limit, D)
+    position, dv = _products(POSITION, hb, j[None, :], T, limit, R), tl.zeros([B, D], tl.float32)
+    first, end = _span(SPANS, b, 1, tile, T, B)
+    for start in range(first, end, C):
+        i = start + tl.arange(0, C)
+        q = load(JOINT, begin, i, width, limit, D)
+        do = load(DO, (b * T).to(tl.int64) * size + h * D, i, size, limit, D)
+        content = _products(CONTENT, hb, i[:, None], T, limit, R)
+        s = _scores(q, k, content, position, LUT, MASK, b, i, j, T, limit, scale)
+        p = _exp(s - tl.load(LSE + bh * T + i, mask=below(i, limit), other=float("inf"))[:, None])
+        dp, dropped_p = dot(do, tl.trans(v)), p
+        if DROPS:
+            kept = _kept(KEYS, b, h, i, j, T, dropped, EVEN)
+            dp, dropped_p = tl.where(kept, dp * factor, 0.0), tl.where(kept, p * factor, 0.0)
+        dv += dot(tl.trans(dropped_p.to(do.dtype)), do)
+        ds = p * (dp - tl.load(DELTA + bh * T + i, mask=below(i, limit), other=0.0)[:, None]) * scale
+        inside, ds = below(i[:, None], limit) & below(j[None, :], limit), ds.to(BY_QUERY.dtype.element_ty)
+        tl.store(BY_QUERY + all_scores + i[:, None] * T + j[None, :], ds, mask=inside)
+        tl.store(BY_KEY + all_scores + j[:, None] * T + i[None, :], tl.trans(ds), mask=tl.trans(inside))
+    store(INTO, dv, begin + 2 * size, j, width, limit, D)
+    _store_sum(SUMS, dv, 2, b, h, tile, T, heads, B, D)
+
+
+@triton.jit
+def _gradient_of_states(
+    JOINT, GRADIENT, TABLES, ONE_HOT, SPANS, INTO, PRODUCTS, SUMS, b, h, tile, rows, width, heads, T,
+    OF_KEYS: tl.constexpr, WHOLE: tl.constexpr, B: tl.constexpr, D: tl.constexpr, R: tl.constexpr,
+):  # fmt: skip
+    """Compute the gradients of B queries (or keys), and of their products with the table of keys (or of queries).
+
+    Args:
+        GRADIENT: of the scores, with a row for each query (or key).
+        INTO, PRODUCTS: what is computed.
+    """
+    hb, begin = (h * rows + b).to(tl.int64), (b * T).to(tl.int64) * width + h * D
+    here, others = begin + OF_KEYS * heads * D, begin + (1 - OF_KEYS) * heads * D
+    first, end = _span(SPANS, b, OF_KEYS, tile, T, B)
+    end, n, limit = tl.minimum(end, T), tl.arange(0, B), None if WHOLE else T
+    a, seen = tile * B + n, None if WHOLE else end
+    row, exists = GRADIENT + (b * heads + h).to(tl.int64) * T * T + a * T, below(a, limit)
+    result, products = tl.zeros([B, D], tl.float32), tl.zeros([B, R], tl.float32)
+    for start in range(first, end, B):
+        c = start + n
+        gradient = tl.load(row[:, None] + c[None, :], mask=exists[:, None] & below(c[None, :], seen), other=0.0)
+        result += dot(gradient, load(JOINT, others, c, width, limit, D))
+    count = tl.where(exists, end - first, 0)[:, None]  # negative if nothing is seen, but then there is no loop
+    for start in range(first - tile * B - B + 1, end - tile * B, B):
+        c = (a + start - first)[:, None] + n[None, :]  # in a column of this tile, all scores have the same distance
+        gradient = tl.load((row + a + start)[:, None] + n[None, :], mask=c.to(tl.uint32) < count, other=0.0)
+        distance = start + n if OF_KEYS else -start - n
+        products += dot(gradient, load(ONE_HOT, 0, distance + T - 1, R, 2 * T - 1, R))
+    result += dot(products.to(TABLES.dtype.element_ty), _table(TABLES, 1 - OF_KEYS, h, heads, D, R))
+    store(INTO, result, here, a, width, limit, D)
+    _store_sum(SUMS, result, OF_KEYS, b, h, tile, T, heads, B, D)
+    store(PRODUCTS, products, hb * T * R, a, R, limit, R)
+
+
+@triton.jit(do_not_specialize=["rows"])
+def _gradients_of_states(
+    JOINT, TABLES, ONE_HOT, SPANS, BY_QUERY, BY_KEY, INTO, DCONTENT, DPOSITION, SUMS, rows, width, heads, T,
+    WHOLE: tl.constexpr, B: tl.constexpr, D: tl.constexpr, R: tl.constexpr,
+):  # fmt: skip
+    """Compute the gradients of B queries, or of B keys, from those of the scores."""
+    tile, b, h = _place(tl.program_id(0) // 2, heads, T, B)
+    if tl.program_id(0) % 2 == 0:
+        _gradient_of_states(
+            JOINT, BY_QUERY, TABLES, ONE_HOT, SPANS, INTO, DCONTENT, SUMS, b, h, tile, rows, width, heads, T,
+            0, WHOLE, B, D, R,
+        )  # fmt: skip
+    else:
+        _gradient_of_states(
+            JOINT, BY_KEY, TABLES, ONE_HOT, SPANS, INTO, DPOSITION, SUMS, b, h, tile, rows, width, heads, T,
+            1, WHOLE, B, D, R,
+        )  # fmt: skip
+
+
+def _numbers(joint: torch.Tensor, tables: torch.Tensor, dropout: float) -> dict[str, Any]:
+    """Return what kernels take besides tensors. They drop the same share of weights as `dropout.keep`.
+
+    Args:
+        joint, tables, dropout: see `forward`.
+    """
+    assert joint.is_contiguous() and tables.is_contiguous()
+    (rows, length, width), (_, heads, buckets, size) = joint.shape, tables.shape
+    numbers = {"rows": rows, "width": width, "heads": heads, "T": length, "scale": 1 / math.sqrt(3 * size)}
+    numbers |= {"dropped": round(dropout * 2**16), "factor": 1 / (1 - dropout)}
+    switches = {"DROPS": dropout > 0, "EVEN": length % 2 == 0, "WHOLE": length % TILE == 0}
+    return numbers | switches | {"B": TILE, "C": OTHERS, "D": size, "R": buckets}
+
+
+def _launch(kernel: Any, programs: int, given: dict[str, Any]) -> None:
+    """Run a kernel for all heads of all rows.
+
+    Args:
+        kernel: one of those above.
+        programs: its programs per tile.
+        given: tensors and numbers by name. The kernel takes those that it has arguments for.
+    """
+    grid = programs * tiles(given["T"]) * given["rows"] * given["heads"]
+    kernel[(grid,)](**{name: given[name] for name in kernel.arg_names}, num_warps=WARPS)
+
+
+def forward(
+    joint: torch.Tensor,
+    tables: torch.Tensor,
+    lut: torch.Tensor,
+    mask: torch.Tensor,
+    spans: torch.Tensor,
+    keys: torch.Tensor,
+    dropout: float,
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Return values, and what the backward pass needs.
+
+    Args:
+        joint: [B, T, W], whose first 3 H columns are queries, keys and values.
+        tables: [2, n, R, d], those of queries and of keys; R and d are powers of two from 16 on.
+        lut: [2T - 1] int32, the row of the tables for each distance -(T - 1) .. T - 1.
+        mask: [B, 1, T, T], added to the scores.
+        spans: see `spans.of_mask`.
+        keys: [B] int32, the rows' dropout keys for this place in the model.
+        dropout: probability of dropping a weight.
+
+    Returns:
+        values [B, T, H]; queries times the table of keys, and keys times the table of queries, [n, B T, R]; the
+        logarithm of each softmax's denominator, [B, n, T] float32.
+    """
+    (rows, length, _), (_, heads, _, size) = joint.shape, tables.shape
+    assert spans.shape == (rows, 2, tiles(length), 2), "spans of another pass"
+    keys_of_heads = joint.view(rows * length, -1, size)[:, heads : 2 * heads].transpose(0, 1)
+    position = torch.bmm(keys_of_heads, tables[0].mT)
+    content, values = torch.empty_like(position), joint.new_empty(rows, length, heads * size)
+    lse = joint.new_empty(rows, heads, length, dtype=torch.float32)
+    tensors = {"JOINT": joint, "TABLES": tables, "LUT": lut, "MASK": mask, "SPANS": spans, "KEYS": keys}
+    tensors |= {"POSITION": position, "CONTENT": content, "OUT": values, "LSE": lse}
+    _launch(_forward, 1, tensors | _numbers(joint, tables, dropout))
+    return values, content, position, lse
+
+
+def backward(
+    into: torch.Tensor,
+    gradient: torch.Tensor,
+    content: torch.Tensor,
+    position: torch.Tensor,
+    lse: torch.Tensor,
+    delta: torch.Tensor,
+    joint: torch.Tensor,
+    tables: torch.Tensor,
+    lut: torch.Tensor,
+    one_hot: torch.Tensor,
+    mask: torch.Tensor,
+    spans: torch.Tensor,
+    keys: torch.Tensor,
+    dropout: float,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Write the gradients of queries, keys and values. Return that of the tables, and sums.
+
+    Args:
+        into: [B, T, W], for the gradients.
+        gradient: [B, T, H], of the values.
+        content, position, lse: see `forward`.
+        delta: [B, n, T] float32, for each head the sum of the values times their gradients.
+        one_hot: [2T - 1, R], `lut` as one-hot rows.
+        others: see `forward`.
+
+    Returns:
+        the gradient of `tables`; the sum over all positions of what is written into `into`, [3 H] float32.
+    """
+    rows, length, _ = joint.shape
+    dcontent, dposition = torch.empty_like(content), torch.empty_like(position)
+    by_query, by_key = (joint.new_empty(rows, tables.size(1), length, length) for _ in range(2))
+    sums = lse.new_empty(rows * tiles(length), 3 * gradient.size(-1))
+    tensors = {"JOINT": joint, "TABLES": tables, "LUT": lut, "MASK": mask, "SPANS": spans, "KEYS": keys}
+    tensors |= {"CONTENT": content, "POSITION": position, "DO": gradient, "LSE": lse, "DELTA": delta}
+    tensors |= {"BY_QUERY": by_query, "BY_KEY": by_key, "INTO": into, "SUMS": sums}
+    tensors |= {"DCONTENT": dcontent, "DPOSITION": dposition, "ONE_HOT": one_hot}
+    given = tensors | _numbers(joint, tables, dropout)
+    _launch(_gradient_of_scores, 1, given)
+    _launch(_gradients_of_states, 2, given)
+    return gradient_of_tables(joint, dcontent, dposition, tables), sums.sum(0)

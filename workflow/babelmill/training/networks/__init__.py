@@ -1,0 +1,1 @@
+"""What a batch becomes: a loss. One file a kind of model."""

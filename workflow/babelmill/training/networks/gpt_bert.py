@@ -1,0 +1,119 @@
+"""Train a GPT-BERT: with keyed dropout, faster functions by hand, flat gradients, and compiled functions on CUDA."""
+
+import functools
+from dataclasses import asdict
+from typing import Any
+
+import torch
+
+from babelmill.config import schema
+from babelmill.model.gpt_bert import GPTBert, GPTBertShape, training_mask
+from babelmill.runtime import cost
+from babelmill.runtime.cost import Amount
+from babelmill.runtime.processes import Processes
+from babelmill.training.batches.token_batches import MicroBatch
+from babelmill.training.kernels import (
+    attention_kernel,
+    between_blocks,
+    cpu_kernels,
+    dropout,
+    feed_forward_kernel,
+    mixing_kernel,
+)
+from babelmill.training.kernels.compilation import Compiler, Graphs
+from babelmill.training.kernels.dropout import KeyedAttention
+from babelmill.training.kernels.one_hot_attention import OneHotAttention
+from babelmill.training.networks.loss import by_target, from_scores, loss
+from babelmill.training.networks.network import Network
+from babelmill.training.optimization.gradients import FlatGradients
+from babelmill.training.plan import randomness
+from babelmill.training.plan.randomness import INITIALIZATION
+
+
+class GPTBertNetwork(Network):
+    """Trains a GPT-BERT.
+
+    Args:
+        shape: the shape of the model.
+        train: seed, precision and so on.
+        processes: this process among the others.
+        by_hand: use `mixing_kernel`, and `cpu_kernels` on a CPU, or the attention of GPUs; False: use the shipped
+            operations, which are slower.
+        compiler: how to compile; None: do not compile. With a compiler, a CPU uses the ordinary operations of GPUs.
+    """
+
+    def __init__(
+        self,
+        shape: GPTBertShape,
+        train: schema.Train,
+        processes: Processes,
+        by_hand: bool = True,
+        compiler: Compiler | None = None,
+    ):
+        self._shape, self._train, self._device = shape, train, processes.device
+        torch.manual_seed(randomness.key(train.seed, INITIALIZATION))
+        model = GPTBert(shape, train.activation_checkpointing).to(self._device)
+        self.keys = dropout.Keys(train.seed, self._device)
+        self._needs_spans = False  # whether attention leaves out what no query sees
+        self._install(model, by_hand, processes, for_cpu=self._device.type == "cpu" and compiler is None)
+        self.model = self._gpt_bert = model
+        self._buckets = functools.cache(model.buckets)  # computing them takes a hundred small kernels
+        self.gradients = FlatGradients(model, processes, train.gradient_reduction)
+        self.blocks = [*model.transformer.attention_layers, *model.transformer.mlp_layers]
+        self.config = asdict(shape)
+        # With checkpointing, PyTorch reads the state of its generator, which it cannot do in a recording.
+        self.recordable = self._device.type == "cuda" and not train.activation_checkpointing
+        self._from_scores = from_scores
+        if compiler is not None:
+            self._compile(Graphs(compiler))
+
+    def _compile(self, graphs: Graphs) -> None:
+        self.compiled = graphs
+        for block in self.blocks:
+            block.forward = graphs.of(block.forward, self._batched)
+        classifier = self._gpt_bert.classifier
+        classifier.features = graphs.of(classifier.features, lambda hidden: [hidden, self.keys.targets])
+        self._from_scores = graphs.of(from_scores, by_target)
+
+    def _batched(self, hidden: torch.Tensor, *attention: Any) -> list[torch.Tensor]:
+        """Return a block's tensors whose first dimension is the rows; `attention`: the inputs of attention alone."""
+        return [hidden, self.keys.rows, self.keys.spans, *(attention[2] if attention else ())]
+
+    def _install(self, model: GPTBert, by_hand: bool, processes: Processes, for_cpu: bool) -> None:
+        """Put into a model what training needs: dropout keyed by row and, with `by_hand`, faster functions."""
+        attention_type = KeyedAttention
+        if by_hand and for_cpu:
+            cpu_kernels.install(model)
+            attention_type = cpu_kernels.CPUAttention
+        elif by_hand:
+            mixing_kernel.install(model)
+            attention_type = OneHotAttention
+        dropout.install(model, self.keys, attention_type)
+        if by_hand and self._device.type == "cuda":
+            self._install_kernels(model, processes)
+
+    def _install_kernels(self, model: GPTBert, processes: Processes) -> None:
+        """Put our kernels for GPUs into a model, as far as all processes can use them."""
+        precision = self._train.precision
+        self._needs_spans = attention_kernel.install_fused(model, processes, precision)
+        feed_forward_kernel.install_fused(model, processes, precision)
+        between_blocks.install_fused(model, processes, precision)
+
+    def begin_step(self, number: int) -> None:
+        """Set the dropout key that all rows of step `number` share."""
+        self.keys.begin_step(number)
+
+    def forward(self, batch: MicroBatch, groups: int) -> tuple[torch.Tensor, torch.Tensor]:
+        """See `Network.forward`."""
+        model = self._gpt_bert
+        with torch.autocast(self._device.type, torch.bfloat16, enabled=self._train.precision == "bf16"):
+            seen, length = training_mask(batch.segments, batch.causal), batch.input_ids.size(1)
+            self.keys.begin_pass(batch.dropout, batch.positions, length, seen if self._needs_spans else None)
+            hidden = model.encode(batch.input_ids, seen, buckets=self._buckets(length, self._device))
+            features = model.classifier.features(hidden.flatten(0, 1).index_select(0, batch.positions))
+            matrix, bias = model.embedding.word_embedding.weight, model.classifier.bias
+            return loss(features, matrix, bias, batch, self._train.z_loss_weight, groups, self._from_scores)
+
+    def flops(self, length: int, positions: float, targets: Amount) -> Amount:
+        """See `Network.flops`."""
+        return cost.flops(self._shape, self._shape.vocab_size, length, positions, targets)

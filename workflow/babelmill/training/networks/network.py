@@ -1,0 +1,145 @@
+"""Define the interface that every model has in training, whatever its architecture.
+
+The trainer plans steps, deals rows, and looks after memory, validation and checkpoints. A network knows how to compute
+the loss of a micro-batch, how to sum gradients over processes, and which forward passes are possible.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Collection, Sequence
+from typing import Any, Protocol
+
+import torch
+from torch import nn
+
+from babelmill.core.files import UserError
+from babelmill.runtime.cost import Amount
+from babelmill.training.kernels.compilation import Graphs
+from babelmill.training.optimization.optim import decays_by_name
+from babelmill.training.optimization.sharding import Sharding
+
+
+class Gradients(Protocol):
+    """The gradients of a step, summed over all micro-batches and processes.
+
+    The calls of a step are: `zero()`; `backward()` for each pass; `reduce()`; `clip()`.
+
+    Attributes:
+        copies: bytes of the bf16 copies of the gradients that a step holds while it sends them; 0 if it sends none.
+    """
+
+    copies: int
+
+    def zero(self) -> None:
+        """Forget the gradients."""
+        ...
+
+    def backward(self, loss: torch.Tensor, last: bool) -> None:
+        """Add the gradients of a loss. In the step's `last` pass, parts of the sum may go to other processes."""
+        ...
+
+    @property
+    def sending(self) -> bool:
+        """Return whether a part of this step's gradient has been sent to other processes."""
+        ...
+
+    def abandon(self) -> None:
+        """Give the step up: send no more gradients."""
+        ...
+
+    def reduce(self) -> None:
+        """Wait for the sums over all processes (on CUDA: let the stream wait)."""
+        ...
+
+    def clip(self, limit: float) -> tuple[torch.Tensor, torch.Tensor]:
+        """Scale the gradient down to this norm; see `optim.clip`."""
+        ...
+
+
+class Network(ABC):
+    """A model in training, on one process.
+
+    Attributes:
+        model: the model whose weights are trained.
+        blocks: parts of `model` that are alike, which are compiled one by one.
+        config: contents of `config.json` beside the trained weights: enough to make the model again.
+        gradients: the gradients of `model`.
+        in_place: whether hidden tokens are predicted where they stand, not one position before (`TokenStream`).
+        compiled: the graphs of blocks, loss and micro-batches; None: nothing is compiled.
+        whole_micro_batches: whether dropout depends on the micro-batch. Then whole micro-batches are dealt to
+            processes, and their size is part of the result.
+        sharded: whether each process holds only a part of the weights. Then all processes make the same number of
+            forward passes, and there are no replicas to compare.
+        recordable: whether a pass of training may be recorded, see `recording.py`. Then it always starts the same
+            kernels, whatever the rows and the step, and whatever it reads stays where it is.
+        frozen: whether a part of the weights is not trained; checkpoints do not hold this part.
+        sharding: how `trained` and `weights` are cut, if `sharded`.
+    """
+
+    model: nn.Module
+    blocks: Sequence[nn.Module]
+    config: dict[str, Any]
+    gradients: Gradients
+    in_place: bool = False
+    compiled: Graphs | None = None
+    whole_micro_batches: bool = False
+    sharded: bool = False
+    recordable: bool = False
+    frozen: bool = False
+    sharding: Sharding | None = None
+
+    @abstractmethod
+    def begin_step(self, number: int) -> None:
+        """Get ready for the forward passes of step `number`, counted from 0."""
+
+    @abstractmethod
+    def forward(self, batch: Any, groups: int) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return the loss of a micro-batch (as the stream makes it), and sums by group of targets; see `loss.py`."""
+
+    @abstractmethod
+    def flops(self, length: int, positions: float, targets: Amount) -> Amount:
+        """Return the number of floating-point operations of forward and backward passes, see `cost.flops`."""
+
+    @property
+    def drops_by_micro_batch(self) -> bool:
+        """Return whether dropout depends on the micro-batch."""
+        return self.whole_micro_batches
+
+    @property
+    def parameters(self) -> int:
+        """Return the number of parameters."""
+        return sum(parameter.numel() for parameter in self.model.parameters())
+
+    def decays(self, name: str, parameter: nn.Parameter) -> bool:
+        """Return whether a parameter has weight decay. By default its name decides, as published."""
+        return decays_by_name(name, parameter)
+
+    def trained(self) -> dict[str, nn.Parameter]:
+        """Return the trained parameters by name, the same objects at each call. The other parameters are frozen."""
+        return {name: parameter for name, parameter in self.model.named_parameters() if parameter.requires_grad}
+
+    def begun_with(self) -> dict[str, torch.Tensor]:
+        """Return the tensors that a run reads from its source model, by name.
+
+        A run reads them when it begins. If a part of them is frozen, it reads them at each start, since checkpoints do
+        not hold the frozen part.
+        """
+        return self.weights()
+
+    def names_in(self, saved: Collection[str], where: str) -> dict[str, str]:
+        """Return {name in `begun_with`: name in a file}; by default both names are the same.
+
+        Args:
+            saved: the names in the file.
+            where: its path, for the error.
+
+        Raises:
+            UserError: the file does not have the weights that it should have.
+        """
+        weights = self.begun_with()
+        if odd := sorted(set(saved) ^ weights.keys()):
+            raise UserError(f"{where}: {odd[0]} is {'not there' if odd[0] in weights else 'no weight of the model'}")
+        return {name: name for name in weights}
+
+    def weights(self) -> dict[str, torch.Tensor]:
+        """Return the tensors of the model that files hold, by name; a tensor with two names appears once."""
+        return self.model.state_dict()

@@ -1,0 +1,195 @@
+"""Train a model of transformers, with its own masked or causal class and dropout. Documents are kept apart."""
+
+import contextlib
+
+import torch
+from torch import nn
+from transformers import PreTrainedConfig, PreTrainedModel
+from transformers.utils import logging
+
+from babelmill.config import schema
+from babelmill.runtime import cost
+from babelmill.runtime.cost import Amount
+from babelmill.runtime.processes import Processes
+from babelmill.tokens.vocabulary import Vocabulary
+from babelmill.training.batches.token_batches import MicroBatch
+from babelmill.training.networks import sdpa_backend, transformers_models
+from babelmill.training.networks.document_masks import documents, positions
+from babelmill.training.networks.lora import add_adapters, alpha_of, frozen_in
+from babelmill.training.networks.loss import loss
+from babelmill.training.networks.network import Network
+from babelmill.training.networks.transformers_check import identity, prove
+from babelmill.training.networks.transformers_models import (
+    auto_class,
+    blocks_of,
+    checkpoint_activations,
+    longest_row,
+    make_model,
+    output_layer,
+    without_values,
+)
+from babelmill.training.networks.transformers_size import counted
+from babelmill.training.optimization.fsdp import ShardedGradients, local_rows, parts_of, shard
+from babelmill.training.optimization.sharding import Sharding
+from babelmill.training.plan import randomness
+from babelmill.training.plan.objectives import hides_alone, objective_of
+from babelmill.training.plan.randomness import INITIALIZATION
+
+BASE_LAYER = ".base_layer."  # peft inserts this into the names of frozen weights
+
+
+class _WithLoss(nn.Module):
+    """Computes scores and loss in one forward pass, since only during this pass a process has the whole output matrix.
+
+    Args:
+        model: a model that keeps documents apart.
+        z_loss_weight: see `loss`.
+        first_position: the first position id, or None if the model counts positions by itself.
+    """
+
+    def __init__(self, model: PreTrainedModel, z_loss_weight: float, first_position: int | None):
+        super().__init__()
+        self.model = model
+        self._z_loss_weight, self._first_position = z_loss_weight, first_position
+        output_layer(model).forward = identity
+
+    def forward(self, batch: MicroBatch, groups: int) -> tuple[torch.Tensor, torch.Tensor]:
+        """See `Network.forward`."""
+        given = {"input_ids": batch.input_ids}
+        if self._first_position is not None:
+            given["position_ids"] = positions(batch.segments) + self._first_position
+        with documents(batch.segments):
+            features = self.model(**given).logits.flatten(0, 1)[batch.positions]
+        layer = output_layer(self.model)  # it did nothing in the pass above
+        matrix, bias = layer.weight, getattr(layer, "bias", None)
+        bias = matrix.new_zeros(len(matrix)) if bias is None else bias  # pyright: ignore
+        return loss(features, matrix, bias, batch, self._z_loss_weight, groups)  # pyright: ignore
+
+
+class TransformersNetwork(Network):
+    """Trains a model of transformers, which is spread over all processes (`fsdp.py`).
+
+    Masked classes predict hidden tokens at their own positions; causal classes predict next tokens.
+
+    Args:
+        config: configuration of the model.
+        train: objective, seed, precision and so on.
+        vocabulary: vocabulary of the workflow's tokenizer.
+        processes: this process among the others.
+        loaded: whether each process later reads its rows of all weights from files. Otherwise they begin random.
+
+    Raises:
+        UserError: transformers has no such model, or it does not compute what training assumes.
+    """
+
+    whole_micro_batches = True
+    sharded = True
+
+    def __init__(
+        self,
+        config: PreTrainedConfig,
+        train: schema.Train,
+        vocabulary: Vocabulary,
+        processes: Processes,
+        loaded: bool = False,
+    ):
+        logging.set_verbosity_error()  # transformers would warn of padding, which our masks hide
+        self.in_place = hides_alone(objective_of(train))
+        longest = max(train.sequence_lengths)
+        auto = auto_class(train)
+        first_position = processes.on_main(lambda: prove(config, auto, vocabulary, longest))
+        torch.manual_seed(randomness.key(train.seed, INITIALIZATION))
+        with without_values() if loaded else torch.device("cpu" if processes.main else "meta"):
+            made = make_model(config, auto)
+        self.config = {
+            "architecture": "transformers",
+            "auto_class": auto,
+            "class": type(made).__name__,
+            "vocab_size": config.vocab_size,
+            "max_position_embeddings": longest_row(made),
+            "config": transformers_models.as_json(config),
+        }
+        self._size = counted(made, frozen=train.lora_rank > 0)
+        if train.activation_checkpointing:
+            checkpoint_activations(made)
+        if train.lora_rank:
+            self._freeze(made, train)
+        with_loss = _WithLoss(made, train.z_loss_weight, first_position)
+        self._spread(made, with_loss, train, processes, loaded)
+
+    def _freeze(self, made: PreTrainedModel, train: schema.Train) -> None:
+        self.frozen = True
+        self.config["adapter"] = {"rank": train.lora_rank, "alpha": alpha_of(train)}
+        torch.manual_seed(randomness.key(train.seed, INITIALIZATION))  # whether or not frozen weights were drawn
+        add_adapters(made, train.lora_rank, alpha_of(train))
+        if train.precision == "bf16":
+            frozen_in(made, torch.bfloat16)
+
+    def _spread(
+        self, made: nn.Module, with_loss: nn.Module, train: schema.Train, processes: Processes, loaded: bool
+    ) -> None:
+        self._shapes = {name: parameter.shape for name, parameter in made.named_parameters()}
+        plain = {name.replace(BASE_LAYER, "."): shape for name, shape in self._shapes.items()}
+        self.sharding = Sharding(self._shapes | plain, processes)
+        self._watched = sdpa_backend.watched(processes)
+        self.model, self.blocks, self._with_loss = made, blocks_of(made), with_loss
+        shard(with_loss, self.blocks, processes, train, loaded)
+        self._parts = parts_of(made)
+        self.gradients = ShardedGradients(made, self._parts, self.sharding)
+
+    def begin_step(self, number: int) -> None:
+        """Do nothing: dropout uses PyTorch's generator, which the trainer seeds for each micro-batch."""
+
+    def forward(self, batch: MicroBatch, groups: int) -> tuple[torch.Tensor, torch.Tensor]:
+        """See `Network.forward`."""
+        with self._watched:
+            result = self._with_loss(batch, groups)
+        self._watched = contextlib.nullcontext()
+        if not torch.is_grad_enabled():
+            self._with_loss.reshard()  # pyright: ignore  # else FSDP2 keeps weights for a backward pass
+        return result
+
+    def flops(self, length: int, positions: float, targets: Amount) -> Amount:
+        """See `Network.flops`."""
+        return cost.flops(self._size, 0, length, positions, targets)
+
+    def decays(self, name: str, parameter: nn.Parameter) -> bool:
+        """Return whether a parameter has weight decay. Biases and scales of norms, which are vectors, have none."""
+        return parameter.ndim > 1
+
+    def trained(self) -> dict[str, nn.Parameter]:
+        """See `Network.trained`: this process's rows."""
+        return self._parts
+
+    @property
+    def drops_by_micro_batch(self) -> bool:
+        """Return whether there is any dropout: in a dropout module, or in attention (`attention_dropout`)."""
+        modules = list(self.model.modules())
+        dropped = [module.p for module in modules if isinstance(module, nn.Dropout)]
+        return any([*dropped, *(getattr(module, "attention_dropout", 0) for module in modules)])
+
+    @property
+    def parameters(self) -> int:
+        """Return the number of parameters of the model, without adapters, which are merged into it later."""
+        return self._size.parameters
+
+    def begun_with(self) -> dict[str, torch.Tensor]:
+        """See `Network.begun_with`: with adapters, the frozen weights, by their names in a model without adapters."""
+        weights = self.weights()
+        if self.config.get("adapter") is None:
+            return weights
+        named = dict(self.model.named_parameters(remove_duplicate=False))
+        frozen = {n: local_rows(p) for n, p in self.model.named_parameters() if not p.requires_grad}
+        buffers = {name: value for name, value in self.model.state_dict().items() if name not in named}
+        return {name.replace(BASE_LAYER, "."): value for name, value in (frozen | buffers).items()}
+
+    def weights(self) -> dict[str, torch.Tensor]:
+        """Return the weights by their names in the class. A tied weight has its first name, as in published files.
+
+        If a part of the model is frozen, only the trained weights are returned.
+        """
+        parts = {name: part.detach() for name, part in self._parts.items()}
+        named = dict(self.model.named_parameters(remove_duplicate=False))
+        if len(parts) < len(self._shapes):
+            return parts
+        return parts | {name: value for name, value in self.model.state_dict().items() if name not in named}

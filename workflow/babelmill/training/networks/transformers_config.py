@@ -1,0 +1,118 @@
+"""Make the configuration of a model of transformers to train, from `model.config` or from `model.source`."""
+
+import dataclasses
+from pathlib import Path
+
+from transformers import AutoConfig, PreTrainedConfig
+from transformers.models.auto.auto_mappings import CONFIG_MAPPING_NAMES
+
+from babelmill.config import schema
+from babelmill.config.layers import nearest
+from babelmill.config.model_source import check_shape
+from babelmill.config.stage_settings import TrainSettings
+from babelmill.config.transformers_models import ROPE
+from babelmill.core.files import UserError
+from babelmill.model.code_decoder import padded_length
+from babelmill.tokens.vocabulary import Vocabulary
+from babelmill.training.networks.source_weights import check_lengths, published_config
+from babelmill.training.networks.transformers_models import (
+    CAUSAL,
+    CLASSES,
+    CLASSIFIER,
+    MASKED,
+    auto_class,
+    first_position,
+    longest_row,
+    on_meta,
+    read_config,
+    refused,
+    shape_of,
+)
+
+LEARNS = {
+    MASKED: "hidden tokens (objectives masked, diffusion)",
+    CAUSAL: "next tokens (objective causal)",
+    CLASSIFIER: "classes (objective labels)",
+}
+
+
+def known_keys(config: PreTrainedConfig) -> set[str]:
+    """Return the keys that a configuration's class defines itself, with aliases."""
+    common = {field.name for field in dataclasses.fields(PreTrainedConfig)}
+    own = {field.name for field in dataclasses.fields(config)} - common
+    return own | config.attribute_map.keys() | (set(ROPE) if "rope_parameters" in own else set())
+
+
+def special_tokens(vocabulary: Vocabulary) -> dict[str, int | None]:
+    """Return the special tokens' ids by their names in configurations, with the other names that some models use."""
+    ids = vocabulary.ids
+    return ids | {"cls_token_id": ids["bos_token_id"], "sep_token_id": ids["eos_token_id"]}
+
+
+def make_config(model: schema.Model, auto: str, vocabulary: Vocabulary) -> PreTrainedConfig:
+    """Return the configuration of a model of the class `auto`, from `model.config`, the vocabulary and the length.
+
+    Raises:
+        UserError: transformers has no such model, or its configuration has no such key.
+    """
+    values = dict(model.config or {})
+    model_type = values.pop("model_type")
+    if model_type not in CONFIG_MAPPING_NAMES:
+        near = nearest(str(model_type), CONFIG_MAPPING_NAMES)
+        raise UserError(f"model.config.model_type = {model_type!r}: transformers has no such model{near}")
+    _, mapping = CLASSES[auto]
+    if model_type not in mapping:
+        raise UserError(f"model.config.model_type = {model_type!r}: transformers has no class of it for {LEARNS[auto]}")
+    plain = AutoConfig.for_model(model_type)
+    for key in sorted(values.keys() - known_keys(plain)):
+        near = nearest(key, known_keys(plain))
+        raise UserError(f"model.config has {key!r}, which {type(plain).__name__} of transformers does not{near}")
+    values |= {key: value for key, value in special_tokens(vocabulary).items() if hasattr(plain, key)}
+    values |= {"vocab_size": vocabulary.entries}
+    if hasattr(plain, "max_position_embeddings"):
+        values["max_position_embeddings"] = model.max_position_embeddings
+    try:
+        config = AutoConfig.for_model(model_type, **values)
+    except Exception as error:  # whatever transformers raises, of many types
+        raise refused(model_type, error) from error
+    if first := first_position(on_meta(config, auto)):
+        config.max_position_embeddings = model.max_position_embeddings + first
+    elif hasattr(plain, "max_position_embeddings"):
+        config.max_position_embeddings = longest = padded_length(model.max_position_embeddings, config)
+        if longest > getattr(config, "num_hash_buckets", longest):
+            raise refused(model_type, f"num_hash_buckets = {config.num_hash_buckets} is less than {longest} positions")
+    return config
+
+
+def config_to_train(settings: TrainSettings, source: Path | None, vocabulary: Vocabulary) -> PreTrainedConfig:
+    """Return the configuration of the model to train: from `model.config`, or that of the source.
+
+    Ids of special tokens are taken from the tokenizer, unless it is the source's own.
+
+    Args:
+        settings: the stage's settings.
+        source: folder of the model that training starts from, or None.
+        vocabulary: vocabulary of the tokenizer.
+
+    Raises:
+        UserError: transformers has no such class of the model, or the source does not fit the settings or tokenizer.
+    """
+    auto, name = auto_class(settings.train), f"model.source = {settings.model.source}"
+    if source is None:
+        return make_config(settings.model, auto, vocabulary)
+    config = read_config(published_config(source), auto, name)
+    made = on_meta(config, auto)
+    check_shape(settings.shape, shape_of(made), name)
+    if vocabulary.entries > config.vocab_size:
+        raise UserError(
+            f"{name}: the tokenizer has {vocabulary.entries:,} entries, but the embedding has only"
+            f" {config.vocab_size:,} rows: set a smaller tokenizer.source, or remove it to use the model's own"
+        )
+    if auto == MASKED and vocabulary.mask < 0:
+        raise UserError(f"{name}: its tokenizer has no mask token, but this train.objective needs one to hide tokens")
+    check_lengths(settings, longest_row(made))
+    if not vocabulary.aliases:
+        own = {key: token for key, token in special_tokens(vocabulary).items() if hasattr(config, key)}
+        for key, token in own.items():
+            setattr(config, key, token)
+    return config

@@ -1,0 +1,1 @@
+"""Gradients become weights, on all processes."""

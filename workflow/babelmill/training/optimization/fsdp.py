@@ -1,0 +1,155 @@
+"""Spread a model's weights, gradients and optimizer state over all processes, with PyTorch's FSDP2.
+
+Each process holds some rows of each parameter (`sharding.py`). FSDP2 gathers the parameters of a block before the block
+computes, and frees them afterwards. Gradients are summed; averaging them and scaling the mean back would round bf16 in
+another way. They are summed after each backward pass: to wait for the last pass, each process would have to keep a
+whole gradient.
+
+A single process is a group of one. So the computation and its types do not depend on the number of processes.
+
+A run with random weights begins with the main process's weights: the other processes make the model without values and
+receive their rows. If weights are read from files, all processes make the model without values, and each reads its own
+rows. Allocated memory takes no room until it is written to. So at most one process ever holds the whole model.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
+from torch.distributed.tensor import DTensor
+
+from babelmill.config import schema
+from babelmill.runtime.processes import Processes, give_back_memory, lost_process
+from babelmill.training.optimization.optim import clip_to
+from babelmill.training.optimization.sharding import Sharding, rows_of
+
+
+def shard(
+    whole: nn.Module, blocks: Sequence[nn.Module], processes: Processes, train: schema.Train, loaded: bool = False
+) -> None:
+    """Cut the parameters of a module: each process keeps its rows, on its device. `blocks` are gathered one by one.
+
+    Parameters that belong to no block are gathered during the forward pass of `whole`: use them only inside it.
+
+    Args:
+        whole: the module. On the main process it has its values; elsewhere it may be on the meta device.
+        blocks: parts of the module.
+        processes: this process among the others.
+        train: the precision in which blocks compute, and the one in which processes sum gradients.
+        loaded: whether parameters on the meta device get their values later. Then they are the same ones on all
+            processes.
+    """
+    mesh = processes.mesh()
+    in_bf16 = train.gradient_reduction == "bf16" and processes.size > 1  # a process alone has nothing to send
+    types = {"reduce_dtype": torch.bfloat16 if in_bf16 else torch.float32}
+    types |= {"param_dtype": torch.bfloat16} if train.precision == "bf16" else {}
+    empty = _allocate(whole)
+    for held, name in _tensors(whole):
+        if not isinstance(held[name], nn.Parameter):
+            held[name] = processes.from_main_(held[name].contiguous())
+    for module in (*blocks, whole):
+        _hand_out([p for p in module.parameters() if not (loaded and id(p) in empty)], processes)
+        # Weights of targets are inputs of `whole`: they must not be cast.
+        policy = MixedPrecisionPolicy(**types, cast_forward_inputs=module is not whole)
+        fully_shard(module, mesh=mesh, mp_policy=policy)
+        if isinstance(module, FSDPModule):
+            module.set_gradient_divide_factor(1.0)
+            module.set_force_sum_reduction_for_comms(True)  # gloo has no other sums
+    give_back_memory()
+
+
+def _tensors(whole: nn.Module) -> Iterator[tuple[dict[str, Any], str]]:
+    """Yield where each tensor of a module is, as (dictionary, key). Plain attributes are included."""
+    for module in whole.modules():
+        for held in (module._parameters, module._buffers, vars(module)):
+            yield from ((held, name) for name in sorted(held) if isinstance(held[name], torch.Tensor))
+
+
+def _allocate(whole: nn.Module) -> set[int]:
+    """Replace tensors on the meta device by uninitialized ones on the CPU; a tensor in two places stays one tensor.
+
+    Returns:
+        the ids of the new tensors.
+    """
+    made: dict[torch.Tensor, torch.Tensor] = {}
+    for held, name in list(_tensors(whole)):
+        tensor = held[name]
+        if tensor.is_meta:
+            if tensor not in made:
+                empty = torch.empty_like(tensor, device="cpu")
+                made[tensor] = nn.Parameter(empty, tensor.requires_grad) if isinstance(tensor, nn.Parameter) else empty
+            held[name] = made[tensor]
+    return {id(tensor) for tensor in made.values()}
+
+
+@torch.no_grad()
+def _hand_out(parameters: Sequence[nn.Parameter], processes: Processes) -> None:
+    """Send all processes their rows of the main process's weights, for the parameters that are not cut yet."""
+    for parameter in parameters:
+        if processes.size == 1 or isinstance(parameter, DTensor):
+            continue
+        with lost_process():
+            for rank in range(1, processes.size):
+                rows = parameter[rows_of(len(parameter), rank, processes.size)]
+                if rows.numel() and processes.main:
+                    dist.send(rows, rank)
+                elif rows.numel() and rank == processes.rank:
+                    dist.recv(rows, 0)
+
+
+def parts_of(model: nn.Module) -> dict[str, nn.Parameter]:
+    """Return this process's rows of the trained parameters of a sharded model, by name, as separate parameters."""
+    named = {name: parameter for name, parameter in model.named_parameters() if parameter.requires_grad}
+    return {name: nn.Parameter(local_rows(parameter)) for name, parameter in named.items()}
+
+
+def local_rows(tensor: torch.Tensor) -> torch.Tensor:
+    """Return this process's rows of a tensor that `shard` has cut, in the same memory."""
+    detached = tensor.detach()
+    if not isinstance(detached, DTensor):
+        raise TypeError(f"{type(detached)}: not cut by FSDP2")
+    return detached.to_local()
+
+
+class ShardedGradients:
+    """The gradients of a sharded model; see `network.Gradients`. FSDP2 sums them during each backward pass.
+
+    Args:
+        model: a model that `shard` has cut.
+        parts: this process's rows of its trained parameters, which get the gradients.
+        sharding: how they are cut.
+    """
+
+    copies = 0  # the size of passes is not searched for a sharded model
+    sending = False
+
+    def __init__(self, model: nn.Module, parts: Mapping[str, nn.Parameter], sharding: Sharding):
+        named = dict(model.named_parameters())
+        self._pairs = [(named[name], part) for name, part in parts.items()]
+        self._sharding = sharding
+
+    def zero(self) -> None:
+        """Forget the gradients."""
+        for parameter, part in self._pairs:
+            parameter.grad = part.grad = None
+
+    def backward(self, loss: torch.Tensor, last: bool) -> None:
+        """Add the gradients of a loss."""
+        loss.backward()
+
+    def abandon(self) -> None:
+        """Do nothing: FSDP2 keeps no part of a gradient back after a backward pass has ended."""
+
+    def reduce(self) -> None:
+        """Set the gradients of the parts."""
+        for parameter, part in self._pairs:
+            part.grad = torch.zeros_like(part) if parameter.grad is None else local_rows(parameter.grad)
+
+    def clip(self, limit: float) -> tuple[torch.Tensor, torch.Tensor]:
+        """See `optim.clip`."""
+        gradients = [part.grad for _, part in self._pairs if part.grad is not None]
+        norms = torch.stack([torch.linalg.vector_norm(gradient) for gradient in gradients])
+        return clip_to(gradients, self._sharding.sum_(norms.square().sum()).sqrt(), limit)

@@ -1,0 +1,232 @@
+"""Define the optimizers: LAMB (as published) and PyTorch's fused AdamW.
+
+An update does not change the weights if `finite` is 0. This number is on the device, so that the host need not wait.
+"""
+
+import contextlib
+import itertools
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import nn
+
+from babelmill.config import schema
+from babelmill.training.optimization.segments import segments
+from babelmill.training.optimization.sharding import Sharding
+
+Groups = list[dict[str, Any]]  # groups of parameters, as torch.optim takes them
+
+Decays = Callable[[str, nn.Parameter], bool]
+
+PREFIX = "optimizer.0."  # begins names in checkpoints; a parameter's number and the name of its state follow
+SEGMENT = 1024  # elements; the update of a parameter takes a multiple of this in LAMB's buffer
+NO_DECAY = ("bias", "layer_norm")  # parts of the names of parameters without weight decay, as published
+
+
+class FusedAdamW(torch.optim.AdamW):
+    """PyTorch's fused AdamW, which skips its step on the device where `found_inf` is 1."""
+
+    def __init__(self, params: Groups, lr: float, betas: Sequence[float], eps: float):
+        first, second = betas
+        super().__init__(params, lr, (first, second), eps, fused=True)
+
+    def update(self, learning_rate: float, finite: torch.Tensor) -> None:
+        """Update the parameters from their gradients, unless `finite` (a scalar on the device) is 0."""
+        for group in self.param_groups:
+            group["lr"] = learning_rate
+        self.found_inf = (1 - finite).float()
+        self.step()
+
+    def tensors(self) -> dict[str, torch.Tensor]:
+        """Return the state of all parameters, by the names in checkpoints."""
+        kept = self.state_dict()["state"].items()
+        return {f"{PREFIX}{number}.{key}": value for number, values in kept for key, value in values.items()}
+
+    def parameter(self, name: str) -> str | None:
+        """Return the name of the parameter whose state and shape a tensor of `tensors` has; None if it counts steps."""
+        number, key = name.removeprefix(PREFIX).split(".")
+        names = [each for group in self.param_groups for each in group["param_names"]]
+        return None if key == "step" else names[int(number)]
+
+    def restore(self, tensors: Mapping[str, torch.Tensor], groups: Groups) -> None:
+        """Continue from what `tensors` returned; tensors with other names are ignored."""
+        state: dict[int, dict[str, torch.Tensor]] = {}
+        for name in tensors:
+            if name.startswith(PREFIX):
+                number, key = name.removeprefix(PREFIX).split(".")
+                state.setdefault(int(number), {})[key] = tensors[name].clone()
+        self.load_state_dict({"state": state, "param_groups": groups})
+
+
+class Lamb(FusedAdamW):
+    """LAMB (You et al., 2020, arXiv:1904.00962), in the published implementation's form.
+
+    m = b1 m + (1 - b1) g;  v = b2 v + (1 - b2) g^2;  u = m^ / (sqrt(v^) + eps),  ^ meaning bias-corrected
+    with weight decay:   u += wd p;  p -= lr u |p| / |u|   (the ratio is 1 where a norm is 0; it is not clamped)
+    without:             p -= lr u
+
+    So AdamW with learning rate 1 and without decay turns zeros into -u. Its fused kernel does this in one pass over
+    memory instead of a dozen. All updates are segments of one buffer, because a GPU then needs a few kernels for all
+    parameters together instead of a few for each. The buffer takes memory during `update` only. This is faster than a
+    library's LAMB (`benchmarks/README.md`, "By hand or by a library"). With `sharding`, norms are those of whole
+    tensors.
+    """
+
+    def __init__(
+        self,
+        params: Groups,
+        lr: float,
+        betas: Sequence[float] = (0.9, 0.98),
+        eps: float = 1e-8,
+        sharding: Sharding | None = None,
+    ):
+        super().__init__(params, lr, betas, eps)
+        self._sharding = sharding
+        self._groups = [group["params"] for group in self.param_groups]
+        self._parameters = list(itertools.chain(*self._groups))
+        with torch.no_grad():
+            self._flat, self._updates = segments(self._parameters, SEGMENT)
+        whose = [torch.full((-(-p.numel() // SEGMENT),), number) for number, p in enumerate(self._parameters)]
+        self._whose = torch.cat(whose).to(self._flat.device)  # the number of the parameter, for each SEGMENT elements
+        decayed = [bool(group["weight_decay"]) for group in self.param_groups for _ in group["params"]]
+        self._decayed = torch.tensor(decayed, device=self._flat.device)
+        updates = iter(self._updates)
+        for group in self.param_groups:
+            group["params"] = [next(updates) for _ in group["params"]]
+        self._flat.untyped_storage().resize_(0)
+
+    @torch.no_grad()
+    def update(self, learning_rate: float, finite: torch.Tensor) -> None:
+        """See `FusedAdamW.update`."""
+        memory = self._flat.untyped_storage()
+        memory.resize_(self._flat.nbytes)
+        self._flat.zero_()
+        for parameter, update in zip(self._parameters, self._updates, strict=True):
+            update.grad = parameter.grad
+        super().update(1.0, finite)
+        for group, parameters in zip(self.param_groups, self._groups, strict=True):
+            group["lr"] = learning_rate
+            if group["weight_decay"]:
+                torch._foreach_add_(group["params"], parameters, alpha=-group["weight_decay"])  # pyright: ignore[reportPrivateImportUsage]
+        # Not 0.0: x + -0.0 is x for every x, but -0.0 + 0.0 is 0.0.
+        rates = torch.where(finite > 0, learning_rate * self._ratios(), -0.0)
+        self._flat.view(-1, SEGMENT).mul_(rates[self._whose].unsqueeze(1))
+        torch._foreach_add_(self._parameters, self._updates)  # pyright: ignore[reportPrivateImportUsage]
+        for update in self._updates:
+            update.grad = None  # gradients of FSDP2 are freed before the next step
+        memory.resize_(0)
+
+    def _ratios(self) -> torch.Tensor:
+        """Return |p| / |u| of each parameter, [parameters]; 1 without weight decay or where a norm is 0."""
+        norms = torch.stack(torch._foreach_norm([*self._parameters, *self._updates]))  # pyright: ignore[reportPrivateImportUsage]
+        if self._sharding is not None:
+            norms = self._sharding.sum_(norms.square()).sqrt()
+        norm, update = pairs = norms.view(2, -1)
+        return torch.where(self._decayed & (pairs.amin(0) > 0), norm / update, 1.0)
+
+
+def decays_by_name(name: str, _parameter: nn.Parameter) -> bool:
+    """Return whether a parameter has weight decay, as published: not if its name contains `bias` or `layer_norm`."""
+    return not any(part in name for part in NO_DECAY)
+
+
+def parameter_groups(
+    named_parameters: Iterable[tuple[str, nn.Parameter]], weight_decay: float, decays: Decays = decays_by_name
+) -> Groups:
+    """Return two groups: with weight decay, and without.
+
+    The groups also hold the parameters' names, so that a checkpoint can be read without this code.
+    """
+    decay, rest = [], []
+    for name, parameter in named_parameters:
+        (decay if decays(name, parameter) else rest).append((name, parameter))
+    groups = [{"params": decay, "weight_decay": weight_decay}, {"params": rest, "weight_decay": 0.0}]
+    return [group for group in groups if group["params"]]
+
+
+def make_optimizer(
+    named: Mapping[str, nn.Parameter],
+    train: schema.Train,
+    decays: Decays = decays_by_name,
+    sharding: Sharding | None = None,
+) -> FusedAdamW:
+    """Return the optimizer that `train.optimizer` names.
+
+    Args:
+        named: the parameters that are trained.
+        train: optimizer, learning rate, betas and so on.
+        decays: returns whether a parameter, given with its name, has weight decay.
+        sharding: how the parameters were cut, if `named` holds this process's rows; None: they are whole.
+    """
+    groups = parameter_groups(named.items(), train.weight_decay, decays)
+    if train.optimizer == "lamb":
+        return Lamb(groups, train.learning_rate, train.betas, train.eps, sharding)
+    return FusedAdamW(groups, train.learning_rate, train.betas, train.eps)
+
+
+@torch.no_grad()
+def clip(gradient: torch.Tensor, limit: float) -> tuple[torch.Tensor, torch.Tensor]:
+    """Scale a flat gradient down to the norm `limit`, in place; a gradient that is not finite becomes 0.
+
+    Returns:
+        its norm before, and 1 if this was finite, else 0; both are scalars on the device.
+    """
+    return clip_to([gradient], torch.linalg.vector_norm(gradient), limit)
+
+
+@torch.no_grad()
+def clip_to(gradients: Sequence[torch.Tensor], norm: torch.Tensor, limit: float) -> tuple[torch.Tensor, torch.Tensor]:
+    """Do what `clip` does, for several gradients that together have the norm `norm`."""
+    finite = norm.isfinite()
+    scale = torch.where(finite, (limit / (norm + 1e-6)).clamp(max=1.0), 0.0)
+    if norm.device.type != "cpu" or scale != 1:  # on a CPU, to read the scale costs nothing
+        for gradient in gradients:
+            gradient.mul_(scale).nan_to_num_(0.0, 0.0, 0.0)
+    return norm, finite.to(norm.dtype)
+
+
+class MovingAverage:
+    """Exponential moving average of the weights. Its decay warms up: it is min(decay, (1 + t) / (60 + t)) at step t.
+
+    So it is an average of about the last sixtieth of the steps so far. Without the warm-up, the average of a short run
+    is mostly its initial weights. With 10 in place of 60, it lags behind weights that still learn: after 1,000 steps,
+    when the learning rate has come down, it is up to 0.4 % worse.
+    """
+
+    def __init__(self, named: Mapping[str, torch.Tensor], decay: float):
+        """Begin with the weights `named`. With a decay of 0 they are their own average, and no copy is made."""
+        self._weights = dict(named)
+        self._decay = decay
+        self.tensors = {name: weight.detach().clone() for name, weight in named.items()} if decay else None
+
+    @torch.no_grad()
+    def begin(self) -> None:
+        """Begin again with the present weights."""
+        for name, average in (self.tensors or {}).items():
+            average.copy_(self._weights[name])
+
+    @torch.no_grad()
+    def update(self, step: int) -> None:
+        """Add the weights after step `step`, counted from 0, to the average."""
+        if self.tensors is None:
+            return
+        decay, average = min(self._decay, (1 + step) / (60 + step)), list(self.tensors.values())
+        torch._foreach_lerp_(average, list(self._weights.values()), 1 - decay)  # pyright: ignore[reportPrivateImportUsage]
+
+    @contextlib.contextmanager
+    def in_place(self) -> Iterator[None]:
+        """Replace the weights by their average in this context, in the same memory: no third copy is needed."""
+        self._swap()
+        try:
+            yield
+        finally:
+            self._swap()
+
+    @torch.no_grad()
+    def _swap(self) -> None:
+        for name, average in (self.tensors or {}).items():
+            weight = self._weights[name].detach()
+            kept = weight.clone()
+            weight.copy_(average)
+            average.copy_(kept)

@@ -1,0 +1,1 @@
+"""What a step holds: rows, objectives, rates. Nothing here imports PyTorch."""

@@ -1,0 +1,235 @@
+"""Plan a run. What happens at a step is a pure function of the settings, the sizes of the shards and the step.
+
+`plan.step(s)` gives sequence length, rows, objective of each row, mask rate, learning rate and numbers of targets.
+There is no iterator to save: any process can ask for any step, in any order, and gets the same answer. So a run can
+resume at any step, on any number of processes.
+
+Rows are numbered through the whole run, and each row belongs to a language. At every prefix of the run, the proportions
+of the languages are right to within one row. Within a phase (a sequence length) each language's rows are counted from 0
+and permuted anew in every epoch.
+"""
+
+import heapq
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from babelmill.config import schema
+from babelmill.core.files import UserError
+from babelmill.training.plan import randomness
+from babelmill.training.plan.layouts import Layout
+from babelmill.training.plan.objectives import Objective, objective_of
+from babelmill.training.plan.randomness import ORDER
+from babelmill.training.plan.rows import Rows
+from babelmill.training.plan.schedule import (
+    PERIOD,
+    learning_rate_factor,
+    phase_starts,
+    proportions,
+    rows_by_step,
+    steps_for,
+)
+
+
+@dataclass(frozen=True)
+class Step:
+    """Describes one optimizer step.
+
+    Attributes:
+        step: number of the step, counted from 0.
+        phase: index of the phase.
+        length: tokens per row.
+        rows: the global batch.
+        mask_rate: share of hideable targets that are hidden, in rows that hide.
+        learning_rate: learning rate of this step.
+        weights: weight of a target of each kind of rows, before it is multiplied by the target's importance.
+        tokens: number of tokens of all steps up to the end of this one.
+    """
+
+    step: int
+    phase: int
+    length: int
+    rows: Rows
+    mask_rate: float
+    learning_rate: float
+    weights: tuple[float, ...]
+    tokens: int
+
+
+def interleave(shares: np.ndarray) -> np.ndarray:
+    """Return a schedule of PERIOD rows, [PERIOD] int64: the language of each row. Language l has `shares[l]` rows.
+
+    Every prefix of g rows has between g w - 1 and g w + 1 rows of a language with share w. This holds since row j of
+    the language is due after j / w and before (j + 1) / w rows, and a schedule by the earliest due date meets all such
+    windows (Baruah et al., 1996).
+    """
+    if len(shares) == 1:
+        return np.zeros(PERIOD, dtype=np.int64)
+    language = np.repeat(np.arange(len(shares)), shares)
+    nth = np.concatenate([np.arange(share) for share in shares])
+    release = nth * PERIOD // shares[language]
+    due = -(-(nth + 1) * PERIOD // shares[language])
+    order = np.argsort(release, kind="stable")
+    releases, rows = release[order].tolist(), list(zip(due[order].tolist(), language[order].tolist(), strict=True))
+    waiting: list[tuple[int, int]] = []
+    schedule, arrived = [], 0
+    for position in range(PERIOD):
+        while arrived < PERIOD and releases[arrived] <= position:
+            heapq.heappush(waiting, rows[arrived])
+            arrived += 1
+        schedule.append(heapq.heappop(waiting)[1])
+    return np.array(schedule)
+
+
+class LanguageSchedule:
+    """Says which language each row of the run belongs to."""
+
+    def __init__(self, shares: np.ndarray):
+        """Make the schedule. `shares` says how many of PERIOD rows belong to each language."""
+        self.shares = shares
+        self._schedule = interleave(shares)
+        one_hot = self._schedule[:, None] == np.arange(len(shares))
+        self._before = np.concatenate([np.zeros((1, len(shares)), np.int64), one_hot.cumsum(0)])
+
+    def counts(self, rows: int) -> np.ndarray:
+        """Return how many of the run's first `rows` rows belong to each language, [languages] int64."""
+        return rows // PERIOD * self.shares + self._before[rows % PERIOD]
+
+    def languages(self, first: int, count: int) -> tuple[np.ndarray, np.ndarray]:
+        """Return the language of each of `count` rows from `first` on, and its number among the language's rows."""
+        language = self._schedule[np.arange(first, first + count) % PERIOD]
+        index = np.empty(count, dtype=np.int64)
+        for i, before in enumerate(self.counts(first)):
+            mine = np.flatnonzero(language == i)
+            index[mine] = before + np.arange(len(mine))
+        return language, index
+
+
+class Plan:
+    """Describes all steps of a run.
+
+    Args:
+        train: the section `train`.
+        weights: exponent of the mixture, see `proportions`.
+        layouts: the rows of each language's training shard.
+        labels: the section `labels`, for the objective `labels`.
+
+    Raises:
+        UserError: a shard is empty, or a global batch is too small for the hybrid ratio.
+    """
+
+    def __init__(
+        self, train: schema.Train, weights: float, layouts: Sequence[Layout], labels: schema.Labels | None = None
+    ):
+        self.train = train
+        self.objective = objective_of(train, labels)
+        self.layouts = layouts
+        self.tokens = sum(layout.tokens for layout in layouts)
+        self.steps = steps_for(train, self.tokens)
+        self.mixture = LanguageSchedule(proportions([layout.tokens for layout in layouts], weights))
+        self._lengths, rows = rows_by_step(train, self.steps)
+        self._first_rows = np.concatenate([[0], rows.cumsum()])
+        self._tokens = np.concatenate([[0], (self._lengths * rows).cumsum()])
+        self._starts = phase_starts(train, self.steps)
+        if rows.min() < self.objective.smallest_batch:
+            smallest = int(rows.argmin())
+            raise UserError(
+                f"train.global_batch_tokens = {train.global_batch_tokens} with train.batch_reduction ="
+                f" {train.batch_reduction:g} gives {rows.min()} rows of {self._lengths[smallest]} tokens at step"
+                f" {smallest}, fewer than the {self.objective.smallest_batch} that train.hybrid_ratio ="
+                f" {train.hybrid_ratio} needs; raise global_batch_tokens, lower batch_reduction or simplify the ratio"
+            )
+
+    def tokens_until(self, steps: int) -> int:
+        """Return the number of tokens of the first `steps` steps."""
+        return int(self._tokens[steps])
+
+    def first_step_with(self, tokens: float) -> int | None:
+        """Return after how many steps the run has read `tokens` tokens, or None if it never does."""
+        steps = int(np.searchsorted(self._tokens, tokens))
+        return max(1, steps) if steps <= self.steps else None
+
+    def epochs(self, steps: int) -> float:
+        """Return how many passes over the training text the first `steps` steps make."""
+        return self.tokens_until(steps) / self.tokens
+
+    def step(self, step: int) -> Step:
+        """Return everything about step `step`, counted from 0."""
+        train = self.train
+        phase = int(np.searchsorted(self._starts, step, side="right")) - 1
+        rows = self._rows(step, phase)
+        stand_for = self.objective.counts(rows.kind, rows.stands_for).sum(0)
+        factor = learning_rate_factor(step, self.steps, train.warmup, train.cooldown, train.learning_rate_floor)
+        return Step(
+            step=step,
+            phase=phase,
+            length=int(self._lengths[step]),
+            rows=rows,
+            mask_rate=self.objective.mask_rate(step, self.steps),
+            learning_rate=train.learning_rate * factor,
+            weights=self.objective.weights([int(count) for count in stand_for]),
+            tokens=self.tokens_until(step + 1),
+        )
+
+    def _rows(self, step: int, phase: int) -> Rows:
+        length = int(self._lengths[step])
+        first, last = int(self._first_rows[step]), int(self._first_rows[step + 1])
+        language, index = self.mixture.languages(first, last - first)
+        before = self.mixture.counts(int(self._first_rows[self._starts[phase]]))
+        row, begin, end, hideable, every = (np.empty(len(index), dtype=np.int64) for _ in range(5))
+        for i in np.unique(language):
+            layout, mine = self.layouts[i], language == i
+            epoch, position = np.divmod(index[mine] - before[i], layout.rows(length))
+            for e in np.unique(epoch):
+                order = randomness.key(self.train.seed, ORDER, phase, int(e), int(i))
+                row[np.flatnonzero(mine)[epoch == e]] = randomness.permute(
+                    position[epoch == e], layout.rows(length), order
+                )
+            begin[mine], end[mine] = layout.bounds(row[mine], length)
+            hideable[mine], every[mine] = layout.targets(row[mine], length)
+        number = np.arange(first, last)
+        aims = self.objective.aims(step, self.steps, index, number, hideable, every)
+        return Rows(language, row, begin, end, aims.kind, aims.targets, number, aims.importance)
+
+
+def split(rows: Rows, size: int) -> list[Rows]:
+    """Cut rows into parts of `size` rows; the last part may be shorter."""
+    return [rows[i : i + size] for i in range(0, len(rows), size)]
+
+
+def every_row(
+    layouts: Sequence[Layout],
+    length: int,
+    objective: Objective,
+    kind: int,
+    documents: int | None = None,
+    tokens: int | None = None,
+) -> Rows:
+    """Return each row of each language once, all of one kind, as validation reads them.
+
+    If a language has more than `documents` documents, only some of its rows are returned: they hold about this number
+    of documents, and are spread evenly over its text. If all languages have more than `tokens` tokens, rows with about
+    this number are returned: the same share of each language.
+    """
+    every = sum(layout.tokens for layout in layouts)
+    share = 1.0 if tokens is None or tokens >= every else tokens / every
+    row = [_spread(layout, length, documents, share) for layout in layouts]
+    bounds = [layout.bounds(mine, length) for layout, mine in zip(layouts, row, strict=True)]
+    begin, end = (np.concatenate(part) for part in zip(*bounds, strict=True))
+    targets = [layout.targets(mine, length) for layout, mine in zip(layouts, row, strict=True)]
+    hideable, every = (np.concatenate(part) for part in zip(*targets, strict=True))
+    language = np.repeat(np.arange(len(row)), [len(mine) for mine in row])
+    number = np.arange(len(language))
+    aims = objective.validation_aims(kind, number, hideable, every)
+    return Rows(language, np.concatenate(row), begin, end, aims.kind, aims.targets, number, aims.importance)
+
+
+def _spread(layout: Layout, length: int, documents: int | None, share: float) -> np.ndarray:
+    """Return rows of a language, evenly spread: those that hold about `documents` documents, and at most a `share`."""
+    count = rows = layout.rows(length)
+    if documents is not None and documents < layout.documents:
+        count = -(-rows * documents // layout.documents)
+    count = min(count, math.ceil(share * rows))
+    return np.arange(count) * rows // count
