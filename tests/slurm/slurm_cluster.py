@@ -330,10 +330,10 @@ class Training:
         self.cluster.limit(job, minutes)
         while self.said.count("the allocation ends soon") < times:
             yield
-            if self.said.count("parameters, ") > begun and self.job:
+            if self.said.count("parameters, ") > begun:
                 begun += 1
                 first = self.step
-                while self.job and self.step < first + 10:
+                while self._commands() and self.step < first + 10:  # asking SLURM could take longer than all steps
                     yield
                 self.signal(signal.SIGSTOP)
                 while self.cluster.seconds_left(job) > 29:

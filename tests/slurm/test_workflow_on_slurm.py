@@ -111,7 +111,7 @@ def test_two_nodes_give_what_one_process_gives(workspace, cluster, start):
     """The shipped profile, with two GPUs a node instead of four; its time limit comes in between."""
     values = copy.deepcopy(TWO)
     values["model"]["num_hidden_layers"] = 1
-    values["train"] |= UNDISTURBED | {"max_steps": 100}
+    values["train"] |= UNDISTURBED | {"max_steps": 400}  # longer than a busy SLURM takes to answer
     values["run"] = {"log_every": 1, "checkpoint_every": 1000, "validate_every": 0}
     workspace.configure(values)
     workspace.snakemake("results/models/eng/manifest.json")
