@@ -36,7 +36,7 @@ def gradients() -> dict:
     from babelmill.training.plan.layouts import Packed
     from babelmill.training.plan.plan import Plan
     from babelmill.training.trainer import Trainer
-    from training_data import VOCABULARY, documents, section, train_settings, write_documents
+    from helpers.training.training_data import VOCABULARY, documents, section, train_settings, write_documents
 
     processes, found = Processes.start(threads=int(os.environ.get("LOCAL_WORLD_SIZE", 1))), {}
     with tempfile.TemporaryDirectory() as folder:
@@ -75,8 +75,8 @@ def sharded_gradients() -> dict:
     from babelmill.training.plan.layouts import Packed
     from babelmill.training.plan.plan import Plan
     from babelmill.training.trainer import Trainer
-    from training_data import VOCABULARY, documents, train_settings, write_documents
-    from transformers_models import model_section, network, train_section
+    from helpers.models.transformers_models import model_section, network, train_section
+    from helpers.training.training_data import VOCABULARY, documents, train_settings, write_documents
 
     processes, found = Processes.start(threads=int(os.environ.get("LOCAL_WORLD_SIZE", 1))), {}
     with tempfile.TemporaryDirectory() as folder:

@@ -24,7 +24,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 from babelmill.config.resolve import Configuration
 from babelmill.core.files import write_json
 from babelmill.settings import settings_of
-from hub_server import HubServer
+from helpers.hub.hub_server import HubServer
 
 FILES = 200
 SHARES = (0.01, 0.1, 1.0)

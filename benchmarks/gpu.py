@@ -69,7 +69,12 @@ class Case:
     """Holds what the sections share: trainers of a preset on a device, on random documents."""
 
     def __init__(self, args):
-        sys.path[:0] = [str(ROOT / "workflow"), str(ROOT / "benchmarks"), str(ROOT / "tests"), str(ROOT / "tests/unit")]
+        sys.path[:0] = [
+            str(ROOT / "workflow"),
+            str(ROOT / "benchmarks"),
+            str(ROOT / "tests"),
+            str(ROOT / "tests/unit/model"),
+        ]
         import torch
 
         from babelmill.runtime.processes import set_gpu_options

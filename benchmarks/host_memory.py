@@ -61,7 +61,7 @@ def measure(folder: Path, layers: int, source: Path | None) -> None:
     from babelmill.training.plan.objectives import objective_of
     from babelmill.training.plan.plan import Plan
     from babelmill.training.trainer import Trainer
-    from training_data import VOCABULARY, documents, section, train_settings, write_documents
+    from helpers.training.training_data import VOCABULARY, documents, section, train_settings, write_documents
 
     config = {"model_type": "llama", **SIZES, "num_hidden_layers": layers}
     model = section("model", architecture="transformers", config=config, max_position_embeddings=64)
@@ -105,7 +105,7 @@ def main() -> None:
     args = parser.parse_args()
     if args.measure:
         return measure(args.folder, args.layers, args.source)
-    from published_models import publish
+    from helpers.models.published_models import publish
 
     trained = publish("llama", args.folder / "llama", ROWS, **SIZES | {"num_hidden_layers": args.layers})
     print("| weights | processes | process | its weights | | seconds | memory afterwards | more for a while |")

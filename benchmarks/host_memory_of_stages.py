@@ -75,7 +75,7 @@ def main() -> None:
     parser.add_argument("--layers", type=int, default=16)
     parser.add_argument("--lora-rank", type=int, default=0)
     args = parser.parse_args()
-    from published_models import publish
+    from helpers.models.published_models import publish
 
     folder = args.folder.resolve()
     publish("llama", folder / "llama", 32000, **SIZES, num_hidden_layers=args.layers, max_position_embeddings=256)

@@ -61,7 +61,7 @@ def measure(path: Path, steps: int) -> dict[str, float]:
     from babelmill.training.plan.objectives import objective_of
     from babelmill.training.plan.plan import Plan
     from babelmill.training.trainer import Trainer
-    from training_data import VOCABULARY, section, train_settings
+    from helpers.training.training_data import VOCABULARY, section, train_settings
 
     processes = Processes.start(1)
     train = section(

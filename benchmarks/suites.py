@@ -155,7 +155,7 @@ def work(way: str, asked: Path) -> None:
 
 def lines(method: str, folder: Path, texts: list[tuple[str, str]], args: argparse.Namespace) -> Iterator[str]:
     """Yield the lines of a method."""
-    from environments import SUITES, TRANSFORMERS_4, installed
+    from helpers.environments import SUITES, TRANSFORMERS_4, installed
 
     given = {"folder": str(folder), "method": method, "pairs": texts, "size": 0}
     rival, sizes = RIVALS[method]

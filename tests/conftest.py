@@ -12,13 +12,13 @@ import pytest
 import yaml
 from filelock import FileLock
 
-from prepared import run_module, run_python, start_server
+from helpers import ROOT
+from helpers.programs.prepared import run_module, run_python, start_server
 
-ROOT = Path(__file__).parents[1]
 # Tests start many processes beside each other: none of them may take all cores.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("GOMP_SPINCOUNT", "2000")  # threads that spin take the cores of others, as in `rules/common.smk`
-os.environ["PYTHONPATH"] = str(ROOT / "workflow")
+os.environ["PYTHONPATH"] = f"{ROOT / 'workflow'}:{ROOT / 'tests'}"
 # Hundreds of processes would compile the package again, and each test process the tests.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
@@ -222,7 +222,7 @@ def workspace(built, tmp_path) -> Workspace:
 @pytest.fixture
 def hub(monkeypatch, tmp_path):
     """Yield a Hub on this machine, which this process and all that it starts talk to, with an empty cache."""
-    from hub_server import HubServer
+    from helpers.hub.hub_server import HubServer
 
     with HubServer() as server:
         monkeypatch.setenv("HF_ENDPOINT", server.url)
@@ -237,7 +237,7 @@ def exported(tmp_path_factory) -> Path:
     """Return a small model that knows three sentences by heart (`hub_data.py`), trained and exported."""
 
     def make(folder: Path) -> None:
-        from hub_data import Trained  # with PyTorch, which most tests do without
+        from helpers.hub.hub_data import Trained  # with PyTorch, which most tests do without
 
         done = Trained(folder).export()
         assert done.returncode == 0, done.stderr
@@ -248,7 +248,7 @@ def exported(tmp_path_factory) -> Path:
 @pytest.fixture
 def trained(exported, tmp_path):
     """Return a copy of it, which a test may change."""
-    from hub_data import Trained
+    from helpers.hub.hub_data import Trained
 
     shutil.copytree(exported, tmp_path / "work")
     return Trained.at(tmp_path / "work")
@@ -257,7 +257,7 @@ def trained(exported, tmp_path):
 @pytest.fixture(scope="session")
 def finished(tmp_path_factory):
     """Return a run of the training stage that nothing disturbed (`training_data.py`)."""
-    from training_data import Data, train_undisturbed
+    from helpers.training.training_data import Data, train_undisturbed
 
     return Data.at(made_once(tmp_path_factory, "finished", train_undisturbed))
 
@@ -267,7 +267,7 @@ def labeller(tmp_path_factory) -> Path:
     """Return the exported folder of a small model of labels, hardly trained (`training_data.py`)."""
 
     def make(folder: Path) -> None:
-        from training_data import LabelledData, export
+        from helpers.training.training_data import LabelledData, export
 
         data = LabelledData(folder)
         data.settings(max_steps=4)
@@ -280,7 +280,7 @@ def labeller(tmp_path_factory) -> Path:
 @pytest.fixture
 def driver(tmp_path_factory):
     """Return a function that sets what NVIDIA's library says (`nvml.py`)."""
-    from nvml import build, load
+    from helpers.training.nvml import build, load
 
     answers = load(made_once(tmp_path_factory, "nvml", build))
     answers()
@@ -291,6 +291,6 @@ def driver(tmp_path_factory):
 @pytest.fixture
 def data(finished, tmp_path):
     """Return the same data and settings in a separate folder, without any training."""
-    from training_data import Data
+    from helpers.training.training_data import Data
 
     return Data.at(tmp_path / "data", finished)

@@ -6,7 +6,7 @@ import pytest
 import yaml
 
 from conftest import ROOT, SMALL, write_texts
-from prepared import run_module
+from helpers.programs.prepared import run_module
 
 GUIDE = (ROOT / "docs/training.md").read_text(encoding="utf-8")
 

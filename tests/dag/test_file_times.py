@@ -21,8 +21,8 @@ from babelmill.graph import Job, explain, jobs_of
 from babelmill.settings import settings_of
 from babelmill.stages import STAGES
 from conftest import ROOT, SMALL, Workspace, write_texts
-from finished import finish, finish_report
-from prepared import run_python
+from helpers.programs.prepared import run_python
+from helpers.results.finished import finish, finish_report
 
 AFTER_TOKENIZER = {"tokenizer", "shards", "train", "export", "evaluate", "score", "convert"}
 VALUES = copy.deepcopy(SMALL) | {
@@ -116,7 +116,7 @@ def test_shuffled_times_change_nothing_of_what_runs(tree, happens, draws):
     configuration = loading.load()
     said = {job.folder: job for model in ("two", "more") for job in explain(configuration, model) if job.runs}
     assert bool(said) == (happens not in (SITUATIONS["nothing"][0], lost_intermediates, lost_manifest))
-    program = ROOT / "tests/file_time_checks.py"
+    program = ROOT / "tests/scripts/file_time_checks.py"
     done = run_python(program, draws, 7, ROOT / "Snakefile", "reports/two+more.html", cwd=tree.path)
     assert done.returncode == 0, done.stderr
     found, *others = re.findall(r"^\d+ draws: (.*)", done.stdout, re.MULTILINE)

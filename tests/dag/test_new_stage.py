@@ -6,8 +6,8 @@ import re
 import pytest
 import yaml
 
-from checkouts import Checkout
-from released_results import SETTINGS, unpack
+from helpers.results.checkouts import Checkout
+from scripts.released_results import SETTINGS, unpack
 
 SETTINGS_CLASS = '''class CountSettings(Settings):
     """What is counted."""

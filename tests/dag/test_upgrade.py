@@ -7,8 +7,8 @@ import pytest
 import yaml
 
 from babelmill.core import code_versions
-from checkouts import Checkout
-from released_results import SETTINGS, unpack
+from helpers.results.checkouts import Checkout
+from scripts.released_results import SETTINGS, unpack
 
 NUMBER = code_versions.newest("train").number
 NOW, NEXT = f"train {NUMBER}", f"train {NUMBER + 1}"

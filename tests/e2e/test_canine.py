@@ -8,9 +8,9 @@ import pytest
 
 from babelmill.core.files import read_json
 from conftest import ROOT, Workspace
-from make_occupations import write
-from prepared import run_python
-from published_models import publish_canine
+from helpers.models.published_models import publish_canine
+from helpers.programs.prepared import run_python
+from scripts.make_occupations import write
 
 LONGEST = 256  # `model_max_length` of the published tokenizer
 TEXTS = ["smith", "ab", "x", "Küfer 🧔", "a long text " * 40]

@@ -11,8 +11,8 @@ from babelmill.config.stage_settings import ConvertSettings
 from babelmill.core import manifest
 from babelmill.core.files import read_json, sha256
 from babelmill.settings import read_settings
-from environments import TUNING, installed
-from prepared import run_python
+from helpers.environments import TUNING, installed
+from helpers.programs.prepared import run_python
 
 
 @pytest.fixture(scope="module")

@@ -11,7 +11,7 @@ from transformers import AutoModelForMaskedLM
 
 from babelmill.model.transformers.diffusion_generation import generate
 from conftest import ROOT, SMALL, Workspace
-from prepared import run_python
+from helpers.programs.prepared import run_python
 
 pytestmark = pytest.mark.xdist_group("diffusion")  # one process trains the model
 MODEL = "unmasking"

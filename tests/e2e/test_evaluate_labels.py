@@ -27,8 +27,8 @@ from babelmill.labels.windows import held
 from babelmill.predict import predict
 from babelmill.settings import read_settings, settings_of
 from babelmill.tables.table import Table
-from prepared import run_module
-from training_data import TRADES, LabelledData, labelled
+from helpers.programs.prepared import run_module
+from helpers.training.training_data import TRADES, LabelledData, labelled
 
 NAMES = {trade: f"Code of {trade}" for trade in (*TRADES, "cooper")}
 CONTEXTS = ("", "word90", "word91", "word92")

@@ -21,12 +21,10 @@ from babelmill.release.folder import hub_folder
 from babelmill.release.folder.prove import check_differences
 from babelmill.tokens.shard_file import ShardFile
 from babelmill.tokens.vocabulary import Vocabulary
-from conftest import ROOT
-from environments import TRANSFORMERS_4, TUNING, installed
-from hub_server import HubServer
-from prepared import run_python
-
-HERE = Path(__file__).parent
+from helpers import ROOT, SCRIPTS
+from helpers.environments import TRANSFORMERS_4, TUNING, installed
+from helpers.hub.hub_server import HubServer
+from helpers.programs.prepared import run_python
 
 
 def check(model, version: str, home: Path, *options, **environment) -> None:
@@ -39,7 +37,7 @@ def check(model, version: str, home: Path, *options, **environment) -> None:
         "HF_HOME": str(home),
         "PYTHONPATH": os.pathsep.join(str(installed(packages)) for packages in folders),
     }
-    checks = [str(HERE / name) for name in ("hub_checks.py", "hub_training_checks.py", "hub_composing_checks.py")]
+    checks = [str(SCRIPTS / name) for name in ("hub_checks.py", "hub_training_checks.py", "hub_composing_checks.py")]
     words = ["-m", "pytest", "-q", "-p", "no:cacheprovider", *checks, *options]
     done = run_python(*words, cwd=home, environment=variables | environment)
     assert done.returncode == 0, done.stdout[-20_000:] + done.stderr[-5_000:]

@@ -13,7 +13,7 @@ import pytest
 from babelmill.commands.unlock import who_holds_the_lock
 from babelmill.core.files import sha256
 from conftest import ROOT, SMALL, Workspace, write_texts
-from prepared import Program
+from helpers.programs.prepared import Program
 
 WEIGHTS = ("model.safetensors", "ema.safetensors")
 

@@ -15,8 +15,8 @@ from safetensors.torch import load_file, save_file
 
 from babelmill.core import manifest
 from babelmill.core.files import read_json, sha256, write_json
-from prepared import run_module, run_python
-from published import GOLDEN, model, write_tokenizer
+from helpers.models.published import GOLDEN, model, write_tokenizer
+from helpers.programs.prepared import run_module, run_python
 
 
 def convert(folder: Path, *arguments) -> subprocess.CompletedProcess:

@@ -11,7 +11,7 @@ from babelmill.config.stage_settings import TrainSettings
 from babelmill.core.files import read_json
 from babelmill.settings import read_settings
 from babelmill.training.data import LabelledData
-from training_data import TRADES
+from helpers.training.training_data import TRADES
 
 
 class OneCode(Labelled):

@@ -18,7 +18,7 @@ from babelmill.config.resolve import Configuration
 from babelmill.core.files import UserError, read_json
 from babelmill.labels.windows import Windows, held
 from conftest import Workspace
-from prepared import Program, run_limited, run_module
+from helpers.programs.prepared import Program, run_limited, run_module
 
 TRADES = {"farmer", "fisher", "smith", "baker", "weaver", "miller"}
 COLUMNS = ["id", "occ1", "lang"]

@@ -10,9 +10,9 @@ from huggingface_hub.errors import RepositoryNotFoundError
 from babelmill.core import manifest
 from babelmill.core.files import read_json, sha256
 from conftest import Workspace
-from hub_server import Fault
-from hub_uploads import ATTRIBUTES
-from prepared import run_limited
+from helpers.hub.hub_server import Fault
+from helpers.hub.hub_uploads import ATTRIBUTES
+from helpers.programs.prepared import run_limited
 
 TOKEN = "hf_CanaryThatMustStandNowhere4711"
 NAME = "models/ada/babybabellm-gptbert-eng"

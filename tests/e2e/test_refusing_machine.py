@@ -13,7 +13,7 @@ import pytest
 
 from babelmill.core import manifest, writers
 from conftest import ROOT, SMALL, Workspace, made_once
-from prepared import run_killed, run_limited, run_module
+from helpers.programs.prepared import run_killed, run_limited, run_module
 
 STAGES = ("suite", "corpus", "tokenizer", "shards", "train", "export", "evaluate", "score", "convert", "report")
 

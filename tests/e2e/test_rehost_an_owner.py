@@ -7,10 +7,10 @@ import pytest
 import yaml
 
 from babelmill.core.files import read_json
-from hub_server import Fault, HubServer
-from old_repositories import fill
-from prepared import Program, run_module, run_python
-from published import GOLDEN
+from helpers.hub.hub_server import Fault, HubServer
+from helpers.models.old_repositories import fill
+from helpers.models.published import GOLDEN
+from helpers.programs.prepared import Program, run_module, run_python
 
 PATTERN = ["--checkpoint-glob", "mono_*_small_1_2*.bin"]
 PATTERN += ["--checkpoint-regex", r"^mono_(?P<lang>[a-z]{3})_small_1_2(?P<ema>_ema)?\.bin$"]

@@ -7,7 +7,6 @@ import re
 import pytest
 import yaml
 
-import report_results
 from babelmill import cli, report
 from babelmill.config import loading
 from babelmill.config.snapshots import BABYLM
@@ -16,7 +15,8 @@ from babelmill.reporting.asked import asked_of, write_settings
 from babelmill.reporting.page import page
 from babelmill.reporting.results import read_all
 from babelmill.reporting.table import write_csv
-from browser import Browser
+from helpers.browser import Browser
+from helpers.results import report_results
 
 SUITES = ("blimp", "multiblimp", "turblimp")
 NOT_SAFE = "<script>alert(1)</script>"

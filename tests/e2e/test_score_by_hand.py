@@ -21,8 +21,8 @@ from babelmill.commands.surprisal import lines_of, owners, words_of
 from babelmill.core import manifest
 from babelmill.core.files import UserError, read_json, write_json
 from babelmill.runtime.run_lock import Lock
-from hub_data import SENTENCES
-from prepared import run_module
+from helpers.hub.hub_data import SENTENCES
+from helpers.programs.prepared import run_module
 
 MINE = "suites: {mine: {files: [pairs.tsv], language: eng, good: good, bad: bad}}\n"
 WORDS = sorted({word for text in SENTENCES for word in text.strip(".").split()})

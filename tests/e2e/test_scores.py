@@ -19,7 +19,7 @@ from babelmill.score import Model, made_of, report, score_all
 from babelmill.suites import sentences
 from babelmill.suites.partial import Partial
 from conftest import SMALL
-from hub_data import SENTENCES
+from helpers.hub.hub_data import SENTENCES
 
 OWN = {"files": ["pairs.tsv"], "language": "eng", "good": "good", "bad": "bad", "headline": "paradigms"}
 

@@ -19,7 +19,7 @@ from transformers import AutoConfig, AutoModelForMaskedLM
 
 from babelmill.config.stage_settings import Settings
 from babelmill.core import manifest
-from training_data import VOCABULARY, Data, wait_for_step
+from helpers.training.training_data import VOCABULARY, Data, wait_for_step
 
 STEPS = 16
 SIZES = {"hidden_size": 64, "num_hidden_layers": 3, "num_attention_heads": 2, "intermediate_size": 96}

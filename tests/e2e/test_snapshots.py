@@ -14,7 +14,7 @@ from babelmill.config.snapshots import name_of
 from babelmill.core import manifest
 from babelmill.core.files import read_json
 from conftest import SMALL
-from training_data import wait_for_step
+from helpers.training.training_data import wait_for_step
 
 POINTS = [0.0002, 0.0004]
 NAMES = [f"chck_{point:g}M" for point in POINTS]

@@ -17,12 +17,12 @@ from babelmill.core.files import read_json
 from babelmill.model.gpt_bert import GPTBert, GPTBertShape
 from babelmill.score import Model
 from babelmill.suites.partial import Partial
-from environments import SUITES, TRANSFORMERS_4, installed
-from hub_data import BOS, SENTENCES
-from prepared import run_python
+from helpers import ROOT, SCRIPTS
+from helpers.environments import SUITES, TRANSFORMERS_4, installed
+from helpers.hub.hub_data import BOS, SENTENCES
+from helpers.programs.prepared import run_python
 
-HERE = Path(__file__).parent
-GUIDE = HERE.parents[1] / "docs/evaluation.md"
+GUIDE = ROOT / "docs/evaluation.md"
 PAIR = ("The black cat sat on the mat near the old door.", "The black cat sat mat on the near the old door.")
 SWAPPED = {"cat sat": "sat cat", "dog runs": "runs dog", "wizards boil": "boil wizards"}
 
@@ -134,7 +134,7 @@ def test_minicons(exported, tmp_path, kind, version):
     (Its masked scorer asks for a method of tokenizers that transformers 5 has no longer, whatever the model.)
     """
     folders = [installed(SUITES), *([installed(TRANSFORMERS_4)] if version == "4.57.6" else [])]
-    output = run([HERE / "minicons_checks.py", exported / "export", kind], tmp_path, *reversed(folders))
+    output = run([SCRIPTS / "minicons_checks.py", exported / "export", kind], tmp_path, *reversed(folders))
     good, bad = (tuple(map(float, line.split())) for line in output.splitlines()[-2:])
     assert good[0] == pytest.approx(good[1], abs=1e-3) and bad[0] == pytest.approx(bad[1], abs=1e-3)
     assert good[0] > bad[0] + 1

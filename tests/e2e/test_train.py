@@ -22,7 +22,16 @@ from safetensors.torch import load_file
 
 from babelmill.runtime.slurm import OWN_STEP
 from conftest import EXPLODING
-from training_data import EXPECTED, STEPS, UNDISTURBED, Data, assert_same, logged, read_metrics, wait_for_step
+from helpers.training.training_data import (
+    EXPECTED,
+    STEPS,
+    UNDISTURBED,
+    Data,
+    assert_same,
+    logged,
+    read_metrics,
+    wait_for_step,
+)
 
 
 def test_training_learns_and_records(finished):

@@ -10,7 +10,7 @@ from safetensors.torch import load_file
 
 from babelmill.core.files import read_json
 from babelmill.tokens.shard_file import ShardFile
-from training_data import TRADES, Data, LabelledData, export, wait_for_step
+from helpers.training.training_data import TRADES, Data, LabelledData, export, wait_for_step
 
 
 @pytest.fixture(scope="module")

@@ -9,8 +9,8 @@ import time
 import psutil
 
 from conftest import ROOT
-from prepared import Program, run_module
-from training_data import assert_near, wait_for_step
+from helpers.programs.prepared import Program, run_module
+from helpers.training.training_data import assert_near, wait_for_step
 
 
 def test_a_signal_while_the_processes_start(data, finished):

@@ -13,8 +13,8 @@ from babelmill.commands import show
 from babelmill.core import manifest
 from babelmill.core.files import UserError, read_json
 from conftest import ROOT, SMALL, Workspace, write_texts
-from environments import TRANSFORMERS_4, installed
-from prepared import run_python
+from helpers.environments import TRANSFORMERS_4, installed
+from helpers.programs.prepared import run_python
 
 pytestmark = pytest.mark.xdist_group("models of transformers")
 

@@ -13,8 +13,8 @@ from safetensors.torch import load_file
 from babelmill.core import manifest
 from babelmill.core.files import read_json, sha256
 from conftest import ROOT, SMALL, Workspace, write_texts
-from prepared import run_python
-from published_models import publish
+from helpers.models.published_models import publish
+from helpers.programs.prepared import run_python
 
 pytestmark = pytest.mark.xdist_group("models of transformers")
 

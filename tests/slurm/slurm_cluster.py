@@ -21,7 +21,7 @@ import pytest
 from filelock import FileLock
 
 from conftest import ROOT, Workspace
-from prepared import VARIABLE
+from helpers.programs.prepared import VARIABLE
 
 HERE = Path(__file__).parent
 PATIENCE = 1100  # seconds until a test gives up waiting; pytest-timeout may be faster

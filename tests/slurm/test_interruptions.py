@@ -14,7 +14,7 @@ import pytest
 from babelmill.core.files import sha256
 from babelmill.runtime import slurm
 from conftest import ROOT, SMALL, Workspace
-from prepared import run_module
+from helpers.programs.prepared import run_module
 
 pytest_plugins = ["slurm_cluster"]
 pytestmark = [pytest.mark.xdist_group("fragile"), pytest.mark.usefixtures("cluster")]

@@ -14,7 +14,7 @@ from safetensors.torch import load_file
 
 from babelmill.runtime import slurm
 from conftest import ROOT, SMALL
-from training_data import UNDISTURBED, largest_difference
+from helpers.training.training_data import UNDISTURBED, largest_difference
 
 pytest_plugins = ["slurm_cluster"]
 pytestmark = [pytest.mark.xdist_group("slurm"), pytest.mark.usefixtures("cluster")]

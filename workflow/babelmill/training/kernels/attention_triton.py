@@ -38,7 +38,7 @@ from babelmill.training.kernels.tables_triton import gradient as gradient_of_tab
 from babelmill.training.kernels.tiles_triton import WARPS, below, dot, load, store
 
 # A program computes TILE queries (or keys), and handles so many keys (or queries) at once. This was chosen by what the
-# compiler makes of it for sm_90 (`benchmarks/instructions.py`). On a GPU, `benchmarks/gpu.py` tries others.
+# compiler makes of it for sm_90 (`benchmarks/gpu/instructions.py`). On a GPU, `benchmarks/gpu.py` tries others.
 OTHERS = 32
 
 

@@ -1,0 +1,1 @@
+"""The figures of a tiny run that never changes."""

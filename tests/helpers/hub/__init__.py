@@ -1,0 +1,1 @@
+"""A Hugging Face Hub on this machine, and what is on it."""

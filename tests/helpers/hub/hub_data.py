@@ -1,0 +1,128 @@
+"""Provide a small trained model with its tokenizer and shards, as the stages write them, and functions to export it.
+
+The model has learnt three sentences by heart, with both objectives, so that tests can ask it for the right word.
+"""
+
+import contextlib
+import dataclasses
+import subprocess
+from pathlib import Path
+
+import numpy as np
+import torch
+from safetensors.torch import save_file
+from torch.nn import functional as F
+
+from babelmill import tokenizer
+from babelmill.core import manifest
+from babelmill.core.files import sha256, write_json
+from babelmill.model.gpt_bert import GPTBert, GPTBertShape
+from babelmill.stages import STAGES
+from babelmill.tokens.shard_file import write_shard
+from babelmill.tokens.tokenizer_file import encode, load_tokenizer
+from helpers.programs.prepared import run_module
+
+SENTENCES = [
+    "The black cat sat on the mat near the old door.",
+    "A brown dog runs through our green garden every day.",
+    "Seven wizards boil warm water in very large pots.",
+]
+VOCABULARY = 420
+BOS, EOS, PAD, MASK = 1, 2, 3, 4
+
+
+def learn(model: GPTBert, rows: torch.Tensor, steps: int = 220, ahead: int = 1) -> None:
+    """Teach the rows [B, T] (`<s>` first, padded) to a model: the next token, from the left or from both sides.
+
+    `ahead` is 0 if the hidden token is learnt at its own position, as BabyBabelLM's code does it.
+    """
+    generator = torch.Generator().manual_seed(0)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=5e-3, foreach=True)
+    real = rows != PAD
+    both = (real[:, None, :] & real[:, :, None])[:, None]
+    for step in range(steps):
+        inputs, targets = rows.clone(), torch.where(real, rows, -100)
+        if step % 2:
+            hidden = (torch.rand(rows.shape, generator=generator) < 0.3) & (rows > 15)
+            inputs[hidden], targets[~hidden] = MASK, -100
+        logits = model(inputs, both if step % 2 else both.tril())
+        ours = logits[:, : -ahead or None] if step % 2 else logits[:, :-1]
+        loss = F.cross_entropy(ours.flatten(0, 1), targets[:, ahead if step % 2 else 1 :].flatten())
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+
+
+class Trained:
+    """Holds the folders `tokenizer`, `shards` and `model` below one folder, and `export.json`."""
+
+    def __init__(self, folder: Path, **shape):
+        self.folder = folder
+        folder.mkdir(parents=True, exist_ok=True)
+        trained = tokenizer.train(iter([SENTENCES * 3]), VOCABULARY, 2)
+        (folder / "tokenizer").mkdir()
+        trained.save(str(folder / "tokenizer/tokenizer.json"))
+        self.write_manifest("tokenizer", ["tokenizer.json"])
+        self.tokenizer = load_tokenizer(folder / "tokenizer/tokenizer.json")
+        self._write_shards()
+        self._write_model(shape)
+        self.settings()
+
+    @classmethod
+    def at(cls, folder: Path) -> "Trained":
+        """Return the data in a folder, which may be a copy."""
+        trained = cls.__new__(cls)
+        trained.folder = folder
+        return trained
+
+    def write_manifest(self, name: str, files: list[str], upstream=()) -> None:
+        """Write the manifest of a stage's folder. Paths are relative to the whole, so that it can be copied."""
+        with contextlib.chdir(self.folder):
+            manifest.write(name, manifest.Asked(name, "test", {}), files, upstream)
+
+    def _write_shards(self) -> None:
+        tokens, lengths = encode(self.tokenizer, SENTENCES)
+        texts = np.split(tokens, np.cumsum(lengths)[:-1])
+        digest = sha256(self.folder / "tokenizer/tokenizer.json")
+        for split in ("train", "validation"):
+            path = self.folder / f"shards/{split}.safetensors"
+            with write_shard(path, len(texts), self.tokenizer.get_vocab_size(), digest) as writer:
+                for text in texts:
+                    writer.append(np.array([BOS, *text, EOS]), np.array([len(text) + 2]))
+        self.write_manifest("shards", ["train.safetensors", "validation.safetensors"], ["tokenizer"])
+        longest = max(map(len, texts)) + 2
+        rows = [[BOS, *text.tolist(), EOS] + [PAD] * (longest - len(text) - 2) for text in texts]
+        self.rows = torch.tensor(rows)
+
+    def _write_model(self, shape: dict) -> None:
+        torch.manual_seed(0)
+        defaults = {"hidden_size": 48, "intermediate_size": 64, "num_attention_heads": 2, "num_hidden_layers": 2}
+        config = GPTBertShape(vocab_size=self.tokenizer.get_vocab_size(), **defaults | shape)
+        model = GPTBert(dataclasses.replace(config, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0))
+        learn(model, self.rows)
+        (self.folder / "model").mkdir()
+        for name, scale in (("model", 1.0), ("ema", 0.9)):
+            weights = {key: value * scale for key, value in model.state_dict().items()}
+            save_file(weights, self.folder / f"model/{name}.safetensors", {"format": "pt"})
+        ids = {"bos_token_id": BOS, "eos_token_id": EOS, "pad_token_id": PAD, "mask_token_id": MASK}
+        write_json(self.folder / "model/config.json", dataclasses.asdict(config) | ids)
+        self.write_manifest("model", ["model.safetensors", "ema.safetensors", "config.json"], ["tokenizer", "shards"])
+
+    def settings(self, variants=("main", "ema"), default_variant="main", **more) -> None:
+        """Write the export settings."""
+        export = {"variants": list(variants), "default_variant": default_variant, "include_raw": False} | more
+        values = {
+            "stage": "export",
+            "name": "test",
+            "languages": ["eng"],
+            "code": STAGES["export"].digest,
+            "export": export,
+        }
+        write_json(self.folder / "export.json", values)
+
+    def export(self, out: str = "export") -> subprocess.CompletedProcess:
+        """Run the stage in the folder, as the rule does."""
+        names = {"settings": "export.json", "model": "model", "tokenizer": "tokenizer", "shards": "shards"}
+        names["checkpoints"] = "checkpoints"
+        pairs = [item for name, value in names.items() for item in (f"--{name}", value)]
+        return run_module("babelmill.export", *pairs, "--out", out, cwd=self.folder)

@@ -1,0 +1,38 @@
+"""Make a model like those of the published GPT-BERT implementation: weights, shape and tokenizer."""
+
+import json
+from pathlib import Path
+
+import torch
+from safetensors import safe_open
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+
+from babelmill.tokens.vocabulary import SPECIAL_TOKENS
+from helpers import DATA
+
+GOLDEN = DATA / "gpt_bert_tiny.safetensors"
+
+
+def model() -> tuple[dict, dict[str, torch.Tensor]]:
+    """Return configuration and state_dict, with the prefix of data-parallel training and with unneeded buffers."""
+    with safe_open(GOLDEN, "pt") as file:
+        config = json.loads(file.metadata()["config"])
+        names = [name for name in file.keys() if name.startswith("weight.")]
+        weights = {name.replace("weight.", "module.", 1): file.get_tensor(name) for name in names}
+    for layer in range(config["num_hidden_layers"]):
+        weights[f"module.transformer.attention_layers.{layer}.position_indices"] = torch.zeros(512, 512).long()
+    weights["module.classifier.nonlinearity.5.weight"] = weights["module.embedding.word_embedding.weight"]
+    return config, weights
+
+
+def write_tokenizer(path: Path, prefix_space: bool = True, normalizer=None, size: int = 96) -> Path:
+    """Write a tokenizer of single bytes, whose special tokens are not declared, like that of the published scripts."""
+    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet(), key=lambda character: (character != "Ġ", character))
+    entries = [*SPECIAL_TOKENS, *alphabet][:size]
+    tokenizer = Tokenizer(models.BPE({entry: i for i, entry in enumerate(entries)}, [], unk_token="<unk>"))
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=prefix_space)
+    tokenizer.decoder = decoders.ByteLevel()
+    if normalizer:
+        tokenizer.normalizer = normalizer
+    tokenizer.save(str(path))
+    return path

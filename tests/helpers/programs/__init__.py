@@ -1,0 +1,1 @@
+"""Python programs that begin quickly: forks of a process that has imported the libraries."""

@@ -1,0 +1,264 @@
+"""Fork Python programs from a process that has already imported large libraries. Tests use it through `prepared.py`.
+
+    python program_server.py FOLDER FILE_DESCRIPTOR   the server, which waits for requests until its input ends
+
+A request (`program_client.py`) is one message: what to run, and the file descriptors of standard input, output and error.
+The server answers with the number of the process, and with its exit code when it has ended. Whoever ends the one that asks
+ends the program. In a SLURM job, a program belongs to the job, and is on its node, as the one that asks is. All forks have
+the same hashes of texts, so tests for which the order of a set may matter start a fresh Python.
+"""
+
+import contextlib
+import marshal
+import os
+import signal
+import socket
+import sys
+
+# All that take long, but for those that read the environment when they are imported (huggingface_hub, transformers,
+# wandb), and those that some tests use in other versions (`environments.py`). No test sets a variable of matplotlib.
+LIBRARIES = [
+    "snakemake.cli",
+    "snakemake.report.html_reporter",
+    "snakemake_executor_plugin_slurm_jobstep",
+    "smart_open",
+    "pydantic",
+    "pyarrow.parquet",
+    "tokenizers",
+]
+LIBRARIES += ["torch", "torch._dynamo", "torch.distributed.tensor", "safetensors.torch", "matplotlib.figure", "httpx2"]
+# What transformers imports.
+LIBRARIES += [
+    "torch.distributed.checkpoint",
+    "torch.distributed.fsdp",
+    "scipy.optimize",
+    "scipy.sparse",
+    "scipy.spatial",
+]
+LIBRARIES += ["filelock", "jinja2.sandbox", "truststore", "anyio", "h11", "httpcore2", "PIL.Image", "regex"]
+# Our modules that import neither transformers nor huggingface_hub, which read the environment.
+PACKAGE = "babelmill"
+COMMANDS = ["accept", "clean", "compare", "config", "plan", "report", "show", "status", "why"]
+OURS = ["settings", "corpus.__main__", "shards", "train", "export", "predict", "report", "cli", "hub.credentials"]
+OURS += [f"commands.{name}" for name in COMMANDS]
+# Kinds of Snakemake's plugins. To find those of a kind, it looks through all installed packages. (One of the loggers is
+# ours, so programs look for loggers themselves.)
+PLUGINS = ["Executor", "Storage", "Report", "Scheduler"]
+MADV_COLLAPSE = 25  # of Linux 6.1 and later
+MOST_BYTES = 200_000  # of a request; mostly environment variables
+HERE = os.path.dirname(os.path.abspath(__file__))
+WORKFLOW = os.path.join(os.path.abspath(os.path.join(HERE, "../../..")), "workflow")
+
+
+def join(asker: int) -> None:
+    """Belong to the SLURM job of a process, be on its node (a UTS namespace), and bear its number as a name."""
+    import ctypes
+    import platform
+
+    from helpers.programs.program_client import freezer_of
+
+    libc = ctypes.CDLL(None, use_errno=True)
+    with open(f"/sys/fs/cgroup/freezer{freezer_of(asker)}/cgroup.procs", "w") as file:
+        file.write(str(os.getpid()))
+    with open(f"/proc/{asker}/ns/uts") as node:
+        if libc.setns(node.fileno(), 0):
+            raise OSError(ctypes.get_errno(), "setns")
+    platform._uname_cache = None  # pyright: ignore[reportAttributeAccessIssue]
+    libc.prctl(15, f"for {asker}".encode())  # PR_SET_NAME
+
+
+class Server:
+    """Waits for requests and forks for each of them."""
+
+    def __init__(self, folder: str, listener: socket.socket):
+        import selectors
+
+        self._folder, self._listener, self._prepared = folder, listener, False
+        self._running: dict[int, socket.socket] = {}
+        woken, wake = os.pipe()
+        os.set_blocking(wake, False)
+        signal.set_wakeup_fd(wake)
+        signal.signal(signal.SIGCHLD, lambda *_: None)
+        self._selector = selectors.DefaultSelector()
+        self._selector.register(0, selectors.EVENT_READ, self._end)
+        self._selector.register(listener, selectors.EVENT_READ, self._accept)
+        self._selector.register(woken, selectors.EVENT_READ, lambda: os.read(woken, 1000) and self._tell_ends())
+        self._events = selectors.EVENT_READ
+
+    def serve(self) -> dict:
+        """Serve until standard input ends. This returns in the forks alone, each with the request that it is for."""
+        while True:
+            for key, _ in self._selector.select():
+                if request := key.data():
+                    return request
+
+    def _accept(self) -> dict | None:
+        """Fork; return the request in the fork."""
+        import gc
+
+        if not self._prepared:
+            prepare()
+            gc.freeze()
+            collapse()
+            self._prepared = True
+        connection, _ = self._listener.accept()
+        message, descriptors, _, _ = socket.recv_fds(connection, MOST_BYTES, 3)
+        if not message:  # it was ended before it asked
+            connection.close()
+            return None
+        process = os.fork()
+        if not process:
+            for other in (self._listener, connection, *self._running.values()):
+                other.close()
+            return marshal.loads(message) | {"descriptors": descriptors, "python": f"{self._folder}/python"}
+        for descriptor in descriptors:
+            os.close(descriptor)
+        self._running[process] = connection
+        self._selector.register(connection, self._events, lambda: self._kill(process))
+        _tell(connection, process)
+        return None
+
+    def _kill(self, process: int) -> None:
+        """End a program that nobody waits for any more."""
+        if process in self._running:
+            os.kill(process, signal.SIGKILL)
+
+    def _tell_ends(self) -> None:
+        """Tell those who asked how their programs ended."""
+        while self._running:
+            process, status = os.waitpid(-1, os.WNOHANG)
+            if not process:
+                return
+            connection = self._running.pop(process)
+            self._selector.unregister(connection)
+            _tell(connection, os.waitstatus_to_exitcode(status))
+            connection.close()
+
+    def _end(self) -> None:
+        import shutil
+
+        for process in self._running:
+            os.kill(process, signal.SIGKILL)
+        shutil.rmtree(self._folder, ignore_errors=True)
+        os._exit(0)
+
+
+def prepare() -> None:
+    """Do once what programs would do when they import."""
+    import importlib
+    import inspect
+    import weakref
+
+    from import_caches import Known, found  # a program that asks has no path to these
+    from modules_of_server import Shared
+
+    for library in LIBRARIES:
+        __import__(library)
+    for kind in PLUGINS:
+        registry = importlib.import_module(f"snakemake_interface_{kind.lower()}_plugins.registry")
+        getattr(registry, f"{kind}PluginRegistry")()
+    sys.path.insert(0, WORKFLOW)
+    with contextlib.suppress(Exception):  # a module that is being edited: programs will say what is wrong with it
+        for module in OURS:
+            __import__(f"{PACKAGE}.{module}")
+        for stage in sys.modules[f"{PACKAGE}.stages"].STAGES.values():
+            _ = stage.digest  # which it remembers
+    sys.path.remove(WORKFLOW)
+    Shared(PACKAGE)
+    Known(found())
+    for finalizer in weakref.finalize._registry:  # pyright: ignore[reportAttributeAccessIssue]
+        finalizer.atexit = False  # no program takes the libraries apart at its end
+    inspect.getmodule(inspect.currentframe())  # it looks for the files of all modules, and remembers them
+
+
+def collapse() -> None:
+    """Move memory into huge pages, where Linux can do that: a process with 90,000 small ones takes 20 ms longer to fork."""
+    import ctypes
+
+    advise, size = ctypes.CDLL(None).madvise, 2**21
+    with open("/proc/self/maps") as file:
+        regions = [line.split() for line in file]
+    for place, access, _, _, _, *name in regions:
+        if access.startswith("rw") and name in ([], ["[heap]"]):
+            begin, end = (int(address, 16) for address in place.split("-"))
+            begin, end = -(-begin // size) * size, end // size * size
+            if begin < end:
+                advise(ctypes.c_void_p(begin), ctypes.c_size_t(end - begin), MADV_COLLAPSE)
+
+
+def _tell(connection: socket.socket, number: int) -> None:
+    with contextlib.suppress(OSError):  # who asked has been ended
+        connection.send(str(number).encode())
+
+
+def become(request: dict) -> None:
+    """Be the program that was asked for."""
+    import random
+    import runpy
+    import tempfile
+    import types
+
+    import numpy
+
+    signal.set_wakeup_fd(-1)
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    for number, descriptor in enumerate(request["descriptors"]):
+        os.dup2(descriptor, number)
+        os.close(descriptor)
+    environment, cwd = request["environment"], request["cwd"]
+    if request.get("session"):
+        os.setsid()
+    if "asker" in request:
+        join(request["asker"])
+    os.environ.clear()
+    os.environ.update(environment)
+    os.chdir(cwd)
+    tempfile.tempdir = None  # it is found anew, from this program's TMPDIR
+    random.seed()
+    numpy.random.seed()
+    kind, *command = request["command"]
+    folders = filter(None, environment.get("PYTHONPATH", "").split(os.pathsep))
+    first = cwd if kind in ("-m", "-c") else os.path.dirname(os.path.abspath(kind))
+    sys.path[:] = [first, *folders, *(path for path in sys.path if path and path != HERE)]
+    sys.dont_write_bytecode = bool(environment.get("PYTHONDONTWRITEBYTECODE"))
+    sys.executable = request["python"]
+    sys.argv[:] = command if kind == "-m" else [kind, *command[kind == "-c" :]]
+    try:
+        if kind == "-m":
+            runpy.run_module(command[0], run_name="__main__", alter_sys=True)
+        elif kind == "-c":
+            main = sys.modules["__main__"] = types.ModuleType("__main__")
+            exec(command[0], main.__dict__)
+        else:
+            runpy.run_path(kind, run_name="__main__")
+    except BaseException as error:
+        end(error)
+    end(None)
+
+
+def end(error: BaseException | None) -> None:
+    """End as Python does, but leave the libraries as they are: to take them apart costs a third of a second."""
+    import atexit
+    import threading
+
+    code = 0
+    if isinstance(error, SystemExit):
+        code = error.code if isinstance(error.code, int) else int(error.code is not None)
+        if code is not error.code and error.code is not None:
+            print(error.code, file=sys.stderr)
+    elif error is not None:
+        sys.excepthook(type(error), error, error.__traceback__)
+        code = 1
+    threading._shutdown()  # pyright: ignore[reportAttributeAccessIssue]
+    atexit._run_exitfuncs()
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(OSError, ValueError):  # nobody reads it any more, or it is closed
+            stream.flush()
+    if isinstance(error, KeyboardInterrupt):
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+        os.kill(os.getpid(), signal.SIGINT)
+    os._exit(code & 0xFF)
+
+
+if __name__ == "__main__":
+    become(Server(sys.argv[1], socket.socket(fileno=int(sys.argv[2]))).serve())

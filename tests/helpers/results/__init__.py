@@ -1,0 +1,1 @@
+"""Results that no stage made, and checkouts of an edited Babelmill."""

@@ -1,0 +1,67 @@
+"""Make a separate checkout to edit, like that of a user who changed the code or upgraded."""
+
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+from conftest import ROOT
+from helpers.programs.prepared import run_module
+
+NAMES = ("Snakefile", "CHANGELOG.md", "workflow", "config", "profiles", "envs")
+
+
+class Checkout:
+    """Holds a copy of the project, and runs the commands of a user who works with it in a folder of results."""
+
+    def __init__(self, path: Path, results: Path):
+        """Copy the project to `path`; `results` is the folder that all commands run in."""
+        self.path, self.results = path, results
+        path.mkdir(parents=True)
+        for name in NAMES:
+            if (ROOT / name).is_dir():
+                ignored = shutil.ignore_patterns("*.egg-info", "lock.yaml")
+                shutil.copytree(ROOT / name, path / name, ignore=ignored)
+            else:
+                shutil.copy(ROOT / name, path / name)
+
+    def edit(self, name: str, old: str, new: str) -> None:
+        """Replace a text that must be in a file exactly once."""
+        source = (self.path / name).read_text(encoding="utf-8")
+        assert source.count(old) == 1, f"{name} has {old!r} {source.count(old)} times"
+        (self.path / name).write_text(source.replace(old, new), encoding="utf-8")
+
+    def package(self, name: str, old: str, new: str) -> None:
+        """Edit a module of the package."""
+        self.edit(f"workflow/babelmill/{name}", old, new)
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """Return the environment variables with which this checkout's package is used."""
+        variables = {"PATH": "/usr/bin:/bin", "HOME": str(Path.home()), "OMP_NUM_THREADS": "1"}
+        return variables | {"PYTHONPATH": str(self.path / "workflow"), "PYTHONDONTWRITEBYTECODE": "1"}
+
+    def run(self, *command) -> subprocess.CompletedProcess:
+        return run_module(*command, cwd=self.results, environment=self.environment)
+
+    def babelmill(self, *arguments, check: bool = True) -> str:
+        """Return what a command prints."""
+        done = self.run("babelmill", *arguments)
+        assert not check or done.returncode == 0, done.stdout + done.stderr
+        return done.stdout + done.stderr
+
+    def snakemake(self, *arguments, check: bool = True) -> str:
+        """Return what Snakemake prints."""
+        options = ["--snakefile", self.path / "Snakefile", "--resources", "gpu=0", "--cores", "1"]
+        done = run_module("snakemake", *options, *arguments, cwd=self.results, environment=self.environment)
+        assert not check or done.returncode == 0, done.stdout + done.stderr
+        return done.stdout + done.stderr
+
+    def would_run(self, *targets, profile: str | None = "local") -> list[str]:
+        """Return the rules that a dry run lists, with or without a profile, without repetition, in order."""
+        options = ["--profile", self.path / "profiles" / profile] if profile else []
+        options += ["--configfile", "config/config.yaml", "--dry-run"]
+        output = self.snakemake(*options, "--", *targets)
+        rules = re.findall(r"^  (\w+) +\d+  " if profile else r"^(?:local)?rule (\w+):", output, re.MULTILINE)
+        assert rules or "Nothing to be done" in output, output
+        return list(dict.fromkeys(rules))

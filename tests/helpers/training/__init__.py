@@ -1,0 +1,1 @@
+"""Small data and trainers, without the stages before."""

@@ -1,0 +1,371 @@
+"""Make small shards, a tokenizer and settings for tests of the training stage, without the earlier stages."""
+
+import copy
+import json
+import os
+import shutil
+import time
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+
+from babelmill.config import canonical, schema
+from babelmill.config.stage_settings import Settings, TrainSettings
+from babelmill.core import code_versions, manifest
+from babelmill.core.files import sha256, write_json
+from babelmill.stages import STAGES
+from babelmill.tokens.shard_file import Labels, ShardFile, write_shard
+from babelmill.tokens.vocabulary import Vocabulary
+from babelmill.training.batches.token_batches import TokenStream
+from babelmill.training.plan import plan
+from babelmill.training.plan.layouts import Packed
+from babelmill.training.plan.objectives import objective_of
+from babelmill.training.plan.rows import Rows
+from helpers.figures.figure_settings import defaults
+from helpers.programs.prepared import Program, run_module
+
+SPECIAL = ["<unk>", "<s>", "</s>", "<pad>", "<mask>", *(f"<special_{i}>" for i in range(11))]
+VOCABULARY = Vocabulary(size=96, bos=1, eos=2, pad=3, mask=4, special=tuple(range(16)))
+
+TINY = {
+    "model": {
+        "hidden_size": 16,
+        "intermediate_size": 24,
+        "num_attention_heads": 2,
+        "num_hidden_layers": 2,
+    },
+    "train": {
+        "seed": 7,
+        "max_steps": 12,
+        "global_batch_tokens": 160,
+        "batch_reduction": 1.0,
+        "sequence_lengths": [16, 32],
+        "phase_starts": [0.0, 0.7],
+        "precision": "fp32",
+    },
+}
+
+
+def section(name: str, **values):
+    """Return a section of the settings: the defaults, the tiny values above, and then these."""
+    return schema.SECTIONS[name].model_validate(copy.deepcopy(defaults()[name]) | TINY.get(name, {}) | values)
+
+
+def train_settings(languages: list[str], model: schema.Model, train: schema.Train) -> TrainSettings:
+    """Return the settings of the training stage as it reads them."""
+    sections = {"model": model, "train": train, "labels": section("labels"), "mixture": schema.Mixture(weights="size")}
+    return TrainSettings(stage="train", name="test", languages=languages, **sections)
+
+
+def code_label(sections: dict[str, dict]) -> str:
+    """Return what a settings file with these sections says about the present code of the training stage."""
+    stage, values = STAGES["train"], {f"{name}.{key}": v for name, keys in sections.items() for key, v in keys.items()}
+    return code_versions.labels(stage.name, stage.digest, lambda key: values.get(key, code_versions.UNKNOWN))[0]
+
+
+def documents(count: int, seed: int = 0, longest: int = 60) -> list[np.ndarray]:
+    """Return token sequences that can be learnt: each token follows from the one before, except for some noise."""
+    random = np.random.default_rng(seed)
+    result = []
+    for length in random.integers(1, longest, count):
+        tokens = [int(random.integers(16, 96))]
+        for noise in random.random(length - 1):
+            tokens.append(int(random.integers(16, 96)) if noise < 0.2 else 16 + (5 * (tokens[-1] - 16) + 1) % 80)
+        result.append(np.array([1, *tokens, 2]))
+    return result
+
+
+def write_documents(
+    path: Path, texts: list[np.ndarray], tokenizer_sha256: str = "none", prompts: list[int] | None = None
+) -> ShardFile:
+    """Write a shard of these documents, of whose tokens so many belong to `prompts`."""
+    with write_shard(path, len(texts), VOCABULARY.size, tokenizer_sha256, prompts is not None) as writer:
+        for i, text in enumerate(texts):
+            writer.append(text, np.array([len(text)]), None if prompts is None else np.array([prompts[i]]))
+    return ShardFile.open(path)
+
+
+def stream(
+    shards: list[ShardFile], seed: int = 7, graphs=None, objective: str = "hybrid"
+) -> tuple[TokenStream, list[Packed]]:
+    """Return the tokens of some shards on the CPU, and their rows."""
+    import torch
+
+    about = objective_of(section("train", objective=objective))
+    tokens = TokenStream(shards, VOCABULARY, seed, torch.device("cpu"), about, graphs=graphs)
+    return tokens, [Packed(shard.offsets, shard.responses) for shard in shards]
+
+
+def every_row(layouts: list[Packed], length: int, mask_rate: float | None) -> Rows:
+    """Return all rows of all languages once, masked at this rate, or causal."""
+    train = section("train", **({} if mask_rate is None else {"mask_rate_end": mask_rate}))
+    return plan.every_row(layouts, length, objective_of(train), 1 if mask_rate is None else 0)
+
+
+class Data:
+    """Holds a tokenizer and shards in a folder, and runs `babelmill.train` on them."""
+
+    def __init__(self, folder: Path, languages=("eng",), count: int = 120):
+        self.folder, self.languages = folder, list(languages)
+        tokenizer = folder / "tokenizer"
+        write_tokenizer(tokenizer)
+        for i, language in enumerate(self.languages):
+            shards = folder / "shards" / language
+            for split, part in (("train", count // (i + 1)), ("validation", 12)):
+                texts = documents(part, seed=10 * i + len(split))
+                write_documents(shards / f"{split}.safetensors", texts, sha256(tokenizer / "tokenizer.json"))
+            files = ["train.safetensors", "validation.safetensors"]
+            manifest.write(shards, Settings(stage="shards", name="test"), files, [tokenizer])
+        self.settings()
+        self.run_settings()
+
+    @classmethod
+    def at(cls, folder: Path, like: "Data | None" = None) -> "Data":
+        """Return the data in a folder. `like`: first copy it from there, without results of training."""
+        data = cls.__new__(cls)
+        data.folder, data.languages = folder, like.languages if like else ["eng"]
+        if like:
+            shutil.copytree(like.folder, folder, ignore=shutil.ignore_patterns("checkpoints", "model", "*.log"))
+        return data
+
+    def settings(self, model=None, mixture: str | float = "size", **train) -> None:
+        """Write the train settings: tiny ones, with these values changed. The model continues from the folder `base`, if given."""
+        sections = {
+            "model": section("model", **(model or {})).model_dump(),
+            "train": section("train", **train).model_dump(),
+            "mixture": {"weights": mixture},
+        }
+        about = {"stage": "train", "name": "test", "code": code_label(sections), "languages": self.languages}
+        begin = {"begin_with": "model.safetensors"} if (self.folder / "base").is_dir() else {}
+        write_json(self.folder / "train.json", about | begin | sections)
+
+    def run_settings(self, **run) -> None:
+        """Write the run settings."""
+        values = {"checkpoint_every": 4, "checkpoint_share": 1, "log_every": 1, "validate_every": 6, **run}
+        values.setdefault("micro_batch_tokens", 96)
+        write_json(
+            self.folder / "run.json",
+            {"stage": "run", "name": "test", "languages": self.languages, "preset": "tiny"}
+            | {"run": section("run", **values).model_dump()},
+        )
+
+    def command(self, out: str = "model", processes: int = 1, *more: str) -> list[str]:
+        """Return the stage's module and arguments."""
+        folder = self.folder
+        arguments = {
+            "settings": "train.json",
+            "run": "run.json",
+            "tokenizer": "tokenizer",
+            "checkpoints": "checkpoints",
+        }
+        pairs = [item for name, value in arguments.items() for item in (f"--{name}", str(folder / value))]
+        shards = [str(folder / "shards" / language) for language in self.languages]
+        source = ["--source", str(folder / "base")] if (folder / "base").is_dir() else []
+        return [
+            *("babelmill.train", *pairs, "--shards", *shards, *source, "--out", str(folder / out)),
+            *("--log", str(folder / f"{out}.log"), "--threads", str(processes), "--processes", str(processes), *more),
+        ]
+
+    def start(self, *arguments, environment: dict | None = None) -> Program:
+        """Start the stage in its own session."""
+        return Program("-m", *self.command(*arguments), environment={**os.environ, **(environment or {})}, session=True)
+
+    def train(self, *arguments, environment: dict | None = None, code: int = 0) -> str:
+        """Run the stage to its end. Return its output."""
+        done = run_module(*self.command(*arguments), environment={**os.environ, **(environment or {})})
+        assert done.returncode == code, done.stderr
+        return done.stderr
+
+    def metrics(self, out: str = "model") -> list[dict]:
+        """Return the lines of a finished run's record."""
+        return read_metrics(self.folder / out / "metrics.jsonl")
+
+    def weights(self, out: str = "model") -> tuple[str, str]:
+        """Return digests of both sets of weights, which are equal if two runs are."""
+        return tuple(sha256(self.folder / out / name) for name in ("model.safetensors", "ema.safetensors"))
+
+    @property
+    def runs(self) -> list[Path]:
+        """Return the folders of runs."""
+        return sorted((self.folder / "checkpoints").glob("*"))
+
+
+def read_metrics(path: Path) -> list[dict]:
+    """Parse a metrics.jsonl."""
+    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+
+
+def wait_for_step(data: Data, step: int, process: Program) -> None:
+    """Wait until a run has recorded a step. Fail if its process ends before."""
+    while process.poll() is None:
+        for record in (data.folder / "checkpoints").glob("*/metrics.jsonl"):
+            lines = record.read_text(encoding="utf-8").split("\n")[:-1]  # the last one may be half written
+            if any(f'"step": {done}, "kind": "train"' in line for line in lines for done in (step, step + 1)):
+                return
+        time.sleep(0.002)
+    raise AssertionError(f"ended before step {step}: {process.communicate()[1]}")
+
+
+# A run that nothing disturbed, for tests of those that something did (`finished` in conftest.py).
+
+STEPS = 60
+# In the first step, gradients of 0 are rounding alone. With the default eps of 1e-8, LAMB makes whole updates of them.
+UNDISTURBED = {"max_steps": STEPS, "eps": 1e-6}
+EXPECTED = sorted([(step, "train") for step in range(1, STEPS + 1)] + [(step, "validation") for step in (20, 40, 60)])
+
+
+def train_undisturbed(folder: Path) -> None:
+    """Train to the end."""
+    data = Data(folder)
+    data.settings(**UNDISTURBED)
+    data.run_settings(checkpoint_every=5, keep=3, validate_every=20)
+    data.train()
+
+
+def logged(lines: list[dict]) -> list[tuple[int, str]]:
+    """Return step and kind of the lines of a record, in the order of the steps."""
+    return sorted((line["step"], line["kind"]) for line in lines)
+
+
+def results(data: Data) -> list[tuple]:
+    """Return the part of a record that does not depend on the clock."""
+    keys = ("step", "kind", "loss", "ema_loss", "grad_norm", "accuracy", "tokens", "skipped")
+    return sorted(tuple(line.get(key) for key in keys) for line in data.metrics())
+
+
+def assert_same(data: Data, finished: Data) -> None:
+    """Check that the weights are bit for bit those of the undisturbed run, and every step is logged once."""
+    assert data.weights() == finished.weights()
+    assert logged(data.metrics()) == EXPECTED
+    assert results(data) == results(finished)
+
+
+def assert_near(data: Data, finished: Data) -> None:
+    """Check the same except for rounding, as on other numbers of processes."""
+    from safetensors.torch import load_file
+
+    for name in ("model.safetensors", "ema.safetensors"):
+        assert largest_difference(*(load_file(each.folder / "model" / name) for each in (data, finished))) < 1e-5
+    assert logged(data.metrics()) == EXPECTED
+
+
+def largest_difference(ours: dict[str, Any], theirs: dict[str, Any]) -> float:
+    """Return the largest difference of two models' weights.
+
+    The last mixing weights are compared without their length, which no output depends on: a layer norm follows.
+    """
+    from torch.nn import functional as F
+
+    assert ours.keys() == theirs.keys()
+    last = max(key for key in theirs if key.startswith("transformer.dwa_modules.alphas."))
+    ours, theirs = ({**weights, last: F.normalize(weights[last], dim=0)} for weights in (ours, theirs))
+    return max((ours[key] - value).abs().max().item() for key, value in theirs.items())
+
+
+# Labelled text.
+
+TRADES = ("farmer", "fisher", "smith", "baker", "weaver", "miller")
+
+
+def labelled(count: int, seed: int) -> tuple[list[np.ndarray], list[int], list[list[int]]]:
+    """Return descriptions of one or two trades: tokens, those of the context, and the trades. A trade is a token or two."""
+    random = np.random.default_rng(seed)
+    texts, contexts, codes = [], [], []
+    for _ in range(count):
+        mine = random.permutation(len(TRADES))[: 1 + int(random.random() < 0.3)]
+        words = [16 + 3 * int(trade) + int(random.integers(2)) for trade in mine]
+        noise = random.integers(60, 90, random.integers(0, 6))
+        context = random.integers(90, 93, int(random.random() < 0.5))
+        texts.append(np.array([1, *context, *random.permutation([*words, *noise]), 2]))
+        contexts.append(len(context))
+        codes.append([int(trade) for trade in mine])
+    return texts, contexts, codes
+
+
+def write_labelled(path: Path, count: int, seed: int, tokenizer_sha256: str = "none", names=TRADES) -> ShardFile:
+    """Write a shard of them."""
+    texts, contexts, codes = labelled(count, seed)
+    with write_shard(path, count, VOCABULARY.size, tokenizer_sha256, prompts=True) as writer:
+        for text, context in zip(texts, contexts, strict=True):
+            writer.append(text, np.array([len(text)]), np.array([context]))
+        ends = np.concatenate([[0], np.cumsum([len(each) for each in codes])])
+        writer.labels = Labels(np.concatenate(codes).astype(np.int32), ends, tuple(names))
+        own = [text[1 + context : -1] for text, context in zip(texts, contexts, strict=True)]
+        writer.texts = [[" ".join(f"word{token}" for token in text) for text in own]]
+    return ShardFile.open(path)
+
+
+class LabelledData(Data):
+    """Holds a tokenizer and labelled shards in a folder, and runs `babelmill.train` on them."""
+
+    MODEL: ClassVar = {
+        "architecture": "transformers",
+        "config": {
+            **{"model_type": "bert", "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2},
+            "intermediate_size": 64,
+        },
+    }
+    TRAIN: ClassVar = {"objective": "labels", "sequence_lengths": [16], "phase_starts": [0.0], "ema_decay": 0.9}
+
+    def __init__(self, folder: Path, languages=("eng", "deu")):
+        self.folder, self.languages = folder, list(languages)
+        write_tokenizer(folder / "tokenizer")
+        digest = sha256(folder / "tokenizer/tokenizer.json")
+        for i, language in enumerate(self.languages):
+            shards = folder / "shards" / language
+            for split, count in (("train", 90), ("validation", 20)):
+                write_labelled(shards / f"{split}.safetensors", count, 10 * i + len(split), digest)
+            files = ["train.safetensors", "validation.safetensors"]
+            manifest.write(shards, Settings(stage="shards", name="test"), files, [folder / "tokenizer"])
+        self.settings()
+        self.run_settings()
+
+    def settings(self, model=None, mixture: str | float = "size", labels=None, **train) -> None:
+        """Write the train settings: tiny ones, with these values changed."""
+        values = {**self.TRAIN, "global_batch_tokens": 160, **train}
+        labels = {"code": "general", "block_size": 7, "decoder_layers": 1, **(labels or {})}
+        sections = {
+            "model": section("model", **(model or self.MODEL)),
+            "train": section("train", **values),
+            "labels": section("labels", **labels),
+        }
+        code = code_label({name: values.model_dump() for name, values in sections.items()})
+        about = {"stage": "train", "name": "test", "code": code, "languages": self.languages}
+        begin = {"begin_with": "model.safetensors"} if (self.folder / "base").is_dir() else {}
+        mixture_of_languages = {"mixture": {"weights": mixture}}
+        write_json(self.folder / "train.json", about | begin | canonical.to_file(sections) | mixture_of_languages)
+
+
+def export(data: LabelledData, out: str = "export") -> Path:
+    """Run the stage `export`. Return the folder."""
+    from babelmill.config.resolve import Configuration
+    from babelmill.settings import settings_of
+
+    settings = settings_of(Configuration([("test", {})]), "eng", "export")
+    write_json(data.folder / "export.json", settings | {"name": "test", "languages": data.languages})
+    folder = data.folder
+    arguments = {"settings": folder / "export.json", "model": folder / "model", "tokenizer": folder / "tokenizer"}
+    pairs = [str(word) for name, value in arguments.items() for word in (f"--{name}", value)]
+    shards = [str(folder / "shards" / language) for language in data.languages]
+    more = ["--checkpoints", str(folder / "checkpoints"), "--out", str(folder / out)]
+    more += ["--source", str(folder / "base")] if (folder / "base").is_dir() else []
+    done = run_module("babelmill.export", *pairs, "--shards", *shards, *more)
+    assert done.returncode == 0, done.stderr + done.stdout
+    return folder / out
+
+
+def write_tokenizer(folder: Path) -> None:
+    """Write a tokenizer of `VOCABULARY`, whose other entries are words such as `word16`."""
+    from tokenizers import AddedToken, Tokenizer, models, pre_tokenizers
+
+    from babelmill.tokens.tokenizer_file import begin_with_bos
+
+    names = SPECIAL + [f"word{i}" for i in range(len(SPECIAL), VOCABULARY.size)]
+    tokenizer = Tokenizer(models.WordLevel({name: i for i, name in enumerate(names)}, "<unk>"))
+    tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    tokenizer.add_special_tokens([AddedToken(name, special=True) for name in SPECIAL])
+    begin_with_bos(tokenizer)
+    folder.mkdir(parents=True)
+    tokenizer.save(str(folder / "tokenizer.json"))
+    manifest.write(folder, Settings(stage="tokenizer", name="test"), ["tokenizer.json"])

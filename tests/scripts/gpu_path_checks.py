@@ -1,0 +1,77 @@
+"""Compare a step of training as on a GPU, with all kernels, with a CPU's. Run with TRITON_INTERPRET=1, read at the import."""
+
+import sys
+import tempfile
+from pathlib import Path
+
+import mended_interpreter  # noqa: F401  (it mends the interpreter)
+import torch
+
+from babelmill.config import schema
+from babelmill.model.gpt_bert import GPTBert, GPTBertShape
+from babelmill.runtime.processes import Processes
+from babelmill.training.batches.token_batches import MicroBatch
+from babelmill.training.kernels import attention_triton, kernel_trial, mixing_triton, spans
+from babelmill.training.kernels.compilation import Compiler
+from babelmill.training.kernels.fused_attention import FusedAttention
+from babelmill.training.kernels.geglu_triton import NormalizedGEGLU
+from babelmill.training.kernels.mixing_triton import FusedMixing
+from babelmill.training.networks.gpt_bert import GPTBertNetwork
+from helpers.training.tiny_trainer import trainer_maker
+
+STEP = 3
+spans.TILE = attention_triton.TILE = attention_triton.OTHERS = 16  # small tiles, so that short rows have several
+mixing_triton.COLUMNS = 64  # so that products have parts
+kernel_trial.passed = lambda *_: True  # trials have tests of their own
+FusedMixing.kind = torch.float32  # so that nothing is rounded, and the numbers are nearly equal
+
+
+class AsOnAGPU(GPTBertNetwork):
+    """A network with our kernels, and compiled, on a CPU."""
+
+    def __init__(self, shape: GPTBertShape, train: schema.Train, processes: Processes, by_hand: bool):
+        super().__init__(shape, train, processes, by_hand, Compiler("aot_eager"))
+
+    def _install(self, model: GPTBert, by_hand: bool, processes: Processes, for_cpu: bool) -> None:
+        super()._install(model, by_hand, processes, for_cpu)
+        self._train = self._train.model_copy(update={"precision": "bf16"})  # which the kernels are for
+        self._install_kernels(model, processes)
+        self._train = self._train.model_copy(update={"precision": "fp32"})
+
+    def forward(self, batch: MicroBatch, groups: int) -> tuple[torch.Tensor, torch.Tensor]:
+        """Forbid other graphs after the first pass."""
+        result = super().forward(batch, groups)
+        torch.compiler.set_stance("fail_on_recompile")
+        return result
+
+
+def main(folder: Path, length: int) -> None:
+    """Compare the gradients and the sums of a step with dropout, in passes of 3 and of 2 rows.
+
+    Args:
+        folder: for the shards of documents.
+        length: tokens per row, most of which have several documents.
+    """
+    sizes = {"global_batch_tokens": 5 * length, "micro_batch_tokens": 3 * length, "dropout": 0.1, "width": 32}
+    sizes |= {"sequence_lengths": [length], "phase_starts": [0.0]}
+    make = trainer_maker(folder)
+    plain, fused = make(**sizes), make(network=AsOnAGPU, **sizes)
+    kinds = [type(module) for module in fused.model.modules()]
+    assert (kinds.count(FusedAttention), kinds.count(NormalizedGEGLU), kinds.count(FusedMixing)) == (2, 2, 1)
+    sums = []
+    for trainer in (plain, fused):
+        trainer.model.train()
+        trainer.network.begin_step(STEP)
+        sums.append(trainer._learn_share(trainer.plan.step(STEP), []))
+    seen = fused.network.keys.spans
+    assert seen.shape[2] == length // 16 and len(seen.unique()) > 2, "some tiles see a part of the row"
+    wanted, found = plain._gradients.flat, fused._gradients.flat
+    difference = ((found - wanted).norm() / wanted.norm()).item()
+    print(f"the gradient of a step: {difference:.1e}")
+    assert difference < 1e-5
+    torch.testing.assert_close(sums[1], sums[0], rtol=1e-5, atol=1e-5)
+
+
+if __name__ == "__main__":
+    with tempfile.TemporaryDirectory() as folder:
+        main(Path(folder), int(sys.argv[1]))

@@ -1,0 +1,349 @@
+"""The plan: what it says before training is what training then does."""
+
+import csv
+import gzip
+import io
+import itertools
+import json
+import os
+import random
+import re
+import statistics
+import subprocess
+import sys
+
+import pytest
+
+from babelmill import cli
+from babelmill.commands.estimates.machine import has_gpu
+from babelmill.commands.estimates.text_size import estimated_words_per_token
+from babelmill.commands.plan import tenths
+from babelmill.config.model_size import parameters
+from babelmill.config.resolve import Configuration
+from babelmill.model.gpt_bert import GPTBert, GPTBertShape
+from babelmill.runtime.cost import peak_of
+from conftest import SMALL, Workspace
+from helpers.programs.prepared import run_python
+
+
+@pytest.fixture
+def fresh(tmp_path):
+    workspace = Workspace(tmp_path)
+    workspace.configure({})
+    return workspace
+
+
+def plan(workspace, *arguments):
+    """Rows of the plan by model, as text."""
+    done = workspace.python("-m", "babelmill", "plan", *arguments, "--tsv")
+    assert done.returncode == 0, done.stderr
+    return {row["model"]: row for row in csv.DictReader(io.StringIO(done.stdout), delimiter="\t")}
+
+
+@pytest.mark.parametrize(("gate", "mixing", "layers"), list(itertools.product([False, True], [False, True], [1, 3])))
+def test_the_number_of_parameters_is_the_models(gate, mixing, layers):
+    config = GPTBertShape(400, 32, 48, 2, layers, gate=gate, layer_mixing=mixing)
+    assert parameters(config, 400) == sum(parameter.numel() for parameter in GPTBert(config).parameters())
+
+
+def test_it_foretells_what_training_did(workspace):
+    """From the shards: the same parameters, steps and epochs as in the manifest of the trained model."""
+    row = plan(workspace, "eng")["eng"]
+    did = json.loads((workspace.path / "results/models/eng/manifest.json").read_text())["figures"]
+    assert row["source"] == "shards"
+    assert (int(row["parameters"]), int(row["steps"])) == (did["parameters"], did["steps"])
+    assert float(row["epochs"]) == pytest.approx(did["epochs"])
+
+
+def test_snapshots_are_counted_and_those_that_a_finished_run_has_not_kept_are_named(workspace, monkeypatch, capsys):
+    before = plan(workspace, "eng")["eng"]
+    workspace.configure(SMALL | {"run": SMALL["run"] | {"snapshots": [0.0002, 5]}})
+    after = plan(workspace, "eng")["eng"]
+    more = 1e9 * (float(after["disk_gb"]) - float(before["disk_gb"]))
+    assert more == pytest.approx(2 * 4 * int(after["parameters"])), (
+        "of the run, and exported; that of 5 million is beyond"
+    )
+    monkeypatch.chdir(workspace.path)
+    assert cli.main(["plan", "eng"]) == 0
+    assert (
+        "eng: 0 snapshots kept of 2; not kept: chck_0.0002M (the run ended before, or was finished when you asked for them"
+        in capsys.readouterr().out
+    )
+
+
+def test_an_estimate_of_snapshots_is_no_fact(fresh):
+    """Short words: 200,000 of 4.9 bytes; ten epochs are 1.96 million words. Nothing is trained yet."""
+    (fresh.path / "a.txt").write_text("".join(f"{'abc' if n % 10 == 0 else 'abcd'} " for n in range(200_000)))
+    text = {"languages": {"eng": {"corpus": {"files": ["a.txt"], "document": "line", "deduplicate": False}}}}
+    fresh.configure(text | {"run": {"snapshots": [0.1, 1, 1.9, 1.98, 3]}, "train": {"epochs": 10}})
+    said = fresh.python("-m", "babelmill", "plan", "eng").stdout
+    assert (
+        "eng: about 4 snapshots of 5, included in the disk space. Snapshot chck_3M will probably not exist: the" in said
+    )
+    ends = re.search(r"ends after about ([\d.]+) million words, an estimate", said)
+    assert 1.96 <= float(ends[1]) < 2.05 and "train.epochs" not in said, "the steps are whole"
+
+
+def test_words_are_those_of_the_mixture(tmp_path):
+    """Of 10 bytes of text with words of 4 bytes, and 1 byte with words of 2: weighed by their size, or alike."""
+    languages = {}
+    for code, text in (("qaa", "abc " * 10_000), ("qab", "a " * 2_000)):
+        (tmp_path / f"{code}.txt").write_text(text)
+        languages[code] = {"name": code, "byte_premium": 1, "corpus": {"files": [str(tmp_path / f"{code}.txt")]}}
+    for weights, share in (("size", 1 / 11), ("uniform", 1 / 2)):
+        model = {"languages": list(languages), "mixture": {"weights": weights}}
+        found = estimated_words_per_token(
+            Configuration([("test", {"languages": languages, "models": {"two": model}})]), "two"
+        )
+        assert found == (pytest.approx(0.98 * 4.2 * ((1 - share) / 4 + share / 2), rel=1e-3), False)
+
+
+def test_shards_of_earlier_settings_are_named_and_text_of_others_does_not_count(workspace):
+    workspace.configure(SMALL | {"tokenizer": {"vocab_size": 300}})
+    before = plan(workspace, "eng")["eng"]
+    assert before["source"] == "old shards" and int(before["tokens"]) > 0
+    said = workspace.python("-m", "babelmill", "plan", "eng").stdout
+    assert "estimated" in said and "old shards: tokens of shards that earlier settings made" in said
+    (workspace.path / "texts/eng/more.txt").write_text("word " * 840_000)
+    after = plan(workspace, "eng")["eng"]
+    assert after["source"] == "files" and int(after["tokens"]) > 1e6
+
+
+def test_without_shards_it_estimates_and_says_from_what(fresh, tmp_path):
+    (tmp_path / "a.txt").write_text("word " * 84_000)  # 420,000 bytes, 4.2 bytes a token
+    fresh.configure({"languages": {"eng": {"corpus": {"files": ["a.txt"]}}, "deu": {"corpus": {"budget": "5M words"}}}})
+    rows = plan(fresh, "eng", "deu", "nld", "swe")
+    assert [row["source"] for row in rows.values()] == ["files", "budget", "tier 1", "tier 2"]
+    assert int(rows["eng"]["tokens"]) == 100_000
+    # The same English-equivalent words are about the same number of tokens in every language.
+    assert int(rows["deu"]["tokens"]) == pytest.approx(5e6 * 5.43 / 4.2, rel=1e-3)
+    assert int(rows["nld"]["tokens"]) == pytest.approx(10 * int(rows["swe"]["tokens"]), rel=1e-3)
+    table = fresh.python("-m", "babelmill", "plan", "nld").stdout
+    assert "estimated until the shards exist" in table
+
+
+def test_a_budget_is_at_most_what_there_is(fresh):
+    """Of a dataset of one's own nothing is known but the budget."""
+    own = {"corpus": {"budget": "50M words", "hub": "me/text"}}
+    fresh.configure({"corpus": {"budget": "50M words"}, "languages": {"nob": {"name": "Bokmål", **own}}})
+    rows = plan(fresh, "nld", "swe", "nob")
+    assert [row["source"] for row in rows.values()] == ["budget", "tier 2", "budget"]
+
+
+def test_small_numbers_are_not_zero():
+    assert [tenths(number) for number in (0.04, 0.44, 12.3, 1234.5)] == ["< 0.1", "0.4", "12", "1,234"]
+
+
+def test_a_tiny_model_of_transformers_has_no_memory_to_choose(fresh):
+    """Its lines of GiB for each number of GPUs would be zeros."""
+    config = {"model_type": "gpt2", "n_embd": 8, "n_layer": 1, "n_head": 1}
+    model = {"architecture": "transformers", "config": config}
+    fresh.configure({"model": model, "train": {"objective": "causal"}, "corpus": {"builtin": "python-docs"}})
+    assert plan(fresh, "eng")["eng"]["strategies"] == ""
+    fresh.configure({"model": model | {"config": config | {"n_embd": 1024}}, "train": {"objective": "causal"}})
+    said = plan(fresh, "eng")["eng"]["strategies"]
+    assert "all weights: " in said and not re.search(r"[ :]0(, |;|$)", said)
+
+
+def test_peaks_of_gpus():
+    """By names as drivers and SLURM write them; an MI250X is two GPUs."""
+    names = ["NVIDIA H100 80GB HBM3", "NVIDIA H100 PCIe", "h100_pcie", "NVIDIA H100 NVL", "NVIDIA A800-SXM4-80GB"]
+    assert [peak_of(name) for name in names] == [989e12, 756e12, 756e12, 835e12, 312e12]
+    assert [peak_of(f"AMD Instinct {name}") for name in ("MI250X", "MI300X", "MI7")] == [191.5e12, 1307e12, None]
+
+
+def test_a_batch_has_a_total(fresh):
+    rows = plan(fresh, "tier1", "eng", "--gpu", "H100")
+    assert len(rows) == 9
+    lines = fresh.python("-m", "babelmill", "plan", "tier1", "--gpu", "H100").stdout.splitlines()
+    total = next(line for line in lines if line.startswith("9 models")).split()
+    assert float(total[-1]) == pytest.approx(sum(float(row["gpu_hours"]) for row in rows.values()), abs=0.06)
+
+
+def test_twice_the_speed_is_half_the_hours(fresh):
+    slow, fast = (float(plan(fresh, "swe", "--mfu", mfu)["swe"]["gpu_hours"]) for mfu in (0.1, 0.2))
+    assert fast == pytest.approx(slow / 2)
+    on = {gpu: float(plan(fresh, "swe", "--gpu", gpu)["swe"]["gpu_hours"]) for gpu in ("A100", "H100")}
+    assert on["A100"] / on["H100"] == pytest.approx(peak_of("H100") / peak_of("A100"))
+
+
+def test_gpus_without_a_micro_batch_stand_idle(fresh):
+    """One micro-batch a step: four GPUs take as long as one, and cost four times as much. GPT-BERT's rows are dealt."""
+    values = {"train": {"global_batch_tokens": 8192, "micro_batch_tokens": 8192, "batch_reduction": 1}}
+    theirs = {"preset": "gpt2_30m"}
+    fresh.configure(values | theirs | {"resources": {"gpus": 1}})
+    one = plan(fresh, "swe", "--gpu", "H100")["swe"]
+    fresh.configure(values | theirs | {"resources": {"gpus": 4}})
+    four = plan(fresh, "swe", "--gpu", "H100")["swe"]
+    assert (one["hours"], float(one["busy"])) == (four["hours"], 1.0)
+    assert float(four["gpu_hours"]) == pytest.approx(4 * float(one["gpu_hours"]))
+    assert float(four["busy"]) == pytest.approx(0.25)
+    fresh.configure(values | {"resources": {"gpus": 4}})
+    assert float(plan(fresh, "swe", "--gpu", "H100")["swe"]["busy"]) == 1.0
+
+
+@pytest.mark.parametrize(
+    ("profile", "gpus"),
+    [
+        ({"resources": {"gpu": 2}}, 2),  # a box with two GPUs
+        ({"resources": {"gpu": 0}}, 0),
+        ({"set-resources": {"train": {"gpu": 8}}}, 8),
+        ({"set-resources": {"train": {"nodes": 2, "gres": "gpu:4"}}}, 8),
+        ({}, 4),
+    ],
+)
+def test_the_gpus_are_the_profiles(fresh, tmp_path, profile, gpus):
+    (tmp_path / "profile.yaml").write_text(json.dumps(profile))
+    row = plan(fresh, "eng", "--profile", tmp_path, "--gpu", "H100")["eng"]
+    assert int(row["gpus"]) == gpus
+    assert (row["gpu_hours"] == "") == (gpus == 0)
+
+
+def test_what_a_training_measured_is_used(workspace):
+    """A training with a known utilisation and memory is better than an assumption, for models of its shape."""
+    workspace.configure(SMALL | {"resources": {"gpus": 1}})
+    assert plan(workspace, "eng", "--gpu", "H100")["eng"]["measured"] == "False"
+    record = next((workspace.path / "results/checkpoints/deu").glob("*/metrics.jsonl"))
+    lines = [json.loads(line) for line in record.read_text().splitlines()]
+    record.write_text("".join(json.dumps(line | {"mfu": 0.41, "memory": 3072.0}) + "\n" for line in lines))
+    row = plan(workspace, "eng", "--gpu", "H100")["eng"]
+    assert (row["measured"], float(row["mfu"]), float(row["memory_gib"])) == ("True", 0.41, 3.0)
+
+
+@pytest.mark.skipif(has_gpu(), reason="on a machine without GPUs")
+def test_without_a_gpu_the_hours_are_of_this_machine(workspace):
+    """Of the speed of trainings that ran here; of a guess before there is one, or if they ran elsewhere."""
+    workspace.configure(SMALL | {"resources": {"gpus": 4}})
+    (folder,) = (workspace.path / "results/checkpoints/eng").iterdir()
+    lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    seconds = 8 * 256 / statistics.median(line["tokens_per_second"] for line in lines if line["kind"] == "train")
+    row = plan(workspace, "eng")["eng"]
+    assert (row["gpus"], row["mfu"], row["gpu_hours"], row["measured"]) == ("0", "", "", "True")
+    assert seconds / 3 < 3600 * float(row["hours"]) < seconds * 3, "both models' speeds count, and each step's length"
+    said = workspace.python("-m", "babelmill", "plan", "eng").stdout
+    assert "hours of this machine's processor" in said and "H100" not in said and "1 model " in said
+    heading = said.splitlines()[0].split()
+    assert re.search(r"e\+\d\d +(< )?0\.\d  ", said.splitlines()[1]), "GiB of a small model, which are not 0"
+    assert "hours" in heading and not {"GPUs", "busy", "GPU-hours"} & set(heading) and "(of a GPU" not in said
+    cluster = workspace.path / "cluster"
+    cluster.mkdir()
+    (cluster / "profile.yaml").write_text("executor: slurm\n")
+    assert plan(workspace, "eng", "--profile", cluster)["eng"]["gpus"] == "4"
+    for attempt in workspace.path.glob("results/checkpoints/*/*/attempt.json"):
+        attempt.write_text(json.dumps(json.loads(attempt.read_text()) | {"host": "elsewhere"}))
+    guessed = plan(workspace, "eng")["eng"]
+    assert guessed["measured"] == "False" and float(guessed["flops_per_second"]) > 1e6
+    training = float(guessed["hours"]) * (1 - float(guessed["validation"]))
+    assert training * float(guessed["flops_per_second"]) == pytest.approx(float(row["flops"]) / 3600)
+    workspace.configure(SMALL | {"resources": {"gpus": 4}, "run": SMALL["run"] | {"validation_tokens": 16}})
+    fewer = plan(workspace, "eng")["eng"]
+    assert float(fewer["hours"]) < float(guessed["hours"]) and "validations take" in said
+
+
+# As the repository of LLaDA-8B has it, as far as it counts.
+LLADA = {
+    "model_type": "llada",
+    "d_model": 4096,
+    "n_layers": 32,
+    "n_heads": 32,
+    "n_kv_heads": 32,
+    "rope_theta": 500000.0,
+}
+LLADA |= {"mlp_hidden_size": 12288, "embedding_size": 126464, "max_sequence_length": 4096, "rms_norm_eps": 1e-05}
+
+
+def test_downloads_are_told_before_anything_is_fetched(fresh, hub):
+    data = gzip.compress(random.Random(0).randbytes(100_000).hex().encode())
+    hub.commit("datasets/ada/prose", {f"data/{i:02}.json.gz": data for i in range(40)})
+    own = {"name": "Prose", "corpus": {"hub": "ada/prose"}}
+    fresh.configure(
+        {"languages": {"prose": own, "few": own | {"corpus": {"hub": "ada/prose", "budget": "150 documents"}}}}
+    )
+    assert [row["source"] for row in plan(fresh, "prose", "few").values()] == ["listing", "budget"]
+    done = fresh.python("-m", "babelmill", "plan", "prose", "few")
+    said = done.stdout
+    assert "Fetching" not in done.stderr and "No files matched" not in done.stderr, done.stderr
+    whole = 40 * len(data) / 1e6
+    assert (
+        f"prose: downloads 40 of 40 files, {whole:,.0f} MB; the text takes about {whole:,.0f} MB more on disk" in said
+    )
+    assert "few: downloads 2 of 40 files, 1 MB; " in said  # 375,000 bytes of text
+    assert not hub.sent, "no file of the repository was asked for"
+
+
+def test_presets_are_listed_with_their_cost_and_their_command(fresh, hub):
+    done = fresh.python("-m", "babelmill", "presets", "--gpu", "H200")
+    lines = {line.split()[0]: line for line in done.stdout.splitlines()}
+    assert lines["h200_8gpu_fast"].split()[1:8] == ["8.2", "M", "8", "2.4", "500", "k", "documents"]
+    assert lines["diffusion_8b"].split()[1:4] == ["?", "8", "?"]
+    assert lines["tiny"].split()[3:8] == ["0", "0.4", "1", "M", "words"], "on a laptop"
+    assert max(map(len, done.stdout.splitlines())) <= 100
+    hours = {name: float(lines[f"h200_8gpu_{name}"].split()[8]) for name in ("standard", "quality")}
+    assert hours["quality"] > 5 * hours["standard"], "of two million documents, ten times"
+    said = fresh.python("-m", "babelmill", "presets", "4gpu_standard", "--gpu", "H200").stdout
+    assert "snakemake --profile profiles/local --resources gpu=4 --config preset=4gpu_standard -- converted/eng" in said
+    assert "gpu=4 --config preset=4gpu_standard 'corpus={hub: [{repository: allenai/c4, config: en}]}'" in said
+    assert "on 4 H200s, calculated" in said.replace("\n", " ") and "16,384 tokens per batch" in said
+    of_laptops = fresh.python("-m", "babelmill", "presets", "tiny").stdout
+    assert "config: en}], budget: 1M words}'" in of_laptops and "gpu=" not in of_laptops
+    assert "did you mean" in fresh.python("-m", "babelmill", "presets", "4gpu_standrd").stderr
+
+
+def test_presets_without_a_network_name_what_is_not_known(fresh):
+    """The Hub is asked once, and one line names the presets that begin with a model there."""
+    variables = os.environ | {"HF_ENDPOINT": "http://127.0.0.1:9", "HF_HOME": "none", "HF_HUB_OFFLINE": "0"}
+    done = run_python("-m", "babelmill", "presets", cwd=fresh.path, environment=variables)
+    assert done.returncode == 0 and not done.stderr, done.stderr
+    said = " ".join(done.stdout.split())
+    assert said.count("cannot be reached") == 1 and "diffusion_8b, labels: size not known: the model GSAI-ML" in said
+
+
+def test_a_model_of_the_hub_is_planned_from_its_configuration_alone(fresh, hub):
+    """No weights are fetched (there are none); memory by what is trained, on each number of GPUs."""
+    hub.commit("models/GSAI-ML/LLaDA-8B-Base", {"config.json": json.dumps(LLADA).encode()})
+    fresh.configure({"models": {"bard": {"languages": ["eng"], "preset": "diffusion_8b"}}})
+    done = fresh.python("-m", "babelmill", "plan", "bard", "--gpu", "H200", "--gpus", "1", "2", "8", "--tsv")
+    assert done.returncode == 0, done.stderr
+    rows = list(csv.DictReader(io.StringIO(done.stdout), delimiter="\t"))
+    assert [row["gpus"] for row in rows] == ["1", "2", "8"]
+    assert {row["parameters"] for row in rows} == {"8015581184"}
+    assert [round(float(row["memory_gib"])) for row in rows] == [25, 17, 11]
+    hours = [float(row["hours"]) for row in rows]
+    assert hours[0] / hours[1] == pytest.approx(2, rel=0.1) and float(rows[0]["disk_gb"]) > 2 * 32
+    said = fresh.python("-m", "babelmill", "plan", "bard", "--gpus", "2", "4").stdout
+    assert "2 models" not in said
+    assert "bard: GiB of each of 1, 2, 4, 8 GPUs, calculated: all weights: 161, 86, 48, 30;" in said
+    assert "The evaluation takes 30 GiB of one GPU and more for its scores: it computes in fp32." in said
+    assert "adapters of rank 16 (LoRA), train.ema_decay: 0: 25, 17, 13, 11." in said
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["eng", "--gpus", "-1"], "--gpus -1"),
+        (["enf"], "did you mean eng"),
+        (["eng", "--gpu", "Voodoo2"], "--gpu Voodoo2"),
+        (["eng", "--mfu", "40"], "--mfu 40"),
+        (["eng", "--profile", "nowhere"], "--profile nowhere"),
+        (["eng", "--profile", "odd"], "gpu_model in odd: potato"),
+        (["eng", "--profile", "list"], "list: set-resources"),
+    ],
+)
+def test_a_mistake_is_one_line(fresh, arguments, words):
+    odd = {"odd": {"set-resources": {"train": {"gpu_model": "potato"}}}, "list": {"set-resources": ["train:gpu=2"]}}
+    for name, values in odd.items():
+        (fresh.path / name).mkdir()
+        (fresh.path / name / "profile.yaml").write_text(json.dumps(values))
+    done = fresh.python("-m", "babelmill", "plan", *arguments)
+    assert done.returncode == 1
+    assert done.stderr.startswith("error: ") and words in done.stderr and done.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize("command", ["plan", "status"])
+def test_a_login_node_need_not_import_torch(fresh, command):
+    code = (
+        f"import sys; from babelmill import cli; sys.argv = ['babelmill', '{command}', 'tier1']; cli.main()\n"
+        "print({'torch', 'transformers', 'tokenizers'} & set(sys.modules))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=fresh.path, capture_output=True, text=True)
+    assert done.stdout.endswith("set()\n")

@@ -1,0 +1,105 @@
+"""`babelmill show` on folders whose tokenizers are published ones."""
+
+import argparse
+import io
+import re
+import sys
+from pathlib import Path
+
+import pytest
+
+from babelmill import cli
+from babelmill.commands import show
+from babelmill.core import manifest
+from babelmill.core.files import UserError, read_json, write_json
+from babelmill.evaluation.metrics import described
+from helpers.models.published_models import publish
+
+
+def without(path: Path, name: str) -> None:
+    """Remove a key from a file."""
+    write_json(path, {key: value for key, value in read_json(path).items() if key != name})
+
+
+def test_a_published_tokenizer_may_have_no_mask_token(tmp_path):
+    """As LLaDA's: config.json says which token hides another. Words cannot be hidden in a text then."""
+    folder = publish("eurobert", tmp_path / "eurobert")
+    wanted = show.unmask(folder, "the quick", 2)
+    without(folder / "tokenizer_config.json", "mask_token")
+    assert show.unmask(folder, "the quick", 2) == wanted and wanted.startswith("the quick")
+    with pytest.raises(UserError, match=r"--masked 'the <mask>': the tokenizer in .* has no token for a hidden word"):
+        show.fill_mask(folder, "the <mask>")
+    folder = publish("bert", tmp_path / "bert")
+    without(folder / "tokenizer_config.json", "mask_token")
+    without(folder / "config.json", "mask_token_id")
+    with pytest.raises(UserError, match=r"neither tokenizer nor config\.json says which token hides another"):
+        show.unmask(folder, "the quick", 2)
+
+
+def test_each_mask_is_filled(tmp_path):
+    folder = publish("bert", tmp_path / "bert")
+    text, first, second = show.fill_mask(folder, "the [MASK] brown [MASK]").split("\n")
+    assert text == "  the [MASK] brown [MASK]" and first != second
+    assert all(len(re.findall(r"'[^']*' 0\.\d\d", line)) == 5 for line in (first, second))
+    assert show.fill_mask(folder, "the [MASK] brown").count("\n") == 1
+
+
+@pytest.mark.parametrize("kind", ["bert", "eurobert", "gpt2"])
+def test_a_text_longer_than_the_model_reads_is_refused_in_a_line(tmp_path, kind):
+    """64 tokens, with those that follow: a prompt of 60 gets 4 more."""
+    folder, long = publish(kind, tmp_path / kind), " 0" * 70
+    reads = r"has \d+ tokens, but the model reads only 64"
+    if kind != "gpt2":
+        mask = read_json(folder / "tokenizer_config.json")["mask_token"]
+        with pytest.raises(UserError, match=f"^--masked {reads}: shorten it$"):
+            show.fill_mask(folder, mask + long)
+    if kind == "gpt2":
+        with pytest.raises(UserError, match=f"^--prompt {reads} with those that follow: shorten it$"):
+            show.complete(folder, long, None)
+        assert "0 0 0" in show.complete(folder, long[:60], None)
+    if kind == "eurobert":
+        with pytest.raises(UserError, match=f"^--prompt {reads} with those that follow: shorten it$"):
+            show.unmask(folder, long, 2)
+
+
+def test_the_beginning_of_a_text_may_be_empty(tmp_path):
+    folder = publish("gpt2", tmp_path / "gpt2")
+    assert show.complete(folder, "", None).startswith("   ...\n    ")
+    without(folder / "tokenizer_config.json", "bos_token")
+    with pytest.raises(UserError, match="has no token for the beginning of a text"):
+        show.complete(folder, "", None)
+    assert show.unmask(publish("eurobert", tmp_path / "eurobert"), "", 2)
+
+
+class Screen(io.StringIO):
+    """A terminal."""
+
+    def isatty(self):
+        return True
+
+
+def test_scores_and_what_is_asked_for_are_shown(tmp_path, capsys, monkeypatch):
+    """The scores on suites, too. A text is tried even if it is empty. A terminal obeys nothing in a name."""
+    folder = publish("gpt2", tmp_path / "gpt")
+    score = {"value": 1.5, "standard_error": 0.01, "nats_per_token": 2.0}
+    evaluation = {
+        "metrics": described(["causal", "unigram"]),
+        "variants": {"main": {"causal": score}},
+        "unigram": score,
+        "documents": {"scored": 2, "of": 2},
+    }
+    share = {"score": 0.73, "n": 2000, "interval": [0.68, 0.78]}
+    methods = {"causal": {"pairs": share, "paradigms": share}}
+    found = {"headline": {"of": "pairs"}, "languages": {"eng": {"methods": methods}}}
+    figures = {"evaluation": evaluation, "scores": {"blimp": found}}
+    manifest.write(folder, manifest.Asked("convert", "gpt", {}), ["config.json"], figures=figures)
+    folder = folder.rename(tmp_path / "gpt\x1b[2J")
+    monkeypatch.setattr(sys, "stdout", Screen())
+    assert cli.run(["show", str(folder)]) == 0
+    assert "gpt\\x1b[2J\n  bits per byte" in sys.stdout.getvalue()
+    monkeypatch.undo()
+    show.run(argparse.Namespace(folder=folder, masked=None, prompt="", steps=None))
+    shown = capsys.readouterr().out
+    assert "\n    blimp eng: causal 73.0 (68.0 to 78.0)" in shown and shown.count("...\n") == 1
+    with pytest.raises(UserError, match="--masked '': "):
+        show.run(argparse.Namespace(folder=folder, masked="", prompt=None, steps=None))

@@ -1,0 +1,138 @@
+"""The status view, beside workflows that really run, fail and are killed."""
+
+import base64
+import json
+import os
+import re
+import signal
+import time
+
+from babelmill.runtime import run_lock
+from conftest import SMALL
+from helpers.programs.prepared import Program
+
+
+def status(workspace, *names):
+    """Lines of the view by model, and its last lines."""
+    done = workspace.python("-m", "babelmill", "status", *names)
+    assert done.returncode == 0, done.stderr
+    lines = done.stdout.splitlines()
+    end = next(i for i, line in enumerate(lines) if re.match(r"\d+ models?: ", line))
+    return {line.split()[0]: line for line in lines[1:end]}, lines[end:]
+
+
+def test_converted_models(workspace):
+    lines, rest = status(workspace)
+    assert set(lines) == {"eng", "deu"}
+    assert re.search(r"convert +converted +8/8 +\d+\.\d{3} +[\d,]+$", lines["eng"]), "no attempt, no job"
+    assert rest == ["2 models: 2 converted"]
+
+
+def test_a_changed_setting_and_its_reason(workspace):
+    workspace.configure(SMALL | {"tokenizer": {"vocab_size": 300}})
+    lines, _ = status(workspace, "eng")
+    assert re.search(
+        rf"tokenizer +outdated +tokenizer.vocab_size {SMALL['tokenizer']['vocab_size']} -> 300$", lines["eng"]
+    )
+
+
+def test_a_failed_stage_its_error_and_its_log(workspace):
+    workspace.configure(SMALL | {"models": {"eng": {"tokenizer": {"vocab_size": 100_000}}}})
+    assert workspace.snakemake("converted/eng", "converted/deu", "--keep-going", check=False).returncode == 1
+    lines, rest = status(workspace)
+    assert re.search(r"tokenizer +failed +tokenizer.vocab_size = 100000: ", lines["eng"])
+    assert "converted" in lines["deu"]
+    assert rest == ["2 models: 1 converted, 1 failed", "eng: logs/tokenizer/eng.log"]
+
+
+def test_languages_of_a_mixture_are_counted(workspace):
+    """The corpora of both are there; one shard of two is."""
+    workspace.configure(SMALL | {"models": {"both": {"languages": ["eng", "deu"]}}})
+    workspace.snakemake("results/shards/both/eng/manifest.json")
+    lines, _ = status(workspace, "both")
+    assert re.search(r"shards 1/2 +waiting$", lines["both"])
+
+
+def test_training_under_way(workspace):
+    """Step of steps, loss, speed, time left and machine, while it trains; after Ctrl-C, where it stopped."""
+    long = {"max_steps": 100_000}
+    workspace.configure(SMALL | {"models": {"eng": {"train": SMALL["train"] | long}}})
+    command = workspace.command("results/models/eng/manifest.json")[1:]
+    with open(os.devnull, "w") as nothing:
+        process = Program(*command, outputs=[nothing, nothing], session=True)
+    try:
+        end, seen = time.monotonic() + 300, ""
+        while not re.search(r"train +running +[\d,]+/100,000 +\d+\.\d+ +[\d,]+ +\d+:\d\d:\d\d +[^\s\d]\S*", seen):
+            assert process.poll() is None, "training ended"
+            assert time.monotonic() < end, seen
+            time.sleep(0.5)
+            seen = status(workspace, "eng")[0]["eng"]
+        os.killpg(process.pid, signal.SIGINT)
+        process.wait()
+        lines, rest = status(workspace, "eng")
+        stopped = lines["eng"]
+        logs = (workspace.path / "results/checkpoints/eng").glob("*/logs/*_tiny_attempt1.log")
+        path = max(logs, key=lambda log: log.name)
+        assert rest[1] == f"eng: {path.relative_to(workspace.path)}"
+        assert "left after step" in path.read_text()
+        assert re.search(r"train +stopped +[1-9][\d,]*/100,000 .*left after step [\d,]+; the same command", stopped)
+        why = workspace.python("-m", "babelmill", "why", "eng").stdout
+        assert re.search(r"^  train .*; continues after step [1-9]", why, re.MULTILINE), why
+    except BaseException:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+        raise
+
+
+def mark_as_submitted(workspace, output, job):
+    """As Snakemake marks the outputs of a job that it has sent to SLURM, while it runs."""
+    name = base64.urlsafe_b64encode(output.encode()).decode()
+    for path in (".snakemake/locks/0.input.lock", f".snakemake/incomplete/{name}"):
+        (workspace.path / path).parent.mkdir(parents=True, exist_ok=True)
+        (workspace.path / path).write_text(json.dumps({"external_jobid": job}))
+
+
+def test_a_job_in_the_queue_whose_model_has_older_logs(workspace):
+    longer = {"train": SMALL["train"] | {"max_steps": 9}}
+    workspace.configure(SMALL | {"models": {"eng": {"tokenizer": {"vocab_size": 300}}, "deu": longer}})
+    mark_as_submitted(workspace, "results/tokenizers/eng/manifest.json", "76")
+    mark_as_submitted(workspace, "results/models/deu/manifest.json", "77")
+    lines, _ = status(workspace)
+    assert re.search(r"tokenizer +queued +76$", lines["eng"])
+    assert re.search(r"train +queued .* 77$", lines["deu"])
+    for log in ("tokenizer/eng", "train/deu"):
+        os.utime(workspace.path / f"logs/{log}.log")
+    lines, _ = status(workspace)
+    assert re.search(r"tokenizer +running +76$", lines["eng"])
+    assert re.search(r"train +queued .* 77$", lines["deu"]), "it has left and waits: nobody holds its lock"
+    mark_as_submitted(workspace, "results/models/deu/manifest.json", None)  # without SLURM, there is no queue
+    os.utime(workspace.path / "logs/train/deu.log")
+    assert re.search(r"train +running", status(workspace)[0]["deu"])
+
+
+def test_it_is_readable_for_45_models(workspace):
+    lines, rest = status(workspace, "tier1", "tier2", "tier3")
+    assert len(lines) == 45
+    assert max(map(len, lines.values())) <= 120
+    assert rest == ["45 models: 2 converted, 43 waiting"]
+
+    step = {"kind": "train", "step": 126_000, "loss": 3.14159, "tokens": 1.2e10, "tokens_per_second": 1_234_567.8}
+    step |= {"gpu_utilization": 97.5, "gpu_temperature": 61, "gpu_power": 2301.4, "gpu_memory": 72_700.0}
+    attempt = {"attempt": 12, "job": "12345678", "began_after_step": 0, "steps": 126_232, "tokens": 1.3e11}
+    lock = {"job": "12345678", "host": "gpu-a100-017", "pid": 1}
+    for model in set(lines) - {"eng", "deu"}:
+        mark_as_submitted(workspace, f"results/models/{model}", "12345678")
+        run = workspace.path / "results/checkpoints" / model / "run"
+        run.mkdir(parents=True)
+        for name, values in {"metrics.jsonl": step, "attempt.json": attempt, "lock.json": lock}.items():
+            (run / name).write_text(json.dumps(values) + "\n")
+    gone = {"machine": run_lock.machine(), "pid": 2**22 + 1, "started": "7"}  # no process has this number
+    (workspace.path / "results/checkpoints/xho/run/lock.json").write_text(json.dumps(lock | gone))
+    lines, rest = status(workspace, "tier1", "tier2", "tier3")
+    assert "running" not in lines["xho"], "its process is no more"
+    assert re.search(
+        r"^zul +train +running +126,000/126,232 +3.142 +1,234,568 +26:33:00 +12 +12345678 on gpu-a100-017 +98% 71GB 2.3kW 61C$",
+        lines["zul"],
+    )
+    assert max(map(len, lines.values())) <= 125, "with figures of GPUs"
+    assert rest == ["45 models: 2 converted, 42 running, 1 queued"]

@@ -1,0 +1,55 @@
+"""What is known of a model's size before anything runs, without its libraries: memory and time of jobs follow it."""
+
+import pytest
+
+from babelmill.config.parameter_count import parameters_of
+from babelmill.config.resolve import Configuration
+from babelmill.core import manifest
+from babelmill.core.files import write_json
+from babelmill.training.networks.transformers_size import planned
+from helpers.models.transformers_models import KINDS, model_section, train_section
+
+
+def count(**model) -> int | None:
+    """The number of parameters of a model with these settings."""
+    return parameters_of(Configuration([("test", {"models": {"a": {"languages": ["eng"], **model}}})]), "a")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_model_of_transformers_is_not_larger_than_what_is_guessed(kind):
+    """Of sizes in the configuration, and of those that the class has by default: Llama's are those of 7 billion."""
+    sizes = {"n_embd": 96, "n_layer": 3, "n_head": 3} if kind == "gpt2" else {"hidden_size": 96, "num_hidden_layers": 3}
+    sizes |= {} if kind == "gpt2" else {"num_attention_heads": 3, "num_key_value_heads": 3, "intermediate_size": 200}
+    sizes = {key: value for key, value in sizes.items() if kind in ("llama", "eurobert") or "key_value" not in key}
+    train = {"objective": KINDS[kind][0], "optimizer": "adamw"}
+    model = {"architecture": "transformers", "config": {"model_type": kind, **sizes}}
+    guessed = count(model=model, train=train, tokenizer={"vocab_size": 4000})
+    made = planned(model_section(kind, **sizes), train_section(kind), 4000)
+    assert made.parameters < guessed < 2.5 * made.parameters
+    if kind == "llama":
+        by_default = count(model=model | {"config": {"model_type": kind}}, train=train)
+        assert by_default == pytest.approx(6.7e9, rel=0.1)
+
+
+def test_a_source_counts_as_what_is_there_of_it(tmp_path, monkeypatch):
+    """Its manifest, once it was fetched; else the files of a folder. Of a repository nothing is known before."""
+    monkeypatch.chdir(tmp_path)
+    theirs = tmp_path / "theirs"
+    theirs.mkdir()
+    write_json(theirs / "config.json", {"model_type": "llama", "torch_dtype": "bfloat16"})
+    for name in ("model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors", "model.ema.safetensors"):
+        (theirs / name).write_bytes(bytes(1000))
+    train = {"objective": "causal", "optimizer": "adamw"}
+    model = {"architecture": "transformers", "source": "./theirs"}
+    assert count(model=model, train=train) == 1000
+    write_json(theirs / "config.json", {"model_type": "llama", "dtype": "float32"})
+    assert count(model=model, train=train) == 500
+    hub = model | {"source": "owner/name"}
+    assert count(model=hub, train=train) is None
+    fetched = manifest.Asked("base_model", "a", {})
+    manifest.write("results/base_models/a", fetched, [], figures={"parameters": 321})
+    assert count(model=hub, train=train) == 321
+
+
+def test_a_gpt_bert_is_counted():
+    assert count(preset="small") == pytest.approx(30e6, rel=0.1)

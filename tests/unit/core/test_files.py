@@ -1,0 +1,341 @@
+"""Atomic files and manifests: nothing half-written, and nothing damaged read."""
+
+import argparse
+import contextlib
+import errno
+import fcntl
+import logging
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from pyarrow import ArrowMemoryError
+from safetensors import SafetensorError
+
+from babelmill import cli
+from babelmill.core import manifest, stage_entry, writers
+from babelmill.core.files import UserError, atomic_folder, atomic_write, read_json, write_json
+from babelmill.runtime.run_lock import Lock
+from helpers.programs.prepared import run_python
+
+SETTINGS = manifest.Asked("corpus", "eng", {"stage": "corpus"}, {"corpus": "0123"})
+
+
+def test_a_failed_write_leaves_the_old_file_and_nothing_else(tmp_path):
+    path = tmp_path / "a.json"
+    write_json(path, {"b": 1, "a": 2})
+    with pytest.raises(RuntimeError), atomic_write(path) as file:
+        file.write(b"half")
+        raise RuntimeError
+    assert path.read_text() == '{\n "a": 2,\n "b": 1\n}\n'
+    assert [entry.name for entry in tmp_path.iterdir()] == ["a.json"]
+
+
+def test_permissions_follow_the_umask(tmp_path):
+    write_json(tmp_path / "a.json", {})
+    with atomic_folder(tmp_path / "folder") as folder:
+        (folder / "x").write_text("x")
+    mask = os.umask(0)
+    os.umask(mask)
+    assert (tmp_path / "a.json").stat().st_mode & 0o777 == 0o666 & ~mask
+    assert (tmp_path / "folder").stat().st_mode & 0o777 == 0o777 & ~mask
+
+
+def test_a_folder_is_replaced_whole_or_not_at_all(tmp_path):
+    target = tmp_path / "out"
+    with atomic_folder(target) as folder:
+        (folder / "old").write_text("old")
+    with pytest.raises(RuntimeError), atomic_folder(target) as folder:
+        (folder / "new").write_text("new")
+        raise RuntimeError
+    assert [entry.name for entry in target.iterdir()] == ["old"]
+    with atomic_folder(target) as folder:
+        (folder / "new").write_text("new")
+    assert [entry.name for entry in target.iterdir()] == ["new"]
+    assert [entry.name for entry in tmp_path.iterdir()] == ["out"]
+
+
+def test_a_full_disk_names_the_path_and_leaves_nothing(tmp_path):
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", disk], check=True)
+    try:
+        with pytest.raises(UserError, match=r"no space left .*big"), atomic_write(disk / "big") as file:
+            file.write(bytes(4 << 20))
+        said = pytest.raises(UserError, match=r"no space left .*while writing big")
+        with contextlib.chdir(disk), said, atomic_write("big") as file:
+            file.write(bytes(4 << 20))
+        assert not list(disk.iterdir())
+    finally:
+        subprocess.run(["umount", disk], check=True)
+
+
+def test_no_name_of_a_file_speaks_to_a_terminal_or_forges_a_message(tmp_path, capsys):
+    """In messages, in errors of stages and of commands, on the terminal and in the log."""
+    name = tmp_path / "a\x1b[2J\n12:00:00 error: forged\u202e"
+
+    def stage(_):
+        logging.getLogger("babelmill").info("reading %s", name)
+        raise UserError(f"{name}: no such file")
+
+    assert stage_entry.run(stage, argparse.Namespace(settings=SETTINGS_FILE, log=tmp_path / "a.log")) == 1
+    shown, log = capsys.readouterr().err, (tmp_path / "a.log").read_text()
+    cli.run(["show", str(name)])
+    for text in (shown, log, "12:00:00 " + capsys.readouterr().err):
+        assert "\x1b" not in text and "\u202e" not in text and "a\\x1b[2J" in text
+        assert all(re.match(r"\d\d:\d\d:\d\d |  ", line) for line in text.splitlines())
+        assert "\n12:00:00" not in text
+
+
+@pytest.mark.parametrize("letters", ["ż", "\udcff"])
+def test_a_folder_that_the_locale_cannot_write_is_no_error_of_logging(tmp_path, letters):
+    """LC_ALL=C without UTF-8, and a name that is not UTF-8."""
+    code = (
+        "import logging, pathlib; from babelmill.core import stage_entry;"
+        "stage_entry.configure_logging(pathlib.Path('a.log'));"
+        "logging.getLogger('babelmill').info('in %s', pathlib.Path.cwd()); print(pathlib.Path.cwd(), '\\u017c')"
+    )
+    folder = tmp_path / letters
+    folder.mkdir()
+    environment = os.environ | {
+        "LC_ALL": "C",
+        "PYTHONUTF8": "0",
+        "PYTHONPATH": str(Path(stage_entry.__file__).parents[2]),
+    }
+    done = subprocess.run([sys.executable, "-c", code], cwd=folder, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0 and "Logging error" not in done.stderr, done.stderr
+    assert " in " in done.stderr and " in " in (folder / "a.log").read_text(encoding="utf-8")
+
+
+def test_an_argument_that_is_text_is_utf8_in_any_locale():
+    assert stage_entry.utf8(os.fsdecode("zażółć".encode())) == "zażółć"
+    assert stage_entry.utf8("za\udcc5\udcbc") == "zaż", "as LC_ALL=C reads it"
+    with pytest.raises(argparse.ArgumentTypeError, match=r"^a\\udcff: is not UTF-8 text$"):
+        stage_entry.utf8("a\udcff")
+
+
+SETTINGS_FILE = Path("results/settings/eng/corpus.json")
+REASONS = ["the name is too long", "the file system is read-only", "permission denied"]
+
+
+@pytest.mark.parametrize("reason", REASONS)
+def test_what_the_file_system_refuses_is_one_line_of_a_stage(tmp_path, capsys, reason):
+    """Each function writes where a stage may write: a file, a folder, the log, and by another library."""
+    folder = tmp_path / "refusing"
+    folder.mkdir()
+    place = folder / ("x" * 300) if "long" in reason else folder / "results"
+    if "read-only" in reason:
+        subprocess.run(["mount", "-t", "tmpfs", "-o", "ro", "tmpfs", folder], check=True)
+    for parent in (tmp_path, *tmp_path.parents[:3]):
+        parent.chmod(parent.stat().st_mode | 0o055)
+    try:
+        if "denied" in reason and os.geteuid() == 0:
+            os.seteuid(65534)
+        for write in (
+            lambda _: write_json(place / "a.json", {}),
+            lambda _: atomic_folder(place / "a").__enter__(),
+            lambda _: (place / "b").mkdir(parents=True),
+            lambda _: place.with_suffix(".txt").touch(),
+        ):
+            assert stage_entry.run(write, argparse.Namespace(settings=SETTINGS_FILE, log=None)) == 1
+            (line,) = capsys.readouterr().err.splitlines()
+            assert f" error: {reason}" in line and str(folder) in line
+        assert stage_entry.run(lambda _: None, argparse.Namespace(settings=SETTINGS_FILE, log=place / "a.log")) == 1
+        assert capsys.readouterr().err.count("\n") == 1
+    finally:
+        if os.getuid() == 0:
+            os.seteuid(0)
+        if "read-only" in reason:
+            subprocess.run(["umount", folder], check=True)
+
+
+def test_a_used_up_quota_is_one_line(tmp_path):
+    said = pytest.raises(UserError, match=r"the disk quota is used up while writing .*/a \(after 3 bytes\)")
+    with said, atomic_write(tmp_path / "a") as file:
+        file.write(b"abc")
+        file.flush()
+        raise OSError(errno.EDQUOT, "Disk quota exceeded")
+    with pytest.raises(FileNotFoundError), atomic_write(tmp_path / "a"):
+        (tmp_path / "nothing").read_text()  # that is no trouble with writing
+
+
+# What the machine refuses, in the forms of Python, Arrow, PyTorch, safetensors, tokenizers, NumPy and the dynamic linker.
+REFUSED = [
+    (OSError(errno.EFBIG, "File too large"), "a file got larger than allowed; raise the limit (`ulimit -f`)"),
+    (OSError(errno.EMFILE, "Too many open files", "a"), "too many open files: a; raise the limit (`ulimit -n`)"),
+    (OSError(errno.ESTALE, "Stale file handle", "a"), "the network file system lost the file: a; run again"),
+    (
+        OSError(errno.ENOENT, "No usable temporary directory found in ['/tmp']"),
+        "no folder for temporary files can be written",
+    ),
+    (OSError(errno.ENOTDIR, "Not a directory", "results"), "a folder is expected, but this is a file: results"),
+    (
+        OSError("[Errno 28] Error writing bytes. Detail: [errno 28] No space left on device"),
+        "no space left on the device",
+    ),
+    (SafetensorError("Error while serializing: I/O error: No space left on device (os error 28)"), "no space left"),
+    (Exception("File too large (os error 27)"), "a file got larger than allowed"),
+    (OSError("1048576 requested and 130544 written"), "no space left"),
+    (OSError(errno.ENOMEM, "Cannot allocate memory"), "not enough memory; free some, or give the job more"),
+    (MemoryError(), "not enough memory"),
+    (ArrowMemoryError("malloc of size 1125899906842624 failed"), "not enough memory"),
+    (RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 9 bytes"), "not enough memory"),
+    (RuntimeError("std::bad_alloc"), "not enough memory"),
+    (
+        SystemError("error return without exception set"),
+        "a library failed and did not say why, probably because memory",
+    ),
+    (RuntimeError("can't start new thread"), "no more threads or processes can start"),
+    (ImportError("libtorch.so: failed to map segment from shared object"), "not enough memory"),
+    (
+        ImportError("No module named 'torch'"),
+        "the environment is incomplete: No module named 'torch'; install it again",
+    ),
+]
+
+
+@pytest.mark.parametrize(("error", "said"), REFUSED)
+def test_what_the_machine_refuses_is_one_line_in_any_librarys_form(tmp_path, capsys, error, said):
+    def stage(_):
+        raise error
+
+    assert stage_entry.run(stage, argparse.Namespace(settings=SETTINGS_FILE, log=tmp_path / "a.log")) == 1
+    (line,) = capsys.readouterr().err.splitlines()
+    assert f"error: {said}" in line and f"error: {said}" in (tmp_path / "a.log").read_text()
+
+
+def test_no_room_for_a_file_without_a_name_says_where_files_are_written(tmp_path, capsys, monkeypatch):
+    monkeypatch.setenv("TMPDIR", "/scratch")
+
+    def stage(_):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    stage_entry.run(stage, argparse.Namespace(settings=SETTINGS_FILE, log=None, out=tmp_path / "out"))
+    assert (
+        f"free some space (where results go, {tmp_path / 'out'}, or temporary files, /scratch)"
+        in capsys.readouterr().err
+    )
+
+
+def test_a_bug_keeps_its_traceback(capsys):
+    assert stage_entry.run(lambda _: {}["x"], argparse.Namespace(settings=SETTINGS_FILE, log=None)) == 1
+    said = capsys.readouterr().err
+    assert "this is a bug in Babelmill" in said and "KeyError: 'x'" in said
+
+
+def test_a_log_on_a_full_disk_ends_nothing(tmp_path, monkeypatch, capsys):
+    """The error is then on the terminal, even beside the plugin, which quotes errors from logs."""
+    monkeypatch.setenv(stage_entry.TERMINAL, stage_entry.terminal_id())
+
+    class Another(logging.FileHandler):  # such as that of an attempt's log
+        def close(self):
+            self.stream = None
+
+    def stage(_):
+        monkeypatch.setattr(logging.getLogger("babelmill"), "handlers", [Another("/dev/full")])
+        logging.getLogger("babelmill").info("a message")
+        raise UserError("the stage's error")
+
+    assert stage_entry.run(stage, argparse.Namespace(settings=SETTINGS_FILE, log=Path("/dev/full"))) == 1
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.endswith("error: the stage's error")
+
+
+def test_a_file_system_without_fsync_of_folders_or_without_locks(tmp_path, monkeypatch):
+    """Lustre, NFS and FUSE, as they are mounted in places."""
+
+    def refuse(number):
+        def call(*_):
+            raise OSError(number, os.strerror(number))
+
+        return call
+
+    for number in (errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP):
+        monkeypatch.setattr(os, "fsync", refuse(number))
+        with atomic_folder(tmp_path / "folder") as folder:
+            write_json(folder / "a.json", {})
+        assert (tmp_path / "folder/a.json").is_file()
+    for number in (errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP):
+        monkeypatch.setattr(fcntl, "flock", refuse(number))
+        with open(tmp_path / "lock", "w") as file, Lock(tmp_path / "run"):
+            assert writers.lock(file) and writers.lock(file, wait=False)
+    monkeypatch.setattr(os, "fsync", refuse(errno.EIO))
+    with pytest.raises(UserError, match="the disk reports an error while writing"):
+        write_json(tmp_path / "b.json", {})
+
+
+KILLED = """
+import os, signal, sys
+from babelmill.core.files import atomic_folder, atomic_write
+with atomic_folder(sys.argv[1]) as folder, atomic_write(sys.argv[2]) as file, atomic_write(folder / "inside"):
+    file.write(bytes(1000))
+    file.flush()
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_what_a_killed_process_left_is_deleted_and_what_a_live_one_writes_is_not(tmp_path):
+    out = tmp_path / "converted/eng"
+    out.mkdir(parents=True)
+    run_python("-c", KILLED, out, out / "model.safetensors")
+    left = {path for folder in (out, out.parent) for path in folder.glob(".*")}
+    assert sorted(path.is_dir() for path in left) == [False, True]
+    elsewhere, old = out / ".a.json.0000-1-1.abcdefgh", out / ".b.json.0000-1-1.abcdefgh"  # of another machine
+    own = [out / ".hidden", out / ".a.json.abcdefgh", out / "a.json.0000-1-1.abcdefgh"]
+    for path in (elsewhere, old, *own):
+        path.touch()
+        os.utime(path, None if path == elsewhere else (0, 0))
+    with atomic_write(out / "model.safetensors") as file, atomic_folder(out.parent / "deu") as folder:
+        assert set(writers.leftovers([tmp_path], deep=True)) == left | {old}
+        stage_entry.run(lambda _: None, argparse.Namespace(settings=SETTINGS_FILE, log=None, out=out))
+        assert not any(path.exists() for path in (*left, old))
+        assert folder.is_dir() and all(path.exists() for path in (elsewhere, *own))
+        file.write(b"x")
+    assert (out / "model.safetensors").read_bytes() == b"x"
+
+
+def test_damaged_json_names_the_file(tmp_path):
+    (tmp_path / "a.json").write_text("{")
+    with pytest.raises(UserError, match=r"a\.json: not valid JSON"):
+        read_json(tmp_path / "a.json")
+
+
+@pytest.fixture
+def folder(tmp_path):
+    folder = tmp_path / "corpus"
+    folder.mkdir()
+    (folder / "train.parquet").write_bytes(bytes(1000))
+    (folder / "validation.parquet").write_bytes(bytes(10))
+    manifest.write(folder, SETTINGS, ["train.parquet", "validation.parquet"], figures={"documents": 3})
+    return folder
+
+
+def test_an_untouched_folder_verifies(folder):
+    assert manifest.verify(folder)["figures"] == {"documents": 3}
+
+
+@pytest.mark.parametrize("damage", ["flip", "truncate", "remove"])
+def test_damage_is_named(folder, damage):
+    path = folder / "train.parquet"
+    if damage == "flip":
+        path.write_bytes(bytes(500) + b"\1" + bytes(499))
+    elif damage == "truncate":
+        path.write_bytes(bytes(999))
+    else:
+        path.unlink()
+    with pytest.raises(UserError, match=r"train\.parquet"):
+        manifest.verify(folder, "train.parquet")
+    manifest.verify(folder, "validation.parquet")
+
+
+def test_results_of_two_runs_are_told_apart(folder, tmp_path):
+    shards = tmp_path / "shards"
+    shards.mkdir()
+    manifest.write(shards, SETTINGS, [], upstream=[folder])
+    manifest.verify_upstream(shards, folder)
+    manifest.write(folder, SETTINGS, ["train.parquet"])
+    with pytest.raises(UserError, match="was not made from the present"):
+        manifest.verify_upstream(shards, folder)

@@ -1,0 +1,222 @@
+"""The stage `corpus` with several processes: the same bytes and the same errors, and an end that leaves nothing."""
+
+import functools
+import gzip
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import psutil
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from test_corpus import build, settings_file
+
+from babelmill.config.stage_settings import CorpusSettings
+from babelmill.core.bars import Bar
+from babelmill.core.files import UserError
+from babelmill.corpus import pieces, readers, workers
+from babelmill.corpus.__main__ import expand
+from babelmill.corpus.cleaning import clean
+from babelmill.corpus.columns import Columns
+from babelmill.corpus.record_batches import BLOCK
+from babelmill.corpus.tally import Tally
+from babelmill.settings import read_settings
+from helpers.programs.prepared import run_python
+
+
+@functools.cache
+def texts() -> list[str]:
+    """Nine thousand texts."""
+    choose, words = random.Random(1), [f"word{i}" for i in range(500)]
+    return [" ".join(choose.choices(words, k=choose.randint(1, 60))) for _ in range(9000)]
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path, monkeypatch):
+    """Large files are those of a few blocks, and any text is worth the workers."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(workers, "WORTH_IT", 0)
+    monkeypatch.setattr(pieces, "LARGE", BLOCK // 4)
+    return tmp_path
+
+
+def lines(texts: list[str]) -> bytes:
+    return "".join(
+        json.dumps({"text": text, "prompt": text[:9], "category": text[:5]}) + "\n" for text in texts
+    ).encode()
+
+
+@pytest.fixture
+def every_format(folder):
+    """A file of each format, with damage, and copies of the same documents far apart from each other."""
+    Path("texts").mkdir()
+    for i, text in enumerate(texts()[:300]):
+        Path("texts", f"{i:03}.txt").write_text(text + "\r\nend")
+    Path("texts/bad.txt").write_bytes(b"\xff")
+    Path("a.jsonl").write_bytes(
+        b"not JSON\n" * 3 + lines(texts()) + b'{"text": "\xff"}\n{"other": 1}\n' + lines(texts()[:99])
+    )
+    Path("b.json.gz").write_bytes(gzip.compress(lines(texts()[::-1]), 1, mtime=0)[:-9])
+    Path("c.jsonl.zst").write_bytes(pa.Codec("zstd").compress(lines(texts()), asbytes=True))
+    Path("d.txt").write_text("\n".join(texts()))
+    Path("e.csv").write_text("text,prompt\n" + "".join(f'"{text}\n\u0001",p\n' for text in texts()) + "one,two,three\n")
+    table = pa.table({"text": [*(text.encode() for text in texts()), b"\xff"], "prompt": ["p"] * 9001})
+    pq.write_table(table, "f.parquet", row_group_size=700)
+    pq.write_table(table.slice(5), "g.parquet")
+    raw = bytearray(Path("f.parquet").read_bytes())
+    raw[len(raw) // 2 : len(raw) // 2 + 4000] = bytes(4000)
+    Path("h.parquet").write_bytes(raw)
+
+
+CASES = {
+    "all": {"files": ["texts/*.txt", "[a-h].*"], "document": "line", "control_characters": "remove"},
+    "budget": {
+        "files": ["[a-h].*"],
+        "document": "line",
+        "budget": "2000 documents",
+        "validation_files": ["texts/*.txt"],
+    },
+    "prompts": {"files": ["[!d].*"], "prompt_column": "prompt", "normalization": "NFC", "min_characters": 9},
+    "categories": {"files": ["[abc].*"], "categories": ["word1", "word2"], "deduplicate": False},
+}
+
+
+def one_after_another(**values) -> list:
+    """What is counted when each file is read from its beginning to its end."""
+    corpus, tally = read_settings(settings_file(**values), CorpusSettings).corpus, Tally("skip")
+    for path in expand([*corpus.validation_files, *corpus.files], "files"):
+        for batch in readers.read(path, tally, Columns.of(corpus), document=corpus.document):
+            clean(batch, corpus, tally)
+    return [tally.read, tally.damaged_files, dict(tally.changed), dict(tally.dropped)]
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_bytes_do_not_depend_on_the_number_of_processes(every_format, monkeypatch, caplog, case):
+    if case == "prompts":
+        monkeypatch.setattr(pieces, "LARGEST", 0)  # row groups too large for a piece
+    found = []
+    for threads in (1, 2, 5):
+        caplog.clear()
+        figures = build(f"out{threads}", threads, on_error="skip", **CASES[case])
+        files = [Path(f"out{threads}", name).read_bytes() for name in ("train.parquet", "validation.parquet")]
+        manifest = json.loads(Path(f"out{threads}/manifest.json").read_text())
+        warnings = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+        found.append((files, manifest, warnings))
+        assert figures["documents"]["train"]
+        assert figures["read"] == sum(figures["documents"].values()) + sum(figures["dropped"].values())
+    assert found[0] == found[1] == found[2]
+    assert {"b.json.gz", "h.parquet"} & figures["damaged_files"].keys()
+    expected = one_after_another(**CASES[case])
+    assert [figures["read"], figures["damaged_files"], figures["changed"]] == expected[:3]
+    assert figures["dropped"].items() >= expected[3].items()
+
+
+def test_a_large_piece_waits_for_those_before_it(folder, monkeypatch):
+    """So that files which are one document each take as much memory as the largest, and not as several of them."""
+    monkeypatch.setattr(workers, "LARGEST", 400_000)
+    paths = [Path(f"{i}.txt") for i in range(5)]
+    for path in paths:
+        path.write_text(f"{path} " + "word " * 250_000)
+    reading = pieces.Reading(read_settings(settings_file(files=["*.txt"]), CorpusSettings).corpus, {}, folder)
+    begun, together, texts = [], [], []
+
+    def found():
+        for piece in pieces.pieces(paths, reading):
+            begun.append(piece)
+            yield piece
+
+    for _, documents in workers._in_parallel(found(), reading, 2):
+        together.append(sum(piece.size for piece in begun[len(texts) : -1]))  # the newest waits
+        texts += [batch["text"][0].as_py() for batch in documents.batches]
+    assert [text.split()[0] for text in texts] == [path.name for path in paths]
+    assert max(together) < 6 * 400_000
+
+
+def test_the_bar_ends_with_the_text(folder, monkeypatch):
+    """How much text a compressed file holds is a guess: it is not said to be done before it is."""
+    shown = []
+    monkeypatch.setattr(Bar, "show", lambda bar, done, text: shown.append((done / bar._total, text)))
+    Path("a.jsonl.gz").write_bytes(gzip.compress(lines([f"{i}" + 50 * " word" for i in range(27_000)])))
+    assert 8 * Path("a.jsonl.gz").stat().st_size < 27_000 * 250
+    build(files=["a.jsonl.gz"])
+    *before, (last, text) = [(done, text) for done, text in shown if "reading" in text]
+    assert len(before) > 4 and max(before)[0] < 1 == last and "27,000 documents" in text
+
+
+def test_workers_start_where_names_of_temporary_files_are_long(tmp_path):
+    long = tmp_path / ("x" * 90)
+    long.mkdir()
+    code = (
+        f"import tempfile; tempfile.tempdir = {str(long)!r}\n"
+        "from babelmill.corpus import workers; workers._start_server()\n"
+        "print(tempfile.gettempdir())"
+    )
+    done = run_python("-c", code)
+    assert done.stdout == f"{long}\n", done.stderr
+
+
+FAULTS = {
+    "line 9001: not JSON": lambda: {
+        "b.jsonl": lines(texts()) + b"{broken\n",
+        "c.jsonl.gz": gzip.compress(lines(texts()), 1)[:-99],
+    },
+    "set corpus.text_column": lambda: {
+        "b.jsonl": b"\n" * BLOCK + b'{"other": 1}\n' + lines(texts()),
+        "c.jsonl": b"{broken\n",
+    },
+    "truncated": lambda: {"b.jsonl.gz": gzip.compress(lines(texts()), 1)[:-99], "c.txt": b"\xff"},
+    "end with CR alone": lambda: {"b.txt": b"one\r" * BLOCK, "c.jsonl": b"{broken\n"},
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_the_first_fault_is_named_whoever_meets_it(folder, fault):
+    for name, content in FAULTS[fault]().items():
+        Path(name).write_bytes(content)
+    Path("a.jsonl").write_bytes(lines(texts()))
+    messages = []
+    for threads in (1, 2, 5):
+        with pytest.raises(UserError) as error:
+            build(f"out{threads}", threads, files=["[abc].*"], document="line")
+        messages.append(str(error.value))
+        assert not any(path.is_file() for path in Path(f"out{threads}").rglob("*"))
+    assert messages[0].startswith("b.")
+    assert fault in messages[0]
+    assert messages == [messages[0]] * 3
+
+
+@pytest.mark.parametrize("victim", ["worker", "SIGTERM", "SIGKILL", "SIGINT"])
+def test_a_killed_process_ends_all(folder, victim):
+    Path("0.jsonl").write_bytes(lines(texts()) * 2)
+    for i in range(1, 60):
+        os.link("0.jsonl", f"{i}.jsonl")
+    command = [sys.executable, "-m", "babelmill.corpus", "--settings", settings_file(files=["*.jsonl"]), "--out", "out"]
+    process = subprocess.Popen(
+        [*command, "--threads", "2"],
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # tests in the background ignore it
+    )
+    stage = psutil.Process(process.pid)
+    while len(others := stage.children(recursive=True)) < 4:  # two workers, their server, and what tracks resources
+        assert process.poll() is None
+        time.sleep(0.01)
+    server = next(other for other in others if other.children())
+    if victim == "worker":
+        server.children()[0].kill()
+    elif victim == "SIGINT":
+        os.killpg(process.pid, signal.SIGINT)  # Ctrl-C reaches all
+    else:
+        process.send_signal(getattr(signal, victim))
+    _, messages = process.communicate(timeout=60)
+    assert not psutil.wait_procs(others, timeout=60)[1]
+    assert process.returncode != 0
+    assert ("a worker process was killed" in messages) == (victim == "worker")
+    assert "Traceback" not in messages

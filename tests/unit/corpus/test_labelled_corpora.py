@@ -1,0 +1,461 @@
+"""Labelled tables as corpora: what is read of them, what is a label, and on which side of the split a text falls."""
+
+import argparse
+import csv
+import io
+import json
+import re
+from decimal import Decimal
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from test_readers import compress
+
+from babelmill import shards
+from babelmill.config.resolve import Configuration
+from babelmill.core import manifest
+from babelmill.core.files import UserError, write_json
+from babelmill.corpus import __main__ as corpus_stage
+from babelmill.corpus import pieces, workers
+from babelmill.download.__main__ import columns_of
+from babelmill.download.counting import check_columns
+from babelmill.settings import settings_of
+from babelmill.tokens.documents import Documents
+from babelmill.tokens.label_text import context_text, label_text, label_text_as_it_stands
+from babelmill.tokens.shard_file import ShardFile
+from helpers.training.training_data import write_tokenizer
+from scripts import make_occupations
+
+COLUMNS = {"text_column": "occ1", "label_columns": ["code1", "code2"], "context_column": "lang"}
+TABLE = [
+    {"occ1": "farmer and fisher", "lang": "eng", "code1": "61110", "code2": "64100"},
+    {"occ1": "Bäcker, „alt“", "lang": "deu", "code1": "07761", "code2": None},
+    {"occ1": 'two\nlines, "quoted"', "lang": None, "code1": None, "code2": "83110"},
+    {"occ1": "at home", "lang": "eng", "code1": "-1", "code2": None},
+    {"occ1": "unknown", "lang": "eng", "code1": None, "code2": None},
+]
+KINDS = (".csv", ".tsv", ".jsonl", ".parquet")
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def table(rows: list[dict], kind: str, delimiter: str = ",", encoding: str = "utf-8") -> bytes:
+    """Rows as the bytes of a file of this format."""
+    if kind == ".parquet":
+        sink = pa.BufferOutputStream()
+        pq.write_table(pa.Table.from_pylist(rows), sink, row_group_size=2000)
+        return sink.getvalue().to_pybytes()
+    if kind == ".jsonl":
+        return "".join(json.dumps(row) + "\n" for row in rows).encode()
+    text = io.StringIO()
+    writer = csv.DictWriter(text, list(rows[0]), delimiter="\t" if kind == ".tsv" else delimiter)
+    writer.writeheader()
+    writer.writerows(rows)
+    return text.getvalue().encode(encoding)
+
+
+def configuration_of(train: dict | None = None, **corpus) -> Configuration:
+    return Configuration([("test", {"train": train or {}, "languages": {"eng": {"corpus": {**COLUMNS, **corpus}}}})])
+
+
+def settings(stage: str, train: dict | None = None, **corpus) -> Path:
+    write_json(f"{stage}.json", settings_of(configuration_of(train, **corpus), "eng", stage))
+    return Path(f"{stage}.json")
+
+
+def build(threads: int = 1, **corpus) -> dict:
+    """Run the stage; its figures."""
+    made = argparse.Namespace(settings=settings("corpus", **corpus), out=Path("out"), download=[], threads=threads)
+    corpus_stage.run(made)
+    return manifest.verify("out")["figures"]
+
+
+def documents(split: str = "train") -> list[dict]:
+    return pq.read_table(f"out/{split}.parquet", columns=["text", "context", "labels", "origin"]).to_pylist()
+
+
+def found(split: str = "train") -> list[tuple]:
+    return [(row["text"], row["context"], tuple(row["labels"])) for row in documents(split)]
+
+
+EXPECTED = [(row["occ1"], row["lang"] or "", (row["code1"], row["code2"])) for row in TABLE]
+
+
+@pytest.mark.parametrize("compression", ["", ".gz", ".zst"])
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_table_of_any_format_comes_out_alike(kind, compression):
+    """Text, context, labels in the order of the columns, and the line or row that each is from."""
+    name = f"a{kind}{compression}"
+    Path(name).write_bytes(compress(table(TABLE, kind), compression))
+    figures = build(files=[name], validation_share=0, quoting="csv")
+    assert found() == EXPECTED
+    unit, numbers = {".parquet": ("row", (1, 2, 3, 4, 5)), ".jsonl": ("line", (1, 2, 3, 4, 5))}.get(
+        kind, ("line", (2, 3, 4, 6, 7))
+    )
+    assert [row["origin"] for row in documents()] == [f"{name}: {unit} {number}" for number in numbers]
+    assert figures["without_labels"] == {"train": 1, "validation": 0} and figures["dropped"] == {}
+
+
+LABEL_TEXTS = [
+    *[("61110.0", "61110"), (61110.0, "61110"), (61110, "61110"), ("07", "07"), ("01234.0", "01234"), ("-1.0", "-1")],
+    *[
+        (-1, "-1"),
+        (0.5, "0.5"),
+        ("1.50", "1.50"),
+        ("A01.0", "A01.0"),
+        (" farm hand ", "farm hand"),
+        ("\ufeffeng\u200b ", "eng"),
+    ],
+    *[(None, None), ("", None), (" \t", None), ("NaN", None), ("nan", None), ("null", None), (float("nan"), None)],
+    *[("none", "none"), ("0", "0"), (0, "0")],
+]
+
+
+@pytest.mark.parametrize(("value", "text"), LABEL_TEXTS)
+def test_a_label_is_text(value, text):
+    assert label_text(value) == text
+    assert context_text(value) == ("nan" if value == "nan" else text or ""), "nan is a language"
+
+
+def test_numbers_of_json_and_parquet_are_labels_and_what_is_neither_is_refused():
+    labels = pa.array([61110.0, None, float("nan"), 7.25])
+    more = pa.array([b"0123", b"null", b"5", None], pa.binary())
+    occupations = pa.array(["a", "b", "c", "d"])
+    pq.write_table(
+        pa.table({"occ1": occupations, "lang": [1881, 1881, None, 1900], "c": labels, "d": more}), "a.parquet"
+    )
+    build(files=["a.parquet"], label_columns=["c", "d"], validation_share=0)
+    assert found() == [
+        *[("a", "1881", ("61110", "0123")), ("b", "1881", (None, None)), ("c", "", (None, "5"))],
+        ("d", "1900", ("7.25", None)),
+    ]
+    Path("a.jsonl").write_text(
+        '{"occ1": "a", "c": 6.0, "d": NaN, "lang": "x"}\n{"occ1": "b", "c": "\\ud800", "d": 1, "lang": ""}'
+    )
+    assert build(files=["a.jsonl"], label_columns=["c", "d"], validation_share=0)["changed"] == {"lone_surrogates": 1}
+    assert found() == [("a", "x", ("6", None)), ("b", "", ("\ufffd", "1"))]
+    Path("a.jsonl").write_text('{"occ1": "a", "c": "1", "lang": "x"}\n{"occ1": "a", "c": true, "lang": "x"}')
+    with pytest.raises(UserError, match=r"a\.jsonl: line 2: 'c' is neither text nor a number: True; correct it"):
+        build(files=["a.jsonl"], label_columns=["c"])
+    for column in (pa.array([True] * 4), pa.array([["a"]] * 4), pa.array([Decimal(1)] * 4)):
+        pq.write_table(pa.table({"occ1": occupations, "lang": occupations, "c": column}), "a.parquet")
+        with pytest.raises(
+            UserError, match=r"a\.parquet: column 'c' is .*, neither text nor .*; set corpus\.label_col"
+        ):
+            build(files=["a.parquet"], label_columns=["c"])
+    raw = pa.array([b"fine", b"bad \xff"], pa.binary())
+    strings = pa.Array.from_buffers(pa.string(), 2, raw.buffers())
+    pq.write_table(pa.table({"occ1": ["a", "b"], "lang": ["", ""], "c": strings}), "a.parquet")
+    with pytest.raises(UserError, match=r"a\.parquet: row 2 \(its byte 4\): not UTF-8"):
+        build(files=["a.parquet"], label_columns=["c"])
+    build(files=["a.parquet"], label_columns=["c"], on_error="skip", validation_share=0)
+    assert found() == [("a", "", ("fine",))]
+
+
+def of_code(code: str) -> dict:
+    """The section `train` and `labels` of a model that learns labels of this system."""
+    train = {"objective": "labels", "sequence_lengths": [32], "phase_starts": [0.0]}
+    return {"languages": ["eng"], "train": train, "labels": {"code": code}}
+
+
+def labelled_settings(*codes: str, **corpus) -> dict:
+    """The settings of the corpus, with a model of each system."""
+    languages = {"eng": {"corpus": COLUMNS | {"label_columns": ["code1"], "context_column": None} | corpus}}
+    models = {f"{code}_model": of_code(code) for code in codes}
+    return settings_of(Configuration([("test", {"languages": languages, "models": models})]), "eng", "corpus")
+
+
+@pytest.mark.parametrize("code", ["classes", "hisco"])
+def test_labels_stay_as_they_stand(code):
+    rows = zip("abcd", ["250.0", "250", "NA", "\u200bA1"], strict=True)
+    Path("a.csv").write_bytes(table([{"occ1": text, "code1": label} for text, label in rows], ".csv"))
+    write_json("corpus.json", labelled_settings(code, files=["a.csv"], validation_share=0))
+    corpus_stage.run(argparse.Namespace(settings=Path("corpus.json"), out=Path("out"), download=[], threads=1))
+    assert [label for _, _, (label,) in found()] == ["250.0", "250", "NA", "A1"]
+
+
+@pytest.mark.parametrize("label", ["250.0", "NA", " nan ", "\u200bNULL", "250", "1.05", "NAM", None])
+@pytest.mark.parametrize("kind", KINDS)
+def test_settings_say_that_labels_stay_where_a_cell_was_read_otherwise(kind, label):
+    """It depends on the table, and not on the models. A corpus of spelt codes that is there is not made again."""
+    rows = [{"occ1": "farmer, 2.0 NA", "code1": "1"}, {"occ1": "at home", "code1": label}]
+    Path(f"a{kind}").write_bytes(table(rows, kind))
+    asked = {"files": [f"a{kind}"]}
+    changed = label_text(label) != label_text_as_it_stands(label)
+    for codes in ((), ("hisco",), ("hisco", "classes"), ("general",)):
+        assert labelled_settings(*codes, **asked).get("raw_labels", False) == changed
+    before = labelled_settings("hisco", **asked)
+    before.pop("raw_labels", None)
+    Path("results/corpora/eng").mkdir(parents=True)
+    write_json("results/corpora/eng/manifest.json", {"settings": before})
+    assert labelled_settings("hisco", **asked) == before
+    assert (labelled_settings("hisco", "classes", **asked) == before) == (not changed)
+
+
+def test_quotation_marks_in_settings_files():
+    """Where a .tsv has none, and where the user says how it was read before, settings stay as they were."""
+
+    def said(stage: str = "corpus", **corpus) -> object:
+        return settings_of(configuration_of(**corpus), "eng", stage)["corpus"].get("quoting")
+
+    Path("plain.tsv").write_bytes(table(TABLE[:1], ".tsv"))
+    Path("marks.tsv").write_text('occ1\tlang\tcode1\tcode2\n"Hello\teng\t1\t\n')
+    Path("a.csv").write_bytes(table(TABLE, ".csv"))
+    assert said(files=["plain.tsv", "a.csv"]) is None
+    assert said(files=["marks.tsv"]) == said(files=["*.tsv"]) == said(files=["[m]*"]) == "format"
+    assert said(files=["a.csv"], validation_files=["marks.tsv"]) == "format"
+    assert said(files=["marks.tsv"], quoting="csv") is None and said(files=["marks.tsv"], quoting="none") == "none"
+    assert said(files=[], hub="owner/name") is None and said(files=[], hub="owner/name", quoting="csv") == "csv"
+    for name, quoting, text in (("marks.tsv", "format", '"Hello'), ("plain.tsv", "format", TABLE[0]["occ1"])):
+        build(files=[name], quoting=quoting, validation_share=0)
+        assert [row["text"] for row in documents()] == [text]
+    Path("marks.tsv").write_text('occ1\tlang\tcode1\tcode2\n"Hello"\teng\t1\t\n')
+    build(files=["marks.tsv"], quoting="csv", validation_share=0)
+    assert [row["text"] for row in documents()] == ["Hello"]
+
+
+def test_semicolons_and_latin_1_are_said_and_what_is_wrong_is_told():
+    rows = [row | {"occ1": row["occ1"].replace("„", "").replace("“", "")} for row in TABLE]
+    Path("a.csv").write_bytes(table(rows, ".csv", ";", "latin-1"))
+    build(files=["a.csv"], delimiter=";", encoding="latin-1", validation_share=0)
+    assert found()[1] == ("Bäcker, alt", "deu", ("07761", None)) and len(found()) == 5
+    with pytest.raises(
+        UserError, match=r"^a\.csv: the heading is one column, 'occ1;lang;code1;code2': set corpus\.delimiter: ';'$"
+    ):
+        build(files=["a.csv"], encoding="latin-1")
+    with pytest.raises(UserError, match=r"a\.csv: line 3: not UTF-8: byte 0xe4 \(corpus\.encoding can name another\)"):
+        build(files=["a.csv"], delimiter=";")
+    Path("a.csv").write_bytes(table(rows, ".csv"))
+    with pytest.raises(UserError, match=r"a\.csv: line 3: this is UTF-8, such as .*Bäcker, alt.*garble it"):
+        build(files=["a.csv"], encoding="latin-1")
+    Path("a.csv").write_bytes(table(rows, ".tsv"))
+    with pytest.raises(UserError, match=r'is one column, .*: set corpus\.delimiter: "\\t"$'):
+        build(files=["a.csv"])
+    Path("a.tsv").write_bytes(table(rows, ".csv", ";"))
+    with pytest.raises(UserError, match=r"of a \.tsv, tabs stand.*name it \.csv, and set corpus\.delimiter: ';'$"):
+        build(files=["a.tsv"])
+    Path("a.csv").write_bytes(b"occ1,lang,code1,code2\nfine,,1,\n\x93old\x94,,2,\nb\x81d,,3,\n")
+    with pytest.raises(UserError, match=r"a\.csv: line 4: not cp1252: byte 0x81"):
+        build(files=["a.csv"], encoding="cp1252")
+    build(files=["a.csv"], encoding="cp1252", on_error="skip", validation_share=0)
+    assert [row["text"] for row in documents()] == ["fine", "“old”"]
+    Path("a.csv").write_bytes("Tätigkeit,code1\na,1\n".encode("latin-1"))
+    with pytest.raises(UserError, match=r"or corpus\.encoding: the heading is not utf-8 \(byte 0xe4\)$"):
+        build(files=["a.csv"], text_column="Tätigkeit", label_columns=["code1"], context_column=None)
+
+
+def test_other_formats_are_in_an_encoding_too():
+    Path("a.jsonl").write_bytes('{"occ1": "Bäcker", "code1": 1}\n{"occ1": "Müller", "code1": 2}\n'.encode("latin-1"))
+    asked = {"label_columns": "code1", "context_column": None, "encoding": "latin-1", "validation_share": 0}
+    build(files=["a.jsonl"], **asked)
+    assert found() == [("Bäcker", "", ("1",)), ("Müller", "", ("2",))]
+    Path("a.txt").write_bytes("Bäcker\nMüller\n".encode("latin-1"))
+    for document, texts in (("line", ["Bäcker", "Müller"]), ("file", ["Bäcker\nMüller\n"])):
+        build(files=["a.txt"], document=document, **asked | {"label_columns": []})
+        assert pq.read_table("out/train.parquet")["text"].to_pylist() == texts
+
+
+def write_csv(name: str, rows: list[tuple]) -> None:
+    """A table with the columns of `COLUMNS`."""
+    Path(name).write_bytes(table([dict(zip(TABLE[0], row, strict=True)) for row in rows], ".csv"))
+
+
+def test_the_same_text_is_on_one_side_and_a_row_is_dropped_where_all_is_the_same():
+    rows = [
+        (f"trade {i}", language, code, "")
+        for i in range(300)
+        for language, code in (("eng", "1"), ("", "1"), ("", "2"))
+    ]
+    write_csv("a.csv", [*rows, *rows[:50]])
+    figures = build(files=["a.csv"], validation_share=0.2)
+    assert figures["dropped"] == {"duplicate": 50}
+    train, validation = found("train"), found("validation")
+    assert len(train) + len(validation) == 900 == len({*train, *validation})
+    texts = [{text for text, *_ in split} for split in (train, validation)]
+    assert not texts[0] & texts[1] and 30 < len(texts[1]) < 90
+    assert len(validation) == 3 * len(texts[1])
+    # The same texts with other labels are on the same sides.
+    write_csv("a.csv", [(f"trade {i}", "deu", "3", "4") for i in range(300)])
+    build(files=["a.csv"], validation_share=0.2)
+    assert {text for text, *_ in found("validation")} == texts[1]
+    assert documents()[0]["origin"] in ("a.csv: line 2", "a.csv: line 3")
+
+
+def test_a_text_of_ones_own_validation_is_not_learnt_whatever_its_labels():
+    write_csv(
+        "a.csv", [("smith", "eng", "1", ""), ("smith", "", "2", ""), ("Smith", "eng", "1", ""), ("baker", "", "", "")]
+    )
+    write_csv("v.csv", [("smith", "eng", "9", ""), ("smith", "eng", "9", ""), ("smith", "eng", "8", "")])
+    figures = build(files=["a.csv"], validation_files=["v.csv"])
+    assert figures["dropped"] == {"in_validation": 2, "duplicate": 1}
+    assert found() == [("Smith", "eng", ("1", None)), ("baker", "", (None, None))]
+    assert [row["origin"] for row in documents("validation")] == ["v.csv: line 2", "v.csv: line 4"]
+
+
+@pytest.fixture
+def large(monkeypatch) -> dict[str, list[str]]:
+    """Files of each format that are cut into pieces; of each, the texts by line or row."""
+    monkeypatch.setattr(workers, "WORTH_IT", 0)
+    monkeypatch.setattr(pieces, "LARGE", 20_000)
+    monkeypatch.setattr(pieces, "BLOCK", 20_000)
+    monkeypatch.setattr("babelmill.corpus.readers.text.BLOCK", 20_000)
+    texts: dict[str, list[str]] = {}
+    for i, kind in enumerate((*KINDS, ".jsonl.gz")):
+        rows = [
+            {"occ1": f"trade {i} {k}" + "\nline" * (k % 7 == 0), "lang": "eng", "code1": str(k % 9), "code2": ""}
+            for k in range(9000)
+        ]
+        content = table(rows, kind.removesuffix(".gz"))
+        if kind == ".csv":
+            content = content.replace(b"\r\n", b"\r\n\r\n", 50)  # blank lines
+        Path(f"{i}{kind}").write_bytes(compress(content, ".gz" if kind.endswith(".gz") else ""))
+        lines = (
+            [json.loads(line)["occ1"] for line in content.splitlines()]
+            if "json" in kind
+            else content.decode("latin-1").split("\n")
+        )
+        texts[f"{i}{kind}"] = [row["occ1"] for row in rows] if kind == ".parquet" else lines
+    return texts
+
+
+def test_threads_change_neither_bytes_nor_the_line_that_a_row_is_from(large):
+    written = []
+    for threads in (1, 2, 5):
+        figures = build(threads, files=list(large), validation_share=0.1, quoting="csv")
+        written.append([Path(f"out/{split}.parquet").read_bytes() for split in ("train", "validation")])
+    assert written[0] == written[1] == written[2]
+    rows = documents("train") + documents("validation")
+    assert len(rows) == 45_000 == figures["read"]
+    for row in rows:
+        name, unit, number = re.fullmatch(r"(.*): (line|row) (\d+)", row["origin"]).groups()
+        assert row["text"].split("\n")[0] in large[name][int(number) - 1]
+        assert unit == ("row" if name.endswith(".parquet") else "line")
+
+
+CODE1 = {"label_columns": ["code1"], "context_column": None}
+
+
+@pytest.mark.parametrize(
+    ("corpus", "words"),
+    [
+        ({"context": "eng"}, r"context_column = 'lang' and corpus\.context = 'eng': a text has one context"),
+        ({"label_columns": []}, r"context_column = 'lang' is for labelled text: also set corpus\.label_columns"),
+        ({"label_columns": [], "context_column": None, "context": "x"}, r"context = 'x' is for labelled text"),
+        ({"label_columns": ["occ1"]}, r"names 'occ1', which is also corpus\.text_column: remove one of them"),
+        ({"label_columns": ["lang"]}, r"names 'lang', which is also corpus\.context_column"),
+        ({"label_columns": ["code1", "code1"]}, r"code1 appears 2 times"),
+        ({**CODE1, "prompt_column": "lang"}, r"prompt_column = 'lang' and corpus\.label_columns = .* not both"),
+        ({"files": ["b.txt"]}, r"label_columns = \['code1', 'code2'\]: b\.txt has no columns; labels come from \.csv"),
+        ({"files": ["b.*"]}, r"b\.txt: plain text has no columns, so it cannot have corpus\.label_columns; labels come from"),
+        ({"builtin": "python-docs"}, r"python-docs has no columns"),
+        ({"delimiter": ";;"}, r"';;' is not one character"),
+        ({"encoding": "utf-16"}, r"corpus\.encoding.*'utf-8', 'latin-1' or 'cp1252'"),
+        *(
+            ({"files": [f"*{kind}"], "label_columns": ["code1", "code3"]}, r"no (column|key) 'code3'; there are 'occ1',"
+             r" 'lang', 'code1', 'code2'; set corpus\.label_columns$")
+            for kind in KINDS
+        ),
+        ({"files": ["*.csv"], "context_column": "land"}, r"no column 'land'; there are .*; set corpus\.context_column$"),
+        ({"files": ["*.jsonl"], "text_column": "occ"}, r"no key 'occ'; there are .*; set corpus\.text_column$"),
+        ({"files": ["none.csv"]}, r"no training text of eng has a label: the columns 'code1', 'code2' .* are empty in all 2 documents"),
+        ({"files": ["a.csv"], "validation_share": 1e-9}, r"by chance none .*; documents with the same text stay in the same split"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_read_as_labels_is_one_line(corpus, words):
+    Path("b.txt").write_text("plain")
+    for kind in KINDS:
+        Path(f"a{kind}").write_bytes(table(TABLE, kind))
+    write_csv("none.csv", [("a", "", "", "NaN"), ("b", "eng", "null", "")])
+    with pytest.raises(UserError, match=words) as error:
+        build(**{"files": ["a.csv"], **corpus})
+    assert "\n" not in str(error.value)
+
+
+def test_cleaning_budgets_and_one_context_for_all():
+    """Labels stay as they are; budgets count texts and contexts; nothing is too short by default."""
+    write_csv(
+        "a.csv",
+        [(f"cafe\u0301\x07 {i}", "", "e\u0301", "") for i in range(1000)] + [("x", "", "1", ""), ("", "", "1", "")],
+    )
+    figures = build(
+        files=["a.csv"], context="fra\u0301", context_column=None, validation_share=0, normalization="NFC",
+        control_characters="remove", budget="500 documents",
+    )  # fmt: skip
+    assert len(found()) == 500 and figures["dropped"] == {"over_budget": 501, "empty": 1}
+    assert {context for _, context, _ in found()} == {"frá"}
+    assert {text[:5] for text, *_ in found()} <= {"café ", "x"} and {labels for *_, labels in found()} <= {
+        ("e\u0301", None), ("1", None)
+    }  # fmt: skip
+    build(files=["a.csv"], validation_share=0)
+    assert ("x", "", ("1", None)) in found()
+
+
+def test_files_of_different_shape_are_languages_of_a_mixture():
+    make_occupations.write("eng.csv", 300, language="eng")
+    rows = [{"beruf": text, "hisco": code} for _, text, lang, code, _ in make_occupations.rows(300) if lang == "deu"]
+    Path("deu.csv").write_bytes(table(rows, ".csv", ";", "latin-1"))
+    german = {"files": ["deu.csv"], "text_column": "beruf", "label_columns": ["hisco"], "delimiter": ";"}
+    german |= {"encoding": "latin-1", "context": "deu"}
+    values = {
+        "train": {"objective": "labels", "sequence_lengths": [32], "phase_starts": [0.0]},
+        "models": {"occ": {"languages": ["eng", "deu"]}},
+        "languages": {"eng": {"corpus": {**COLUMNS, "files": ["eng.csv"]}}, "deu": {"corpus": german}},
+    }
+    configuration = Configuration([("test", values)])
+    assert configuration.languages_of("occ") == ("eng", "deu")
+    columns = {}
+    for language in ("eng", "deu"):
+        write_json("corpus.json", settings_of(configuration, language, "corpus"))
+        corpus_stage.run(argparse.Namespace(settings=Path("corpus.json"), out=Path("out"), download=[], threads=1))
+        columns[language] = found()
+    assert {len(labels) for *_, labels in columns["eng"]} == {2} and {len(labels) for *_, labels in columns["deu"]} == {
+        1
+    }
+    assert {context for _, context, _ in columns["eng"]} == {"eng"} and {
+        context for _, context, _ in columns["deu"]
+    } == {"deu"}
+    assert len(columns["deu"]) > 60 and any("ä" in text for text, *_ in columns["deu"])
+    make_occupations.write("again.csv", 300, language="eng")
+    assert Path("again.csv").read_bytes() == Path("eng.csv").read_bytes(), "the made table is always the same"
+
+
+def test_a_language_model_of_a_labelled_corpus_learns_the_texts_alone():
+    """A context is no prompt to it; a model of labels has both."""
+    write_csv("a.csv", [(f"word{20 + i}", "word90", "1", "") for i in range(40)])
+    build(files=["a.csv"], validation_share=0.2)
+    write_tokenizer(Path("tokenizer"))
+    made = {}
+    for objective in ("hybrid", "labels"):
+        train = {"objective": objective, "sequence_lengths": [32], "phase_starts": [0.0]}
+        own = {"language": "eng", "tokenizer": Path("tokenizer"), "corpus": Path("out"), "threads": 1}
+        shards.run(argparse.Namespace(settings=settings("shards", train), out=Path(objective), **own))
+        made[objective] = ShardFile.open(f"{objective}/train.safetensors")
+    texts = len(documents())
+    assert made["hybrid"].responses is None and made["hybrid"].labels is None
+    assert len(made["hybrid"].tokens) == 3 * texts and len(made["labels"].tokens) == 4 * texts
+    assert made["labels"].labels is not None
+    assert Documents("out/train.parquet").pieces == 1 and Documents("out/train.parquet", contexts=True).pieces == 2
+
+
+def test_a_download_looks_at_the_columns_of_labels_early():
+    asked = {**COLUMNS, "files": [], "hub": "lab/occupations", "delimiter": ";"}
+    said = settings_of(configuration_of(**asked), "eng", "download")["columns"]
+    assert said == {**COLUMNS, "delimiter": ";"}
+    Path("a.csv").write_bytes(table(TABLE, ".csv", ";"))
+    check_columns(Path("a.csv"), columns_of(said, None))
+    with pytest.raises(UserError, match=r"no column 'code9'; there are 'occ1', 'lang'"):
+        check_columns(Path("a.csv"), columns_of(said | {"label_columns": ["code9"]}, None))
+    plain = Configuration([("test", {"languages": {"eng": {"corpus": {"hub": "lab/occupations"}}}})])
+    assert "columns" not in settings_of(plain, "eng", "download")
+    before, after = (
+        settings_of(configuration_of(**more), "eng", "corpus") for more in ({}, {"context_column": "land"})
+    )
+    assert before != after and before["corpus"]["label_columns"] == ["code1", "code2"]
+    keys = {"label_columns", "context_column", "context", "delimiter", "encoding"}
+    assert not keys & settings_of(plain, "eng", "corpus")["corpus"].keys()

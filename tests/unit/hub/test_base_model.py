@@ -1,0 +1,411 @@
+"""The stage `base_model`: models from elsewhere become tensors under neutral names, or one clear line."""
+
+import argparse
+import json
+import os
+import re
+import shutil
+import subprocess
+import threading
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors import safe_open
+from safetensors.torch import load_file, save_file
+from transformers import BertConfig, BertForMaskedLM, LlamaConfig, LlamaForCausalLM
+
+from babelmill import base_model
+from babelmill.commands.terminal.key_figures import key_figures
+from babelmill.config.inputs import require_model
+from babelmill.config.resolve import Configuration
+from babelmill.core import manifest
+from babelmill.core.files import UserError, read_json, write_json
+from babelmill.release.elsewhere import published_checkpoint
+from babelmill.runtime.processes import Processes
+from babelmill.settings import settings_of
+from babelmill.stages import STAGES
+from babelmill.tokenizer import adopt_from_model
+from babelmill.training.networks.gpt_bert import GPTBertNetwork
+from babelmill.training.networks.source_weights import load_weights, shape_of
+from helpers import DATA
+from helpers.hub.hub_server import Fault, HubServer
+from helpers.models.published import model as published_model
+from helpers.models.published import write_tokenizer
+from helpers.programs.prepared import run_module
+from helpers.training.training_data import section, train_settings
+
+LLADA = DATA / "llada_tiny.safetensors"
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("theirs").mkdir()
+    return tmp_path
+
+
+def run(shape: dict | None = None, auto_class: str | None = "AutoModelForMaskedLM") -> dict:
+    """Run the stage for the folder `theirs`, for a class of transformers, or for a GPT-BERT; its manifest."""
+    asked = {"source": None, "sources": {"theirs": {}}, "shape": shape or {}, "auto_class": auto_class}
+    values = {"stage": "base_model", "name": "more", "languages": ["eng"], "code": STAGES["base_model"].digest}
+    write_json("settings.json", values | asked)
+    base_model.run(argparse.Namespace(settings="settings.json", out=Path("out")))
+    return manifest.verify("out")
+
+
+def refused(**arguments) -> str:
+    with pytest.raises(UserError) as error:
+        run(**arguments)
+    assert "\n" not in str(error.value) and not Path("out").exists()
+    return str(error.value)
+
+
+BERT = {
+    "vocab_size": 270,
+    "hidden_size": 8,
+    "num_hidden_layers": 1,
+    "num_attention_heads": 2,
+    "intermediate_size": 8,
+    "max_position_embeddings": 32,
+}
+
+
+def write_bert(name: str = "model.safetensors", **config) -> dict[str, torch.Tensor]:
+    """A small BERT, half of it in fp16."""
+    values = {"model_type": "bert", **BERT, **config}
+    write_json("theirs/config.json", values)
+    model = BertForMaskedLM(BertConfig(**BERT))
+    weights = {key: value.detach().clone() for key, value in model.named_parameters()}
+    weights |= {key: value.half() for key, value in weights.items() if "LayerNorm" in key}
+    (torch.save if name.endswith(".bin") else save_file)(weights, f"theirs/{name}")
+    return weights
+
+
+def write_published(**more) -> dict:
+    config, weights = published_model()
+    write_json("theirs/config.json", config | {"model_type": "gpt_bert", "auto_map": {"AutoModel": "x.Y"}} | more)
+    torch.save(weights, "theirs/pytorch_model.bin")
+    write_tokenizer(Path("theirs/tokenizer.json"), size=96)
+    return config
+
+
+@pytest.mark.parametrize("name", ["model.safetensors", "pytorch_model.bin"])
+def test_a_model_of_transformers_keeps_names_types_and_configuration(name):
+    weights = write_bert(name)
+    Path("theirs/README.md").write_text("---\nlicense: cc-by-4.0\n---\n# A model\n")
+    Path("theirs/modeling_bert.py").write_text("raise SystemExit('run')")
+    Path("theirs/vocab.txt").write_text("a\n")
+    made = run()
+    found = load_file("out/model.safetensors")
+    assert found.keys() == weights.keys() and all(torch.equal(found[key], value) for key, value in weights.items())
+    assert found["bert.embeddings.LayerNorm.bias"].dtype == torch.float16
+    assert sorted(made["files"]) == ["config.json", "model.safetensors", "vocab.txt"]
+    assert read_json("out/config.json")["model_type"] == "bert"
+    figures = made["figures"]
+    assert (figures["architecture"], figures["license"]) == ("transformers", "cc-by-4.0")
+    assert figures["parameters"] == sum(value.numel() for value in weights.values())
+
+
+def test_parts_are_one_file_again():
+    weights = write_bert()
+    Path("theirs/model.safetensors").unlink()
+    first, *others = weights
+    parts = {"model-00001-of-00002.safetensors": [first], "model-00002-of-00002.safetensors": others}
+    for name, keys in parts.items():
+        save_file({key: weights[key] for key in keys}, f"theirs/{name}")
+    table = {key: name for name, keys in parts.items() for key in keys}
+    write_json("theirs/model.safetensors.index.json", {"weight_map": table})
+    run()
+    assert load_file("out/model.safetensors").keys() == weights.keys()
+    Path("theirs/model-00002-of-00002.safetensors").unlink()
+    os.rename("out", "before")
+    assert "1 file of model.safetensors.index.json is missing, such as model-00002-of" in refused()
+    Path("theirs/model.safetensors.index.json").unlink()
+    assert "the download is not complete: it has model-00001-of-00002.safetensors, but no index" in refused()
+
+
+def cut(path: str = "theirs/model.safetensors") -> None:
+    data = Path(path).read_bytes()
+    Path(path).write_bytes(data[: len(data) - 100])
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (cut, ["model.safetensors: truncated or damaged", "replace it by a complete copy"]),
+        (lambda: Path("theirs/model.safetensors").unlink(), ["has no file of weights", "it has config.json"]),
+        (lambda: Path("theirs/config.json").unlink(), ["has no config.json"]),
+        (lambda: write_bert(auto_map={"AutoModel": "m.M"}, model_type="own"), ["auto_map", "never run", "LLaDA"]),
+        (lambda: write_bert(model_type="t5"), ["model_type = 't5'", "neither a masked nor a causal"]),
+        (
+            lambda: write_tokenizer(Path("theirs/tokenizer.json"), size=272),
+            ["272", "270"],
+        ),
+        (lambda: write_bert(model_type=["bert"]), ["model_type = ['bert'] in config.json is not the name of a type"]),
+        (
+            lambda: write_bert(hidden_size="x"),
+            ["Validation error for field 'hidden_size': TypeError: ", "expected int"],
+        ),
+        (
+            lambda: write_bert(num_hidden_layers=2_000_000),
+            ["num_hidden_layers = 2,000,000, but its files hold 26 tensors"],
+        ),
+        (lambda: write_bert(num_hidden_layers=900), ["its configuration describes more than 1,104 weights"]),
+        (lambda: write_config("[" * 100_000), ["config.json: nested more than 100 levels deep"]),
+        (lambda: write_config("[" * 200 + "]" * 200), ["config.json: nested more than 100 levels deep"]),
+        (
+            lambda: write_config('{"hidden_size": ' + "9" * 100_000 + "}"),
+            ["config.json: ", "an integer of 100,000 digits"],
+        ),
+        (lambda: write_config('{"hidden_size": 8, "hidden_size": 16}'), ["the key 'hidden_size' appears twice"]),
+        (lambda: write_config("[1]"), ["config.json: keys and values are expected"]),
+    ],
+)
+def test_what_is_no_model_is_one_line(change, words):
+    write_bert()
+    change()
+    line = refused()
+    assert all(word in line for word in words), line
+
+
+def write_config(text: str) -> None:
+    Path("theirs/config.json").write_text(text)
+
+
+@pytest.mark.parametrize("value", ["nan", "inf"])
+def test_weights_that_are_not_numbers_are_named(value):
+    """Training would say much later that the learning rate is too high."""
+    weights = write_bert()
+    name = "bert.encoder.layer.0.output.dense.weight"
+    weights[name][3, 3] = float(value)
+    save_file(weights, "theirs/model.safetensors")
+    line = refused()
+    assert f"the model in theirs: {name} holds values that are not numbers" in line and "bytes" not in line
+
+
+@pytest.mark.parametrize("kind", [torch.float8_e4m3fn, torch.float8_e5m2, torch.bfloat16, torch.float64])
+def test_numbers_are_recognised_in_every_type(kind):
+    all_numbers = base_model.all_numbers
+    assert all_numbers(torch.ones(3).to(kind)) and not all_numbers(torch.tensor([1, float("nan")]).to(kind))
+
+
+def test_an_adapter_alone_is_named():
+    write_bert()
+    Path("theirs/model.safetensors").rename("theirs/adapter_model.safetensors")
+    assert "the model in theirs: its only weights are an adapter (PEFT), not a model: merge it" in refused()
+    Path("theirs/config.json").unlink()
+    write_json("theirs/adapter_config.json", {"base_model_name_or_path": "lab/base"})
+    assert "its only weights are an adapter of lab/base (PEFT), not a model: merge it into its model" in refused()
+    with pytest.raises(UserError, match=r"^here: its only weights are an adapter of lab/base"):
+        require_model("theirs", "here")
+
+
+def test_a_missing_output_matrix_names_the_key():
+    """A Llama says by default that its output is a matrix of its own."""
+    config = LlamaConfig(vocab_size=30, hidden_size=8, intermediate_size=8, num_hidden_layers=1, num_attention_heads=2)
+    config.save_pretrained("theirs")
+    weights = {name: value.detach() for name, value in LlamaForCausalLM(config).named_parameters()}
+    del weights["lm_head.weight"]
+    save_file(weights, "theirs/model.safetensors")
+    line = refused(auto_class="AutoModelForCausalLM")
+    assert "such as lm_head.weight; " in line and "set tie_word_embeddings: true in config.json" in line
+    write_json("theirs/config.json", read_json("theirs/config.json") | {"tie_word_embeddings": True})
+    run(auto_class="AutoModelForCausalLM")
+
+
+@pytest.mark.parametrize("key", ["num_hidden_layers", "hidden_size", "gate", "layer_norm_eps"])
+def test_odd_values_of_a_gpt_bert_are_one_line(key):
+    config, weights = published_model()
+    config |= {"model_type": "babelmill_gpt_bert", "gate": True, "layer_mixing": True}
+    weights = {name.removeprefix("module."): value for name, value in weights.items()}
+    torch.save({name: value.clone() for name, value in weights.items()}, "theirs/pytorch_model.bin")
+    for value in ("x", [1], {}, None, -1, 2**40, float("nan")):
+        write_json("theirs/config.json", config | {key: value})
+        assert re.search(f"config.json(:| says) {key} = ", refused(auto_class=None))
+    write_json("theirs/config.json", config | {"num_hidden_layers": 900})
+    assert "tensors, fewer than num_hidden_layers = 900" in refused(auto_class=None)
+
+
+def test_code_in_a_pickle_is_not_run():
+    class Evil:
+        def __reduce__(self):
+            return Path.touch, (Path("canary"),)
+
+    write_bert()
+    Path("theirs/model.safetensors").unlink()
+    torch.save({"a": torch.zeros(2), "b": Evil()}, "theirs/pytorch_model.bin")
+    assert "contains more than tensors and plain values" in refused() and not Path("canary").exists()
+
+
+def test_what_the_configuration_says_of_the_shape_is_compared():
+    write_bert()
+    assert "model.hidden_size = 16: the model in theirs has 8; leave the key out" in refused(shape={"hidden_size": 16})
+    run(shape={"hidden_size": 8})
+
+
+def test_a_published_gpt_bert_model_is_ours_under_our_names(caplog):
+    config = write_published()
+    assert "is a GPT-BERT model: remove model.architecture next to model.source" in refused()
+    made = run(auto_class=None)
+    assert made["figures"]["architecture"] == "gpt_bert"
+    expected = published_checkpoint.read_weights(Path("theirs/pytorch_model.bin"))["main"]
+    settings = train_settings(["eng"], section("model", source="theirs", hidden_dropout_prob=0.2), section("train"))
+    shape = shape_of(settings, Path("out"), 96)
+    assert (shape.hidden_size, shape.hidden_dropout_prob) == (config["hidden_size"], 0.2)
+    network = GPTBertNetwork(shape, section("train"), Processes(0, 1, 1, torch.device("cpu")))
+    load_weights(Path("out/model.safetensors"), network)
+    assert all(torch.equal(value, expected[name]) for name, value in network.weights().items())
+    tokenizer, roles = adopt_from_model(Path("out"), "theirs")
+    assert roles is None and tokenizer.encode("a").tokens[0] == "<s>"
+    assert "the tokenizer of theirs is not lossless" in caplog.text, "a warning: there is no other for these weights"
+    with pytest.raises(UserError, match=r"the tokenizer has 97 entries, but the embedding of theirs has only 96 rows:"):
+        shape_of(settings, Path("out"), 97)
+    with pytest.raises(UserError, match=r"model\.num_hidden_layers = 9: theirs has"):
+        shape_of(settings.model_copy(update={"shape": {"num_hidden_layers": 9}}), Path("out"), 96)
+
+
+def test_published_weights_that_are_not_those_of_the_configuration():
+    write_published(num_hidden_layers=7)
+    assert "is not the GPT-BERT model that its config.json describes" in refused(auto_class=None)
+
+
+def test_llada_becomes_eurobert():
+    with safe_open(LLADA, "pt") as file:
+        weights = {n.removeprefix("weight."): file.get_tensor(n) for n in file.keys() if n.startswith("weight.")}
+        write_json("theirs/config.json", json.loads(file.metadata()["config"]))
+    save_file(weights, "theirs/model.safetensors")
+    run()
+    assert read_json("out/config.json")["model_type"] == "eurobert"
+    found = load_file("out/model.safetensors")
+    assert torch.equal(found["lm_head.weight"], weights["model.transformer.ff_out.weight"])
+
+
+@pytest.mark.parametrize("name", ["model.safetensors", "pytorch_model.bin"])
+def test_memory_does_not_grow_with_the_model(name):
+    """6 tensors of 40 MB, which are given back to the system one by one."""
+    write_bert()
+    run()  # imports
+    os.rename("out", "before")
+    Path("theirs/model.safetensors").unlink()
+    sizes = {"hidden_size": 512, "intermediate_size": 20480, "num_hidden_layers": 2, "num_attention_heads": 4}
+    config = LlamaConfig(vocab_size=300, **sizes)
+    config.save_pretrained("theirs")
+    with torch.device("meta"):
+        shapes = dict(LlamaForCausalLM(config).named_parameters())
+    weights = {key: torch.full(value.shape, 3.0) for key, value in shapes.items()}
+    (torch.save if name.endswith(".bin") else save_file)(weights, f"theirs/{name}")
+    del weights
+    before, seen, done = anonymous_memory(), [0], threading.Event()
+
+    def watch() -> None:
+        while not done.wait(0.002):
+            seen.append(anonymous_memory() - before)
+
+    watcher = threading.Thread(target=watch)
+    watcher.start()
+    try:
+        run(auto_class="AutoModelForCausalLM")
+    finally:
+        done.set()
+        watcher.join()
+    assert max(seen) < 70 * 2**20
+    with safe_open("out/model.safetensors", "pt") as file:
+        assert file.get_tensor("model.layers.1.mlp.down_proj.weight")[-1, -1] == 3
+
+
+def anonymous_memory() -> int:
+    """Bytes of this process that are no file's."""
+    status = Path("/proc/self/status").read_text().splitlines()
+    return int(next(line for line in status if line.startswith("RssAnon")).split()[1]) * 1024
+
+
+def test_a_repository_is_fetched_at_a_commit_that_stays(tmp_path):
+    """By the real client, from a Hub on this machine; and without it, from the cache."""
+    weights = write_bert()
+    files = {path.name: path.read_bytes() for path in Path("theirs").iterdir()}
+    files |= {"modeling.py": b"raise SystemExit", "README.md": b"---\nlicense: mit\n---\n", "onnx/model.bin": b"x"}
+    with HubServer() as hub:
+        first = hub.commit("models/owner/name", files)
+        Path("config").mkdir()
+        Path("config/config.yaml").write_text(
+            "models: {more: {languages: [eng], model: {architecture: transformers, source: owner/name}}}\n"
+            "languages: {eng: {corpus: {builtin: python-docs}}}\n"
+        )
+        assert (figures := fetched(hub))["commit"] == first and figures["license"] == "mit"
+        assert key_figures("base_model", Path("out")) == f"owner/name at {first[:8]}, 3.3 k parameters"
+        assert load_file("out/model.safetensors").keys() == weights.keys()
+        assert hub.count("modeling.py") == hub.count("onnx/model.bin") == 0
+        hub.commit("models/owner/name", files | {"README.md": b"---\nlicense: other\n---\n"})
+        assert fetched(hub)["commit"] == first, "a branch that moves changes nothing"
+        assert fetched(hub, HF_HUB_OFFLINE="1")["commit"] == first
+        lines = hub_stage(hub, source="owner/nothing").stderr.splitlines()
+        assert len(lines) == 1 and "the model owner/nothing on http" in lines[0] and "model.source" in lines[0]
+
+
+def hub_stage(
+    hub: HubServer, source: str = "owner/name", out: str = "out", **environment
+) -> subprocess.CompletedProcess:
+    model = {"architecture": "transformers", "source": source}
+    models = {"more": {"languages": ["eng"], "model": model, "train": {"objective": "masked", "optimizer": "adamw"}}}
+    write_json("settings.json", settings_of(Configuration([("test", {"models": models})]), "more", "base_model"))
+    variables = {key: value for key, value in os.environ.items() if not key.startswith(("HF_", "HUGGING"))}
+    variables |= {"HF_ENDPOINT": hub.url, "HF_HOME": "cache", "HF_HUB_DISABLE_XET": "1"} | environment
+    return run_module("babelmill.base_model", "--settings", "settings.json", "--out", out, environment=variables)
+
+
+def fetched(hub: HubServer, **environment) -> dict:
+    done = hub_stage(hub, **environment)
+    assert done.returncode == 0, done.stderr
+    return manifest.verify("out")["figures"]
+
+
+@pytest.fixture
+def hub():
+    write_bert(hidden_size=8)
+    files = {path.name: path.read_bytes() for path in Path("theirs").iterdir()}
+    with HubServer() as server:
+        server.commit("models/owner/name", files)
+        yield server
+
+
+def failed(hub: HubServer) -> str:
+    """Run the stage, which ends with one line and leaves nothing; return the line."""
+    done = hub_stage(hub)
+    assert done.returncode == 1 and "Traceback" not in done.stderr, done.stderr
+    assert not [path for path in Path().glob("out*") if path.is_dir() and not path.is_mount()]
+    return done.stderr.splitlines()[-1]
+
+
+def test_weights_that_are_cut_or_changed_on_the_way(hub):
+    hub.faults = [Fault("GET /cdn/", cut=1000), Fault("GET /cdn/", garbage=True)]
+    fetched(hub)
+    assert not [fault for fault in hub.faults if fault.times]
+    shutil.rmtree("out")
+    shutil.rmtree("cache")
+    hub.faults = [Fault("GET /cdn/", garbage=True, times=9)]
+    line = failed(hub)
+    assert (
+        "error: model.safetensors of the model owner/name at" in line and "did not have the right hash in two" in line
+    )
+    hub.faults = []
+    fetched(hub)
+
+
+@pytest.mark.parametrize("place", ["cache", "out"])
+def test_a_full_disk_names_the_place(hub, place):
+    files = hub.repositories["models/owner/name"].commits.popitem()[1]
+    hub.commit("models/owner/name", files | {"vocab.txt": b"word\n" * 100_000})
+    disk = Path(place).resolve()
+    disk.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=300k", "tmpfs", disk], check=True)
+    out = "out" if place == "cache" else "out/more"
+    try:
+        done = hub_stage(hub, out=out)
+        line = done.stderr.splitlines()[-1]
+        assert done.returncode == 1 and "Traceback" not in done.stderr and "error: no space left on the device" in line
+        said = "while downloading the model owner/name" if place == "cache" else "while writing out/.more."
+        assert said in line and ("see HF_HOME" in line) == (place == "cache")
+        assert place == "cache" or not list(disk.iterdir())
+    finally:
+        subprocess.run(["umount", disk], check=True)

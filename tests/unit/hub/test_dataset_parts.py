@@ -1,0 +1,427 @@
+"""Parts of datasets, and budgets that end a download: the stage with the real client against a Hub on this machine."""
+
+import gzip
+import hashlib
+import json
+import os
+import re
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from babelmill.commands.terminal.key_figures import of_download
+from babelmill.config.resolve import Configuration
+from babelmill.core import manifest
+from babelmill.core.files import UserError, write_json
+from babelmill.core.globs import matches
+from babelmill.corpus.builtin import python_docs
+from babelmill.hub.data_files import configurations, data_files
+from babelmill.settings import settings_of
+from helpers.hub.hub_server import Fault, HubServer
+from helpers.programs.prepared import run_python
+
+NAME = "ada/prose"
+PROGRAM = "from {module}.__main__ import main; from babelmill.hub import client; client.WAITS = (0, 0, 0, 0); main()"
+CARD = b"""---
+configs:
+- config_name: plain
+  data_files:
+  - split: train
+    path: plain/train-*.json.gz
+  - split: validation
+    path: plain/validation-*
+- config_name: tables
+  default: true
+  data_files:
+    train: ["tables/*.parquet", "tables/*.csv"]
+---
+# Prose
+"""
+
+
+def lines(texts: list[str], key: str = "text") -> bytes:
+    return "".join(json.dumps({key: text}) + "\n" for text in texts).encode()
+
+
+def parquet(texts: list[str]) -> bytes:
+    sink = pa.BufferOutputStream()
+    pq.write_table(pa.table({"content": texts}), sink)
+    return sink.getvalue().to_pybytes()
+
+
+@pytest.fixture(scope="module")
+def files() -> dict[str, bytes]:
+    """200 files of real text: 120 of lines of JSON, 79 tables in two formats, and a card that tells them apart."""
+    texts = [text for batch in python_docs() for text in batch["text"].to_pylist()]
+    parts = [texts[i::199] for i in range(199)]
+    found = {f"plain/train-{i:03}.json.gz": gzip.compress(lines(parts[i]), mtime=0) for i in range(115)}
+    found |= {f"plain/validation-{i}.json.gz": gzip.compress(lines(parts[115 + i]), mtime=0) for i in range(5)}
+    found |= {f"tables/{i:03}.parquet": parquet(parts[i]) for i in range(120, 160)}
+    rows = {i: "".join('"' + text.replace('"', '""') + '"\n' for text in parts[i]) for i in range(160, 199)}
+    found |= {f"tables/{i}.csv": f"content\n{text}".encode() for i, text in rows.items()}
+    return found | {"README.md": CARD}
+
+
+@pytest.fixture
+def hub(files):
+    with HubServer() as server:
+        server.commit(f"datasets/{NAME}", files)
+        yield server
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+
+
+def stage(hub, name: str, corpus: dict, *arguments: str):
+    """Run a stage of a language as its rule does, with the settings that a configuration gives it."""
+    configuration = Configuration([("config.yaml", {"languages": {"eng": {"corpus": corpus}}})])
+    write_json(f"{name}.json", settings_of(configuration, "eng", name))
+    variables = {key: value for key, value in os.environ.items() if not key.startswith(("HF_", "HUGGING"))}
+    variables |= {"HF_ENDPOINT": hub.url, "HF_HOME": "cache", "HF_HUB_DISABLE_XET": "1"}
+    program = PROGRAM.format(module=f"babelmill.{name}")
+    return run_python("-c", program, "--settings", f"{name}.json", *arguments, environment=variables)
+
+
+def download(hub, corpus: dict) -> dict:
+    """Run the stage; return the figures of its manifest, which was verified."""
+    done = stage(hub, "download", corpus, "--out", "out/manifest.json")
+    assert done.returncode == 0, done.stderr
+    return manifest.verify("out")["figures"]
+
+
+def refused(hub, corpus: dict) -> str:
+    """Run the stage, which ends with one line and leaves nothing; return the line."""
+    done = stage(hub, "download", corpus, "--out", "out/manifest.json")
+    assert done.returncode == 1 and "Traceback" not in done.stderr, done.stderr
+    assert not Path("out").exists()
+    return done.stderr.strip().split("\n")[-1]
+
+
+def corpus_of(hub, corpus: dict) -> tuple[dict, list[str]]:
+    """Run the stage `corpus` on what was downloaded; return its figures and the documents for training."""
+    done = stage(hub, "corpus", corpus, "--download", "out/manifest.json", "--out", "corpus/manifest.json")
+    assert done.returncode == 0, done.stderr
+    return manifest.verify("corpus")["figures"], pq.read_table("corpus/train.parquet")["text"].to_pylist()
+
+
+def fetched(hub) -> list[str]:
+    """Return the data files that were asked for, in order."""
+    log = [line.partition("/resolve/")[2].partition("/")[2] for line in hub.log]
+    return [name for name in dict.fromkeys(log) if name.startswith(("plain/", "tables/"))]
+
+
+PLAIN = {"hub": [{"repository": NAME, "config": "plain"}]}
+
+
+def test_a_configuration_is_taken_as_the_card_declares_it(hub, files):
+    figures = download(hub, PLAIN)
+    [part] = figures["parts"]
+    assert part["train"] == sorted(name for name in files if name.startswith("plain/train"))
+    assert part["validation"] == sorted(name for name in files if name.startswith("plain/validation"))
+    assert Path(f"out/{NAME}/plain/train-000.json.gz").read_bytes() == files["plain/train-000.json.gz"]
+    figures, texts = corpus_of(hub, PLAIN)
+    assert figures["hub"] == [{key: part[key] for key in ("repository", "revision", "commit")}]
+    assert figures["documents"]["train"] == len(texts) > 1000
+    assert not any(name.startswith("tables/") for name in fetched(hub))
+
+
+def test_several_parts_have_columns_of_their_own(hub, files):
+    hub.commit("datasets/ada/other", {"eng/one.jsonl": lines(["another text"]), "deu/two.jsonl": lines(["noch einer"])})
+    part = {"repository": NAME, "config": "tables", "files": ["tables/19*"], "text_column": "content"}
+    corpus = {"hub": [part, {"repository": "ada/other", "files": ["{language}/*.jsonl"]}], "validation_share": 0.2}
+    parts = download(hub, corpus)["parts"]
+    assert [part["train"] for part in parts] == [[f"tables/{i}.csv" for i in range(190, 199)], ["eng/one.jsonl"]]
+    figures, _ = corpus_of(hub, corpus)
+    assert figures["read"] > 50 and [entry["repository"] for entry in figures["hub"]] == [NAME, "ada/other"]
+
+
+def order(files: dict[str, bytes]) -> list[str]:
+    """Return the training files of the configuration `plain` as a budget takes them."""
+    names = [name for name in files if name.startswith("plain/train")]
+    return sorted(names, key=lambda name: hashlib.sha256(name.encode()).digest())
+
+
+def documents(files: dict[str, bytes], names: list[str]) -> int:
+    return sum(gzip.decompress(files[name]).count(b"\n") for name in names)
+
+
+def test_a_budget_fetches_what_it_needs_and_a_larger_one_the_rest(hub, files):
+    """The first files of the order that hold 1.25 times the budget, and of validation text at least one."""
+    taken = {}
+    for wanted in (16, 160, 700):
+        hub.log.clear()
+        hub.backwards = not hub.backwards  # the listing's order means nothing
+        part = download(hub, PLAIN | {"budget": f"{wanted} documents"})["parts"][0]
+        taken[wanted] = part["train"]
+        count = len(part["train"])
+        assert part["train"] == sorted(order(files)[:count]), "the first of the order"
+        assert documents(files, order(files)[:count]) >= 1.25 * wanted > documents(files, order(files)[: count - 1])
+        assert len(part["validation"]) == 1 or wanted == 700
+        new = set(fetched(hub)) - set(part["validation"])
+        assert new == set(part["train"]) - {
+            name for names in taken.values() if names != part["train"] for name in names
+        }
+    figures, texts = corpus_of(hub, PLAIN | {"budget": "700 documents"})
+    assert figures["budget"] == {"unit": "documents", "asked": 700, "realised": 700} and len(texts) == 700
+
+
+def test_a_budget_counts_what_the_corpus_keeps(hub, files):
+    few = download(hub, PLAIN | {"budget": "40 documents"})["parts"][0]["train"]
+    more = download(hub, PLAIN | {"budget": "40 documents", "min_words": 300})["parts"][0]["train"]
+    assert len(more) > len(few)
+    corpus = PLAIN | {"budget": "40 documents", "min_words": 300}
+    assert all(len(text.split()) >= 300 for text in corpus_of(hub, corpus)[1])
+
+
+def test_each_part_gives_something_to_a_budget(hub, files):
+    """A small dataset beside a large one, whatever the hashes of their names."""
+    hub.commit("datasets/ada/small", {"a.jsonl": lines(["a text of its own"]), "b.jsonl": lines(["and another"])})
+    corpus = {"hub": [{"repository": NAME, "config": "plain"}, "ada/small"], "budget": "60 documents"}
+    parts = download(hub, corpus)["parts"]
+    assert [len(part["train"]) for part in parts] == [len(parts[0]["train"]), min(2, len(parts[0]["train"]))]
+    assert of_download(Path("out")) == ", ".join(f"{part['repository']} at {part['commit'][:8]}" for part in parts)
+
+
+def test_two_parts_of_one_repository_each_give_something(hub):
+    tables = {"repository": NAME, "config": "tables", "text_column": "content"}
+    parts = download(hub, {"hub": [{"repository": NAME, "config": "plain"}, tables], "budget": "1 documents"})["parts"]
+    assert [len(part["train"]) for part in parts] == [1, 1]
+
+
+def test_documents_that_are_there_again_do_not_count(hub):
+    texts = [f"document {i} of few" for i in range(100)]
+    hub.commit("datasets/ada/twice", {f"{i}.jsonl": lines(texts[10 * (i // 4) :][:10]) for i in range(40)})
+    taken = download(hub, {"hub": "ada/twice", "budget": "60 documents"})["train"]
+    assert len({int(Path(name).stem) // 4 for name in taken}) == 8, "75 documents, ten in each four files"
+    figures, _ = corpus_of(hub, {"hub": "ada/twice", "budget": "60 documents", "validation_share": 0.2})
+    assert figures["budget"]["realised"] == 60
+
+
+def test_categories_that_are_not_there_end_the_download(hub):
+    hub.commit("datasets/ada/plain", {f"{i}.jsonl": lines([f"text {i}"]) for i in range(30)})
+    corpus = {"hub": "ada/plain", "budget": "10 documents", "categories": ["news"]}
+    assert "no document has a `category`" in refused(hub, corpus)
+    assert hub.count("HEAD .*jsonl") == 1
+
+
+def test_what_is_no_text_is_said_after_the_first_file(hub):
+    array = json.dumps([{"text": "a"}, {"text": "b"}], indent=1).encode()
+    hub.commit("datasets/ada/array", {f"{i}.json": array + b" " * i for i in range(20)} | {"empty.json": b""})
+    done = stage(hub, "download", {"hub": "ada/array"}, "--out", "out/manifest.json")
+    assert "error: 0.json: its beginning contains no document of this format" in done.stderr
+    assert "a file that is one array has to be cut into lines" in done.stderr
+    assert hub.count("HEAD .*json") == 1
+
+
+def test_an_interrupted_download_goes_on(hub):
+    corpus = PLAIN | {"budget": "0.4 MB"}
+    hub.faults = [Fault("GET /cdn/", times=5), Fault("GET /cdn/", times=10**6, status=404)]  # five files arrive
+    assert "the dataset ada/prose" in refused(hub, corpus)
+    hub.faults.clear()
+    arrived = hub.sent
+    assert arrived > 10_000
+    part = download(hub, corpus)["parts"][0]
+    whole = sum(Path(f"out/{NAME}", name).stat().st_size for name in part["train"] + part["validation"])
+    assert whole < hub.sent < whole + 3_000, "nothing but the card was fetched twice"
+
+
+def test_a_storm_of_429_is_waited_out(hub):
+    hub.faults = [
+        Fault("/tree/", times=7, status=429, headers={"Retry-After": "1"}),
+        Fault("GET /cdn/", times=7, status=429, headers={"Retry-After": "1"}),
+    ]
+    done = stage(hub, "download", PLAIN | {"budget": "20 documents"}, "--out", "out/manifest.json")
+    assert done.returncode == 0, done.stderr
+    assert not [fault for fault in hub.faults if fault.times]
+
+
+@pytest.mark.parametrize(
+    ("part", "message"),
+    [
+        (
+            {},
+            "has several configurations: plain, tables; choose one in corpus.hub, for instance [{repository: ada/prose, config: plain}]",
+        ),
+        ({"config": "plane"}, "has no configuration 'plane'; there are plain, tables"),
+        ({"config": "tables"}, "no column 'text'; there are 'content'; set corpus.text_column"),
+        (
+            {"files": ["poems/*"]},
+            "has no training data that corpus.hub asks for (files: poems/*) in a supported format",
+        ),
+    ],
+)
+def test_what_a_part_may_ask(hub, part, message):
+    assert message in refused(hub, {"hub": [{"repository": NAME} | part]})
+    assert len(fetched(hub)) <= 1, "columns are looked at in the first file"
+
+
+def test_a_file_in_two_parts(hub):
+    part = {"repository": NAME, "config": "plain"}
+    assert "two entries name the file plain/train" in refused(hub, {"hub": [part, part | {"files": ["plain/*"]}]})
+
+
+def test_cards(tmp_path):
+    (tmp_path / "README.md").write_bytes(CARD)
+    assert configurations(tmp_path / "README.md", "the dataset") == {
+        "plain": {"train": ["plain/train-*.json.gz"], "validation": ["plain/validation-*"]},
+        "tables": {"train": ["tables/*.parquet", "tables/*.csv"]},
+    }
+    for text in ("no front matter", "---\nconfigs: 3\n---\n", "---\nconfigs: [\n---\n", "---\n- a list\n---\n"):
+        (tmp_path / "README.md").write_text(text)
+        assert configurations(tmp_path / "README.md", "the dataset") == {}
+    card = "---\nconfigs:\n- config_name: x\n  data_dir: x\n- config_name: y\n  data_files: [{split: test, path: t/*}]\n---\n"
+    (tmp_path / "README.md").write_text(card)
+    assert configurations(tmp_path / "README.md", "the dataset") == {"x": {"": ["x/**"]}, "y": {"test": ["t/*"]}}
+    with pytest.raises(UserError, match="its configuration y has no split `train`; it has test"):
+        data_files(["t/a.csv"], {"repository": NAME, "config": "y"}, tmp_path / "README.md", "the dataset")
+
+
+def chosen(tmp_path, card: str, names: list[str], **part) -> tuple[list[str], list[str]]:
+    (tmp_path / "README.md").write_text(f"---\nconfigs:\n{card}---\n")
+    found = data_files(names, {"repository": NAME} | part, tmp_path / "README.md", "the dataset")
+    return found.train, found.validation
+
+
+def test_the_only_configuration_is_what_is_declared(tmp_path):
+    card = "- config_name: default\n  data_files: [{split: train, path: good/*}, {split: test, path: heldout/*}]\n"
+    assert chosen(tmp_path, card, ["good/a.csv", "heldout/b.csv"]) == (["good/a.csv"], [])
+    card = "- config_name: default\n  data_dir: en\n"
+    assert chosen(tmp_path, card, ["en/a.csv", "de/b.csv"]) == (["en/a.csv"], [])
+
+
+def test_splits_for_training_are_not_mixed(tmp_path):
+    """As in `datasets`, where they are splits of their own, and none is called `train`."""
+    card = "- config_name: default\n  data_files:\n"
+    card += "".join(f"  - {{split: {name}, path: data/{name}-*}}\n" for name in ("train_sft", "train_gen", "test_sft"))
+    names = [f"data/{name}-00000-of-00001.parquet" for name in ("train_sft", "train_gen", "test_sft", "unsupervised")]
+    with pytest.raises(
+        UserError, match=r"its configuration default has no split `train`; it has train_sft, train_gen, t"
+    ):
+        chosen(tmp_path, card, names)
+    assert chosen(tmp_path, card, names, files=["data/train_gen*"]) == ([names[1]], [])
+    without = "".join(line for line in card.splitlines(True) if "train_gen" not in line)
+    assert chosen(tmp_path, without, names) == ([names[0]], []), "the only one that begins with the word"
+
+
+def test_a_split_that_is_named_twice_has_the_files_of_both(tmp_path):
+    card = "- config_name: x\n  data_files: [{split: train, path: a/*}, {split: train, path: [b/*, c.csv]}]\n"
+    names = ["a/1.csv", "b/2.csv", "c.csv", "d.csv"]
+    assert chosen(tmp_path, card, names) == (names[:3], [])
+
+
+def test_names_are_text_as_in_yaml_1_2(tmp_path):
+    """`no` is Norwegian, and 010 is not 8."""
+    said = ["no", "010", "1:30", "2024-06-18"]
+    (tmp_path / "README.md").write_text(
+        "---\nconfigs:\n" + "".join(f"- config_name: {name}\n  data_files: {name}/*\n" for name in said) + "---\n"
+    )
+    assert list(configurations(tmp_path / "README.md", "the dataset")) == said
+
+
+def test_files_that_are_named_may_have_several_formats(tmp_path):
+    card = "- config_name: default\n"
+    names = ["a.csv", "b.jsonl", "test.csv"]
+    assert chosen(tmp_path, card, names) == (["b.jsonl"], [])
+    assert chosen(tmp_path, card, names, files=["*.csv", "b.*"]) == (["a.csv", "b.jsonl"], [])
+
+
+def test_a_configuration_of_a_folder_has_splits_by_words(tmp_path):
+    names = ["en/train.csv", "en/test.csv", "en/dev.csv", "en/dataset_infos.json", "de/train.csv"]
+    card = "- config_name: en\n  data_dir: en\n- config_name: de\n  data_dir: de\n"
+    assert chosen(tmp_path, card, names, config="en") == (["en/train.csv"], ["en/dev.csv"])
+
+
+@pytest.mark.parametrize("name", ["no", "off", "010", "1:30", "1.10", "null", "2024-01-31"])
+def test_the_name_of_a_configuration_is_text_as_it_stands(tmp_path, name):
+    card = f"- config_name: {name}\n  data_files: a/*\n- config_name: yes\n  data_files: b/*\n"
+    assert chosen(tmp_path, card, ["a/x.csv", "b/x.csv"], config=name) == (["a/x.csv"], [])
+    with pytest.raises(UserError, match=f"has several configurations: {re.escape(name)}, yes"):
+        chosen(tmp_path, card, ["a/x.csv", "b/x.csv"])
+
+
+def test_an_odd_entry_of_a_card_hides_no_other(tmp_path):
+    card = "- config_name: a\n  data_files: a/*\n- config_name: b\n  data_files: null\n"
+    assert chosen(tmp_path, card, ["a/x.csv", "b/x.csv"], config="a") == (["a/x.csv"], [])
+    with pytest.raises(UserError, match="has several configurations: a, b"):
+        chosen(tmp_path, card, ["a/x.csv", "b/x.csv"])
+    with pytest.raises(UserError, match="its configuration b has no split `train`"):
+        chosen(tmp_path, card, ["a/x.csv", "b/x.csv"], config="b")
+
+
+def test_globs_of_names():
+    assert matches("en/c4-train.00000-of-01024.json.gz", "en/c4-train.*.json.gz")
+    assert not matches("en/deep/c4.json.gz", "en/*")
+    assert matches("en/deep/c4.json.gz", "en/**") and matches("a.csv", "**/*.csv") and matches("x/y/a.csv", "**/*.csv")
+    assert not matches("a.csv", "b/**") and not matches("A.csv", "a.csv")
+
+
+def test_a_glob_with_many_stars_is_compared_in_no_time():
+    """`**` that follow each other mean one; between other parts, they need no more than parts times folders."""
+    deep = "/".join("abc"[i % 3] for i in range(60))
+    assert not matches(f"{deep}/x.csv", "**/" * 40 + "y.csv") and matches(f"{deep}/x.csv", "**/" * 40 + "x.csv")
+    assert not matches(f"{deep}/x.csv", "**/*/" * 25 + "y.csv") and matches(f"{deep}/x.csv", "**/*/" * 25 + "x.csv")
+    assert not matches("a" * 200, "*a" * 100 + "b") and matches("a" * 200, "*a" * 100)
+    assert matches("a.csv", "**/**/a.csv") and matches("a", "a/**") and not matches("a/b", "**/*/*/**/b")
+
+
+HOSTILE = {
+    "aliases": "\n".join(
+        ["a0: &a0 [x, x, x, x, x, x, x, x, x, x]"]
+        + [f"a{i}: &a{i} [{', '.join([f'*a{i - 1}'] * 10)}]" for i in range(1, 10)]
+        + ["configs: [{config_name: *a9, data_files: b/*}]"]
+    ),
+    "merges": "\n".join(
+        ["a0: &a0 {x: 1}"] + [f"a{i}: &a{i} {{<<: [{', '.join([f'*a{i - 1}'] * 10)}]}}" for i in range(1, 10)]
+    ),
+    "an alias of itself": "a: &a [*a]",
+    "brackets": "configs: " + "[" * 20_000 + "]" * 20_000,
+    "chained aliases": "\n".join(["a0: &a0 [x]"] + [f"a{i}: &a{i} [*a{i - 1}]" for i in range(1, 5000)]),
+    "a list as a key": "configs: {[a]: b}",
+    "a key twice": "configs: []\nconfigs: [{config_name: x, data_files: b/*}]",
+}
+
+
+@pytest.mark.parametrize("what", HOSTILE)
+def test_a_hostile_card_declares_nothing_and_is_named(tmp_path, caplog, what):
+    card = tmp_path / "README.md"
+    card.write_text(f"---\n{HOSTILE[what]}\n---\n# Text\n")
+    found = data_files(["a.csv", "b/c.csv"], {"repository": NAME}, card, "the dataset")
+    assert found.train == ["a.csv", "b/c.csv"]
+    [said] = caplog.messages
+    assert said.startswith("the dataset: README.md: not valid YAML: ") and len(said) < 500 and "\n" not in said
+
+
+def test_names_in_a_card_that_are_no_text_are_ignored(tmp_path):
+    card = "- config_name: [a]\n  data_files: a/*\n- config_name: 2024\n  data_files: {train: b/*, [x]: c/*}\n"
+    names = ["a/x.csv", "b/x.csv"]
+    assert chosen(tmp_path, card.replace(", [x]: c/*", ""), names) == (["b/x.csv"], [])
+    odd = (
+        "- config_name: b\n  data_files: [{split: {x: y}, path: a/*}]\n- config_name: c\n  data_files: {train: [[1]]}\n"
+    )
+    for config in ("b", "c"):
+        with pytest.raises(UserError, match=f"its configuration {config} has no split `train`; it has none"):
+            chosen(tmp_path, odd, names, config=config)
+
+
+def test_files_whose_names_do_not_say_their_format(hub):
+    """Those that the user names, and no README; with a budget, too. A damaged one is named as a local file is."""
+    talks = {f"talks/{i}.train": f"A: talk {i}.\nB: it ends.\n\nA: another {i}.\n".encode() for i in range(6)}
+    talks |= {"talks/a.dev": b"A: held out.\n", "README.md": b"# Talks\n"}
+    hub.commit("datasets/ada/talks", talks)
+    asked = {"hub": [{"repository": "ada/talks", "files": ["talks/*"]}], "format": "txt", "document": "paragraph"}
+    part = download(hub, asked)["parts"][0]
+    assert (len(part["train"]), part["validation"]) == (6, ["talks/a.dev"])
+    figures, texts = corpus_of(hub, asked)
+    assert figures["documents"] == {"train": 12, "validation": 1}
+    assert texts[:2] == ["A: talk 0.\nB: it ends.", "A: another 0."]
+    part = download(hub, asked | {"budget": "2 documents"})["parts"][0]
+    assert 1 <= len(part["train"]) < 6
+    hub.commit("datasets/ada/broken", talks | {"talks/0.train": b"%PDF-1.7\n"})
+    asked["hub"] = [{"repository": "ada/broken", "files": ["talks/*"]}]
+    download(hub, asked)
+    done = stage(hub, "corpus", asked, "--download", "out/manifest.json", "--out", "corpus/manifest.json")
+    assert "out/ada/broken/talks/0.train: this is a PDF document" in done.stderr

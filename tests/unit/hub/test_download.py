@@ -1,0 +1,404 @@
+"""The stage `download` with the real client against a Hub on this machine, which breaks in all the usual ways."""
+
+import gzip
+import json
+import os
+import random
+import re
+import subprocess
+from datetime import UTC, datetime, timedelta
+from email.utils import format_datetime
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from huggingface_hub.errors import HfHubHTTPError
+from huggingface_hub.utils import httpx
+
+from babelmill.config.resolve import Configuration
+from babelmill.core import manifest
+from babelmill.core.files import UserError, write_json
+from babelmill.hub.client import asked_to_wait
+from babelmill.hub.data_files import data_files
+from babelmill.settings import settings_of
+from babelmill.stages import STAGES
+from helpers.hub.hub_server import Fault, HubServer
+from helpers.programs.prepared import run_python
+
+REPOSITORY = "BabyLM-community/babylm-eng"
+CODE = STAGES["download"].digest
+# Waiting between attempts is not what is tested.
+PROGRAM = (
+    "from babelmill.download.__main__ import main; from babelmill.hub import client; client.WAITS = {waits}; main()"
+)
+
+
+def parquet(texts) -> bytes:
+    sink = pa.BufferOutputStream()
+    pq.write_table(pa.table({"text": texts, "category": ["child-books"] * len(texts)}), sink)
+    return sink.getvalue().to_pybytes()
+
+
+def jsonl(texts) -> bytes:
+    return "".join(json.dumps({"text": text}) + "\n" for text in texts).encode()
+
+
+FILES = {
+    "README.md": b"# A dataset\n",
+    "data/train-00000-of-00002.parquet": parquet([f"Text number {i}." for i in range(20_000)]),
+    "data/train-00001-of-00002.parquet": parquet(["more"]),
+    "data/validation-00000-of-00001.parquet": parquet(["held out"]),
+    "data/test-00000-of-00001.parquet": parquet(["not for training"]),
+    "requirements.txt": b"datasets\n",
+}
+TRAIN = ["data/train-00000-of-00002.parquet", "data/train-00001-of-00002.parquet"]
+VALIDATION = ["data/validation-00000-of-00001.parquet"]
+
+
+@pytest.fixture
+def hub():
+    with HubServer() as server:
+        yield server
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def run(
+    hub,
+    revision="main",
+    commit=None,
+    repository=REPOSITORY,
+    waits=(0, 0, 0, 0),
+    program=PROGRAM,
+    out=Path("out"),
+    **environment,
+):
+    """Run the stage as a rule does; returns the finished process."""
+    source = {"repository": repository, "revision": revision, "commit": commit}
+    settings = {"stage": "download", "name": "eng", "languages": ["eng"], "code": CODE, "source": source}
+    Path("settings.json").write_text(json.dumps(settings))
+    variables = {key: value for key, value in os.environ.items() if not key.startswith(("HF_", "HUGGING"))}
+    variables |= {"HF_ENDPOINT": hub.url, "HF_HOME": "cache", "HF_HUB_DISABLE_XET": "1"} | environment
+    arguments = ["--settings", "settings.json", "--out", str(out / "manifest.json")]
+    return run_python("-c", program.format(waits=waits), *arguments, environment=variables)
+
+
+def succeed(*args, **kwargs) -> dict:
+    """Run the stage; returns the figures of a manifest that was verified."""
+    done = run(*args, **kwargs)
+    assert done.returncode == 0, done.stderr
+    return manifest.verify("out")["figures"]
+
+
+def fail(*args, **kwargs) -> str:
+    """Run the stage, which ends with one line and leaves nothing; returns the line."""
+    done = run(*args, **kwargs)
+    assert done.returncode == 1
+    assert "Traceback" not in done.stderr, done.stderr
+    assert not Path("out").exists()
+    return done.stderr.strip().split("\n")[-1]
+
+
+def test_data_files_arrive_and_the_commit_is_recorded(hub):
+    commit = hub.commit(f"datasets/{REPOSITORY}", FILES | {"README.md": b"---\nlicense: cc-by-4.0\n---\n"})
+    figures = succeed(hub)
+    assert figures == {
+        "repository": REPOSITORY,
+        "revision": "main",
+        "commit": commit,
+        "license": "cc-by-4.0",
+        "train": TRAIN,
+        "validation": VALIDATION,
+    }
+    for name in TRAIN + VALIDATION:
+        assert Path("out", name).read_bytes() == FILES[name]
+    assert not Path("out/requirements.txt").exists()
+    assert hub.count("GET /cdn/") == 3
+    assert not hub.count("resolve/main")
+
+
+def test_a_branch_that_moves_changes_nothing_until_asked(hub):
+    first = hub.commit(f"datasets/{REPOSITORY}", FILES)
+    succeed(hub)
+    second = hub.commit(f"datasets/{REPOSITORY}", FILES | {"data/train-00002.parquet": parquet(["new"])})
+    requests = hub.count("datasets|cdn")
+    assert succeed(hub)["commit"] == first
+    assert hub.count("datasets|cdn") == requests, "everything is in the cache, and nothing has to be resolved"
+    assert succeed(hub, commit=second)["commit"] == second
+    assert Path("out/data/train-00002.parquet").exists()
+    assert succeed(hub, revision=first)["commit"] == first
+    assert not Path("out/data/train-00002.parquet").exists()
+
+
+def test_cuts_errors_and_rate_limits_are_survived(hub):
+    hub.commit(f"datasets/{REPOSITORY}", FILES)
+    large = len(FILES[TRAIN[0]])
+    hub.faults = [
+        Fault("GET /api/datasets/.*/revision/main", times=2, status=503),
+        Fault("GET /api/datasets/.*/tree/", status=500),
+        Fault("HEAD /datasets/.*/resolve/.*/data/train-00001", status=502),
+        Fault("GET /cdn/", status=500),
+        Fault("GET /cdn/", cut=large // 2),
+        Fault("GET /cdn/", status=429),
+    ]
+    succeed(hub)
+    assert not [fault for fault in hub.faults if fault.times]
+    assert Path("out", TRAIN[0]).read_bytes() == FILES[TRAIN[0]]
+
+
+def test_a_cut_download_goes_on_where_it_was(hub):
+    """The client writes 10 MiB at a time; what came after the last of these is fetched again."""
+    data = random.Random(0).randbytes(30_000_000)
+    hub.commit(f"datasets/{REPOSITORY}", {TRAIN[0]: data})
+    hub.faults = [Fault("GET /cdn/", cut=25_000_000)]
+    succeed(hub)
+    assert hub.ranges == ["bytes=20971520-"]
+    assert Path("out", TRAIN[0]).read_bytes() == data
+
+
+def test_wrong_content_is_fetched_again_and_then_refused(hub):
+    """The client itself checks the size alone."""
+    hub.commit(f"datasets/{REPOSITORY}", {TRAIN[0]: FILES[TRAIN[0]]})
+    hub.faults = [Fault("GET /cdn/", garbage=True)]
+    succeed(hub)
+    assert Path("out", TRAIN[0]).read_bytes() == FILES[TRAIN[0]]
+    hub.commit("datasets/org/small", {"train.jsonl": jsonl(["a"])})
+    hub.faults = [Fault("GET .*train.jsonl", garbage=True, times=9)]
+    Path("out").rename("before")
+    line = fail(hub, repository="org/small")
+    assert "error: train.jsonl of the dataset org/small at" in line
+    assert "the content did not have the right hash in two attempts" in line
+    assert not list(Path("cache/hub/datasets--org--small/blobs").iterdir()), "nobody else gets it from the cache"
+    hub.faults = []
+    succeed(hub, repository="org/small")
+
+
+def test_a_server_that_stays_broken(hub):
+    hub.commit(f"datasets/{REPOSITORY}", FILES)
+    for fault in (Fault("GET /cdn/", status=503, times=10**6), Fault("GET /cdn/", cut=0, times=10**6)):
+        hub.faults = [fault]
+        line = fail(hub, waits=(0,) if fault.status else ())
+        assert f"error: the dataset {REPOSITORY} on {hub.url} cannot be reached" in line
+        assert "check the network, or set HF_HUB_OFFLINE=1" in line
+
+
+def test_no_network(hub):
+    hub.commit(f"datasets/{REPOSITORY}", FILES)
+    line = fail(hub, HF_ENDPOINT="http://127.0.0.1:9")
+    assert f"error: the dataset {REPOSITORY} on http://127.0.0.1:9 cannot be reached" in line
+    assert "check the network, or set HF_HUB_OFFLINE=1" in line
+
+
+def test_offline_uses_the_cache_and_says_when_it_lacks_something(hub):
+    hub.commit(f"datasets/{REPOSITORY}", FILES)
+    assert "is not in the Hugging Face cache, and HF_HUB_OFFLINE is set" in fail(hub, HF_HUB_OFFLINE="1")
+    assert not hub.count("datasets")
+    commit = succeed(hub)["commit"]
+    Path("out").rename("before")
+    requests = hub.count("datasets|cdn")
+    assert succeed(hub, HF_HUB_OFFLINE="1")["commit"] == commit
+    assert hub.count("datasets|cdn") == requests
+    Path("results/revisions/eng.json").unlink()
+    Path("out").rename("before2")
+    assert "is not in the Hugging Face cache" in fail(hub, HF_HUB_OFFLINE="1")
+    reference = next(Path("cache/hub").glob("datasets--*")) / "refs/main"
+    reference.parent.mkdir()
+    reference.write_text(commit)  # as another program leaves it that asked for main
+    assert succeed(hub, HF_HUB_OFFLINE="1")["commit"] == commit
+    next(Path("cache").glob(f"hub/*/snapshots/*/{TRAIN[1]}")).unlink()
+    Path("out").rename("before3")
+    assert "is not in the Hugging Face cache" in fail(hub, HF_HUB_OFFLINE="1")
+
+
+@pytest.mark.parametrize(
+    ("access", "token", "message"),
+    [
+        ({"private": True}, None, "does not exist or is private: name your own text in corpus.files .* set HF_TOKEN"),
+        ({"private": True}, "hf_wrong", "cannot be read: .*is HF_TOKEN right?"),
+        ({"gated": True}, None, "is gated: accept its terms on its page, and set HF_TOKEN"),
+        (None, "hf_good", "does not exist or is private"),
+        (None, None, "does not exist or is private"),
+    ],
+)
+def test_repositories_that_may_not_be_read(hub, access, token, message):
+    if access is not None:
+        hub.commit(f"datasets/{REPOSITORY}", FILES, **access)
+    line = fail(hub, **({"HF_TOKEN": token} if token else {}))
+    assert re.search(f"error: the dataset {REPOSITORY} on {hub.url} {message}", line), line
+    assert "hf_" not in line
+
+
+def test_a_token_opens_what_is_private_and_never_goes_to_the_cdn(hub):
+    hub.commit(f"datasets/{REPOSITORY}", FILES, private=True, gated=True)
+    succeed(hub, HF_TOKEN="hf_good")
+    assert {token for line, token in hub.tokens_seen if "datasets" in line} == {"hf_good"}
+    assert {token for line, token in hub.tokens_seen if "/cdn/" in line} == {None}
+    for path in Path().rglob("*"):
+        assert not path.is_file() or b"hf_good" not in path.read_bytes()
+
+
+def test_a_revision_that_does_not_exist(hub):
+    hub.commit(f"datasets/{REPOSITORY}", FILES)
+    assert "has no revision 'v2': correct corpus.revision" in fail(hub, revision="v2")
+
+
+def test_a_name_that_is_none(hub):
+    assert "corpus.hub = 'a/b/c' is not the name of a repository" in fail(hub, repository="a/b/c")
+
+
+def test_a_repository_without_data(hub):
+    hub.commit(f"datasets/{REPOSITORY}", {"README.md": b"", "data.bin": b"x"})
+    assert "has no training data in a supported format" in fail(hub)
+
+
+@pytest.mark.parametrize("name", ["../../evil.jsonl", "..\\..\\evil.jsonl", "a/..\\evil.jsonl", "/evil.jsonl"])
+def test_a_repository_that_names_files_outside_of_itself(hub, name):
+    hub.commit(f"datasets/{REPOSITORY}", {name: jsonl(["a"])})
+    line = fail(hub)
+    assert f"error: the dataset {REPOSITORY} at " in line and "outside of its own folder" in line and "evil" in line
+    assert not list(Path().rglob("*evil*"))
+
+
+def test_a_name_that_no_file_system_has(hub):
+    hub.commit(f"datasets/{REPOSITORY}", {f"data/{'n' * 300}.jsonl": jsonl(["a"])})
+    line = fail(hub)
+    assert f"the dataset {REPOSITORY} at " in line and "a name of 306 bytes" in line
+    assert len(line) < 400 and "cache" not in line
+
+
+def test_the_hub_says_how_long_to_wait(hub):
+    """Without `Retry-After`, which the client of the Hub does not need. It is waited, however many times it asks."""
+    hub.commit(f"datasets/{REPOSITORY}", FILES)
+    limits = {"RateLimit": '"api";r=0;t=0', "RateLimit-Policy": '"fixed window";"api";q=500;w=300'}
+    info = "GET /api/datasets/.*/revision/main"
+    hub.faults = [Fault(info, times=3, status=429, headers=limits)]
+    done = run(hub, waits=())
+    assert done.returncode == 0 and done.stderr.count("next attempt in 1 s") == 3, done.stderr
+    hub.faults = [Fault(info, times=9, status=429, headers={"RateLimit": '"api";r=0;t=7200'})]
+    Path("out").rename("before")
+    Path("results/revisions/eng.json").unlink()
+    line = fail(hub, waits=())
+    assert "too many requests: 429 " in line and "run the same command again in 7,201 seconds" in line
+    assert hub.faults[0].times == 8, "nobody waits two hours"
+
+
+@pytest.mark.parametrize(
+    ("headers", "seconds"),
+    [
+        ({"Retry-After": "120"}, 120),
+        ({"Retry-After": "Wed, 21 Oct 2015 07:29:30 GMT", "Date": "Wed, 21 Oct 2015 07:28:00 GMT"}, 90),
+        ({"Retry-After": "Wed, 21 Oct 2015 07:27:00 GMT", "Date": "Wed, 21 Oct 2015 07:28:00 GMT"}, 0),
+        ({"Retry-After": "soon", "RateLimit": '"api";r=0;t=55'}, 56),
+        ({"RateLimit": '"api";r=3;t=55'}, 0),
+        ({}, 0),
+    ],
+)
+def test_what_the_hub_may_say_of_waiting(headers, seconds):
+    """A date counts by the clock of the server, or by our own if it does not say the time."""
+    response = httpx.Response(429, headers=headers, request=httpx.Request("GET", "http://127.0.0.1"))
+    assert asked_to_wait(HfHubHTTPError("too many", response=response)) == seconds
+    soon = {"Retry-After": format_datetime(datetime.now(UTC) + timedelta(hours=2), usegmt=True)}
+    response = httpx.Response(429, headers=soon, request=httpx.Request("GET", "http://127.0.0.1"))
+    assert 7100 < asked_to_wait(HfHubHTTPError("too many", response=response)) <= 7200
+
+
+@pytest.mark.parametrize("place", ["cache", "results"])
+def test_a_full_disk_is_said_with_the_place(hub, place):
+    text = random.Random(0).randbytes(1_000_000).hex()
+    hub.commit(f"datasets/{REPOSITORY}", {"train.jsonl": jsonl([text])})
+    disk = Path("cache" if place == "cache" else "out").resolve()
+    disk.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", disk], check=True)
+    try:
+        done = run(hub, out=Path("out") if place == "cache" else Path("out/eng"))
+        line = done.stderr.splitlines()[-1]
+        assert done.returncode == 1 and "Traceback" not in done.stderr
+        said = "while downloading the dataset" if place == "cache" else "while writing out/.eng."
+        assert "error: no space left on the device" in line and said in line, line
+        assert ("see HF_HOME" in line) == (place == "cache")
+        assert place == "cache" or not list(disk.iterdir()), "nothing is left"
+    finally:
+        subprocess.run(["umount", disk], check=True)
+    assert succeed(hub)["train"] == ["train.jsonl"]
+
+
+def chosen(names, **part) -> tuple[list[str], list[str]]:
+    found = data_files(names, {"repository": REPOSITORY} | part, None, "the dataset")
+    return found.train, found.validation
+
+
+def test_formats_and_splits():
+    names = ["b.jsonl.zst", "a.jsonl", "notes.txt", "a.csv", "x.parquet.md", "dataset_infos.json"]
+    assert chosen(names) == (["a.jsonl", "b.jsonl.zst"], [])
+    names = ["latest/dev.csv", "more.csv.gz", "test.csv", "contest.csv"]
+    assert chosen(names) == (["contest.csv", "more.csv.gz"], ["latest/dev.csv"])
+    assert chosen(["requirements.txt.gz"]) == (["requirements.txt.gz"], [])
+    assert chosen(["dataset_infos.json", "en/part.json.gz"]) == (["en/part.json.gz"], [])
+
+
+def test_where_a_file_has_the_word_train_only_such_are_training_text():
+    names = [f"{name}.tsv" for name in ("dev", "invalidated", "other", "test", "train", "validated")]
+    assert chosen(names) == (["train.tsv"], ["dev.tsv"])
+    assert chosen(names, files=["*.tsv"]) == (["train.tsv"], ["dev.tsv"])
+    assert chosen(names, files=["train.tsv", "validated.tsv"]) == (["train.tsv", "validated.tsv"], [])
+    assert chosen([*names, "notes.jsonl"]) == (["train.tsv"], ["dev.tsv"])
+    assert chosen(["train_0.csv", "train-1.csv", "en/training/x.csv", "trainer.csv", "pretrain.csv"])[0] == [
+        "en/training/x.csv",
+        "train-1.csv",
+        "train_0.csv",
+    ]
+    names = [f"data/{name}-00000-of-00001.parquet" for name in ("test", "train", "train_extra", "unsupervised")]
+    assert chosen(names) == (["data/train-00000-of-00001.parquet"], [])
+    with pytest.raises(UserError, match="has several splits for training, train_gen, train_sft: name "):
+        chosen([f"data/{name}-00000-of-00001.parquet" for name in ("train_gen", "train_sft", "test_gen")])
+
+
+def test_the_log_names_the_files_that_are_chosen(hub):
+    hub.commit(f"datasets/{REPOSITORY}", {f"{n}.tsv": b"text\na\n" for n in ("train", "validated", "dev", "test")})
+    done = run(hub)
+    assert done.returncode == 0 and "has 2 files, 0.0 MB (train: train.tsv; validation: dev.tsv)" in done.stderr
+
+
+def test_many_files_of_other_formats(hub):
+    files = {f"part-{i:02}.jsonl.gz": gzip.compress(jsonl([f"text {i}"]), mtime=0) for i in range(25)}
+    hub.commit(f"datasets/{REPOSITORY}", files)
+    assert succeed(hub)["train"] == sorted(files)
+    assert all(Path("out", name).read_bytes() == data for name, data in files.items())
+
+
+def test_the_corpus_reads_what_was_downloaded(hub):
+    commit = hub.commit(f"datasets/{REPOSITORY}", FILES)
+    succeed(hub)
+    values = {"languages": {"eng": {"corpus": {"hub": REPOSITORY, "validation_share": 0.1}}}}
+    write_json("settings.json", settings_of(Configuration([("test", values)]), "eng", "corpus"))
+    command = ["-m", "babelmill.corpus", "--settings", "settings.json"]
+    command += ["--download", "out/manifest.json", "--out", "corpus/manifest.json"]
+    done = run_python(*command)
+    assert done.returncode == 0, done.stderr
+    figures = manifest.verify("corpus")["figures"]
+    assert figures["documents"] == {"train": 20_001, "validation": 1}
+    assert figures["hub"] == {"repository": REPOSITORY, "revision": "main", "commit": commit}
+    assert pq.read_table("corpus/validation.parquet")["text"].to_pylist() == ["held out"]
+    assert "not for training" not in pq.read_table("corpus/train.parquet")["text"].to_pylist()
+    assert figures["categories"] == {"child-books": 20_002}
+    Path("out", TRAIN[1]).write_bytes(b"damaged")
+    done = run_python(*command)
+    assert "train-00001-of-00002.parquet: 7 bytes, but out/manifest.json says" in done.stderr
+
+
+def test_what_arrives_is_said(hub):
+    """Every so often, in a plain line with the bytes that have come; on a terminal, the bar says the same."""
+    hub.commit(f"datasets/{REPOSITORY}", FILES)
+    size = sum(len(FILES[name]) for name in TRAIN + VALIDATION)
+    program = "from babelmill.core.bars import Bar; Bar.EVERY = 0; " + PROGRAM
+    done = run(hub, program=program)
+    assert done.returncode == 0, done.stderr
+    lines = [line for line in done.stderr.splitlines() if "download of 3 files, " in line]
+    assert len(lines) > 2 and f"download of 3 files, {size / 1e6:.1f} MB  0:00:00 left" in lines[-1]
+    assert "\r" not in done.stderr
+    assert "download of 3 files, 0.0 MB  0:00:00" in run(hub, program=program).stderr, "all of it was in the cache"

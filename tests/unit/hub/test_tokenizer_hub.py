@@ -1,0 +1,171 @@
+"""A tokenizer from the Hub, fetched by the real client from a Hub on this machine: pinned, locked, and its errors."""
+
+import json
+import os
+import re
+import subprocess
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import yaml
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+
+from babelmill.config.loading import load
+from babelmill.config.resolve import Configuration
+from babelmill.config.stage_settings import ShardsSettings
+from babelmill.core import manifest
+from babelmill.core.files import read_json, write_json
+from babelmill.hub import revisions
+from babelmill.settings import read_settings, settings_of, write_settings
+from helpers.hub.hub_server import Fault, HubServer
+from helpers.programs.prepared import run_python
+
+REPOSITORY = "someone/tokenizer"
+REPOSITORY_ON_HUB = f"models/{REPOSITORY}"
+CONFIGURATION = {
+    "languages": {"eng": {"corpus": {"builtin": "python-docs"}}},
+    "tokenizer": {"source": REPOSITORY},
+}
+PROGRAM = "from babelmill import tokenizer; from babelmill.hub import client; client.WAITS = (0, 0); tokenizer.main()"
+
+
+def tokenizer_file(size: int) -> dict[str, bytes]:
+    """A tokenizer.json of so many entries, as somebody trained it."""
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(
+        vocab_size=size,
+        special_tokens=["<s>", "</s>", "<pad>", "<mask>"],
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+        show_progress=False,
+    )
+    tokenizer.train_from_iterator(["the tokenizer of someone, and the tokens of the tokenizer"], trainer)
+    return {"tokenizer.json": tokenizer.to_str().encode()}
+
+
+@pytest.fixture
+def hub(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("config").mkdir()
+    Path("config/config.yaml").write_text(yaml.safe_dump(CONFIGURATION))
+    Path("corpus").mkdir()
+    for split in ("train", "validation"):
+        pq.write_table(pa.table({"text": ["the tokens of the text"]}), f"corpus/{split}.parquet")
+    write_json("corpus.json", settings_of(load(), "eng", "shards"))  # any stage's will do
+    files = ["train.parquet", "validation.parquet"]
+    manifest.write("corpus", read_settings("corpus.json", ShardsSettings), files)
+    with HubServer() as server:
+        yield server
+
+
+def start(hub, *arguments, **environment) -> subprocess.CompletedProcess:
+    variables = {key: value for key, value in os.environ.items() if not key.startswith(("HF_", "HUGGING"))}
+    variables |= {"HF_ENDPOINT": hub.url, "HF_HOME": "cache", "HF_HUB_DISABLE_XET": "1"} | environment
+    return run_python(*arguments, environment=variables)
+
+
+def run(hub, **environment) -> subprocess.CompletedProcess:
+    """Write the settings as the workflow does, and run the stage as its rule does."""
+    revisions.read_lock.cache_clear()
+    write_settings(load(), "eng")
+    arguments = ["--settings", "results/settings/eng/tokenizer.json", "--corpora", "corpus", "--out", "out"]
+    return start(hub, "-c", PROGRAM, *arguments, **environment)
+
+
+def succeed(hub, **environment) -> dict:
+    done = run(hub, **environment)
+    assert done.returncode == 0, done.stderr
+    return manifest.verify("out")["figures"]
+
+
+def test_a_moved_branch_changes_nothing_until_it_is_asked_for(hub):
+    first = hub.commit(REPOSITORY_ON_HUB, tokenizer_file(270))
+    assert succeed(hub)["hub"] == {"repository": REPOSITORY, "revision": "main", "commit": first}
+    asked = read_json("results/settings/eng/tokenizer.json")
+    second = hub.commit(REPOSITORY_ON_HUB, tokenizer_file(275))
+    figures = succeed(hub)
+    assert (figures["hub"]["commit"], figures["vocab_size"]) == (first, 270)
+
+    assert (
+        start(hub, "-m", "babelmill", "lock", "eng").stdout
+        == f"tokenizers/{REPOSITORY}@main: {REPOSITORY} at {first}\n"
+    )
+    succeed(hub)
+    assert read_json("results/settings/eng/tokenizer.json") == asked, "locking what was fetched repeats nothing"
+    assert f"at {second}" in start(hub, "-m", "babelmill", "lock", "--update", "eng").stdout
+    figures = succeed(hub)
+    assert (figures["hub"]["commit"], figures["vocab_size"]) == (second, 275)
+    assert read_json("results/settings/eng/tokenizer.json")["source"]["commit"] == second
+
+
+def test_a_revision_is_asked_for_and_faults_are_survived(hub):
+    old = hub.commit(REPOSITORY_ON_HUB, tokenizer_file(270), branch="v1")
+    hub.commit(REPOSITORY_ON_HUB, tokenizer_file(275))
+    values = CONFIGURATION | {"tokenizer": {"source": REPOSITORY, "revision": "v1"}}
+    Path("config/config.yaml").write_text(yaml.safe_dump(values))
+    hub.faults = [
+        Fault("GET /api/models/.*/revision/v1", status=503),
+        Fault("GET /someone/tokenizer/resolve/.*", status=500),
+    ]
+    assert succeed(hub)["hub"] == {"repository": REPOSITORY, "revision": "v1", "commit": old}
+    assert not [fault for fault in hub.faults if fault.times]
+
+
+def test_offline_the_cache_is_enough(hub):
+    commit = hub.commit(REPOSITORY_ON_HUB, tokenizer_file(270))
+    line = run(hub, HF_HUB_OFFLINE="1").stderr.strip().split("\n")[-1]
+    assert re.search(rf"is not in the Hugging Face cache.*`hf download {REPOSITORY} tokenizer.json`", line), line
+    succeed(hub)
+    requests = len(hub.log)
+    assert succeed(hub, HF_HUB_OFFLINE="1")["hub"]["commit"] == commit
+    assert len(hub.log) == requests
+
+
+@pytest.mark.parametrize(
+    ("files", "access", "revision", "message"),
+    [
+        (None, {}, "main", "does not exist or is private: name your own tokenizer.json .* set HF_TOKEN"),
+        ({"tokenizer.json": b""}, {"gated": True}, "main", "is gated: accept its terms"),
+        ({"tokenizer.json": b""}, {}, "v9", "has no revision 'v9': correct tokenizer.revision"),
+        ({"README.md": b""}, {}, "main", "has no tokenizer.json; it has README.md; name your own tokenizer.json"),
+        ({"tokenizer.json": b"{}"}, {}, "main", "not a tokenizer file of the `tokenizers` library"),
+    ],
+)
+def test_what_cannot_be_used_is_one_line_and_leaves_nothing(hub, files, access, revision, message):
+    if files:
+        hub.commit(REPOSITORY_ON_HUB, files, **access)
+    values = CONFIGURATION | {"tokenizer": {"source": REPOSITORY, "revision": revision}}
+    Path("config/config.yaml").write_text(yaml.safe_dump(values))
+    done = run(hub)
+    assert done.returncode == 1 and "Traceback" not in done.stderr
+    assert re.search(f"error: .*{message}", done.stderr.strip().split("\n")[-1]), done.stderr
+    assert not Path("out").exists()
+
+
+def test_it_is_a_change_of_settings_only_where_it_is_read(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+
+    def settings(**tokenizer) -> str:
+        return json.dumps(settings_of(Configuration([("test", {"tokenizer": tokenizer})]), "eng", "tokenizer"))
+
+    assert settings() == settings(revision="v2")
+    assert settings(source=REPOSITORY) != settings(source=REPOSITORY, revision="v2")
+    assert settings(source=REPOSITORY) == settings(source=REPOSITORY, vocab_size=300, min_frequency=9)
+    special = [{"content": token, "special": True} for token in ("<s>", "</s>", "<pad>", "<mask>")]
+    text = json.dumps({"model": {"vocab": {}}, "added_tokens": special})
+    Path("own.json").write_text(text)
+    assert settings(source="own.json") == settings(source="own.json", vocab_size=300, revision="v2")
+    before = settings(source="own.json")
+    Path("own.json").write_text(f" {text}")
+    assert settings(source="own.json") != before
+
+
+def test_a_tokenizer_that_arrives_changed_is_fetched_again(hub):
+    """The client itself compares only sizes."""
+    hub.commit(REPOSITORY_ON_HUB, tokenizer_file(300))
+    hub.faults = [Fault("GET .*tokenizer.json", garbage=True)]
+    done = run(hub)
+    assert done.returncode == 0 and "does not have the hash that the Hub announced" in done.stderr, done.stderr

@@ -1,0 +1,152 @@
+"""Encoders of transformers in a model of labels: they are proved, take a step, and are exported as they were trained."""
+
+import pytest
+import torch
+import transformers
+from safetensors.torch import save_file
+
+from babelmill.core import manifest
+from babelmill.core.files import read_json, write_json
+from babelmill.labels.batches import LabelBatch
+from babelmill.labels.codes import Codes
+from babelmill.labels.folder import LabelsFolder
+from babelmill.labels.network import LabelsNetwork
+from babelmill.release.folder.architecture import ExportInputs
+from babelmill.release.folder.prove import check_differences, compare_variant
+from babelmill.tokens.vocabulary import Vocabulary
+from babelmill.training.networks.transformers_config import make_config
+from babelmill.training.networks.transformers_models import CLASSIFIER
+from helpers.models.transformers_models import ALONE, ENDS_AND_PADS
+from helpers.training.training_data import VOCABULARY, section
+
+SIZES = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 64}
+KINDS = {
+    "bert": SIZES,
+    "canine": SIZES | {"num_hash_buckets": 640, "local_transformer_stride": 16},
+    "modernbert": SIZES | {"num_hidden_layers": 3, "local_attention": 8},
+    "electra": SIZES | {"embedding_size": 16},
+    "roberta": SIZES,
+    "deberta-v2": SIZES | {"relative_attention": True, "pos_att_type": ["c2p", "p2c"]},
+    "distilbert": {"dim": 32, "n_layers": 2, "n_heads": 2, "hidden_dim": 64},
+    "gpt2": {"n_embd": 32, "n_layer": 2, "n_head": 2},
+    "llama": SIZES,
+}
+LABELS = section("labels", code="general", block_size=2, decoder_layers=1)
+
+
+def make(kind: str, precision: str = "fp32", vocabulary: Vocabulary = VOCABULARY) -> LabelsNetwork:
+    """A network of a small encoder of a kind."""
+    model = section("model", architecture="transformers", config={"model_type": kind, **KINDS[kind]})
+    lengths = {"sequence_lengths": [30], "phase_starts": [0.0]}
+    train = section("train", objective="labels", ema_decay=0, precision=precision, **lengths)
+    codes = Codes(["a", "b", "cc", "d", "e"], "general", 2)
+    return LabelsNetwork(make_config(model, CLASSIFIER, vocabulary), train, LABELS, codes, 2, torch.ones(5), ALONE)
+
+
+def step(network: LabelsNetwork) -> None:
+    """Change the weights by the gradient of a small batch; its shortest row has one token."""
+    generator = torch.Generator().manual_seed(1)
+    ids = torch.randint(16, 96, (4, 24), generator=generator)
+    seen = torch.arange(24) < torch.tensor([24, 9, 3, 1])[:, None]
+    classes = torch.eye(5)[:4]
+    blocks = torch.tensor([[[5, 3], [1, 1]], [[6, 3], [1, 1]], [[7, 7], [1, 1]], [[8, 3], [5, 3]]])
+    batch = LabelBatch(ids.where(seen, 3), seen, classes, blocks, torch.zeros(4, dtype=torch.long), (1.0, 1.0, 1.0))
+    loss, _ = network.forward(batch, 2)
+    loss.backward()
+    with torch.no_grad():
+        for parameter in network.model.parameters():
+            if parameter.grad is not None:
+                parameter -= 0.1 * parameter.grad
+
+
+@pytest.mark.parametrize("kind", sorted(KINDS.keys() - {"canine", "gpt2", "llama", "roberta"}))
+def test_a_token_of_the_text_is_learned_although_it_pads(kind):
+    """A loss and a gradient are the same with a padding token of its own and with the token that ends texts.
+
+    (CANINE, GPT-2, Llama and RoBERTa read the padding token's number in their forward passes.)
+    """
+    made = [make(kind, vocabulary=vocabulary) for vocabulary in (VOCABULARY, ENDS_AND_PADS)]
+    made[1].model.load_state_dict(made[0].model.state_dict())
+    ids = torch.tensor([[1, 30, 40, 50, 2], [1, 60, 2, 0, 0]])
+    seen, gradients = torch.tensor([[1, 1, 1, 1, 1], [1, 1, 1, 0, 0]]).bool(), []
+    classes, blocks = torch.eye(5)[:2], torch.tensor([[[5, 3], [1, 1]], [[6, 3], [1, 1]]])
+    for network, pad in zip(made, (3, 2), strict=True):
+        network.model.eval()
+        languages = torch.zeros(2, dtype=torch.long)
+        batch = LabelBatch(ids.where(seen, pad), seen, classes, blocks, languages, (1.0, 1.0, 1.0))
+        network.forward(batch, 2)[0].backward()
+        gradients.append({n: p.grad.full_tensor() for n, p in network.model.named_parameters() if p.grad is not None})
+    assert gradients[0].keys() == gradients[1].keys()
+    for name, wanted in gradients[0].items():
+        torch.testing.assert_close(gradients[1][name], wanted, atol=1e-7, rtol=1e-5, msg=name)
+    words = next(name for name, wanted in gradients[0].items() if len(wanted) == VOCABULARY.size)
+    assert gradients[1][words][[2, 30]].norm(dim=1).min() > 0 and not gradients[1][words][3].any()
+
+
+@pytest.mark.parametrize("kind", ["bert", "canine"])
+def test_it_trains_in_bf16(kind):
+    network = make(kind, "bf16")
+    step(network)
+    gradients = {name: p.grad for name, p in network.model.named_parameters() if p.grad is not None}
+    assert all(gradient.isfinite().all() for gradient in gradients.values())
+    assert {"decoder.token_emb.embedding.weight", "decoder.head.weight"} < gradients.keys()
+
+
+@pytest.mark.parametrize("kind", list(KINDS))
+def test_it_is_proved_trained_and_exported(kind, tmp_path):
+    """Rows of each length have the scores of the trained model, one token alone included; so does padded text."""
+    network = make(kind)
+    before = {name: value.clone() for name, value in network.weights().items()}
+    step(network)
+    weights = network.weights()
+    assert any(not torch.equal(before[name], value) for name, value in weights.items() if name.startswith("encoder."))
+    model, folder = tmp_path / "model", tmp_path / "export"
+    model.mkdir()
+    folder.mkdir()
+    write_json(model / "config.json", network.config | VOCABULARY.ids)
+    save_file({name: value.contiguous() for name, value in weights.items()}, model / "model.safetensors")
+    architecture, inputs = LabelsFolder(), ExportInputs(model, tmp_path, [])
+    export = section("export", variants=["main"], default_variant="main")
+    architecture.write(folder, inputs, export)
+    generator = torch.Generator().manual_seed(2)
+    rows = [torch.randint(16, 96, (1, length), generator=generator) for length in (1, 2, 4, 7, 13, 32)]
+    cases = list(compare_variant(architecture, inputs, (folder, None), "main", rows))
+    assert [case.mode for case, _ in cases] == ["classes", "blocks"]
+    for case, differences in cases:
+        check_differences(str(case), differences)
+
+    found = transformers.AutoModel.from_pretrained(folder, trust_remote_code=True)
+    assert_same_in_a_batch(found, rows)
+
+
+@pytest.mark.parametrize(("kind", "without"), [("bert", True), ("llama", False), ("roberta", False), ("gpt2", False)])
+def test_its_folder_learns_a_padding_token_of_the_text_if_the_class_can_do_without_its_number(kind, without, tmp_path):
+    """Llama and GPT-2 find the end of a text by this number, and RoBERTa's positions begin after it."""
+    network, model, folder = make(kind, vocabulary=ENDS_AND_PADS), tmp_path / "model", tmp_path / "export"
+    model.mkdir()
+    folder.mkdir()
+    write_json(model / "config.json", network.config | ENDS_AND_PADS.ids)
+    save_file({name: value.contiguous() for name, value in network.weights().items()}, model / "model.safetensors")
+    roles = {"entries": 96, "begin": 1, "end": 2, "pad": None, "mask": 4, "unknown": 0}
+    manifest.write(tmp_path, manifest.Asked("tokenizer", "eng", {}), [], figures={"roles": roles})
+    export = section("export", variants=["main"], default_variant="main")
+    LabelsFolder().write(folder, ExportInputs(model, tmp_path, []), export)
+    assert (read_json(folder / "config.json")["pad_token_id"] is None) == without
+    found = transformers.AutoModelForSequenceClassification.from_pretrained(folder)
+    ids = torch.tensor([[1, 30, 2, 40, 50], [1, 60, 70, 80, 90]])
+    found(input_ids=ids, attention_mask=torch.ones_like(ids)).logits.sum().backward()
+    assert not without or found.get_input_embeddings().weight.grad[2].norm() > 0
+
+
+def assert_same_in_a_batch(model, rows: list[torch.Tensor]) -> None:
+    """Texts of several lengths, together and each alone."""
+    longest = max(row.size(1) for row in rows)
+    ids = torch.cat([torch.nn.functional.pad(row, (0, longest - row.size(1)), value=3) for row in rows])
+    seen = torch.stack([torch.arange(longest) < row.size(1) for row in rows]).long()
+    for method in ("linear", "blocks"):
+        together = model.predict(ids, seen, top=3, method=method)
+        for row, each in zip(rows, together, strict=True):
+            (alone,) = model.predict(row, torch.ones_like(row), top=3, method=method)
+            assert [code for code, _ in alone.likeliest] == [code for code, _ in each.likeliest]
+            chances = [[chance for _, chance in found.likeliest] for found in (alone, each)]
+            assert chances[0] == pytest.approx(chances[1], rel=1e-4)

@@ -1,0 +1,440 @@
+"""Codes of labelled text: how they are written and spelt, and the loss that does not depend on their order."""
+
+import argparse
+import itertools
+import re
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import torch
+from safetensors.torch import load_file
+from transformers import AutoConfig
+
+from babelmill import shards
+from babelmill.config.resolve import Configuration
+from babelmill.config.schema import SECTIONS
+from babelmill.config.stage_settings import ShardsSettings
+from babelmill.core import manifest
+from babelmill.core.files import UserError, write_json
+from babelmill.labels.block_loss import block_losses
+from babelmill.labels.codes import BEGIN, END, FIRST, PAD, Codes, written
+from babelmill.labels.corpus_codes import CodeReader, code_list
+from babelmill.model.code_decoder import CodeDecoder
+from babelmill.model.transformers.modeling_codes import CodesModel
+from babelmill.settings import read_settings, settings_of
+from babelmill.tokens.shard_file import ShardFile
+from helpers import DATA
+from helpers.training.training_data import section, write_tokenizer
+
+GOLDEN = DATA / "block_loss.safetensors"
+
+
+@pytest.fixture(scope="module")
+def golden() -> dict[str, torch.Tensor]:
+    """Losses and gradients of the published code; see `tests/data/README.md`."""
+    return load_file(GOLDEN)
+
+
+def losses_of(logits: torch.Tensor, sequence: torch.Tensor, count: int, push: int) -> torch.Tensor:
+    """The loss of each row as published: the mean over its codes, and what pushes the rest to be empty."""
+    blocks = sequence[:, 1:-1].view(len(sequence), count, -1)
+    of_codes, of_empty = block_losses(logits[:, :-1], blocks, PAD)
+    return of_codes.sum(1) / (of_codes > 0).sum(1) + push * of_empty
+
+
+@pytest.mark.parametrize("push", [0, 1])
+@pytest.mark.parametrize(("count", "size"), [(2, 3), (5, 5), (5, 8)])
+def test_the_loss_is_that_of_the_published_code(golden, count, size, push):
+    name = f"{count}x{size}"
+    logits = golden[f"{name}.logits"].requires_grad_()
+    found = losses_of(logits, golden[f"{name}.sequence"], count, push)
+    torch.testing.assert_close(found, golden[f"{name}.push{push}.row_losses"], atol=1e-9, rtol=0)
+    (gradient,) = torch.autograd.grad(found.sum(), logits)
+    torch.testing.assert_close(gradient, golden[f"{name}.push{push}.grad_of_sum"], atol=1e-9, rtol=0)
+
+
+def test_the_order_of_codes_changes_nothing(golden):
+    logits, sequence = golden["5x5.logits"], golden["5x5.sequence"]
+    swapped = sequence.clone()
+    several = (sequence[:, 6:11] != PAD).all(1)
+    assert several.sum() > 1
+    swapped[several, 1:6], swapped[several, 6:11] = sequence[several, 6:11], sequence[several, 1:6]
+    assert not torch.equal(swapped, sequence)
+    torch.testing.assert_close(losses_of(logits, swapped, 5, 1), losses_of(logits, sequence, 5, 1), atol=1e-12, rtol=0)
+
+
+def test_codes_are_written_as_their_system_has_them():
+    assert written("1234", "hisco", 0) == "01234" and written("-1", "hisco", 0) == "-1"
+    assert written("7", "occ1950", 0) == "007"
+    assert written("1234", "general", 8) == "1234", "here, a zero may mean something"
+    assert written("Farm worker", "classes", 0) == "Farm worker"
+    assert written("?", "general", 1) == "?"
+    for text, system, message in [
+        ("123456", "hisco", "'123456' is longer than 5 symbols (labels.block_size)"),
+        ("6-110", "hisco", "'6-110' is not a code of hisco: it contains -"),
+        ("12a", "occ1950", "'12a' is not a code of occ1950: it contains a"),
+        ("?", "hisco", "'?' is not a code of hisco: it contains ?"),
+        ("ABCD", "general", "'ABCD' is longer than 3 symbols (labels.block_size)"),
+    ]:
+        with pytest.raises(ValueError, match=re.escape(message)):
+            written(text, system, 3)
+
+
+def test_codes_are_spelt_with_the_published_ids():
+    codes = Codes(["-1", "01234", "61110"], "hisco", 0)
+    assert codes.entries == 18 and codes.index["61110"] == 2
+    assert codes.blocks.tolist() == [[7] * 5, [8, 9, 10, 11, 12], [14, 9, 9, 9, 8]]
+    general = Codes(["A1", "B"], "general", 3)
+    assert general.symbols == ("1", "A", "B")
+    assert general.blocks.tolist() == [[FIRST + 1, FIRST, END], [FIRST + 2, END, END]]
+    assert Codes(["mill", "farm"], "classes", 0).blocks.shape == (2, 0)
+
+
+def test_symbols_may_be_what_stands_between_separators():
+    codes = Codes(["A1.203", "B"], "general", 3, ".")
+    assert codes.symbols == ("203", "A1", "B")
+    assert codes.blocks.tolist() == [[FIRST + 1, FIRST, END], [FIRST + 2, END, END]]
+    asked = {"code": "general", "block_size": 2, "symbol_separator": ".", "separator": ";"}
+    assert read([["A1.203;farm.hand", "B"]], **asked) == [["A1.203", "farm.hand", "B"]]
+    for text, message in [
+        ("A1.2.3", r"a\.csv: line 2: 'A1\.2\.3' is longer than 2 symbols \(labels\.block_size\); correct"),
+        ("A1.", r"'A1\.' has no symbol before or after '\.' \(labels\.symbol_separator\)"),
+    ]:
+        with pytest.raises(UserError, match=message):
+            read([[text]], **asked)
+    for values, message in [
+        ({"code": "hisco", "symbol_separator": "."}, "is only for labels.code: general, not for hisco"),
+        (
+            {"code": "general", "symbol_separator": ";", "separator": ";"},
+            "';' is also labels.separator, which separates",
+        ),
+    ]:
+        with pytest.raises(UserError, match=message):
+            configuration(**values).model("eng")
+    before, after = (configuration(code="general", **more) for more in ({}, {"symbol_separator": "."}))
+    stages = ("corpus", "tokenizer", "shards", "train", "export", "evaluate")
+    differ = {stage for stage in stages if settings_of(before, "eng", stage) != settings_of(after, "eng", stage)}
+    assert differ == {"shards", "train", "evaluate"}
+
+
+def test_the_decoder_sees_no_later_symbol_and_no_padding():
+    torch.manual_seed(0)
+    decoder = CodeDecoder(18, 24, layers=2, longest=26).double().eval()
+    hidden, symbols = torch.randn(2, 7, 24).double(), torch.randint(FIRST, 18, (2, 6))
+    symbols[:, 0] = BEGIN
+    seen = torch.arange(7) < torch.tensor([[7], [4]])
+    before = decoder(hidden, seen, symbols)
+    changed = symbols.clone()
+    changed[:, 4] = FIRST
+    assert torch.equal(decoder(hidden, seen, changed)[:, :4], before[:, :4])
+    assert not torch.equal(decoder(hidden, seen, changed)[:, 4:], before[:, 4:])
+    longer = torch.cat([hidden, torch.randn(2, 5, 24)], 1)
+    more = torch.cat([seen, torch.zeros(2, 5, dtype=torch.bool)], 1)
+    torch.testing.assert_close(decoder(longer, more, symbols), before, atol=1e-12, rtol=0)
+    assert np.isfinite(before.detach().numpy()).all()
+
+
+def test_a_symbol_at_a_time_scores_as_all_at_once():
+    """Beams of a row have symbols of their own before them."""
+    torch.manual_seed(0)
+    decoder = CodeDecoder(18, 24, layers=2, longest=26).double().eval()
+    hidden, seen = torch.randn(3, 7, 24).double(), torch.arange(7) < torch.tensor([[7], [4], [1]])
+    symbols = torch.randint(FIRST, 18, (3, 2, 6))  # [rows, beams, symbols]
+    symbols[:, :, 0] = BEGIN
+    whole = torch.stack([decoder(hidden, seen, symbols[:, beam]) for beam in range(2)], 1)
+    text, before = decoder.read(hidden), [each.expand(-1, 2, -1, -1) for each in decoder.nothing(hidden)]
+    for place in range(6):
+        scores, before = decoder.advance(text, seen, symbols[:, :, place], before)
+        torch.testing.assert_close(scores, whole[:, :, place], atol=1e-12, rtol=0)
+
+
+def test_how_many_of_the_likeliest_are_asked_for_changes_none_of_them():
+    """One that is asked for alone is the first of five: the beam is no narrower."""
+    names = [f"{i * 37:05}" for i in range(200)]
+    codes = Codes(names, "hisco", 5)
+    labels = {"code": "hisco", "codes": names, "blocks": 2, "block_size": 5, "entries": codes.entries}
+    labels |= {"spelt": codes.blocks.tolist(), "decoder_layers": 1, "exclusive": False}
+    sizes = {"vocab_size": 64, "hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2}
+    config = AutoConfig.for_model("bert", **sizes, intermediate_size=32, num_labels=len(names))
+    config.labels = labels
+    torch.manual_seed(0)
+    model, ids = CodesModel(config).eval(), torch.randint(5, 64, (30, 6))
+    five = model.predict(ids, torch.ones_like(ids), top=5)
+    assert {len(found.codes) for found in five} >= {2} and {len(found.likeliest) for found in five} == {5}
+    for top in (1, 3):
+        fewer = model.predict(ids, torch.ones_like(ids), top=top)
+        assert fewer == [found._replace(likeliest=found.likeliest[:top]) for found in five]
+
+
+# From tables to shards.
+
+ROWS = [
+    ("en", "farmer and fisher", ["61110", "64100"]),
+    ("en", "farmer", ["61110", None]),
+    ("", "no trade", ["-1", None]),
+    ("da", "smed", [None, "8300"]),
+]
+
+
+def reader(**values) -> CodeReader:
+    return CodeReader(section("labels", **values))
+
+
+def read(rows, **values) -> list[list[str]]:
+    """The codes of rows of columns."""
+    found = reader(**values).read((columns, f"a.csv: line {i}") for i, columns in enumerate(rows, 2))
+    return [[found.names[i] for i in found.codes[a:b]] for a, b in itertools.pairwise(found.offsets)]
+
+
+def test_columns_of_labels_become_codes():
+    assert read([["61110", "61110"], ["1234", None], ["-1", "64100"]], code="hisco") == [
+        ["61110"],
+        ["01234"],
+        ["-1", "64100"],
+    ]
+    assert read([["a; b ;;c", "d"], [None, None], [" ", ""]], separator=";") == [["a", "b", "c", "d"], ["?"], ["?"]]
+    assert read([[None, "mill"]]) == [["mill"]], "what comes after a missing one counts"
+
+
+def test_what_is_no_code_is_an_error_with_its_line_or_left_out():
+    rows = [["61110"], ["farmer"], [None]]
+    with pytest.raises(
+        UserError, match=r"^a\.csv: line 3: 'farmer' is not a code of hisco: it contains a, e, f, m, r; correct"
+    ):
+        read(rows, code="hisco")
+    with pytest.raises(
+        UserError,
+        match=r"^a\.csv: line 2: this row has no code, and occ1950 has no code that means 'none'; correct .* skip to skip",
+    ):
+        read([[None]], code="occ1950")
+    assert read(rows, code="hisco", on_error="skip") == [["61110"], [], []]
+    counting = reader(code="hisco", on_error="skip")
+    counting.read((columns, "a") for columns in rows)
+    assert (counting.bad, counting.without) == (1, 2)
+    assert counting.first == "a: 'farmer' is not a code of hisco: it contains a, e, f, m, r"
+    skipped = read([["abc"], [None], ["abc", "a"]], code="general", block_size=2, on_error="skip")
+    assert skipped == [[], ["?"], ["a"]], "a bad code does not say that there is none"
+
+
+def test_a_list_of_codes_is_all_there_are(tmp_path):
+    path = tmp_path / "codes.csv"
+    path.write_text("\ufeff61110,Farmer\n1234\n-1,No trade\n", encoding="utf-8")
+    assert code_list(path) == {"61110": "Farmer", "1234": "", "-1": "No trade"}
+    found = reader(code="hisco", codes=str(path)).read([(["61110"], "a")])
+    assert found.names == ("-1", "01234", "61110") and found.codes.tolist() == [2]
+    with pytest.raises(UserError, match=r"^a: '64100' is not in .*codes\.csv \(labels\.codes\); correct"):
+        reader(code="hisco", codes=str(path)).read([(["64100"], "a")])
+    path.write_text("a\nb\na\n")
+    with pytest.raises(UserError, match="line 3: the code 'a' occurs twice"):
+        code_list(path)
+    path.write_text("61110;Farmer, tenant\n\n64100;Fisher\n")
+    assert code_list(path) == {"61110": "Farmer, tenant", "64100": "Fisher"}
+    path.write_text("61110,Farmer\ncode,name\n")
+    with pytest.raises(
+        UserError, match=r"codes\.csv: 'code' is not a code of hisco: it contains c, d, e, o; correct the list"
+    ):
+        reader(code="hisco", codes=str(path))
+    path.write_text("\n")
+    with pytest.raises(UserError, match="contains no codes"):
+        code_list(path)
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        ("code,name\n61110,Farmer\n", r"line 1 \('code', 'name'\) is a heading; .* delete the line"),
+        ("hisco_code\tdescription\n61110\tFarmer\n", "line 1 .* is a heading"),
+        ("id,label\nA1,farm\n", r"line 1 \('id', 'label'\) is a heading"),
+        ("icd10,desc\nA00,cholera\n", r"line 1 \('icd10', 'desc'\) is a heading"),
+        ("code\nA\nB\n", r"line 1 \('code'\) is a heading"),
+        ('"","code","name"\n"1","A1","farm"\n', r"line 1 \('', 'code', 'name'\) is a heading; .* no row numbers"),
+        ('"1","A1","farm"\n"2","B2","mill"\n', r"line 1 has 3 fields; .* leave out row numbers \(row\.names = FALSE"),
+        ("A1,farm, small\n", r"line 1 has 3 fields; .* quotation marks around a name with a comma"),
+        ('A1,farm\n"B2,mill\nC3,shop"\n', "line 2: a quotation mark begins a field and does not end it"),
+        ("A1;farm\nB2,mill\n", r"codes end at a ',' in line 2 and a ';' in line 1; put one kind"),
+        ("A1,farm\rB2,mill\r", "its lines end with CR alone, as on old Macs"),
+        ("A1,farm\n,mill\n", "line 2 has the name 'mill' and no code"),
+    ],
+)
+def test_what_is_no_list_of_codes_is_refused_with_its_line(tmp_path, content, said):
+    path = tmp_path / "codes.csv"
+    path.write_text(content, newline="")
+    with pytest.raises(UserError, match=said):
+        code_list(path)
+
+
+def test_a_list_of_codes_is_read_as_it_is_meant(tmp_path):
+    path = tmp_path / "codes.csv"
+    path.write_text("A1;farm\u2028and\x0cmill, small\r\nB2\r\n\ufeffC3\u200b;\r\n", newline="")
+    assert code_list(path) == {"A1": "farm\u2028and\x0cmill, small", "B2": "", "C3": ""}
+    path.write_text('A1\t"farm\nB2\tmill"\n')
+    assert code_list(path) == {"A1": '"farm', "B2": 'mill"'}
+    path.write_text('"A,1","farm, small"\nWorking class\nclass teacher,title\n')
+    assert code_list(path) == {"A,1": "farm, small", "Working class": "", "class teacher": "title"}
+    path.write_text("class1\nclass2\n")
+    assert list(code_list(path)) == ["class1", "class2"]
+    path.write_text("1234,one\n01234,two\n")
+    with pytest.raises(UserError, match=r"codes\.csv: '1234' and '01234' are the same code, '01234'; keep one"):
+        reader(code="hisco", codes=str(path))
+
+
+def test_a_label_of_classes_is_text_as_it_stands():
+    assert read([["250.0"], ["250"], ["E11.0"], ["E11"]]) == [["250.0"], ["250"], ["E11.0"], ["E11"]]
+    assert read([["NA"], ["nan"], ["NaN"], ["null"], ["NULL"], ["N"]]) == [["?"]] * 5 + [["N"]]
+    around = ["A1", "\u200bA1", "A1\ufeff", " \u200e A1 \u200b "]
+    assert read([[text] for text in around]) == [["A1"]] * 4
+    assert read([["\u200b"]]) == [["?"]]
+
+
+def test_a_part_of_a_cell_is_read_as_the_same_cell_alone():
+    for code in ("classes", "general", "hisco"):
+        cells = ["1", "nan", "NULL", "NA", "2.0", "\ufeff3", "-1"]
+        alone = [each for found in read([[cell] for cell in cells], code=code, on_error="skip") for each in found]
+        together = read([[";".join(cells)]], code=code, separator=";")
+        assert together == [[each for each in alone if each != "?"]]
+
+
+def test_what_a_list_of_codes_has_is_a_code_whatever_it_looks_like(tmp_path):
+    path = tmp_path / "codes.csv"
+    path.write_text("NA,Namibia\nDE,Germany\n250,x\n250.0,y\n")
+    rows = [["NA"], ["DE"], ["null"], ["250.0"], ["250"]]
+    assert read(rows, codes=str(path)) == [["NA"], ["DE"], ["?"], ["250.0"], ["250"]]
+    assert read(rows, codes=str(path), code="general", block_size=9) == read(rows, codes=str(path))
+
+
+def test_errors_of_codes_are_short_and_say_what_a_list_may_have_first(tmp_path):
+    path = tmp_path / "codes.csv"
+    path.write_text('"1","A1"\n"2","B2"\n')
+    with pytest.raises(
+        UserError, match=r"'A1' is not in .*codes\.csv \(labels\.codes\), where it is a name: do row numbers"
+    ):
+        read([["A1"]], codes=str(path))
+    for values in ({"codes": str(path)}, {"code": "hisco"}, {"code": "general"}):
+        with pytest.raises(UserError) as error:
+            read([["long\x1b\n" * 100_000]], **values)
+        assert len(str(error.value)) < 500 and str(error.value).isprintable()
+
+
+def test_two_spellings_that_would_be_one_code_are_named():
+    assert read([["250.0"], ["250.0"]], code="general") == [["250"], ["250"]], "pandas writes all codes so"
+    with pytest.raises(
+        UserError, match=r"^a\.csv: line 4: '250\.0' and '250' \(a\.csv: line 2\) would be one code, '250'"
+    ):
+        read([["250"], ["250"], ["250.0"]], code="general")
+    both = reader(code="general")
+    both.read([(["250"], "train.csv: line 2")])
+    with pytest.raises(UserError, match=r"validation\.csv: line 9: '250\.0' and '250' \(train\.csv: line 2\)"):
+        both.read([(["250.0"], "validation.csv: line 9")])
+    assert read([["61110"], ["61110.0"]], code="hisco") == [["61110"]] * 2, "digits alone: nothing else can be meant"
+
+
+@pytest.mark.parametrize(
+    ("codes", "warns"), [(["0110", "110"], True), (["0110", "1100"], False), (["A01", "A1"], False)]
+)
+def test_codes_that_differ_in_leading_zeros_are_worth_a_warning(caplog, codes, warns):
+    for code in ("general", "classes", "occ1950"):
+        caplog.clear()
+        found = reader(code=code, block_size=5, on_error="skip")
+        found.read([([text], f"a.csv: line {i}") for i, text in enumerate(codes, 2)])
+        found.warn_of_zeros()
+        assert bool(caplog.messages) == (warns and code != "occ1950")
+        if caplog.messages:
+            assert "'0110' and '110' are two codes, and may be one" in caplog.messages[0]
+
+
+def configuration(**values) -> Configuration:
+    """One of labels, with these values of whichever section has such a key."""
+    sections = {
+        "train": {"objective": "labels", "sequence_lengths": [32], "phase_starts": [0.0]},
+        "labels": {"code": "hisco"},
+        "evaluation": {},
+    }
+    for key, value in values.items():
+        next(said for name, said in sections.items() if key in SECTIONS[name].model_fields)[key] = value
+    return Configuration([("test", sections)])
+
+
+def test_shards_of_labelled_text(tmp_path):
+    """The stage itself: contexts and codes of each document, and what the shards depend on."""
+    write_tokenizer(tmp_path / "tokenizer")
+    settings_file, corpus = tmp_path / "shards.json", tmp_path / "corpus"
+    write_json(settings_file, settings_of(configuration(), "eng", "shards"))
+    corpus.mkdir()
+    for split in ("train", "validation"):
+        contexts, texts, labels = zip(*ROWS, strict=True)
+        origins = [f"a.csv: line {i}" for i in range(len(ROWS))]
+        columns = {"text": texts, "context": contexts, "labels": labels, "origin": origins}
+        pq.write_table(pa.table(columns), corpus / f"{split}.parquet")
+    read_back = read_settings(settings_file, ShardsSettings)
+    manifest.write(corpus, read_back, ["train.parquet", "validation.parquet"])
+    shards.run(
+        argparse.Namespace(
+            **{"settings": settings_file, "language": "eng", "tokenizer": tmp_path / "tokenizer"},
+            **{"corpus": corpus, "out": tmp_path / "out", "threads": 1},
+        )
+    )
+    shard = ShardFile.open(tmp_path / "out/train.safetensors")
+    assert shard.labels and shard.labels.names == ("61110", "64100", "-1", "08300")
+    assert shard.labels.codes.tolist() == [0, 1, 0, 2, 3] and shard.labels.offsets.tolist() == [0, 2, 3, 4, 5]
+    assert (shard.responses - shard.offsets[:-1] - 1).tolist() == [1, 1, 0, 1], "tokens of the context"
+    assert [shard.texts[i] for i in range(4)] == [text for _, text, _ in ROWS]
+    figures = manifest.verify(tmp_path / "out")["figures"]
+    assert figures["codes"] == {"train": 5, "validation": 5} and figures["bad_codes"]["train"] == 0
+
+
+def test_what_depends_on_the_section_labels():
+    """How codes are read makes shards again, how they are learnt the training; neither a corpus nor a tokenizer."""
+
+    def changed(**values) -> set[str]:
+        before, after = configuration(), configuration(**values)
+        stages = ("corpus", "tokenizer", "shards", "train", "export", "evaluate")
+        return {stage for stage in stages if settings_of(before, "eng", stage) != settings_of(after, "eng", stage)}
+
+    assert changed(separator=";") == {"shards", "train", "evaluate"} == changed(code="occ1950")
+    assert changed(typos=0.2) == {"train"} and changed(typos=0.0) == set()
+    assert changed(blocks_weight=0.3) == changed(decoder_layers=2) == changed(class_weights="balanced") == {"train"}
+    assert changed(sequence_length=64, documents=9, diffusion_samples=2) == set(), "all of the text is predicted"
+    plain = Configuration([("test", {})])
+    assert not any("labels" in settings_of(plain, "eng", stage) for stage in ("shards", "train", "evaluate"))
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        (
+            {"sequence_lengths": [64, 128], "phase_starts": [0, 0.5]},
+            "there is only one length, the most tokens of a text",
+        ),
+        (
+            {"objective": "causal", "typos": 0.1},
+            "train.typos = 0.1 changes only labelled texts (train.objective: labels), not",
+        ),
+        ({"lora_rank": 4}, "models of labels have no adapters; train.freeze: encoder trains"),
+        ({"freeze": "encoder"}, "train.freeze: encoder keeps the weights of model.source, but model.source is not set"),
+    ],
+)
+def test_settings_that_make_no_sense_are_refused(values, message):
+    train = {"objective": "labels", "sequence_lengths": [32], "phase_starts": [0.0], **values}
+    with pytest.raises(UserError, match=re.escape(message)):
+        Configuration([("test", {"train": train})]).model("eng")
+
+
+def test_rows_of_the_evaluation_are_of_no_interest():
+    """A model that reads fewer tokens than a language model is measured on."""
+    short = {"architecture": "transformers", "config": {"model_type": "bert"}, "max_position_embeddings": 64}
+    values = {"model": short, "train": configuration().user["train"], "evaluation": {"sequence_length": 512}}
+    assert Configuration([("test", values)]).model("eng").model.max_position_embeddings == 64
+
+
+def test_a_model_of_labels_is_no_source():
+    occ = {
+        "model": {"source": "eng"},
+        "train": {"objective": "labels", "sequence_lengths": [32], "phase_starts": [0.0]},
+    }
+    after = {"model": {"source": "occ"}, "languages": ["eng"]}
+    configuration = Configuration([("test", {"models": {"occ": occ | {"languages": ["eng"]}, "more": after}})])
+    assert configuration.model("occ").train.objective == "labels"
+    with pytest.raises(UserError, match=r"model\.source = occ: this is a model of labels; name a language model"):
+        configuration.model("more")

@@ -1,0 +1,89 @@
+"""What is known of labelled text before a model is trained on it: how many steps there are, and what cannot be learnt."""
+
+import argparse
+from pathlib import Path
+
+import pytest
+from test_labelled_corpora import COLUMNS, configuration_of, write_csv
+
+from babelmill import shards
+from babelmill.commands.plan import cost_of
+from babelmill.config.resolve import Configuration
+from babelmill.config.stage_settings import TrainSettings
+from babelmill.core.files import UserError, write_json
+from babelmill.corpus import __main__ as corpus_stage
+from babelmill.settings import read_settings, settings_of, write_settings
+from babelmill.tokens.shard_file import ShardFile
+from babelmill.training.data import LabelledData
+from babelmill.training.plan.layouts import Documents
+from babelmill.training.plan.plan import Plan
+from helpers.training.training_data import write_tokenizer
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def test_a_plan_has_the_steps_of_the_training():
+    """Before there are shards and after, though the text has far fewer tokens than rows of full length."""
+    write_csv("a.csv", [(f"word{20 + i % 60} word{30 + i % 47}", "word90", str(i % 7), "") for i in range(200)])
+    values = {"objective": "labels", "sequence_lengths": [32], "phase_starts": [0.0], "epochs": 3}
+    configuration = configuration_of(values | {"global_batch_tokens": 512}, files=["a.csv"], validation_share=0.2)
+
+    def planned() -> tuple[str, int]:
+        cost = cost_of(configuration, "eng", 1, "H100", None)
+        return cost.source, cost.steps
+
+    assert planned()[0] == "files"
+    for stage in ("corpus", "shards"):
+        write_json(f"{stage}.json", settings_of(configuration, "eng", stage))
+    corpus, out = Path("results/corpora/eng"), Path("results/shards/eng/eng")
+    corpus_stage.run(argparse.Namespace(settings=Path("corpus.json"), out=corpus, download=[], threads=1))
+    from_corpus = planned()
+    write_tokenizer(Path("tokenizer"))
+    own = {"language": "eng", "tokenizer": Path("tokenizer"), "corpus": corpus, "threads": 1}
+    shards.run(argparse.Namespace(settings=Path("shards.json"), out=out, **own))
+    shard, model = ShardFile.open(out / "train.safetensors"), configuration.model("eng")
+    layout = Documents(shard.offsets, 32, shard.labels.offsets)
+    steps = Plan(model.train, 1.0, [layout], model.labels).steps
+    assert steps > 20 and (from_corpus, planned()) == (("corpus", steps), ("old shards", steps))
+
+
+@pytest.mark.parametrize(
+    ("train", "validation", "labels", "words"),
+    [
+        (["61110"], ["61110"], {"code": "hisco"}, r"training text of eng has only one code, '61110': there is nothing to learn$"),
+        (["x1", "x2"], ["x1"], {"code": "hisco", "on_error": "skip"}, r"has no code \(labels\.on_error: skip\): there is nothing"),
+        (["61110"], ["61110"], {"code": "hisco", "codes": "codes.txt"}, r"has only one code, '61110': there is nothing to learn$"),
+        (["x"], ["x"], {"code": "hisco", "codes": "codes.txt", "on_error": "skip"}, r"has no code \(labels\.on_error: sk"),
+        (["1", "2"], ["3"], {}, r"^no validation text of eng has a code of its training text, so there is nothing to measure"),
+        (["1", "2"], [""], {"code": "hisco", "on_error": "skip"}, r"^no validation text of eng has a code of its"),
+    ],
+)  # fmt: skip
+def test_codes_that_cannot_be_learnt_or_measured_are_one_line_before_training(train, validation, labels, words):
+    for split, codes in (("train", train), ("validation", validation)):
+        write_csv(f"{split}.csv", [(f"word{30 + i} of {split}", "", codes[i % len(codes)], "") for i in range(20)])
+    Path("codes.txt").write_text("61110\n64100\n")
+    columns = {"label_columns": "code1", "context_column": None}
+    values = {"train": {"objective": "labels", "sequence_lengths": [32], "phase_starts": [0.0]}, "labels": labels}
+    corpus = {**COLUMNS, **columns, "files": ["train.csv"], "validation_files": ["validation.csv"]}
+    configuration = Configuration([("test", values | {"languages": {"eng": {"corpus": corpus}}})])
+    for stage in ("corpus", "shards", "train"):
+        write_json(f"{stage}.json", settings_of(configuration, "eng", stage))
+    corpus_stage.run(argparse.Namespace(settings=Path("corpus.json"), out=Path("out"), download=[], threads=1))
+    write_tokenizer(Path("tokenizer"))
+    own = {"language": "eng", "tokenizer": Path("tokenizer"), "corpus": Path("out"), "threads": 1}
+    shards.run(argparse.Namespace(settings=Path("shards.json"), out=Path("shards"), **own))
+    with pytest.raises(UserError, match=words):
+        LabelledData(read_settings("train.json", TrainSettings), Path("tokenizer"), [Path("shards")])
+
+
+def test_a_model_of_labels_without_columns_is_refused_before_anything_runs():
+    values = {"objective": "labels", "sequence_lengths": [32], "phase_starts": [0.0]}
+    with pytest.raises(
+        UserError, match=r"^test: train\.objective: labels needs labelled text.*languages\.eng\.corpus\.label_columns$"
+    ):
+        write_settings(configuration_of(values, label_columns=[], context_column=None), "eng")
+    write_settings(configuration_of(values), "eng")

@@ -1,0 +1,283 @@
+"""Training on labels: rows and their codes, what the loss is made of, and that it is learnt."""
+
+import itertools
+from collections import Counter
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+import transformers
+from torch.nn import functional as F
+
+from babelmill.core.files import UserError
+from babelmill.labels.batches import Frame, LabelStream, in_terms_of, known_codes, most_codes
+from babelmill.labels.block_loss import block_losses
+from babelmill.labels.codes import BEGIN, PAD, Codes
+from babelmill.labels.labeller import Labeller, make_encoder
+from babelmill.labels.network import LabelsNetwork, _WithLoss
+from babelmill.labels.typos import MOST, Typos, disturbed, letter_of
+from babelmill.model.code_decoder import CodeDecoder
+from babelmill.runtime.processes import Processes
+from babelmill.tokens.shard_file import Texts
+from babelmill.tokens.tokenizer_file import encode, load_tokenizer
+from babelmill.training.data import balanced
+from babelmill.training.networks.transformers_config import make_config
+from babelmill.training.networks.transformers_models import CLASSIFIER
+from babelmill.training.plan import dealing, randomness
+from babelmill.training.plan.layouts import Documents
+from babelmill.training.plan.plan import Plan, every_row
+from babelmill.training.trainer import Trainer
+from helpers.training.training_data import TRADES, VOCABULARY, section, train_settings, write_labelled, write_tokenizer
+
+CPU = torch.device("cpu")
+ALONE = Processes(0, 1, 1, CPU)
+FRAME = Frame(((1,), ()), ((1,), (1,), ()), VOCABULARY.pad)
+LENGTH = 16
+
+
+@pytest.fixture(scope="module")
+def shard(tmp_path_factory):
+    return write_labelled(tmp_path_factory.mktemp("labels") / "train.safetensors", 200, 1)
+
+
+@pytest.fixture
+def make(shard):
+    """A function that makes a trainer of labels."""
+
+    def make(processes: Processes = ALONE, code: str = "general", **values) -> Trainer:
+        train = section(
+            "train",
+            **{
+                **{"objective": "labels", "sequence_lengths": [LENGTH], "phase_starts": [0.0], "max_steps": 150},
+                **{
+                    "global_batch_tokens": 32 * LENGTH,
+                    "clip_norm": 1e9,
+                    "optimizer": "adamw",
+                    "learning_rate": 1e-2,
+                    "weight_decay": 0,
+                    "batch_reduction": 1,
+                },
+                **values,
+            },
+        )
+        labels = section("labels", code=code, block_size=7, decoder_layers=1)
+        codes, most = known_codes([shard], code, 7), most_codes([shard])
+        config = {
+            "model_type": "bert",
+            "hidden_dropout_prob": 0,
+            "hidden_size": 32,
+            "num_hidden_layers": 2,
+            "num_attention_heads": 2,
+        }
+        model = section("model", architecture="transformers", config={**config, "intermediate_size": 64})
+        stream = LabelStream([shard], FRAME, codes, most, 7, CPU, train.unknown_context)
+        layouts = [Documents(shard.offsets, LENGTH, shard.labels.offsets)]
+        plan = Plan(train, 1.0, layouts, labels)
+        weights = torch.ones(len(codes.names))
+        encoder = make_config(model, CLASSIFIER, VOCABULARY)
+        network = LabelsNetwork(encoder, train, labels, codes, most, weights, processes)
+        settings = train_settings(["eng"], model, train)
+        return Trainer(settings, network, plan, stream, (plan.layouts, stream), processes)
+
+    return make
+
+
+def plain(trainer: Trainer) -> Labeller:
+    """The model of a trainer, on one process and whole."""
+    labels = trainer.network.config["labels"]
+    config = transformers.BertConfig.from_dict(trainer.network.config["config"] | {"num_labels": len(TRADES)})
+    decoder = None
+    if labels["block_size"]:
+        longest = labels["blocks"] * labels["block_size"]
+        decoder = CodeDecoder(5 + len(set("".join(TRADES))), config.hidden_size, labels["decoder_layers"], longest)
+    model = Labeller(make_encoder(config), decoder).eval()
+    model.load_state_dict(trainer.network.weights())
+    return model
+
+
+def test_rows_are_framed_as_the_tokenizer_does_it_and_cut_at_the_end(shard):
+    long = Frame(((1,), (2,)), ((1,), (2,), (2,)), 3)
+    context, text = np.array([90]), np.arange(20, 40)
+    assert long.row(context, text, 8).tolist() == [1, 90, 2, 20, 21, 22, 23, 2]
+    assert long.row(context[:0], text[:2], 8).tolist() == [1, 20, 21, 2]
+    assert len(long.row(np.arange(90, 120), text, 8)) == 8
+    for frame in (long, FRAME):
+        for n, m in itertools.product(range(7), repeat=2):
+            context, text, found = np.arange(n), np.arange(10, 10 + m), frame.cut(np.array([n]), np.array([m]), 9)
+            whole = set(context) | set(text) <= set(frame.row(context, text, 9))
+            assert found.tolist() == [not whole], (n, m)
+    codes = known_codes([shard], "general", 7)
+    stream, layout = (
+        LabelStream([shard], FRAME, codes, 2, 7, CPU),
+        Documents(shard.offsets, LENGTH, shard.labels.offsets),
+    )
+    rows = every_row([layout], LENGTH, Plan(section("train"), 1.0, [layout]).objective, 1)
+    batch = stream.micro_batch(rows, LENGTH, (0, 0, 0))
+    assert batch.input_ids.shape == batch.seen.shape and batch.input_ids.size(1) <= LENGTH
+    for i in range(200):
+        tokens = shard.tokens[shard.offsets[i] + 1 : shard.offsets[i + 1] - 1].tolist()
+        context = tokens[: shard.responses[i] - shard.offsets[i] - 1]
+        wanted = [1, *context, 1, *tokens[len(context) :]] if context else [1, *tokens]
+        assert batch.input_ids[i][batch.seen[i]].tolist() == wanted
+        mine = [TRADES[code] for code in shard.labels.codes[shard.labels.offsets[i] : shard.labels.offsets[i + 1]]]
+        assert sorted(codes.names[k] for k in batch.classes[i].nonzero()[:, 0]) == sorted(mine)
+        spelt = ["".join(codes.symbols[s - 5] for s in block if s >= 5) for block in batch.blocks[i].tolist()]
+        assert spelt == mine + [""] * (2 - len(mine))
+
+
+def test_contexts_are_hidden_in_a_share_of_the_rows_and_never_in_validation(shard):
+    layout = Documents(shard.offsets, LENGTH, shard.labels.offsets)
+    rows = every_row([layout], LENGTH, Plan(section("train"), 1.0, [layout]).objective, 1)
+    codes = known_codes([shard], "classes", 1)
+
+    def contexts(share: float, stream: int = 0) -> int:
+        batch = LabelStream([shard], FRAME, codes, 2, 7, CPU, share).micro_batch(rows, LENGTH, (0, 0, 0), stream)
+        return int(((batch.input_ids >= 90) & (batch.input_ids < 93)).sum())
+
+    every = contexts(0)
+    assert contexts(1) == 0 and 0.3 * every < contexts(0.5) < 0.7 * every
+    assert contexts(1, stream=9) == every
+
+
+@pytest.fixture(scope="module")
+def tokenizer(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("typos") / "tokenizer"
+    write_tokenizer(folder)
+    return load_tokenizer(folder / "tokenizer.json")
+
+
+def test_a_share_of_the_texts_is_disturbed_by_row_and_never_a_context(shard, tokenizer):
+    layout = Documents(shard.offsets, LENGTH, shard.labels.offsets)
+    rows = every_row([layout], LENGTH, Plan(section("train"), 1.0, [layout]).objective, 1)
+    codes = known_codes([shard], "classes", 1)
+
+    def ids(share: float, rows=rows, stream: int = 0, seed: int = 7) -> list[list[int]]:
+        made = LabelStream([shard], FRAME, codes, 2, seed, CPU, typos=Typos(share, seed, tokenizer))
+        batch = made.micro_batch(rows, LENGTH, (0, 0, 0), stream)
+        return [row[seen].tolist() for row, seen in zip(batch.input_ids, batch.seen, strict=True)]
+
+    def differ(these, those) -> float:
+        return np.mean([one != other for one, other in zip(these, those, strict=True)])
+
+    plain = LabelStream([shard], FRAME, codes, 2, 7, CPU).micro_batch(rows, LENGTH, (0, 0, 0))
+    before = [row[seen].tolist() for row, seen in zip(plain.input_ids, plain.seen, strict=True)]
+    assert ids(0.0) == before == ids(1.0, stream=9), "none without, nor in validation"
+    half = ids(0.5)
+    assert 0.35 < differ(half, before) < 0.65 and differ(ids(1.0), before) > 0.9
+    contexts = [[row[1 : row.index(1, 1)] for row in each if 1 in row[1:]] for each in (before, ids(1.0))]
+    assert contexts[0] == contexts[1] and len(contexts[0]) > 50
+    parts = [ids(0.5, rows[i::3]) for i in range(3)]
+    assert [parts[i % 3][i // 3] for i in range(200)] == half, "whoever builds a row, and with which others"
+    tokens, _ = encode(tokenizer, [shard.texts[i] for i in range(200)])
+    bounds = zip(shard.responses, shard.offsets[1:] - 1, strict=True)
+    assert tokens.tolist() == [token for begin, end in bounds for token in shard.tokens[begin:end].tolist()]
+    later = replace(rows, number=rows.number + 200)
+    assert differ(ids(0.5, later), half) > 0.3 < differ(ids(0.5, seed=8), half), "other ones in the next epoch"
+    with pytest.raises(
+        UserError, match=r"train\.safetensors has no texts, but train\.typos needs them; delete it and run"
+    ):
+        Typos(1.0, 7, tokenizer).tokens(rows, [replace(shard, texts=None)])
+
+
+def test_typos_are_characters_left_out_put_in_replaced_and_swapped():
+    text = "gårdmand"
+    seen: dict[int, set[tuple[int, int]]] = {changes: set() for changes in range(MOST)}
+    for i in range(600):
+        key = randomness.key(3, i)
+        found = disturbed(text, key, lambda number: "xyz"[number % 3])
+        taken, new = Counter(text) - Counter(found), Counter(found) - Counter(text)
+        assert set(new) <= set("xyz") and found
+        if found != text:
+            seen[randomness.below(randomness.draw(key, 0), MOST)].add((taken.total(), new.total()))
+    assert seen[0] == {(1, 0), (0, 1), (1, 1), (0, 0)}, "one change of each kind"
+    assert {(2, 0), (0, 2), (2, 2)} < seen[1] and {(3, 0), (0, 3), (3, 3)} < seen[2]
+    assert max(max(pair) for pairs in seen.values() for pair in pairs) == 3
+    assert {disturbed("a", randomness.key(i), lambda _: "b") for i in range(99)} >= {"a", "b", "ab", "ba"}
+    texts = Texts(np.frombuffer("åß水a".encode(), np.uint8), np.array([0, 4, 8]))
+    assert (texts[0], texts[1]) == ("åß", "水a")
+    drawn = [letter_of(texts, number) for number in range(0, 2**32, 2**22)]
+    assert {letter: drawn.count(letter) for letter in "åß水a"} == {"å": 256, "ß": 256, "水": 384, "a": 128}
+
+
+def test_codes_that_are_not_known_are_left_out(shard):
+    codes = Codes(["farmer", "miller"], "general", 6)
+    found = in_terms_of(shard.labels, codes, 1)
+    for i in range(200):
+        mine = [TRADES[code] for code in shard.labels.codes[shard.labels.offsets[i] : shard.labels.offsets[i + 1]]]
+        known = [codes.index[name] for name in mine if name in codes.index][:1]
+        assert found.codes[found.offsets[i] : found.offsets[i + 1]].tolist() == known
+
+
+@pytest.mark.parametrize("code", ["classes", "general"])
+def test_the_loss_is_what_its_parts_say_whatever_the_forward_passes(make, code):
+    """Its gradient is summed over several passes; codes weigh alike, rows weigh alike."""
+    trainer = make(code=code)
+    step = trainer.plan.step(5)
+    batch = trainer._stream.micro_batch(step.rows, LENGTH, step.weights)
+    trainer.model.eval()
+    scores, symbols = plain(trainer)(batch.input_ids, batch.seen, batch.blocks)
+    wanted = F.binary_cross_entropy_with_logits(scores, batch.classes)
+    if code == "general":
+        spelt, empty = block_losses(symbols, batch.blocks, PAD)
+        wanted = 0.5 * wanted + 0.5 * spelt.sum() / batch.classes.sum() + 0.5 * empty.mean()
+    total = 0.0
+    for part in (slice(0, 10), slice(10, None)):
+        mine = trainer._stream.micro_batch(step.rows[part], LENGTH, step.weights)
+        loss, _ = trainer.network.forward(mine, trainer.groups)
+        total += loss.item()
+    assert total == pytest.approx(wanted.item(), rel=1e-5)
+
+
+@pytest.mark.parametrize("exclusive", [True, False])
+def test_classes_weigh_what_they_are_told(exclusive):
+    scores, weights, codes = torch.randn(5, 4), torch.tensor([0.5, 1, 2, 4]), torch.tensor([0, 3, 2, 1, 3])
+    classes = F.one_hot(codes, 4).float()
+    found = _WithLoss(torch.nn.Identity(), exclusive, weights)._classes(scores, classes)
+    each = F.binary_cross_entropy_with_logits(scores, classes, reduction="none")
+    wanted = F.cross_entropy(scores, codes, weights, reduction="none") if exclusive else (weights * each).mean(1)
+    torch.testing.assert_close(found, wanted)
+
+
+@pytest.mark.parametrize(("code", "steps"), [("classes", 150), ("general", 90)])
+def test_it_is_learnt(make, code, steps):
+    trainer = make(code=code, max_steps=steps)
+    before = trainer.validate()
+    for number in range(steps):
+        trainer.run_step(number).read()
+    after = trainer.validate()
+    assert after["loss"] < 0.6 * before["loss"] and after["accuracy"] > 0.6 > 2 * before["accuracy"]
+    if code == "general":
+        assert after["loss_blocks"] < 0.3 < before["loss_blocks"]
+    else:
+        assert after["loss_blocks"] is None and after["loss"] == after["loss_classes"]
+
+
+def test_the_decoder_is_shown_the_symbols_before(make):
+    trainer = make()
+    step = trainer.plan.step(0)
+    batch = trainer._stream.micro_batch(step.rows, LENGTH, step.weights)
+    model = plain(trainer)
+    _, symbols = model(batch.input_ids, batch.seen, batch.blocks)
+    other = batch.blocks.clone()
+    other[:, -1, -1] = BEGIN  # the last symbol is shown to nothing
+    assert torch.equal(model(batch.input_ids, batch.seen, other)[1], symbols)
+    other[:, 0, 0] = BEGIN
+    changed = model(batch.input_ids, batch.seen, other)[1]
+    assert torch.equal(changed[:, 0], symbols[:, 0]) and not torch.equal(changed[:, 1], symbols[:, 1])
+
+
+@pytest.mark.parametrize("code", ["classes", "general"])
+def test_rows_without_targets_add_nothing(make, code):
+    """Such as fill up the passes of a process that has fewer than the others."""
+    trainer = make(code=code)
+    step = trainer.plan.step(0)
+    none = dealing.without_targets(step.rows[:3])
+    loss, sums = trainer.network.forward(trainer._stream.micro_batch(none, LENGTH, step.weights), trainer.groups)
+    assert loss == 0 and not sums.any() and not trainer.group_counts(none).any()
+
+
+def test_balanced_weights_are_1_on_average_and_of_unused_codes_1():
+    weights = balanced(np.array([900, 100, 0, 0]))
+    assert weights.tolist() == pytest.approx([1000 / 1800, 5, 1, 1])
+    assert (weights * [900, 100, 0, 0]).sum() / 1000 == pytest.approx(1)

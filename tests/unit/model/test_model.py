@@ -1,0 +1,252 @@
+"""The model: equal to the published implementation's numbers, of the published size, and causal where it says so."""
+
+import json
+
+import pytest
+import torch
+from safetensors import safe_open
+from torch.nn import functional as F
+
+from babelmill.model.attention import position_buckets, visible
+from babelmill.model.gpt_bert import GPTBert, GPTBertShape, training_mask
+from babelmill.training.kernels import cpu_kernels, dropout
+from helpers import DATA
+
+GOLDEN = DATA / "gpt_bert_tiny.safetensors"
+SIZES = {  # vocabulary, width, inner width, heads; parameters of GPT-BERT and of LTG-BERT
+    "small": (8192, 384, 1280, 6, 29_892_164, 28_117_760),
+    "base": (16384, 768, 2560, 12, 119_454_532, 112_367_104),
+    "multilingual": (32768, 768, 3072, 12, 146_209_604, 139_122_176),
+}
+
+
+@pytest.fixture(scope="module")
+def golden():
+    with safe_open(GOLDEN, "pt") as file:
+        config = GPTBertShape(**json.loads(file.metadata()["config"]))
+        return config, {name: file.get_tensor(name) for name in file.keys()}
+
+
+def group(tensors, prefix):
+    return {name.removeprefix(prefix): tensor for name, tensor in tensors.items() if name.startswith(prefix)}
+
+
+@pytest.fixture
+def model(golden):
+    config, tensors = golden
+    model = GPTBert(config).double()
+    model.load_state_dict(group(tensors, "weight."), strict=True)
+    return model
+
+
+def tiny(**changes):
+    torch.manual_seed(0)
+    shape = dict(vocab_size=50, hidden_size=24, intermediate_size=40, num_attention_heads=3, num_hidden_layers=3)
+    return GPTBert(GPTBertShape(**shape | changes))
+
+
+@pytest.mark.parametrize("implementation", ["by hand", "sdpa", "plain"])
+def test_equals_the_published_implementation(golden, model, implementation):
+    """Hidden states, logits, loss, z-loss and every gradient of a batch with padding, segments and both objectives."""
+    _, tensors = golden
+    if implementation == "by hand":
+        cpu_kernels.install(model)
+        dropout.install(model, dropout.Keys(0, torch.device("cpu")), cpu_kernels.CPUAttention)
+        implementation = "sdpa"
+    allowed = training_mask(tensors["segments"], tensors["causal"])
+    hidden = model.encode(tensors["input_ids"], allowed, implementation)
+    torch.testing.assert_close(hidden, tensors["hidden"], rtol=0, atol=1e-9)
+
+    labels = tensors["labels"].T  # the published implementation is time-major
+    logits = model.logits(hidden.transpose(0, 1)[labels != -100])
+    torch.testing.assert_close(logits, tensors["logits_time_major"], rtol=0, atol=1e-9)
+
+    loss = F.cross_entropy(logits, labels[labels != -100])
+    z_loss = logits.logsumexp(-1).square().mean()
+    torch.testing.assert_close(loss[None], tensors["loss"], rtol=0, atol=1e-9)
+    torch.testing.assert_close(z_loss[None], tensors["z_loss"], rtol=0, atol=1e-9)
+
+    (loss + 1e-4 * z_loss).backward()
+    gradients = {name: parameter.grad for name, parameter in model.named_parameters()}
+    expected = group(tensors, "grad.")
+    assert gradients.keys() == expected.keys()
+    for name, gradient in gradients.items():
+        torch.testing.assert_close(gradient, expected[name], rtol=0, atol=1e-9, msg=lambda text, n=name: f"{n}: {text}")
+
+
+def test_state_dict_has_exactly_the_published_names(golden, model):
+    """Nothing more: no second copy of the embedding, no position index."""
+    assert model.state_dict().keys() == group(golden[1], "weight.").keys()
+
+
+def test_position_buckets_are_the_published_ones(golden):
+    _, tensors = golden
+    buckets = position_buckets(512, 512, 32, 512)
+    ours = torch.cat([buckets[0].flip(0), buckets[1:, 0]])  # distances -511 .. 511
+    assert tensors["bucket_distance"].tolist() == list(range(-511, 512))
+    assert ours.tolist() == tensors["bucket_index"].tolist()
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_parameter_counts(size):
+    vocabulary, width, inner, heads, gpt_bert, ltg_bert = SIZES[size]
+    for switches, count in [({}, gpt_bert), ({"gate": False, "layer_mixing": False}, ltg_bert)]:
+        with torch.device("meta"):
+            model = GPTBert(GPTBertShape(vocabulary, width, inner, heads, 12, **switches))
+        assert sum(parameter.numel() for parameter in model.parameters()) == count
+
+
+def test_initial_weights():
+    """Truncated normal of sqrt(2 / 5H), feed-forward scaled down with depth, and layer mixing that changes nothing."""
+    torch.manual_seed(0)
+    model = GPTBert(GPTBertShape(1000, 384, 1280, 6, 3))
+    std = (2 / (5 * 384)) ** 0.5
+    weights = dict(model.named_parameters())
+    for name, weight in weights.items():
+        if name.endswith("bias"):
+            assert (weight == 0).all(), name
+        elif "alphas" in name:
+            assert weight.tolist() == [0.0] * (len(weight) - 1) + [1.0], name
+        elif "layer_norm" in name:
+            assert (weight == 1).all(), name
+        else:
+            depth = 2 * (1 + int(name.split(".")[2])) if ".mlp." in name else 1
+            expected = std / depth**0.5
+            assert weight.abs().max() <= 2 * expected + 1e-7, name
+            assert weight.std().item() == pytest.approx(0.8796 * expected, rel=0.03), name
+
+
+def test_training_mask():
+    """Within a document; in causal rows only backwards; padding attends to nothing and nobody attends to it."""
+    segments = torch.tensor([[0, 0, 1, -1], [0, 0, 1, -1]])
+    both, causal = training_mask(segments, torch.tensor([False, True]))[:, 0].int().tolist()
+    assert both == [[1, 1, 0, 0], [1, 1, 0, 0], [0, 0, 1, 0], [0, 0, 0, 0]]
+    assert causal == [[1, 0, 0, 0], [1, 1, 0, 0], [0, 0, 1, 0], [0, 0, 0, 0]]
+
+
+def test_causal_rows_do_not_see_the_future_and_documents_do_not_see_each_other():
+    model = tiny().eval()
+    input_ids = torch.randint(50, (2, 40))
+    segments = (torch.arange(40) >= 25).long().expand(2, -1)
+    allowed = training_mask(segments, torch.tensor([True, False]))
+    changed = input_ids.clone()
+    changed[:, 30] = (changed[:, 30] + 1) % 50
+    same = (model(input_ids, allowed) == model(changed, allowed)).all(-1)
+    assert same[0].tolist() == [t < 30 for t in range(40)]
+    assert same[1].tolist() == [t < 25 for t in range(40)]
+
+
+@pytest.mark.parametrize("switches", [{}, {"gate": False}, {"layer_mixing": False}])
+def test_activation_checkpointing_changes_no_number(switches):
+    """With dropout on: the recomputation draws the same numbers. It does recompute."""
+    gradients, calls = [], [0, 0]
+    for checkpointing in (False, True):
+        model = GPTBert(tiny(**switches).config, activation_checkpointing=checkpointing)
+        model.load_state_dict(tiny(**switches).state_dict())
+        for layer in [*model.transformer.attention_layers, *model.transformer.mlp_layers]:
+            layer.register_forward_pre_hook(lambda *_, i=int(checkpointing): calls.__setitem__(i, calls[i] + 1))
+        torch.manual_seed(1)
+        input_ids = torch.arange(40).view(2, 20)
+        model(input_ids, training_mask(input_ids * 0, torch.tensor([True, False]))).square().mean().backward()
+        gradients.append({name: parameter.grad for name, parameter in model.named_parameters()})
+    assert calls == [6, 12]
+    for name in gradients[0]:
+        torch.testing.assert_close(gradients[0][name], gradients[1][name], rtol=1e-5, atol=1e-7)
+
+
+@pytest.fixture
+def mixed():
+    """A model of eleven rows of layer mixing (two blocks of its sums), each read by all later ones, and its inputs."""
+    model = tiny(num_hidden_layers=5).double().eval()
+    for alpha in model.transformer.dwa_modules.alphas:
+        torch.nn.init.normal_(alpha, std=0.3)
+    input_ids = torch.arange(24).view(2, 12)
+    return model, (input_ids, training_mask(input_ids * 0, torch.tensor([True, False])))
+
+
+def states(model, input_ids, allowed, implementation="sdpa"):
+    """The hidden states after the embedding and each layer, and the logits."""
+    hidden, relative = model.embedding(input_ids)
+    seen, buckets = visible(allowed, hidden.dtype), model.buckets(input_ids.size(1), hidden.device)
+    outputs, _ = model.transformer(hidden, relative, buckets, seen, implementation)
+    return outputs, model.logits(outputs[-1])
+
+
+def test_layer_mixing_is_its_formula(mixed):
+    """x_j = sum of M[j, i] h_i, with gradients, and gradients of these, of all that goes in."""
+    mixing = mixed[0].transformer.dwa_modules
+    inputs = [torch.randn(1, 1, 2, dtype=torch.float64, requires_grad=True) for _ in range(11)]
+
+    def mix(hidden, *changes):
+        x, add = mixing.start(hidden)
+        xs = [x, *(x := add(x, change) for change in changes)]
+        return torch.stack(xs)
+
+    rows, xs = [inputs[0]], [inputs[0]]
+    for alpha, change in zip(mixing.alphas, inputs[1:], strict=True):
+        rows.append(xs[-1] + change)
+        xs.append(sum(a * row for a, row in zip(alpha, rows, strict=True)))
+    torch.testing.assert_close(mix(*inputs), torch.stack(xs))
+    assert torch.autograd.gradcheck(mix, inputs) and torch.autograd.gradgradcheck(mix, inputs)
+    weights = list(mixing.alphas)
+    found, wanted = (torch.autograd.grad(x.pow(2).sum(), weights) for x in (mix(*inputs), torch.stack(xs)))
+    torch.testing.assert_close(found, wanted)
+
+
+def test_any_gradient_of_one_graph(mixed):
+    """Of attribution and probing: parts of the graph, one after another, backwards from anywhere to anywhere."""
+    model, inputs = mixed
+
+    def gradient(outputs, logits, part):
+        target, source = part
+        target = logits if target is None else outputs[target]
+        return torch.autograd.grad(target.square().sum(), outputs[source], retain_graph=True)[0]
+
+    parts = [(None, 3), (None, 1), (4, 1), (2, 0), (None, 3), (None, 5), (3, 2)]
+    shared = states(model, *inputs)
+    for part in parts:
+        torch.testing.assert_close(gradient(*shared, part), gradient(*states(model, *inputs), part))
+
+
+def test_composes_with_pytorch(mixed):
+    """torch.func.grad and vmap, tracing, and a gradient of the gradient (with the plain attention)."""
+    model, (input_ids, allowed) = mixed
+    weights = dict(model.named_parameters())
+
+    def loss(weights, ids, mask):
+        return torch.func.functional_call(model, weights, (ids[None], mask[None])).square().mean()
+
+    each = torch.func.vmap(torch.func.grad(loss), (None, 0, 0))(weights, input_ids, allowed)
+    for row in range(len(input_ids)):
+        wanted = torch.autograd.grad(loss(weights, input_ids[row], allowed[row]), list(weights.values()))
+        for name, gradient in zip(weights, wanted, strict=True):
+            torch.testing.assert_close(each[name][row], gradient, msg=lambda text, n=name: f"{n}: {text}")
+    traced = torch.jit.trace(model, (input_ids, allowed), check_trace=False)
+    torch.testing.assert_close(traced(input_ids.flip(0), allowed), model(input_ids.flip(0), allowed))
+
+    def of_states(hidden):
+        relative = model.embedding(input_ids)[1]
+        seen = visible(allowed, hidden.dtype)
+        return (
+            model.transformer(hidden, relative, model.buckets(12, hidden.device), seen, "plain")[0][-1].square().sum()
+        )
+
+    hidden = model.embedding(input_ids)[0].detach().requires_grad_()
+    vector = torch.randn_like(hidden)
+    (first,) = torch.autograd.grad(of_states(hidden), hidden, create_graph=True)
+    (second,) = torch.autograd.grad((first * vector).sum(), hidden)
+    step = 1e-5 * vector
+    moved = [torch.autograd.grad(of_states(hidden + sign * step), hidden)[0] for sign in (1, -1)]
+    torch.testing.assert_close(second, (moved[0] - moved[1]) / 2e-5, rtol=1e-5, atol=1e-5)
+
+
+def test_ltg_bert_has_neither_gate_nor_mixing():
+    names = tiny(gate=False, layer_mixing=False).state_dict().keys()
+    assert not any("dwa" in name or "in_proj_vg" in name for name in names)
+    assert "transformer.attention_layers.0.in_proj_v.weight" in names
+
+
+def test_longer_than_max_position_embeddings():
+    model = tiny().eval()
+    input_ids = torch.arange(600)[None] % 50
+    assert model(input_ids, torch.ones(1, 1, 1, 1, dtype=torch.bool)).isfinite().all()

@@ -1,0 +1,119 @@
+"""Programs that are forked from a prepared process end as those do that Python starts, and with whoever started them."""
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+
+import pytest
+
+from babelmill.stages import STAGES
+from conftest import ROOT
+from helpers.programs.prepared import VARIABLE, run_module, run_python
+
+WAITS = """
+import os, signal, sys, time
+signal.signal(signal.SIGTERM, lambda *_: sys.exit(75))
+print(os.getpid(), 'torch' in sys.modules, 'babelmill' in sys.modules, sys.argv[1:], flush=True)
+time.sleep(600)
+"""
+INNER = "import subprocess, sys; sys.exit(subprocess.run([sys.executable, '-u', '-m', 'ends', '3']).returncode)"
+
+
+def start(folder) -> tuple[subprocess.Popen, int]:
+    """Start a program in the place of `python -m`; its process number is not that of what stands for it."""
+    (folder / "waits.py").write_text(WAITS)
+    command = [f"{os.environ[VARIABLE]}/python", "-m", "waits", "an argument"]
+    process = subprocess.Popen(command, cwd=folder, stdout=subprocess.PIPE, text=True)
+    number, *said = process.stdout.readline().split(maxsplit=1)
+    assert said == ["True False ['an argument']\n"] and int(number) != process.pid
+    return process, int(number)
+
+
+@pytest.mark.parametrize(
+    ("number", "code"), [(signal.SIGTERM, 75), (signal.SIGKILL, -signal.SIGKILL), (signal.SIGUSR1, -signal.SIGUSR1)]
+)
+def test_a_signal_reaches_it_and_its_exit_code_comes_back(tmp_path, number, code):
+    process, _ = start(tmp_path)
+    process.send_signal(number)
+    process.communicate()  # ends when the program has: both have its output
+    assert process.returncode == code
+
+
+def test_one_that_is_killed_is_told(tmp_path):
+    process, program = start(tmp_path)
+    os.kill(program, signal.SIGKILL)
+    assert process.wait() == -signal.SIGKILL
+
+
+def test_what_it_starts_comes_from_there_too(tmp_path):
+    (tmp_path / "ends.py").write_text(
+        "import os, sys; print(os.environ['GREETING'], 'torch' in sys.modules); print('bad', file=sys.stderr)\n"
+        "sys.exit(int(sys.argv[1]))"
+    )
+    (tmp_path / "starts.py").write_text(INNER)
+    done = run_module("starts", cwd=tmp_path, environment=os.environ | {"GREETING": "hello"})
+    assert (done.returncode, done.stdout, done.stderr) == (3, "hello True\n", "bad\n")
+
+
+def test_our_package_is_imported_from_where_it_is_found(tmp_path):
+    """No program has it when it begins; an edited copy is another package."""
+    code = "import sys; print('babelmill' in sys.modules); import babelmill.config.schema as found, babelmill.core\n"
+    code += "print(found.__file__, found.__spec__.origin, found.__spec__.loader.__class__.__name__)\n"
+    code += (
+        "print(len(sys.meta_path[1]._modules) > 100, {'transformers', 'huggingface_hub', 'wandb'} & set(sys.modules))"
+    )
+    copy = tmp_path / "workflow"
+    shutil.copytree(ROOT / "workflow/babelmill", copy / "babelmill")
+    for workflow in (ROOT / "workflow", copy):
+        path = workflow / "babelmill/config/schema.py"
+        done = run_python("-c", code, environment=os.environ | {"PYTHONPATH": str(workflow)})
+        shared = str(workflow != copy)
+        assert done.stdout.split() == ["False", *[str(path)] * 2, "SourceFileLoader", shared, "set()"], done.stderr
+
+
+def test_its_temporary_folder_and_its_random_numbers_are_its_own(tmp_path):
+    code = "import numpy, random, tempfile; print(tempfile.gettempdir(), random.random(), numpy.random.rand())"
+    said = [run_python("-c", code, environment=os.environ | {"TMPDIR": str(tmp_path)}).stdout.split() for _ in "12"]
+    assert said[0][0] == said[1][0] == str(tmp_path) and not set(said[0][1:]) & set(said[1][1:])
+
+
+def test_each_stage_imports_what_it_uses():
+    """Alone in a process: the others may be forks of one that has imported all of our modules."""
+    for stage in (*STAGES, "cli"):
+        code = f"import sys; sys.meta_path[1]._modules.clear(); import babelmill.{stage}"
+        done = run_python("-c", code)
+        assert done.returncode == 0, done.stderr
+
+
+def test_transformers_has_the_names_that_it_finds_itself():
+    """It does not look for them again, though (`import_caches.py`); nor does it read its modules' code again."""
+    code = "import transformers\nfrom transformers.utils import import_utils\nfrom transformers.models import auto\n"
+    code += "from importlib.machinery import SourceFileLoader\n"
+    code += "print(import_utils.create_import_structure_from_path.__module__, SourceFileLoader.get_code.__module__)\n"
+    code += "print(*sorted(dir(transformers)), *sorted(dir(transformers.models)), *sorted(dir(auto)))"
+    ours = run_python("-c", code)
+    theirs = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert ours.stdout.splitlines()[0] == "import_caches import_caches", ours.stderr
+    assert theirs.stdout.splitlines()[0].startswith("transformers.utils.import_utils "), theirs.stderr
+    assert len(ours.stdout.split()) > 5000 and ours.stdout.splitlines()[1:] == theirs.stdout.splitlines()[1:]
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "import sys; sys.exit('words')",
+        "import sys; print('kept', end=''); sys.exit(300)",
+        "raise SystemExit",
+        "1 / 0",
+        "raise KeyboardInterrupt",
+        "import atexit; atexit.register(print, 'last')",
+        "import threading, time; threading.Thread(target=lambda: (time.sleep(0.1), print('late'))).start()",
+    ],
+)
+def test_it_ends_as_python_does(code):
+    ours = run_python("-c", code)
+    theirs = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    said = [(done.returncode, done.stdout, done.stderr.splitlines()[-1:]) for done in (ours, theirs)]
+    assert said[0] == said[1]

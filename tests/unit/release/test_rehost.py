@@ -1,0 +1,362 @@
+"""`babelmill rehost`: which files are whose weights, what stays of a card, and what is refused in a line."""
+
+import argparse
+import dataclasses
+import errno
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from huggingface_hub import constants
+from safetensors.torch import save
+
+from babelmill.cli import main
+from babelmill.commands import rehosting
+from babelmill.config.languages import read_table
+from babelmill.core import manifest
+from babelmill.core.files import UserError, write_json
+from babelmill.hub import client, owners
+from babelmill.hub.files import Files
+from babelmill.model.gpt_bert import GPTBert, GPTBertShape
+from babelmill.publish import publish_folder
+from babelmill.release.card.earlier_card import EarlierCard, read_card
+from babelmill.release.elsewhere.masked_target import learnt_target
+from babelmill.release.elsewhere.old_repository import (
+    Weights,
+    checkpoints,
+    language_of,
+    model_type_of,
+    read_weights,
+    shipped,
+)
+from babelmill.release.elsewhere.published_checkpoint import EMBEDDING
+from babelmill.tokenizer import train
+from babelmill.tokens.tokenizer_file import encode
+from helpers.hub.hub_data import BOS, EOS, SENTENCES, VOCABULARY, learn
+from helpers.hub.hub_server import Fault
+from helpers.models.old_repositories import config, files, fill, pickled, weights
+
+PATTERN = r"mono_(?P<lang>[a-z]{3})_small(?P<ema>_ema)?\.bin"
+MODEL, EMA, LAST = "model.safetensors", "model_ema.safetensors", "model_main.safetensors"
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(client, "WAITS", ())
+    monkeypatch.setattr(owners, "QUICK", ())
+    return tmp_path
+
+
+def here(*names: str) -> Files:
+    return Files([*names], lambda names: {name: Path(name) for name in names}, "here", {})
+
+
+def test_checkpoints_are_found_by_language():
+    names = ["mono_eng_small.bin", "mono_eng_small_ema.bin", "mono_deu_small.bin", "mono_eng_state_dict.bin", "x.txt"]
+    english = Weights([], {"main": [names[0]], "ema": [names[1]]})
+    assert checkpoints(names, "*.bin", PATTERN) == {"eng": english, "deu": Weights([], {"main": [names[2]]})}
+    assert checkpoints(names, "mono_eng_small*", None) == {None: english}
+    assert checkpoints(names, None, None) == {}
+    with pytest.raises(UserError, match=r"mono_eng_small.bin and mono_deu_small.bin are both the main weights"):
+        checkpoints(names, "mono_*", r"mono_[a-z]{3}_small(?P<ema>_ema)?\.bin")
+
+
+@pytest.mark.parametrize(
+    ("names", "default", "variants"),
+    [
+        ([MODEL, "pytorch_model.bin"], [], {"main": [MODEL]}),
+        ([MODEL, EMA], [MODEL], {"ema": [EMA]}),
+        ([LAST, "model.ema.safetensors"], [], {"main": [LAST], "ema": ["model.ema.safetensors"]}),
+        (["a.bin", "a_ema.bin", "a_state_dict.bin"], [], {"main": ["a.bin"], "ema": ["a_ema.bin"]}),
+        (["a.bin"], [], {"main": ["a.bin"]}),
+        (["a_ema.bin"], [], {"ema": ["a_ema.bin"]}),
+        (["pytorch_model_ema.bin"], [], {"ema": ["pytorch_model_ema.bin"]}),
+    ],
+)
+def test_shipped_weights(names, default, variants):
+    assert shipped(here(*names)) == Weights(default, variants)
+
+
+@pytest.mark.parametrize(
+    ("said", "name", "variant"), [("ema", "old", "ema"), ("main", "old-ema", "main"), ("", "o-ema", "ema")]
+)
+def test_weights_without_a_variant_in_their_name(said, name, variant):
+    """The scripts' `--variant main` and `--separate-ema` left them: the card lists what there is."""
+    Path("README.md").write_text(f"## Variants Available\n{said}\n\n## Files\n")
+    found = dataclasses.replace(here(MODEL, "README.md"), figures={"repository": f"lab/{name}"})
+    assert shipped(found) == Weights([], {variant: [MODEL]})
+
+
+def test_which_variant_loads_by_default(folder):
+    """That whose tensors model.safetensors holds: the scripts overwrote the other one there."""
+    for name, factor in {MODEL: 1.0, EMA: 1.0, LAST: 2.0, "half.safetensors": 0.5}.items():
+        Path(name).write_bytes(save(weights("model.", factor)))
+    write_json("config.json", config() | {"vocab_size": 77})  # of another model: the embedding says how many there are
+    golden = weights("")[EMBEDDING].mean().item()
+
+    def read(default: list[str], **variants: str):
+        given = Weights(default, {variant: [name] for variant, name in variants.items()})
+        shape, found, loaded = read_weights(here(), given, Path("config.json"), folder / "scratch")
+        assert shape["vocab_size"] == 96
+        return "".join(found), loaded, round(found[loaded][EMBEDDING].mean().item() / golden, 3)
+
+    assert read([MODEL], ema=EMA) == ("ema", "ema", 1)
+    assert read([MODEL], ema=EMA, main=LAST) == ("mainema", "ema", 1)
+    assert read([LAST], ema=EMA, main=LAST) == ("mainema", "main", 2)
+    assert read([MODEL], main=LAST) == ("mainema", "ema", 1)
+    assert read([MODEL]) == ("main", "main", 1)
+    assert read([], main=LAST, ema=EMA) == ("mainema", "ema", 1)
+    with pytest.raises(UserError, match=r"half\.safetensors has neither the weights of"):
+        read(["half.safetensors"], main=LAST, ema=EMA)
+
+
+def test_the_model_itself_says_what_masked_positions_predict(golden_rows):
+    """Also where the hidden token was learnt at its own position; one that has learnt little does not say."""
+    tokenizer, rows = golden_rows
+    shape = GPTBertShape(
+        tokenizer.get_vocab_size(), 48, 64, 2, 2, hidden_dropout_prob=0, attention_probs_dropout_prob=0
+    )
+    for ahead, steps, wanted in ((1, 150, "next"), (0, 150, "same"), (1, 5, None)):
+        torch.manual_seed(0)
+        model = GPTBert(shape)
+        learn(model, rows, steps, ahead)
+        assert learnt_target(dataclasses.asdict(shape), model.state_dict(), tokenizer) == wanted
+
+
+@pytest.fixture
+def golden_rows():
+    """A tokenizer, and the sentences of `hub_data.py` in its tokens."""
+    tokenizer = train(iter([SENTENCES * 3]), VOCABULARY, 2)
+    tokens, lengths = encode(tokenizer, SENTENCES)
+    texts = torch.tensor(tokens.astype("int64")).split(lengths.tolist())
+    texts = [torch.cat([torch.tensor([BOS]), text, torch.tensor([EOS])]) for text in texts]
+    return tokenizer, torch.nn.utils.rnn.pad_sequence(texts, batch_first=True, padding_value=3)
+
+
+def test_the_kind_and_the_language():
+    assert model_type_of(config()) is None and model_type_of({"model_type": "gpt_bert"}) is None
+    assert model_type_of({"model_type": "bert"}) == "bert" and model_type_of([]) == "none in config.json"
+    table = read_table(rehosting.TABLE)
+    names = {
+        "babybabellm-gpt_bert-eng-causal": "eng",
+        "gpt-bert-deu": "deu",
+        "old": None,
+        "min-eng": None,
+        "english": None,
+    }
+    assert {name: language_of(name, table) for name in names} == names
+
+
+OURS = {
+    "library_name": "transformers",
+    "pipeline_tag": "fill-mask",
+    "tags": ["gpt-bert", "custom_code"],
+    "language": ["en"],
+}
+TASKS = ["fill-mask", "text-generation"]
+
+
+def test_what_a_card_declared_stays():
+    data = {"license": "cc0-1.0", "tags": "mine", "pipeline_tag": "translation", "library_name": "x", "language": "cy"}
+    joined = EarlierCard(data | {"datasets": ["a/b"]}).joined(OURS, TASKS)
+    assert joined == OURS | {
+        "license": "cc0-1.0",
+        "language": "cy",
+        "datasets": ["a/b"],
+        "tags": ["gpt-bert", "custom_code", "mine"],
+    }
+    assert EarlierCard().joined(OURS, TASKS) == OURS and "license" not in OURS
+
+
+def test_sections_of_a_card():
+    card, text = (
+        Path("README.md"),
+        "# Title\nintro\n\n## Usage\ncode\n## Data\n\nours\n### Files\nthree\n## Thanks\nall\n",
+    )
+    text += "\n## Notes\n- Weights are the exact trained parameters; no new layers were initialized.\n"
+    card.write_text("---\nlicense: mit\n---\n" + text)
+    assert read_card(card, "here") == EarlierCard(
+        {"license": "mit"}, "## Data\n\nours\n### Files\nthree\n\n## Thanks\nall"
+    )
+    card.write_text(text)
+    assert read_card(card, "here").data == {} and read_card(None, "here") == EarlierCard()
+    for front, wrong in (("a: [", "not valid YAML"), ("- a", "not keys and values")):
+        card.write_text(f"---\n{front}\n---\n")
+        with pytest.raises(UserError, match=rf"the front matter of README\.md: {wrong}") as error:
+            read_card(card, "here")
+        assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(("name", "language", "target"), [("multi-all", None, "multi-all"), ("mono-deu", "deu", "deu")])
+def test_the_repository_that_it_goes_to(name, language, target):
+    """Where its name has no language, what follows the prefix stands for it."""
+    args = argparse.Namespace(source="lab/old-", repo_template="{owner}/new-{language}")
+    assert rehosting.language_and_target(f"lab/old-{name}", None, args) == (language, f"lab/new-{target}")
+
+
+# The command, up to the conversion.
+
+
+def refused(capsys, *arguments: str) -> str:
+    """The one line of an error."""
+    assert main(["rehost", *arguments]) == 1
+    said = capsys.readouterr()
+    lines = [line for line in said.err.splitlines() if line.startswith("error: ")]
+    assert len(lines) == 1 and "Traceback" not in said.err, said.err
+    return said.out + lines[0]
+
+
+@pytest.fixture
+def hub(hub, folder, monkeypatch):
+    """The client of this process, which has read its environment, asks the test Hub, too."""
+    for name in ("ENDPOINT", "HF_HUB_CACHE", "HF_HUB_DISABLE_XET", "HUGGINGFACE_CO_URL_TEMPLATE"):
+        before = getattr(constants, name)
+        values = {"ENDPOINT": hub.url, "HF_HUB_CACHE": str(folder / "cache"), "HF_HUB_DISABLE_XET": True}
+        monkeypatch.setattr(
+            constants, name, values.get(name) or before.replace(constants._HF_DEFAULT_ENDPOINT, hub.url)
+        )
+    monkeypatch.delenv("HF_TOKEN", raising=False)
+    fill(hub)
+    return hub
+
+
+def test_an_owner_and_a_prefix(hub, capsys, monkeypatch):
+    assert "shows no models of 'labs': correct the name" in refused(capsys, "labs/old")
+    assert "lab/odl-: this owner has no model whose name begins like this; did you mean lab/old-" in refused(
+        capsys, "lab/odl-"
+    )
+    assert "owner/prefix is expected" in refused(capsys, "lab")
+    assert "needs a token" in refused(capsys, "lab/old-", "--push")
+    assert "{lang} is not one of {owner}" in refused(capsys, "lab/old-", "--repo-template", "a/{lang}")
+    assert "not a regular expression" in refused(capsys, "lab/old-", "--checkpoint-regex", "(")
+    assert main(["rehost", "lab/old-deu"]) == 1  # it is private
+    said = capsys.readouterr().err.splitlines()
+    assert "HF_TOKEN is not set, so private repositories of lab are not found" in said[0]
+    assert "lab/old-deu: this owner has no model whose name begins like this" in said[1]
+    monkeypatch.setenv("HF_TOKEN", "hf_good")
+    names = [f"lab/old-{name}" for name in ("bert", "deu", "eng", "fra", "nld", "zho")]
+    assert rehosting.repositories("lab/old-") == names and hub.count("cursor=3")
+    monkeypatch.setenv("HF_TOKEN", "hf_bad")
+    assert "does not list models: 401 Invalid user token.; is HF_TOKEN right?" in refused(capsys, "lab/old-")
+    hub.faults.append(Fault("/api/models[?]author", drop="before"))
+    assert "cannot be reached" in refused(capsys, "lab/old-")
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
+    assert "HF_HUB_OFFLINE is set" in refused(capsys, "lab/old-")
+
+
+def said(capsys, *arguments: str) -> dict[str, str]:
+    """What the command says of each model; some failed."""
+    assert main(["rehost", *arguments]) == 1
+    return dict(line.split(": ", 1) for line in capsys.readouterr().out.splitlines())
+
+
+def test_what_cannot_be_converted(hub, capsys):
+    """Each in its line; none gets as far as the proof."""
+    hub.repositories.clear()
+    card, whole = files(), {"model.safetensors": save(weights("model."))}
+    other = {"config.json": json.dumps(config() | {"hidden_size": 48}).encode()}
+    hub.commit("models/lab/card", card | whole | {"README.md": b"---\na: [\n---\n"})
+    hub.commit("models/lab/code", card | {"pytorch_model.bin": pickled({"x": Path("x")})})
+    hub.commit("models/lab/gone", card | whole, gated=True)
+    hub.commit("models/lab/keys", card | whole | {"config.json": b'{"model_type": "gpt_bert"}'})
+    hub.commit("models/lab/learnt", card | whole)
+    hub.commit("models/lab/no_config", {"README.md": b"", **whole})
+    hub.commit("models/lab/no_weights", card)
+    hub.commit("models/lab/shapes", card | whole | other)
+    hub.commit("models/lab/tokens", card | whole | {"tokenizer.json": b"{}"})
+    assert main(["rehost", "lab/"]) == 1
+    found = capsys.readouterr()
+    assert "No files matched" not in found.err and not Path("rehosted").exists()
+    lines = dict(line.split(": ", 1) for line in found.out.splitlines())
+    wanted = {
+        "card": "failed: the front matter of README.md: not valid YAML",
+        "code": "contains more than tensors and plain values",
+        "gone": "is gated: accept its terms",
+        "keys": "failed: config.json: hidden_size = None",
+        "learnt": "failed: the model has learnt too little to tell which token it predicts at a mask: set --masked-target",
+        "no_config": "skipped: not a GPT-BERT (it has no config.json)",
+        "no_weights": "has no file of weights",
+        "shapes": "is not the GPT-BERT model that its config.json describes",
+        "tokens": "not a tokenizer of the `tokenizers` library",
+    }
+    assert [name.removeprefix("lab/") for name in lines] == [*wanted]
+    for name, words in wanted.items():
+        assert words in lines[f"lab/{name}"], lines[f"lab/{name}"]
+
+
+def test_a_commit_is_on_top_of_what_was_converted(hub, folder, monkeypatch):
+    """Somebody's commit in between is not overwritten."""
+    monkeypatch.setenv("HF_TOKEN", "hf_good")
+    (folder / "made").mkdir()
+    (folder / "made/a.txt").write_text("a")
+    manifest.write("made", manifest.Asked("convert", "made", {}), ["a.txt"])
+    head = hub.repositories["models/lab/old-eng"].branches["main"]
+    hub.commit("models/lab/old-eng", {"b.txt": b"theirs"})
+    with pytest.raises(
+        UserError, match=f"lab/old-eng was at {head[:12]}, but is at .* now: run the same command again"
+    ):
+        publish_folder(folder / "made", "lab/old-eng", "made", False, "Rehosted", head)
+    head = hub.repositories["models/lab/old-eng"].branches["main"]
+    publish_folder(folder / "made", "lab/old-eng", "made", False, "Rehosted", head)
+    publish_folder(folder / "made", "lab/old-eng", "made", False, "Rehosted", head)  # it is there, the answer was lost
+    assert [entry["summary"] for entry in hub.repositories["models/lab/old-eng"].history] == ["Rehosted"]
+
+
+def test_checkpoints_in_a_folder(hub, folder, capsys):
+    """Each language is a model, with a repository and a tokenizer of its own."""
+    (folder / "old").mkdir()
+    for name in ("mono_eng_small.bin", "mono_eng_small_ema.bin", "mono_deu_small.bin"):
+        (folder / "old" / name).write_bytes(pickled(weights("module.")))
+    pattern = ["--checkpoint-glob", "*.bin", "--checkpoint-regex", PATTERN]
+    write_json("base.json", config())
+    assert "no config.json beside" in said(capsys, "./old", *pattern)["./old"]
+    command = ["./old", *pattern, "--config", "base.json"]
+    assert "gives '/', which is not owner/name" in said(capsys, *command)["./old"]
+    lines = said(capsys, *command, "--repo-template", "ada/new", "--tokenizer", "{language}.json")
+    assert lines["./old (eng)"].startswith("failed: ada/new is the target of ./old (deu)")
+    assert "--tokenizer deu.json: no such file" in lines["./old (deu)"]
+    lines = said(capsys, *command, "--repo-template", "ada/new-{language}", "--tokenizer", "lab/old-eng")
+    assert "learnt too little" in lines["./old (eng)"] and "learnt too little" in lines["./old (deu)"]
+
+
+def test_checkpoints_of_several_languages_in_a_repository(hub, capsys):
+    """They do not go to one repository, one over the other."""
+    names = ("mono_eng_small.bin", "mono_deu_small.bin")
+    hub.commit("models/lab/all", files() | {name: pickled(weights("module.")) for name in names})
+    lines = said(capsys, "lab/all", "--checkpoint-glob", "*.bin", "--checkpoint-regex", PATTERN)
+    assert "learnt too little" in lines["lab/all (deu)"]
+    assert lines["lab/all (eng)"].startswith("failed: lab/all is the target of lab/all (deu); make different names")
+
+
+def test_a_folder_of_the_users_own_is_not_deleted(hub, folder, capsys):
+    """Such as a clone of the repository, where --out is a folder of clones."""
+    clone = folder / "rehosted/lab/old-eng/notes.txt"
+    clone.parent.mkdir(parents=True)
+    clone.write_text("mine")
+    lines = said(capsys, "lab/old-eng", "--masked-target", "next")
+    assert lines["lab/old-eng"] == "failed: --out rehosted/lab/old-eng already exists; remove it or name another folder"
+    assert clone.read_text() == "mine"
+
+
+def test_a_bug_or_a_full_disk_is_one_models_line(capsys):
+    lines = rehosting.Lines()
+    for error in (OSError(errno.ENOSPC, "full", "rehosted/a"), KeyError("x")):
+        with lines.of("lab/a"):
+            raise error
+    out = capsys.readouterr().out
+    assert lines.failed == 2 and out.splitlines() == [
+        "lab/a: failed: no space left on the device: rehosted/a; free some space",
+        "lab/a: failed: KeyError, see the traceback on standard error",
+    ]
+
+
+@pytest.mark.parametrize("address", ["/api/models/lab/old-eng", "/lab/old-eng/resolve/.*safetensors"])
+def test_a_hub_that_does_not_answer_any_more_is_not_asked_for_the_rest(hub, capsys, address):
+    """Neither for what there is, nor for the files of one that is being made."""
+    hub.faults.append(Fault(address, drop="before", times=99))
+    assert main(["rehost", "lab/old-", "--masked-target", "same"]) == 1
+    out, err = capsys.readouterr()
+    assert [line.split(":")[0] for line in out.splitlines()][-1] == "lab/old-eng" and "old-fra" not in out
+    assert "run the same command again later, nothing is done twice" in err

@@ -1,0 +1,471 @@
+"""Checkpoints, the lock of a run's folder, reasons to stop, and the record."""
+
+import errno
+import json
+import logging
+import os
+import pty
+import signal
+import socket
+import subprocess
+import sys
+import termios
+import time
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from babelmill.core.files import UserError, sha256, write_json
+from babelmill.runtime import run_lock, slurm, wandb_mirror
+from babelmill.runtime.checkpoint import Checkpoints, write_tensors
+from babelmill.runtime.progress import Progress
+from babelmill.runtime.record import Record
+from babelmill.runtime.run_folder import RunFolder
+from babelmill.runtime.run_lock import Lock
+from babelmill.runtime.stopping import Stop, seconds_left
+from babelmill.training.metrics import summarize
+from babelmill.training.plan.objectives import objective_of
+from helpers.training.training_data import section
+
+TENSORS = {
+    "model.a": torch.arange(6.0).view(2, 3),
+    "optimizer.0.1.step": torch.tensor(3.0),
+    "b": torch.ones(2).bfloat16(),
+}
+
+
+# Checkpoints.
+
+
+def test_a_tensor_file_is_safetensors_with_the_digest_returned(tmp_path):
+    path = tmp_path / "a.safetensors"
+    assert write_tensors(path, TENSORS, {"format": "pt"}) == sha256(path)
+    for name, value in load_file(path).items():
+        assert torch.equal(value, TENSORS[name]) and value.dtype == TENSORS[name].dtype
+    assert path.stat().st_mode & 0o444 == 0o444 & ~os.umask(os.umask(0o022))
+
+
+def test_the_newest_are_kept_and_come_back(tmp_path):
+    checkpoints = Checkpoints(tmp_path, keep=2)
+    assert checkpoints.newest() == 0
+    for step in (5, 10, 15):
+        checkpoints.save(step, {"model.a": torch.full((3,), float(step))}, {"groups": [1e-8, step]})
+    assert checkpoints.steps() == [10, 15] and checkpoints.newest() == 15
+    assert len(list(tmp_path.glob("step-*"))) == 4
+    tensors, state = checkpoints.load(15)
+    assert tensors["model.a"].tolist() == [15.0] * 3 and state == {"groups": [1e-8, 15]}
+
+
+@pytest.mark.parametrize("damage", ["bit", "cut", "gone", "seal"])
+def test_damage_is_found_and_the_one_before_taken(tmp_path, caplog, damage):
+    checkpoints = Checkpoints(tmp_path, keep=2)
+    for step in (5, 10):
+        checkpoints.save(step, TENSORS, {})
+    path = tmp_path / "step-00000010.safetensors"
+    content = path.read_bytes()
+    if damage == "bit":
+        path.write_bytes(content[:-3] + bytes([content[-3] ^ 1]) + content[-2:])
+    elif damage == "cut":
+        path.write_bytes(content[:40])
+    elif damage == "gone":
+        path.unlink()
+    else:
+        path.with_suffix(".json").write_text("{")
+    assert checkpoints.newest() == 5
+    assert "step-00000010.safetensors is damaged" in caplog.text
+
+
+def test_a_half_written_checkpoint_does_not_count(tmp_path):
+    checkpoints = Checkpoints(tmp_path, keep=3)
+    checkpoints.save(5, TENSORS, {})
+    (tmp_path / "step-00000010.safetensors").write_bytes(b"complete, but its seal was not written")
+    (tmp_path / ".step-00000010.safetensors.x1y2").write_bytes(b"half")
+    assert checkpoints.newest() == 5
+    checkpoints.save(15, TENSORS, {})
+    assert {path.name for path in tmp_path.iterdir()} == {
+        f"step-{step:08d}.{end}" for step in (5, 15) for end in ("json", "safetensors")
+    }
+
+
+def test_a_full_disk_is_named_with_the_bytes_needed(tmp_path, monkeypatch):
+    checkpoints = Checkpoints(tmp_path, keep=1)
+    checkpoints.save(5, TENSORS, {})
+
+    def full(_):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(UserError, match=r"no space left .*/step-00000010.safetensors .*; the file needs \d+ bytes"):
+        checkpoints.save(10, TENSORS, {})
+    monkeypatch.undo()
+    assert checkpoints.newest() == 5 and len(list(tmp_path.iterdir())) == 2
+
+
+# The lock.
+
+
+def test_a_folder_has_one_writer(tmp_path):
+    with Lock(tmp_path):
+        with pytest.raises(UserError, match=rf"another training run is writing here: process {os.getpid()} on"):
+            Lock(tmp_path).__enter__()
+        assert Lock(tmp_path).holder()
+    assert Lock(tmp_path).holder() is None
+    with Lock(tmp_path):
+        pass
+
+
+def owner(**values) -> dict:
+    return {"host": "elsewhere", "machine": "elsewhere", "pid": 1, "started": "1", "job": "77", **values}
+
+
+def test_an_owner_on_another_machine_lives_while_its_heart_beats(tmp_path):
+    write_json(tmp_path / "lock.json", owner())
+    (tmp_path / "lock.guard").touch()
+    with pytest.raises(UserError, match="process 1 on elsewhere, job 77"):
+        Lock(tmp_path).__enter__()
+    past = time.time() - run_lock.DEAD_AFTER - 5
+    os.utime(tmp_path / "lock.json", (past, past))
+    with Lock(tmp_path) as taken:
+        taken.check()
+
+
+def test_a_dead_owner_is_replaced(tmp_path):
+    code = f"from babelmill.runtime.run_lock import Lock; from pathlib import Path; import os\nLock(Path({str(tmp_path)!r})).__enter__(); os._exit(9)"
+    subprocess.run([sys.executable, "-c", code])
+    dead = json.loads((tmp_path / "lock.json").read_text())
+    assert dead["pid"] != os.getpid()
+    with Lock(tmp_path):
+        pass
+    write_json(tmp_path / "lock.json", {**dead, "pid": os.getpid()})  # the number is in use again, by another process
+    with Lock(tmp_path):
+        pass
+
+
+def test_who_lost_the_folder_does_not_write(tmp_path):
+    with Lock(tmp_path) as mine:
+        mine.check()
+        write_json(tmp_path / "lock.json", owner())
+        with pytest.raises(UserError, match="taken over by process 1 on elsewhere, job 77"):
+            mine.check()
+    assert (tmp_path / "lock.json").exists()
+
+
+# Leaving early.
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [("0:25\n", 25), ("12:05", 725), ("1:00:00", 3600), ("2-01:00:01", 176401), ("UNLIMITED", None), ("INVALID", None)],
+)
+def test_squeues_time_left(text, seconds):
+    assert seconds_left(text) == seconds
+
+
+@pytest.fixture
+def squeue(tmp_path, monkeypatch):
+    """A function that says what squeue will answer."""
+    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
+    monkeypatch.setenv("SLURM_JOB_ID", "7")
+    monkeypatch.setenv(slurm.OWN_STEP, "1")
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+
+    def answers(text: str, code: int = 0) -> None:
+        filled = f"s/%A/7/; s/%i/7/; s/%[TL]/{text}/"  # in the format, which is the last argument
+        (tmp_path / "squeue").write_text(f"#!/bin/sh\necho \"$7\" | sed '{filled}'\nexit {code}\n")
+        (tmp_path / "squeue").chmod(0o755)
+
+    yield answers
+    for number, handler in before.items():
+        signal.signal(number, handler)
+
+
+def test_the_end_of_an_allocation_is_a_reason_once_it_is_near(squeue):
+    squeue("10:00")
+    stop = Stop(ask_slurm=True)
+    assert stop.reason(needed=60) is None
+    assert stop.reason(needed=580) == "the allocation ends soon"
+    assert Stop(ask_slurm=False).reason(needed=580) is None
+
+
+def test_without_an_answer_there_is_no_reason(squeue):
+    for text, code in (("UNLIMITED", 0), ("0:01", 1)):
+        squeue(text, code)
+        assert Stop(ask_slurm=True).reason(needed=10_000) is None
+
+
+def test_a_signal_is_a_reason(squeue):
+    squeue("UNLIMITED")
+    stop = Stop(ask_slurm=True)
+    assert stop.reason(0) is None
+    os.kill(os.getpid(), signal.SIGTERM)
+    assert stop.reason(0) == "received SIGTERM"
+
+
+@pytest.mark.parametrize(
+    ("state", "asked"),
+    [("RUNNING", ["squeue", "squeue", "scontrol", "squeue", "scontrol"]), ("PREEMPTED", ["squeue"] * 2)],
+)
+def test_a_job_goes_back_into_the_queue_even_if_the_controller_is_busy(squeue, tmp_path, state, asked):
+    """The first squeue and the first scontrol get no answer. A job that SLURM ends itself is left alone."""
+    squeue(state)
+    for command in ("squeue", "scontrol"):
+        first_fails = (
+            f"cd {tmp_path}; echo {command} >> asked; [ $(grep -c {command} asked) -gt 1 ] && echo '7|7|{state}'"
+        )
+        (tmp_path / command).write_text(f"#!/bin/sh\n{first_fails}\n")
+        (tmp_path / command).chmod(0o755)
+    slurm.requeue()
+    assert (tmp_path / "asked").read_text().split() == asked
+
+
+@pytest.mark.parametrize(
+    "state", ["RUNNING", "SUSPENDED", "STOPPED", "CONFIGURING", "STAGE_OUT", "PENDING", "CANCELLED", "PREEMPTED", ""]
+)
+def test_a_job_that_may_have_processes_holds_its_lock_and_goes_back_into_the_queue(squeue, tmp_path, state, capfd):
+    """Whatever it does now, for instance if it is suspended. A line says what happens."""
+    alive = state in ("RUNNING", "SUSPENDED", "STOPPED", "CONFIGURING", "STAGE_OUT")
+    squeue(state)
+    (tmp_path / "scontrol").write_text(f"#!/bin/sh\necho $@ >> {tmp_path}/asked\n")
+    (tmp_path / "scontrol").chmod(0o755)
+    write_json(tmp_path / "lock.json", owner(job="7", cluster=os.environ.get("SLURM_CLUSTER_NAME")))
+    (tmp_path / "lock.guard").touch()
+    before = Lock(tmp_path)
+    before._owner["job"] = "8"
+    assert bool(before.holder()) == alive
+    slurm.requeue()
+    asked = (tmp_path / "asked").read_text() if alive else ""
+    assert asked == ("requeue 7\n" if alive else "")
+    ends = "put back into the queue\n"
+    said = f"job 7 is {ends}" if alive else f"job 7 is {state or 'over'}: it is not {ends}"
+    assert capfd.readouterr().err == said
+
+
+def test_a_job_of_an_array_is_told_from_the_others(squeue, tmp_path, capfd):
+    """One of them has the number of the array. Then squeue and sacct say something about each of them."""
+    squeue("")
+    lines = "12|12_3|{}\n11|12_1|{}\n7|12_2|{}".format
+    for command, text in (("squeue", lines("TIMEOUT", "PENDING", "RUNNING")), ("scontrol", "")):
+        script = f"#!/bin/sh\necho $@ >> {tmp_path}/asked\necho '{text}'"
+        (tmp_path / command).write_text(f"{script} | cut -d'|' -f1,3\n" if command == "squeue" else f"{script}\n")
+        (tmp_path / command).chmod(0o755)
+    assert slurm.ask("7", "%T") == "RUNNING" and slurm.ask("12", "%T") == "TIMEOUT" and slurm.ask("1", "%T") == ""
+    (tmp_path / "squeue").write_text(f"#!/bin/sh\necho '{lines('TIMEOUT', 'PENDING', 'RUNNING')}'\n")
+    slurm.requeue()
+    assert (tmp_path / "asked").read_text().splitlines()[-1] == "requeue 12_2", "not the whole array"
+    (tmp_path / "squeue").write_text("#!/bin/sh\necho 'slurm_load_jobs error: Invalid job id specified' >&2\nexit 1\n")
+    (tmp_path / "sacct").write_text("#!/bin/sh\nprintf '8|COMPLETED\\n7|CANCELLED by 1000\\n'\n")
+    (tmp_path / "sacct").chmod(0o755)
+    assert slurm.was_cancelled("7") and not slurm.was_cancelled("8")
+
+
+def test_a_job_that_is_over_is_not_used(squeue, monkeypatch, caplog):
+    """Its number may be left in a shell. A line names the variable."""
+    monkeypatch.delenv(slurm.OWN_STEP)
+    monkeypatch.setenv("SLURM_NODEID", "1")
+    for job, state, found in (("7", "RUNNING", "7"), ("7", "TIMEOUT", None), ("8", "RUNNING", None)):
+        slurm._is_left_over.cache_clear()
+        caplog.clear()
+        squeue(state)
+        monkeypatch.setenv("SLURM_JOB_ID", job)
+        assert (slurm.job_id(), slurm.job_id(), slurm.on_first_node()) == (found, found, found is None)
+        said = (
+            [] if found else [f"SLURM_JOB_ID = {job} names a job that is over ({'unknown' if job == '8' else state})"]
+        )
+        assert [message.partition(",")[0] for message in caplog.messages] == said
+    slurm._is_left_over.cache_clear()
+
+
+def test_a_closed_terminal_is_a_reason_unless_nohup_has_it_ignored(squeue):
+    squeue("UNLIMITED")
+    before = signal.getsignal(signal.SIGHUP)
+    try:
+        for handler, reason in ((signal.SIG_DFL, "received SIGHUP"), (signal.SIG_IGN, None)):
+            signal.signal(signal.SIGHUP, handler)
+            stop = Stop(ask_slurm=False)
+            os.kill(os.getpid(), signal.SIGHUP)
+            assert stop.reason(0) == reason
+    finally:
+        signal.signal(signal.SIGHUP, before)
+
+
+def test_a_job_that_cannot_go_back_into_the_queue_says_why(squeue, tmp_path, monkeypatch, capfd):
+    squeue("RUNNING")
+    (tmp_path / "scontrol").write_text("#!/bin/sh\necho Operation is disabled >&2\nexit 1\n")
+    (tmp_path / "scontrol").chmod(0o755)
+    monkeypatch.setattr(slurm, "REQUEUE_SECONDS", 2)
+    slurm.requeue()
+    assert capfd.readouterr().err == "SLURM did not put job 7 back into the queue: Operation is disabled\n"
+
+
+# The record.
+
+
+def test_the_record_drops_what_came_after_the_checkpoint(tmp_path):
+    path = tmp_path / "metrics.jsonl"
+    record = Record(path, 0)
+    for step in (1, 2, 3):
+        record.append({"step": step, "kind": "train", "loss": float("nan") if step == 2 else 1.5})
+    record.append({"step": 2, "kind": "validation"})
+    record.sync()
+    with open(path, "a") as file:
+        file.write('{"step": 4, "ki')
+    again = Record(path, 2)
+    assert again.validated
+    again.append({"step": 3, "kind": "train", "loss": 1.0})
+    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    assert [(line["step"], line["kind"]) for line in lines] == [
+        (1, "train"),
+        (2, "train"),
+        (2, "validation"),
+        (3, "train"),
+    ]
+    assert lines[1]["loss"] is None
+    assert not Record(path, 1).validated
+
+
+def test_means_by_objective_and_language():
+    sums = np.array([[30.0, 1, 5], [40.0, 1, 10], [60.0, 1, 0], [0.0, 0, 0]])
+    counts = np.array([10, 20, 10, 0])
+    objective = objective_of(section("train", hybrid_ratio="1/4"))
+    line = summarize(sums, counts, ["eng", "deu"], objective)
+    assert (line["loss_masked"], line["loss_causal"]) == (4.5, 2.0)
+    assert line["loss"] == 0.25 * 4.5 + 0.75 * 2.0
+    assert line["perplexity"] == pytest.approx(np.exp(line["loss"]))
+    assert line["languages"]["deu"] == {"loss": 6.0, "loss_masked": 6.0, "loss_causal": None}
+    assert "languages" not in summarize(sums[:2], counts[:2], ["eng"], objective)
+
+
+def test_the_logs_of_all_attempts_are_counted(tmp_path):
+    """Also of a run that was interrupted and begun again, where Snakemake begins with 1 again, too."""
+    before = logging.getLogger().handlers[:]
+    for _ in range(3):
+        with RunFolder(tmp_path, {}, section("run"), "tiny") as folder:
+            folder.open("test", attempt=1, steps=40, tokens=0)
+    for handler in set(logging.getLogger().handlers) - {*before}:
+        logging.getLogger().removeHandler(handler)
+        handler.close()
+    logs = sorted(folder.path.glob("logs/*"))
+    assert [path.stem.split("_", 1)[1] for path in logs] == [f"tiny_attempt{number}" for number in (1, 2, 3)]
+    assert "attempt 3 of test on" in logs[2].read_text()
+
+
+def test_progress_has_no_carriage_return_in_a_log(caplog, capsys):
+    caplog.set_level(logging.INFO)
+    progress = Progress(0, 10, 1000)
+    for step in range(1, 11):
+        loss = None if step == 1 else 2.5
+        progress.show({"step": step, "loss": loss, "tokens_per_second": 1234.0, "tokens": 100 * step})
+    assert len(caplog.records) == 2  # the first, since nothing was said yet, and the last
+    assert "step 10/10  loss 2.5000  1,234 tokens/s  0:00:00 left" in caplog.text
+    assert "\r" not in caplog.text + "".join(capsys.readouterr())
+
+
+def test_time_left_goes_by_tokens(caplog):
+    """Half of the steps of a run whose batches grow are far less than half of its time."""
+    caplog.set_level(logging.INFO)
+    progress = Progress(1000, 10, 11_000)
+    progress._bar._began -= 60.0
+    progress.show({"step": 5, "loss": 2.5, "tokens_per_second": 1234.0, "tokens": 2000})
+    assert "0:09:00 left" in caplog.text
+
+
+def test_a_bar_on_a_terminal():
+    """One line that is drawn over; messages have their own."""
+    code = (
+        "import logging, sys; from babelmill.runtime.progress import Progress\n"
+        "logging.basicConfig(level=logging.INFO, format='%(message)s')\n"
+        "progress = Progress(0, 2, 200)\n"
+        "for step in (1, 2):\n"
+        "    progress.show({'step': step, 'loss': 2.5, 'tokens_per_second': 99.0, 'tokens': 100 * step})\n"
+        "    logging.info('message %d', step)\n"
+    )
+    ours, theirs = pty.openpty()
+    termios.tcsetwinsize(theirs, (24, 100))
+    subprocess.run([sys.executable, "-c", code], stderr=theirs, check=True)
+    os.close(theirs)
+    said = os.read(ours, 10_000).decode()
+    os.close(ours)
+    line = "step {}/2  loss 2.5000  99 tokens/s  {} left"
+    half = f"\r 50% [############............] {line.format(1, 'unknown time')}"
+    whole = f"\r100% [########################] {line.format(2, '0:00:00')}"
+    assert said.startswith(f"\r  0% [........................] {half}\r\033[Kmessage 1\r\n{whole}")
+    assert said.endswith(f"{whole}\r\n\r\033[Kmessage 2\r\n")
+
+
+def test_a_full_disk_while_the_record_is_written(tmp_path):
+    record = Record(tmp_path / "metrics.jsonl", 0)
+    record._file = open("/dev/full", "w")  # noqa: SIM115
+    with pytest.raises(UserError, match=r"no space left on the device while writing .*metrics.jsonl"):
+        record.append({"step": 1})
+
+
+def mirror(folder, monkeypatch, patience: float):
+    """Mirror a record that is empty at first, and wait so many seconds for the mirror's end."""
+    monkeypatch.setattr(wandb_mirror, "PATIENCE", patience)
+    (folder / "metrics.jsonl").touch()
+    (folder / "identity.json").write_text(json.dumps({"settings": {"train": {"seed": 1}}}))
+    return wandb_mirror.mirror("eng", folder)
+
+
+@pytest.fixture
+def silent_server():
+    """A server that takes connections and never answers; its address."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        yield f"http://127.0.0.1:{server.getsockname()[1]}"
+
+
+@pytest.mark.parametrize("server", ["refuses", "is silent"])
+def test_where_the_server_does_not_answer_metrics_are_recorded_offline(
+    tmp_path, monkeypatch, caplog, silent_server, server
+):
+    monkeypatch.setenv("WANDB_BASE_URL", "http://127.0.0.1:9" if server == "refuses" else silent_server)
+    monkeypatch.setenv("WANDB_API_KEY", "0" * 40)
+    monkeypatch.delenv("WANDB_MODE", raising=False)
+    monkeypatch.setenv("WANDB_NAME", "a name of one's own")
+    folder = tmp_path / "0123456789abcdef"
+    folder.mkdir()
+    # On a busy machine importing W&B alone may take long.
+    with mirror(folder, monkeypatch, patience=120), open(folder / "metrics.jsonl", "a") as file:
+        file.write(json.dumps({"step": 1, "kind": "train", "loss": 2.0, "languages": {"eng": {"loss": 2.0}}}) + "\n")
+    assert f"see WANDB_API_KEY and the network; recording in {folder}" in caplog.text
+    (recorded,) = folder.glob("wandb/offline-run-*-eng-0123456789abcdef/*.wandb")
+    assert b"train/languages/eng/loss" in recorded.read_bytes() and b"a name of one's own" in recorded.read_bytes()
+    files = [path for path in (folder / "wandb").rglob("*") if path.is_file()]
+    assert not any(b"0" * 40 in path.read_bytes() for path in files)
+
+
+def test_where_the_user_wants_it_offline_there_is_no_warning(tmp_path, monkeypatch, caplog):
+    monkeypatch.setenv("WANDB_MODE", "offline")
+    with mirror(tmp_path, monkeypatch, patience=120):
+        pass
+    assert len(list(tmp_path.glob("wandb/offline-run-*/*.wandb"))) == 1 and not caplog.text
+
+
+def test_where_it_cannot_begin_a_line_says_why(tmp_path, monkeypatch, caplog):
+    with mirror(tmp_path, monkeypatch, patience=120):
+        (tmp_path / "identity.json").unlink()  # long before W&B is imported
+    assert "W&B: turned off for the rest of this run: [Errno 2] No such file" in caplog.text
+
+
+def test_nothing_is_imported_from_the_working_folder_or_another_projects_path(tmp_path, monkeypatch, caplog):
+    """W&B's process, like all others of this package, ignores both."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "wandb.py").write_text("raise ImportError('not the library')")
+    (tmp_path / "select.py").write_text("raise ImportError('not the library')")
+    monkeypatch.setenv("PYTHONPATH", f"{tmp_path}{os.pathsep}{os.environ['PYTHONPATH']}")
+    monkeypatch.setenv("WANDB_MODE", "offline")
+    with mirror(tmp_path, monkeypatch, patience=120):
+        pass
+    assert len(list(tmp_path.glob("wandb/offline-run-*/*.wandb"))) == 1 and not caplog.text
+
+
+def test_the_end_of_a_run_does_not_wait_for_ever(tmp_path, monkeypatch, silent_server, caplog):
+    """A server that does not answer, at a time when the run is over at once."""
+    monkeypatch.setenv("WANDB_BASE_URL", silent_server)
+    monkeypatch.setenv("WANDB_API_KEY", "0" * 40)
+    with mirror(tmp_path, monkeypatch, patience=0.1):
+        pass
+    assert "W&B did not finish" in caplog.text
+    assert not subprocess.run(["pgrep", "-f", f"wandb_mirror {tmp_path}"], capture_output=True).stdout

@@ -1,0 +1,87 @@
+"""GPUs are shared out between the jobs of a machine."""
+
+import os
+
+import pytest
+import torch
+
+from babelmill.core.files import UserError
+from babelmill.runtime import gpu_claims
+from helpers.programs.prepared import Program
+
+CLAIM = """
+import os, sys, time
+from babelmill.runtime import gpu_claims
+from babelmill.core.files import UserError
+try:
+    gpu_claims.claim(int(sys.argv[1]))
+    print(os.environ.get("CUDA_VISIBLE_DEVICES"), flush=True)
+except UserError as error:
+    print("error:", error, flush=True)
+time.sleep(600)
+"""
+
+
+@pytest.fixture
+def job(tmp_path):
+    """Start a job that claims GPUs; what it sees, and the process, which keeps them until it ends."""
+    running = []
+
+    def start(count, devices="0,1,2", **more):
+        environment = os.environ | {"CUDA_VISIBLE_DEVICES": devices, "TMPDIR": str(tmp_path)} | more
+        read, write = os.pipe()
+        process = Program("-c", CLAIM, count, environment=environment, outputs=[write, 2])
+        running.append(process)
+        os.close(write)
+        with open(read) as said:
+            return said.readline().strip(), process
+
+    yield start
+    for process in running:
+        process.kill()
+        process.wait()
+
+
+def test_two_jobs_never_share_a_gpu(job):
+    assert job(1)[0] == "0"
+    assert job(2)[0] == "1,2"
+    assert "only 0 are free" in job(1)[0]
+
+
+def test_a_job_that_ends_or_is_killed_leaves_its_gpus(job):
+    seen, process = job(3)
+    assert seen == "0,1,2"
+    process.kill()
+    process.wait()
+    assert job(1)[0] == "0"
+
+
+def test_no_gpu_asked_for_is_none_seen(job):
+    assert job(0)[0] == "-1"
+    assert job(1, devices="-1")[0] == "-1", "all are hidden already: it trains on the CPU"
+
+
+def test_a_pytorch_that_cannot_use_the_machines_gpus_does_not_train_on_the_cpu(tmp_path, monkeypatch):
+    version = tmp_path / "version"
+    version.write_text("NVRM version: NVIDIA UNIX x86_64 Kernel Module  470.82.01  Wed Oct 27 21:21:55 UTC 2021\nGCC\n")
+    monkeypatch.setattr(gpu_claims, "VERSION", str(version))
+    monkeypatch.setattr(torch.version, "cuda", None)
+    monkeypatch.setattr(gpu_claims, "DRIVERS", {"NVIDIA": str(tmp_path)})
+    with pytest.raises(UserError, match=r"2 GPUs are asked for, .* has NVIDIA's driver, .* is a build without CUDA"):
+        gpu_claims.claim(2)
+    monkeypatch.setattr(torch.version, "cuda", "13.0")
+    with pytest.raises(UserError, match=r"sees no GPU: its driver 470.82.01 may be too old for CUDA 13.0, or CUDA_"):
+        gpu_claims.claim(2)
+    version.unlink()
+    with pytest.raises(UserError, match=r"its driver may be too old"):
+        gpu_claims.claim(2)
+    monkeypatch.setattr(gpu_claims, "DRIVERS", {"NVIDIA": "/nowhere", "AMD": str(tmp_path)})
+    with pytest.raises(
+        UserError, match=r"this machine has AMD's driver, .* it is a build without ROCm, install a build"
+    ):
+        gpu_claims.claim(2)
+
+
+def test_slurm_has_chosen_already(job, tmp_path, monkeypatch):
+    monkeypatch.setenv("PATH", str(tmp_path))  # no squeue, which would say that there is no such job
+    assert job(1, SLURM_JOB_ID="7")[0] == "0,1,2"

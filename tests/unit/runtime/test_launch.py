@@ -1,0 +1,112 @@
+"""The launcher: what its processes are told, how they end, and what it makes of that."""
+
+import os
+import signal
+import sys
+import time
+
+import pytest
+
+from babelmill.core.files import UserError
+from babelmill.runtime import launch as module
+from helpers.programs.prepared import Program
+
+LAUNCH = """
+import sys
+from babelmill.runtime import launch
+launch.SHUTDOWN_SECONDS = 1.0
+sys.exit(launch.launch(sys.argv[1:], 2, 1, 2))
+"""
+
+
+class Launcher(Program):
+    """A launcher of two processes that run this code, in interpreters of their own."""
+
+    def __init__(self, child: str):
+        said, ours = os.pipe()
+        command = [sys.executable, "-c", "import os, signal, sys, time\n" + child]
+        super().__init__("-c", LAUNCH, *command, outputs=[ours, 2])
+        os.close(ours)
+        self.stdout = open(said)  # noqa: SIM115
+
+    def outcome(self) -> tuple[int, str]:
+        """Its exit code, and what was said until nobody had its output any more."""
+        with self.stdout:
+            said = self.stdout.read()
+        return self.wait(), said
+
+
+def test_processes_are_told_what_torchrun_tells_them():
+    names = ["RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "OMP_NUM_THREADS"]
+    code, said = Launcher(
+        f"time.sleep(int(os.environ['RANK'])); print(*(os.environ[name] for name in {names}))"
+    ).outcome()
+    assert code == 0 and said.splitlines() == ["0 2 0 2 1", "1 2 1 2 1"]
+
+
+def test_they_find_each_other():
+    code, said = Launcher(
+        "import torch.distributed as dist; dist.init_process_group('gloo'); found = [None] * 2\n"
+        "dist.all_gather_object(found, os.getpid()); print(sorted(found)[0]); dist.destroy_process_group()"
+    ).outcome()
+    assert code == 0 and len(set(said.split())) == 1
+
+
+@pytest.mark.parametrize(
+    ("end", "code"), [("sys.exit(3)", 3), ("sys.exit(75)", 75), ("os.kill(os.getpid(), signal.SIGKILL)", 1)]
+)
+def test_the_first_that_fails_ends_the_others_and_gives_the_exit_code(end, code):
+    began = time.monotonic()
+    assert Launcher(f"{end} if os.environ['RANK'] == '1' else time.sleep(600)").outcome()[0] == code
+    assert time.monotonic() - began < 60
+
+
+def test_one_that_does_not_end_is_killed():
+    ignoring = "signal.signal(signal.SIGTERM, signal.SIG_IGN); time.sleep(600)"
+    assert Launcher(f"sys.exit(3) if os.environ['RANK'] == '1' else None\n{ignoring}").outcome()[0] == 3
+
+
+LISTENS = "signal.signal(signal.SIGTERM, lambda *_: sys.exit(75))\nprint('ready', flush=True); time.sleep(600)"
+IS_NOT_READY = "print('ready', flush=True); time.sleep(600)"
+DIES_LEAVING = LISTENS.replace("sys.exit(75)", "os.kill(os.getpid(), signal.SIGKILL)")
+
+
+# Rank 1 is ended before it can handle the signal, and so rank 0 loses contact with it.
+LOSES_CONTACT = "if os.environ['RANK'] == '0': signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))\n" + IS_NOT_READY
+
+
+def both_are_ready(process: Launcher) -> bool:
+    """Read what two processes write, perhaps at the same time: each a word and the end of the line."""
+    said = process.stdout.readline() + process.stdout.readline()
+    return said in ("ready\nready\n", "readyready\n\n")
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
+@pytest.mark.parametrize(("child", "code"), [(LISTENS, 75), (IS_NOT_READY, 75), (DIES_LEAVING, 1), (LOSES_CONTACT, 75)])
+def test_a_signal_is_handed_on(number, child, code):
+    process = Launcher(child)
+    assert both_are_ready(process)
+    process.send_signal(number)
+    assert process.outcome()[0] == code
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere the system does not do that")
+def test_they_die_with_their_launcher():
+    process = Launcher("print('ready', flush=True); time.sleep(600)")
+    assert both_are_ready(process)
+    process.kill()
+    process.outcome()  # ends when the last of them has closed its output
+
+
+def test_machines_that_do_not_meet(monkeypatch):
+    monkeypatch.setattr(module, "MEETING_SECONDS", 1)
+    monkeypatch.setattr(module.slurm, "meeting_point", lambda: ("localhost", 15_321))
+    with pytest.raises(UserError, match=r"^the 2 nodes did not meet at localhost:15321 \(.*1/2 clients joined"):
+        module.meet(2, 0)
+
+
+def test_a_process_that_starts_when_its_launcher_is_gone_ends(monkeypatch):
+    monkeypatch.setattr(os, "_exit", lambda code: (_ for _ in ()).throw(SystemExit(code)))
+    monkeypatch.setattr(module.ctypes, "CDLL", lambda _: type("Libc", (), {"prctl": lambda *_: 0})())
+    with pytest.raises(SystemExit):
+        module.end_with_launcher(os.getppid() + 1)

@@ -1,0 +1,473 @@
+"""Suites of minimal pairs: the files, the shares of right pairs, and which settings they are part of."""
+
+import copy
+import gzip
+import json
+import shutil
+import subprocess
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from babelmill.config.languages import read_table
+from babelmill.config.resolve import Configuration
+from babelmill.config.suites import suites_of_language, suites_of_model
+from babelmill.core import manifest
+from babelmill.core.files import UserError, canonical_json, write_json
+from babelmill.evaluation.samples import most_pairs
+from babelmill.settings import settings_of
+from babelmill.suites import pairs
+from babelmill.suites.headline import headline, headline_method
+from babelmill.suites.partial import Partial
+from babelmill.suites.results import mean_of_groups, right, sample, share, summary, wilson
+from conftest import ROOT, SMALL
+from helpers.hub.hub_server import Fault
+from helpers.programs.prepared import run_module
+
+COLUMNS = {"good": "sen", "bad": "wrong_sen", "phenomenon": "phenomenon"}
+ROWS = [
+    ("She is 5'4\".", "She are 5'4\".", "SV-#"),
+    ('He said "no".', 'He say "no".', "SV-P"),
+    ("It is.", "It are.", "SV-#"),
+]
+
+
+def configuration(suites=(), model="eng", **own) -> Configuration:
+    values = copy.deepcopy(SMALL) | {"suites": own}
+    values["models"] = {model: {"evaluation": {"suites": list(suites)}}}
+    return Configuration([("config/config.yaml", values)])
+
+
+def write(name: str, rows=ROWS, heading=("sen", "wrong_sen", "phenomenon")) -> Path:
+    """Write pairs as a file of the format that its name says."""
+    path, objects = Path(name), [dict(zip(heading, row, strict=True)) for row in rows]
+    mark = {".tsv": "\t", ".csv": ";"}.get(path.suffix)
+    if mark:
+        quoted = [[f'"{text.replace(chr(34), 2 * chr(34))}"' for text in row] for row in [heading, *rows]]
+        path.write_text("".join(mark.join(row) + "\n" for row in quoted))
+    elif path.suffix == ".parquet":
+        pq.write_table(pa.Table.from_pylist(objects), path)
+    else:
+        text = "".join(json.dumps(each) + "\n" for each in objects).encode()
+        path.write_bytes(gzip.compress(text, mtime=0) if path.suffix == ".gz" else text)
+    return path
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.mark.parametrize("name", ["a.tsv", "a.csv", "a.jsonl", "a.jsonl.gz", "a.parquet"])
+def test_pairs_are_read_from_every_format(name):
+    columns = COLUMNS | ({"delimiter": ";"} if name == "a.csv" else {})
+    table = pairs.read([write(name)], columns)
+    assert [tuple(row.values()) for row in table.to_pylist()] == [(*row, row[2]) for row in ROWS]
+
+
+@pytest.mark.parametrize("name", ["a.jsonl", "a.parquet"])
+def test_a_phenomenon_may_be_a_truth_value_and_a_sentence_may_not(name):
+    rows = [{"good": "x", "bad": "y", "long": value} for value in (True, False)]
+    if name == "a.jsonl":
+        Path(name).write_text("".join(json.dumps(row) + "\n" for row in rows))
+    else:
+        pq.write_table(pa.Table.from_pylist(rows), name)
+    found = pairs.read([Path(name)], {"good": "good", "bad": "bad", "phenomenon": "long"})
+    assert found["phenomenon"].to_pylist() == ["true", "false"]
+    with pytest.raises(UserError, match=r"'long' is no text: True|column 'long' is bool, not text"):
+        pairs.read([Path(name)], {"good": "good", "bad": "long"})
+
+
+def test_the_name_of_a_file_can_be_the_paradigm():
+    files = [write("a.tsv"), write("b.jsonl.gz")]
+    table = pairs.read(files, COLUMNS | {"paradigm": "{file}"})
+    assert table["paradigm"].to_pylist() == ["a"] * 3 + ["b"] * 3
+    plain = {key: COLUMNS[key] for key in ("good", "bad")}
+    assert set(pairs.read(files, plain)["paradigm"].to_pylist()) == {"all"}
+    dots = [write("v1.0_agreement.tsv"), write("v1.0_order.jsonl.gz")]
+    named = pairs.read(dots, COLUMNS | {"paradigm": "{file}"})["paradigm"].to_pylist()
+    assert list(dict.fromkeys(named)) == ["v1.0_agreement", "v1.0_order"]
+
+
+def test_a_missing_column_is_named_with_those_there_are():
+    with pytest.raises(UserError, match=r"a.tsv: no column 'good'; there are 'sen', .*; set suites\.mine\.good$"):
+        pairs.read([write("a.tsv")], COLUMNS | {"good": "good"})
+
+
+def test_an_empty_sentence_is_refused_with_its_row():
+    path = write("a.tsv", [*ROWS, ("Yes.", " ", "SV-#")])
+    with pytest.raises(UserError, match=r"a.tsv: row 4: the bad sentence \('wrong_sen'\) is empty"):
+        pairs.read([path], COLUMNS)
+    with pytest.raises(UserError, match=r"b.tsv: these files contain no pair of sentences"):
+        pairs.read([write("b.tsv", [])], COLUMNS)
+
+
+def test_what_may_be_wrong_is_counted():
+    rows = [*ROWS, ROWS[0], ("The same.", "The same.", "x"), ("One word more.", "One more.", "x")]
+    found = pairs.figures(pairs.read([write("a.tsv", rows)], COLUMNS))
+    assert found == {
+        "pairs": 6,
+        "phenomena": 3,
+        "paradigms": 3,
+        "identical": 1,
+        "duplicates": 1,
+        "different_word_counts": 1,
+    }
+
+
+def run_suite(configured: Configuration, code: str, name: str) -> dict:
+    """Run the stage in this folder; its manifest."""
+    settings = Path(f"results/settings/{code}/suite.{name}.json")
+    settings.parent.mkdir(parents=True, exist_ok=True)
+    settings.write_text(canonical_json(settings_of(configured, code, f"suite.{name}")))
+    arguments = ["--settings", settings, "--out", f"results/suites/{name}/{code}"]
+    done = run_module("babelmill.suite", *arguments, cwd=Path.cwd())
+    assert done.returncode == 0, done.stderr
+    return manifest.verify(f"results/suites/{name}/{code}")
+
+
+def test_a_suite_of_ones_own():
+    write("a.tsv")
+    entry = {"files": ["*.tsv"], "language": "eng", "good": "sen", "bad": "wrong_sen", "quoting": "csv"}
+    found = run_suite(configuration(["mine"], mine=entry), "eng", "mine")
+    assert found["figures"]["pairs"] == 3 and found["figures"]["sources"][0]["path"] == "a.tsv"
+    assert pq.read_table("results/suites/mine/eng/pairs.parquet").column_names == pairs.SCHEMA.names
+    before = settings_of(configuration(["mine"], mine=entry), "eng", "suite.mine")
+    write("a.tsv", ROWS[:2])
+    configured = configuration(["mine"], mine=entry)
+    from babelmill.config import suites
+
+    suites._snapshot.cache_clear()
+    assert settings_of(configured, "eng", "suite.mine") != before, "an edited file is seen"
+
+
+def test_quotation_marks_in_the_settings_of_suites():
+    def said(name="mine", **entry) -> object:
+        entry = {"language": "eng", "good": "sen", "bad": "wrong_sen"} | entry
+        return settings_of(configuration(["mine"], mine=entry), "eng", "suite.mine")["columns"].get("quoting")
+
+    write("marks.tsv")
+    Path("plain.tsv").write_text("sen\twrong_sen\nIt is.\tIt are.\n")
+    assert said(files=["plain.tsv"]) is None and said(files=["marks.tsv"], quoting="csv") is None
+    Path("marks.tsv").write_text('sen\twrong_sen\n"It is.\tIt are.\n')
+    assert said(files=["marks.tsv"]) == "format" and said(files=["plain.tsv"], quoting="none") == "none"
+    of_hub = {"repository": "owner/name"}
+    assert said(files=["data.tsv"], **of_hub) == said(files=["data/*"], **of_hub) == "format"
+    assert said(files=["data/*.parquet"], **of_hub) is None and said(files=["*.tsv"], quoting="csv", **of_hub) is None
+    english = settings_of(configuration(["english_basics"]), "eng", "suite.english_basics")
+    assert "quoting" not in english["columns"], "it has no quotation marks, so nothing is scored again"
+
+
+@pytest.mark.parametrize("name", ["a.tsv", "a.csv", "a.csv.gz", "a.parquet", "a.jsonl"])
+@pytest.mark.parametrize("key", ["good", "bad", "phenomenon", "paradigm"])
+def test_a_column_that_is_not_there_is_refused_before_anything_runs(name, key):
+    packed = name.endswith(".gz")
+    path = write(name.removesuffix(".gz"))
+    if packed:
+        Path(name).write_bytes(gzip.compress(path.read_bytes()))
+    columns = {"good": "sen", "bad": "wrong_sen", "phenomenon": "phenomenon", "paradigm": "{file}"} | {key: "gone"}
+    entry = {"files": [name], "language": "eng", "quoting": "csv", **columns}
+    entry |= {"delimiter": ";"} if ".csv" in name else {}
+    with pytest.raises(
+        UserError, match=rf"^config/config\.yaml: suites\.mine\.{key}: {name} has no column 'gone'; its"
+    ):
+        settings_of(configuration(["mine"], mine=entry), "eng", "suite.mine")
+
+
+def test_a_suite_of_the_hub_fetches_what_the_language_needs(hub):
+    content = b"sen\twrong_sen\tphenomenon\nIt is.\tIt are.\tSV-#\n"
+    files = {f"{code}/data.tsv": content for code in ("eng", "arb", "deu")} | {"README.md": b"#"}
+    commit = hub.commit("datasets/jumelet/multiblimp", files)
+    found = run_suite(configuration(["multiblimp"], model="ara"), "ara", "multiblimp")
+    assert found["figures"]["hub"] == {"repository": "jumelet/multiblimp", "revision": "main", "commit": commit}
+    assert found["figures"]["pairs"] == 1
+    asked = [line for line in hub.log if "data.tsv" in str(line)]
+    assert asked and all("arb/data.tsv" in str(line) for line in asked), "no other language is fetched"
+    hub.commit("datasets/jumelet/multiblimp", files | {"arb/data.tsv": content * 2})
+    assert run_suite(configuration(["multiblimp"], model="ara"), "ara", "multiblimp") == found, "it stays at its commit"
+
+
+def test_a_suite_without_the_files_says_what_there_is(hub):
+    hub.commit("datasets/jumelet/multiblimp", {"eng/data.tsv": b"x", "README.md": b"#"})
+    with pytest.raises(AssertionError, match=r"has no file arb/data.tsv for ara; it has README.md, eng/data.tsv"):
+        run_suite(configuration(["multiblimp"], model="ara"), "ara", "multiblimp")
+
+
+def test_pairs_that_arrive_changed_or_do_not_fit_the_disk_are_one_line(hub):
+    content = b"sen\twrong_sen\tphenomenon\nIt is.\tIt are.\tSV-#\n"
+    hub.commit("datasets/jumelet/multiblimp", {"arb/data.tsv": content})
+    configured = configuration(["multiblimp"], model="ara")
+    hub.faults = [Fault("GET .*data.tsv", garbage=True, times=2), Fault("GET .*data.tsv", status=404, times=9)]
+    wrong = r"error: arb/data.tsv of the suite jumelet/multiblimp at \w+: the content did not have the right hash"
+    with pytest.raises(AssertionError, match=wrong) as error:
+        run_suite(configured, "ara", "multiblimp")
+    assert "Traceback" not in str(error.value)
+    with pytest.raises(AssertionError, match=r"error: the suite jumelet/multiblimp on http.*") as error:
+        run_suite(configured, "ara", "multiblimp")
+    assert "Traceback" not in str(error.value)
+    hub.faults = []
+    disk = Path("results/suites/multiblimp/ara").resolve()
+    disk.mkdir(parents=True)
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=4k", "tmpfs", disk], check=True)
+    try:
+        with pytest.raises(
+            AssertionError, match="error: no space left on the device while writing results/suites"
+        ) as error:
+            run_suite(configured, "ara", "multiblimp")
+        assert "Traceback" not in str(error.value)
+    finally:
+        subprocess.run(["umount", disk], check=True)
+    assert run_suite(configured, "ara", "multiblimp")["figures"]["pairs"] == 1
+
+
+def test_the_suites_that_come_with_the_project():
+    names = sorted(path.stem for path in (ROOT / "config/suites").glob("*.yaml"))
+    assert len(names) == 9
+    configured = configuration()
+    languages = read_table(ROOT / "config/languages.tsv")
+    for name in names:
+        assert configured.suite(name).covered.keys() <= languages.keys() and configured.suite(name).title
+    table = pairs.read([Path(configured.suite("english_basics").files[0])], {key: key for key in pairs.SCHEMA.names})
+    found = pairs.figures(table)
+    assert found["pairs"] == 200 and not found["identical"] and not found["duplicates"]
+
+
+@pytest.mark.parametrize("release", ["this", "0.2.0"])
+def test_a_suite_of_the_project_is_known_by_its_content_in_every_clone(tmp_path, release):
+    """Release 0.2.0 wrote the path of the clone into the settings; its results stay valid."""
+    clones = [tmp_path / name for name in ("first [1]", "second {2}")]
+    for clone in clones:
+        shutil.copytree(ROOT / "config", clone / "config")
+
+    def asked(clone: Path) -> dict:
+        return settings_of(Configuration([("test", {})], clone), "eng", "suite.english_basics")
+
+    size = (ROOT / "config/suites/english_basics.tsv").stat().st_size
+    first, settings = asked(clones[0]), Path("results/settings/eng/suite.english_basics.json")
+    if release == "0.2.0":
+        path = f"{clones[0]}/config/suites/english_basics.tsv"
+        first["sources"] = {path: {"files": 1, "bytes": size, "sha256": None}}
+    write_json(settings, first)
+    assert asked(clones[0]) == asked(clones[1]) == first, "before there are results"
+    out = Path("results/suites/english_basics/eng")
+    for _ in range(2):  # the second time with a description that may name a clone that is gone
+        done = run_module("babelmill.suite", "--settings", settings, "--out", out, cwd=Path.cwd())
+        assert done.returncode == 0, done.stderr
+        shutil.rmtree(clones[0], ignore_errors=True)
+    assert asked(clones[1]) == first
+    path = clones[1] / "config/suites/english_basics.tsv"
+    path.write_text(path.read_text().replace("a", "e", 1))
+    assert asked(clones[1]) != first, "an edited file is seen"
+
+
+def test_a_model_is_scored_on_the_suites_that_cover_its_languages():
+    configured = configuration(["blimp", "multiblimp", "turblimp"])
+    assert suites_of_model(configured, "eng") == ["blimp", "multiblimp"]
+    assert suites_of_model(configured, "deu") == []
+    assert suites_of_language(configured, "eng") == ["blimp", "multiblimp"]
+    mixed = copy.deepcopy(SMALL)
+    mixed["models"] = {"duo": {"languages": ["eng", "ace"], "evaluation": {"suites": ["multiblimp"]}}}
+    found = Configuration([("config/config.yaml", mixed)])
+    assert settings_of(found, "duo", "score.multiblimp")["covered"] == ["eng"], "nobody covers ace, which is no 0"
+
+
+@pytest.mark.parametrize(
+    ("own", "message"),
+    [
+        ({"files": ["a"], "good": "g", "bad": "b"}, "set `language`; or set `languages`"),
+        ({"files": ["a"], "good": "g", "bad": "g", "language": "eng"}, "good and bad are both the column 'g'"),
+        ({"files": [], "good": "g", "bad": "b", "language": "eng"}, "suites.mine.files"),
+        ({"files": ["a"], "good": "g", "bad": "b", "language": "eng", "goood": 1}, "goood"),
+        (
+            {"files": ["a"], "good": "g", "bad": "b", "languages": {"eng": "en", "deu": "de"}},
+            r"files. needs {language}",
+        ),
+    ],
+)
+def test_errors_of_a_suite(own, message):
+    with pytest.raises(UserError, match=message):
+        configuration(["mine"], mine=own)
+
+
+@pytest.mark.parametrize(
+    ("own", "message"),
+    [
+        ({"files": ["a"], "language": "english"}, "suites.mine names 'english', which is not a la"),
+        ({"files": ["a.tsv"], "language": "eng"}, r"suite file a\.tsv: no such file"),
+    ],
+)
+def test_errors_of_a_suite_that_is_asked_for(own, message):
+    configured = configuration(["mine"], mine={"good": "g", "bad": "b"} | own)
+    with pytest.raises(UserError, match=message):
+        settings_of(configured, "eng", "suite.mine")
+
+
+def test_an_unknown_suite_is_refused_with_the_nearest():
+    with pytest.raises(UserError, match=r"evaluation.suites: there is no suite 'blmip'; did you mean blimp"):
+        configuration(["blmip"]).model("eng")
+
+
+def test_snapshots_that_no_training_keeps_are_refused():
+    """A key of the evaluation that would do nothing."""
+    values = copy.deepcopy(SMALL) | {"models": {"eng": {"evaluation": {"snapshots": True}}}}
+    with pytest.raises(UserError, match=r"evaluation.snapshots: true .*; set run.snapshots, for example to babylm"):
+        Configuration([("config/config.yaml", values)]).model("eng")
+
+
+def changed(before: dict, after: dict) -> set[str]:
+    """The stages whose settings differ between two sections `evaluation` of eng."""
+    files = []
+    for evaluation in (before, after):
+        values = copy.deepcopy(SMALL) | {"models": {"eng": {"evaluation": evaluation, "run": {"snapshots": [1]}}}}
+        found = Configuration([("config/config.yaml", values)])
+        names = ["evaluate", "export", "convert", *(f"score.{name}" for name in suites_of_model(found, "eng"))]
+        files.append({name: settings_of(found, "eng", name) for name in names})
+    return {name for name in files[0].keys() | files[1].keys() if files[0].get(name) != files[1].get(name)}
+
+
+def test_what_a_key_changes(monkeypatch):
+    monkeypatch.chdir(ROOT)
+    one, two = {"suites": ["english_basics"]}, {"suites": ["english_basics", "blimp"]}
+    assert changed({}, one) == {"score.english_basics", "convert"}
+    assert changed(one, two) == {"score.blimp", "convert"}, "neither the evaluation nor another suite"
+    assert changed(one, one | {"pairs": "all"}) == set(), "settings files are those of before the key existed"
+    assert changed(one, one | {"pairs": 10}) == {"score.english_basics"}
+    assert changed(one, one | {"masked_pairs": 10}) == {"score.english_basics"}
+    assert changed(one, one | {"within_word_l2r": True}) == {"score.english_basics"}
+    assert changed(one, one | {"snapshots": True}) == {"score.english_basics"}
+    assert changed(one, one | {"disjoint_masks": 3}) == {"evaluate"}
+
+
+def test_intervals():
+    """Of Wilson: at 85 %, 50 pairs give 73 to 92, 201 give 79 to 89; at the ends it does not leave 0 and 1."""
+    assert np.round(wilson(0.85, 50), 2).tolist() == [0.73, 0.92]
+    assert np.round(wilson(0.85, 201), 2).tolist() == [0.79, 0.89]
+    assert wilson(1.0, 10)[1] == pytest.approx(1) and wilson(1.0, 10)[0] == pytest.approx(0.7225, abs=1e-4)
+    assert share(np.array([1, 0.5, 0]))["score"] == 0.5
+
+
+def test_the_mean_of_groups_weighs_them_alike():
+    found = mean_of_groups([np.ones(1000), np.zeros(10)])
+    assert found["score"] == 0.5 and found["groups"] == 2 and found["n"] == 1010
+    generator = np.random.default_rng(0)
+    truth, inside = [0.6, 0.8, 0.95], 0
+    for _ in range(400):
+        low, high = mean_of_groups([(generator.random(60) < p).astype(float) for p in truth])["interval"]
+        inside += low <= np.mean(truth) <= high
+    assert 0.92 < inside / 400 < 0.99
+
+
+def test_equal_scores_count_half():
+    assert right(np.array([-1.0, -2.0, -3.0]), np.array([-2.0, -2.0, -1.0])).tolist() == [1, 0.5, 0]
+
+
+def test_a_summary_by_phenomenon_and_paradigm():
+    table = pa.table({"phenomenon": ["a", "a", "b", "b"], "paradigm": ["p", "q", "r", "r"]})
+    found = summary(table, np.array([0.0, -1, 0, np.nan]), np.array([-1.0, 0, -1, np.nan]))
+    assert found["pairs"]["score"] == pytest.approx(2 / 3) and found["pairs"]["n"] == 3, "what has no score is left out"
+    assert {name: each["score"] for name, each in found["by_phenomenon"].items()} == {"a": 0.5, "b": 1}
+    assert {name: each["n"] for name, each in found["by_paradigm"].items()} == {"p": 1, "q": 1, "r": 1}
+
+
+def test_paradigms_of_a_sample_count_as_they_do_among_all_pairs():
+    """900 pairs of which 90 % are right, 100 of which 10 % are: 82 %, and not the 50 % of as many of both."""
+    paradigms = np.array(["large"] * 900 + ["small"] * 100)
+    table = pa.table({"phenomenon": ["one"] * 1000, "paradigm": paradigms})
+    good = np.full(1000, np.nan)
+    good[:10], good[900:910] = [1] * 9 + [-1], [1] + [-1] * 9
+    found = summary(table, good, good * 0, sampled=True)
+    assert found["pairs"]["score"] == pytest.approx(0.82) == found["by_phenomenon"]["one"]["score"]
+    assert found["pairs"]["n"] == 20 and found["paradigms"]["score"] == pytest.approx(0.5)
+    assert found["pairs"]["interval"][0] < 0.7 < 0.9 < found["pairs"]["interval"][1]
+    assert summary(table, good, good * 0)["pairs"]["score"] == 0.5, "what is too long is left out"
+
+
+def test_a_sample_is_of_each_paradigm_and_the_same_in_any_order():
+    rows = [{"good": f"g{i}", "bad": f"b{i}", "paradigm": f"p{i % 3}"} for i in range(60)]
+    table, back = pa.Table.from_pylist(rows), pa.Table.from_pylist(rows[::-1])
+    taken = sample(table, 7)
+    assert np.bincount(np.arange(60)[taken] % 3).tolist() == [7, 7, 7]
+    assert sample(back, 7)[::-1].tolist() == taken.tolist()
+    assert sample(table, 100).all()
+
+
+KEPT = np.arange(12.0).reshape(4, 3)
+
+
+def scores_in(folder, method="causal", **made_of):
+    """What is kept of a method: {pair: scores}."""
+    kept = Partial(folder, made_of).kept(method)
+    return dict(zip(kept.pairs.tolist(), kept.scores.tolist(), strict=True))
+
+
+def add(folder, pairs, rows, **made_of):
+    Partial(folder, made_of).kept("causal").add(pairs, rows)
+
+
+def test_scores_are_kept_and_half_a_row_is_cut_off(folder):
+    add(folder / "partial", [7, 5], KEPT[:2], a=1)
+    add(folder / "partial", [6, 0], KEPT[2:], a=1)
+    whole = (folder / "partial/causal.rows").read_bytes()
+    (folder / "partial/causal.rows").write_bytes(whole + b"torn")
+    assert scores_in(folder / "partial", a=1) == dict(zip((7, 5, 6, 0), KEPT.tolist(), strict=True))
+    add(folder / "partial", [1], KEPT[:1], a=1)
+    assert list(scores_in(folder / "partial", a=1)) == [7, 5, 6, 0, 1]
+    assert scores_in(folder / "partial", a=2) == {}, "another model begins anew"
+    add(folder / "partial/chck_1M", [1], KEPT[:1], a=2)
+    for name in ("mine.txt", "made_of.json", "causal.f64"):
+        (folder / "partial" / name).write_text("the last two are of release 0.2.0")
+    Partial(folder / "partial", {"a": 2}).delete()
+    assert [path.name for path in (folder / "partial").iterdir()] == ["mine.txt"], "of snapshots neither"
+    (folder / "partial/mine.txt").unlink()
+    Partial(folder / "partial", {"a": 2}).delete()
+    assert not (folder / "partial").exists()
+
+
+def test_no_flipped_bit_becomes_a_score(folder):
+    """Each byte of each row: it and what follows is scored again; what stands before it is kept."""
+    add(folder / "partial", [3, 2, 1, 0], KEPT)
+    path = folder / "partial/causal.rows"
+    whole = path.read_bytes()
+    size = (len(whole) - 32) // 4
+    for place in range(len(whole)):
+        path.write_bytes(whole[:place] + bytes([whole[place] ^ 16]) + whole[place + 1 :])
+        rows = max(0, place - 32) // size if place >= 32 else 0
+        assert scores_in(folder / "partial") == dict(zip([3, 2, 1][:rows], KEPT.tolist(), strict=False))
+    path.write_bytes(whole[:32] + whole[32 + size : 32 + 2 * size] + whole[32 : 32 + size])
+    assert list(scores_in(folder / "partial")) == [2, 3], "a row names its pair, so its place says nothing"
+
+
+def test_the_headline_is_the_most_precise_score():
+    """Fused where all is scored; where masked scores are a sample, causal; also in files that say otherwise."""
+
+    def scores(fused: int, causal: int, named: str = "fused"):
+        methods = {name: {"pairs": {"n": n, "score": n / 100}} for name, n in (("causal", causal), ("fused", fused))}
+        return {"headline": {"method": named, "of": "pairs"}, "languages": {"eng": {"methods": methods}}}
+
+    assert headline_method(scores(50, 50)) == "fused" and headline_method(scores(50, 50, "causal")) == "causal"
+    assert headline_method(scores(10, 50)) == "causal" and headline(scores(10, 50), "eng") == {"n": 50, "score": 0.5}
+    one = scores(10, 50)
+    one["languages"]["deu"] = {"methods": {"causal": {"pairs": None}, "fused": {"pairs": {"n": 90}}}}
+    assert headline_method(one) == "fused", "one method for all languages"
+
+
+def test_how_many_pairs_a_method_scores():
+    assert most_pairs({"masked_pairs": "all"}, "masked") is None is most_pairs({"masked_pairs": 5}, "causal")
+    assert most_pairs({"pairs": 9, "masked_pairs": "all"}, "causal") == 9 == most_pairs({"pairs": 9}, "masked")
+    assert [most_pairs({"pairs": 9, "masked_pairs": n}, "fused") for n in (5, 20)] == [5, 9]
+
+
+def test_lock_pins_suites_and_repeats_nothing(hub):
+    """In another process, since the client asks the environment for its endpoint once."""
+    commit = hub.commit("datasets/nyu-mll/blimp", {"a/train-00000-of-00001.parquet": b"x"})
+    Path("config").mkdir()
+    values = copy.deepcopy(SMALL) | {"models": {"eng": {"evaluation": {"suites": ["blimp", "english_basics"]}}}}
+    Path("config/config.yaml").write_text(json.dumps(values))
+    done = run_module("babelmill", "lock", "eng", cwd=Path.cwd())
+    assert done.returncode == 0 and f"datasets/nyu-mll/blimp@main: nyu-mll/blimp at {commit}" in done.stdout, (
+        done.stderr
+    )

@@ -1,0 +1,135 @@
+"""CANINE's tokenizer: which ids a text has, where the workflow takes it from, and what an exported folder has of it."""
+
+import argparse
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import transformers
+
+from babelmill import base_model, shards, tokenizer
+from babelmill.config import inputs
+from babelmill.config.resolve import Configuration
+from babelmill.config.stage_settings import ShardsSettings
+from babelmill.core import manifest
+from babelmill.core.files import read_json, write_json
+from babelmill.release.folder.hub_folder import copy_published
+from babelmill.settings import read_settings, settings_of
+from babelmill.tokens import characters
+from babelmill.tokens.shard_file import ShardFile
+from babelmill.tokens.tokenizer_file import encode, load_tokenizer, vocab_size
+from babelmill.tokens.vocabulary import Vocabulary
+from babelmill.training.data import frame_of
+from helpers.models.published_models import publish_canine
+
+TEXTS = [
+    "Küfer & Faßbinder\u00a0",
+    "",
+    "中文，日本語のテキスト。 ไทย हिन्दी ಕನ್ನಡ می‌خواهم עִבְרִית 한국어 ᏣᎳᎩ",
+    "👩‍👩‍👧🏽 𝔘𝔫𝔦 \U0010fffd",
+    "[CLS] <s> \ue000\ue003 \x00 e\u0301 ﬁ \r\n\t",
+]
+SCRATCH = {"architecture": "transformers", "config": {"model_type": "canine"}, "max_position_embeddings": 512}
+SOURCE = {"architecture": "transformers", "source": "./theirs"}
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def configuration(model: dict, **more) -> Configuration:
+    """The configuration of a model of labels, `occ`."""
+    train = {"objective": "labels", "sequence_lengths": [32], "phase_starts": [0], "optimizer": "adamw"}
+    return Configuration(
+        [("test", {"models": {"occ": {"languages": ["eng"], "model": model, "train": train, **more}}})]
+    )
+
+
+def settings(model: dict, stage: str) -> Path:
+    """Write the settings of a stage of it."""
+    write_json(f"{stage}.json", settings_of(configuration(model), "occ", stage))
+    return Path(f"{stage}.json")
+
+
+def tokenizer_of(model: dict, base: list[Path]) -> Path:
+    """Run the stage `tokenizer` on a small labelled corpus; its folder."""
+    Path("corpus").mkdir()
+    rows = [{"text": text, "context": "", "labels": ["a"], "origin": "a.csv"} for text in TEXTS if text]
+    for split in ("train", "validation"):
+        pq.write_table(pa.Table.from_pylist(rows), f"corpus/{split}.parquet")
+    read = read_settings(settings(model, "shards"), ShardsSettings)
+    manifest.write("corpus", read, ["train.parquet", "validation.parquet"])
+    arguments = {"corpora": [Path("corpus")], "source": base, "out": Path("tokenizer"), "threads": 1}
+    tokenizer.run(argparse.Namespace(settings=settings(model, "tokenizer"), **arguments))
+    return Path("tokenizer")
+
+
+def test_ids_are_code_points_as_transformers_has_them():
+    characters.write_files(Path(), 64)
+    ours, theirs = load_tokenizer("tokenizer.json"), transformers.CanineTokenizer()
+    assert vocab_size(ours) == len(theirs) == characters.ENTRIES
+    for text in TEXTS:
+        alone, pair = (theirs(*given, split_special_tokens=True)["input_ids"] for given in ((text,), ("é 🧔", text)))
+        assert ours.encode(text).ids == alone and alone[1:-1] == [ord(character) for character in text]
+        assert ours.encode("é 🧔", text).ids == pair and pair[4:5] == [characters.SEP]
+        assert ours.decode(ours.encode(text, add_special_tokens=False).ids, skip_special_tokens=False) == text
+    tokens, lengths = encode(ours, ["a" * (1 << 20) + "é", "b"])
+    assert lengths.tolist() == [(1 << 20) + 1, 1] and tokens[-2:].tolist() == [ord("é"), ord("b")]
+
+
+@pytest.mark.parametrize("published", [False, True])
+def test_a_model_of_characters_has_transformers_tokenizer(published):
+    """From scratch, and from a repository as it is on the Hub."""
+    model, base = SCRATCH, []
+    if published:
+        model, base = SOURCE, [Path("base")]
+        publish_canine(Path("theirs"))
+        base_model.run(argparse.Namespace(settings=settings(model, "base_model"), out=Path("base")))
+        assert "canine.char_embeddings.char_position_embeddings.weight" in read_names(Path("base/model.safetensors"))
+    made = tokenizer_of(model, base)
+    assert manifest.read(made)["figures"]["roles"] == characters.ROLES
+    vocabulary = Vocabulary.read(made / "tokenizer.json", 0)
+    assert vocabulary.ids == {
+        "bos_token_id": 0xE000,
+        "eos_token_id": 0xE001,
+        "pad_token_id": 0,
+        "mask_token_id": 0xE003,
+    }
+    frame = frame_of(load_tokenizer(made / "tokenizer.json"), vocabulary)
+    assert (frame.alone, frame.pad) == (((0xE000,), (0xE001,)), 0)
+    assert frame.pair == ((0xE000,), (0xE001,), (0xE001,))
+
+    arguments = {"tokenizer": made, "corpus": Path("corpus"), "out": Path("shards"), "threads": 1}
+    shards.run(argparse.Namespace(settings=settings(model, "shards"), language="eng", **arguments))
+    shard = ShardFile.open(Path("shards/train.safetensors"))
+    assert shard.tokens[1 : shard.offsets[1] - 1].tolist() == [ord(character) for character in TEXTS[0]]
+
+    Path("export").mkdir()
+    files = copy_published(made, Path("export"))
+    assert sorted(files) == ["special_tokens_map.json", "tokenizer_config.json"] == sorted(read_folder("export"))
+    theirs = transformers.AutoTokenizer.from_pretrained("export")
+    assert theirs.model_max_length == (256 if published else 512)
+    for text in TEXTS:
+        assert theirs(text)["input_ids"] == load_tokenizer(made / "tokenizer.json").encode(text).ids
+
+
+def test_other_models_have_other_tokens():
+    """Also a CANINE, if `tokenizer.source` says so."""
+    Path("words.json").write_text("{}")
+    assert read_json(settings(SCRATCH, "tokenizer"))["characters"] == 512
+    assert "characters" not in read_json(settings(SCRATCH | {"config": {"model_type": "bert"}}, "tokenizer"))
+    assert inputs.characters(configuration(SCRATCH, tokenizer={"source": "words.json"}), "occ") is None
+
+
+def read_folder(folder: str) -> list[str]:
+    return [path.name for path in Path(folder).iterdir()]
+
+
+def read_names(path: Path) -> list[str]:
+    from safetensors import safe_open
+
+    with safe_open(path, "pt") as file:
+        return list(file.keys())

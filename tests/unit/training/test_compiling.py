@@ -1,0 +1,203 @@
+"""Compiled blocks: a graph for each length, made before the first step; and what a machine needs for that."""
+
+import logging
+import os
+import signal
+import subprocess
+import sys
+
+import pytest
+import torch
+
+from babelmill.core.files import UserError
+from babelmill.model.gpt_bert import GPTBertShape
+from babelmill.runtime import compiling
+from babelmill.runtime.processes import Processes
+from babelmill.training.kernels import compilation
+from babelmill.training.kernels.compilation import Compiler, compiler_of
+from babelmill.training.networks.gpt_bert import GPTBertNetwork
+from babelmill.training.plan.plan import Plan, every_row
+from babelmill.training.trainer import Trainer
+from helpers.training.training_data import VOCABULARY, documents, section, stream, train_settings, write_documents
+
+CPU = torch.device("cpu")
+ALONE = Processes(rank=0, size=1, local_size=1, device=CPU)
+SHORT, LONG = 3, 35  # steps with rows of 16 and of 32 tokens
+
+
+@pytest.fixture(autouse=True)
+def nothing_compiled(monkeypatch):
+    """Each test compiles anew, and a shape without a graph is an error."""
+    monkeypatch.setattr(
+        torch._dynamo.config, "fake_tensor_cache_enabled", False
+    )  # it costs a tenth more than it spares
+    monkeypatch.setattr(compilation, "STRICT", True)
+    yield
+    torch.compiler.set_stance("default")
+    torch._dynamo.reset()
+
+
+@pytest.fixture
+def make(tmp_path):
+    """A function that makes a trainer of 2 layers, compiled or not."""
+    shard, few = (write_documents(tmp_path / f"{count}.safetensors", documents(count)) for count in (60, 12))
+
+    def make(compiler: Compiler | None = None, micro_batch_tokens: int = 320) -> Trainer:
+        train = section("train", max_steps=40, global_batch_tokens=320)
+        model = section("model", num_hidden_layers=2)
+        network = GPTBertNetwork(
+            GPTBertShape(vocab_size=VOCABULARY.size, **model.shape()), train, ALONE, compiler=compiler
+        )
+        (tokens, layouts), validation = (stream([each], graphs=network.compiled) for each in (shard, few))
+        settings, plan = train_settings(["eng"], model, train), Plan(train, 1.0, layouts)
+        return Trainer(settings, network, plan, tokens, validation[::-1], ALONE, micro_batch_tokens)
+
+    return make
+
+
+def gradient(trainer: Trainer, step: int) -> torch.Tensor:
+    trainer.run_step(step)
+    return trainer._gradients.flat.clone()
+
+
+def close(got: torch.Tensor, wanted: torch.Tensor) -> bool:
+    return bool((got - wanted).norm() / wanted.norm() < 5e-6)
+
+
+def test_all_graphs_are_made_before_the_first_step(make, monkeypatch, caplog):
+    """One for each kind of block, length and use, whatever the number of layers and of rows; one for micro-batches of
+    each length; and one each for the classifier and the loss of each use. The numbers are the same.
+
+    A shape that has none after all is computed without one, and a line says why.
+    """
+    from torch._dynamo.testing import CompileCounterWithBackend  # a second, which only these tests need
+
+    counting = CompileCounterWithBackend("aot_eager")
+    trainer, plain = make(Compiler(counting)), make()
+    trainer.begin_alike()
+    graphs = 2 * (2 + 1) + 2 + 2 * 2  # two kinds of blocks; two lengths, and one to validate
+    assert counting.frame_count == graphs
+    for step, tokens in ((SHORT, 320), (LONG, 320), (LONG, 96), (LONG, 32)):  # all rows at once, 3, and one
+        trainer.micro_batch_tokens = plain.micro_batch_tokens = tokens
+        plain.model.load_state_dict(trainer.model.state_dict())
+        assert close(gradient(trainer, step), gradient(plain, step))
+    plain.model.load_state_dict(trainer.model.state_dict())
+    assert trainer.validate()["loss"] == pytest.approx(plain.validate()["loss"], rel=1e-5)
+    assert counting.frame_count == graphs
+
+    plan = trainer.plan
+    others = [
+        (every_row(plan.layouts, length, plan.objective, 0), length, plan.step(LONG).weights) for length in (24, 20)
+    ]
+    with pytest.raises(RuntimeError, match="fail_on_recompile"):
+        trainer._learn(*others[0])
+    monkeypatch.setattr(compilation, "STRICT", False)
+    with caplog.at_level(logging.WARNING):
+        sums, _ = trainer._learn(*others[0])
+        trainer._learn(*others[1])
+    assert counting.frame_count == graphs and sums[:, 0].sum() > 0
+    ours = [record for record in caplog.records if record.name.startswith("babelmill")]
+    (line,) = [record.message for record in ours if record.levelno >= logging.WARNING]
+    assert "has no compiled kernels" in line and "size mismatch at index 1" in line
+
+
+def test_where_a_compilation_fails(make, caplog):
+    """The run goes on without graphs, with the same numbers, and says why; or it ends, where they were required."""
+
+    def broken(_graph, _inputs):
+        raise OSError("no space left for kernels\nmore")
+
+    trainer = make(Compiler(broken, required=False))
+    trainer.begin_alike()
+    assert "without compiled kernels, which is slower: rows of 16 tokens: OSError: no space left for" in caplog.text
+    assert close(gradient(trainer, LONG), gradient(make(), LONG))
+    with pytest.raises(
+        UserError, match=r"^run.compile = always: rows of 16 tokens: OSError: no space left for kernels$"
+    ):
+        make(Compiler(broken)).begin_alike()
+
+
+@pytest.mark.parametrize("compiler_is_ended", [False, True])
+def test_a_signal_ends_the_compilation_of_more(make, compiler_is_ended):
+    """Which may have ended a C compiler, too: that is no problem of this machine."""
+    seen = []
+
+    def backend(graph, _inputs):
+        seen.append(graph)
+        if compiler_is_ended:
+            raise RuntimeError("g++ was terminated")
+        return graph
+
+    trainer = make(Compiler(backend))
+    trainer.begin_alike(lambda: bool(seen))
+    assert len(seen) == (1 if compiler_is_ended else 5), "of the first shape: micro-batch, blocks, classifier, loss"
+    assert gradient(trainer, LONG).any()  # the last step, without a graph
+
+
+def test_what_a_machine_lacks(monkeypatch, tmp_path, caplog):
+    """One line; `auto` trains without kernels, `always` ends."""
+    gpu = torch.device("cuda", 0)
+    (tmp_path / "gcc").write_text("#!/bin/sh\n")
+    (tmp_path / "gcc").chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.delenv("CC", raising=False)
+    monkeypatch.setattr(compiling.sysconfig, "get_paths", lambda: {"include": str(tmp_path)})
+    monkeypatch.setattr(compiling.importlib.util, "find_spec", lambda _: None)
+    triton = "the Python package triton (a PyTorch for GPUs installs it)"
+    headers = f"{tmp_path}/Python.h (package python3-dev or python3-devel; conda's Python has it)"
+    assert compiling.lacking(gpu) == f"{triton}, {headers}"
+    (tmp_path / "Python.h").touch()
+    assert compiling.lacking(gpu) == triton
+    monkeypatch.setenv("CC", "icc -O1")
+    monkeypatch.setattr(torch.version, "cuda", "13.0")
+    monkeypatch.setattr(compiling.ctypes.util, "find_library", lambda _: None)
+    driver = "libcuda.so.1 of NVIDIA's driver in a folder where the system looks for libraries (ldconfig -p)"
+    compiler = "a C compiler (gcc or clang on PATH, or the program that CC names)"
+    assert compiling.lacking(gpu) == f"{triton}, {driver}, {compiler}"
+    monkeypatch.setenv("LD_LIBRARY_PATH", f":{tmp_path}")
+    (tmp_path / "libcuda.so.1").touch()
+    assert "libcuda" not in compiling.lacking(gpu)
+
+    lacks = "this machine lacks a C++ compiler (g++ on PATH, or the program that CXX names)"
+    assert compiler_of(section("run"), ALONE, True, 1, None) is None and not caplog.text, "nothing is compiled on a CPU"
+    with pytest.raises(UserError, match=r"^run.compile = always: this machine lacks a C\+\+ compiler"):
+        compiler_of(section("run", compile="always"), ALONE, True, 1, None)
+    assert not compilation.possible(False, ALONE, lacks)
+    assert caplog.messages == [f"training without compiled kernels, which is slower: {lacks}"]
+    prepared = []
+    monkeypatch.setattr(compiling, "prepare", lambda *given: prepared.append(given))
+    monkeypatch.setattr(compiling, "lacking", lambda _: None)
+    one_of_four = Processes(rank=0, size=1, local_size=4, device=ALONE.device)  # four on this machine share its threads
+    assert compiler_of(section("run", compile="always"), one_of_four, True, 8, tmp_path) and prepared == [(2, tmp_path)]
+    with pytest.raises(UserError, match=r"^run.compile = always: models of transformers and of labels are not"):
+        compiler_of(section("run", compile="always"), ALONE, False, 1, None)
+
+
+SIGNALLED = """
+import os, signal, sys, time
+from pathlib import Path
+from babelmill.runtime import compiling
+from babelmill.runtime.stopping import Stop
+compiling.prepare(int(sys.argv[1]), Path(sys.argv[2]))
+from torch._inductor import config
+from torch._inductor.async_compile import AsyncCompile
+stop = Stop(ask_slurm=False)
+pool = AsyncCompile.process_pool()
+pool.submit(os.getpid).result(60)
+made = pool.submit(time.sleep, 1)
+os.killpg(0, signal.SIGTERM)
+print(made.result(30), stop.reason(0), config.compile_threads, os.environ[compiling.CACHE], os.environ["TRITON_CACHE_DIR"])
+os.killpg(0, signal.SIGINT)
+print(pool.submit(os.getpid).result(30) != os.getpid(), stop.reason(0))
+"""
+
+
+def test_signals_do_not_end_what_compiles(tmp_path):
+    """Of the whole process group, as SLURM, torchrun and Ctrl-C send them; a training would wait for ever."""
+    environment = {name: value for name, value in os.environ.items() if "INDUCTOR" not in name and "TRITON" not in name}
+    command = [sys.executable, "-c", SIGNALLED, "2", str(tmp_path)]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120, start_new_session=True)
+    assert done.stdout.splitlines() == [
+        f"None received {signal.SIGTERM.name} 2 {tmp_path} {tmp_path}/triton",
+        f"True received {signal.SIGINT.name}",
+    ], done.stderr

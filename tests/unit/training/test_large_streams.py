@@ -1,0 +1,181 @@
+"""What training knows of its text does not grow with it: rows are looked up, tokens stay in the file."""
+
+import os
+import subprocess
+import tracemalloc
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from babelmill.core import known_hashes, manifest
+from babelmill.core.files import UserError
+from babelmill.tokens.shard_file import ShardFile
+from babelmill.training.batches.prefetch import Ahead
+from babelmill.training.batches.token_batches import TokenStream
+from babelmill.training.plan.layouts import Packed
+from babelmill.training.plan.objectives import objective_of
+from babelmill.training.plan.plan import Plan
+from babelmill.training.plan.schedule import validation_bound, validation_steps
+from helpers.training.training_data import VOCABULARY, documents, every_row, section, write_documents
+
+CPU = torch.device("cpu")
+DOCUMENTS, DOCUMENT = 2_000_000, 50
+
+
+@pytest.fixture(scope="module")
+def large(tmp_path_factory) -> ShardFile:
+    """A shard of 100 million tokens: documents of a hole in the file, of which the offsets alone are there."""
+    path = tmp_path_factory.mktemp("large") / "train.safetensors"
+    empty = write_documents(path, [])
+    offsets = np.memmap(path.with_name("offsets"), "<i8", "w+", shape=DOCUMENTS + 1)
+    offsets[:] = np.arange(DOCUMENTS + 1) * DOCUMENT
+    with open(path.with_name("tokens"), "wb") as file:
+        file.truncate(2 * DOCUMENTS * DOCUMENT)
+    tokens = np.memmap(path.with_name("tokens"), "<u2", "r")
+    return ShardFile(path.with_name("tokens"), tokens, offsets, empty.metadata, offsets[:-1] + 3)
+
+
+def test_nothing_is_made_that_grows_with_the_corpus(large):
+    responses = large.responses
+    tracemalloc.start()
+    layout = Packed(large.offsets, responses)
+    plan = Plan(section("train", global_batch_tokens=64 * 128, sequence_lengths=[128], phase_starts=[0]), 1.0, [layout])
+    stream = TokenStream([large], VOCABULARY, 7, CPU, plan.objective)
+    step = plan.step(3)
+    stream.read_ahead(step.rows)
+    stream.micro_batch(step.rows, 128, (0.0, 0.0))
+    assert layout.rows(128) > 700_000
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 8e6, "16 MB of document starts, 200 MB of tokens, and 6 MB for a bit per row"
+
+
+def test_rows_are_counted_as_by_counting_every_token(tmp_path):
+    """In a stream whose documents are longer and shorter than rows, whichever rows are asked for."""
+    shard = write_documents(tmp_path / "a.safetensors", documents(300, longest=90))
+    layout = Packed(shard.offsets)
+    chosen = np.random.default_rng(1).permutation(layout.rows(32))[:40]
+    hideable, every = layout.targets(chosen, 32)
+    for row, hidden, targets in zip(chosen, hideable, every, strict=True):
+        tokens = shard.tokens[32 * row : 32 * row + 32]
+        assert (hidden, targets) == ((tokens >= 16).sum(), (tokens != VOCABULARY.bos).sum())
+
+
+def test_tokens_are_read_from_the_disk_ahead(tmp_path):
+    """The pages of the rows are in the system's memory afterwards, and no others that were not there before.
+
+    A file system may keep all in memory; what is read says as much there.
+    """
+    path = tmp_path / "a.safetensors"
+    shard = write_documents(path, [np.full(40_000, 20)] * 200)  # 16 MB
+    rows = every_row([Packed(shard.offsets)], 128, None)[np.array([100, 50_000])]
+    with open(path, "rb") as file:
+        os.fsync(file.fileno())
+        os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+    stream = TokenStream([shard], VOCABULARY, 7, CPU, objective_of(section("train")))
+    stream.read_ahead(rows[:0])  # which imports what it needs
+    kept, before = cached(path), bytes_read()
+    stream.read_ahead(rows)
+    assert 2 * 128 * 2 <= bytes_read() - before < 10_000
+    assert max(8192, kept) <= cached(path) < kept + 1e6
+    assert shard.position + 2 * len(shard.tokens) == path.stat().st_size
+
+
+def cached(path: Path) -> int:
+    """The bytes of a file that are in the system's memory."""
+    command = ["fincore", "--bytes", "--noheadings", "--output", "RES", path]
+    return int(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+
+
+def test_the_next_thing_is_made_while_one_is_used_and_errors_come_out():
+    made = []
+
+    def make(step: int) -> int:
+        made.append(step)
+        if step == 7:
+            raise UserError("the disk reports an error")
+        return 10 * step
+
+    ahead = Ahead(make, 8)
+    assert [ahead.take(step) for step in (3, 4, 5)] == [30, 40, 50]
+    assert ahead.take(2) == 20, "another step than the next one"
+    assert ahead.take(6) == 60
+    with pytest.raises(UserError, match="disk"):
+        ahead.take(7)
+    assert made == [3, 4, 5, 6, 2, 3, 6, 7], "each once, and nothing after the last"
+
+
+@pytest.mark.parametrize(("limit", "rows"), [(None, 188), (300, 188), (5000, 188), (30, 19), (1, 1)])
+def test_validation_takes_so_many_documents_spread_over_all(tmp_path, limit, rows):
+    from babelmill.training.plan import plan
+
+    shard = write_documents(tmp_path / "a.safetensors", [np.array([1, *[20] * 18, 2])] * 300)
+    other = write_documents(tmp_path / "b.safetensors", documents(4))
+    layouts, objective = [Packed(file.offsets) for file in (shard, other)], objective_of(section("train"))
+    found = plan.every_row(layouts, 32, objective, 1, limit)
+    mine = found.row[found.language == 0]
+    assert len(mine) == rows == len(set(mine)) and mine[0] == 0
+    assert rows == 1 or ((np.diff(mine) >= 188 // rows).all() and mine[-1] >= 187 - 188 // rows - 1)
+    assert (found.language == 1).any() and found.number.tolist() == list(range(len(found)))
+
+
+def test_validation_takes_so_many_tokens_of_all_languages(tmp_path):
+    """However long the documents are: the same share of each language."""
+    from babelmill.training.plan import plan
+
+    shard = write_documents(tmp_path / "a.safetensors", [np.array([1, *[20] * 3198, 2])] * 2)
+    other = write_documents(tmp_path / "b.safetensors", [np.array([1, *[20] * 6, 2])] * 200)
+    layouts, objective = [Packed(file.offsets) for file in (shard, other)], objective_of(section("train"))
+    found = plan.every_row(layouts, 32, objective, 1, tokens=800)
+    assert [len(found.row[found.language == i]) for i in range(2)] == [20, 5]
+    assert np.diff(found.row[found.language == 0]).tolist() == [10] * 19, "spread evenly"
+    every = plan.every_row(layouts, 32, objective, 1, tokens=8000)
+    assert len(every) == 250 == len(plan.every_row(layouts, 32, objective, 1, 10**9, 10**9))
+    assert len(plan.every_row(layouts, 32, objective, 1, 1, 10**9)) == 101, "one of two long documents, one short one"
+
+
+def test_the_bound_of_a_validation_follows_from_the_training_between_two():
+    """A user's own bound in tokens holds in any case, one in documents takes the place of `auto`."""
+    train = section("train", global_batch_tokens=100_000)
+
+    def bound(steps: int, **run) -> int | None:
+        return validation_bound(section("run", **run), train, steps)
+
+    assert bound(10_000, validate_every=500) == 2_500_000 and bound(100, validate_every=500) == 500_000
+    assert bound(2, validate_every=500) == 50_000 and bound(10_000, validate_every=0) == 50_000_000
+    assert bound(10_000, validation_documents=7) is None
+    assert bound(10_000, validation_documents=7, validation_tokens=9) == 9
+    assert validation_steps(section("run", validate_every=4), 10) == [4, 8, 10]
+    assert validation_steps(section("run", validate_every=5), 10) == [5, 10]
+    assert validation_steps(section("run", validate_every=0), 10) == [10]
+
+
+def test_large_files_are_hashed_once(tmp_path, monkeypatch):
+    """The second check reads nothing of a file that counts as large; a change of it is seen all the same."""
+    monkeypatch.setattr(known_hashes, "LARGE", 1 << 20)
+    folder = tmp_path / "shards"
+    folder.mkdir()
+    path = folder / "train.safetensors"
+    with open(path, "wb") as file:
+        file.truncate(1 << 24)
+    manifest.write(folder, manifest.Asked("shards", "eng", {}), [path.name])
+
+    def read(function) -> int:
+        before = bytes_read()
+        function()
+        return bytes_read() - before
+
+    assert read(lambda: manifest.verify(folder, path.name, remember=True)) > 1 << 24
+    assert read(lambda: manifest.verify(folder, path.name, remember=True)) < 1e5
+    with open(path, "r+b") as file:
+        file.seek(12345)
+        file.write(b"x")
+    with pytest.raises(UserError, match="damaged, its sha256 is not"):
+        manifest.verify(folder, path.name, remember=True)
+
+
+def bytes_read() -> int:
+    """What this process has read from files so far."""
+    return int(Path("/proc/self/io").read_text().split()[1])

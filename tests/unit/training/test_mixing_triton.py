@@ -1,0 +1,51 @@
+"""The kernels between sub-blocks for GPUs: run in Triton's interpreter, built for GPUs that are not here, and left out."""
+
+import re
+
+import pytest
+import torch
+
+from babelmill.model.gpt_bert import GPTBert, GPTBertShape
+from babelmill.runtime.processes import Processes
+from babelmill.training.kernels import between_blocks, kernel_trial, mixing_kernel
+from babelmill.training.kernels.mixing_kernel import LayerMixingByHand
+from helpers.kernels.kernel_scripts import run
+
+ALONE = Processes(rank=0, size=1, local_size=1, device=torch.device("cpu"))
+
+
+def test_the_kernels_compute_the_formula_and_its_gradients():
+    said = run("mixing_checks.py", "2", "11", TRITON_INTERPRET="1")
+    assert said.count("float32: ") == said.count("bfloat16: ") == 4 and said.count("a model: ") == 2
+    assert "a narrow model: " in said and "not a number: found" in said
+    assert "identity: near" in said and "the end: kept" in said
+
+
+def test_the_kernels_are_built_for_gpus_without_spills_or_atomic_additions(tmp_path):
+    said = run("mixing_builds.py", TRITON_CACHE_DIR=str(tmp_path))
+    assert len(re.findall(r"sm_90 .* 0 bytes of stack", said)) == 6 and "sm_80" in said and said.count("gfx90a: ") == 2
+
+
+@pytest.mark.parametrize(("precision", "layer_mixing"), [("bf16", True), ("fp32", True), ("bf16", False)])
+def test_where_the_kernels_cannot_run_a_warning_says_why(caplog, precision, layer_mixing):
+    model = GPTBert(GPTBertShape(60, 32, 48, 2, 1, layer_mixing=layer_mixing))
+    mixing_kernel.install(model)
+    between_blocks.install_fused(model, ALONE, precision)  # no GPU
+    assert [type(module) for module in model.modules()].count(LayerMixingByHand) == layer_mixing
+    if precision == "bf16":
+        (record,) = caplog.records
+        what = "layer mixing is" if layer_mixing else "residual sums are"
+        assert re.match(f"{what} PyTorch's.*: the kernel of Babelmill cannot be used: ", record.getMessage())
+    else:
+        assert not caplog.records
+
+
+def test_a_kernel_that_is_wrong_is_not_used(caplog):
+    for found, right in ((0.001, True), (0.5, False), (float("nan"), False)):
+        assert kernel_trial.passed(ALONE, lambda found=found: found, "something else happens") == right
+    assert ["off by" in record.getMessage() for record in caplog.records] == [True, True]
+
+
+def test_a_kernel_that_another_process_cannot_use_is_not_used(monkeypatch, caplog):
+    monkeypatch.setattr(Processes, "any", lambda self, mine: True)
+    assert not kernel_trial.passed(ALONE, lambda: 0.0, "something else happens") and not caplog.records

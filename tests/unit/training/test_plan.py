@@ -1,0 +1,192 @@
+"""What happens at each step: schedules, shares, and each token once an epoch."""
+
+import contextlib
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from safetensors.numpy import load_file
+
+from babelmill.config import schema
+from babelmill.core.files import UserError
+from babelmill.training.plan.layouts import Packed
+from babelmill.training.plan.objectives import objective_of
+from babelmill.training.plan.plan import LanguageSchedule, Plan, interleave
+from babelmill.training.plan.schedule import (
+    PERIOD,
+    learning_rate_factor,
+    phase_starts,
+    proportions,
+    rows_by_step,
+    steps_for,
+)
+from helpers import DATA
+from helpers.training import training_data
+
+
+def settings(**values):
+    return training_data.section("train", **values)
+
+
+def counts(*tokens: int, document: int = 40) -> list[Packed]:
+    return [Packed(np.array([*range(0, size, document), size])) for size in tokens]
+
+
+def same(a, b) -> bool:
+    return all(np.array_equal(getattr(a.rows, f), getattr(b.rows, f)) for f in a.rows.__dataclass_fields__) and (
+        (a.length, a.mask_rate, a.learning_rate, a.weights, a.tokens)
+        == (b.length, b.mask_rate, b.learning_rate, b.weights, b.tokens)
+    )
+
+
+def test_learning_rate_is_the_published_schedule():
+    golden = load_file(DATA / "gpt_bert_tiny.safetensors")["lr_factor_1250"]
+    ours = [learning_rate_factor(step, 1250, 0.016, 0.016, 0.1) for step in range(1250)]
+    np.testing.assert_allclose(ours, golden, rtol=0, atol=1e-9)
+
+
+def test_a_step_does_not_depend_on_what_was_asked_before():
+    plan = Plan(settings(max_steps=40), 1.0, counts(3000, 500))
+    forwards = [plan.step(step) for step in range(40)]
+    again = Plan(settings(max_steps=40), 1.0, counts(3000, 500))
+    assert all(same(again.step(step), forwards[step]) for step in reversed(range(40)))
+    other = Plan(settings(max_steps=40, seed=8), 1.0, counts(3000, 500))
+    assert not same(other.step(3), forwards[3])
+
+
+@pytest.mark.parametrize("steps", [10, 11, 230, 400])
+def test_phases_begin_at_ceil_of_their_share(steps):
+    train = settings(max_steps=steps, sequence_lengths=[16, 32, 64], phase_starts=[0.0, 0.7, 0.9])
+    assert phase_starts(train, steps) == [0, -(-7 * steps // 10), -(-9 * steps // 10)]
+    lengths, _ = rows_by_step(train, steps)
+    assert [int((lengths == length).argmax()) for length in (16, 32, 64)] == phase_starts(train, steps)
+
+
+def test_the_batch_grows_linearly_in_tokens_through_all_phases():
+    lengths = {"sequence_lengths": [128, 512], "phase_starts": [0, 0.5]}
+    train = settings(global_batch_tokens=4096, batch_reduction=4.0, **lengths)
+    lengths, rows = rows_by_step(train, 1000)
+    wanted = 4096 * (0.25 + 0.75 * np.arange(1000) / 1000)
+    assert (np.abs(lengths * rows - wanted) <= lengths / 2).all()
+    assert (rows[0], rows[-1]) == (8, 8)
+
+
+@pytest.mark.parametrize("tokens", [100, 997, 5000, 33333])
+@pytest.mark.parametrize("reduction", [1.0, 4.0])
+def test_steps_are_the_fewest_that_cover_the_epochs(tokens, reduction):
+    train = settings(max_steps=None, epochs=3.5, batch_reduction=reduction)
+
+    def covered(steps):
+        lengths, rows = rows_by_step(train, steps)
+        return (lengths * rows).sum() >= 3.5 * tokens
+
+    steps = steps_for(train, tokens)
+    assert covered(steps) and not any(covered(fewer) for fewer in range(1, steps))
+
+
+@pytest.mark.parametrize(("most", "refused"), [(24, True), (25, False)])
+def test_more_steps_than_there_may_be_are_refused(monkeypatch, most, refused):
+    train = settings(max_steps=None, epochs=1.0, batch_reduction=1.0, sequence_lengths=[16], phase_starts=[0.0])
+    monkeypatch.setattr(schema, "MAX_STEPS", most)
+    with pytest.raises(UserError, match="more than 24 steps") if refused else contextlib.nullcontext():
+        assert steps_for(train, 25 * train.global_batch_tokens) == 25
+
+
+def test_each_token_is_a_target_once_an_epoch_in_an_order_of_its_own():
+    train = settings(max_steps=100, sequence_lengths=[16], phase_starts=[0.0])
+    plan = Plan(train, 1.0, counts(1601))
+    rows = np.concatenate([plan.step(step).rows.row for step in range(100)])
+    epochs = rows[: len(rows) // 101 * 101].reshape(-1, 101)
+    assert len(epochs) >= 9
+    assert (np.sort(epochs, 1) == np.arange(101)).all()
+    assert len({tuple(epoch) for epoch in epochs}) == len(epochs)
+
+
+def test_a_phase_counts_its_rows_from_the_first():
+    train = settings(max_steps=20, sequence_lengths=[16, 32], phase_starts=[0.0, 0.5])
+    plan = Plan(train, 1.0, counts(1600, 800))
+    second = [plan.step(step).rows for step in range(10, 20)]
+    for language, rows in ((0, 50), (1, 25)):
+        taken = np.concatenate([step.row[step.language == language] for step in second])
+        epoch = taken[: min(rows, len(taken))]
+        assert len(set(epoch)) == len(epoch) and epoch.max() < rows
+
+
+@pytest.mark.parametrize("shares", [[1, 1], [3, 1], [1, 1, 1], [90, 5, 5], [57, 30, 8, 4, 1], list(range(1, 46))])
+def test_languages_keep_their_shares_at_every_prefix(shares):
+    exact = proportions([1000 * share for share in shares], 1.0)
+    assert exact.sum() == PERIOD
+    one_hot = interleave(exact)[:, None] == np.arange(len(shares))
+    wanted = np.arange(1, PERIOD + 1)[:, None] * exact / PERIOD
+    assert np.abs(one_hot.cumsum(0) - wanted).max() < 1
+    assert np.abs(exact / PERIOD - np.array(shares) / sum(shares)).max() < 1 / PERIOD
+
+
+def test_mixture_weights():
+    sizes = [8_000_000, 1_000_000, 1_000_000]
+    assert (proportions(sizes, 1.0) / PERIOD).round(3).tolist() == [0.8, 0.1, 0.1]
+    assert (proportions(sizes, 0.0) / PERIOD).round(3).tolist() == [0.333, 0.333, 0.333]
+    root = np.sqrt(sizes)
+    np.testing.assert_allclose(proportions(sizes, 0.5) / PERIOD, root / root.sum(), atol=1e-4)
+    assert proportions([10**9, 1, 1], 1.0).tolist() == [PERIOD - 2, 1, 1]
+
+
+def test_rows_of_a_language_are_counted_across_any_cut():
+    mixture = LanguageSchedule(proportions([5, 3, 1], 1.0))
+    language, index = mixture.languages(PERIOD - 100, 300)
+    for i in range(3):
+        assert (index[language == i] == mixture.counts(PERIOD - 100)[i] + np.arange((language == i).sum())).all()
+    assert (mixture.counts(PERIOD + 200) - mixture.counts(PERIOD - 100) == np.bincount(language)).all()
+
+
+@pytest.mark.parametrize("ratio", ["1/2", "2/5", "15/16", "2/3"])
+@pytest.mark.parametrize("sizes", [(5000,), (4000, 4000), (4000, 4000, 4000), (9000, 600)])
+def test_each_language_keeps_the_hybrid_ratio_at_every_prefix(ratio, sizes):
+    plan = Plan(settings(max_steps=200, hybrid_ratio=ratio, global_batch_tokens=512), 1.0, counts(*sizes))
+    rows = [plan.step(step).rows for step in range(200)]
+    language = np.concatenate([step.language for step in rows])
+    masked = np.concatenate([step.kind == 0 for step in rows])
+    share = Fraction(ratio)
+    for i in range(len(sizes)):
+        mine = masked[language == i].cumsum()
+        assert np.abs(mine - float(share) * np.arange(1, len(mine) + 1)).max() < 1
+
+
+@pytest.mark.parametrize(("name", "share"), [("masked", 1), ("causal", 0)])
+def test_pure_objectives(name, share):
+    plan = Plan(settings(objective=name), 1.0, counts(2000))
+    step = plan.step(0)
+    kind = 0 if share else 1
+    assert (step.rows.kind == kind).all()
+    assert [plan.objective.kinds[each].name for each in plan.objective.occurring] == [name]
+    assert step.weights[kind] * step.rows.targets.sum() == pytest.approx(1)
+
+
+def test_the_loss_weighs_objectives_by_the_ratio_or_targets_alike():
+    objective = objective_of(settings(hybrid_ratio="2/5"))
+    masked, causal = objective.weights([30, 600])
+    assert (30 * masked, 600 * causal) == (pytest.approx(0.4), pytest.approx(0.6))
+    masked, causal = objective_of(settings(hybrid_ratio="2/5", token_weighted=True)).weights([30, 600])
+    assert masked == causal == pytest.approx(1 / 630)
+    assert objective.weights([30, 0])[0] == pytest.approx(0.4 / 30)
+
+
+def test_a_batch_smaller_than_the_ratio_needs_is_refused():
+    with pytest.raises(
+        UserError, match=r"train.global_batch_tokens = 160 .* gives 5 rows of 32 tokens at step 9, fewer"
+    ):
+        Plan(settings(hybrid_ratio="7/8", max_steps=12), 1.0, counts(2000))
+
+
+def test_numbers_of_masked_targets():
+    plan = Plan(settings(max_steps=300, mask_rate_start=0.3, mask_rate_end=0.15), 1.0, counts(100_000))
+    steps = [plan.step(step) for step in range(300)]
+    assert steps[0].mask_rate == 0.3 and steps[150].mask_rate == pytest.approx(0.225)
+    expected = masked = 0
+    for step in steps:
+        in_masked_rows = step.rows.kind == 0
+        maskable = plan.layouts[0].targets(step.rows.row[in_masked_rows], step.length)[0]
+        taken = step.rows.targets[in_masked_rows]
+        assert (np.abs(taken - maskable * step.mask_rate) < 1).all() and (taken >= 1).all()
+        expected, masked = expected + (maskable * step.mask_rate).sum(), masked + taken.sum()
+    assert masked == pytest.approx(expected, rel=0.01)

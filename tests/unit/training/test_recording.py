@@ -1,0 +1,189 @@
+"""Recorded passes: the same training as without them, also where passes cannot be recorded."""
+
+import gc
+import weakref
+
+import pytest
+import torch
+
+from babelmill.core.files import UserError
+from babelmill.training import cuda_graphs
+from babelmill.training.cuda_graphs import rounded
+from babelmill.training.kernels import dropout
+from babelmill.training.plan import dealing
+from helpers.training.tape import Tape
+from helpers.training.tiny_trainer import shrink_device, trainer_maker
+
+STEPS = 8
+
+
+@pytest.fixture
+def make(request, tmp_path, monkeypatch):
+    """Make trainers on a CPU whose passes are computed as on a GPU, without NumPy. Its parameter: with prompts."""
+    monkeypatch.setattr(dropout, "SMALL", -1)
+    monkeypatch.setattr(cuda_graphs, "CUDAGraph", Tape)
+    return trainer_maker(tmp_path, getattr(request, "param", False))
+
+
+def recorded(trainer):
+    trainer._recorder._works = True  # as on a GPU
+    return trainer
+
+
+def train(trainer, steps: int = STEPS) -> tuple[torch.Tensor, list]:
+    """Train for some steps; return the weights, and the numbers of all steps."""
+    outcomes = [trainer.run_step(number).read() for number in range(steps)]
+    return torch.cat([weight.detach().flatten() for weight in trainer.model.parameters()]), outcomes
+
+
+@pytest.mark.parametrize(
+    "objective, make",
+    [("hybrid", False), ("causal", False), ("diffusion", False), ("diffusion", True), ("causal", True)],
+    indirect=["make"],
+    ids=["hybrid", "causal", "diffusion", "diffusion with prompts", "causal with prompts"],
+)
+def test_training_with_recorded_passes_is_the_same(make, monkeypatch, objective):
+    repeated, repeat = [], Tape.repeat
+    monkeypatch.setattr(Tape, "repeat", lambda tape: (repeated.append(tape), repeat(tape)))
+    settings = {"dropout": 0.1, "batch_reduction": 2, "objective": objective}
+    # Twice as many steps, since prompts make more shapes.
+    (wanted, outcomes), other = train(make(**settings), 2 * STEPS), recorded(make(**settings))
+    weights, others = train(other, 2 * STEPS)
+    shapes = other._recorder._recorded
+    assert len(shapes) > 1 and len(repeated) > 2 * len(shapes), "few shapes, which occur often"
+    torch.testing.assert_close(weights, wanted, rtol=0, atol=1e-5)
+    for one, two in zip(outcomes, others, strict=True):
+        assert two.norm == pytest.approx(one.norm, rel=1e-5)
+        assert two.sums == pytest.approx(one.sums, rel=1e-5)
+
+
+def test_a_pass_that_cannot_be_recorded_is_computed_as_before(make, monkeypatch, caplog):
+    begin_pass = dropout.Keys.begin_pass
+
+    def with_a_number_of_the_host(keys, rows, *more):
+        begin_pass(keys, rows * torch.tensor(1), *more)
+
+    monkeypatch.setattr(dropout.Keys, "begin_pass", with_a_number_of_the_host)
+    wanted, _ = train(make(dropout=0.1))
+    tapes, record = [], Tape.record
+    monkeypatch.setattr(Tape, "record", lambda tape, *more: (tapes.append(weakref.ref(tape)), record(tape, *more))[1])
+    gc.disable()
+    weights, _ = train(recorded(make(dropout=0.1)))
+    freed = [tape() is None for tape in tapes]
+    gc.enable()
+    assert freed == [True], "its memory is free at once"
+    (record,) = caplog.records
+    assert record.getMessage().endswith("not recorded, so small steps take longer: a number comes from the host")
+    torch.testing.assert_close(weights, wanted, rtol=0, atol=1e-5)
+
+
+def test_a_recording_that_does_something_else_is_not_used(make, monkeypatch, caplog):
+    monkeypatch.setattr(Tape, "repeat", lambda tape: None)
+    wanted, _ = train(make(dropout=0.1))
+    other = recorded(make(dropout=0.1))
+    weights, _ = train(other)
+    (record,) = caplog.records
+    assert "a repetition is off by 100%; please report it" in record.getMessage()
+    assert not other._recorder._recorded
+    torch.testing.assert_close(weights, wanted, rtol=0, atol=1e-5)
+
+
+def test_recordings_are_given_up_when_memory_runs_out(make, monkeypatch, caplog):
+    wanted, _ = train(make(dropout=0.1))
+    other, repeat = recorded(make(dropout=0.1)), Tape.repeat
+    size, most = other.micro_batch_tokens, 4
+
+    def full(tape):
+        if len(other._recorder._recorded) == most:
+            raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.\nMore lines follow.")
+        repeat(tape)
+
+    monkeypatch.setattr(Tape, "repeat", full)
+    weights, _ = train(other)
+    (record,) = caplog.records
+    assert "are not recorded any more, since memory ran out: CUDA out of memory" in record.getMessage()
+    assert other.micro_batch_tokens == size and not other._recorder._recorded
+    torch.testing.assert_close(weights, wanted, rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize("value", [torch.nan, 1e30])
+def test_a_recording_that_makes_wrong_numbers_is_not_used(make, monkeypatch, caplog, value):
+    other = recorded(make(dropout=0.1))
+    monkeypatch.setattr(Tape, "repeat", lambda tape: other._gradients.flat.fill_(value))
+    wanted, _ = train(make(dropout=0.1))
+    weights, _ = train(other)
+    (record,) = caplog.records
+    assert "a repetition is off by 100%; please report it" in record.getMessage()
+    torch.testing.assert_close(weights, wanted, rtol=0, atol=1e-5)
+
+
+def test_a_recording_with_wrong_sums_is_not_used(make, monkeypatch, caplog):
+    record = Tape.record
+    monkeypatch.setattr(Tape, "record", lambda *arguments: 2 * record(*arguments))
+    train(recorded(make(dropout=0.1)))
+    assert "a repetition is off by " in caplog.text
+
+
+def test_without_a_recording_passes_are_halved_when_memory_runs_out(make, monkeypatch, caplog):
+    """Smaller ones are recorded."""
+    shrink_device(monkeypatch)
+    trainer = recorded(make(micro_batch_tokens=320))
+    train(trainer)
+    assert len(caplog.records) == 2 and trainer.micro_batch_tokens == 80 and trainer._recorder._recorded
+
+
+@pytest.mark.parametrize("steps", [0, STEPS])
+def test_a_run_ends_if_a_part_of_the_gradient_was_sent_when_memory_ran_out(make, monkeypatch, steps):
+    """No step can begin again then, with or without recordings."""
+    trainer = recorded(make())
+    for number in range(steps):
+        trainer.run_step(number)
+    assert bool(trainer._recorder._recorded) == (steps > 0)
+    trainer._gradients._handles = [None]
+    trainer._recorder._most = 0  # the pass that does not fit is not recorded
+    forward, passes = trainer.network.forward, []
+
+    def full_once(*arguments):
+        passes.append(arguments)
+        if len(passes) == 1:
+            raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.\nMore lines follow.")
+        return forward(*arguments)
+
+    monkeypatch.setattr(trainer.network, "forward", full_once)
+    with pytest.raises(UserError, match=r"set run\.micro_batch_tokens: "):
+        trainer.run_step(steps)
+
+
+def test_rows_without_targets_change_nothing(make):
+    trainer = recorded(make(dropout=0.1))
+    rows, length = dealing.without_targets(trainer.plan.step(0).rows[:3]), trainer.plan.step(0).length
+    for _ in range(3):
+        sums, _ = trainer._recorder.learn(rows, length, (0.5, 0.5))
+        assert not sums.any() and not trainer._gradients.flat.any()
+    assert trainer._recorder._recorded
+
+
+def test_shapes_that_have_not_occurred_for_long_are_forgotten(make, monkeypatch):
+    monkeypatch.setattr(cuda_graphs, "SHAPES", 2)
+    settings = {"dropout": 0.1, "objective": "causal"}
+    wanted, _ = train(make(**settings))
+    other = recorded(make(**settings))
+    weights, _ = train(other)
+    assert 0 < len(other._recorder._recorded) <= 2 == len(other._recorder._given)
+    torch.testing.assert_close(weights, wanted, rtol=0, atol=1e-5)
+
+
+def test_large_passes_and_single_rows_are_not_recorded(make):
+    trainer = recorded(make())
+    step = trainer.plan.step(0)
+    assert trainer._recorder.takes(step.rows, step.length)
+    assert not trainer._recorder.takes(step.rows[:1], step.length)
+    trainer._recorder._most = 1e4
+    assert not trainer._recorder.takes(step.rows, step.length)
+
+
+def test_numbers_are_rounded_to_few_numbers_that_are_little_larger():
+    numbers = range(1, 3000)
+    assert all(number <= rounded(number) <= number * 9 / 8 for number in numbers)
+    assert len({rounded(number) for number in numbers}) < 80
+    assert rounded(128) == 128 and rounded(16384) == 16384

@@ -1,0 +1,136 @@
+"""What another objective, another network or another tokenizer needs is there: each is tried with a small stand-in."""
+
+import re
+from typing import get_args
+
+import numpy as np
+import pytest
+import torch
+from torch.nn import functional as F
+
+from babelmill.config import schema
+from babelmill.config.objectives import OBJECTIVES as ABOUT
+from babelmill.config.resolve import ROOT
+from babelmill.evaluate import SCORERS
+from babelmill.evaluation.metrics import METRICS
+from babelmill.model.gpt_bert import GPTBertShape, training_mask
+from babelmill.release.card import card
+from babelmill.runtime.processes import Processes
+from babelmill.training.batches.token_batches import TokenStream
+from babelmill.training.networks.gpt_bert import GPTBertNetwork
+from babelmill.training.plan import objectives
+from babelmill.training.plan.layouts import Packed
+from babelmill.training.plan.plan import Plan, every_row
+from babelmill.training.trainer import Trainer
+from helpers.training.training_data import VOCABULARY, documents, section, train_settings, write_documents
+
+CPU = torch.device("cpu")
+ALONE = Processes(0, 1, 1, CPU)
+STEP = 35
+
+
+@pytest.fixture
+def shards(tmp_path):
+    return [write_documents(tmp_path / f"{i}.safetensors", documents(60 >> i, seed=i)) for i in range(2)]
+
+
+@pytest.fixture
+def make(shards):
+    """A function that makes a trainer, perhaps one of several processes, that learns by masked diffusion."""
+
+    def make(processes: Processes = ALONE, **attributes) -> Trainer:
+        train = section(
+            "train", objective="diffusion", max_steps=40, clip_norm=1e9, z_loss_weight=0, global_batch_tokens=320
+        )
+        model = section("model", hidden_dropout_prob=0, attention_probs_dropout_prob=0)
+        plan = Plan(train, 1.0, [Packed(shard.offsets) for shard in shards])
+        stream = TokenStream(shards, VOCABULARY, 7, CPU, plan.objective)
+        network = GPTBertNetwork(GPTBertShape(VOCABULARY.size, **model.shape()), train, processes)
+        for name, value in attributes.items():
+            setattr(network, name, value)
+        settings = train_settings(["eng", "deu"], model, train)
+        return Trainer(settings, network, plan, stream, (plan.layouts, stream), processes, 96)
+
+    return make
+
+
+def test_an_objective_whose_targets_stand_for_several(make):
+    """Counts, the published loss sum (e / k) CE / sum e, its gradient over several forward passes, and the record."""
+    trainer = make()
+    step = trainer.plan.step(STEP)
+    rows = step.rows
+    layouts = trainer.plan.layouts
+    every = np.array([layouts[i].targets(row, step.length)[1] for i, row in zip(rows.language, rows.row, strict=True)])
+    assert (rows.stands_for == every).all() and (rows.targets < every).any() and len(set(rows.targets)) > 3
+    batch = trainer._stream.micro_batch(rows, step.length, step.weights)
+    assert np.array_equal(np.bincount(batch.positions // step.length, minlength=len(rows)), rows.targets)
+    assert (batch.targets == VOCABULARY.eos).any(), "the end of a document is hidden, too"
+    inside = batch.positions[batch.positions % step.length < step.length - 1]
+    assert (batch.input_ids.flatten()[inside + 1] == VOCABULARY.mask).all()
+    logits = trainer.model(batch.input_ids, training_mask(batch.segments, batch.causal)).flatten(0, 1)[batch.positions]
+    losses = F.cross_entropy(logits, batch.targets, reduction="none")
+    importance = torch.from_numpy(every / rows.targets)[batch.positions // step.length]
+    expected = (importance * losses).sum() / every.sum()
+    wanted = torch.autograd.grad(expected, list(trainer.model.parameters()))
+    outcome = trainer.run_step(STEP).read()
+    for parameter, gradient in zip(trainer.model.parameters(), wanted, strict=True):
+        torch.testing.assert_close(parameter.grad, gradient.float(), atol=1e-6, rtol=1e-4)
+    assert outcome.sums[:, 0].sum() / every.sum() == pytest.approx(expected.item(), rel=1e-5)
+    result = trainer.validate()
+    assert result["loss"] == result["loss_diffusion"] > 0 and set(result["languages"]) == {"eng", "deu"}
+
+
+def test_the_objective_of_the_guide_trains(make, monkeypatch):
+    """CONTRIBUTING shows a whole objective; here it takes the place of `diffusion`."""
+    (code,) = re.findall(
+        r"```python\n(class .*?)```", (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8"), re.DOTALL
+    )
+    names = dict(vars(objectives))
+    exec(code, names)
+    monkeypatch.setitem(objectives.OBJECTIVES, "diffusion", names["Sparse"])
+    trainer = make()
+    rows = trainer.plan.step(STEP).rows
+    assert (rows.targets <= 2).all() and rows.targets.sum() > 0
+    before = [parameter.clone() for parameter in trainer.model.parameters()]
+    outcome = trainer.run_step(STEP).read()
+    assert outcome.sums[:, 0].sum() > 0
+    assert not all(torch.equal(old, new) for old, new in zip(before, trainer.model.parameters(), strict=True))
+    assert trainer.validate()["loss"] > 0
+
+
+def test_all_processes_of_a_sharded_network_make_as_many_passes(make):
+    """Those that have no rows left make one that adds nothing."""
+    step, dealt = make().plan.step(STEP), []
+    for rank in range(3):
+        trainer = make(Processes(rank, 3, 3, CPU), sharded=True, whole_micro_batches=True)
+        trainer.micro_batch_tokens = 96
+        dealt.append(trainer._share(step))
+    assert [len(passes) for passes in dealt] == [2, 2, 2], "four micro-batches"
+    sizes = [int(rows.targets.sum()) for passes in dealt for _, rows in passes]
+    assert sum(sizes) == step.rows.targets.sum() and sizes.count(0) == 2
+    trainer = make()
+    trainer._gradients.zero()
+    sums, _ = trainer._learn(dealt[2][1][1], step.length, step.weights)
+    assert not sums.any() and not trainer._gradients.flat.any()
+
+
+def test_hidden_tokens_may_be_predicted_in_place(shards):
+    train = section("train", objective="masked", mask_random=0, mask_keep=0)
+    objective = objectives.objective_of(train)
+    stream = TokenStream(shards[:1], VOCABULARY, 7, CPU, objective, in_place=True)
+    layout = Packed(shards[0].offsets)
+    batch = stream.micro_batch(every_row([layout], 16, objective, 0), 16, (1.0, 0.0))
+    shown = batch.input_ids.flatten()
+    assert (shown[batch.positions] == VOCABULARY.mask).all()
+    shown[batch.positions] = batch.targets
+    tokens = torch.from_numpy(shards[0].tokens.astype(np.int64))
+    assert torch.equal(shown[: len(tokens)], tokens) and (shown[len(tokens) :] == VOCABULARY.pad).all()
+    documents_of = torch.where(shown == VOCABULARY.pad, -1, (batch.input_ids == VOCABULARY.bos).cumsum(1).flatten())
+    assert torch.equal(batch.segments.flatten(), documents_of)
+
+
+def test_what_is_known_of_an_objective_stands_in_every_table():
+    names = set(get_args(schema.Train.model_fields["objective"].annotation))
+    assert names == set(ABOUT) == set(objectives.OBJECTIVES) == set(card.TRAINED)
+    scores = {score for about in ABOUT.values() for score in about.scores}
+    assert scores == set(SCORERS) | set(ABOUT["labels"].scores) == set(METRICS) - {"unigram"}

@@ -1,0 +1,337 @@
+"""Models of transformers that training goes on from: their names, their tokenizers, and what they compute."""
+
+import argparse
+import os
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import torch
+import torch.nn.functional as F
+import transformers
+from safetensors.torch import load_file, save_file
+
+from babelmill import base_model, shards, tokenizer
+from babelmill.config.resolve import Configuration
+from babelmill.config.stage_settings import ShardsSettings, TrainSettings
+from babelmill.core import manifest
+from babelmill.core.files import UserError, read_json, write_json
+from babelmill.labels.codes import Codes
+from babelmill.labels.labeller import Labeller, make_encoder
+from babelmill.labels.network import LabelsNetwork, encoder_config
+from babelmill.settings import read_settings, settings_of
+from babelmill.tokens.shard_file import ShardFile
+from babelmill.tokens.vocabulary import Vocabulary
+from babelmill.train import make_network
+from babelmill.training.batches.token_batches import TokenStream
+from babelmill.training.networks.source_weights import load_weights
+from babelmill.training.networks.transformers_config import config_to_train
+from babelmill.training.networks.transformers_models import on_meta, shape_of
+from babelmill.training.plan.layouts import Packed
+from babelmill.training.plan.objectives import objective_of
+from babelmill.training.plan.plan import Plan
+from helpers.models.published_models import KINDS, publish
+from helpers.models.transformers_models import ALONE
+from helpers.training.training_data import TINY, VOCABULARY
+
+OBJECTIVES = {"gpt2": "causal", "bert": "masked", "llama": "causal", "eurobert": "masked"}
+TEXTS = [*(f"A fox {i}" for i in range(40)), *(f"pots {i} <s> </s> [SEP] <|endoftext|> é ☃\n" for i in range(9))]
+
+
+def settings(kind: str, stage: str, **more) -> Path:
+    """Write the settings of a stage of a model that goes on from the folder `theirs`."""
+    train = TINY["train"] | {"objective": OBJECTIVES[kind], "optimizer": "adamw"} | more.pop("train", {})
+    model = {"architecture": "transformers", "source": "./theirs"} | more.pop("model", {})
+    configuration = Configuration(
+        [("test", {"models": {"more": {"languages": ["eng"], "model": model, "train": train}}})]
+    )
+    write_json(f"{stage}.json", settings_of(configuration, "more", stage))
+    return Path(f"{stage}.json")
+
+
+def fetch(kind: str, **more) -> Path:
+    """Run the stage `base_model`; its folder."""
+    base_model.run(argparse.Namespace(settings=settings(kind, "base_model", **more), out=Path("base")))
+    return Path("base")
+
+
+def build(kind: str) -> Path:
+    """Run the stages before the training; the folder of the base model."""
+    base = fetch(kind)
+    Path("corpus").mkdir()
+    for split, texts in (("train", TEXTS), ("validation", TEXTS[:5])):
+        pq.write_table(pa.table({"text": pa.array(texts, pa.string())}), f"corpus/{split}.parquet")
+    read = read_settings(settings(kind, "shards"), ShardsSettings)
+    manifest.write("corpus", read, ["train.parquet", "validation.parquet"])
+    arguments = {"corpora": [Path("corpus")], "source": [base], "out": Path("tokenizer"), "threads": 1}
+    tokenizer.run(argparse.Namespace(settings=settings(kind, "tokenizer"), **arguments))
+    inputs = {"tokenizer": Path("tokenizer"), "corpus": Path("corpus"), "out": Path("shards"), "threads": 1}
+    shards.run(argparse.Namespace(settings=Path("shards.json"), language="eng", **inputs))
+    return base
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_batch_has_the_loss_and_gradient_of_the_published_model(kind):
+    """Of each document in a batch alone, begun and ended as the model's own tokenizer does, by transformers itself.
+
+    GPT-2 and Llama have no padding token: the token that ends a text also pads, and is learned like any other.
+    """
+    publish(kind, Path("theirs"), rows=400)
+    base = build(kind)
+    shard = ShardFile.open("shards/train.safetensors")
+    vocabulary = Vocabulary.read("tokenizer/tokenizer.json", shard.vocab_size)
+    asked = read_settings(settings(kind, "train"), TrainSettings)
+    network = make_network(asked, vocabulary, base, ALONE)
+    load_weights(base / "model.safetensors", network)
+    objective = objective_of(asked.train)
+    plan = Plan(asked.train, 1.0, [Packed(shard.offsets)])
+    tokens = TokenStream([shard], vocabulary, 7, torch.device("cpu"), objective, network.in_place)
+    step = plan.step(0)
+    batch = tokens.micro_batch(step.rows, step.length, step.weights)
+    network.model.eval()
+    loss, _ = network.forward(batch, 2)
+
+    cls, _ = KINDS[kind]
+    reference = getattr(transformers, cls).from_pretrained("theirs").eval()
+    published = transformers.AutoTokenizer.from_pretrained("theirs")
+    first = published.bos_token_id if published.cls_token_id is None else published.cls_token_id
+    assert int(batch.input_ids.max()) < len(published)
+    total, length = torch.zeros(()), batch.input_ids.size(1)
+    weight_of = dict(zip(batch.positions.tolist(), zip(batch.targets, batch.weights, strict=True), strict=True))
+    begun = 0
+    for row, segments in enumerate(batch.segments):
+        for segment in segments[segments >= 0].unique().tolist():
+            part = (segments == segment).nonzero()[:, 0]
+            ids = batch.input_ids[row, part]
+            begun += int(ids[0] == first)
+            logits = reference(input_ids=ids[None]).logits[0]
+            for place, position in enumerate(part.tolist()):
+                if row * length + position in weight_of:
+                    target, weight = weight_of[row * length + position]
+                    total = total + weight * (
+                        F.cross_entropy(logits[place], target) + 1e-4 * logits[place].logsumexp(0).square()
+                    )
+    assert len(batch.targets) > 15 and begun > 4
+    torch.testing.assert_close(loss, total, atol=1e-6, rtol=1e-6)
+    loss.backward()
+    total.backward()
+    network.gradients.reduce()
+    wanted = reference.get_input_embeddings().weight.grad
+    found = next(p.grad for name, p in network.trained().items() if p.shape == wanted.shape)
+    torch.testing.assert_close(found, wanted, atol=1e-6, rtol=1e-5)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_documents_are_what_the_published_tokenizer_makes_of_them(kind):
+    """Also where a text holds the names of special tokens, or one token begins and ends documents."""
+    publish(kind, Path("theirs"))
+    build(kind)
+    shard = ShardFile.open("shards/train.safetensors")
+    vocabulary = Vocabulary.read("tokenizer/tokenizer.json", shard.vocab_size)
+    published = transformers.AutoTokenizer.from_pretrained("theirs")
+    begin = published.bos_token_id if published.cls_token_id is None else published.cls_token_id
+    end = published.eos_token_id if published.sep_token_id is None else published.sep_token_id
+    for i, text in enumerate(TEXTS):
+        tokens = shard.tokens[shard.offsets[i] : shard.offsets[i + 1]].astype(np.int64)
+        inside = published(text, add_special_tokens=False, split_special_tokens=True).input_ids
+        assert vocabulary.given(tokens).tolist() == [begin, *inside, end]
+        assert not np.isin(tokens[1:-1], [vocabulary.bos, vocabulary.eos, vocabulary.pad]).any()
+    assert vocabulary.entries == len(published) and vocabulary.size == len(published) + 3
+    assert vocabulary.mask == (-1 if published.mask_token_id is None else published.mask_token_id)
+    assert vocabulary.given(vocabulary.pad) == (end if published.pad_token_id is None else published.pad_token_id)
+    for name in manifest.read("tokenizer")["files"]:
+        assert Path("tokenizer", name).read_bytes() == Path("theirs", name).read_bytes(), "as published"
+    assert {"tokenizer.json", "tokenizer_config.json"} <= manifest.read("tokenizer")["files"].keys()
+
+
+def older_names(kind: str) -> None:
+    """Rename the weights of `theirs` as repositories have them that are years old."""
+    weights = load_file("theirs/model.safetensors")
+    if kind == "gpt2":
+        weights = {name.removeprefix("transformer."): value for name, value in weights.items()}
+        weights |= {f"h.{layer}.attn.bias": torch.ones(1, 1, 64, 64).tril() for layer in range(2)}
+    else:
+        old = [("LayerNorm.weight", "LayerNorm.gamma"), ("LayerNorm.bias", "LayerNorm.beta")]
+        for new, before in old:
+            weights = {name.replace(new, before): value for name, value in weights.items()}
+        weights |= {"bert.pooler.dense.weight": torch.ones(16, 16), "cls.seq_relationship.bias": torch.ones(2)}
+        embedding = weights["bert.embeddings.word_embeddings.weight"]
+        weights |= {"cls.predictions.decoder.weight": embedding.clone()}
+    os.remove("theirs/model.safetensors")
+    torch.save(weights, "theirs/pytorch_model.bin")
+
+
+@pytest.mark.parametrize("kind", ["gpt2", "bert"])
+def test_older_names_are_the_same_weights(kind):
+    publish(kind, Path("theirs"))
+    fetch(kind)
+    wanted = load_file("base/model.safetensors")
+    os.rename("base", "before")
+    older_names(kind)
+    fetch(kind)
+    found = load_file("base/model.safetensors")
+    assert found.keys() == wanted.keys() and all(torch.equal(found[name], wanted[name]) for name in found)
+
+
+def change_weights(change) -> None:
+    weights = load_file("theirs/model.safetensors")
+    change(weights)
+    save_file(weights, "theirs/model.safetensors")
+
+
+def change_config(**values) -> None:
+    write_json("theirs/config.json", read_json("theirs/config.json") | values)
+
+
+HEAD = "cls.predictions.transform.dense.weight"
+
+
+@pytest.mark.parametrize(
+    ("change", "more", "words"),
+    [
+        (lambda: change_weights(lambda w: w.pop(HEAD)), {}, ["1 of ", "weights of BertForMaskedLM", HEAD, "the head"]),
+        (
+            lambda: change_weights(lambda w: w.update(more=torch.ones(1))),
+            {},
+            ["more is not a weight of BertForMaskedLM"],
+        ),
+        (
+            lambda: change_weights(lambda w: w.update({HEAD: torch.ones(16, 8)})),
+            {},
+            [f"{HEAD} is [16, 8], its config.json says [16, 16]"],
+        ),
+        (
+            lambda: change_weights(lambda w: w.update({"cls.predictions.decoder.weight": torch.ones(134, 16)})),
+            {},
+            ["cls.predictions.decoder.weight differ", "tie_word_embeddings = true", "set tie_word_embeddings: false"],
+        ),
+        (lambda: change_config(quantization_config={"bits": 4}), {}, ["quantized"]),
+        (lambda: None, {"model": {"architecture": "gpt_bert"}}, ["is a bert model", "set model.architecture"]),
+        (lambda: change_config(vocab_size=100), {}, ["is [134, 16], its config.json says [100, 16]"]),
+        (lambda: None, {"model": {"hidden_size": 24}}, ["model.hidden_size = 24", "has 16; leave the key out"]),
+    ],
+)
+def test_a_model_that_is_not_whole_is_one_line(change, more, words):
+    publish("bert", Path("theirs"))
+    change()
+    with pytest.raises(UserError) as error:
+        fetch("bert", **more)
+    assert all(word in str(error.value) for word in words), str(error.value)
+    assert "the model in theirs" in str(error.value) and "\n" not in str(error.value) and not Path("base").exists()
+
+
+def test_the_shape_beside_a_source_has_our_names_whatever_its_class_calls_it():
+    """GPT-2 has n_embd, n_layer, n_head and n_positions. Fetching it and training look."""
+    publish("gpt2", Path("theirs"))
+    right = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "max_position_embeddings": 64}
+    base = fetch("gpt2", model=right)
+    asked = read_settings(settings("gpt2", "train", model=right), TrainSettings)
+    assert config_to_train(asked, base, VOCABULARY).n_embd == 16
+    for key, value, has in (("num_hidden_layers", 3, "has 2"), ("layer_norm_eps", 1e-6, "has no such key")):
+        line = rf"model\.{key} = {value}: .*theirs {has}; leave the key out"
+        os.rename("base", f"before {key}")
+        with pytest.raises(UserError, match=line):
+            fetch("gpt2", model=right | {key: value})
+        os.rename(f"before {key}", "base")
+        with pytest.raises(UserError, match=line):
+            wrong = asked.model_copy(update={"shape": right | {key: value}})
+            config_to_train(wrong, base, VOCABULARY)
+
+
+@pytest.mark.parametrize(
+    ("kind", "auto_class", "theirs"),
+    [
+        ("distilbert", "AutoModelForMaskedLM", {"dim": 24, "n_layers": 3, "n_heads": 4, "hidden_dim": 20}),
+        ("xlm", "AutoModelForMaskedLM", {"emb_dim": 24, "n_layers": 3, "n_heads": 4}),
+        ("gptj", "AutoModelForCausalLM", {"n_embd": 24, "n_layer": 3, "n_head": 4, "n_positions": 70, "rotary_dim": 4}),
+        ("gpt_neo", "AutoModelForCausalLM", {"num_layers": 3, "num_heads": 4, "attention_types": [[["global"], 3]]}),
+        ("roberta", "AutoModelForMaskedLM", {"num_hidden_layers": 3, "num_attention_heads": 4}),
+    ],
+)
+def test_classes_say_what_they_call_our_keys(kind, auto_class, theirs):
+    sizes = {"hidden_size": 24, "intermediate_size": 20, "max_position_embeddings": 70, "pad_token_id": 1}
+    config = transformers.AutoConfig.for_model(kind, **sizes | theirs)
+    positions = 68 if kind == "roberta" else 70
+    wanted = {"hidden_size": 24, "num_hidden_layers": 3, "num_attention_heads": 4, "max_position_embeddings": positions}
+    found = shape_of(on_meta(config, auto_class))
+    assert {key: found[key] for key in wanted} == wanted
+
+
+def test_a_bare_model_lacks_its_head():
+    publish("bert", Path("theirs"))
+    config = transformers.AutoConfig.from_pretrained("theirs")
+    transformers.BertModel(config).save_pretrained("theirs")
+    with pytest.raises(
+        UserError, match=r"weights of BertForMaskedLM are missing, such as cls\.predictions\.\S+; perhaps it"
+    ):
+        fetch("bert")
+
+
+@pytest.mark.parametrize(
+    ("kind", "more", "words"),
+    [
+        ("eurobert", {}, ["has no mask token"]),
+        ("eurobert", {"train": {"objective": "causal"}}, ["no AutoModelForCausalLM for it; see train.objective"]),
+        (
+            "llama",
+            {"train": {"sequence_lengths": [128], "phase_starts": [0.0], "global_batch_tokens": 256}},
+            ["128", "64"],
+        ),
+    ],
+)
+def test_what_training_cannot_do_with_a_source_is_one_line(kind, more, words):
+    publish(kind, Path("theirs"))
+    for name in ("tokenizer_config.json", "config.json"):
+        write_json(f"theirs/{name}", {k: v for k, v in read_json(f"theirs/{name}").items() if not k.startswith("mask")})
+    base = build(kind)
+    vocabulary = Vocabulary.read("tokenizer/tokenizer.json", 0)
+    asked = read_settings(settings(kind, "train", **more), TrainSettings)
+    with pytest.raises(UserError) as error:
+        make_network(asked, vocabulary, base, ALONE)
+    assert all(word in str(error.value) for word in words) and "\n" not in str(error.value), str(error.value)
+
+
+def test_a_model_without_a_fast_tokenizer_is_one_line():
+    publish("llama", Path("theirs"))
+    os.remove("theirs/tokenizer.json")
+    Path("theirs/tokenizer.model").write_bytes(b"sentencepiece")
+    with pytest.raises(
+        UserError, match=r"has no tokenizer\.json, which is needed \(`save_pretrained` of a fast tokenizer"
+    ):
+        tokenizer.adopt_from_model(fetch("llama"), "./theirs")
+
+
+@pytest.mark.parametrize("kind", ["bert", "llama"])
+def test_a_model_of_labels_takes_the_encoder_of_any_model(kind):
+    """A published language model's, under the names of the classifier's class: its own head is left out."""
+    publish(kind, Path("theirs"), rows=400)
+    train = {"objective": "labels", "sequence_lengths": [32], "phase_starts": [0]}
+    base = fetch(kind, train=train)
+    asked = read_settings(settings(kind, "train", train=train), TrainSettings)
+    vocabulary = Vocabulary(400, 1, 2, 3, 4, tuple(range(16)))
+    codes, processes = Codes(["a", "b", "c"], "classes", 1), ALONE
+    config = encoder_config(asked, base, vocabulary)
+    network = LabelsNetwork(config, asked.train, asked.labels, codes, 1, torch.ones(3), processes)
+    before = {name: value.clone() for name, value in network.weights().items()}
+    load_weights(base / "model.safetensors", network)
+    kept = [name for name, value in network.weights().items() if torch.equal(value, before[name])]
+    assert [name for name in kept if ".pooler." not in name and before[name].unique().numel() > 2] == [
+        f"encoder.{'classifier' if kind == 'bert' else 'score'}.weight"
+    ]
+    cls, _ = KINDS[kind]
+    reference = getattr(transformers, cls).from_pretrained("theirs").base_model.eval()
+    ids = torch.arange(20, 40)[None]
+    network.model.eval()
+    seen = torch.ones_like(ids, dtype=torch.bool)
+    made = Labeller(make_encoder(config), None).eval()
+    made.load_state_dict(network.weights())
+    made(ids, seen, torch.zeros(1, 0, 0, dtype=torch.long))
+    assert torch.allclose(made._hidden, reference(input_ids=ids).last_hidden_state, atol=1e-5)

@@ -1,0 +1,60 @@
+"""The figures of a tiny run are the stored ones: "same results" is true, and so is a new pin's."""
+
+import numpy as np
+import pytest
+
+from scripts import stored_figures
+from scripts.stored_figures import FLOAT32, FLOAT64, compare
+
+ADVICE = """
+Results changed. If they should not have, the last edit or the changed pin is at fault. If they should:
+begin a new version with `babelmill accept --new STAGE --results TEXT`, then `python tests/scripts/stored_figures.py --write`."""
+
+
+def test_the_figures_are_the_stored_ones():
+    lines = compare(stored_figures.read_stored(), stored_figures.in_a_process(list(stored_figures.SECTIONS)))
+    if lines:
+        pytest.fail("\n".join([*lines[:40], ADVICE]), pytrace=False)
+
+
+def test_a_difference_names_the_figure_and_both_values():
+    stored = {"plan": {"rows": [1, 2, 3], "steps": 4, "kept": ["a"], "gone": 1}}
+    found = {"plan": {"rows": [1, 7, 3], "steps": 5, "kept": ["a", "b"]}}
+    assert compare(stored, stored) == []
+    assert compare(stored, found) == [
+        "plan: rows: 1 of 3 differ; number 1: stored 2, found 7",
+        "plan: steps: stored 4, found 5",
+        "plan: kept: stored 1 entries, found 2",
+        "plan: gone: stored 1, found 'nothing'",
+    ]
+
+
+def test_floats_may_differ_in_their_last_digits():
+    assert compare({"loss": [4.5, 0.0]}, {"loss": [4.5 * (1 + 1e-10), 0.0]}) == []
+    assert compare({"loss": [4.5, 0.0]}, {"loss": [4.5 * (1 + 1e-8), 0.0]})
+    assert compare({"loss": 4.5}, {"loss": float("nan")})
+    stored = {"loss": {"centre": [4.5, 4.0], "tolerance": 1e-3}}
+    assert compare(stored, {"loss": [4.5009, 3.9991]}) == []
+    assert compare(stored, {"loss": [4.5, 4.0011]}) == [
+        "loss: 1 of 2 differ; number 1: stored 4.0, found 4.0011 (allowed: +-1.0e-03)"
+    ]
+    assert compare(stored, {"loss": [4.5, float("nan")]})
+
+
+def test_float64_figures_are_made_in_float64():
+    """A buffer that stayed float32 would hide differences, and leave numbers of 24 bits."""
+    stored = stored_figures.read_stored()
+    assert stored["training"]["types"] == ["torch.float64"]
+    numbers = [value for name in FLOAT64 for _, value in stored_figures.leaves(stored[name]) if isinstance(value, list)]
+    numbers = [value for values in numbers for value in values if isinstance(value, float) and value % 0.125]
+    assert len(numbers) > 100
+    assert np.mean([float(np.float32(value)) == value for value in numbers]) < 0.01
+
+
+def test_tolerances_are_narrow():
+    """They come from a measured spread; a wide one would find nothing."""
+    stored = stored_figures.read_stored()
+    found = [value for name in FLOAT32 for _, value in stored_figures.leaves(stored[name]) if isinstance(value, dict)]
+    assert len(found) >= 8
+    for value in found:
+        assert 0 < value["tolerance"] < 1e-3 * max(map(abs, value["centre"]))

@@ -1,0 +1,367 @@
+"""Models of transformers in training: their loss, their gradients, their folders."""
+
+import json
+import os
+import weakref
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+import torch.nn.functional as F
+import transformers
+from transformers import AutoConfig
+
+from babelmill.config.model_size import parameters
+from babelmill.config.resolve import Configuration
+from babelmill.config.schema import Export
+from babelmill.config.transformers_models import keys
+from babelmill.core import manifest
+from babelmill.core.files import write_json
+from babelmill.release.card.card_usage import ALSO_IN_4
+from babelmill.release.folder.architecture import ExportInputs
+from babelmill.release.folder.loading import runs_code
+from babelmill.release.folder.prove import KEPT, check_differences, compare_variant, portions, random_rows
+from babelmill.release.folder.transformers_folder import TransformersFolder
+from babelmill.runtime.checkpoint import write_tensors
+from babelmill.tokens.vocabulary import Vocabulary
+from babelmill.training.batches.token_batches import MicroBatch, TokenStream
+from babelmill.training.networks import sdpa_backend
+from babelmill.training.networks.source_weights import load_weights
+from babelmill.training.networks.transformers_config import known_keys
+from babelmill.training.networks.transformers_models import CLASSES, as_json, with_learning_padding, without_values
+from babelmill.training.networks.transformers_size import planned
+from babelmill.training.plan.layouts import Packed
+from babelmill.training.plan.objectives import hides_alone, objective_of
+from babelmill.training.plan.plan import Plan
+from babelmill.training.trainer import Trainer
+from helpers.environments import TRANSFORMERS_4, installed
+from helpers.models.transformers_models import ALONE, KINDS, model_section, network, train_section
+from helpers.programs.prepared import run_python
+from helpers.training.training_data import VOCABULARY, documents, train_settings, write_documents
+
+SMALL_SIZES = (
+    *("hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads", "num_key_value_heads"),
+    *("emb_dim", "n_layers", "n_heads", "num_local_experts"),
+)
+PADS_WITH_TEXT = replace(VOCABULARY, pad=42)  # its padding token is a token of the text
+
+
+def batch_of(kind: str, folder: Path, **train) -> tuple[Plan, TokenStream, MicroBatch]:
+    """The first global batch of a run as one micro-batch, its plan and its tokens."""
+    settings = train_section(kind, **train)
+    shard = write_documents(folder / "shard.safetensors", documents(60))
+    plan = Plan(settings, 1.0, [Packed(shard.offsets)])
+    objective = objective_of(settings)
+    tokens = TokenStream([shard], VOCABULARY, 7, torch.device("cpu"), objective, hides_alone(objective))
+    step = plan.step(0)
+    return plan, tokens, tokens.micro_batch(step.rows, step.length, step.weights)
+
+
+def test_attention_without_a_fused_kernel_is_a_warning(monkeypatch, caplog, tmp_path):
+    """Said once. On a CPU, PyTorch computes the formula where attention has dropout."""
+    *_, batch = batch_of("bert", tmp_path)
+    for devices, dropout, warnings in ((("cuda",), 0.1, 0), (("cpu",), 0.0, 0), (("cpu",), 0.1, 1)):
+        monkeypatch.setattr(sdpa_backend, "DEVICES", devices)
+        made = network("bert", attention_probs_dropout_prob=dropout)
+        caplog.clear()
+        for _ in range(2):
+            made.forward(batch, 2)
+        said = [message for message in caplog.messages if "no fused attention" in message]
+        assert len(said) == warnings and all("(heads of width 8, float32)" in message for message in said)
+
+
+# What is proven.
+
+
+@pytest.mark.parametrize("vocabulary", [VOCABULARY, PADS_WITH_TEXT], ids=["own padding", "padding of the text"])
+@pytest.mark.parametrize("kind, train", [*((kind, {}) for kind in KINDS), ("eurobert", {"objective": "diffusion"})])
+def test_a_batch_has_the_loss_and_gradient_of_its_documents_one_by_one(kind, train, vocabulary, tmp_path):
+    """Each document of each row alone in a batch, through transformers' own forward pass, without any mask of ours.
+
+    A token of the text is also learned where it is the padding token. There, transformers' class would drop the
+    gradient, so it is told nothing of padding.
+    """
+    made = network(kind, train=train_section(kind, **train), vocabulary=vocabulary)
+    plan, _, batch = batch_of(kind, tmp_path, **train)
+    made.model.eval()
+    loss, sums = made.forward(batch, 2)
+    loss.backward()
+    made.gradients.reduce()
+    found = {name: parameter.grad.clone() for name, parameter in made.trained().items()}
+
+    assert made.config["config"]["pad_token_id"] == vocabulary.pad
+    plain = transformers.AutoConfig.for_model(**made.config["config"] | {"pad_token_id": None})
+    reference = getattr(transformers, made.config["auto_class"]).from_config(plain).eval()
+    reference.load_state_dict(made.weights(), strict=False)
+    total, nats = torch.zeros(()), 0.0
+    counted = torch.ones(len(batch.targets)) if batch.importance is None else batch.importance
+    targets = zip(batch.targets, batch.weights, counted.tolist(), strict=True)
+    weight_of = dict(zip(batch.positions.tolist(), targets, strict=True))
+    length = batch.input_ids.size(1)
+    for row, segments in enumerate(batch.segments):
+        for segment in segments.unique().tolist():
+            part = (segments == segment).nonzero()[:, 0]
+            logits = reference(input_ids=batch.input_ids[row, part][None]).logits[0]
+            for place, position in enumerate(part.tolist()):
+                if row * length + position in weight_of:
+                    target, weight, importance = weight_of[row * length + position]
+                    entropy = F.cross_entropy(logits[place], target)
+                    total = total + weight * (entropy + 1e-4 * logits[place].logsumexp(0).square())
+                    nats += importance * entropy.item()
+    total.backward()
+    assert len(batch.targets) > 20 and batch.segments.max() > 1
+    if train:
+        rows = plan.step(0).rows
+        every = plan.layouts[0].targets(rows.row, length)[1]
+        assert float(batch.weights.sum()) == pytest.approx(1) and (rows.stands_for == every).all()
+        assert counted.tolist() == pytest.approx((every / rows.targets)[batch.positions // length])
+        assert (batch.input_ids.flatten()[batch.positions] == VOCABULARY.mask).all(), "hidden where they stand"
+    torch.testing.assert_close(loss, total, atol=1e-6, rtol=1e-6)
+    assert float(sums[:, 0].sum()) == pytest.approx(nats, rel=1e-5)
+    for name, parameter in reference.named_parameters():
+        wanted = torch.zeros_like(parameter) if parameter.grad is None else parameter.grad
+        torch.testing.assert_close(found[name], wanted, atol=1e-6, rtol=1e-5, msg=name)
+    learned = reference.get_input_embeddings().weight.grad
+    assert (batch.input_ids == PADS_WITH_TEXT.pad).any() and learned[PADS_WITH_TEXT.pad].norm() > 0
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_activation_checkpointing_and_bf16(kind, tmp_path):
+    """With dropout: the same gradient, to the last bit, where activations are made again; nearly the same in bf16."""
+    found = []
+    for train in ({}, {"activation_checkpointing": True}, {"precision": "bf16"}):
+        made = network(kind, train=train_section(kind, **train))
+        batch = batch_of(kind, tmp_path)[2]
+        made.model.train()
+        torch.manual_seed(1)
+        loss, _ = made.forward(batch, 2)
+        loss.backward()
+        made.gradients.reduce()
+        found.append(torch.cat([parameter.grad.flatten() for parameter in made.trained().values()]))
+    assert torch.equal(found[0], found[1])
+    assert 0 < (found[2] - found[0]).norm() < 0.1 * found[0].norm()
+
+
+def test_weights_come_from_the_seed_alone():
+    torch.manual_seed(1)
+    first = network("gpt2").weights()
+    torch.manual_seed(2)
+    second, other = network("gpt2").weights(), network("gpt2", train=train_section("gpt2", seed=8)).weights()
+    assert all(torch.equal(first[name], second[name]) for name in first)
+    assert any(not torch.equal(first[name], other[name]) for name in first)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_weights_that_are_read_are_not_drawn_before(kind, tmp_path):
+    """Constants that no file holds have their values, and so the loss is the same."""
+    drawn, batch = network(kind), batch_of(kind, tmp_path)[2]
+    write_tensors(tmp_path / "model.safetensors", drawn.weights(), {"format": "pt"})
+    torch.manual_seed(1)
+    before = torch.get_rng_state()
+    with without_values():
+        on_meta = transformers.AutoModel.from_config(transformers.AutoConfig.for_model(**drawn.config["config"]))
+    assert all(p.is_meta for p in on_meta.parameters()) and not any(b.is_meta for b in on_meta.buffers())
+    assert torch.equal(torch.get_rng_state(), before)
+    read = network(kind, loaded=True)
+    load_weights(tmp_path / "model.safetensors", read)
+    losses = []
+    for made in (drawn, read):
+        made.model.eval()
+        losses.append(made.forward(batch, 2)[0])
+    assert torch.equal(*losses)
+
+
+def test_matrices_alone_have_weight_decay():
+    made = network("bert")
+    without = {name for name, parameter in made.model.named_parameters() if not made.decays(name, parameter)}
+    assert {name for name, _ in made.model.named_parameters() if "bias" in name or "LayerNorm" in name} == without
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_size_is_known_without_weights(kind):
+    made, size = network(kind), planned(model_section(kind), train_section(kind), VOCABULARY.size)
+    assert size.parameters == made.parameters
+    assert made.flops(16, 32.0, 5.0) == 6 * ((size.matrices + 2 * 16 * 16 * len(made.blocks)) * 32 + 96 * 16 * 5)
+    assert len(made.blocks) == size.num_hidden_layers == KINDS[kind][1].get("n_layer", size.num_hidden_layers)
+
+
+@pytest.mark.parametrize("preset", ["gpt2_30m", "bert_30m"])
+def test_presets_are_of_the_size_of_small(preset):
+    made = Configuration([("test", {"models": {"a": {"languages": ["eng"], "preset": preset}}})]).model("a")
+    small = Configuration([("test", {"preset": "small"})]).model("eng")
+    size, entries = planned(made.model, made.train, made.tokenizer.vocab_size), small.tokenizer.vocab_size
+    assert entries == made.tokenizer.vocab_size
+    assert size.parameters == pytest.approx(parameters(small.model, entries), rel=0.02)
+
+
+def test_dropout_is_known_by_whether_there_is_some():
+    """A line about it is said of those that have some."""
+    drops = {kind: network(kind).drops_by_micro_batch for kind in KINDS}
+    assert drops == {"gpt2": True, "bert": True, "modernbert": False, "llama": False, "eurobert": False}
+    assert network("llama", attention_dropout=0.1).drops_by_micro_batch
+    assert not network("gpt2", resid_pdrop=0.0, embd_pdrop=0.0, attn_pdrop=0.0).drops_by_micro_batch
+
+
+def test_the_keys_of_configurations_are_found_without_transformers():
+    """As its classes have them, once imported."""
+    for kind in (*KINDS, "roberta", "distilbert", "electra", "deberta-v2", "mistral"):
+        assert keys(kind) == known_keys(transformers.AutoConfig.for_model(kind)), kind
+
+
+def test_a_run_goes_on_exactly(tmp_path):
+    """Weights, average and optimizer of a run that was taken up after two steps are those of one that was not."""
+    plan, tokens, _ = batch_of("gpt2", tmp_path)
+    settings = train_settings(["eng"], model_section("gpt2"), plan.train)
+
+    def trainer() -> Trainer:
+        return Trainer(settings, network("gpt2", train=plan.train), plan, tokens, (plan.layouts, tokens), ALONE)
+
+    first, second = trainer(), trainer()
+    for step in range(4):
+        if step == 2:
+            saved = {name: value.clone() for name, value in first.tensors().items()}
+            second.restore(saved, first.state())
+        first.run_step(step)
+    for step in (2, 3):
+        second.run_step(step)
+    wanted, found = first.tensors(), second.tensors()
+    assert wanted.keys() == found.keys() and not any(name.endswith("lm_head.weight") for name in wanted)
+    assert all(torch.equal(value, found[name]) for name, value in wanted.items())
+    measured = first.validate()
+    assert measured == second.validate() and measured["ema_loss"] != measured["loss"]
+    third = trainer()  # whose weights FSDP2 has not gathered yet
+    third.restore(wanted, first.state())
+    with third.average.in_place():
+        assert third.validate()["loss"] == measured["ema_loss"]
+
+
+# Their folders.
+
+CHECK = """
+import json, sys, torch, transformers
+for folder in sys.argv[1:]:
+    config = json.load(open(f"{folder}/config.json"))
+    auto = "AutoModelForMaskedLM" if "MaskedLM" in config["architectures"][0] else "AutoModelForCausalLM"
+    model, report = getattr(transformers, auto).from_pretrained(folder, output_loading_info=True)
+    assert not any(report[name] for name in ("missing_keys", "unexpected_keys", "mismatched_keys")), report
+    logits = model.eval()(input_ids=torch.arange(5, 29)[None]).logits
+    print(json.dumps([transformers.__version__, logits.double().abs().sum().item(), logits[0, -1, -1].item()]))
+"""
+
+
+def write_folder(kind: str, folder: Path, vocabulary: Vocabulary = VOCABULARY) -> Path:
+    """Write a trained model as the stage `train` does, and export it; the exported folder."""
+    made, model, out = network(kind, vocabulary=vocabulary), folder / kind / "model", folder / kind / "export"
+    for parameter in made.trained().values():
+        parameter.data += 0.1 * torch.randn(parameter.shape, generator=torch.Generator().manual_seed(3))
+    for name, weights in (("model", made.weights()), ("ema", network(kind).weights())):
+        write_tensors(model / f"{name}.safetensors", weights, {"format": "pt"})
+    write_json(model / "config.json", made.config)
+    choices = {"variants": ["main", "ema"], "default_variant": "main", "logits_alignment": "mlm", "include_raw": False}
+    choices |= {"adapter": "none"}
+    out.mkdir()
+    TransformersFolder().write(out, ExportInputs(model, folder, []), Export.model_validate(choices))
+    return out
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory) -> dict[str, Path]:
+    return {kind: write_folder(kind, tmp_path_factory.mktemp("folders")) for kind in KINDS}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("pad", [None, VOCABULARY.eos, 5])
+def test_the_folder_learns_each_token_of_the_text(kind, pad, tmp_path):
+    """With transformers' own class: also the token that ends texts, if it is the padding token, too.
+
+    `pad`: the padding token of the published tokenizer, which may have none; 5 never occurs in a text.
+    """
+    roles = {"entries": VOCABULARY.size, "begin": 1, "end": VOCABULARY.eos, "pad": pad, "mask": 4, "unknown": 0}
+    manifest.write(tmp_path, manifest.Asked("tokenizer", "eng", {}), [], figures={"roles": roles})
+    vocabulary = replace(VOCABULARY, pad=VOCABULARY.eos if pad is None else pad)
+    folder = write_folder(kind, tmp_path, vocabulary)
+    made = json.loads((folder.parent / "model/config.json").read_text())
+    model = getattr(transformers, made["auto_class"]).from_pretrained(folder)
+    ids = torch.tensor([[1, 30, 40, VOCABULARY.eos]])
+    model.base_model(input_ids=ids)[0].sum().backward()
+    assert (model.get_input_embeddings().weight.grad[ids[0]].norm(dim=1) > 0).all()
+    assert (model.config.pad_token_id is None) == (pad != 5 and kind != "gpt2")
+
+
+OF_HEADS = [
+    (kind, auto)
+    for kind in ("ibert", "xlm", "flaubert", "mixtral", "bert")
+    for auto in ("AutoModelForMaskedLM", "AutoModelForCausalLM", "AutoModelForSequenceClassification")
+    if kind in CLASSES[auto][1]
+]
+
+
+@pytest.mark.parametrize(("kind", "auto"), OF_HEADS)
+def test_a_class_that_needs_the_number_of_padding_keeps_it(kind, auto):
+    """Some find the length of a text, the positions or the end of a text by it: None would be an error."""
+    values = as_json(AutoConfig.for_model(kind, pad_token_id=2))
+    small = {key: min(value, 8) for key, value in values.items() if key in SMALL_SIZES}
+    values = as_json(AutoConfig.for_model(kind, pad_token_id=2, **small))
+    found = with_learning_padding(values, auto)
+    model = getattr(transformers, auto).from_config(AutoConfig.for_model(**found))
+    ids = torch.tensor([[1, 3, 4, 5], [1, 3, 4, 2]])
+    assert torch.isfinite(model.eval()(input_ids=ids).logits).all()
+    assert (found["pad_token_id"] is None) == (kind == "bert" or (kind == "mixtral" and auto == "AutoModelForCausalLM"))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_folder_is_the_trained_model(folders, kind):
+    model, rows = folders[kind].parent / "model", random_rows(VOCABULARY.size, 32)
+    architecture = TransformersFolder()
+    for variant, named in (("main", None), ("ema", "ema")):
+        inputs = ExportInputs(model, model, [])
+        for _, found in compare_variant(architecture, inputs, (folders[kind], named), variant, rows):
+            check_differences(kind, found)
+            assert found["rounding"] > 1e-9, "float64 is another precision"
+    assert (
+        not runs_code(folders[kind])
+        and not list(folders[kind].glob("*.py"))
+        and "auto_map" not in json.loads((folders[kind] / "config.json").read_text())
+    )
+
+
+def test_one_model_at_a_time_is_in_memory_and_one_layer_of_it_in_float64(folders):
+    """And its weights in float32 are the file's pages. As many rows at once as their scores have room."""
+    model, rows, made = folders["llama"].parent / "model", random_rows(VOCABULARY.size, 32), []
+
+    class Watched(TransformersFolder):
+        def trained(self, *arguments):
+            trained = super().trained(*arguments)
+            made.append(weakref.ref(trained))
+            return trained
+
+        def logits(self, trained, row, mode):
+            doubles = [[p.dtype == torch.float64 for p in layer.parameters()] for layer in trained.model.layers]
+            assert not any(map(any, doubles))
+            for layer in trained.model.layers:
+                layer.mlp.register_forward_hook(lambda *_: seen.append(sum(p.dtype == torch.float64 for p in inside)))
+            inside = [p for layer in trained.model.layers for p in layer.parameters()]
+            return super().logits(trained, row, mode)
+
+    seen: list[int] = []
+    compared = compare_variant(Watched(), ExportInputs(model, model, []), (folders["llama"], None), "main", rows)
+    assert [case.auto_class for case, _ in compared if made[0]() is None] == ["AutoModelForCausalLM"]
+    layer = transformers.AutoModelForCausalLM.from_pretrained(folders["llama"]).model.layers[0]
+    assert set(seen) == {0, len(list(layer.parameters()))}
+    assert [len(p) for p in portions(rows, KEPT // 40)] != [len(rows)]
+    assert [row for part in portions(rows, KEPT // 40) for row in part] == rows
+
+
+def test_both_versions_of_transformers_compute_the_same(folders):
+    """Without `trust_remote_code`. Version 4 has other names in some configurations, and no EuroBERT."""
+    old = {kind: folder for kind, folder in folders.items() if kind in ALSO_IN_4}
+    answers = []
+    for packages in ([], [str(installed(TRANSFORMERS_4))]):
+        environment = os.environ | {"PYTHONPATH": os.pathsep.join(packages), "HF_HUB_OFFLINE": "1"}
+        done = run_python("-c", CHECK, *old.values(), environment=environment)
+        assert done.returncode == 0, done.stderr
+        answers.append([json.loads(line) for line in done.stdout.splitlines()])
+    for kind, (new, *found), (version, *wanted) in zip(old, *answers, strict=True):
+        assert (new, version) == (transformers.__version__, "4.57.6")
+        assert found == pytest.approx(wanted, rel=1e-5), kind

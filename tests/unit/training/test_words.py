@@ -1,0 +1,182 @@
+"""Words of corpora and of shards, which hold tokens; the steps of snapshots, and those that a run does not have."""
+
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+
+from babelmill import shards, tokenizer
+from babelmill.commands.estimates.text_size import bytes_per_word
+from babelmill.commands.terminal.key_figures import key_figures
+from babelmill.config.languages import Language, read_table
+from babelmill.config.resolve import Configuration
+from babelmill.config.snapshots import BABYLM, kept_at_the_end, missing_points, say_missing
+from babelmill.config.stage_settings import Settings
+from babelmill.core import manifest
+from babelmill.core.words import and_words
+from babelmill.settings import write_settings
+from babelmill.tokens.documents import Documents
+from babelmill.tokens.shard_file import ShardFile, write_shard
+from babelmill.tokens.tokenizer_file import encode
+from babelmill.tokens.vocabulary import Vocabulary
+from babelmill.training.batches import words_read
+from babelmill.training.plan.layouts import Packed
+from babelmill.training.plan.plan import Plan
+from helpers.training.training_data import ROOT, section
+
+TEXTS = [
+    "\n  The cat\tsat\n\non the mat. ",
+    "unbelievably",
+    " ",
+    *("a rose is a rose " * n + "isn't it" for n in range(1, 60)),
+    "今天天气很好，我们去公园。",
+]
+
+
+@pytest.fixture(scope="module")
+def trained():
+    return tokenizer.train(iter([TEXTS * 3]), 320, 2)
+
+
+@pytest.fixture
+def shard(trained, tmp_path) -> ShardFile:
+    tokens, lengths = encode(trained, TEXTS)
+    with write_shard(tmp_path / "train.safetensors", len(TEXTS), trained.get_vocab_size(), "none") as writer:
+        for text in np.split(tokens, np.cumsum(lengths)[:-1]):
+            writer.append(np.array([1, *text, 2]), np.array([len(text) + 2]))
+    return ShardFile.open(tmp_path / "train.safetensors")
+
+
+@pytest.mark.parametrize("block", [1, 7, 1000])
+def test_each_word_counts_once_wherever_blocks_begin(trained, shard, monkeypatch, block):
+    monkeypatch.setattr(words_read, "BLOCK", block)
+    monkeypatch.setattr(words_read, "BLOCKS", 10**9)
+    assert words_read.words_in_shard(shard, trained) == sum(len(text.split()) for text in TEXTS)
+
+
+def test_a_large_shard_is_estimated_from_blocks_of_all_of_it(trained, shard, monkeypatch):
+    monkeypatch.setattr(words_read, "BLOCK", 20)
+    monkeypatch.setattr(words_read, "BLOCKS", 100)
+    decoded = []
+    count = words_read._count
+    monkeypatch.setattr(words_read, "_count", lambda t, parts: decoded.append(sum(map(len, parts))) or count(t, parts))
+    found = words_read.words_in_shard(shard, trained)
+    assert sum(decoded) < 0.3 * len(shard.tokens)
+    assert found == pytest.approx(sum(len(text.split()) for text in TEXTS), rel=0.05)
+
+
+def test_the_words_of_shards_are_those_of_the_text(trained, tmp_path):
+    """Counted while the shards are made. From shards without this count, the same number, also of a large text."""
+    repeated = [text.replace("rose", f"rose{i % 7}") for i in range(300) for text in TEXTS]
+    pq.write_table(pa.table({"text": repeated}), tmp_path / "train.parquet")
+    tokens, folder = tmp_path / "tokens", tmp_path / "shards"
+    tokens.mkdir()
+    folder.mkdir()
+    trained.save(str(tokens / "tokenizer.json"))
+    vocabulary = Vocabulary.read(tokens / "tokenizer.json", trained.get_vocab_size())
+    corpus = Documents(tmp_path / "train.parquet")
+    counts = shards.build(trained, vocabulary, "none", corpus, folder / "train.safetensors", 2)
+    wanted = sum(len(text.split()) for text in repeated)
+    assert counts["words"] == wanted and counts["tokens"] > 500_000
+    figures = {name: {"train": count} for name, count in counts.items()}
+    for known in (figures, {"bytes": figures["bytes"]}):
+        manifest.write(folder, Settings(stage="shards", name="eng"), ["train.safetensors"], [], known)
+        assert words_read.training_words(folder, tokens, None, tmp_path / "words.json") == (wanted, True)
+    size = sum(len(text.encode()) for text in repeated)
+    assert words_read.training_words(folder, tokens, 5.0, tmp_path / "words.json") == (size / 5, True)
+    (folder / "train.safetensors").write_bytes(b"")
+    assert words_read.training_words(folder, tokens, None, tmp_path / "words.json")[0] == wanted, "it is decoded once"
+
+
+def test_words_are_not_called_exact_if_the_tokenizer_adds_spaces(tmp_path):
+    """A WordPiece tokenizer decodes "well-known" to "well - known"."""
+    text = "The well-known U.S. author's book (1999), e.g. this one, costs $5.50"
+    wordpiece = Tokenizer(models.WordPiece(unk_token="[UNK]"))
+    wordpiece.pre_tokenizer, wordpiece.decoder = pre_tokenizers.BertPreTokenizer(), decoders.WordPiece()
+    wordpiece.train_from_iterator([text, words_read.SAMPLE], trainers.WordPieceTrainer(special_tokens=["[UNK]"]))
+    folder = tmp_path / "shards"
+    folder.mkdir()
+    wordpiece.save(str(tmp_path / "tokenizer.json"))
+    with write_shard(folder / "train.safetensors", 1, wordpiece.get_vocab_size(), "none") as writer:
+        tokens = wordpiece.encode(text).ids
+        writer.append(np.array(tokens), np.array([len(tokens)]))
+    manifest.write(folder, Settings(stage="shards", name="eng"), ["train.safetensors"], [], {"bytes": {"train": 9}})
+    found, exact = words_read.training_words(folder, tmp_path, None, tmp_path / "words.json")
+    assert not exact and found > len(text.split())
+    rate = words_read.WordRate(found / len(tokens), exact)
+    assert rate.figures(100) == {} and rate.say(100).startswith("about ")
+
+
+def test_scripts_without_spaces_count_bytes():
+    chinese, english = (Language("x", "x", 1, script, 0.936, "x") for script in ("Hans", "Latn"))
+    assert english.bytes_per_word is None and chinese.bytes_per_word == pytest.approx(5.43 * 0.936)
+
+
+def test_a_line_of_chinese_is_not_a_word(tmp_path, monkeypatch):
+    """585 lines of 12 characters, each of which whitespace takes for a word."""
+    monkeypatch.chdir(tmp_path)
+    for code in ("zho", "eng"):
+        write_settings(Configuration([("test", {"corpus": {"builtin": "python-docs"}})]), code)
+        figures = {"documents": {"train": 585, "validation": 0}, "bytes": {"train": 585 * 36}, "dropped": {}}
+        folder = Path("results/corpora", code)
+        folder.mkdir(parents=True)
+        manifest.write(folder, Settings(stage="corpus", name=code), [], [], figures | {"words": {"train": 585}})
+    measure = read_table(ROOT / "config/languages.tsv")["zho"].bytes_per_word
+    words = round(585 * 36 / measure)
+    assert key_figures("corpus", Path("results/corpora/zho")).startswith(f"585 documents, about {words:,} words, ")
+    assert key_figures("corpus", Path("results/corpora/eng")).startswith("585 documents, 585 words, ")
+    assert and_words(585, 585 * 36) == ", 585 words" and and_words(585, 585 * 1000) == ""
+
+
+def test_a_snapshot_is_of_the_first_step_that_has_read_its_words():
+    layouts = [Packed(np.array([0, 4000])), Packed(np.array([0, 1000]))]
+    plan = Plan(section("train", max_steps=50, global_batch_tokens=320), 1.0, layouts)
+    per_token, _ = words_read.word_rate(plan, [(2000.0, True), (900.0, True)])  # half a word and 0.9 of a word a token
+    assert per_token == pytest.approx(0.8 * 0.5 + 0.2 * 0.9, abs=1e-3)
+    steps = words_read.snapshot_steps(plan, per_token, [1e-9, 0.001, 0.002, 1.0])
+    assert steps.pop(1) == [1e-9] and [1.0] not in steps.values()
+    for step, (point,) in steps.items():
+        assert plan.tokens_until(step - 1) * per_token < point * 1e6 <= plan.tokens_until(step) * per_token
+    assert len(steps) == 2
+
+
+def test_a_point_shortly_after_the_end_is_the_end():
+    """Ten epochs over 10 million words, of which 2 % are set aside: 98 million words are the point 100 of BabyLM."""
+    layouts = [Packed(np.array([0, 9800]))]
+    plan = Plan(section("train", epochs=10, max_steps=None, global_batch_tokens=320), 1.0, layouts)
+    per_token, _ = words_read.word_rate(plan, [(9_800_000.0, True)])
+    assert per_token * plan.tokens_until(plan.steps) == pytest.approx(98e6, rel=0.005)
+    steps = words_read.snapshot_steps(plan, per_token, list(map(float, BABYLM)))
+    assert steps[plan.steps] == [100.0] and sum(map(len, steps.values())) == 19
+    short = words_read.snapshot_steps(plan, 0.98 * per_token, list(map(float, BABYLM)))
+    assert max(short) < plan.steps and sum(map(len, short.values())) == 18
+    assert kept_at_the_end([90.0, 100.0, 101.0], 98.0) == [90.0, 100.0]
+
+
+def test_points_that_will_not_exist_are_named_with_what_to_set():
+    asked = [10.0, 100.0, 200.0]
+    missing = missing_points(asked, 95.0)
+    assert missing == [100.0, 200.0] and say_missing(missing, 95.0, 10.0, None, 0.05) == (
+        "snapshots chck_100M, chck_200M will not exist: the run ends after 95 million words; for chck_100M, set"
+        " corpus.validation_files (now 5.0% of the corpus are set aside for validation) or train.epochs: 10.53"
+    )
+    assert say_missing(missing, 95.0, 10.0, 500, 0.0).endswith("for chck_100M, set a higher train.max_steps")
+    assert "validation_files" not in say_missing(missing, 50.0, 10.0, None, 0.05), "it would not help"
+    assert missing_points(asked, 198.0) == [] and say_missing([], 198.0, 10.0, None, 0.01) == ""
+
+
+def test_a_run_is_not_told_that_it_misses_points_for_longer_runs():
+    """Ten epochs over BabyLM's 10 million words never meant to reach its point of 200 million."""
+    assert missing_points("babylm", 98.0) == [] and missing_points([float(point) for point in BABYLM], 98.0)[0] == 200
+    assert missing_points("babylm", 90.5) == [100.0] and missing_points("babylm", 850.0) == [900.0]
+
+
+def test_bytes_per_word_are_those_of_the_files(tmp_path):
+    for name, text in {"a.txt": "abc " * 100, "b": "defghi " * 100, "c.jsonl": "x " * 1000}.items():
+        (tmp_path / name).write_text(text)
+    assert bytes_per_word([str(tmp_path / "a.txt"), str(tmp_path / "c.jsonl")], None) == 4
+    assert bytes_per_word([str(tmp_path / "[ab]*")], "txt") == 5.5
+    assert bytes_per_word([str(tmp_path / "c.jsonl")], None) is None
