@@ -165,6 +165,7 @@ def test_a_used_up_quota_is_one_line(tmp_path):
 # What the machine refuses, in the forms of Python, Arrow, PyTorch, safetensors, tokenizers, NumPy and the dynamic linker.
 REFUSED = [
     (OSError(errno.EFBIG, "File too large"), "a file got larger than allowed; raise the limit (`ulimit -f`)"),
+    (OSError(errno.EFBIG, "File too large", "source", None, "copy"), "a file got larger than allowed: copy; raise"),
     (OSError(errno.EMFILE, "Too many open files", "a"), "too many open files: a; raise the limit (`ulimit -n`)"),
     (OSError(errno.ESTALE, "Stale file handle", "a"), "the network file system lost the file: a; run again"),
     (
@@ -187,6 +188,12 @@ REFUSED = [
     (
         SystemError("error return without exception set"),
         "a library failed and did not say why, probably because memory",
+    ),
+    (
+        type("PanicException", (BaseException,), {})(
+            'IOError(Os { code: 11, message: "Resource temporarily unavailable" })'
+        ),
+        "no more threads or processes can start; raise the limits",
     ),
     (RuntimeError("can't start new thread"), "no more threads or processes can start"),
     (ImportError("libtorch.so: failed to map segment from shared object"), "not enough memory"),
