@@ -189,12 +189,6 @@ REFUSED = [
         SystemError("error return without exception set"),
         "a library failed and did not say why, probably because memory",
     ),
-    (
-        type("PanicException", (BaseException,), {})(
-            'IOError(Os { code: 11, message: "Resource temporarily unavailable" })'
-        ),
-        "no more threads or processes can start; raise the limits",
-    ),
     (RuntimeError("can't start new thread"), "no more threads or processes can start"),
     (ImportError("libtorch.so: failed to map segment from shared object"), "not enough memory"),
     (

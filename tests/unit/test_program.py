@@ -95,3 +95,12 @@ def test_a_panic_that_nothing_catches_is_one_line(capfd):
     trouble.report(panic.type, panic.value, None)
     said = capfd.readouterr().err
     assert said.startswith("error: the `tokenizers` library gave up: ") and said.count("\n") == 1
+
+
+def test_a_panic_for_lack_of_threads_blames_no_tokenizer(capfd):
+    panic = type("PanicException", (BaseException,), {})
+    error = panic(
+        'ThreadPoolBuildError { kind: IOError(Os { code: 11, message: "Resource temporarily unavailable" }) }'
+    )
+    trouble.report(panic, error, None)
+    assert capfd.readouterr().err.startswith("error: no more threads or processes can start; raise the limits")

@@ -77,9 +77,8 @@ def trouble(error: BaseException) -> str | None:
         return f"the environment is incomplete: {' '.join(str(error).split())}; install it again (`make setup`)"
     if "No usable temporary directory" in str(error):
         return "no folder for temporary files can be written; free some space in it, or set TMPDIR to another one"
-    if (
-        type(error).__name__ == "PanicException" and number_of(error) is None
-    ):  # of a library in Rust; it is no Exception, so `report` gets it
+    # PanicException is of a library in Rust; it is no Exception, so `report` gets it.
+    if type(error).__name__ == "PanicException" and number_of(error) is None:
         return f"the `tokenizers` library gave up: {' '.join(str(error).split())[:200]}; use another tokenizer"
     if isinstance(error, SystemError):
         return "a library failed and did not say why, probably because memory ran out; free some, and run again"
