@@ -81,8 +81,8 @@ def test_a_stage_that_was_killed_leaves_nothing_to_the_next_attempt(work, stage)
     assert not [path for path in left if path.exists()]
 
 
-@pytest.mark.parametrize("stage", ("corpus", "train", "convert"))
-@pytest.mark.parametrize("kilobytes", (100_000, 150_000))
+@pytest.mark.parametrize("stage", ("suite", "corpus", "train", "score", "convert", "report"))
+@pytest.mark.parametrize("kilobytes", (125_000, 150_000))
 def test_no_memory_while_a_stage_starts_is_one_line(work, stage, kilobytes):
     """Also while libraries are imported. (With some limits, a library in C ends the process itself, with its own line.)"""
     words = command(work, stage)
@@ -94,3 +94,19 @@ def test_no_memory_while_a_stage_starts_is_one_line(work, stage, kilobytes):
     assert done.returncode != 0 and not re.search("Traceback|Logging error|a bug", done.stderr), done.stderr
     if "error: not enough memory" in done.stderr:
         assert "error: not enough memory" in log_of(words, work)
+
+
+@pytest.mark.parametrize("kilobytes", (0, 8_000, 30_000))
+def test_reading_scores_without_memory_ends(complete, kilobytes):
+    """Arrow reads in threads of its own. Where these cannot start, one of its two functions waits forever."""
+    code = (
+        "import resource, sys; sys.argv[0] = '-m'; import babelmill.suites.comparison as c; from pathlib import Path\n"
+        "import pyarrow.dataset; pages = int(open('/proc/self/statm').read().split()[0])\n"
+        f"size = pages * resource.getpagesize() + {kilobytes} * 1024; resource.setrlimit(resource.RLIMIT_AS, (size, size))\n"
+        "print(len(c.read(Path('results/scores/eng/english_basics'), 'eng').rows))"
+    )
+    environment = os.environ | {"PYTHONPATH": str(ROOT / "workflow"), "OPENBLAS_NUM_THREADS": "1"}
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=complete, env=environment, capture_output=True, text=True, timeout=60
+    )
+    assert "200\n" in done.stdout or done.stderr.startswith("error: n"), done.stderr

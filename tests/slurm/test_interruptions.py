@@ -155,6 +155,12 @@ def test_jobs_of_an_array_are_told_apart_and_a_suspended_one_keeps_its_folder(wo
         assert [slurm.ask(number, "%T") for number in numbers] == ["RUNNING"] * 2
         assert all(slurm.ask(number, "%L").count(":") == 1 for number in numbers), "one line each"
 
+        cluster.ask("scancel", "--signal", "STOP", names[last])
+        cluster.wait("the stopped one", lambda: slurm.ask(array, "%T") == "STOPPED")
+        assert slurm.may_have_processes("STOPPED")
+        cluster.ask("scancel", "--signal", "CONT", names[last])
+        cluster.wait("the one that goes on", lambda: slurm.ask(array, "%T") == "RUNNING")
+
         cluster.ask("scontrol", "suspend", names[last])
         assert slurm.ask(array, "%T") == "SUSPENDED"
         elsewhere = next(node for node in ("n1", "n2") if node != field(names[last], "NodeList"))

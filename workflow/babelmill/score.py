@@ -56,7 +56,7 @@ def read_pairs(folders: dict[str, Path]) -> pa.Table:
     tables = []
     for code, folder in folders.items():
         manifest.verify(folder, "pairs.parquet")
-        table = pq.read_table(folder / "pairs.parquet")
+        table = pq.ParquetFile(folder / "pairs.parquet").read()
         tables.append(table.add_column(0, "language", pa.array([code] * len(table), pa.string())))
     return pa.concat_tables(tables)
 

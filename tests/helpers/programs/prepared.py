@@ -130,10 +130,10 @@ class Program:
         self.send_signal(signal.SIGKILL)
 
 
-def run_limited(module: str, *arguments, size: int, cwd=None) -> subprocess.CompletedProcess:
+def run_limited(module: str, *arguments, size: int, **where) -> subprocess.CompletedProcess:
     """Run `python -m module arguments`, which may write no file of more than `size` bytes (as on a full disk)."""
     code = "import resource as r, runpy, sys; r.setrlimit(r.RLIMIT_FSIZE, ({size}, {size})); {start}"
-    return run_python("-c", code.format(size=size, start=START), module, *arguments, cwd=cwd)
+    return run_python("-c", code.format(size=size, start=START), module, *arguments, **where)
 
 
 def run_killed(module: str, *arguments, cwd=None) -> subprocess.CompletedProcess:

@@ -6,7 +6,7 @@ import pytest
 
 from babelmill.config.resolve import Configuration
 from babelmill.core import manifest
-from babelmill.core.files import read_json, write_json
+from babelmill.core.files import UserError, read_json, write_json
 from babelmill.settings import settings_of
 
 TSV = 'text\n"Hello there\nGoodbye now"\n'
@@ -54,6 +54,18 @@ def test_a_corpus_of_a_tsv_that_was_read_with_quoting():
         made("corpus", {"train.parquet": ""}, earlier)
         assert quoting() is None
     assert settings("corpus", quoting="csv")["corpus"]["quoting"] == "csv"
+
+
+def test_a_manifest_that_was_changed_decides_nothing():
+    """The job that reads it says so."""
+    made("download", {"a.tsv": TSV})
+    assert made("corpus", {"train.parquet": ""})["corpus"].get("quoting") == "format"
+    made("corpus", {"train.parquet": ""}, earlier=False)
+    path = Path("results/corpora/eng/manifest.json")
+    path.write_text(path.read_text().replace('"name": "eng"', '"name": "deu"'))
+    assert settings("corpus")["corpus"].get("quoting") is None
+    with pytest.raises(UserError, match="was changed after it was written"):
+        manifest.read(path.parent)
 
 
 def test_labels_of_a_download_that_were_read_otherwise():

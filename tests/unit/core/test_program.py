@@ -61,6 +61,29 @@ def test_a_program_that_only_uses_the_package_keeps_its_paths(shadowed):
     said(shadowed, "-c", code, PYTHONPATH=f"{PACKAGE}{os.pathsep}other")
 
 
+@pytest.mark.parametrize("limit", ["resource.RLIM_INFINITY", "4 << 30"])
+def test_openblas_gets_one_thread_where_memory_is_limited(tmp_path, limit):
+    """It may wait forever where it cannot start the threads of all cores."""
+    (tmp_path / "begin.py").write_text(
+        f"import os, resource, sys; resource.setrlimit(resource.RLIMIT_AS, ({limit}, resource.RLIM_INFINITY))\n"
+        "sys.argv[0] = '-m'; import babelmill; print(os.environ.get('OPENBLAS_NUM_THREADS'))"
+    )
+    assert said(tmp_path, tmp_path / "begin.py").strip() == ("1" if "<<" in limit else "None")
+
+
+def test_no_traceback_follows_when_memory_ran_out(tmp_path):
+    """Libraries clean up at the end of a process, which then fails, too; other errors are shown as ever."""
+    (tmp_path / "begin.py").write_text(
+        "import atexit, sys; sys.argv[0] = '-m'; import babelmill\n"
+        "def fails(error): raise error\n"
+        "atexit.register(fails, MemoryError()); atexit.register(fails, ValueError('shown')); raise MemoryError"
+    )
+    environment = os.environ | {"PYTHONPATH": PACKAGE}
+    done = subprocess.run([sys.executable, tmp_path / "begin.py"], env=environment, capture_output=True, text=True)
+    assert done.stderr.startswith("error: not enough memory") and "ValueError: shown" in done.stderr
+    assert "MemoryError" not in done.stderr
+
+
 def test_a_panic_that_nothing_catches_is_one_line(capfd):
     """Of a library in Rust, in the middle of transformers' own code: it is no `Exception`."""
     tokenizer = Tokenizer(models.WordLevel({"u": 0}, "u"))
@@ -72,3 +95,12 @@ def test_a_panic_that_nothing_catches_is_one_line(capfd):
     trouble.report(panic.type, panic.value, None)
     said = capfd.readouterr().err
     assert said.startswith("error: the `tokenizers` library gave up: ") and said.count("\n") == 1
+
+
+def test_a_panic_for_lack_of_threads_blames_no_tokenizer(capfd):
+    panic = type("PanicException", (BaseException,), {})
+    error = panic(
+        'ThreadPoolBuildError { kind: IOError(Os { code: 11, message: "Resource temporarily unavailable" }) }'
+    )
+    trouble.report(panic, error, None)
+    assert capfd.readouterr().err.startswith("error: no more threads or processes can start; raise the limits")

@@ -32,7 +32,7 @@ from helpers import DATA
 from helpers.hub.hub_server import Fault, HubServer
 from helpers.models.published import model as published_model
 from helpers.models.published import write_tokenizer
-from helpers.programs.prepared import run_module
+from helpers.programs.prepared import run_limited, run_module
 from helpers.training.training_data import section, train_settings
 
 LLADA = DATA / "llada_tiny.safetensors"
@@ -343,15 +343,33 @@ def test_a_repository_is_fetched_at_a_commit_that_stays(tmp_path):
         assert len(lines) == 1 and "the model owner/nothing on http" in lines[0] and "model.source" in lines[0]
 
 
+def test_a_cache_without_space_is_one_line(tmp_path):
+    """For the list of files, which the client itself leaves out then, and for a file."""
+    write_bert()
+    files = {path.name: path.read_bytes() for path in Path("theirs").iterdir()}
+    with HubServer() as hub:
+        hub.commit("models/owner/long", files | {f"{number}.png": b"" for number in range(200)})
+        hub.commit("models/owner/name", files)
+        said = [hub_stage(hub, source=f"owner/{name}", size=5000).stderr for name in ("long", "name")]
+    lines = [text.splitlines()[-1] for text in said]
+    assert "error: the list of files of the model owner/long on http" in lines[0] and "ulimit -f" in lines[0]
+    assert "error: a file got larger than allowed while downloading the model owner/name on http" in lines[1]
+    assert all("to the Hugging Face cache, " in line for line in lines)
+    assert lines[1].endswith("; raise the limit (`ulimit -f`), or use another file system")
+
+
 def hub_stage(
-    hub: HubServer, source: str = "owner/name", out: str = "out", **environment
+    hub: HubServer, source: str = "owner/name", out: str = "out", size: int | None = None, **environment
 ) -> subprocess.CompletedProcess:
     model = {"architecture": "transformers", "source": source}
     models = {"more": {"languages": ["eng"], "model": model, "train": {"objective": "masked", "optimizer": "adamw"}}}
     write_json("settings.json", settings_of(Configuration([("test", {"models": models})]), "more", "base_model"))
     variables = {key: value for key, value in os.environ.items() if not key.startswith(("HF_", "HUGGING"))}
     variables |= {"HF_ENDPOINT": hub.url, "HF_HOME": "cache", "HF_HUB_DISABLE_XET": "1"} | environment
-    return run_module("babelmill.base_model", "--settings", "settings.json", "--out", out, environment=variables)
+    words = ["babelmill.base_model", "--settings", "settings.json", "--out", out]
+    if size is not None:
+        return run_limited(*words, size=size, environment=variables)
+    return run_module(*words, environment=variables)
 
 
 def fetched(hub: HubServer, **environment) -> dict:

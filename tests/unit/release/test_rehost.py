@@ -330,6 +330,24 @@ def test_checkpoints_of_several_languages_in_a_repository(hub, capsys):
     assert lines["lab/all (eng)"].startswith("failed: lab/all is the target of lab/all (deu); make different names")
 
 
+def test_a_target_that_was_made_before(hub, folder, capsys):
+    """Its manifest says what it was made from, unless somebody has changed it since then, or it is somebody else's."""
+    for name in [name for name in hub.repositories if name != "models/lab/old-eng"]:
+        del hub.repositories[name]
+    commit = hub.repositories["models/lab/old-eng"].branches["main"]
+    made = manifest.Asked("convert", "made", {})
+    manifest.write(".", made, [], figures={"rehosted": {"repository": "lab/old-eng", "commit": commit}})
+    sealed, where = Path(manifest.NAME).read_text(), ["lab/old-eng", "--repo-template", "ada/new"]
+    hub.commit("models/ada/new", {manifest.NAME: sealed.encode()})
+    assert main(["rehost", *where]) == 0
+    assert capsys.readouterr().out == "lab/old-eng: done already: ada/new is made from it\n"
+    hub.commit("models/ada/new", {manifest.NAME: sealed.replace('"name": "made"', '"name": "mad"').encode()})
+    assert said(capsys, *where)["lab/old-eng"].startswith("failed: ada/new: manifest.json: was changed after it was")
+    for theirs in ("[]", '{"sha256": 1}', '{"figures": 1}'):
+        hub.commit("models/ada/new", {manifest.NAME: theirs.encode()})
+        assert "ada/new exists and has other files (manifest.json)" in said(capsys, *where)["lab/old-eng"]
+
+
 def test_a_folder_of_the_users_own_is_not_deleted(hub, folder, capsys):
     """Such as a clone of the repository, where --out is a folder of clones."""
     clone = folder / "rehosted/lab/old-eng/notes.txt"

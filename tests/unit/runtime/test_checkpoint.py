@@ -17,6 +17,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+from babelmill.commands import unlock
 from babelmill.core.files import UserError, sha256, write_json
 from babelmill.runtime import run_lock, slurm, wandb_mirror
 from babelmill.runtime.checkpoint import Checkpoints, write_tensors
@@ -242,6 +243,26 @@ def test_a_job_that_may_have_processes_holds_its_lock_and_goes_back_into_the_que
     assert capfd.readouterr().err == said
 
 
+@pytest.mark.parametrize("state", ["RUNNING", "SUSPENDED", "COMPLETED", ""])
+def test_a_process_with_the_number_of_a_job_that_is_over_is_none_of_slurm(squeue, state, caplog):
+    """As one that was started in a shell that has outlived its job."""
+    squeue(state)
+    alive = state in ("RUNNING", "SUSPENDED")
+    slurm.is_left_over.cache_clear()
+    with subprocess.Popen(
+        ["cat"], env=os.environ | {"SLURM_JOB_ID": "7"}, stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as process:
+        try:
+            process.stdin.write(b"\n")
+            process.stdin.flush()
+            process.stdout.readline()  # now it has begun, with its environment
+            assert unlock.of_slurm(process.pid) == alive
+        finally:
+            process.kill()
+    assert ("SLURM_JOB_ID = 7 names a job that is over" in caplog.text) != alive
+    slurm.is_left_over.cache_clear()
+
+
 def test_a_job_of_an_array_is_told_from_the_others(squeue, tmp_path, capfd):
     """One of them has the number of the array. Then squeue and sacct say something about each of them."""
     squeue("")
@@ -265,7 +286,7 @@ def test_a_job_that_is_over_is_not_used(squeue, monkeypatch, caplog):
     monkeypatch.delenv(slurm.OWN_STEP)
     monkeypatch.setenv("SLURM_NODEID", "1")
     for job, state, found in (("7", "RUNNING", "7"), ("7", "TIMEOUT", None), ("8", "RUNNING", None)):
-        slurm._is_left_over.cache_clear()
+        slurm.is_left_over.cache_clear()
         caplog.clear()
         squeue(state)
         monkeypatch.setenv("SLURM_JOB_ID", job)
@@ -274,7 +295,7 @@ def test_a_job_that_is_over_is_not_used(squeue, monkeypatch, caplog):
             [] if found else [f"SLURM_JOB_ID = {job} names a job that is over ({'unknown' if job == '8' else state})"]
         )
         assert [message.partition(",")[0] for message in caplog.messages] == said
-    slurm._is_left_over.cache_clear()
+    slurm.is_left_over.cache_clear()
 
 
 def test_a_closed_terminal_is_a_reason_unless_nohup_has_it_ignored(squeue):

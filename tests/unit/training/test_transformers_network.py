@@ -29,7 +29,13 @@ from babelmill.training.batches.token_batches import MicroBatch, TokenStream
 from babelmill.training.networks import sdpa_backend
 from babelmill.training.networks.source_weights import load_weights
 from babelmill.training.networks.transformers_config import known_keys
-from babelmill.training.networks.transformers_models import CLASSES, as_json, with_learning_padding, without_values
+from babelmill.training.networks.transformers_models import (
+    CLASSES,
+    as_json,
+    read_config,
+    with_learning_padding,
+    without_values,
+)
 from babelmill.training.networks.transformers_size import planned
 from babelmill.training.plan.layouts import Packed
 from babelmill.training.plan.objectives import hides_alone, objective_of
@@ -308,6 +314,26 @@ def test_a_class_that_needs_the_number_of_padding_keeps_it(kind, auto):
     ids = torch.tensor([[1, 3, 4, 5], [1, 3, 4, 2]])
     assert torch.isfinite(model.eval()(input_ids=ids).logits).all()
     assert (found["pad_token_id"] is None) == (kind == "bert" or (kind == "mixtral" and auto == "AutoModelForCausalLM"))
+
+
+GRANITE = {"num_local_experts": 0, "shared_intermediate_size": 32, "mamba_n_heads": 4, "mamba_d_head": 8}
+
+
+@pytest.mark.parametrize("pad", [VOCABULARY.pad, VOCABULARY.eos])
+def test_a_configuration_may_have_an_infinite_number(tmp_path, monkeypatch, pad):
+    """As those of Granite 4 do, of which the dense ones have only attention."""
+    kind = "granitemoehybrid"
+    layers = {"layer_types": ["attention"] * 2, **GRANITE}
+    monkeypatch.setitem(KINDS, kind, ("causal", KINDS["llama"][1] | layers))
+    roles = {"entries": VOCABULARY.size, "begin": 1, "end": VOCABULARY.eos, "pad": pad, "mask": 4, "unknown": 0}
+    manifest.write(tmp_path, manifest.Asked("tokenizer", "eng", {}), [], figures={"roles": roles})
+    folder, model = write_folder(kind, tmp_path, replace(VOCABULARY, pad=pad)), tmp_path / kind / "model"
+    assert "Infinity" in (folder / "config.json").read_text()
+    rows = random_rows(VOCABULARY.size, 32)
+    for _, found in compare_variant(TransformersFolder(), ExportInputs(model, model, []), (folder, None), "main", rows):
+        check_differences(kind, found)
+    read = read_config(json.loads((folder / "config.json").read_text()), "AutoModelForCausalLM", "it")
+    assert read.time_step_limit[1] == float("inf")
 
 
 @pytest.mark.parametrize("kind", KINDS)

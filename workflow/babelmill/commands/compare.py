@@ -201,7 +201,7 @@ def of_two(models: list[Model], metric: str, values: list[list[float]]) -> "Diff
     first, second = models
     if first.documents is None or second.documents is None:
         return Difference(values[0][0] - values[1][0], None, None)
-    tables = parquet.read_table(first.documents), parquet.read_table(second.documents)
+    tables = parquet.ParquetFile(first.documents).read(), parquet.ParquetFile(second.documents).read()
     return over_documents(tables, (f"{first.variant}_{metric}", f"{second.variant}_{metric}"))
 
 

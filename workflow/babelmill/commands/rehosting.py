@@ -27,7 +27,7 @@ from babelmill.config.languages import language_on_card, read_table
 from babelmill.config.layers import nearest
 from babelmill.config.resolve import ROOT
 from babelmill.core import escape, manifest, outside
-from babelmill.core.files import UserError, read_json, sha256, trouble
+from babelmill.core.files import UserError, sha256, trouble
 from babelmill.hub import owners
 from babelmill.hub.client import commit_of, out_of_reach
 from babelmill.hub.files import Files, of_repository
@@ -248,9 +248,10 @@ def already(old: Old) -> str | None:
     if info is None:
         return None
     there = of_repository(OLD, old.target, commit_of(old.target, info.sha), "main")
-    path = there.some(manifest.NAME).get(manifest.NAME)
-    record = read_json(path) if path else None
-    known = record["figures"].get("rehosted") if isinstance(record, dict) and "figures" in record else None
+    record, known = there.json(manifest.NAME) if manifest.NAME in there.names else None, None
+    if isinstance(record, dict) and isinstance(record.get("figures"), dict):
+        remedy = "name another target in --repo-template, or delete this one"
+        known = manifest.unsealed(record, f"{old.target}: {manifest.NAME}", remedy)["figures"].get("rehosted")
     if known == old.source:
         return f"done already: {old.target} is made from it"
     if known is None and (others := [name for name in there.names if name != ".gitattributes"]):

@@ -18,6 +18,7 @@ import psutil
 from babelmill.commands.terminal.run_summary import leftovers
 from babelmill.config.inputs import SETTINGS
 from babelmill.core.files import UserError
+from babelmill.runtime import slurm
 
 
 def processes_here() -> dict[int, tuple[int, list[str]]]:
@@ -68,11 +69,12 @@ def living_jobs(processes: dict[int, tuple[int, list[str]]]) -> dict[int, str]:
 
 
 def of_slurm(pid: int) -> bool:
-    """Return whether a process belongs to a SLURM job; False if that is not visible."""
+    """Return whether a process belongs to a SLURM job; False if that is not visible, or the job is over."""
     try:
-        return "SLURM_JOB_ID" in psutil.Process(pid).environ()
+        job = psutil.Process(pid).environ().get("SLURM_JOB_ID")
     except psutil.Error:
         return False
+    return job is not None and not slurm.is_left_over(job)
 
 
 def refuse_beside_themselves(jobs: set[str]) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 
 from babelmill.config.quotation_marks import in_settings
 from babelmill.config.schema import Corpus
+from babelmill.core import manifest
 from babelmill.core.files import UserError, read_json
 from babelmill.hub.data_files import chosen_by_words
 
@@ -54,14 +55,16 @@ def downloaded(download: Path) -> list[str]:
 
 
 def manifest_of(folder: Path) -> dict[str, Any]:
-    """Return the manifest of a folder; {} without one."""
+    """Return the manifest of a folder; {} without one, or if it is damaged, which is an error when it is used."""
+    path = folder / manifest.NAME
     try:
-        content = read_json(folder / "manifest.json")
+        content = read_json(path)
+        manifest.unsealed(content, path, "")
     except UserError:
         return {}
     return content if isinstance(content, dict) else {}
 
 
-def _is_earlier(manifest: dict[str, Any]) -> bool:
+def _is_earlier(about: dict[str, Any]) -> bool:
     """Return whether release 0.2.0 wrote a manifest, which had no sha256 of its own."""
-    return bool(manifest) and "sha256" not in manifest
+    return bool(about) and "sha256" not in about

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from babelmill.core import escape, writers
-from babelmill.core.trouble import FULL, REFUSALS, number_of
+from babelmill.core.trouble import FULL, REFUSALS, located, number_of
 from babelmill.core.trouble import trouble as trouble  # for all who import UserError from here
 
 
@@ -69,12 +69,11 @@ def writing(path: Path, written: Path | None = None) -> Iterator[None]:
         elsewhere = written is not None and not os.path.abspath(name or path).startswith(os.path.abspath(path.parent))
         if number not in REFUSALS or number in (errno.ENOENT, errno.ENOMEM, errno.EAGAIN) or elsewhere:
             raise
-        what, _, advice = REFUSALS[number].partition("; ")
         size = ""
         if number in FULL and written is not None:
             files = [written] if written.is_file() else list(written.rglob("*"))
             size = f" (after {sum(file.stat().st_size for file in files if file.is_file()):,} bytes)"
-        raise UserError(f"{what} while writing {path}{size}" + (f"; {advice}" if advice else "")) from error
+        raise UserError(located(REFUSALS[number], f" while writing {path}{size}")) from error
 
 
 @contextlib.contextmanager

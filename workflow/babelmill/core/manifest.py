@@ -129,18 +129,22 @@ def _digest(content: dict[str, Any]) -> str:
 
 
 def read_sealed(path: Path) -> Any:
-    """Return what `write_sealed` wrote, without the sha256; raise a UserError if it was changed after it was written.
+    """Return what `write_sealed` wrote, without the sha256; raise a UserError if it was changed since then."""
+    whole = path.parent if path.name == NAME else path
+    return unsealed(read_json(path), path, f"delete {whole} and run the workflow again")
+
+
+def unsealed(content: Any, where: object, remedy: str) -> Any:
+    """Return sealed content without its sha256; raise a UserError if it was changed after it was written.
 
     What release 0.2.0 wrote has no sha256 of its own.
     """
-    content = read_json(path)
-    if isinstance(content, dict) and "sha256" in content and content.pop("sha256") != _digest(content):
-        whole = path.parent if path.name == NAME else path
-        raise UserError(
-            f"{path}: was changed after it was written (its own sha256 differs); delete {whole} and run the workflow"
-            " again"
-        )
-    return content
+    if not isinstance(content, dict) or "sha256" not in content:
+        return content
+    found = {key: value for key, value in content.items() if key != "sha256"}
+    if content["sha256"] != _digest(found):
+        raise UserError(f"{where}: was changed after it was written (its own sha256 differs); {remedy}")
+    return found
 
 
 def read(path: str | Path) -> dict[str, Any]:

@@ -5,6 +5,7 @@ the library. So nothing is imported from either, here and in the processes that 
 """
 
 import os
+import resource
 import site
 import sys
 
@@ -12,7 +13,11 @@ PACKAGE = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file
 
 
 def prepare() -> None:
-    """Import only from the package and the environment; show an error that nothing catches in one line."""
+    """Import only from the package and the environment; show an error that nothing catches in one line.
+
+    Where memory is limited (`ulimit -v`), OpenBLAS gets one thread: it takes 32 MB for each core when it is loaded, and
+    ends the process or waits forever if there are not so many.
+    """
     set_by_user = ["", *os.environ.get("PYTHONPATH", "").split(os.pathsep)]  # "" is the working folder
     library = os.path.dirname(os.__file__)
     environment = {*site.getsitepackages(), library, os.path.join(library, "lib-dynload")}
@@ -21,4 +26,6 @@ def prepare() -> None:
     os.environ |= {"PYTHONPATH": PACKAGE, "PYTHONSAFEPATH": "1"}
     from babelmill.core import trouble
 
-    sys.excepthook = trouble.report
+    sys.excepthook, sys.unraisablehook = trouble.report, trouble.ignored
+    if resource.getrlimit(resource.RLIMIT_AS)[0] != resource.RLIM_INFINITY:
+        os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")

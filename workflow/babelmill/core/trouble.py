@@ -77,7 +77,8 @@ def trouble(error: BaseException) -> str | None:
         return f"the environment is incomplete: {' '.join(str(error).split())}; install it again (`make setup`)"
     if "No usable temporary directory" in str(error):
         return "no folder for temporary files can be written; free some space in it, or set TMPDIR to another one"
-    if type(error).__name__ == "PanicException":  # of a library in Rust; it is no Exception, so `report` gets it
+    # PanicException is of a library in Rust; it is no Exception, so `report` gets it.
+    if type(error).__name__ == "PanicException" and number_of(error) is None:
         return f"the `tokenizers` library gave up: {' '.join(str(error).split())[:200]}; use another tokenizer"
     if isinstance(error, SystemError):
         return "a library failed and did not say why, probably because memory ran out; free some, and run again"
@@ -87,8 +88,24 @@ def trouble(error: BaseException) -> str | None:
     if type(error).__name__ == "OutOfMemoryError":  # PyTorch's, of a GPU
         return "the GPU has not enough memory; see docs/troubleshooting.md"
     name = error.filename if isinstance(error, OSError) else None
-    said, _, advice = what.partition("; ")
-    return (said if name is None else f"{said}: {name}") + (f"; {advice}" if advice else "")
+    if isinstance(error, OSError) and error.filename2 is not None and error.errno in (*FULL, errno.EFBIG):
+        name = error.filename2  # of a copy, the first is the source
+    return located(what, "" if name is None else f": {name}")
+
+
+def located(what: str, where: str) -> str:
+    """Put where the machine refused something (one of REFUSALS) before the advice."""
+    said, mark, advice = what.partition("; ")
+    return f"{said}{where}{mark}{advice}"
+
+
+def ignored(unraisable: "sys.UnraisableHookArgs") -> None:
+    """Show an error that Python ignores, such as one while the process ends, unless there was no memory for it.
+
+    This replaces `sys.unraisablehook`: after a stage has said that memory ran out, its libraries fail to clean up.
+    """
+    if not isinstance(unraisable.exc_value, MemoryError):
+        sys.__unraisablehook__(unraisable)
 
 
 NO_MEMORY_LEFT = f"error: {REFUSALS[errno.ENOMEM]}\n".encode()

@@ -58,12 +58,15 @@ def of_repository(use: Use, repository: str, commit: str, revision: str) -> File
         UserError: the files cannot be fetched; the message says why.
     """
 
+    explain = functools.partial(explanation, use, repository, revision)
+
     def get(names: list[str]) -> dict[str, Path]:
-        with explained(functools.partial(explanation, use, repository, revision)):
+        with explained(explain):
             return fetch(use, repository, commit, names)
 
     get([".gitattributes"])
-    names = sorted(name for name in sizes(use, repository, commit) if "/" not in name)
+    with explained(explain):
+        names = sorted(name for name in sizes(use, repository, commit) if "/" not in name)
     figures = {"repository": repository, "revision": revision, "commit": commit}
     return Files(names, get, f"the {use.noun} {repository} at {commit[:12]}", figures)
 

@@ -8,7 +8,7 @@ import huggingface_hub
 from huggingface_hub import constants, errors
 from huggingface_hub.utils import httpx
 
-from babelmill.core.files import REFUSALS
+from babelmill.core.files import REFUSALS, located
 from babelmill.hub.client import asked_to_wait, commit_of, explained, one_line, patiently
 
 COMMIT = re.compile(r"[0-9a-f]{40}")
@@ -92,6 +92,7 @@ def explanation(use: Use, repository: str, revision: str, error: BaseException) 
     while isinstance(error, errors.LocalEntryNotFoundError | errors.RevisionResolutionError) and error.__cause__:
         error = error.__cause__
     where = f"the {use.noun} {repository} on {constants.ENDPOINT}"
+    cache = f"the Hugging Face cache, {constants.HF_HUB_CACHE} (see HF_HOME)"
     match error:
         case errors.GatedRepoError():
             return f"{where} is gated: accept its terms on its page, and set HF_TOKEN to a token of that account"
@@ -107,6 +108,11 @@ def explanation(use: Use, repository: str, revision: str, error: BaseException) 
             return (
                 f"{where}: too many requests: {one_line(error)}; {waiting(error)}, and what is downloaded already stays"
                 " (with HF_TOKEN the Hub allows more requests)"
+            )
+        case errors.CachedRepoTreeNotFoundError() if not constants.is_offline_mode():
+            return (
+                f"the list of files of {where} could not be written to {cache}; free some space, or raise the limit of"
+                " file sizes (`ulimit -f`)"
             )
         case (
             errors.OfflineModeIsEnabled()
@@ -126,7 +132,7 @@ def explanation(use: Use, repository: str, revision: str, error: BaseException) 
         case errors.HFValidationError():
             return f"{use.key} = {repository!r} is not the name of a repository: {one_line(error)}"
         case OSError() if what := REFUSALS.get(error.errno or 0):
-            return f"{what} while downloading {where} to the Hugging Face cache, {constants.HF_HUB_CACHE} (see HF_HOME)"
+            return located(what, f" while downloading {where} to {cache}")
         case OSError() if "Consistency check failed" in str(error):
             return f"{where} sent less data than it announced, in all attempts; try later, or use another network"
     return None

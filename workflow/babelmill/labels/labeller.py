@@ -4,13 +4,13 @@ from typing import Any
 
 import torch
 from torch import nn
-from transformers import AutoConfig, PreTrainedConfig, PreTrainedModel
+from transformers import PreTrainedConfig, PreTrainedModel
 
 from babelmill.labels.codes import BEGIN
 from babelmill.model.code_decoder import CodeDecoder, padded
 from babelmill.model.transformers.configuration_gpt_bert import GPTBertConfig
 from babelmill.model.transformers.modeling_gpt_bert import GPTBertForSequenceClassification
-from babelmill.training.networks.transformers_models import CLASSIFIER, make_model
+from babelmill.training.networks.transformers_models import CLASSIFIER, from_json, make_model
 
 
 class Labeller(nn.Module):
@@ -49,7 +49,7 @@ def encoder_from(values: dict[str, Any], classes: int) -> PreTrainedConfig:
     """Return an encoder's configuration from the values of config.json beside the trained weights."""
     ours = values["model_type"] == GPTBertConfig.model_type
     own = {key: value for key, value in values.items() if key != "model_type"}
-    config = GPTBertConfig(**own) if ours else AutoConfig.for_model(**values)
+    config = GPTBertConfig(**own) if ours else from_json(values)
     config.num_labels = classes
     return config
 

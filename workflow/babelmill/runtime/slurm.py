@@ -38,11 +38,11 @@ REQUEUE_SECONDS = 60  # how long a job that must leave tries to put itself back 
 def job_id() -> str | None:
     """Return the number of the SLURM job that this process belongs to; None outside of SLURM."""
     job = os.environ.get("SLURM_JOB_ID")
-    return None if job is None or (OWN_STEP not in os.environ and _is_left_over(job)) else job
+    return None if job is None or (OWN_STEP not in os.environ and is_left_over(job)) else job
 
 
 @functools.cache
-def _is_left_over(job: str) -> bool:
+def is_left_over(job: str) -> bool:
     """Return whether the environment names a job that is over, for instance in a shell that has outlived it."""
     state = ask(job, "%T")
     over = state is not None and state in WITHOUT_PROCESSES - {"COMPLETING"}

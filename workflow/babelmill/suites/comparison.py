@@ -76,7 +76,7 @@ class Comparison:
 def read(folder: Path, name: str) -> Scored:
     """Read the folder of scores that the stage `score`, or the command, wrote."""
     manifest.verify(folder)
-    return Scored(name, read_json(folder / "scores.json"), pq.read_table(folder / "pairs.parquet"))
+    return Scored(name, read_json(folder / "scores.json"), pq.ParquetFile(folder / "pairs.parquet").read())
 
 
 def languages_of(models: Sequence[Scored]) -> list[str]:

@@ -67,13 +67,11 @@ def _dtype(base: SavedTensors, name: str) -> torch.dtype:
 
 def _transposed(trained: dict[str, Any]) -> set[str]:
     """Return the names of layers whose matrix is the transpose of a linear layer's, as in GPT-2."""
-    from transformers import AutoConfig
     from transformers.pytorch_utils import Conv1D
 
-    from babelmill.training.networks.transformers_models import on_meta
+    from babelmill.training.networks.transformers_models import from_json, on_meta
 
-    config = AutoConfig.for_model(**trained["config"])
-    model = on_meta(config, trained["auto_class"])
+    model = on_meta(from_json(trained["config"]), trained["auto_class"])
     return {name for name, module in model.named_modules() if isinstance(module, Conv1D)}
 
 

@@ -59,14 +59,15 @@ class TransformersFolder(Architecture):
 
     def trained(self, model: Path, variant: str, frozen: Path | None = None) -> nn.Module:
         """See `Architecture.trained`: the model is of the class used in training, which keeps documents apart."""
-        from transformers import AutoConfig  # takes seconds
-
-        from babelmill.training.networks.transformers_models import make_model, without_values
+        from babelmill.training.networks.transformers_models import (
+            from_json,  # takes seconds
+            make_model,
+            without_values,
+        )
 
         values, trained_file = read_json(model / "config.json"), model / WEIGHTS[variant]
-        config = AutoConfig.for_model(**values["config"])
         with without_values():
-            trained = make_model(config, values["auto_class"]).eval()
+            trained = make_model(from_json(values["config"]), values["auto_class"]).eval()
         # Tensors are read from the file when they are used; those in bf16 become fp32, as in training.
         weights = {n: t.float() if t.is_floating_point() else t for n, t in load_file(frozen or trained_file).items()}
         found = trained.load_state_dict(weights, strict=False, assign=True)

@@ -84,7 +84,7 @@ def read_config(values: dict[str, Any], auto: str, where: str) -> PreTrainedConf
     if model_type == characters.KIND:
         own |= {"vocab_size": characters.ENTRIES}  # which its config.json does not say
     try:
-        config = type(AutoConfig.for_model(model_type)).from_dict(own)
+        config = type(AutoConfig.for_model(model_type)).from_dict(PreTrainedConfig._decode_special_floats(own))
     except Exception as error:  # whatever transformers raises, of many types
         raise refused(model_type, error) from error
     if not hasattr(config, "vocab_size"):
@@ -147,7 +147,7 @@ def with_learning_padding(values: dict[str, Any], auto: str) -> dict[str, Any]:
     the class drops no gradients; tokenizers and generation have this number in files of their own. Where the class
     needs the number itself, the values stay as they are: it counts positions with it, or finds the end of a text.
     """
-    made = on_meta(AutoConfig.for_model(**values), auto)
+    made = on_meta(from_json(values), auto)
     embedding: Any = made.get_input_embeddings()
     drops = getattr(embedding, "padding_idx", None) is not None
     positions = (module for name, module in made.named_modules() if "position" in name)
@@ -156,7 +156,7 @@ def with_learning_padding(values: dict[str, Any], auto: str) -> dict[str, Any]:
         return values
     without: dict[str, Any] = values | {"pad_token_id": None}
     try:
-        made = on_meta(AutoConfig.for_model(**without), auto)
+        made = on_meta(from_json(without), auto)
     except Exception:  # some configurations allow numbers only
         return values
     return values if needs_padding(made) else without
@@ -256,6 +256,11 @@ def as_json(config: PreTrainedConfig) -> dict[str, Any]:
     """Return all values of a configuration, including defaults, which differ between versions of transformers."""
     values = json.loads(config.to_json_string(use_diff=False))
     return {key: value for key, value in values.items() if key not in ("id2label", "label2id", "architectures")}
+
+
+def from_json(values: dict[str, Any]) -> PreTrainedConfig:
+    """Return the configuration that `as_json` gave. In JSON, an infinite number is an object of its own."""
+    return AutoConfig.for_model(**PreTrainedConfig._decode_special_floats(values))
 
 
 def output_layer(model: PreTrainedModel) -> nn.Module:
