@@ -129,16 +129,18 @@ def test_settings_are_read_as_they_were_configured(stage, tmp_path, monkeypatch)
     """What a file leaves out is filled in; the stage finds its own sections, typed, and its own code."""
     monkeypatch.chdir(tmp_path)
     more = {"models": {"more": {"languages": ["eng"], "model": {"source": "owner/name"}}}}
-    made = configuration(TWO, {"publish": {"username": "lab"}}, more)
+    made = configuration(TWO, {"publish": {"username": "lab"}, "predict": {"inputs": {"blimp": "a.csv"}}}, more)
     name = "eng" if stage and stage.of == "language" else "more" if stage is STAGES["base_model"] else "two"
     resolved = made.corpus(name) if stage and stage.of == "language" else made.model(name)
-    values = settings_of(made, name, stage.name if stage else "run")
+    values = settings_of(made, name, stage.settings_name("blimp") if stage else "run")  # a suite and a table
     write_json("settings.json", values)
     kind = stage.settings if stage else RunSettings
     found = read_settings("settings.json", kind)
     sections = {section: resolved.sections[section] for section in kind.sections()}
     if "tokenizer" in sections:  # it comes from no repository
         sections["tokenizer"] = sections["tokenizer"].model_copy(update={"revision": ""})
+    if "predict" in sections:  # the table has a key of its own
+        sections["predict"] = sections["predict"].model_copy(update={"inputs": {}})
     if "publish" in sections:  # the architecture has its name
         template = "{username}/babybabellm-gptbert-{model}{causal_suffix}{variant_suffix}"
         sections["publish"] = sections["publish"].model_copy(update={"repo_template": template})

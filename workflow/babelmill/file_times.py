@@ -64,6 +64,7 @@ class FileTimes:
         Raises:
             UserError: a manifest is damaged, or a time has to change that may not be changed.
         """
+        self.write_settings(name)
         if (stage.name, name) in self._seen:
             return
         stages = leading_to(stage.name)
@@ -72,7 +73,7 @@ class FileTimes:
             jobs = jobs_of(self._configuration, name, stages, self._reasons)
         else:
             jobs = self._jobs_of_language(stages, name)
-        for settings, group in itertools.groupby(jobs, key=settings_file):
+        for settings, group in itertools.groupby(jobs, key=lambda job: job.stage.settings_file(job.name, job.part)):
             of_settings = [*group]  # the languages of a mixture share a file
             self.write_settings(of_settings[0].name)
             self._settle(settings, of_settings, name)
@@ -80,11 +81,9 @@ class FileTimes:
     def _jobs_of_language(self, stages: dict[str, Stage], code: str) -> list[Job]:
         jobs: list[Job] = []
         for stage in stages.values():
-            if not stage.applies(self._configuration, code):
-                continue
-            for part in stage.parts(self._configuration, code) or [code]:
-                reasons = self._reasons(self._configuration, stage, code, part)
-                job = Job(stage, code, part, stage.path(code, part), reasons, reads=[*jobs])
+            for part in stage.parts(self._configuration, code):
+                reasons = self._reasons(self._configuration, stage, code, part or code)
+                job = Job(stage, code, part or code, reasons, reads=[*jobs])
                 job.mark_outdated()
                 jobs.append(job)
         return jobs
@@ -158,11 +157,6 @@ class FileTimes:
             for path in outputs:
                 make_as_new(path, floor)
             make_older(settings, oldest_of(outputs))
-
-
-def settings_file(job: Job) -> Path:
-    """Return the settings file of a job."""
-    return SETTINGS / job.name / f"{job.stage.settings_name(job.part)}.json"
 
 
 def present(*paths: Path) -> Iterator[Path]:
