@@ -1,16 +1,20 @@
 """Settings files: what stands in them, and what does not; how stages read them."""
 
+import re
+import textwrap
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Annotated, Any
 
 import pytest
 from test_config import TEXT, configuration
 
 from babelmill.config import schema
-from babelmill.config.stage_settings import RunSettings, TrainSettings
+from babelmill.config.resolve import ROOT, Configuration
+from babelmill.config.stage_settings import RunSettings, Settings, TrainSettings
 from babelmill.core.files import UserError, write_json
 from babelmill.settings import read_settings, recorded, settings_of, write_settings
-from babelmill.stages import STAGES
+from babelmill.stages import STAGES, Stage
 
 LLADA = {"model": {"source": "lab/LLaDA-8B", "architecture": "transformers"}, "train": {"objective": "diffusion"}}
 GPT2 = {"model": {"architecture": "transformers", "config": {"model_type": "gpt2"}}, "train": {"objective": "causal"}}
@@ -254,3 +258,30 @@ def test_sections_at_nothing_but_neutral_values_are_read_as_they_were_meant(tmp_
                     assert getattr(read, name).model_dump() == at_neutral_values(name), (stage.name, name)
     if preset == "labels" and section == "labels":
         assert settings_of(made, "eng", "train")["labels"] == {}
+
+
+def test_the_stage_of_the_guide_has_a_job_for_each_task_and_seed():
+    """As CONTRIBUTING.md shows how to add a stage: its parts are what two wildcards stand for."""
+
+    class TuneSettings(Settings):
+        task: str
+        seed: int
+
+    guide = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    (code,) = re.findall(r"```python\n( +class TuneStage.*?)```", guide, re.DOTALL)
+    made = configuration(TWO)
+    known = {
+        "Stage": Stage,
+        "Configuration": Configuration,
+        "stage_settings": SimpleNamespace(TuneSettings=TuneSettings),
+    }
+    exec(textwrap.dedent(code), known)
+    tune = known["TuneStage"]()
+    tune.parts = lambda configuration, name: ["mnli.1", "mnli.2"]
+    assert tune.jobs(made, "two") == [("two", "mnli.1"), ("two", "mnli.2")]
+    assert tune.record("two", "mnli.2") == Path("results/tuned/two/mnli/2/manifest.json")
+    assert tune.benchmark("two", "mnli.2") == Path("results/benchmarks/tune/two/mnli/2.tsv")
+    assert tune.settings_file("two", "mnli.2") == Path("results/settings/two/tune.mnli.2.json")
+    assert tune.part_of(SimpleNamespace(model="two", task="mnli", seed="2")) == "mnli.2"
+    about = {"stage": "tune", "name": "two", "languages": ["eng", "deu"]}
+    assert tune.written(made, "two", "mnli.2") == about | {"task": "mnli", "seed": 2}

@@ -88,19 +88,20 @@ class Stage:
         languages = configuration.languages_of(model)
         if self.of == "language":
             return [(code, part or code) for code in languages for part in self.parts(configuration, code)]
-        each = languages if "language" in self._wildcards else [""]
+        each = languages if "language" in self.wildcards else [""]
         return [(model, part or code) for part in self.parts(configuration, model) for code in each]
 
     # Paths. `part` is ignored where all parts have the same.
 
     @cached_property
-    def _wildcards(self) -> list[str]:
+    def wildcards(self) -> list[str]:
+        """Return the wildcards of its folder, in order."""
         return re.findall(r"{(\w+)}", self.folder)
 
     @cached_property
     def _of_parts(self) -> list[str]:
         """Return the wildcards whose values have a settings file each."""
-        return [each for each in self._wildcards if each not in ("language", "model")]
+        return [each for each in self.wildcards if each not in ("language", "model")]
 
     def part_of(self, wildcards: Any) -> str:
         """Return the part that the wildcards of a rule stand for, if it has a settings file of its own; else ""."""
@@ -111,7 +112,7 @@ class Stage:
         return self._fill_in(self.folder, name, part)
 
     def _fill_in(self, template: str, name: str, part: str) -> Path:
-        others = [each for each in self._wildcards if each != self.of]
+        others = [each for each in self.wildcards if each != self.of]
         return Path(template.format(**{self.of: name}, **dict(zip(others, part.split("."), strict=False))))
 
     def record(self, name: str, part: str) -> Path:
@@ -121,7 +122,7 @@ class Stage:
 
     def benchmark(self, name: str, part: str) -> Path:
         """Return the file in which Snakemake notes the time and the memory of the job."""
-        wildcards = "/".join(f"{{{each}}}" for each in self._wildcards)
+        wildcards = "/".join(f"{{{each}}}" for each in self.wildcards)
         return self._fill_in(f"results/benchmarks/{self.name}/{wildcards}.tsv", name, part)
 
     def settings_name(self, part: str) -> str:

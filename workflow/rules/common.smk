@@ -26,7 +26,9 @@ PACKAGE = str(next(folder for folder in RULES.parents if (folder / "babelmill/__
 # Another workflow may use the rules of this one: `module babelmill: ... config: ...` (docs/training.md).
 IS_MODULE = not workflow.modifier.is_main_snakefile()
 if set("{}").intersection(PACKAGE):
-    sys.exit(f"error: {RULES.parents[1]}: Snakemake takes braces in the path of a workflow for wildcards; rename the folder")
+    sys.exit(
+        f"error: {RULES.parents[1]}: Snakemake takes braces in the path of a workflow for wildcards; rename the folder"
+    )
 if PACKAGE not in sys.path:
     sys.path.insert(0, PACKAGE)
 
@@ -49,11 +51,10 @@ if not IS_MODULE:
 
 from babelmill.config import loading
 from babelmill.config.input_size import input_bytes, text_bytes
-from babelmill.config.inputs import SETTINGS, has_tokenizer_of_source, hub_datasets
+from babelmill.config.inputs import SETTINGS, has_tokenizer_of_source
 from babelmill.config.parameter_count import parameters_of
 from babelmill.config.prediction_tables import prediction_table
 from babelmill.config.resolve import Configuration
-from babelmill.config.suites import languages_of_suite, suites_of_model
 from babelmill.file_times import FileTimes
 from babelmill.hub.credentials import hub_token
 from babelmill.reporting import asked as reports
@@ -188,13 +189,19 @@ def made_with(wildcards):
     return list(dict.fromkeys(found))  # the languages of a mixture share files
 
 
-def languages(pattern):
-    """Return an input function: fill in `pattern` for each language of the wildcard's model."""
+def results_of(name, *files):
+    """Return an input function: these files of a stage, from all of its jobs that the wildcard's model needs.
+
+    If the rule has a suite, too, then only from the jobs of this suite. Without `files`, its folders.
+    """
+    stage = STAGES[name]
 
     @one_line
     def of(wildcards):
-        model = wildcards.model
-        return [pattern.format(model=model, language=language) for language in CONFIG.languages_of(model)]
+        suite = getattr(wildcards, "suite", None)
+        jobs = stage.jobs(CONFIG, wildcards.model)
+        folders = [stage.path(*job) for job in jobs if suite in (None, job[1])]
+        return [str(folder / file) for folder in folders for file in files or [""]]
 
     return of
 
@@ -202,8 +209,8 @@ def languages(pattern):
 @one_line
 def download_of_language(wildcards):
     """Return the downloaded dataset of a language, if its text comes from the Hub."""
-    code = CONFIG.language(wildcards.language).code
-    return f"results/downloads/{code}" if hub_datasets(CONFIG, code) else []
+    stage = STAGES["download"]
+    return [str(stage.path(wildcards.language, part)) for part in stage.parts(CONFIG, wildcards.language)]
 
 
 @one_line
@@ -254,24 +261,6 @@ def table_to_predict(wildcards):
     if workflow.is_main_process and Path(path).stat().st_mtime > time.time() + 60:  # a file server's clock may differ
         raise UserError(f"{where}: its file time is younger than the clock; run: touch {quote(path)}")
     return ancient(path)
-
-
-@one_line
-def pairs_of_suite(wildcards):
-    """Return the pairs of a suite for each language of the model that the suite covers."""
-    known = languages_of_suite(CONFIG, wildcards.model, wildcards.suite)
-    return [f"results/suites/{wildcards.suite}/{language}/manifest.json" for language in known]
-
-
-def scores_of_model(*names):
-    """Return an input function: the score files `names` of a model, for each suite that it is scored on."""
-
-    @one_line
-    def of(wildcards):
-        suites = suites_of_model(CONFIG, wildcards.model)
-        return [f"results/scores/{wildcards.model}/{suite}/{name}" for suite in suites for name in names]
-
-    return of
 
 
 @one_line
@@ -371,16 +360,6 @@ def attempt_number(wildcards, attempt):
     return attempt
 
 
-def converted(models):
-    """Return the deliverables of a list of models."""
-    return [f"converted/{model}" for model in models]
-
-
-def published(models):
-    """Return the receipts of a list of models."""
-    return expand("published/{model}.json", model=models)
-
-
 @one_line
 def settings_of_report(wildcards):
     """Return the settings file of a report, the only settings file of a batch."""
@@ -389,19 +368,16 @@ def settings_of_report(wildcards):
     return str(reports.settings_path(wildcards.batch))
 
 
-def of_batch(models_files):
-    """Return an input function: the files of each model of the wildcard's batch."""
+def of_batch(of_model):
+    """Return an input function: what the input function `of_model` returns, of each model of the wildcard's batch."""
 
     @one_line
     def of(wildcards):
         models = CONFIG.models_of(wildcards.batch.split("+"))
-        return [file for model in models for file in models_files(SimpleNamespace(model=model))]
+        return [file for model in models for file in of_model(SimpleNamespace(model=model))]
 
     return of
 
 
 wildcard_constraints:
-    input="[^/]+",
-    language="[^/]+",
-    model="[^/]+",
-    suite="[^/]+",
+    **{name: "[^/]+" for stage in STAGES.values() for name in stage.wildcards},
