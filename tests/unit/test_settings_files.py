@@ -277,8 +277,7 @@ def test_the_stage_of_the_guide_has_a_job_for_each_task_and_seed():
     }
     exec(textwrap.dedent(code), known)
     tune = known["TuneStage"]()
-    tune.parts = lambda configuration, name: ["mnli.1", "mnli.2"]
-    assert tune.jobs(made, "two") == [("two", "mnli.1"), ("two", "mnli.2")]
+    assert tune.jobs(made, "two") == [("two", f"{task}.{seed}") for task in ("mnli", "rte") for seed in (1, 2)]
     assert tune.record("two", "mnli.2") == Path("results/tuned/two/mnli/2/manifest.json")
     assert tune.benchmark("two", "mnli.2") == Path("results/benchmarks/tune/two/mnli/2.tsv")
     assert tune.settings_file("two", "mnli.2") == Path("results/settings/two/tune.mnli.2.json")

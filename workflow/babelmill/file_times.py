@@ -40,7 +40,7 @@ class FileTimes:
 
     def __init__(self, configuration: Configuration):
         self._configuration = configuration
-        self._own: dict[Path, list[str]] = {}  # the reasons of a job, by its record
+        self._own: dict[Path, list[str]] = {}  # the reasons of a job, by its folder
         self._newest: dict[Path, int] = {}  # the time of a job's newest result, by its folder
         self._outdated: dict[Path, bool] = {}
         self._seen: set[tuple[str, str]] = set()
@@ -82,18 +82,17 @@ class FileTimes:
         jobs: list[Job] = []
         for stage in stages.values():
             for part in stage.parts(self._configuration, code):
-                reasons = self._reasons(self._configuration, stage, code, part or code)
-                job = Job(stage, code, part or code, reasons, reads=[*jobs])
+                job = Job(stage, code, part or code, reads=[*jobs])
+                job.reasons = self._reasons(self._configuration, job)
                 job.mark_outdated()
                 jobs.append(job)
         return jobs
 
-    def _reasons(self, configuration: Configuration, stage: Stage, name: str, part: str) -> list[str]:
+    def _reasons(self, configuration: Configuration, job: Job) -> list[str]:
         """Return `own_reasons`; it is asked again for each model that reads a corpus, so the answer is kept."""
-        record = stage.record(name, part)
-        if record not in self._own:
-            self._own[record] = own_reasons(configuration, stage, name, part)
-        return self._own[record]
+        if job.folder not in self._own:
+            self._own[job.folder] = own_reasons(configuration, job)
+        return self._own[job.folder]
 
     def _settle(self, settings: Path, jobs: list[Job], model: str) -> None:
         """Set the times of a settings file and of the results of its jobs; those of what they read are right already.

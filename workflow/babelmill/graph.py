@@ -23,7 +23,7 @@ from babelmill.core.local_sources import hashes
 from babelmill.settings import settings_of, versions_of_others
 from babelmill.stages import STAGES, TO_CONVERTED, Stage, leading_to
 
-Own = Callable[[Configuration, Stage, str, str], list[str]]
+Own = Callable[[Configuration, "Job"], list[str]]
 OWN_WORDS = ("code", "sources")  # keys of a settings file that `changed_code` and `changed_sources` explain
 
 
@@ -44,7 +44,7 @@ class Job:
     stage: Stage
     name: str
     part: str
-    reasons: list[str]
+    reasons: list[str] = dataclasses.field(default_factory=list)
     reads: list["Job"] = dataclasses.field(default_factory=list)
     readers: list["Job"] = dataclasses.field(default_factory=list)
     outdated: bool = False
@@ -166,19 +166,18 @@ def changed_table(recorded: dict[str, Any], now: dict[str, Any]) -> list[str]:
     return [f"{now['table']['file']} {'is missing' if present is None else 'replaced'}"]
 
 
-def own_reasons(configuration: Configuration, stage: Stage, name: str, part: str) -> list[str]:
-    """Return what has changed since a stage ran: settings, code, files or inputs. Without results: nothing."""
-    record = stage.record(name, part)
-    if not record.is_file():
+def own_reasons(configuration: Configuration, job: Job) -> list[str]:
+    """Return what has changed since a job ran: settings, code, files or inputs. Without results: nothing."""
+    stage, name, recorded = job.stage, job.name, job.record
+    if recorded is None:
         return []
-    recorded = manifest.read(record)
-    now = settings_of(configuration, name, stage.settings_name(part))
+    now = settings_of(configuration, name, stage.settings_name(job.part))
     found = changed_table(recorded, now)
     found += changed_values(recorded["settings"], now)
     found += changed_code(stage, recorded, now["code"], versions_of_others(configuration, name, stage))
     found += changed_sources(recorded, now, CORPORA / name)
     for file, entry in recorded["files"].items() if stage.name != "publish" else ():  # those are on the Hub
-        path = record.parent / file
+        path = stage.record(name, job.part).parent / file
         if path.is_file() and path.stat().st_size != entry["bytes"]:
             found.append(f"{path} was changed by something else")
     for source, digest in recorded["upstream"].items():
@@ -249,7 +248,8 @@ def jobs_of(
             if folder in there:
                 mine.append(there[folder])
                 continue
-            job = Job(stage, name, part, own(configuration, stage, name, part))
+            job = Job(stage, name, part)
+            job.reasons = own(configuration, job)
             # It reads results of the same language or suite, or of the whole model.
             job.reads = [
                 other for other in mine if other.stage.name in stage.reads and (not part or other.part in ("", part))
@@ -290,13 +290,10 @@ def explain(configuration: Configuration, model: str) -> list[Job]:
 
 def reasons_to_predict(configuration: Configuration, model: str) -> dict[str, list[str]]:
     """Return {table: reasons why it would be predicted again} for a model, whether or not earlier stages run."""
-    stage = STAGES["predict"]
     found = {}
-    for part in stage.parts(configuration, model):
-        record = stage.record(model, part)
-        found[part] = ["has not run yet"]
-        if record.is_file():
-            paths = [record.parent / name for name in manifest.read(record)["files"]]
-            missing = [f"{path} is missing" for path in paths if not path.is_file()]
-            found[part] = own_reasons(configuration, stage, model, part) + missing
+    for part in STAGES["predict"].parts(configuration, model):
+        job = Job(STAGES["predict"], model, part)
+        paths = [job.folder.parent / name for name in job.record["files"]] if job.record else []
+        missing = [f"{path} is missing" for path in paths if not path.is_file()]
+        found[part] = own_reasons(configuration, job) + missing if job.record else ["has not run yet"]
     return found
