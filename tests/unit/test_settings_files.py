@@ -284,3 +284,21 @@ def test_the_stage_of_the_guide_has_a_job_for_each_task_and_seed():
     assert tune.part_of(SimpleNamespace(model="two", task="mnli", seed="2")) == "mnli.2"
     about = {"stage": "tune", "name": "two", "languages": ["eng", "deu"]}
     assert tune.written(made, "two", "mnli.2") == about | {"task": "mnli", "seed": 2}
+
+
+@pytest.mark.parametrize(
+    ("stage", "part", "message"),
+    [
+        ("download", "", r"the text of eng does not come from the Hub: .* results/corpora/eng/manifest\.json"),
+        ("suite", "blimp_nl", r"no model of eng is scored on blimp_nl; add it to evaluation\.suites"),
+        ("score", "blimp_nl", r"model eng is not scored on blimp_nl: .* \(it is scored on: blimp\)"),
+        ("base_model", "", r"model eng continues no folder or repository \(model\.source\): nothing to fetch"),
+        ("predict", "census", r"model eng learns no labels \(train\.objective\)"),
+    ],
+)
+def test_a_job_that_a_language_or_model_does_not_have_is_refused(stage, part, message):
+    made = configuration(TEXT, {"evaluation": {"suites": ["blimp"]}})
+    with pytest.raises(UserError, match=message):
+        STAGES[stage].refuse(made, "eng", part)
+    STAGES["suite"].refuse(made, "eng", "blimp")
+    STAGES["score"].refuse(made, "eng", "blimp")
