@@ -26,7 +26,7 @@ rule all:
     """Build every model of the configuration's `targets:`."""
     default_target: True
     input:
-        converted(CONFIG.targets()),
+        expand("converted/{model}", model=CONFIG.targets()),
     localrule: True
 
 
@@ -37,5 +37,5 @@ for batch, models in CONFIG.batches.items():
         name:
             batch
         input:
-            converted(models),
+            expand("converted/{model}", model=models),
         localrule: True

@@ -1,6 +1,8 @@
-"""Another workflow takes this one as a module, as docs/training.md shows it."""
+"""The workflow elsewhere than in a checkout: another one takes it as a module (docs/training.md), or it is in a wheel."""
 
+import json
 import re
+import shutil
 
 import pytest
 import yaml
@@ -38,3 +40,28 @@ def test_its_settings_are_checked(study):
     done = study({"train": {"epoch": 3}})
     assert done.returncode == 1
     assert "error: the module's config: unknown key train.epoch; did you mean epochs" in done.stderr
+
+
+def test_a_wheel_has_the_rules_inside_of_the_package(tmp_path):
+    """Beside other packages, with what is around the package in a checkout in `project/`."""
+    site, results = tmp_path / "site", tmp_path / "results"
+    shutil.copytree(ROOT / "workflow/babelmill", site / "babelmill")
+    for name in ("workflow/rules", "workflow/report", "config", "profiles", "envs"):
+        shutil.copytree(ROOT / name, site / "babelmill/project" / name)
+    shutil.copy(ROOT / "Snakefile", site / "babelmill/project")
+    init = site / "babelmill/__init__.py"
+    init.write_text(re.sub('__version__ = ".*"', '__version__ = "1.2.3"', init.read_text()))
+    write_texts(results / "texts/eng", "eng")
+    (results / "config").mkdir()
+    (results / "config/config.yaml").write_text(yaml.safe_dump(SMALL))
+    environment = {"PATH": "/usr/bin:/bin", "HOME": str(tmp_path), "PYTHONPATH": str(site)}
+
+    def run(*command) -> str:
+        done = run_module(*map(str, command), cwd=results, environment=environment)
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout
+
+    corpus = "results/corpora/eng/manifest.json"
+    run("snakemake", "--snakefile", site / "babelmill/project/Snakefile", "--cores", 1, corpus)
+    assert json.loads((results / corpus).read_text())["version"] == "1.2.3"
+    assert re.search(r"corpus +up to date\n +tokenizer +has not run yet", run("babelmill", "why", "eng"))

@@ -253,7 +253,7 @@ def test_a_dry_run_beside_a_running_stage(tree):
 
 def test_each_later_job_is_visited_once():
     """In a mixture of many languages, there are far more paths from a corpus to a model than jobs."""
-    layers = [[Job(STAGES["train"], "", "", Path(), []) for _ in range(2)] for _ in range(50)]
+    layers = [[Job(STAGES["train"], "", "", []) for _ in range(2)] for _ in range(50)]
     for above, below in itertools.pairwise(layers):
         for job in above:
             job.readers += below

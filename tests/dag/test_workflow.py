@@ -52,6 +52,17 @@ def test_ones_own_batch_is_a_target(fresh):
     assert {name for rule, name in jobs if rule == "train"} == {"deu", "two"}
 
 
+def test_each_suite_is_scored_with_its_own_pairs(fresh):
+    suites = {"blimp": ["eng"], "multiblimp": ["eng", "deu"]}
+    values = {"corpus": {"builtin": "python-docs"}, "evaluation": {"suites": [*suites]}}
+    fresh.configure(values | {"models": {"two": {"languages": ["eng", "deu"]}}})
+    said = fresh.snakemake("converted/two", "--dry-run").stdout
+    jobs = re.findall(r"^rule score:\n    input: (.*)(?:\n    .*)*?suite=(\w+)", said, re.MULTILINE)
+    assert {suite: re.findall(r"results/suites/(\S+)/manifest.json", files) for files, suite in jobs} == {
+        suite: [f"{suite}/{code}" for code in codes] for suite, codes in suites.items()
+    }
+
+
 def test_a_batch_is_published(fresh, monkeypatch):
     monkeypatch.setenv("HF_TOKEN", "hf_none")
     fresh.configure({"targets": ["eng"], "corpus": {"builtin": "python-docs"}, "batches": {"mine": ["deu", "swe"]}})

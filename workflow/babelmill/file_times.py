@@ -40,7 +40,7 @@ class FileTimes:
 
     def __init__(self, configuration: Configuration):
         self._configuration = configuration
-        self._own: dict[Path, list[str]] = {}  # the reasons of a job, by its record
+        self._own: dict[Path, list[str]] = {}  # the reasons of a job, by its folder
         self._newest: dict[Path, int] = {}  # the time of a job's newest result, by its folder
         self._outdated: dict[Path, bool] = {}
         self._seen: set[tuple[str, str]] = set()
@@ -64,6 +64,7 @@ class FileTimes:
         Raises:
             UserError: a manifest is damaged, or a time has to change that may not be changed.
         """
+        self.write_settings(name)
         if (stage.name, name) in self._seen:
             return
         stages = leading_to(stage.name)
@@ -72,7 +73,7 @@ class FileTimes:
             jobs = jobs_of(self._configuration, name, stages, self._reasons)
         else:
             jobs = self._jobs_of_language(stages, name)
-        for settings, group in itertools.groupby(jobs, key=settings_file):
+        for settings, group in itertools.groupby(jobs, key=lambda job: job.stage.settings_file(job.name, job.part)):
             of_settings = [*group]  # the languages of a mixture share a file
             self.write_settings(of_settings[0].name)
             self._settle(settings, of_settings, name)
@@ -80,21 +81,18 @@ class FileTimes:
     def _jobs_of_language(self, stages: dict[str, Stage], code: str) -> list[Job]:
         jobs: list[Job] = []
         for stage in stages.values():
-            if not stage.applies(self._configuration, code):
-                continue
-            for part in stage.parts(self._configuration, code) or [code]:
-                reasons = self._reasons(self._configuration, stage, code, part)
-                job = Job(stage, code, part, stage.path(code, part), reasons, reads=[*jobs])
+            for part in stage.parts(self._configuration, code):
+                job = Job(stage, code, part or code, reads=[*jobs])
+                job.reasons = self._reasons(self._configuration, job)
                 job.mark_outdated()
                 jobs.append(job)
         return jobs
 
-    def _reasons(self, configuration: Configuration, stage: Stage, name: str, part: str) -> list[str]:
+    def _reasons(self, configuration: Configuration, job: Job) -> list[str]:
         """Return `own_reasons`; it is asked again for each model that reads a corpus, so the answer is kept."""
-        record = stage.record(name, part)
-        if record not in self._own:
-            self._own[record] = own_reasons(configuration, stage, name, part)
-        return self._own[record]
+        if job.folder not in self._own:
+            self._own[job.folder] = own_reasons(configuration, job)
+        return self._own[job.folder]
 
     def _settle(self, settings: Path, jobs: list[Job], model: str) -> None:
         """Set the times of a settings file and of the results of its jobs; those of what they read are right already.
@@ -158,11 +156,6 @@ class FileTimes:
             for path in outputs:
                 make_as_new(path, floor)
             make_older(settings, oldest_of(outputs))
-
-
-def settings_file(job: Job) -> Path:
-    """Return the settings file of a job."""
-    return SETTINGS / job.name / f"{job.stage.settings_name(job.part)}.json"
 
 
 def present(*paths: Path) -> Iterator[Path]:

@@ -12,7 +12,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from babelmill.config.inputs import CORPORA, SETTINGS, has_tokenizer_of_source
+from babelmill.config.inputs import CORPORA, has_tokenizer_of_source
 from babelmill.config.layers import flatten
 from babelmill.config.resolve import ROOT, Configuration
 from babelmill.core import code_versions, manifest
@@ -23,7 +23,7 @@ from babelmill.core.local_sources import hashes
 from babelmill.settings import settings_of, versions_of_others
 from babelmill.stages import STAGES, TO_CONVERTED, Stage, leading_to
 
-Own = Callable[[Configuration, Stage, str, str], list[str]]
+Own = Callable[[Configuration, "Job"], list[str]]
 OWN_WORDS = ("code", "sources")  # keys of a settings file that `changed_code` and `changed_sources` explain
 
 
@@ -32,10 +32,9 @@ class Job:
     """A stage of one model, or of one of its languages or parts.
 
     Attributes:
-        stage: its entry in `STAGES`.
+        stage: the stage.
         name: the language or model that its settings belong to.
         part: the language, suite or table, if the stage has a job for each, else "".
-        folder: the folder of its results.
         reasons: why it runs; empty if it does not run.
         reads, readers: the jobs whose results it reads, and those that read its results.
         outdated: whether its results, or deleted results that they were made from, are not those that are asked for.
@@ -45,12 +44,16 @@ class Job:
     stage: Stage
     name: str
     part: str
-    folder: Path
-    reasons: list[str]
+    reasons: list[str] = dataclasses.field(default_factory=list)
     reads: list["Job"] = dataclasses.field(default_factory=list)
     readers: list["Job"] = dataclasses.field(default_factory=list)
     outdated: bool = False
     runs: bool = False
+
+    @cached_property
+    def folder(self) -> Path:
+        """Return the folder of its results."""
+        return self.stage.path(self.name, self.part)
 
     @property
     def missing(self) -> str | None:
@@ -163,19 +166,18 @@ def changed_table(recorded: dict[str, Any], now: dict[str, Any]) -> list[str]:
     return [f"{now['table']['file']} {'is missing' if present is None else 'replaced'}"]
 
 
-def own_reasons(configuration: Configuration, stage: Stage, name: str, part: str) -> list[str]:
-    """Return what has changed since a stage ran: settings, code, files or inputs. Without results: nothing."""
-    record = stage.record(name, part)
-    if not record.is_file():
+def own_reasons(configuration: Configuration, job: Job) -> list[str]:
+    """Return what has changed since a job ran: settings, code, files or inputs. Without results: nothing."""
+    stage, name, recorded = job.stage, job.name, job.record
+    if recorded is None:
         return []
-    recorded = manifest.read(record)
-    now = settings_of(configuration, name, stage.settings_name(part))
+    now = settings_of(configuration, name, stage.settings_name(job.part))
     found = changed_table(recorded, now)
     found += changed_values(recorded["settings"], now)
     found += changed_code(stage, recorded, now["code"], versions_of_others(configuration, name, stage))
     found += changed_sources(recorded, now, CORPORA / name)
     for file, entry in recorded["files"].items() if stage.name != "publish" else ():  # those are on the Hub
-        path = record.parent / file
+        path = stage.record(name, job.part).parent / file
         if path.is_file() and path.stat().st_size != entry["bytes"]:
             found.append(f"{path} was changed by something else")
     for source, digest in recorded["upstream"].items():
@@ -190,8 +192,7 @@ def settings_fit(configuration: Configuration, job: Job, model: str) -> bool | N
 
     This is for a stage whose own results are missing.
     """
-    settings = job.stage.settings_name(job.part)
-    now = settings_of(configuration, job.name, settings)
+    now = settings_of(configuration, job.name, job.stage.settings_name(job.part))
     # An edit that was accepted later made results under its digest.
     versions = code_versions.read().get(job.stage.name, [])
     codes = {now["code"], *(digest for each in versions if each.label == now["code"] for digest in each.digests)}
@@ -203,7 +204,9 @@ def settings_fit(configuration: Configuration, job: Job, model: str) -> bool | N
     converted = Path("converted", model)
     if not (converted / manifest.NAME).is_file():
         return None
-    path = (SETTINGS / job.name / f"{settings}.json").as_posix()  # release 0.2.0 noted it in the converted folder alone
+    path = job.stage.settings_file(
+        job.name, job.part
+    ).as_posix()  # release 0.2.0 noted it in the converted folder alone
     of_stages = manifest.read(converted)["figures"].get("made_with", {})
     if path not in of_stages:  # not all stages of a language are noted; a stage of a model was added since then
         return None if job.stage.of == "language" else False
@@ -245,7 +248,8 @@ def jobs_of(
             if folder in there:
                 mine.append(there[folder])
                 continue
-            job = Job(stage, name, part, folder, own(configuration, stage, name, part))
+            job = Job(stage, name, part)
+            job.reasons = own(configuration, job)
             # It reads results of the same language or suite, or of the whole model.
             job.reads = [
                 other for other in mine if other.stage.name in stage.reads and (not part or other.part in ("", part))
@@ -286,14 +290,10 @@ def explain(configuration: Configuration, model: str) -> list[Job]:
 
 def reasons_to_predict(configuration: Configuration, model: str) -> dict[str, list[str]]:
     """Return {table: reasons why it would be predicted again} for a model, whether or not earlier stages run."""
-    stage = STAGES["predict"]
-    parts = stage.parts(configuration, model) if stage.applies(configuration, model) else []
     found = {}
-    for part in parts:
-        record = stage.record(model, part)
-        found[part] = ["has not run yet"]
-        if record.is_file():
-            paths = [record.parent / name for name in manifest.read(record)["files"]]
-            missing = [f"{path} is missing" for path in paths if not path.is_file()]
-            found[part] = own_reasons(configuration, stage, model, part) + missing
+    for part in STAGES["predict"].parts(configuration, model):
+        job = Job(STAGES["predict"], model, part)
+        paths = [job.folder.parent / name for name in job.record["files"]] if job.record else []
+        missing = [f"{path} is missing" for path in paths if not path.is_file()]
+        found[part] = own_reasons(configuration, job) + missing if job.record else ["has not run yet"]
     return found

@@ -1,92 +1,119 @@
-"""Define the table of stages: each stage's name, what it reads and writes, and what its settings file contains.
+"""Define the stages: what each is asked to do, what it reads and writes, and which languages and models have it.
 
-Everything that needs to know the stages uses this table: the settings files, the helper functions of the rules,
-`babelmill why`, `status` and `clean`, and the tests. To add a stage, add an entry, a rules file of the same name in
-`workflow/rules/`, and a module of the same name beside this one (see CONTRIBUTING.md). The functions that entries name
-are in `config/added_settings.py`.
+Everything that needs to know the stages uses `STAGES`: the settings files, the rules, `babelmill why`, `status` and
+`clean`, and the tests. To add a stage, add a class here, a rules file of the same name in `workflow/rules/`, and a
+module of the same name beside this one (see CONTRIBUTING.md).
 """
 
-from collections.abc import Callable
-from dataclasses import dataclass
+import re
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
-from babelmill.config import inputs, stage_settings, suites
-from babelmill.config.added_settings import (
-    add_base_model,
-    add_convert,
-    add_corpus,
-    add_download,
-    add_evaluate,
-    add_no_part,
-    add_nothing,
-    add_predict,
-    add_publish,
-    add_score,
-    add_suite_scored,
-    add_table,
-    add_tokenizer,
-    add_train,
-    always,
-    from_the_hub,
-    has_labels,
-    has_suites,
-    how_codes_are_read,
-    is_scored,
-    tables_of,
-    whole,
-)
+from babelmill.config import inputs, schema, stage_settings, suites
+from babelmill.config.canonical import at_neutral
+from babelmill.config.earlier_downloads import chosen_otherwise, quoting_of_download
+from babelmill.config.objectives import OBJECTIVES
+from babelmill.config.prediction_tables import prediction_table
+from babelmill.config.quotation_marks import in_settings
+from babelmill.config.raw_labels import stay_as_they_stand
 from babelmill.config.resolve import Configuration
-from babelmill.core import code_digest, code_versions, manifest
+from babelmill.config.resolved import Resolved, ResolvedModel
+from babelmill.core import code_digest, manifest
+from babelmill.core.files import UserError, not_found, sha256
+
+DOWNLOADS = Path("results/downloads")
 
 
-@dataclass(frozen=True)
 class Stage:
-    """A stage of the workflow.
+    """A stage of the workflow. Each has a class that says what follows, and overrides what is different for it.
+
+    A stage has one job for each language or model, or several: one for each of its parts. A part is what the wildcards
+    of its folder stand for besides the language or model: a suite, a table, or one of a model's languages.
 
     Attributes:
         name: the name of the stage, its rule, its rules file and its module.
         of: whether its settings belong to a language or to a model.
-        settings: the type of its settings; it says which sections of the configuration the stage reads.
-        folder: the path of its results, with {language}, {model} or both. A stage with {language} has one job per
-            language, and one with {input} or {suite} has one job per part.
+        settings: the type of its settings.
+        folder: the path of its results, with {language}, {model} or both. If it has another wildcard, such as {suite},
+            each part has a settings file of its own.
         reads: the stages whose results it reads.
-        adds: returns the content of its settings in addition to its sections.
-        applies: returns whether a language or model has this stage at all.
-        parts: returns the names of the parts; each part has its own job and settings file. A stage without parts has
-            one settings file.
-        adds_to_part: returns the additional content of a part's settings.
         also: modules that it runs in another process or ships, without importing them.
         gives_folder: whether its rule declares the folder of its results as its output, and not the files in it.
         undeclared: files of its manifest that are no output of its rule, since a released rule never gains outputs.
     """
 
     name: str
-    of: Literal["language", "model"]
+    of: Literal["language", "model"] = "model"
     settings: type[stage_settings.Settings]
     folder: str
-    reads: tuple[str, ...]
-    adds: Callable[[Configuration, str], dict[str, Any]] = add_nothing
-    applies: Callable[[Configuration, str], bool] = always
-    parts: Callable[[Configuration, str], list[str]] = whole
-    adds_to_part: Callable[[Configuration, str, str], dict[str, Any]] = add_no_part
+    reads: tuple[str, ...] = ()
     also: tuple[str, ...] = ()
     gives_folder: bool = False
     undeclared: tuple[str, ...] = ()
 
-    @property
-    def by_language(self) -> bool:
-        """Return whether the stage has a job for each language."""
-        return "{language}" in self.folder
+    def asked(self, configuration: Configuration, name: str, part: str) -> stage_settings.Settings:
+        """Return what the stage is asked to do for a language or model. Its settings file holds the fields given here.
+
+        Raises:
+            UserError: something that the configuration names does not exist or does not fit.
+        """
+        raise NotImplementedError
+
+    def parts(self, configuration: Configuration, name: str) -> list[str]:
+        """Return the parts with a settings file of their own; [""] for one file, [] if there is nothing to do."""
+        return [""]
+
+    def refuse(self, configuration: Configuration, name: str, part: str) -> None:
+        """Raise a UserError if a language or model does not have the job that somebody asks for."""
+
+    def written(self, configuration: Configuration, name: str, part: str) -> dict[str, Any]:
+        """Return the content of the settings file, without the version of the code."""
+        return self.asked(configuration, name, part).written()
+
+    def whose(self, resolved: Resolved) -> dict[str, Any]:
+        """Return the fields of its settings that say whose they are."""
+        return {"stage": self.name, "name": resolved.name, "languages": list(resolved.languages)}
+
+    def resolved(self, configuration: Configuration, name: str) -> Resolved:
+        """Return the configuration of a language or model."""
+        return configuration.corpus(name) if self.of == "language" else configuration.model(name)
+
+    def applies(self, configuration: Configuration, name: str) -> bool:
+        """Return whether a language or model has this stage at all."""
+        return bool(self.parts(configuration, name))
+
+    def jobs(self, configuration: Configuration, model: str) -> list[tuple[str, str]]:
+        """Return the jobs that a model needs, each as (language or model that its settings belong to, part)."""
+        languages = configuration.languages_of(model)
+        if self.of == "language":
+            return [(code, part or code) for code in languages for part in self.parts(configuration, code)]
+        each = languages if "language" in self.wildcards else [""]
+        return [(model, part or code) for part in self.parts(configuration, model) for code in each]
+
+    # Paths. `part` is ignored where all parts have the same.
+
+    @cached_property
+    def wildcards(self) -> list[str]:
+        """Return the wildcards of its folder, in order."""
+        return re.findall(r"{(\w+)}", self.folder)
+
+    @cached_property
+    def _of_parts(self) -> list[str]:
+        """Return the wildcards whose values have a settings file each."""
+        return [each for each in self.wildcards if each not in ("language", "model")]
+
+    def part_of(self, wildcards: Any) -> str:
+        """Return the part that the wildcards of a rule stand for, if it has a settings file of its own; else ""."""
+        return ".".join(getattr(wildcards, each) for each in self._of_parts)
 
     def path(self, name: str, part: str) -> Path:
-        """Return the folder of its results; `part`: the language, input or suite, for a stage with one job for each."""
-        return self._fill_in(Path(self.folder), name, part)
+        """Return the folder of its results, or the file that is its only result."""
+        return self._fill_in(self.folder, name, part)
 
-    def _fill_in(self, template: Path, name: str, part: str) -> Path:
-        language = name if "{suite}" in self.folder else part
-        return Path(str(template).format(model=name, language=language, input=part, suite=part))
+    def _fill_in(self, template: str, name: str, part: str) -> Path:
+        others = [each for each in self.wildcards if each != self.of]
+        return Path(template.format(**{self.of: name}, **dict(zip(others, part.split("."), strict=False))))
 
     def record(self, name: str, part: str) -> Path:
         """Return the file that says what its results were made from: their manifest, or the single file that it is."""
@@ -95,29 +122,18 @@ class Stage:
 
     def benchmark(self, name: str, part: str) -> Path:
         """Return the file in which Snakemake notes the time and the memory of the job."""
-        wildcards = [word for word in Path(self.folder).with_suffix("").parts if "{" in word]
-        template = Path("results/benchmarks", self.name, *wildcards).with_suffix(".tsv")
-        return self._fill_in(template, name, part)
-
-    def jobs(self, configuration: Configuration, model: str) -> list[tuple[str, str]]:
-        """Return the jobs that a model needs, each as (language or model that its settings belong to, part)."""
-        languages = configuration.languages_of(model)
-        names = [n for n in (languages if self.of == "language" else [model]) if self.applies(configuration, n)]
-        if self.parts is whole and self.of == "language":
-            return [(code, code) for code in names]
-        if self.parts is whole:
-            return [(name, part) for name in names for part in (languages if self.by_language else [""])]
-        scored = suites.suites_of_model(configuration, model)
-        return [
-            (name, part)
-            for name in names
-            for part in self.parts(configuration, name)
-            if self.of == "model" or part in scored
-        ]
+        wildcards = "/".join(f"{{{each}}}" for each in self.wildcards)
+        return self._fill_in(f"results/benchmarks/{self.name}/{wildcards}.tsv", name, part)
 
     def settings_name(self, part: str) -> str:
         """Return the name of its settings file, without .json."""
-        return self.name if self.parts is whole else f"{self.name}.{part}"
+        return f"{self.name}.{part}" if self._of_parts else self.name
+
+    def settings_file(self, name: str, part: str) -> Path:
+        """Return its settings file."""
+        return inputs.SETTINGS / name / f"{self.settings_name(part)}.json"
+
+    # The code.
 
     @cached_property
     def modules(self) -> dict[str, str]:
@@ -129,147 +145,405 @@ class Stage:
         """Return the digest of the stage's code."""
         return code_digest.combined(self.modules)
 
-    @property
-    def version(self) -> code_versions.Version | None:
-        """Return the newest version of the stage's code."""
-        return code_versions.newest(self.name)
+
+def given(**fields: Any) -> dict[str, Any]:
+    """Return the fields that are not empty: settings files leave the others out."""
+    return {key: value for key, value in fields.items() if value}
 
 
-TABLE = (
-    Stage(
-        name="download",
-        of="language",
-        settings=stage_settings.DownloadSettings,
-        folder="results/downloads/{language}",
-        reads=(),
-        gives_folder=True,
-        adds=add_download,
-        applies=from_the_hub,
-    ),
-    Stage(
-        name="suite",
-        of="language",
-        settings=stage_settings.SuiteSettings,
-        folder="results/suites/{suite}/{language}",
-        reads=(),
-        applies=has_suites,
-        parts=suites.suites_of_language,
-        adds_to_part=suites.pairs_of_suite,
-    ),
-    Stage(
-        name="base_model",
-        of="model",
-        settings=stage_settings.BaseModelSettings,
-        folder="results/base_models/{model}",
-        reads=(),
-        gives_folder=True,
-        adds=add_base_model,
-        applies=inputs.has_base_model,
-    ),
-    Stage(
-        name="corpus",
-        of="language",
-        settings=stage_settings.CorpusSettings,
-        folder="results/corpora/{language}",
-        reads=("download",),
-        adds=add_corpus,
-    ),
-    Stage(
-        name="tokenizer",
-        of="model",
-        settings=stage_settings.TokenizerSettings,
-        folder="results/tokenizers/{model}",
-        reads=("corpus", "base_model"),
-        adds=add_tokenizer,
-    ),
-    Stage(
-        name="shards",
-        of="model",
-        settings=stage_settings.ShardsSettings,
-        folder="results/shards/{model}/{language}",
-        reads=("tokenizer", "corpus"),
-        adds=how_codes_are_read,
-    ),
-    Stage(
-        name="train",
-        of="model",
-        settings=stage_settings.TrainSettings,
-        folder="results/models/{model}",
-        reads=("tokenizer", "shards", "base_model"),
-        adds=add_train,
-    ),
-    Stage(
-        name="export",
-        of="model",
-        settings=stage_settings.ExportSettings,
-        folder="results/exports/{model}",
-        reads=("train", "tokenizer", "shards"),
-        gives_folder=True,
-        also=(
-            "release.folder.prove",
-            "model.transformers.modeling_gpt_bert",
-            "model.transformers.modeling_gpt_bert_codes",
-        ),
-    ),
-    Stage(
-        name="evaluate",
-        of="model",
-        settings=stage_settings.EvaluateSettings,
-        folder="results/evaluations/{model}",
-        reads=("export", "corpus", "shards"),
-        undeclared=("documents.parquet",),
-        adds=add_evaluate,
-    ),
-    Stage(
-        name="score",
-        of="model",
-        settings=stage_settings.ScoreSettings,
-        folder="results/scores/{model}/{suite}",
-        reads=("export", "suite"),
-        adds=add_score,
-        applies=is_scored,
-        parts=suites.suites_of_model,
-        adds_to_part=add_suite_scored,
-    ),
-    Stage(
-        name="convert",
-        of="model",
-        settings=stage_settings.ConvertSettings,
-        folder="converted/{model}",
-        reads=("export", "evaluate", "score", "corpus", "tokenizer", "train"),
-        gives_folder=True,
-        adds=add_convert,
-    ),
-    Stage(
-        name="predict",
-        of="model",
-        settings=stage_settings.PredictSettings,
-        folder="predictions/{model}/{input}.json",
-        reads=("convert",),
-        adds=add_predict,
-        applies=has_labels,
-        parts=tables_of,
-        adds_to_part=add_table,
-    ),
-    Stage(
-        name="publish",
-        of="model",
-        settings=stage_settings.PublishSettings,
-        folder="published/{model}.json",
-        reads=("convert",),
-        adds=add_publish,
-    ),
-)
-STAGES = {stage.name: stage for stage in TABLE}
+class DownloadStage(Stage):
+    """Fetch the text of a language from the Hub."""
+
+    name = "download"
+    of = "language"
+    settings = stage_settings.DownloadSettings
+    folder = "results/downloads/{language}"
+    gives_folder = True
+
+    def parts(self, configuration: Configuration, name: str) -> list[str]:
+        """Return one part if the text comes from the Hub."""
+        return [""] if inputs.hub_datasets(configuration, name) else []
+
+    def refuse(self, configuration: Configuration, name: str, part: str) -> None:
+        """Raise a UserError if the text does not come from the Hub."""
+        if not self.applies(configuration, name):
+            raise UserError(
+                f"the text of {name} does not come from the Hub: there is nothing to download;"
+                f" its corpus is results/corpora/{name}/manifest.json"
+            )
+
+    def asked(self, configuration: Configuration, name: str, part: str) -> stage_settings.DownloadSettings:
+        """Name the datasets and, with a budget, the keys that decide when it is used up."""
+        resolved = configuration.corpus(name)
+        corpus, found = resolved.corpus, [each for _, each in inputs.hub_datasets(configuration, name)]
+        if corpus.budget:
+            how = {"counted": inputs.counted(corpus), "byte_premium": configuration.table[name].byte_premium}
+        else:
+            usual = {"text_column": "text", "prompt_column": None, "label_columns": [], "context_column": None}
+            usual |= {"delimiter": ",", "encoding": "utf-8", "format": None, "quoting": "format"}
+            values = {key: getattr(corpus, key) for key in usual}
+            how = given(columns={key: value for key, value in values.items() if value != usual[key]})
+        how |= {"source": found[0]} if isinstance(corpus.hub, str) else {"parts": found}
+        chosen_again = bool(found) and chosen_otherwise(DOWNLOADS / name)
+        return stage_settings.DownloadSettings(**self.whose(resolved), **how, **given(chosen_again=chosen_again))
+
+
+class SuiteStage(Stage):
+    """Read the pairs of a suite in a language."""
+
+    name = "suite"
+    of = "language"
+    settings = stage_settings.SuiteSettings
+    folder = "results/suites/{suite}/{language}"
+
+    def parts(self, configuration: Configuration, name: str) -> list[str]:
+        """Return the suites that cover a language and that some model of it is scored on."""
+        return suites.suites_of_language(configuration, name)
+
+    def jobs(self, configuration: Configuration, model: str) -> list[tuple[str, str]]:
+        """Return the jobs of the suites that this model is scored on."""
+        scored = suites.suites_of_model(configuration, model)
+        return [(code, suite) for code, suite in super().jobs(configuration, model) if suite in scored]
+
+    def refuse(self, configuration: Configuration, name: str, part: str) -> None:
+        """Raise a UserError if no model of a language is scored on a suite."""
+        if part not in self.parts(configuration, name):
+            raise UserError(f"no model of {name} is scored on {part}; add it to evaluation.suites if it covers {name}")
+
+    def asked(self, configuration: Configuration, name: str, part: str) -> stage_settings.SuiteSettings:
+        """Say where the pairs are, and how they are read."""
+        resolved = configuration.corpus(name)
+        return stage_settings.SuiteSettings(**self.whose(resolved), **suites.pairs_of_suite(configuration, name, part))
+
+
+class BaseModelStage(Stage):
+    """Fetch the model that another one continues, if this workflow did not make it."""
+
+    name = "base_model"
+    settings = stage_settings.BaseModelSettings
+    folder = "results/base_models/{model}"
+    gives_folder = True
+
+    def parts(self, configuration: Configuration, name: str) -> list[str]:
+        """Return one part for a model that continues a folder or repository."""
+        return [""] if inputs.has_base_model(configuration, name) else []
+
+    def refuse(self, configuration: Configuration, name: str, part: str) -> None:
+        """Raise a UserError if there is nothing to fetch."""
+        if not self.applies(configuration, name):
+            raise UserError(f"model {name} continues no folder or repository (model.source): nothing to fetch")
+
+    def asked(self, configuration: Configuration, name: str, part: str) -> stage_settings.BaseModelSettings:
+        """Name the model that this model continues."""
+        about = inputs.base_model(configuration, name)
+        return stage_settings.BaseModelSettings(**self.whose(configuration.model(name)), **about)
+
+
+class CorpusStage(Stage):
+    """Make documents of a language's text."""
+
+    name = "corpus"
+    of = "language"
+    settings = stage_settings.CorpusSettings
+    folder = "results/corpora/{language}"
+    reads = ("download",)
+
+    def asked(self, configuration: Configuration, name: str, part: str) -> stage_settings.CorpusSettings:
+        """Describe the local text. Without a download, the dataset's name is left out: changing it reruns nothing."""
+        resolved = configuration.corpus(name)
+        corpus, download = resolved.corpus, DOWNLOADS / name if inputs.hub_datasets(configuration, name) else None
+        byte_premium = configuration.table[name].byte_premium if corpus.budget else None
+        for_classes = bool(corpus.label_columns) and inputs.labels_are_classes(configuration, name)
+        raw = bool(corpus.label_columns) and stay_as_they_stand(corpus, for_classes, inputs.CORPORA / name, download)
+        return stage_settings.CorpusSettings(
+            **self.whose(resolved),
+            corpus=corpus if download else corpus.model_copy(update={"hub": None, "revision": ""}),
+            sources=inputs.corpus_sources(configuration, name),
+            **given(byte_premium=byte_premium, raw_labels=raw),
+        )
+
+    def written(self, configuration: Configuration, name: str, part: str) -> dict[str, Any]:
+        """Write `quoting` only where results depend on it, and then also its neutral value (`quotation_marks.py`)."""
+        written, corpus = super().written(configuration, name, part), configuration.corpus(name).corpus
+        quoting = in_settings(corpus.quoting, [*corpus.files, *corpus.validation_files], said=corpus.format)
+        if inputs.hub_datasets(configuration, name):
+            quoting = quoting or quoting_of_download(corpus, inputs.CORPORA / name, DOWNLOADS / name)
+        else:
+            written["corpus"].pop("quoting", None)
+        written["corpus"] |= given(quoting=quoting)
+        return written
+
+
+class TokenizerStage(Stage):
+    """Train or adopt the tokenizer of a model."""
+
+    name = "tokenizer"
+    settings = stage_settings.TokenizerSettings
+    folder = "results/tokenizers/{model}"
+    reads = ("corpus", "base_model")
+
+    def asked(self, configuration: Configuration, name: str, part: str) -> stage_settings.TokenizerSettings:
+        """Say how to train a tokenizer, or which one is adopted: then no key about training matters."""
+        resolved = configuration.model(name)
+        of_source = inputs.has_tokenizer_of_source(configuration, name)
+        positions = inputs.characters(configuration, name)
+        if of_source or positions:
+            return stage_settings.TokenizerSettings(
+                **self.whose(resolved),
+                tokenizer=schema.Tokenizer(source=None, revision="", vocab_size=16 + 256, min_frequency=1),
+                source=None,
+                sources={},
+                **given(of_model=of_source and resolved.model.source, characters=not of_source and positions),
+            )
+        about, tokenizer = inputs.tokenizer_source(configuration, name), resolved.tokenizer
+        return stage_settings.TokenizerSettings(
+            **self.whose(resolved),
+            tokenizer=tokenizer if about["source"] else tokenizer.model_copy(update={"revision": ""}),
+            **about,
+            **({} if tokenizer.source else mixture_of(resolved)),
+        )
+
+
+class ShardsStage(Stage):
+    """Turn the corpora of a model into tokens."""
+
+    name = "shards"
+    settings = stage_settings.ShardsSettings
+    folder = "results/shards/{model}/{language}"
+    reads = ("tokenizer", "corpus")
+
+    def asked(self, configuration: Configuration, name: str, part: str) -> stage_settings.ShardsSettings:
+        """Say how labels are read: for other models, only the tokenizer and the corpus matter."""
+        resolved = configuration.model(name)
+        return stage_settings.ShardsSettings(**self.whose(resolved), **how_codes_are_read(resolved))
+
+
+class TrainStage(Stage):
+    """Train a model."""
+
+    name = "train"
+    settings = stage_settings.TrainSettings
+    folder = "results/models/{model}"
+    reads = ("tokenizer", "shards", "base_model")
+
+    def asked(self, configuration: Configuration, name: str, part: str) -> stage_settings.TrainSettings:
+        """Name the weights that training begins with; for a model of this workflow, the default ones of its export."""
+        resolved = configuration.model(name)
+        source, begin_with = resolved.source, None
+        if source:
+            ours = source.kind == "model" and configuration.model(source.name).export.default_variant == "ema"
+            begin_with = "ema.safetensors" if ours else "model.safetensors"
+        return stage_settings.TrainSettings(
+            **self.whose(resolved),
+            model=at_neutral(resolved.model, "revision"),
+            train=resolved.train,
+            **({"labels": resolved.labels} if learns_labels(resolved) else {}),
+            **mixture_of(resolved),
+            **given(begin_with=begin_with, shape=source and source.beside),
+        )
+
+
+class ExportStage(Stage):
+    """Write the Hugging Face folder, and prove that it computes the same."""
+
+    name = "export"
+    settings = stage_settings.ExportSettings
+    folder = "results/exports/{model}"
+    reads = ("train", "tokenizer", "shards")
+    gives_folder = True
+    also = (
+        "release.folder.prove",
+        "model.transformers.modeling_gpt_bert",
+        "model.transformers.modeling_gpt_bert_codes",
+    )
+
+    def asked(self, configuration: Configuration, name: str, part: str) -> stage_settings.ExportSettings:
+        """Say what the folder holds."""
+        resolved = configuration.model(name)
+        return stage_settings.ExportSettings(**self.whose(resolved), export=resolved.export)
+
+
+class EvaluateStage(Stage):
+    """Measure the exported model on the validation text."""
+
+    name = "evaluate"
+    settings = stage_settings.EvaluateSettings
+    folder = "results/evaluations/{model}"
+    reads = ("export", "corpus", "shards")
+    undeclared = ("documents.parquet",)
+
+    def asked(self, configuration: Configuration, name: str, part: str) -> stage_settings.EvaluateSettings:
+        """Say which metrics to compute, whether the tokenizer may lose text, and how codes are read."""
+        resolved = configuration.model(name)
+        evaluation = at_neutral(
+            resolved.evaluation, "suites", "pairs", "masked_pairs", "within_word_l2r", "snapshots"
+        )  # which the stage `score` reads
+        if learns_labels(resolved):  # the whole validation text is predicted, unchanged
+            evaluation = at_neutral(evaluation, "diffusion_samples", "documents")
+            evaluation = evaluation.model_copy(update={"sequence_length": 2, "disjoint_masks": 2})
+        return stage_settings.EvaluateSettings(
+            **self.whose(resolved),
+            evaluation=evaluation,
+            scores=list(OBJECTIVES[resolved.train.objective].scores),
+            **given(lossy=inputs.has_tokenizer_of_source(configuration, name)),
+            **how_codes_are_read(resolved),
+        )
+
+
+class ScoreStage(Stage):
+    """Score the exported model on a suite."""
+
+    name = "score"
+    settings = stage_settings.ScoreSettings
+    folder = "results/scores/{model}/{suite}"
+    reads = ("export", "suite")
+
+    def parts(self, configuration: Configuration, name: str) -> list[str]:
+        """Return the suites that a model is scored on."""
+        return suites.suites_of_model(configuration, name)
+
+    def refuse(self, configuration: Configuration, name: str, part: str) -> None:
+        """Raise a UserError if a model is not scored on a suite."""
+        if part not in (known := self.parts(configuration, name)):
+            raise UserError(
+                f"model {name} is not scored on {part}: evaluation.suites has no suite of this name that"
+                f" covers its languages (it is scored on: {', '.join(known) or 'none'})"
+            )
+
+    def asked(self, configuration: Configuration, name: str, part: str) -> stage_settings.ScoreSettings:
+        """Say how sentences are scored, and which of the model's languages the suite covers."""
+        resolved = configuration.model(name)
+        evaluation, methods = resolved.evaluation, OBJECTIVES[resolved.train.objective].sentences
+        how: dict[str, Any] = given(snapshots=evaluation.snapshots)
+        if evaluation.pairs != "all":
+            how["pairs"] = evaluation.pairs
+        if "masked" in methods:
+            how |= {"masked_pairs": evaluation.masked_pairs, "within_word_l2r": evaluation.within_word_l2r}
+        return stage_settings.ScoreSettings(
+            **self.whose(resolved),
+            suite=part,
+            covered=suites.languages_of_suite(configuration, name, part),
+            headline=configuration.suite(part).headline,
+            methods=list(methods),
+            **how,
+        )
+
+
+class ConvertStage(Stage):
+    """Add the model card to the exported folder."""
+
+    name = "convert"
+    settings = stage_settings.ConvertSettings
+    folder = "converted/{model}"
+    reads = ("export", "evaluate", "score", "corpus", "tokenizer", "train")
+    gives_folder = True
+
+    def asked(self, configuration: Configuration, name: str, part: str) -> stage_settings.ConvertSettings:
+        """Give what the card says: names, tags and scripts of languages, titles and baselines of suites."""
+        resolved = configuration.model(name)
+        rows = {code: configuration.table[code] for code in resolved.languages}
+        scored = {suite: configuration.suite(suite) for suite in suites.suites_of_model(configuration, name)}
+        about = {
+            suite: {"title": entry.title or suite, "baselines": [line.model_dump() for line in entry.baselines]}
+            for suite, entry in scored.items()
+        }
+        return stage_settings.ConvertSettings(
+            **self.whose(resolved),
+            card=resolved.card,
+            language_table={c: {"name": row.name, "tag": row.tag, "script": row.script} for c, row in rows.items()},
+            **given(suites=about),
+        )
+
+
+class PredictStage(Stage):
+    """Predict the codes of a table's rows."""
+
+    name = "predict"
+    settings = stage_settings.PredictSettings
+    folder = "predictions/{model}/{input}.json"
+    reads = ("convert",)
+
+    def parts(self, configuration: Configuration, name: str) -> list[str]:
+        """Return the names of the tables that a model predicts."""
+        resolved = configuration.model(name)
+        return list(resolved.predict.inputs) if learns_labels(resolved) else []
+
+    def refuse(self, configuration: Configuration, name: str, part: str) -> None:
+        """Raise a UserError if a model learns no labels."""
+        if not learns_labels(configuration.model(name)):
+            raise UserError(f"model {name} learns no labels (train.objective): there are no codes to predict")
+
+    def asked(self, configuration: Configuration, name: str, part: str) -> stage_settings.PredictSettings:
+        """Say which table is predicted. How it is read stands beside its file, so other tables do not matter."""
+        resolved = configuration.model(name)
+        of_tables = ("inputs", "text_column", "context_column", "context", "delimiter", "encoding", "quoting")
+        return stage_settings.PredictSettings(
+            **self.whose(resolved),
+            predict=at_neutral(resolved.predict, *of_tables),
+            input=part,
+            table=prediction_table(configuration, name, part),
+        )
+
+
+class PublishStage(Stage):
+    """Publish the converted model on the Hub."""
+
+    name = "publish"
+    settings = stage_settings.PublishSettings
+    folder = "published/{model}.json"
+    reads = ("convert",)
+
+    def asked(self, configuration: Configuration, name: str, part: str) -> stage_settings.PublishSettings:
+        """Name the repository on the Hub.
+
+        In the template, the architecture's name replaces {architecture}. So settings files look the same as before
+        this field existed.
+        """
+        resolved = configuration.model(name)
+        template = resolved.publish.repo_template
+        template = template.replace("{architecture}", inputs.architecture_name(configuration, name))
+        return stage_settings.PublishSettings(
+            **self.whose(resolved),
+            publish=resolved.publish.model_copy(update={"repo_template": template}),
+            repository=inputs.repository(configuration, name),
+        )
+
+
+# What several stages are asked.
+
+
+def learns_labels(resolved: ResolvedModel) -> bool:
+    """Return whether a model learns labels."""
+    return resolved.train.objective == "labels"
+
+
+def mixture_of(resolved: ResolvedModel) -> dict[str, Any]:
+    """Return the section `mixture` of a model of several languages; one language has nothing to weigh."""
+    return {"mixture": resolved.mixture} if len(resolved.languages) > 1 else {}
+
+
+def how_codes_are_read(resolved: ResolvedModel) -> dict[str, Any]:
+    """Return the settings for reading codes, without those for learning them; nothing for a model without labels."""
+    if not learns_labels(resolved):
+        return {}
+    path = resolved.labels.codes
+    if path and not Path(path).is_file():
+        raise UserError(f"labels.codes = {path}: {not_found(path)}")
+    labels = at_neutral(resolved.labels, "blocks_weight", "decoder_layers", "class_weights")
+    return {"labels": labels, "labelled": True} | ({"code_list": sha256(path)} if path else {})
+
+
+# All classes above, in the order in which they run.
+STAGES: dict[str, Stage] = {stage.name: stage() for stage in Stage.__subclasses__()}
 
 
 def leading_to(name: str) -> dict[str, Stage]:
-    """Return a stage and all stages that it depends on, in the order of the table."""
+    """Return a stage and all stages that it depends on, in the order in which they run."""
     found = {name}
-    for stage in reversed(TABLE):
+    for stage in reversed(STAGES.values()):
         if stage.name in found:
             found.update(stage.reads)
-    return {stage.name: stage for stage in TABLE if stage.name in found}
+    return {each: stage for each, stage in STAGES.items() if each in found}
 
 
 # The stages that make the deliverable: `why`, `status` and the summary after a run show these.

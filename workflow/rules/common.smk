@@ -20,13 +20,15 @@ from snakemake.utils import min_version
 gc.set_threshold(100_000, 50, 50)
 min_version("9.27")
 
-# On any machine, every job uses the package of this checkout and the interpreter that runs Snakemake.
-ROOT = Path(workflow.current_basedir).parents[1].resolve()
-PACKAGE = str(ROOT / "workflow")
+# On any machine, every job uses the package that these rules came with, and the interpreter that runs Snakemake.
+RULES = Path(workflow.current_basedir).resolve()
+PACKAGE = str(next(folder for folder in RULES.parents if (folder / "babelmill/__init__.py").is_file()))
 # Another workflow may use the rules of this one: `module babelmill: ... config: ...` (docs/training.md).
-IS_MODULE = Path(workflow.basedir).resolve() != ROOT
+IS_MODULE = not workflow.modifier.is_main_snakefile()
 if set("{}").intersection(PACKAGE):
-    sys.exit(f"error: {ROOT}: Snakemake takes braces in the path of a workflow for wildcards; rename the folder")
+    sys.exit(
+        f"error: {RULES.parents[1]}: Snakemake takes braces in the path of a workflow for wildcards; rename the folder"
+    )
 if PACKAGE not in sys.path:
     sys.path.insert(0, PACKAGE)
 
@@ -49,11 +51,10 @@ if not IS_MODULE:
 
 from babelmill.config import loading
 from babelmill.config.input_size import input_bytes, text_bytes
-from babelmill.config.inputs import SETTINGS, has_tokenizer_of_source, hub_datasets
+from babelmill.config.inputs import SETTINGS, has_tokenizer_of_source
 from babelmill.config.parameter_count import parameters_of
 from babelmill.config.prediction_tables import prediction_table
 from babelmill.config.resolve import Configuration
-from babelmill.config.suites import languages_of_suite, suites_of_language, suites_of_model
 from babelmill.file_times import FileTimes
 from babelmill.hub.credentials import hub_token
 from babelmill.reporting import asked as reports
@@ -129,63 +130,46 @@ def decide_by_file_times():
         workflow.dag_settings.rerun_triggers = frozenset([RerunTrigger.MTIME])
 
 
-def settings(stage):
-    """Return an input function that writes all settings files of a model or language, and returns the stage's file.
-
-    It also sets the times of files so that Snakemake runs what is outdated (`babelmill/file_times.py`). Only the main
-    process writes. A cluster job reads the Snakefile again, perhaps after the configuration was edited,
-    but must use the settings with which it was submitted.
-    """
+def settings(name):
+    """Return an input function that returns the settings file of a stage, for the rule's language or model."""
+    stage = STAGES[name]
 
     @one_line
     def of(wildcards):
-        if stage in STAGES and STAGES[stage].of == "language":
-            name = CONFIG.language(wildcards.language).code
-            if stage == "suite" and wildcards.suite not in suites_of_language(CONFIG, name):
-                raise UserError(
-                    f"no model of {name} is scored on {wildcards.suite}; add it to evaluation.suites if it covers {name}"
-                )
-            if not STAGES[stage].applies(CONFIG, name):
-                raise UserError(
-                    f"the text of {name} does not come from the Hub: there is nothing to {stage};"
-                    f" its corpus is results/corpora/{name}/manifest.json"
-                )
-        else:
-            name = wildcards.model
-            if stage == "score" and wildcards.suite not in suites_of_model(CONFIG, name):
-                known = ", ".join(suites_of_model(CONFIG, name)) or "none"
-                raise UserError(
-                    f"model {name} is not scored on {wildcards.suite}: evaluation.suites has no suite of this name that"
-                    f" covers its languages (it is scored on: {known})"
-                )
-            if stage == "predict" and not STAGES[stage].applies(CONFIG, name):
-                raise UserError(f"model {name} learns no labels (train.objective): there are no codes to predict")
-            if stage in STAGES and not STAGES[stage].applies(CONFIG, name):
-                raise UserError(f"model {name} continues no folder or repository (model.source): nothing to fetch")
-        if workflow.is_main_process:
-            decide_by_file_times()
-            FILE_TIMES.write_settings(name)
-            if stage in STAGES:
-                FILE_TIMES.obey(STAGES[stage], name)
-        part = getattr(wildcards, "input", None) or getattr(wildcards, "suite", "")
-        return str(SETTINGS / name / f"{STAGES[stage].settings_name(part) if stage in STAGES else stage}.json")
+        if stage.of == "language":
+            CONFIG.language(wildcards.language)  # it raises an error for an unknown one
+        return settings_file(stage, getattr(wildcards, stage.of), stage.part_of(wildcards))
 
     return of
 
 
+def settings_file(stage, name, part):
+    """Write all settings files of a language or model, and return the one of a job.
+
+    This also sets the times of files so that Snakemake runs what is outdated (`babelmill/file_times.py`). Only the main
+    process writes. A cluster job reads the Snakefile again, perhaps after the configuration was edited, but must use
+    the settings with which it was submitted.
+    """
+    stage.refuse(CONFIG, name, part)
+    if workflow.is_main_process:
+        decide_by_file_times()
+        FILE_TIMES.obey(stage, name)
+    return str(stage.settings_file(name, part))
+
+
+@one_line
 def run_settings(wildcards):
     """Return the run settings of a model, as an input whose changes do not make the job run again."""
-    return ancient(settings("run")(wildcards))
+    if workflow.is_main_process:
+        FILE_TIMES.write_settings(wildcards.model)
+    return ancient(str(SETTINGS / wildcards.model / "run.json"))
 
 
-def settings_of_stages(model, names):
-    """Return the settings files of those of a model's stages that `names` has, and of its corpora."""
-    stages = [name for name, stage in STAGES.items() if name in names and stage.of == "model" and name != "score"]
-    found = [settings(name)(SimpleNamespace(model=model)) for name in stages if STAGES[name].applies(CONFIG, model)]
-    if "score" in names:
-        suites = suites_of_model(CONFIG, model)
-        found += [settings("score")(SimpleNamespace(model=model, suite=suite)) for suite in suites]
-    return found + [settings("corpus")(SimpleNamespace(language=code)) for code in CONFIG.languages_of(model)]
+def settings_of_stages(model, stages):
+    """Return the settings files of those stages that belong to models, and of the model's corpora."""
+    of_models = [stage for stage in stages.values() if stage.of == "model"]
+    jobs = [(stage, job) for stage in [*of_models, STAGES["corpus"]] for job in stage.jobs(CONFIG, model)]
+    return [settings_file(stage, *job) for stage, job in jobs]
 
 
 @one_line
@@ -198,19 +182,26 @@ def made_with(wildcards):
     folder = Path("converted", wildcards.model)
     if workflow.is_main_process and (folder / "manifest.json").is_file() and (lost := manifest.missing(folder)):
         raise UserError(f"{lost}; delete the folder {folder}, then it is made again")
-    found = settings_of_stages(wildcards.model, TO_CONVERTED.keys() - {"convert"})
+    before = {name: stage for name, stage in TO_CONVERTED.items() if name != "convert"}
+    found = settings_of_stages(wildcards.model, before)
     for model in CONFIG.ancestors(wildcards.model):
         found += settings_of_stages(model, leading_to("train"))
-    return list(dict.fromkeys(found))
+    return list(dict.fromkeys(found))  # the languages of a mixture share files
 
 
-def languages(pattern):
-    """Return an input function: fill in `pattern` for each language of the wildcard's model."""
+def results_of(name, *files):
+    """Return an input function: these files of a stage, from all of its jobs that the wildcard's model needs.
+
+    If the rule has a suite, too, then only from the jobs of this suite. Without `files`, its folders.
+    """
+    stage = STAGES[name]
 
     @one_line
     def of(wildcards):
-        model = wildcards.model
-        return [pattern.format(model=model, language=language) for language in CONFIG.languages_of(model)]
+        suite = getattr(wildcards, "suite", None)
+        jobs = stage.jobs(CONFIG, wildcards.model)
+        folders = [stage.path(*job) for job in jobs if suite in (None, job[1])]
+        return [str(folder / file) for folder in folders for file in files or [""]]
 
     return of
 
@@ -218,8 +209,8 @@ def languages(pattern):
 @one_line
 def download_of_language(wildcards):
     """Return the downloaded dataset of a language, if its text comes from the Hub."""
-    code = CONFIG.language(wildcards.language).code
-    return f"results/downloads/{code}" if hub_datasets(CONFIG, code) else []
+    stage = STAGES["download"]
+    return [str(stage.path(wildcards.language, part)) for part in stage.parts(CONFIG, wildcards.language)]
 
 
 @one_line
@@ -270,24 +261,6 @@ def table_to_predict(wildcards):
     if workflow.is_main_process and Path(path).stat().st_mtime > time.time() + 60:  # a file server's clock may differ
         raise UserError(f"{where}: its file time is younger than the clock; run: touch {quote(path)}")
     return ancient(path)
-
-
-@one_line
-def pairs_of_suite(wildcards):
-    """Return the pairs of a suite for each language of the model that the suite covers."""
-    known = languages_of_suite(CONFIG, wildcards.model, wildcards.suite)
-    return [f"results/suites/{wildcards.suite}/{language}/manifest.json" for language in known]
-
-
-def scores_of_model(*names):
-    """Return an input function: the score files `names` of a model, for each suite that it is scored on."""
-
-    @one_line
-    def of(wildcards):
-        suites = suites_of_model(CONFIG, wildcards.model)
-        return [f"results/scores/{wildcards.model}/{suite}/{name}" for suite in suites for name in names]
-
-    return of
 
 
 @one_line
@@ -387,16 +360,6 @@ def attempt_number(wildcards, attempt):
     return attempt
 
 
-def converted(models):
-    """Return the deliverables of a list of models."""
-    return [f"converted/{model}" for model in models]
-
-
-def published(models):
-    """Return the receipts of a list of models."""
-    return expand("published/{model}.json", model=models)
-
-
 @one_line
 def settings_of_report(wildcards):
     """Return the settings file of a report, the only settings file of a batch."""
@@ -405,19 +368,16 @@ def settings_of_report(wildcards):
     return str(reports.settings_path(wildcards.batch))
 
 
-def of_batch(models_files):
-    """Return an input function: the files of each model of the wildcard's batch."""
+def of_batch(of_model):
+    """Return an input function: what the input function `of_model` returns, of each model of the wildcard's batch."""
 
     @one_line
     def of(wildcards):
         models = CONFIG.models_of(wildcards.batch.split("+"))
-        return [file for model in models for file in models_files(SimpleNamespace(model=model))]
+        return [file for model in models for file in of_model(SimpleNamespace(model=model))]
 
     return of
 
 
 wildcard_constraints:
-    input="[^/]+",
-    language="[^/]+",
-    model="[^/]+",
-    suite="[^/]+",
+    **{name: "[^/]+" for stage in STAGES.values() for name in stage.wildcards},

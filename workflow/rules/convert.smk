@@ -8,9 +8,9 @@ rule convert:
         made_with=made_with,
         export="results/exports/{model}",
         evaluation=multiext("results/evaluations/{model}/", "manifest.json", "evaluation.json"),
-        scores=scores_of_model("manifest.json"),
-        score_files=scores_of_model("scores.json", "pairs.parquet"),
-        corpora=languages("results/corpora/{language}/manifest.json"),
+        scores=results_of("score", "manifest.json"),
+        score_files=results_of("score", "scores.json", "pairs.parquet"),
+        corpora=results_of("corpus", "manifest.json"),
         tokenizer="results/tokenizers/{model}/manifest.json",
         model=multiext("results/models/{model}/", "manifest.json", "metrics.jsonl"),
     output:

@@ -8,11 +8,11 @@ rule evaluate:
     input:
         settings=settings("evaluate"),
         export="results/exports/{model}",
-        corpora=languages("results/corpora/{language}/manifest.json"),
-        text=languages("results/corpora/{language}/validation.parquet"),
-        shards=languages("results/shards/{model}/{language}/manifest.json"),
-        tokens=languages("results/shards/{model}/{language}/train.safetensors"),
-        validation=languages("results/shards/{model}/{language}/validation.safetensors"),
+        corpora=results_of("corpus", "manifest.json"),
+        text=results_of("corpus", "validation.parquet"),
+        shards=results_of("shards", "manifest.json"),
+        tokens=results_of("shards", "train.safetensors"),
+        validation=results_of("shards", "validation.safetensors"),
     output:
         evaluation=report(
             "results/evaluations/{model}/evaluation.json",

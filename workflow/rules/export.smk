@@ -11,8 +11,8 @@ rule export:
             "results/models/{model}/", "manifest.json", "model.safetensors", "ema.safetensors", "config.json"
         ),
         tokenizer=multiext("results/tokenizers/{model}/", "manifest.json", "tokenizer.json"),
-        shards=languages("results/shards/{model}/{language}/manifest.json"),
-        validation=languages("results/shards/{model}/{language}/validation.safetensors"),
+        shards=results_of("shards", "manifest.json"),
+        validation=results_of("shards", "validation.safetensors"),
         source=frozen_weights,
     output:
         folder=directory("results/exports/{model}"),

@@ -34,5 +34,5 @@ for batch, models in {**CONFIG.batches, "all": CONFIG.targets()}.items():
         name:
             f"publish_{batch}"
         input:
-            published(models),
+            expand("published/{model}.json", model=models),
         localrule: True

@@ -9,10 +9,10 @@ rule report:
     """Write the results of a batch as one page and one table."""
     input:
         settings=settings_of_report,
-        converted=of_batch(lambda wildcards: converted([wildcards.model])),
-        evaluations=of_batch(lambda wildcards: [f"results/evaluations/{wildcards.model}/evaluation.json"]),
-        records=of_batch(lambda wildcards: [f"results/models/{wildcards.model}/metrics.jsonl"]),
-        scores=of_batch(scores_of_model("manifest.json", "scores.json")),
+        converted=of_batch(results_of("convert")),
+        evaluations=of_batch(results_of("evaluate", "evaluation.json")),
+        records=of_batch(results_of("train", "metrics.jsonl")),
+        scores=of_batch(results_of("score", "manifest.json", "scores.json")),
     output:
         page="reports/{batch}.html",
         table="reports/{batch}.csv",

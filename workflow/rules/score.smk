@@ -8,7 +8,7 @@ rule score:
     input:
         settings=settings("score"),
         export="results/exports/{model}",
-        suites=pairs_of_suite,
+        suites=results_of("suite", "manifest.json"),
     output:
         manifest="results/scores/{model}/{suite}/manifest.json",
         scores="results/scores/{model}/{suite}/scores.json",

@@ -7,9 +7,9 @@ rule tokenizer:
     """Train the model's byte-level BPE tokenizer on the training split, and measure it on the validation split."""
     input:
         settings=settings("tokenizer"),
-        corpora=languages("results/corpora/{language}/manifest.json"),
-        text=languages("results/corpora/{language}/train.parquet"),
-        validation=languages("results/corpora/{language}/validation.parquet"),
+        corpora=results_of("corpus", "manifest.json"),
+        text=results_of("corpus", "train.parquet"),
+        validation=results_of("corpus", "validation.parquet"),
         source=source_tokenizer,
     output:
         tokenizer="results/tokenizers/{model}/tokenizer.json",

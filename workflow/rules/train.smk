@@ -13,9 +13,9 @@ rule train:
         settings=settings("train"),
         run=run_settings,
         tokenizer=multiext("results/tokenizers/{model}/", "manifest.json", "tokenizer.json"),
-        shards=languages("results/shards/{model}/{language}/manifest.json"),
-        tokens=languages("results/shards/{model}/{language}/train.safetensors"),
-        validation=languages("results/shards/{model}/{language}/validation.safetensors"),
+        shards=results_of("shards", "manifest.json"),
+        tokens=results_of("shards", "train.safetensors"),
+        validation=results_of("shards", "validation.safetensors"),
         source=source_weights,
     output:
         main="results/models/{model}/model.safetensors",

@@ -1,16 +1,20 @@
 """Settings files: what stands in them, and what does not; how stages read them."""
 
+import re
+import textwrap
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Annotated, Any
 
 import pytest
 from test_config import TEXT, configuration
 
 from babelmill.config import schema
-from babelmill.config.stage_settings import RunSettings, TrainSettings
+from babelmill.config.resolve import ROOT, Configuration
+from babelmill.config.stage_settings import RunSettings, Settings, TrainSettings
 from babelmill.core.files import UserError, write_json
 from babelmill.settings import read_settings, recorded, settings_of, write_settings
-from babelmill.stages import STAGES
+from babelmill.stages import STAGES, Stage
 
 LLADA = {"model": {"source": "lab/LLaDA-8B", "architecture": "transformers"}, "train": {"objective": "diffusion"}}
 GPT2 = {"model": {"architecture": "transformers", "config": {"model_type": "gpt2"}}, "train": {"objective": "causal"}}
@@ -129,16 +133,18 @@ def test_settings_are_read_as_they_were_configured(stage, tmp_path, monkeypatch)
     """What a file leaves out is filled in; the stage finds its own sections, typed, and its own code."""
     monkeypatch.chdir(tmp_path)
     more = {"models": {"more": {"languages": ["eng"], "model": {"source": "owner/name"}}}}
-    made = configuration(TWO, {"publish": {"username": "lab"}}, more)
+    made = configuration(TWO, {"publish": {"username": "lab"}, "predict": {"inputs": {"blimp": "a.csv"}}}, more)
     name = "eng" if stage and stage.of == "language" else "more" if stage is STAGES["base_model"] else "two"
     resolved = made.corpus(name) if stage and stage.of == "language" else made.model(name)
-    values = settings_of(made, name, stage.name if stage else "run")
+    values = settings_of(made, name, stage.settings_name("blimp") if stage else "run")  # a suite and a table
     write_json("settings.json", values)
     kind = stage.settings if stage else RunSettings
     found = read_settings("settings.json", kind)
     sections = {section: resolved.sections[section] for section in kind.sections()}
     if "tokenizer" in sections:  # it comes from no repository
         sections["tokenizer"] = sections["tokenizer"].model_copy(update={"revision": ""})
+    if "predict" in sections:  # the table has a key of its own
+        sections["predict"] = sections["predict"].model_copy(update={"inputs": {}})
     if "publish" in sections:  # the architecture has its name
         template = "{username}/babybabellm-gptbert-{model}{causal_suffix}{variant_suffix}"
         sections["publish"] = sections["publish"].model_copy(update={"repo_template": template})
@@ -252,3 +258,47 @@ def test_sections_at_nothing_but_neutral_values_are_read_as_they_were_meant(tmp_
                     assert getattr(read, name).model_dump() == at_neutral_values(name), (stage.name, name)
     if preset == "labels" and section == "labels":
         assert settings_of(made, "eng", "train")["labels"] == {}
+
+
+def test_the_stage_of_the_guide_has_a_job_for_each_task_and_seed():
+    """As CONTRIBUTING.md shows how to add a stage: its parts are what two wildcards stand for."""
+
+    class TuneSettings(Settings):
+        task: str
+        seed: int
+
+    guide = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    (code,) = re.findall(r"```python\n( +class TuneStage.*?)```", guide, re.DOTALL)
+    made = configuration(TWO)
+    known = {
+        "Stage": Stage,
+        "Configuration": Configuration,
+        "stage_settings": SimpleNamespace(TuneSettings=TuneSettings),
+    }
+    exec(textwrap.dedent(code), known)
+    tune = known["TuneStage"]()
+    assert tune.jobs(made, "two") == [("two", f"{task}.{seed}") for task in ("mnli", "rte") for seed in (1, 2)]
+    assert tune.record("two", "mnli.2") == Path("results/tuned/two/mnli/2/manifest.json")
+    assert tune.benchmark("two", "mnli.2") == Path("results/benchmarks/tune/two/mnli/2.tsv")
+    assert tune.settings_file("two", "mnli.2") == Path("results/settings/two/tune.mnli.2.json")
+    assert tune.part_of(SimpleNamespace(model="two", task="mnli", seed="2")) == "mnli.2"
+    about = {"stage": "tune", "name": "two", "languages": ["eng", "deu"]}
+    assert tune.written(made, "two", "mnli.2") == about | {"task": "mnli", "seed": 2}
+
+
+@pytest.mark.parametrize(
+    ("stage", "part", "message"),
+    [
+        ("download", "", r"the text of eng does not come from the Hub: .* results/corpora/eng/manifest\.json"),
+        ("suite", "blimp_nl", r"no model of eng is scored on blimp_nl; add it to evaluation\.suites"),
+        ("score", "blimp_nl", r"model eng is not scored on blimp_nl: .* \(it is scored on: blimp\)"),
+        ("base_model", "", r"model eng continues no folder or repository \(model\.source\): nothing to fetch"),
+        ("predict", "census", r"model eng learns no labels \(train\.objective\)"),
+    ],
+)
+def test_a_job_that_a_language_or_model_does_not_have_is_refused(stage, part, message):
+    made = configuration(TEXT, {"evaluation": {"suites": ["blimp"]}})
+    with pytest.raises(UserError, match=message):
+        STAGES[stage].refuse(made, "eng", part)
+    STAGES["suite"].refuse(made, "eng", "blimp")
+    STAGES["score"].refuse(made, "eng", "blimp")

@@ -241,9 +241,7 @@ def status_of_tables(configuration: Configuration, converted: Status) -> Status:
     if not reasons:
         return dataclasses.replace(converted, note=note)
     stage = STAGES["predict"]
-    jobs = [
-        graph.Job(stage, converted.model, t, stage.path(converted.model, t), because) for t, because in tables.items()
-    ]
+    jobs = [graph.Job(stage, converted.model, table, because) for table, because in tables.items()]
     status = status_of_stage("predict", converted.model, jobs)
     if status.state == "waiting":
         return dataclasses.replace(converted, note=note)

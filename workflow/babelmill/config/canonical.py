@@ -8,17 +8,29 @@ keeps its old place in the file. So a new key invalidates nothing until it is us
 """
 
 import functools
-from typing import Any
+from typing import Any, TypeVar
 
 from babelmill.config.layers import ABSENT, lookup
 from babelmill.config.marks import Implied, Neutral, OnlyIf, Was
 from babelmill.config.schema import Section
+
+S = TypeVar("S", bound=Section)
 
 
 @functools.cache
 def _marks(section: type[Section], key: str, mark: type) -> Any:
     """Return the mark of class `mark` on a key; None if the key has none."""
     return next((entry for entry in section.model_fields[key].metadata if isinstance(entry, mark)), None)
+
+
+def at_neutral(section: S, *keys: str) -> S:
+    """Return a section with these keys at their neutral values, so that settings files leave them out."""
+    return section.model_copy(update={key: _marks(type(section), key, Neutral).value for key in keys})
+
+
+def all_neutral(section: type[S]) -> S:
+    """Return the section as a stage reads it from a file that leaves all its keys out."""
+    return section.model_validate(from_file({}, {"section": section})["section"])
 
 
 def places(name: str, section: type[Section]) -> list[str]:

@@ -37,9 +37,9 @@ from babelmill.config.user_keys import check_keys
 from babelmill.config.wording import LONGEST, in_plain_words, where_said
 from babelmill.core.escape import line
 from babelmill.core.files import UserError
+from babelmill.core.places import ROOT
 from babelmill.core.yaml_file import read_yaml
 
-ROOT = Path(__file__).resolve().parents[3]
 NAME = re.compile(r"[a-z][A-Za-z0-9]*(_[A-Za-z0-9]+)*")
 NULL = ("null", "None", "~")  # as `Section` reads them
 S = TypeVar("S", bound=schema.Section)

@@ -1,17 +1,23 @@
-"""Define the content of each stage's settings file, one type per stage. `stages.py` has the table of stages."""
+"""Define the content of each stage's settings file, one type per stage. `stages.py` fills them in.
+
+A file holds what is given when a type is filled in. A default is what a stage reads where its file says nothing.
+"""
 
 from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict
 
 from babelmill.config import schema
+from babelmill.config.canonical import all_neutral, to_file
+
+ONE_LANGUAGE = schema.Mixture(weights=1.0)  # there is nothing to weigh
+NO_LABELS = all_neutral(schema.Labels)
 
 
 class Settings(BaseModel):
     """The settings of a stage: what it is asked to do, as its settings file says.
 
-    Fields whose type is a section of the configuration are the sections that the stage reads; it reads no others. The
-    other fields are those that the stage's entry in the table `adds`.
+    Fields whose type is a section of the configuration are the sections that the stage reads; it reads no others.
 
     Attributes:
         stage: the name of the stage.
@@ -36,6 +42,11 @@ class Settings(BaseModel):
         """Return the sections of the configuration that the stage reads."""
         types = {name: field.annotation for name, field in cls.model_fields.items()}
         return {n: t for n, t in types.items() if isinstance(t, type) and issubclass(t, schema.Section)}
+
+    def written(self) -> dict[str, Any]:
+        """Return the content of the settings file: the fields that were given, sections in canonical form."""
+        given = {key: getattr(self, key) for key in self.model_fields_set}
+        return given | to_file({key: given[key] for key in self.sections() if key in given})
 
 
 class DownloadSettings(Settings):
@@ -100,7 +111,7 @@ class TokenizerSettings(Settings):
     """
 
     tokenizer: schema.Tokenizer
-    mixture: schema.Mixture
+    mixture: schema.Mixture = ONE_LANGUAGE
     source: dict[str, Any] | None
     sources: dict[str, str]
     of_model: str | None = None
@@ -115,7 +126,7 @@ class ShardsSettings(Settings):
     `labelled`: whether the model learns labels; `code_list`: the sha256 of the file `labels.codes`.
     """
 
-    labels: schema.Labels
+    labels: schema.Labels = NO_LABELS
     labelled: bool = False
     code_list: str | None = None
 
@@ -129,8 +140,8 @@ class TrainSettings(Settings):
 
     model: schema.Model
     train: schema.Train
-    labels: schema.Labels
-    mixture: schema.Mixture
+    labels: schema.Labels = NO_LABELS
+    mixture: schema.Mixture = ONE_LANGUAGE
     begin_with: str | None = None
     shape: dict[str, Any] = {}
 
@@ -168,7 +179,7 @@ class EvaluateSettings(Settings):
     """
 
     evaluation: schema.Evaluation
-    labels: schema.Labels
+    labels: schema.Labels = NO_LABELS
     scores: list[str]
     lossy: bool = False
     labelled: bool = False
