@@ -11,17 +11,15 @@ import transformers
 from torch.nn import functional as F
 
 from babelmill.core.files import UserError
-from babelmill.labels.batches import Frame, LabelStream, in_terms_of, known_codes, most_codes
-from babelmill.labels.block_loss import block_losses
 from babelmill.labels.codes import BEGIN, PAD, Codes
+from babelmill.labels.data import Frame, LabelStream, balanced, in_terms_of, known_codes, most_codes
 from babelmill.labels.labeller import Labeller, make_encoder
-from babelmill.labels.network import LabelsNetwork, _WithLoss
+from babelmill.labels.network import LabelsNetwork, _WithLoss, block_losses
 from babelmill.labels.typos import MOST, Typos, disturbed, letter_of
 from babelmill.model.code_decoder import CodeDecoder
 from babelmill.runtime.processes import Processes
 from babelmill.tokens.shard_file import Texts
 from babelmill.tokens.tokenizer_file import encode, load_tokenizer
-from babelmill.training.data import balanced
 from babelmill.training.networks.transformers_config import make_config
 from babelmill.training.networks.transformers_models import CLASSIFIER
 from babelmill.training.plan import dealing, randomness
@@ -73,7 +71,7 @@ def make(shard):
         model = section("model", architecture="transformers", config={**config, "intermediate_size": 64})
         stream = LabelStream([shard], FRAME, codes, most, 7, CPU, train.unknown_context)
         layouts = [Documents(shard.offsets, LENGTH, shard.labels.offsets)]
-        plan = Plan(train, 1.0, layouts, labels)
+        plan = Plan(train, 1.0, layouts, labels.blocks_weight if codes.block_size else 0.0)
         weights = torch.ones(len(codes.names))
         encoder = make_config(model, CLASSIFIER, VOCABULARY)
         network = LabelsNetwork(encoder, train, labels, codes, most, weights, processes)

@@ -12,8 +12,8 @@ from babelmill.config.resolve import Configuration
 from babelmill.config.stage_settings import TrainSettings
 from babelmill.core import manifest
 from babelmill.core.files import UserError, read_json, write_json
-from babelmill.labels.begun_heads import begun
 from babelmill.labels.codes import Codes
+from babelmill.labels.data import begun
 from babelmill.labels.labeller import Labeller, make_encoder
 from babelmill.labels.network import LabelsNetwork, encoder_config
 from babelmill.model.code_decoder import CodeDecoder

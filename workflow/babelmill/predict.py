@@ -61,7 +61,7 @@ def predict(
     device = scoring_device()
     identity = identity | wanted._asdict() | {"columns": [asked.text, asked.context, asked.said]}
     identity["rows"] = table.rows
-    identity |= {"model": identity_of(folder), "code": STAGES["predict"].digest}
+    identity |= {"model": identity_of(folder), "code": STAGES["predict"].digest(labelled=True)}
     predictor = Predictor(folder, wanted, device)
     windows = Windows(partial, identity)
     for warning in table.warnings:

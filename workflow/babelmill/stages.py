@@ -8,7 +8,6 @@ are in `config/added_settings.py`.
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
@@ -119,15 +118,18 @@ class Stage:
         """Return the name of its settings file, without .json."""
         return self.name if self.parts is whole else f"{self.name}.{part}"
 
-    @cached_property
-    def modules(self) -> dict[str, str]:
-        """Return {module: digest} of the stage's code."""
-        return code_digest.modules(self.name, self.also)
+    def modules(self, labelled: bool = False) -> dict[str, str]:
+        """Return {module: digest} of the stage's code; `labelled`: of a model of labels (see `code_digest.py`)."""
+        return code_digest.modules(self.name, self.also, labelled)
 
-    @cached_property
-    def digest(self) -> str:
-        """Return the digest of the stage's code."""
-        return code_digest.combined(self.modules)
+    def digest(self, labelled: bool = False) -> str:
+        """Return the digest of the stage's code; `labelled`: for a model of labels."""
+        return code_digest.digest(self.name, self.also, labelled)
+
+    @property
+    def digests(self) -> list[str]:
+        """Return all digests of the stage's code: one, or two if it runs other code for models of labels."""
+        return list(dict.fromkeys([self.digest(), self.digest(labelled=True)]))
 
     @property
     def version(self) -> code_versions.Version | None:
@@ -206,6 +208,7 @@ TABLE = (
         reads=("train", "tokenizer", "shards"),
         gives_folder=True,
         also=(
+            "labels.folder",
             "release.folder.prove",
             "model.transformers.modeling_gpt_bert",
             "model.transformers.modeling_gpt_bert_codes",

@@ -17,7 +17,6 @@ from babelmill.config.schema import Export
 from babelmill.core.files import UserError, atomic_write, read_json, write_json
 from babelmill.labels.codes import BEGIN, END, FIRST
 from babelmill.model import __file__ as model_package
-from babelmill.model.code_decoder import CodeDecoder
 from babelmill.model.transformers import __file__ as transformers_package
 from babelmill.release.folder.architecture import Architecture, Case, ExportInputs
 from babelmill.release.folder.gpt_bert_folder import CLASSES, write_code
@@ -76,15 +75,11 @@ class LabelsFolder(Architecture):
 
     def trained(self, model: Path, variant: str, frozen: Path | None = None) -> nn.Module:
         """See `Architecture.trained`."""
-        from babelmill.labels.labeller import Labeller, encoder_from, make_encoder  # takes seconds
+        from babelmill.labels.labeller import encoder_from, make_encoder, with_decoder  # takes seconds
 
         values = read_json(model / "config.json")
-        labels, decoder = values["labels"], None
-        config = encoder_from(values["config"], len(labels["codes"]))
-        if labels["decoder_layers"]:
-            longest = labels["blocks"] * labels["block_size"]
-            decoder = CodeDecoder(labels["entries"], config.hidden_size, labels["decoder_layers"], longest)
-        trained = Labeller(make_encoder(config), decoder).eval()
+        encoder = make_encoder(encoder_from(values["config"], len(values["labels"]["codes"])))
+        trained = with_decoder(encoder, values["labels"]).eval()
         found = trained.load_state_dict(whole_weights(model / WEIGHTS[variant], values, frozen), strict=False)
         if found.unexpected_keys or found.missing_keys:
             raise UserError(f"{model / WEIGHTS[variant]} does not fit {model / 'config.json'}: {found}")
@@ -121,8 +116,7 @@ def whole_weights(path: Path, trained: dict[str, Any], frozen: Path | None) -> d
     weights = load_file(path)
     if frozen is None:
         return weights
-    from babelmill.labels.encoder_weights import names_in_source  # takes seconds
-    from babelmill.labels.labeller import encoder_from, heads_of, make_encoder
+    from babelmill.labels.labeller import encoder_from, heads_of, make_encoder, names_in_source  # takes seconds
 
     with torch.device("meta"):
         encoder = make_encoder(encoder_from(trained["config"], len(trained["labels"]["codes"])))
