@@ -7,23 +7,31 @@ from pathlib import Path
 
 import pytest
 
-from babelmill.core import code_digest
+from babelmill.config.resolve import Configuration
+from babelmill.config.stage_settings import ExportSettings, TrainSettings
+from babelmill.core import code_digest, code_versions
+from babelmill.core.files import UserError
+from babelmill.graph import jobs_of
+from babelmill.settings import read_settings, settings_of, write_settings
 from babelmill.stages import STAGES
+from finished import finish
 
 PACKAGE = code_digest.PACKAGE
 
 
 def digests(package: Path) -> dict[str, tuple[str, str]]:
-    """The digests of each stage in a copy of the package, without `labels/` and for models of labels.
-
-    The code of the copy is read, not run: an edit may break it.
-    """
+    """The digests of each stage in a copy of the package, without `labels/` and for models of labels."""
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(code_digest, "PACKAGE", package)
-        for name in ("_path", "_module", "modules", "digest"):  # forget what they knew before the edit
-            patch.setattr(code_digest, name, functools.cache(getattr(code_digest, name).__wrapped__))
+        of_edited_code(patch, package)
         return {name: (stage.digest(), stage.digest(labelled=True)) for name, stage in STAGES.items()}
+
+
+def of_edited_code(patch: pytest.MonkeyPatch, package: Path) -> None:
+    """From now on, the digests are those of a copy of the package. Its code is read, not run: an edit may break it."""
+    patch.setattr(code_digest, "PACKAGE", package)
+    for name in ("_path", "_module", "modules", "digest"):  # forget what they knew before the edit
+        patch.setattr(code_digest, name, functools.cache(getattr(code_digest, name).__wrapped__))
 
 
 def that_differ(before: dict[str, tuple[str, str]], after: dict[str, tuple[str, str]]) -> set[str]:
@@ -324,3 +332,81 @@ def test_the_manifest_of_a_stage_says_which_modules_it_ran():
     assert {"training.plan.plan", "model.gpt_bert", "tokens.shard_file"} < plain < of_labels
     assert "labels.network" in of_labels and not [name for name in plain if name.startswith("labels")]
     assert "labels.folder" in STAGES["export"].modules(labelled=True), "which it finds by its name in a table"
+
+
+LABELLED = {
+    **{"languages": ["eng"], "labels": {"code": "hisco"}},
+    "train": {"objective": "labels", "sequence_lengths": [32], "phase_starts": [0.0]},
+}
+
+
+@pytest.fixture
+def finished(tmp_path, monkeypatch) -> Configuration:
+    """A folder with the results of a model and of a model of labels, which released code made."""
+    monkeypatch.chdir(tmp_path)
+    lines = [f"{stage.name} 1 aaaaaaaa {digest} 0.2.0\n" for stage in STAGES.values() for digest in stage.digests]
+    Path("versions.txt").write_text("".join(lines))
+    monkeypatch.setattr(code_versions, "PATH", Path("versions.txt"))
+    code_versions.read.cache_clear()
+    Path("eng.csv").write_text("text,code\n")
+    values = {"languages": {"eng": {"corpus": {"files": ["eng.csv"], "label_columns": ["code"]}}}}
+    configuration = Configuration([("test", {"preset": "tiny", "models": {"occ": LABELLED}, **values})])
+    finish(configuration, "eng", "occ")
+    for model in ("eng", "occ"):
+        write_settings(configuration, model)
+    yield configuration
+    code_versions.read.cache_clear()
+
+
+def edit(package: Path, module: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Edit a module of the package, or none for the name ""."""
+    copy = shutil.copytree(package, tmp_path / "edited" / package.name)
+    if module:
+        (copy / module).write_text(f"{(copy / module).read_text(encoding='utf-8')}\nEDITED = True\n", encoding="utf-8")
+    of_edited_code(monkeypatch, copy)
+
+
+@pytest.mark.parametrize(
+    ("module", "first"),
+    [
+        ("", {"eng": None, "occ": None}),
+        ("labels/network.py", {"eng": None, "occ": "train"}),
+        ("labels/folder.py", {"eng": None, "occ": "export"}),
+        ("labels/codes.py", {"eng": None, "occ": "shards"}),
+        ("training/trainer.py", {"eng": "train", "occ": "train"}),
+    ],
+)
+def test_an_edit_of_labels_runs_models_of_labels_again_and_no_other(
+    finished, package, monkeypatch, tmp_path, module, first
+):
+    """The released code is known for both: nothing runs."""
+    edit(package, module, monkeypatch, tmp_path)
+    for model, stage in first.items():
+        jobs = jobs_of(finished, model)
+        assert next((job.stage.name for job in jobs if job.reasons), None) == stage, model
+        codes = {
+            job.stage.name: settings_of(finished, job.name, job.stage.settings_name(job.part))["code"] for job in jobs
+        }
+        assert {name for name, code in codes.items() if code == f"{name} 1 (aaaaaaaa)"} == codes.keys() - (
+            {job.stage.name for job in jobs if job.reasons and job.reasons[0].startswith("source code")}
+        )
+
+
+def test_a_stage_whose_labels_were_edited_while_it_was_queued_refuses(finished, package, monkeypatch, tmp_path):
+    """Also where its settings do not say what the model learns: those of its training beside them do."""
+    edit(package, "labels/folder.py", monkeypatch, tmp_path)
+    read_settings("results/settings/eng/export.json", ExportSettings)
+    read_settings("results/settings/occ/train.json", TrainSettings)
+    with pytest.raises(
+        UserError, match=r"occ/export\.json: the code of stage export has changed since .*, now \w{16}\)"
+    ):
+        read_settings("results/settings/occ/export.json", ExportSettings)
+    shutil.copy("results/settings/occ/export.json", "export.json")
+    assert read_settings("export.json", ExportSettings).code == "export 1 (aaaaaaaa)"
+
+
+def test_the_results_of_a_model_of_labels_name_the_code_in_labels(finished):
+    """So that `why` can name an edited module."""
+    for model, there in (("eng", False), ("occ", True)):
+        modules = read_settings(f"results/settings/{model}/export.json", ExportSettings).modules
+        assert ("labels.folder" in modules) is there

@@ -163,7 +163,7 @@ def add(stage: str, *digests: str) -> None:
     if version is None:
         raise UserError(f"{stage} has no version yet: use --new {stage}")
     added = [f"{stage} {version.number} {version.first} {digest} unreleased" for digest in new]
-    _write([*_lines_without(stage, lambda digest: digest not in digests), *added])
+    _write([*_lines(stage, kept=digests), *added])
 
 
 def begin(
@@ -183,8 +183,8 @@ def begin(
         UserError: versions began with these digests, or releases have them, so nothing is new.
     """
     new = [digest for digest in digests if not version_of(stage, digest)]
-    lasting = _lines_without(stage, lambda digest: True)
-    new = new or [digest for digest in digests if not any(f" {digest} " in line for line in lasting)]
+    lasting = [line.split()[3] for line in _lines(stage, kept=()) if line.startswith(f"{stage} ")]
+    new = new or [digest for digest in digests if digest not in lasting]
     if not new:
         having = version_of(stage, digests[-1])
         assert having is not None
@@ -196,15 +196,15 @@ def begin(
     named = (("when", when), ("unless", unless))
     limit = "".join(f" {name} {json.dumps(limits, sort_keys=True)}" for name, limits in named if limits)
     begun = [f"{stage} {number} {version.first} {digest} began{limit}" for digest in new]
-    _write([*_lines_without(stage, lambda digest: digest in new or digest not in digests), *begun])
+    _write([*_lines(stage, kept=set(digests) - set(new)), *begun])
     return version
 
 
-def _lines_without(stage: str, dropped: Callable[[str], bool]) -> list[str]:
-    """Return the lines of the list without those of unreleased code of a stage whose digest is to be dropped."""
+def _lines(stage: str, kept: Collection[str]) -> list[str]:
+    """Return the lines of the list without those of a stage's unreleased digests, except for digests to be `kept`."""
     lines = PATH.read_text(encoding="utf-8").splitlines()
-    mine = re.compile(rf"{stage} \d+ \w{{8}} (\w{{16}}) unreleased")
-    return [line for line in lines if not ((found := mine.fullmatch(line)) and dropped(found[1]))]
+    unreleased = re.compile(rf"{stage} \d+ \w{{8}} (\w{{16}}) unreleased")
+    return [line for line in lines if not (found := unreleased.fullmatch(line)) or found[1] in kept]
 
 
 def _write(lines: list[str]) -> None:
