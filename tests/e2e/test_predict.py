@@ -252,15 +252,15 @@ def test_memory_does_not_grow_with_the_rows(labeller, tmp_path, monkeypatch):
         table(tmp_path / f"{count}.csv", count, 50)
         tracemalloc.start()
         windows = Windows(tmp_path / f"{count}", {})
-        prediction = prediction.Prediction(
+        made = prediction.Prediction(
             Table(tmp_path / f"{count}.csv"),
             prediction.TextColumns("occ1"),
             predictor,
             Wanted(method="linear"),
             windows,
         )
-        assert prediction.run()["rows"] == count
-        write_table(tmp_path / f"{count}.out.csv", prediction.columns, windows)
+        assert made.run()["rows"] == count
+        write_table(tmp_path / f"{count}.out.csv", made.columns, windows)
         peaks.append(tracemalloc.get_traced_memory()[1])
         tracemalloc.stop()
     assert peaks[1] < 2 * peaks[0] < 10e6

@@ -4,6 +4,7 @@ Codes are numbers. A code that the model does not know also has a number. It is 
 """
 
 from collections.abc import Sequence
+from itertools import zip_longest
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -88,30 +89,24 @@ def figures(truth: Sets, found: Found) -> dict[str, Any]:
     the means over texts of each text's precision and recall. `top_k`: the share of texts that have a true code among
     the k likeliest. A figure that would be 0 / 0 is 0.
     """
-    texts = len(truth.sizes)
+    texts, codes = len(truth.sizes), found.codes.codes
     right = inside(found.codes, truth)
     hits = np.bincount(found.codes.texts[right], minlength=texts)
     exact = int(((hits == truth.sizes) & (hits == found.codes.sizes)).sum())
-    count = 1 + max(truth.codes.max(initial=0), found.codes.codes.max(initial=0))
-    by_code = [
-        np.bincount(codes, minlength=count) for codes in (found.codes.codes[right], found.codes.codes, truth.codes)
-    ]
+    count = 1 + max(truth.codes.max(initial=0), codes.max(initial=0))
+    by_code = np.stack([np.bincount(each, minlength=count) for each in (codes[right], codes, truth.codes)])
     occur = by_code[1] + by_code[2] > 0
-    precision, recall, f1 = rates(*(counts[occur] for counts in by_code))
-    micro = rates(*(np.array(counts.sum()) for counts in by_code))
     per_text = rates(hits, found.codes.sizes, truth.sizes)
     true = is_true(found.likeliest, truth)
     return {
         "texts": texts,
         "exact": exact / texts,
         "exact_texts": exact,
-        "codes": {"true": len(truth.codes), "predicted": len(found.codes.codes), "right": int(right.sum())},
-        "micro": dict(zip(("precision", "recall", "f1"), map(float, micro), strict=True)),
-        "macro": {
-            **dict(zip(("precision", "recall", "f1"), map(mean, (precision, recall, f1)), strict=True)),
-            "codes": int(occur.sum()),
-        },
-        "per_text": {"precision": mean(per_text[0]), "recall": mean(per_text[1])},
+        "codes": {"true": len(truth.codes), "predicted": len(codes), "right": int(right.sum())},
+        "micro": {name: float(value) for name, value in rates(*by_code.sum(1)).items()},
+        "macro": {name: mean(values) for name, values in rates(*by_code[:, occur]).items()}
+        | {"codes": int(occur.sum())},
+        "per_text": {name: mean(per_text[name]) for name in ("precision", "recall")},
         **{f"top_{k}": mean(np.any(true[:, :k], axis=1)) for k in TOPS},
     }
 
@@ -121,13 +116,13 @@ def mean(values: np.ndarray) -> float:
     return float(values.mean()) if len(values) else 0.0
 
 
-def rates(right: np.ndarray, predicted: np.ndarray, true: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def rates(right: np.ndarray, predicted: np.ndarray, true: np.ndarray) -> dict[str, np.ndarray]:
     """Return precision, recall and F1 from counts; 0 instead of a division by 0."""
-    return (
-        right / np.maximum(predicted, 1),
-        right / np.maximum(true, 1),
-        2 * right / np.maximum(predicted + true, 1),
-    )
+    return {
+        "precision": right / np.maximum(predicted, 1),
+        "recall": right / np.maximum(true, 1),
+        "f1": 2 * right / np.maximum(predicted + true, 1),
+    }
 
 
 def headline(truth: Sets, found: Found) -> dict[str, dict[str, Any]]:
@@ -217,15 +212,10 @@ def mistakes(truth: Sets, found: Found, most: int, examples: int) -> list[dict[s
     missed, wrong = ~inside(truth, found.codes), ~inside(found.codes, truth)
     pairs: dict[tuple[int, int], list[int]] = {}
     for text in np.flatnonzero(_any(missed, truth) | _any(wrong, found.codes)).tolist():
-        left, right = (
-            sets.codes[part][keep[part]].tolist()
-            for sets, keep, part in (
-                (truth, missed, slice(*truth.offsets[text : text + 2])),
-                (found.codes, wrong, slice(*found.codes.offsets[text : text + 2])),
-            )
-        )
-        for i in range(max(len(left), len(right))):
-            pair = (left[i] if i < len(left) else -1, right[i] if i < len(right) else -1)
+        true, predicted = slice(*truth.offsets[text : text + 2]), slice(*found.codes.offsets[text : text + 2])
+        left = truth.codes[true][missed[true]].tolist()
+        right = found.codes.codes[predicted][wrong[predicted]].tolist()
+        for pair in zip_longest(left, right, fillvalue=-1):
             entry = pairs.setdefault(pair, [0])
             entry[0] += 1
             if len(entry) <= examples:

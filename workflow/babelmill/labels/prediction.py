@@ -6,6 +6,7 @@ import itertools
 import logging
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -100,7 +101,7 @@ class Prediction:
         if message := about_contexts(labels.get("contexts"), asked):
             log.warning("%s", message)
         self._memory = Memory()
-        self._counts = {"rows": 0, "without_text": 0, "cut": 0, "texts": 0}
+        self._counts = Counter(rows=0, without_text=0, cut=0, texts=0)
 
     def run(self) -> dict[str, Any]:
         """Predict the windows that are not done. Return the figures: counts of rows and texts, and the speed."""
@@ -193,9 +194,7 @@ class Prediction:
     def _note(self, done: list[list[str]], values: dict[bytes, tuple[str, ...]], new: int) -> None:
         self._memory.add(values)
         states = [row[len(self._table.columns)] for row in done]
-        more = {"rows": len(done), "without_text": states.count(NO_TEXT), "cut": states.count(CUT), "texts": new}
-        for name, count in more.items():
-            self._counts[name] += count
+        self._counts.update(rows=len(done), without_text=states.count(NO_TEXT), cut=states.count(CUT), texts=new)
 
 
 def columns_of(blocks: int, shown: int, named: bool) -> list[str]:
