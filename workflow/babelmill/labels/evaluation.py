@@ -60,7 +60,7 @@ class LabelledText:
         names: all codes, those that the model knows first: code i is `names[i]`.
         known: how many codes the model knows.
         truth: the codes of each text.
-        languages, contexts: [texts] int64, indices into `language_names` and `context_names`.
+        languages, contexts: [texts] int64, indices into `language_names` and `context_names`, those that occur.
         columns: {column of labels: the codes in it, for each text}; empty if there is only one column.
         documents: {language: counts}: `of`, all documents; `with_code`, those with a code; `scored`, the same ones.
 
@@ -73,7 +73,6 @@ class LabelledText:
         self._labels, self.known, self.language_names = labels, len(known), list(corpora)
         self._documents: list[Documents] = []
         self._chosen: list[np.ndarray] = []  # for each language, which documents have a code
-        self._contexts: dict[str, int] = {}
         self._columns: dict[str, dict[int, list[int]]] = {}
         truth: list[list[int]] = []
         for folder in corpora.values():
@@ -87,9 +86,9 @@ class LabelledText:
         }
         self.truth, self.names = Sets.of(truth), list(self._numbers)
         self.languages = np.repeat(np.arange(len(corpora)), sizes)
-        self.contexts = np.array(
-            [self._contexts.setdefault(context, len(self._contexts)) for context, _ in self.texts()]
-        )
+        contexts: dict[str, int] = {}
+        self.contexts = np.array([contexts.setdefault(context, len(contexts)) for context, _ in self.texts()])
+        self.context_names = list(contexts)
         several = self._columns if len(self._columns) > 1 else {}
         self.columns = {name: Sets.of([codes.get(i, []) for i in range(len(truth))]) for name, codes in several.items()}
 
@@ -102,11 +101,12 @@ class LabelledText:
         found = self._codes(CodeReader(self._labels), rows)
         self._documents.append(documents)
         self._chosen.append(np.array([bool(codes) for codes in found], bool))
-        self._read_columns(column_names(folder), [row for row, codes in zip(rows, found, strict=True) if codes], begin)
+        names = manifest.read(folder)["settings"].get("corpus", {}).get("label_columns") or []
+        self._read_columns(names, [row for row, codes in zip(rows, found, strict=True) if codes], begin)
         return [codes for codes in found if codes]
 
     def _read_columns(self, names: list[str], rows: list[tuple[list[str | None], str]], begin: int) -> None:
-        """Add the codes in each column of a corpus."""
+        """Add the codes in each column of a corpus. `names`: of its columns; empty if its manifest names none."""
         count = max((len(found) for found, _ in rows), default=0)
         names = names if len(names) == count else [f"column {place + 1}" for place in range(count)]
         for place, name in enumerate(names):
@@ -115,11 +115,6 @@ class LabelledText:
             codes = self._codes(reader, (([rows[i][0][place]], rows[i][1]) for i in filled))
             mine = self._columns.setdefault(name, {})
             mine.update((begin + i, each) for i, each in zip(filled, codes, strict=True))
-
-    @property
-    def context_names(self) -> list[str]:
-        """Return the contexts that occur."""
-        return list(self._contexts)
 
     def _codes(self, reader: CodeReader, rows: Iterable[tuple[list[str | None], str]]) -> list[list[int]]:
         """Return the codes of documents as numbers; a new code gets the next number."""
@@ -130,25 +125,15 @@ class LabelledText:
         codes = [numbers[code] for code in read.codes.tolist()]
         return [codes[a:b] for a, b in zip(read.offsets[:-1].tolist(), read.offsets[1:].tolist(), strict=True)]
 
-    def _of(self, language: int) -> Iterator[Pair]:
-        """Yield the texts of a language that have a code."""
-        documents, place = self._documents[language], 0
-        for texts, sizes in documents.batches():
-            contexts = texts[::2] if documents.pieces == 2 else [""] * len(sizes)
-            for context, text in zip(contexts, texts[documents.pieces - 1 :: documents.pieces], strict=True):
-                if self._chosen[language][place]:
-                    yield context, text
-                place += 1
-
     def texts(self) -> Iterator[Pair]:
         """Yield all texts, in order."""
-        for language in range(len(self._documents)):
-            yield from self._of(language)
-
-
-def column_names(corpus: Path) -> list[str]:
-    """Return the names of a corpus's columns of labels; an empty list if its manifest does not name them."""
-    return list(manifest.read(corpus)["settings"].get("corpus", {}).get("label_columns") or [])
+        for documents, chosen in zip(self._documents, self._chosen, strict=True):
+            has_code = iter(chosen)
+            for texts, sizes in documents.batches():
+                contexts = texts[::2] if documents.pieces == 2 else [""] * len(sizes)
+                for pair in zip(contexts, texts[documents.pieces - 1 :: documents.pieces], strict=True):
+                    if next(has_code):
+                        yield pair
 
 
 def predict(
