@@ -118,7 +118,7 @@ def test_heads_that_cannot_go_on_are_named(labels, words):
     about = LABELS.model_copy(update=labels)
     codes = Codes(["83110", "61110"] if about.code != "occ1950" else ["831", "611"], about.code, 5)
     found = begun(base, codes, about)
-    assert words in found.said and "decoder." not in found.heads
+    assert words in found.message and "decoder." not in found.heads
 
 
 def test_what_is_written():

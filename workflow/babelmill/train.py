@@ -145,8 +145,8 @@ def train(arguments: argparse.Namespace) -> int:
             load_weights(source / settings.begin_with, network)
             trainer.average.begin()
             log.info("training begins with the weights of %s", settings.model.source)
-            if isinstance(data, LabelledData) and data.begun.said:
-                log.info("%s", data.begun.said)
+            if isinstance(data, LabelledData) and data.begun.message:
+                log.info("%s", data.begun.message)
         state = restore(trainer, folder, done)
         rate = processes.on_main(lambda: rate_of(options, looked_after, trainer, folder))
         if processes.main:

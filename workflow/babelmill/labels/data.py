@@ -205,12 +205,12 @@ class Begun(NamedTuple):
         codes: the codes that the model knows. If the source's codes include all codes of the text, they are the
             source's, in the same order.
         heads: the weights whose names begin with one of these prefixes are taken over.
-        said: a description in words; empty if the source has no heads.
+        message: a description in words; empty if the source has no heads.
     """
 
     codes: Codes
     heads: tuple[str, ...] = ()
-    said: str = ""
+    message: str = ""
 
 
 def begun(source: Path | None, codes: Codes, labels: schema.Labels) -> Begun:

@@ -164,14 +164,14 @@ class Prediction:
         most = CPU_TOKENS if predictor.device.type == "cpu" else GPU_TOKENS
         beams = self._shown if wanted.method == "blocks" and predictor.labels["decoder_layers"] else 1
         values: list[tuple[str, ...]] = [()] * len(pairs)
-        read = 0
+        read, total = 0, sum(lengths)
         for batch in batches(lengths, predictor.longest, most, beams):
             found = predictor.predict([pairs[i] for i in batch], [tokens[i] for i in batch], wanted)
             for i, each in zip(batch, found, strict=True):
                 codes, likeliest = self._written(each.codes, self._blocks), self._written(each.likeliest, self._shown)
                 values[i] = (CUT if lengths[i] > predictor.longest else YES, *codes, *likeliest)
             read += sum(lengths[i] for i in batch)
-            tick(read / max(1, sum(lengths)))
+            tick(read / max(1, total))
         return values
 
     def _written(self, codes: Sequence[tuple[str, float]], count: int) -> list[str]:
