@@ -218,7 +218,7 @@ def test_a_threshold_that_decides_nothing_is_refused():
 
 
 def test_what_is_remembered_is_bounded_and_depends_on_the_rows_alone():
-    memory = prediction.Memory(2)
+    memory = prediction.LatestTexts(2)
     memory.add({b"a": ("1",), b"b": ("2",)})
     memory.add({b"a": ("1",), b"c": ("3",)})
     assert [memory.get(key) for key in (b"a", b"b", b"c")] == [("1",), None, ("3",)]

@@ -95,7 +95,7 @@ class ScoringProgress:
             log.info("%s: %.0f %%, %.0f %s/s", self.name, 100 * self.done / self.tokens, rate, self.unit)
 
 
-class Asked(NamedTuple):
+class ToScore(NamedTuple):
     """The arguments of a scorer: the model, the text, and how to score it."""
 
     model: torch.nn.Module
@@ -105,20 +105,20 @@ class Asked(NamedTuple):
     progress: Callable[[float], None]
 
 
-def causal_nats(asked: Asked) -> np.ndarray:
+def causal_nats(asked: ToScore) -> np.ndarray:
     """Return -ln p of each document, with each token predicted from those before it."""
     rows = causal_rows(asked.stream, asked.evaluation.sequence_length, asked.vocabulary)
     return nats(asked.model, rows, asked.vocabulary, asked.progress)
 
 
-def masked_nats(asked: Asked) -> np.ndarray:
+def masked_nats(asked: ToScore) -> np.ndarray:
     """Return the sum of -ln p of each document's tokens, each predicted from the tokens that are not hidden."""
     evaluation = asked.evaluation
     rows = masked_rows(asked.stream, evaluation.sequence_length, evaluation.disjoint_masks, asked.vocabulary)
     return nats(asked.model, rows, asked.vocabulary, asked.progress)
 
 
-def diffusion_nats(asked: Asked) -> np.ndarray:
+def diffusion_nats(asked: ToScore) -> np.ndarray:
     """Return an estimate of each document's negated evidence lower bound, which is at least its -ln p."""
     evaluation = asked.evaluation
     samples = evaluation.diffusion_samples
@@ -128,7 +128,7 @@ def diffusion_nats(asked: Asked) -> np.ndarray:
 
 
 # For each metric: the class that loads the model, and the function that returns the nats of each document.
-SCORERS: "dict[str, tuple[type[_BaseAutoModelClass], Callable[[Asked], np.ndarray]]]" = {
+SCORERS: "dict[str, tuple[type[_BaseAutoModelClass], Callable[[ToScore], np.ndarray]]]" = {
     "causal": (AutoModelForCausalLM, causal_nats),
     "masked": (AutoModelForMaskedLM, masked_nats),
     "diffusion": (AutoModelForMaskedLM, diffusion_nats),
@@ -155,7 +155,7 @@ def evaluate_model(
             model.config.use_cache = False  # pyright: ignore (not every class takes it as an argument)
             for language, text in texts.items():
                 progress = ScoringProgress(f"{variant} {metric} {language}", text.count)
-                asked = Asked(model, text.stream, vocabulary, settings.evaluation, progress)
+                asked = ToScore(model, text.stream, vocabulary, settings.evaluation, progress)
                 found = score_with(asked)
                 if wrong := int((~np.isfinite(found)).sum()):
                     raise UserError(

@@ -27,7 +27,6 @@ from babelmill.tokens.vocabulary import Vocabulary
 from babelmill.training.data import Data
 from babelmill.training.networks.network import Network
 from babelmill.training.plan import randomness
-from babelmill.training.plan.layouts import Documents
 from babelmill.training.plan.objectives import Objective
 from babelmill.training.plan.randomness import CONTEXT
 from babelmill.training.plan.rows import Rows
@@ -198,6 +197,29 @@ class LabelStream:
         return labels.codes[labels.offsets[document] :][: int(rows.targets[i])]
 
 
+class DocumentRows:
+    """Makes each document a row, which is cut if it is too long. Its codes are its targets. See `Layout`."""
+
+    def __init__(self, offsets: np.ndarray, longest: int, code_offsets: np.ndarray):
+        """Take `offsets` and `code_offsets` of a shard, [documents + 1] each, and the largest length of a row."""
+        self.documents = len(offsets) - 1
+        self.tokens = self.documents * longest  # as if all rows were full, so that an epoch reads each document once
+        self._offsets, self._code_offsets = offsets, code_offsets
+
+    def rows(self, length: int) -> int:
+        """Return the number of documents."""
+        return self.documents
+
+    def bounds(self, row: np.ndarray, length: int) -> tuple[np.ndarray, np.ndarray]:
+        """See `Layout.bounds`."""
+        return self._offsets[row], self._offsets[row + 1]
+
+    def targets(self, row: np.ndarray, length: int) -> tuple[np.ndarray, np.ndarray]:
+        """See `Layout.targets`."""
+        codes = self._code_offsets[row + 1] - self._code_offsets[row]
+        return codes, codes
+
+
 class Begun(NamedTuple):
     """Says what a model takes over from its source.
 
@@ -287,7 +309,9 @@ class LabelledData(Data):
             )
         length = train.sequence_lengths[0]
         self.layouts = {
-            split: [Documents(shard.offsets, length, shard.labels.offsets) for shard in stream.shards if shard.labels]
+            split: [
+                DocumentRows(shard.offsets, length, shard.labels.offsets) for shard in stream.shards if shard.labels
+            ]
             for split, stream in self._streams.items()
         }
 

@@ -33,7 +33,7 @@ from babelmill.evaluation.metrics import described
 from babelmill.labels import metrics
 from babelmill.labels.codes import Codes
 from babelmill.labels.corpus_codes import CodeReader
-from babelmill.labels.metrics import Found, Sets
+from babelmill.labels.metrics import Predictions, Sets
 from babelmill.labels.predictor import Pair, Predictor, Wanted, batches
 from babelmill.tokens.documents import Documents
 from babelmill.tokens.shard_file import Labels
@@ -45,7 +45,7 @@ MISTAKES, EXAMPLES = 30, 3
 SHOWN = 20  # unknown codes that are listed at most
 METRICS = ("exact", "f1")
 
-Predicted = dict[str, dict[str, Found]]  # by variant and method
+Predicted = dict[str, dict[str, Predictions]]  # by variant and method
 
 
 class LabelledText:
@@ -138,7 +138,7 @@ class LabelledText:
 
 def predict(
     predictor: Predictor, text: LabelledText, methods: list[str], progress: Callable[[float], None]
-) -> tuple[dict[str, Found], int]:
+) -> tuple[dict[str, Predictions], int]:
     """Return what a model predicts of all texts, by method, and how many texts were cut.
 
     Args:
@@ -171,17 +171,17 @@ def predict(
                         chances[method][done + i, place] = chance
             progress(len(batch))
         done += len(window)
-    return {method: Found(Sets.of(codes[method]), likeliest[method], chances[method]) for method in methods}, cut
+    return {method: Predictions(Sets.of(codes[method]), likeliest[method], chances[method]) for method in methods}, cut
 
 
-def always(frequent: list[int], texts: int) -> Found:
+def always(frequent: list[int], texts: int) -> Predictions:
     """Return the baseline's prediction for each of `texts` texts: the first of the codes `frequent`.
 
     The next codes in `frequent` are its next likeliest ones; all chances are 0.
     """
     top = frequent[: max(metrics.TOPS)]
     codes = Sets(np.full(texts, top[0]), np.arange(texts + 1))
-    return Found(codes, np.tile(np.array(top), (texts, 1)), np.zeros((texts, len(top))))
+    return Predictions(codes, np.tile(np.array(top), (texts, 1)), np.zeros((texts, len(top))))
 
 
 class Report:
@@ -255,7 +255,7 @@ class Report:
         code = self._text.names[number]
         return {"code": code, **({"name": self._names[code]} if self._names.get(code) else {})}
 
-    def _example(self, found: Found) -> dict[str, Any] | None:
+    def _example(self, found: Predictions) -> dict[str, Any] | None:
         """Return the first text with one code that was predicted correctly; None if there is none."""
         truth = self._text.truth
         right = np.bincount(truth.texts[metrics.inside(truth, found.codes)], minlength=len(truth.sizes))
@@ -280,7 +280,7 @@ class Report:
             "most_frequent": [{**self._code(known + i), "texts": int(counts[i])} for i in order if counts[i]],
         }
 
-    def _figures(self, found: Found, method: str) -> dict[str, Any]:
+    def _figures(self, found: Predictions, method: str) -> dict[str, Any]:
         """Return all figures of a variant and a method."""
         text, truth = self._text, self._text.truth
         several = method == "linear" and self._about["blocks"] > 1
@@ -299,10 +299,10 @@ class Report:
             "mistakes": self._mistakes(found),
         }
 
-    def _part(self, found: Found, chosen: np.ndarray) -> dict[str, Any]:
+    def _part(self, found: Predictions, chosen: np.ndarray) -> dict[str, Any]:
         return metrics.figures(self._text.truth.among(chosen), found.among(chosen))
 
-    def _contexts(self, found: Found) -> list[dict[str, Any]]:
+    def _contexts(self, found: Predictions) -> list[dict[str, Any]]:
         """Return the figures of the most frequent contexts, and of all others together."""
         names, of_texts = self._text.context_names, self._text.contexts
         if names == [""]:
@@ -314,7 +314,7 @@ class Report:
             entries.append({"context": None, "contexts": len(order) - CONTEXTS, **self._part(found, others)})
         return entries
 
-    def _mistakes(self, found: Found) -> list[dict[str, Any]]:
+    def _mistakes(self, found: Predictions) -> list[dict[str, Any]]:
         """Return the most frequent mistakes, with the names of their codes and some texts as examples."""
         made = metrics.mistakes(self._text.truth, found, MISTAKES, EXAMPLES)
         wanted = {number for mistake in made for number in mistake["texts"]}
@@ -331,7 +331,7 @@ class Report:
         ]
 
 
-def column(truth: Sets, found: Found) -> dict[str, Any]:
+def column(truth: Sets, found: Predictions) -> dict[str, Any]:
     """Return the figures of one column of labels, which holds some of each text's codes.
 
     `found`: the share of the column's codes that are predicted. `top_k`: the share of the texts where at least one of

@@ -50,7 +50,7 @@ class Sets(NamedTuple):
         return Sets(self.codes[np.repeat(chosen, self.sizes)], np.concatenate([[0], np.cumsum(sizes)]))
 
 
-class Found(NamedTuple):
+class Predictions(NamedTuple):
     """The predictions for texts.
 
     Attributes:
@@ -63,9 +63,9 @@ class Found(NamedTuple):
     likeliest: np.ndarray
     chances: np.ndarray
 
-    def among(self, chosen: np.ndarray) -> "Found":
+    def among(self, chosen: np.ndarray) -> "Predictions":
         """Return the predictions for the texts that are `chosen`, [texts] bool."""
-        return Found(self.codes.among(chosen), self.likeliest[chosen], self.chances[chosen])
+        return Predictions(self.codes.among(chosen), self.likeliest[chosen], self.chances[chosen])
 
 
 def inside(these: Sets, those: Sets) -> np.ndarray:
@@ -81,7 +81,7 @@ def is_true(codes: np.ndarray, truth: Sets) -> np.ndarray:
     return right.reshape(rows, width) & (codes >= 0)
 
 
-def figures(truth: Sets, found: Found) -> dict[str, Any]:
+def figures(truth: Sets, found: Predictions) -> dict[str, Any]:
     """Return the figures of some texts, each of which has a true code.
 
     `exact`: the share of texts for which exactly the true codes are predicted. `micro`: precision, recall and F1 over
@@ -125,7 +125,7 @@ def rates(right: np.ndarray, predicted: np.ndarray, true: np.ndarray) -> dict[st
     }
 
 
-def headline(truth: Sets, found: Found) -> dict[str, dict[str, Any]]:
+def headline(truth: Sets, found: Predictions) -> dict[str, dict[str, Any]]:
     """Return the scores `exact` and `f1` (micro), each with its standard error over texts, and with its counts."""
     texts = len(truth.sizes)
     hits = np.bincount(found.codes.texts[inside(found.codes, truth)], minlength=texts)
@@ -150,7 +150,7 @@ def headline(truth: Sets, found: Found) -> dict[str, dict[str, Any]]:
     }
 
 
-def digits(truth: Sets, found: Found, spelt: np.ndarray) -> list[float]:
+def digits(truth: Sets, found: Predictions, spelt: np.ndarray) -> list[float]:
     """Return the share of texts whose first true code and a predicted code share the first 1, 2, ... symbols.
 
     `spelt`: [codes, symbols], the ids of the symbols of each code.
@@ -162,7 +162,7 @@ def digits(truth: Sets, found: Found, spelt: np.ndarray) -> list[float]:
     return begins.mean(0).tolist()
 
 
-def calibration(truth: Sets, found: Found) -> dict[str, Any]:
+def calibration(truth: Sets, found: Predictions) -> dict[str, Any]:
     """Compare the probability of the likeliest code with how often it is a true code, in bins of equal width.
 
     `expected_error` is the mean absolute difference, weighted by texts (Guo et al., 2017, arXiv:1706.04599). Each bin
@@ -183,7 +183,7 @@ def calibration(truth: Sets, found: Found) -> dict[str, Any]:
     }
 
 
-def threshold(truth: Sets, found: Found, most: int) -> dict[str, float]:
+def threshold(truth: Sets, found: Predictions, most: int) -> dict[str, float]:
     """Return the probability from which predicting further codes gives the best micro F1, and this F1.
 
     The likeliest code of a text is always predicted, and at most `most` codes are. Every threshold that makes a
@@ -203,7 +203,7 @@ def threshold(truth: Sets, found: Found, most: int) -> dict[str, float]:
     return {"value": float((edges[best] + edges[best + 1]) / 2), "f1": float(scores[best])}
 
 
-def mistakes(truth: Sets, found: Found, most: int, examples: int) -> list[dict[str, Any]]:
+def mistakes(truth: Sets, found: Predictions, most: int, examples: int) -> list[dict[str, Any]]:
     """Return the most frequent mistakes: `true` and `predicted` code, `count`, and some `texts` (their numbers).
 
     The missed codes of a text are paired with its wrong predictions, in order. If one side has fewer codes, its code is

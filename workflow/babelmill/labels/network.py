@@ -71,7 +71,7 @@ def block_losses(logits: torch.Tensor, blocks: torch.Tensor, pad: int) -> tuple[
     return of_codes, of_empty.sum(1) / count
 
 
-class _WithLoss(nn.Module):
+class WithLabelLoss(nn.Module):
     """Computes the scores of a model, and then the loss.
 
     Args:
@@ -185,7 +185,7 @@ class LabelsNetwork(TransformersNetwork):
         if train.freeze == "encoder":
             freeze(encoder)
             self.frozen = True
-        self._spread(made, _WithLoss(made, blocks == 1, class_weights), train, processes, loaded=False)
+        self._spread(made, WithLabelLoss(made, blocks == 1, class_weights), train, processes, loaded=False)
 
     def begun_with(self) -> dict[str, torch.Tensor]:
         """See `Network.begun_with`: this process's rows of the encoder's weights, and of the source's heads."""

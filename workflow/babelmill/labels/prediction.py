@@ -49,7 +49,7 @@ class TextColumns:
         return [of_table.Asked(self.text, text), *named]
 
 
-class Memory:
+class LatestTexts:
     """Remembers the predictions of the latest texts.
 
     What it remembers depends only on the earlier rows. So a run that continues after a stop passes the same texts to
@@ -100,7 +100,7 @@ class Prediction:
         self.columns = [*table.columns, *self._predicted_columns]
         if message := about_contexts(labels.get("contexts"), asked):
             log.warning("%s", message)
-        self._memory = Memory()
+        self._memory = LatestTexts()
         self._counts = Counter(rows=0, without_text=0, cut=0, texts=0)
 
     def run(self) -> dict[str, Any]:
