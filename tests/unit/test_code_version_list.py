@@ -1,11 +1,13 @@
 """The list of code versions: what a settings file says, and that the present code is in it."""
 
+import argparse
 import json
 import re
 from pathlib import Path
 
 import pytest
 
+from babelmill.commands import accept
 from babelmill.core import code_versions
 from babelmill.core.files import UserError
 from babelmill.stages import STAGES
@@ -160,6 +162,21 @@ def test_a_version_that_an_edit_of_labels_began_is_for_models_of_labels(versions
     assert code_versions.labels("train", E, LABELS) == ["train 2 (cccccccc)"]
     with pytest.raises(UserError, match=r"this code already belongs to train 2 \(cccccccc\): there is no edit"):
         code_versions.begin("train", [A, C], {})
+
+
+def test_accept_tells_an_edit_of_labels_from_other_edits(versions, capsys):
+    plain, of_labels = STAGES["train"].digests
+    for digests, state in (
+        ((plain, of_labels), "train        train 1 (aaaaaaaa)\n"),
+        ((plain,), "train        edited in labels/, in no version: the next run makes its results of models of labels"),
+        ((of_labels,), "train        edited, in no version: the next run makes its results again\n"),
+    ):
+        versions(*(f"train 1 aaaaaaaa {digest} began" for digest in digests))
+        accept.run(argparse.Namespace(stages=[], new=False))
+        assert state in capsys.readouterr().out
+    accept.accept(["train"], False, None, {})
+    assert "train: this code counts as train 1 (aaaaaaaa), with the same results" in capsys.readouterr().out
+    assert code_versions.version_of("train", plain).digests == [of_labels, plain]
 
 
 def test_a_line_that_is_none_is_named(versions):
