@@ -383,13 +383,13 @@ def test_an_edit_of_labels_runs_models_of_labels_again_and_no_other(
     edit(package, module, monkeypatch, tmp_path)
     for model, stage in first.items():
         jobs = jobs_of(finished, model)
-        assert next((job.stage.name for job in jobs if job.reasons), None) == stage, model
-        codes = {
-            job.stage.name: settings_of(finished, job.name, job.stage.settings_name(job.part))["code"] for job in jobs
-        }
-        assert {name for name, code in codes.items() if code == f"{name} 1 (aaaaaaaa)"} == codes.keys() - (
-            {job.stage.name for job in jobs if job.reasons and job.reasons[0].startswith("source code")}
-        )
+        edited = [job.stage.name for job in jobs if job.reasons and job.reasons[0].startswith("source code of")]
+        assert (edited or [None])[0] == stage, model
+        where = f"changed in {module.removesuffix('.py').replace('/', '.')}"
+        assert all(job.reasons[0].endswith(where) for job in jobs if job.stage.name in edited)
+        for job in jobs:
+            code = settings_of(finished, job.name, job.stage.settings_name(job.part))["code"]
+            assert (code == f"{job.stage.name} 1 (aaaaaaaa)") is (job.stage.name not in edited)
 
 
 def test_a_stage_whose_labels_were_edited_while_it_was_queued_refuses(finished, package, monkeypatch, tmp_path):
