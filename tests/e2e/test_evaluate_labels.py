@@ -21,7 +21,7 @@ from babelmill.config.resolve import Configuration
 from babelmill.config.stage_settings import CorpusSettings, TokenizerSettings
 from babelmill.core import manifest
 from babelmill.core.files import UserError, read_json, write_json
-from babelmill.labels.prediction import Asked
+from babelmill.labels.prediction import TextColumns
 from babelmill.labels.predictor import Wanted
 from babelmill.labels.windows import held
 from babelmill.predict import predict
@@ -267,7 +267,7 @@ def asked(made, path: Path, rows: list[list[str]], **wanted) -> tuple[list[dict[
     """Predict a table by the converted folder; its rows, and the figures."""
     with open(path.with_suffix(".in.csv"), "w", encoding="utf-8", newline="") as file:
         csv.writer(file).writerows([["text", "context"], *rows])
-    table, columns = Table(path.with_suffix(".in.csv")), Asked("text", "context")
+    table, columns = Table(path.with_suffix(".in.csv")), TextColumns("text", "context")
     with held(path.with_suffix("")):
         folder = made.folder / "converted"
         figures = predict(folder, table, columns, path, path.with_suffix(""), {}, Wanted(method="linear", **wanted))

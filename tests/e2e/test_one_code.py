@@ -9,8 +9,8 @@ from test_evaluate_labels import Labelled
 
 from babelmill.config.stage_settings import TrainSettings
 from babelmill.core.files import read_json
+from babelmill.labels.data import LabelledData
 from babelmill.settings import read_settings
-from babelmill.training.data import LabelledData
 from helpers.training.training_data import TRADES
 
 

@@ -17,6 +17,7 @@ from babelmill.commands import status
 from babelmill.config.resolve import Configuration
 from babelmill.core.files import UserError, read_json
 from babelmill.labels.windows import Windows, held
+from babelmill.tables.table import Table
 from conftest import Workspace
 from helpers.programs.prepared import Program, run_limited, run_module
 
@@ -192,18 +193,28 @@ def test_what_is_asked_wrongly_is_one_line(labeller, tmp_path):
     refused("a number of rows is expected", labeller, tmp_path / "in.csv", out, "--review", "all", tmp_path / "r.csv")
 
 
-def test_no_batch_has_more_beams_than_tokens(labeller, monkeypatch):
+def test_no_batch_has_more_beams_than_tokens(labeller, tmp_path, monkeypatch):
     """Else a thousand likeliest codes would take as many times the memory."""
     import torch
 
-    from babelmill.labels import predictor
+    from babelmill.labels import prediction
+    from babelmill.labels.predictor import Predictor, Wanted
 
-    monkeypatch.setattr(predictor, "CPU_TOKENS", 12)
-    made, rows = predictor.Predictor(labeller, predictor.Wanted(top=6), torch.device("cpu")), []
+    monkeypatch.setattr(prediction, "CPU_TOKENS", 12)
+    (tmp_path / "in.csv").write_text("occ1\n")
+    made, rows = Predictor(labeller, torch.device("cpu")), []
+    asked = (
+        Table(tmp_path / "in.csv"),
+        prediction.TextColumns("occ1"),
+        made,
+        Wanted(top=6),
+        Windows(tmp_path, {}),
+    )
     made._model.encoder.register_forward_pre_hook(
         lambda _, __, given: rows.append(len(given["input_ids"])), with_kwargs=True
     )
-    assert len(made.predict([("", f"word{i}") for i in range(20, 25)], lambda share: None)) == 5
+    pairs = [("", f"word{i}") for i in range(20, 25)]
+    assert len(prediction.Prediction(*asked).values(pairs, lambda share: None)) == 5
     assert rows == [2, 2, 1], "6 beams of each"
 
 
@@ -211,17 +222,17 @@ def test_probabilities_that_are_not_numbers_are_an_error(labeller):
     """Also where a whole validation text is predicted."""
     import torch
 
-    from babelmill.labels import predictor, validation_text
+    from babelmill.labels import evaluation
+    from babelmill.labels.predictor import Predictor, Wanted
 
-    made = predictor.Predictor(labeller, predictor.Wanted(method="linear"), torch.device("cpu"))
+    made = Predictor(labeller, torch.device("cpu"))
     for parameter in made._model.parameters():
         parameter.data.fill_(torch.nan)
     with pytest.raises(UserError, match="the probability of a code is not a number: the weights of this model are dam"):
-        made.predict([("", "word20")], lambda share: None)
+        made.predict([("", "word20")], made.tokens([("", "word20")]), Wanted(method="linear"))
     text = SimpleNamespace(languages=[0], texts=lambda: iter([("", "word20")]))
-    tokens = validation_text.Tokens(made._tokenizer, 32)
-    with pytest.raises(UserError, match="linear: the chances of the codes of 1 of 1 texts are not numbers"):
-        validation_text.predict(made._model, tokens, text, ["linear"], lambda count: None)
+    with pytest.raises(UserError, match="the probability of a code is not a number: the weights of this model are dam"):
+        evaluation.predict(made, text, ["linear"], lambda count: None)
 
 
 def test_memory_does_not_grow_with_the_rows(labeller, tmp_path, monkeypatch):
@@ -231,19 +242,22 @@ def test_memory_does_not_grow_with_the_rows(labeller, tmp_path, monkeypatch):
     from babelmill.labels import prediction
     from babelmill.labels.predictor import Predictor, Wanted
     from babelmill.labels.windows import Windows, write_table
-    from babelmill.tables import table as of_file
     from babelmill.text_files import opening
 
     monkeypatch.setattr(prediction, "WINDOW", 512)
     monkeypatch.setattr(opening, "BLOCK", 1 << 14)
-    predictor = Predictor(labeller, Wanted(method="linear"), torch.device("cpu"))
+    predictor = Predictor(labeller, torch.device("cpu"))
     peaks = []
     for count in (2_000, 20_000):
         table(tmp_path / f"{count}.csv", count, 50)
         tracemalloc.start()
         windows = Windows(tmp_path / f"{count}", {})
         made = prediction.Prediction(
-            of_file.Table(tmp_path / f"{count}.csv"), prediction.Asked("occ1"), predictor, windows
+            Table(tmp_path / f"{count}.csv"),
+            prediction.TextColumns("occ1"),
+            predictor,
+            Wanted(method="linear"),
+            windows,
         )
         assert made.run()["rows"] == count
         write_table(tmp_path / f"{count}.out.csv", made.columns, windows)

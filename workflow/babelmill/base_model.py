@@ -31,6 +31,7 @@ from babelmill.hub import revisions
 from babelmill.hub.files import Files, licence_of, of_repository
 from babelmill.hub.sources import MODEL, resolve
 from babelmill.labels import occcanine
+from babelmill.labels.codes import CODES_OF_SOURCE
 from babelmill.release.elsewhere.foreign_model import (
     Kind,
     Model,
@@ -193,8 +194,8 @@ def run(args: argparse.Namespace) -> None:
             characters.write_file(folder / "tokenizer.json")
             names.append("tokenizer.json")
         if codes:
-            write_json(folder / occcanine.CODES, codes)
-            names.append(occcanine.CODES)
+            write_json(folder / CODES_OF_SOURCE, codes)
+            names.append(CODES_OF_SOURCE)
         settings_of = tokenizer.get("tokenizer_config.json")
         figures["instructed"] = instructed(files.names, settings_of, figures.get("repository", ""))
         figures["sources"] = hashed(local, folder) if local else []

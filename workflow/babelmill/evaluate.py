@@ -38,7 +38,6 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
-from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -46,7 +45,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import torch
 from tokenizers import Tokenizer
-from transformers import AutoConfig, AutoModel, AutoModelForCausalLM, AutoModelForMaskedLM, AutoTokenizer
+from transformers import AutoConfig, AutoModel, AutoModelForCausalLM, AutoModelForMaskedLM
 from transformers.utils.logging import disable_progress_bar
 
 from babelmill.config import schema
@@ -58,10 +57,9 @@ from babelmill.evaluation.metrics import described
 from babelmill.evaluation.scoring import Stream, causal_rows, diffusion_rows, masked_rows, nats
 from babelmill.evaluation.validation_text import DOCUMENTS, Score, Text, of_documents, pooled
 from babelmill.labels.corpus_codes import listed
-from babelmill.labels.evaluation import Predicted, Report
-from babelmill.labels.validation_text import LabelledText, Tokens, predict
-from babelmill.model.code_decoder import longest_text
-from babelmill.release.folder.loading import aligned, load, runs_code
+from babelmill.labels.evaluation import LabelledText, Predicted, Report, predict
+from babelmill.labels.predictor import Predictor
+from babelmill.release.folder.loading import aligned, load
 from babelmill.runtime import gpu_claims
 from babelmill.runtime.processes import scoring_device
 from babelmill.settings import read_settings, recorded
@@ -97,7 +95,7 @@ class ScoringProgress:
             log.info("%s: %.0f %%, %.0f %s/s", self.name, 100 * self.done / self.tokens, rate, self.unit)
 
 
-class Asked(NamedTuple):
+class ToScore(NamedTuple):
     """The arguments of a scorer: the model, the text, and how to score it."""
 
     model: torch.nn.Module
@@ -107,20 +105,20 @@ class Asked(NamedTuple):
     progress: Callable[[float], None]
 
 
-def causal_nats(asked: Asked) -> np.ndarray:
+def causal_nats(asked: ToScore) -> np.ndarray:
     """Return -ln p of each document, with each token predicted from those before it."""
     rows = causal_rows(asked.stream, asked.evaluation.sequence_length, asked.vocabulary)
     return nats(asked.model, rows, asked.vocabulary, asked.progress)
 
 
-def masked_nats(asked: Asked) -> np.ndarray:
+def masked_nats(asked: ToScore) -> np.ndarray:
     """Return the sum of -ln p of each document's tokens, each predicted from the tokens that are not hidden."""
     evaluation = asked.evaluation
     rows = masked_rows(asked.stream, evaluation.sequence_length, evaluation.disjoint_masks, asked.vocabulary)
     return nats(asked.model, rows, asked.vocabulary, asked.progress)
 
 
-def diffusion_nats(asked: Asked) -> np.ndarray:
+def diffusion_nats(asked: ToScore) -> np.ndarray:
     """Return an estimate of each document's negated evidence lower bound, which is at least its -ln p."""
     evaluation = asked.evaluation
     samples = evaluation.diffusion_samples
@@ -130,7 +128,7 @@ def diffusion_nats(asked: Asked) -> np.ndarray:
 
 
 # For each metric: the class that loads the model, and the function that returns the nats of each document.
-SCORERS: "dict[str, tuple[type[_BaseAutoModelClass], Callable[[Asked], np.ndarray]]]" = {
+SCORERS: "dict[str, tuple[type[_BaseAutoModelClass], Callable[[ToScore], np.ndarray]]]" = {
     "causal": (AutoModelForCausalLM, causal_nats),
     "masked": (AutoModelForMaskedLM, masked_nats),
     "diffusion": (AutoModelForMaskedLM, diffusion_nats),
@@ -157,7 +155,7 @@ def evaluate_model(
             model.config.use_cache = False  # pyright: ignore (not every class takes it as an argument)
             for language, text in texts.items():
                 progress = ScoringProgress(f"{variant} {metric} {language}", text.count)
-                asked = Asked(model, text.stream, vocabulary, settings.evaluation, progress)
+                asked = ToScore(model, text.stream, vocabulary, settings.evaluation, progress)
                 found = score_with(asked)
                 if wrong := int((~np.isfinite(found)).sum()):
                     raise UserError(
@@ -230,23 +228,17 @@ def training_codes(shards: list[Path], corpora: list[Path], known: list[str]) ->
 
 def evaluate_labels(args: argparse.Namespace, settings: EvaluateSettings) -> dict[str, Any]:
     """Return the evaluation of a model of labels."""
-    folder, config = args.export, read_json(args.export / "config.json")
-    about = config["labels"]
+    folder, about = args.export, read_json(args.export / "config.json")["labels"]
     training = training_codes(args.shards, args.corpora, about["codes"])
     text = LabelledText(dict(zip(settings.languages, args.corpora, strict=True)), settings.labels, about["codes"])
-    tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=runs_code(folder))
-    longest = min(tokenizer.model_max_length, longest_text(SimpleNamespace(**config)) or tokenizer.model_max_length)
     methods = ["blocks", "linear"] if about["decoder_layers"] else ["linear"]
     exported = recorded(manifest.read(folder)["settings"], ExportSettings, folder).export
     predicted: Predicted = {}
     cut = 0
     for variant in exported.variants:
         named = None if variant == exported.default_variant else variant
-        model: Any = load(AutoModel, folder, named).to(scoring_device())
-        tokens = Tokens(tokenizer, longest)
         progress = ScoringProgress(variant, len(text.languages), "texts")
-        predicted[variant] = predict(model, tokens, text, methods, progress)
-        cut = tokens.cut
+        predicted[variant], cut = predict(Predictor(folder, scoring_device(), named), text, methods, progress)
     names = listed(settings.labels.codes, settings.labels) if settings.labels.codes else {}
     return Report(text, about, training, names).of(predicted, exported.default_variant, methods[0], cut)
 

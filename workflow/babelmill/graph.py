@@ -20,7 +20,7 @@ from babelmill.core.code_versions import results_between
 from babelmill.core.files import canonical_json, sha256
 from babelmill.core.globs import expand_glob
 from babelmill.core.local_sources import hashes
-from babelmill.settings import settings_of, versions_of_others
+from babelmill.settings import learns_labels, settings_of, versions_of_others
 from babelmill.stages import STAGES, TO_CONVERTED, Stage, leading_to
 
 Own = Callable[[Configuration, "Job"], list[str]]
@@ -119,10 +119,12 @@ def changed_values(before: dict[str, Any], now: dict[str, Any]) -> list[str]:
     return [f"{key} {before.get(key, 'unset')} -> {now.get(key, 'unset')}" for key in keys]
 
 
-def changed_code(stage: Stage, recorded: dict[str, Any], now: str, others: set[str]) -> list[str]:
+def changed_code(
+    stage: Stage, recorded: dict[str, Any], now: str, others: set[str], labelled: bool = False
+) -> list[str]:
     """Name the modules that were edited, or quote what the CHANGELOG says of a new version.
 
-    `others`: labels of versions that are limited to other settings.
+    `others`: labels of versions that are limited to other settings. `labelled`: whether the model learns labels.
     """
     before = recorded["settings"].get("code", "")
     if before == now:
@@ -130,7 +132,8 @@ def changed_code(stage: Stage, recorded: dict[str, Any], now: str, others: set[s
     if results := results_between(before, now, ROOT / "CHANGELOG.md", others):
         return [f"{now} instead of {before}: {'; '.join(results)}"]
     known = recorded.get("code") or {}
-    edited = [part for part in sorted(known | stage.modules) if known.get(part) != stage.modules.get(part)]
+    present = stage.modules(labelled)
+    edited = [part for part in sorted(known | present) if known.get(part) != present.get(part)]
     where = f" in {', '.join(edited)}" if known and edited else ""
     return [f"source code of babelmill.{stage.name} changed{where}"]
 
@@ -174,7 +177,8 @@ def own_reasons(configuration: Configuration, job: Job) -> list[str]:
     now = settings_of(configuration, name, stage.settings_name(job.part))
     found = changed_table(recorded, now)
     found += changed_values(recorded["settings"], now)
-    found += changed_code(stage, recorded, now["code"], versions_of_others(configuration, name, stage))
+    labelled = stage.of == "model" and learns_labels(configuration.model(name))
+    found += changed_code(stage, recorded, now["code"], versions_of_others(configuration, name, stage), labelled)
     found += changed_sources(recorded, now, CORPORA / name)
     for file, entry in recorded["files"].items() if stage.name != "publish" else ():  # those are on the Hub
         path = stage.record(name, job.part).parent / file

@@ -20,8 +20,8 @@ import torch
 from babelmill.config.stage_settings import PredictSettings
 from babelmill.core import manifest, stage_entry
 from babelmill.core.files import UserError, sha256
-from babelmill.labels.prediction import Asked, Prediction, in_words, write_review
-from babelmill.labels.predictor import Predictor, Wanted, identity_of
+from babelmill.labels.prediction import Prediction, TextColumns, check_threshold, in_words, write_review
+from babelmill.labels.predictor import Predictor, Wanted, identity_of, labels_of
 from babelmill.labels.windows import Windows, check_name, held, write_table
 from babelmill.runtime import gpu_claims
 from babelmill.runtime.processes import scoring_device
@@ -36,7 +36,7 @@ READ = ("delimiter", "encoding", "quoting")  # the keys of `predict` that say ho
 def predict(
     folder: Path,
     table: Table,
-    asked: Asked,
+    asked: TextColumns,
     out: Path,
     partial: Path,
     identity: dict[str, Any],
@@ -59,14 +59,15 @@ def predict(
     for path in [out, *([review[1]] if review else [])]:
         check_name(path)
     device = scoring_device()
-    identity = identity | wanted._asdict() | {"columns": [asked.text, asked.context, asked.said]}
+    identity = identity | wanted._asdict() | {"columns": [asked.text, asked.context, asked.one_context]}
     identity["rows"] = table.rows
-    identity |= {"model": identity_of(folder), "code": STAGES["predict"].digest}
-    predictor = Predictor(folder, wanted, device)
+    identity |= {"model": identity_of(folder), "code": STAGES["predict"].digest(labelled=True)}
+    check_threshold(folder, labels_of(folder), wanted)
+    predictor = Predictor(folder, device)
     windows = Windows(partial, identity)
     for warning in table.warnings:
         log.warning("%s", warning)
-    prediction = Prediction(table, asked, predictor, windows)
+    prediction = Prediction(table, asked, predictor, wanted, windows)
     figures = prediction.run()
     write_table(out, prediction.columns, windows)
     if review:
@@ -81,7 +82,7 @@ def run(args: argparse.Namespace) -> None:
     gpu_claims.claim(args.gpus)
     torch.set_num_threads(args.threads)
     said = settings.table
-    asked = Asked(said["text_column"], said.get("context_column"), said.get("context") or "")
+    asked = TextColumns(said["text_column"], said.get("context_column"), said.get("context") or "")
     table = Table(
         args.table,
         asked.columns("predict.text_column", "predict.context_column"),

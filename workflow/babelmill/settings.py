@@ -21,7 +21,7 @@ import pydantic
 from babelmill.config import canonical
 from babelmill.config.inputs import SETTINGS, require_labels, set_aside
 from babelmill.config.resolve import Configuration
-from babelmill.config.resolved import Resolved
+from babelmill.config.resolved import Resolved, ResolvedModel
 from babelmill.config.schema import Section
 from babelmill.config.stage_settings import ONE_LANGUAGE, RunSettings, Settings
 from babelmill.core import code_versions, manifest
@@ -81,11 +81,17 @@ def _code(configuration: Configuration, name: str, stage: Stage, part: str) -> s
     of this code.
     """
     resolved = stage.resolved(configuration, name)
-    found = code_versions.fitting(stage.name, stage.digest, _lookup_of(resolved))
+    digest = stage.digest(learns_labels(resolved))
+    found = code_versions.fitting(stage.name, digest, _lookup_of(resolved))
     if not found:
-        return stage.digest
+        return digest
     made_by = _made_by(stage, name, [part] if part else resolved.languages)
     return made_by if made_by in found[0].digests else found[0].label
+
+
+def learns_labels(resolved: Resolved) -> bool:
+    """Return whether these are the settings of a model of labels. Its stages also run the code in `labels/`."""
+    return isinstance(resolved, ResolvedModel) and resolved.train.objective == "labels"
 
 
 def versions_of_others(configuration: Configuration, name: str, stage: Stage) -> set[str]:
@@ -134,9 +140,8 @@ def read_settings(path: str | Path, settings: type[T]) -> T:
     }
     if unknown := raw.keys() - settings.model_fields.keys() - known:
         raise UserError(f"{path}: unknown key {min(unknown)}; delete the file, and run the workflow again")
-    if stage:
-        check_code(path, stage, raw)
-    return recorded(raw, settings, path).model_copy(update={"modules": stage.modules if stage else {}})
+    modules = stage.modules(labelled=check_code(path, stage, raw)) if stage else {}
+    return recorded(raw, settings, path).model_copy(update={"modules": modules})
 
 
 def bytes_per_word(language: str) -> float | None:
@@ -162,15 +167,34 @@ def recorded(raw: dict[str, Any], settings: type[T], where: str | Path) -> T:
         raise UserError(f"{where}: {key} = {first['input']!r}: {first['msg']}") from None
 
 
-def check_code(path: str | Path, stage: Stage, raw: dict[str, Any]) -> None:
-    """Raise a UserError if a settings file was written for other code than the present code."""
-    written = {name: section for name, section in stage.settings.sections().items() if name in raw}
-    possible = code_versions.fitting(stage.name, stage.digest, _lookup(lambda: raw, written))
-    allowed = {stage.digest, *(version.label for version in possible)}
-    allowed |= {digest for version in possible for digest in version.digests}
-    if raw.get("code") not in allowed:
-        now = possible[0].label if possible else stage.digest
-        raise UserError(
-            f"{path}: the code of stage {stage.name} has changed since this file was written ({raw.get('code')}, now"
-            f" {now}); run the workflow again"
-        )
+def check_code(path: str | Path, stage: Stage, raw: dict[str, Any]) -> bool:
+    """Return whether the stage runs its code for models of labels.
+
+    Raises:
+        UserError: the settings file was written for other code than the present code.
+    """
+    sections = {name: section for name, section in stage.settings.sections().items() if name in raw}
+    lookup, of_labels = _lookup(lambda: raw, sections), _of_labels(Path(path), raw)
+    now = ""
+    for labelled in (False, True) if of_labels is None else (of_labels,):
+        digest = stage.digest(labelled)
+        possible = code_versions.fitting(stage.name, digest, lookup)
+        now = now or (possible[0].label if possible else digest)
+        allowed = {digest, *(version.label for version in possible)}
+        if raw.get("code") in allowed.union(*(version.digests for version in possible)):
+            return labelled
+    raise UserError(
+        f"{path}: the code of stage {stage.name} has changed since this file was written ({raw.get('code')}, now"
+        f" {now}); run the workflow again"
+    )
+
+
+def _of_labels(path: Path, raw: dict[str, Any]) -> bool | None:
+    """Return whether a model learns labels, as a settings file or that of its training beside it says.
+
+    It is None if there is no such file, as where a stage is run by hand with a copy of its settings.
+    """
+    with contextlib.suppress(UserError, KeyError, TypeError):
+        written = raw if "train" in raw else read_json(path.with_name("train.json"))
+        return written["train"]["objective"] == "labels"
+    return None

@@ -135,15 +135,18 @@ class Stage:
 
     # The code.
 
-    @cached_property
-    def modules(self) -> dict[str, str]:
-        """Return {module: digest} of the stage's code."""
-        return code_digest.modules(self.name, self.also)
+    def modules(self, labelled: bool = False) -> dict[str, str]:
+        """Return {module: digest} of the stage's code; `labelled`: of a model of labels (see `code_digest.py`)."""
+        return code_digest.modules(self.name, self.also, labelled)
 
-    @cached_property
-    def digest(self) -> str:
-        """Return the digest of the stage's code."""
-        return code_digest.combined(self.modules)
+    def digest(self, labelled: bool = False) -> str:
+        """Return the digest of the stage's code; `labelled`: for a model of labels."""
+        return code_digest.digest(self.name, self.also, labelled)
+
+    @property
+    def digests(self) -> list[str]:
+        """Return all digests of the stage's code: one, or two if it runs other code for models of labels."""
+        return list(dict.fromkeys([self.digest(), self.digest(labelled=True)]))
 
 
 def given(**fields: Any) -> dict[str, Any]:
@@ -352,6 +355,7 @@ class ExportStage(Stage):
     reads = ("train", "tokenizer", "shards")
     gives_folder = True
     also = (
+        "labels.folder",
         "release.folder.prove",
         "model.transformers.modeling_gpt_bert",
         "model.transformers.modeling_gpt_bert_codes",

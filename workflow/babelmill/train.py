@@ -31,7 +31,8 @@ from babelmill.config.stage_settings import RunSettings, TrainSettings
 from babelmill.core import escape, manifest, stage_entry
 from babelmill.core.files import UserError, atomic_write, link_or_copy, sha256, write_json
 from babelmill.core.words import plural
-from babelmill.labels import begun_heads
+from babelmill.labels.codes import CODES_OF_SOURCE
+from babelmill.labels.data import LabelledData
 from babelmill.runtime import checkpoint, gpu_claims, slurm
 from babelmill.runtime.identity import SPLITS, identity
 from babelmill.runtime.launch import launch
@@ -43,7 +44,7 @@ from babelmill.settings import read_settings
 from babelmill.tokens.shard_file import ShardFile
 from babelmill.tokens.vocabulary import Vocabulary
 from babelmill.training.batches.words_read import WordRate, snapshot_steps, training_words, word_rate
-from babelmill.training.data import Data, LabelledData
+from babelmill.training.data import Data
 from babelmill.training.kernels.compilation import Compiler, compiler_of
 from babelmill.training.loop import Loop
 from babelmill.training.networks.gpt_bert import GPTBertNetwork
@@ -90,7 +91,7 @@ def verify(settings: TrainSettings, tokenizer: Path, shards: list[Path], source:
     if (source is None) != (settings.begin_with is None):
         raise UserError(f"--source needs one folder if model.source is set, else none; it is {settings.model.source}")
     if source and settings.begin_with:
-        heads = [begun_heads.FILE] if (source / begun_heads.FILE).is_file() else []
+        heads = [CODES_OF_SOURCE] if (source / CODES_OF_SOURCE).is_file() else []
         manifest.verify(source, "config.json", settings.begin_with, *heads, remember=True)
     manifest.verify(tokenizer, "tokenizer.json")
     digest = sha256(tokenizer / "tokenizer.json")
@@ -129,7 +130,7 @@ def train(arguments: argparse.Namespace) -> int:
 
     given = settings, options.tokenizer, options.shards
     data = LabelledData(*given, source) if settings.train.objective == "labels" else Data(*given)
-    plan = Plan(settings.train, float(settings.mixture.weights), data.layouts["train"], settings.labels)
+    plan = Plan(settings.train, float(settings.mixture.weights), data.layouts["train"], data.blocks_weight)
     compiler = compiler_of(run, processes, compiles(settings), options.threads, options.compiled)
     if isinstance(data, LabelledData):
         network = make_labels_network(settings, data, source, processes)
@@ -144,8 +145,8 @@ def train(arguments: argparse.Namespace) -> int:
             load_weights(source / settings.begin_with, network)
             trainer.average.begin()
             log.info("training begins with the weights of %s", settings.model.source)
-            if isinstance(data, LabelledData) and data.begun.said:
-                log.info("%s", data.begun.said)
+            if isinstance(data, LabelledData) and data.begun.message:
+                log.info("%s", data.begun.message)
         state = restore(trainer, folder, done)
         rate = processes.on_main(lambda: rate_of(options, looked_after, trainer, folder))
         if processes.main:

@@ -115,7 +115,7 @@ class Trained:
             "stage": "export",
             "name": "test",
             "languages": ["eng"],
-            "code": STAGES["export"].digest,
+            "code": STAGES["export"].digest(),
             "export": export,
         }
         write_json(self.folder / "export.json", values)

@@ -162,7 +162,7 @@ def prepare() -> None:
         for module in OURS:
             __import__(f"{PACKAGE}.{module}")
         for stage in sys.modules[f"{PACKAGE}.stages"].STAGES.values():
-            _ = stage.digest  # which it remembers
+            _ = stage.digests  # which it remembers
     sys.path.remove(WORKFLOW)
     Shared(PACKAGE)
     Known(found())

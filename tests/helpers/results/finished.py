@@ -8,7 +8,7 @@ from babelmill.core.files import sha256
 from babelmill.core.globs import expand_glob
 from babelmill.graph import jobs_of
 from babelmill.reporting import asked
-from babelmill.settings import settings_of
+from babelmill.settings import learns_labels, settings_of
 
 FILES = {
     "corpus": ("train.parquet", "validation.parquet"),
@@ -37,11 +37,12 @@ def finish_report(configuration: Configuration, name: str) -> None:
 def finish(configuration: Configuration, *models: str) -> None:
     """Write the results of all stages of some models into the present folder, where there are none."""
     for model in models:
+        labelled = learns_labels(configuration.model(model))
         for job in jobs_of(configuration, model):
             if job.stage.record(job.name, job.part).is_file():
                 continue
             settings = settings_of(configuration, job.name, job.stage.settings_name(job.part))
-            about = manifest.Asked(job.stage.name, job.name, settings, job.stage.modules)
+            about = manifest.Asked(job.stage.name, job.name, settings, job.stage.modules(labelled))
             names = FILES.get(job.stage.name, ("model.safetensors",))
             job.folder.mkdir(parents=True)
             for name in names:

@@ -61,7 +61,8 @@ def train_settings(languages: list[str], model: schema.Model, train: schema.Trai
 def code_label(sections: dict[str, dict]) -> str:
     """Return what a settings file with these sections says about the present code of the training stage."""
     stage, values = STAGES["train"], {f"{name}.{key}": v for name, keys in sections.items() for key, v in keys.items()}
-    return code_versions.labels(stage.name, stage.digest, lambda key: values.get(key, code_versions.UNKNOWN))[0]
+    digest = stage.digest(labelled=values["train.objective"] == "labels")
+    return code_versions.labels(stage.name, digest, lambda key: values.get(key, code_versions.UNKNOWN))[0]
 
 
 def documents(count: int, seed: int = 0, longest: int = 60) -> list[np.ndarray]:
@@ -342,8 +343,9 @@ def export(data: LabelledData, out: str = "export") -> Path:
     from babelmill.config.resolve import Configuration
     from babelmill.settings import settings_of
 
-    settings = settings_of(Configuration([("test", {})]), "eng", "export")
-    write_json(data.folder / "export.json", settings | {"name": "test", "languages": data.languages})
+    settings = settings_of(Configuration([("test", {})]), "eng", "export") | {"name": "test"}
+    code = STAGES["export"].digest(labelled=True)
+    write_json(data.folder / "export.json", settings | {"code": code, "languages": data.languages})
     folder = data.folder
     arguments = {"settings": folder / "export.json", "model": folder / "model", "tokenizer": folder / "tokenizer"}
     pairs = [str(word) for name, value in arguments.items() for word in (f"--{name}", value)]

@@ -151,7 +151,7 @@ def test_settings_are_read_as_they_were_configured(stage, tmp_path, monkeypatch)
     assert {section: getattr(found, section) for section in sections} == sections
     assert (found.name, found.raw) == (name, values)
     assert found.languages == (list(resolved.languages) if stage else [])
-    assert found.code == values.get("code", "") and found.modules == (stage.modules if stage else {})
+    assert found.code == values.get("code", "") and found.modules == (stage.modules() if stage else {})
     other = STAGES["export" if stage and stage.name == "train" else "train"]
     with pytest.raises(UserError, match=rf"settings\.json: these are settings of the stage .*, not of '{other.name}'"):
         read_settings("settings.json", other.settings)

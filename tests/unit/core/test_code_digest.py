@@ -7,21 +7,41 @@ from pathlib import Path
 
 import pytest
 
-from babelmill.core import code_digest
+from babelmill.config.resolve import Configuration
+from babelmill.config.stage_settings import ExportSettings, TrainSettings
+from babelmill.core import code_digest, code_versions
+from babelmill.core.files import UserError
+from babelmill.graph import jobs_of
+from babelmill.settings import read_settings, settings_of, write_settings
 from babelmill.stages import STAGES
+from helpers.results.finished import finish
 
 PACKAGE = code_digest.PACKAGE
 
 
-def digests(package: Path) -> dict[str, str]:
-    """The digest of each stage in a copy of the package, whose code is read, not run: an edit may break it."""
+def digests(package: Path) -> dict[str, tuple[str, str]]:
+    """The digests of each stage in a copy of the package, without `labels/` and for models of labels."""
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(code_digest, "PACKAGE", package)
-        for name in ("_path", "_module", "modules"):  # forget what they knew before the edit
-            patch.setattr(code_digest, name, functools.cache(getattr(code_digest, name).__wrapped__))
-        parts = {name: code_digest.modules(name, stage.also) for name, stage in STAGES.items()}
-    return {name: code_digest.combined(found) for name, found in parts.items()}
+        of_edited_code(patch, package)
+        return {name: (stage.digest(), stage.digest(labelled=True)) for name, stage in STAGES.items()}
+
+
+def of_edited_code(patch: pytest.MonkeyPatch, package: Path) -> None:
+    """From now on, the digests are those of a copy of the package. Its code is read, not run: an edit may break it."""
+    patch.setattr(code_digest, "PACKAGE", package)
+    for name in ("_path", "_module", "modules", "digest"):  # forget what they knew before the edit
+        patch.setattr(code_digest, name, functools.cache(getattr(code_digest, name).__wrapped__))
+
+
+def that_differ(before: dict[str, tuple[str, str]], after: dict[str, tuple[str, str]]) -> set[str]:
+    """The stages whose digests differ, those that differ for models of labels alone as "train of labels"."""
+    found = set()
+    for stage in STAGES:
+        plain, of_labels = (one != other for one, other in zip(before[stage], after[stage], strict=True))
+        assert of_labels or not plain, "a model of labels runs all that other models run"
+        found |= {stage} if plain else {f"{stage} of labels"} if of_labels else set()
+    return found
 
 
 @pytest.fixture(scope="module")
@@ -38,7 +58,7 @@ def before(package):
 
 @pytest.fixture
 def moved(package, before):
-    """The stages whose digest differs after an edit of a module's source."""
+    """The stages whose digests differ after an edit of a module's source (`that_differ`)."""
 
     def moved(module: str, edit) -> set[str]:
         path = package / module
@@ -50,7 +70,7 @@ def moved(package, before):
             after = digests(package)
         finally:
             path.write_text(source, encoding="utf-8")
-        return {stage for stage in STAGES if before[stage] != after[stage]}
+        return that_differ(before, after)
 
     return moved
 
@@ -74,22 +94,25 @@ MODULES = sorted(path.relative_to(PACKAGE).as_posix() for path in PACKAGE.rglob(
 # Who runs what. A new module has to be entered here, and so be thought about.
 FOLDERS = {
     "corpus": {"corpus", "download"},  # which counts text as the corpus will
-    "corpus/readers": {"corpus", "download"},
     "download": {"download"},
     "evaluation": {"evaluate"},
+    "labels": {
+        f"{stage} of labels" for stage in ("base_model", "shards", "train", "export", "evaluate", "convert", "predict")
+    },
     "model": {"base_model", "train", "export"},
-    "model/transformers": {"train", "export"},
-    "prediction": {"predict"},
+    "release/card": {"convert"},
+    "release/elsewhere": {"base_model"},
+    "release/folder": {"export"},
     "suites": {"score"},
-    "text_files": {"corpus", "download", "shards", "evaluate", "predict", "suite"},
+    "text_files": {"corpus", "download", "shards of labels", "evaluate of labels", "predict", "suite"},
     "training": {"train"},
 }
+LOADING = {"export", "evaluate", "predict of labels", "score"}
+MODEL = {"base_model", "train", "export", "evaluate", "predict of labels", "score"}
+NETWORKS = {"base_model", "train", "export", "evaluate", "score"}
+TABLES = {"corpus", "download", "predict", "suite"}
+TOKENIZER = {"base_model", "tokenizer", "shards", "train", "export", "evaluate", "score"}
 SEVERAL = {
-    "model/__init__.py": {"base_model", "train", "export", "evaluate", "predict", "score"},
-    "model/code_decoder.py": {"base_model", "train", "export", "evaluate", "predict", "score"},
-    "model/transformers/diffusion_generation.py": {"export"},
-    "model/transformers/modeling_codes.py": {"export"},
-    "model/transformers/modeling_gpt_bert_codes.py": {"export"},
     "corpus/__main__.py": {"corpus"},
     "corpus/builtin.py": {"corpus"},
     "corpus/duplicates.py": {"corpus"},
@@ -100,69 +123,64 @@ SEVERAL = {
     "evaluation/comparison.py": set(),
     "evaluation/metrics.py": {"evaluate", "convert"},
     "evaluation/samples.py": {"convert", "score"},
-    "release/folder/architecture.py": {"export"},
-    "release/folder/gpt_bert_folder.py": {"export"},
-    "labels/card.py": {"convert"},
-    "labels/picture.py": {"convert"},
-    "labels/folder_config.py": {"convert"},
-    "labels/folder.py": {"export"},
-    "release/__init__.py": {"base_model", "export", "evaluate", "convert", "predict", "score"},
-    "release/folder/adapter_folder.py": {"export"},
-    "release/card/card.py": {"convert"},
-    "release/card/card_beginning.py": {"convert"},
-    "release/card/card_data.py": {"convert"},
-    "release/card/card_table.py": {"convert"},
-    "release/card/card_usage.py": {"convert"},
-    "release/folder/hub_folder.py": {"export"},
-    "release/folder/merged_adapters.py": {"export"},
-    "release/folder/loading.py": {"export", "evaluate", "predict", "score"},
-    "release/card/earlier_card.py": {"convert"},
+    "labels/card.py": {"convert of labels"},
+    "labels/codes.py": {f"{stage} of labels" for stage in ("base_model", "shards", "train", "export", "evaluate")},
+    "labels/corpus_codes.py": {"shards of labels", "evaluate of labels"},
+    "labels/data.py": {"train of labels"},
+    "labels/evaluation.py": {"evaluate of labels"},
+    "labels/folder.py": {"export of labels"},
+    "labels/folder_config.py": {"convert of labels"},
+    "labels/labeller.py": {"train of labels", "export of labels"},
+    "labels/metrics.py": {"evaluate of labels"},
+    "labels/network.py": {"train of labels"},
+    "labels/occcanine.py": {"base_model of labels"},
+    "labels/picture.py": {"convert of labels"},
+    "labels/prediction.py": {"predict of labels"},
+    "labels/predictor.py": {"evaluate of labels", "predict of labels"},
+    "labels/typos.py": {"train of labels"},
+    "labels/windows.py": {"predict of labels"},
+    "model/__init__.py": MODEL,
+    "model/code_decoder.py": MODEL,
+    "model/transformers/__init__.py": {"train of labels", "export"},
+    "model/transformers/configuration_gpt_bert.py": {"train of labels", "export"},
+    "model/transformers/diffusion_generation.py": {"export"},
+    "model/transformers/modeling_codes.py": {"export"},
+    "model/transformers/modeling_gpt_bert.py": {"train of labels", "export"},
+    "model/transformers/modeling_gpt_bert_codes.py": {"export"},
+    "release/__init__.py": {"base_model", "convert", *LOADING},
     "release/elsewhere/manual_conversion.py": set(),
     "release/elsewhere/masked_target.py": set(),
     "release/elsewhere/old_repository.py": set(),
-    "release/folder/prove.py": {"export"},
-    "release/elsewhere/foreign_model.py": {"base_model"},
-    "release/elsewhere/llada.py": {"base_model"},
-    "release/elsewhere/transformers_names.py": {"base_model"},
-    "labels/occcanine.py": {"base_model"},
-    "release/elsewhere/published_checkpoint.py": {"base_model"},
-    "release/card/suite_card.py": {"convert"},
-    "release/card/snapshot_card.py": {"convert"},
-    "release/folder/snapshots.py": {"export"},
-    "release/card/training_history.py": {"convert"},
-    "release/folder/transformers_folder.py": {"export"},
-    "training/__init__.py": {"base_model", "train", "export", "evaluate", "score"},
-    "training/networks/lora.py": {"train", "export"},
-    "training/networks/document_masks.py": {"base_model", "train", "export", "evaluate", "score"},
-    "labels/encoder_weights.py": {"train", "export"},
-    "labels/labeller.py": {"train", "export"},
-    "training/networks/transformers_models.py": {"base_model", "train", "export", "evaluate", "score"},
-    "prediction/__init__.py": {"predict"},
-    "tables/__init__.py": {"corpus", "download", "predict", "suite"},
-    "tables/columns.py": {"corpus", "download", "predict", "suite"},
-    "tables/delimited.py": {"corpus", "download", "predict", "suite"},
-    "tables/json_lines.py": {"corpus", "download", "predict", "suite"},
-    "tables/parquet_file.py": {"corpus", "download", "predict", "suite"},
-    "tables/table.py": {"predict", "suite"},
+    "release/folder/__init__.py": LOADING,
+    "release/folder/loading.py": LOADING,
     "suites/__init__.py": {"suite", "score"},
-    "suites/pairs.py": {"suite"},
     "suites/comparison.py": set(),
+    "suites/pairs.py": {"suite"},
     "suites/statistics.py": set(),
-    "text_files/whole.py": {"shards", "evaluate"},
-    "tokens/__init__.py": set(STAGES) - {"publish", "suite"},
-    "tokens/clean_text.py": {"corpus", "download", "convert", "predict"},
-    "tokens/characters.py": {"base_model", "tokenizer", "shards", "train", "export", "evaluate", "score"},
-    "tokens/label_text.py": {"corpus", "download", "shards", "evaluate", "predict"},
-    "labels/codes.py": {"shards", "train", "export", "evaluate"},
-    "labels/corpus_codes.py": {"shards", "evaluate"},
+    "tables/__init__.py": TABLES,
+    "tables/columns.py": TABLES,
+    "tables/delimited.py": TABLES,
+    "tables/json_lines.py": TABLES,
+    "tables/parquet_file.py": TABLES,
+    "tables/table.py": {"predict", "suite"},
+    "text_files/whole.py": {"shards of labels", "evaluate of labels"},
+    "tokens/__init__.py": {"corpus", "download", "convert of labels", "predict of labels", *TOKENIZER},
+    "tokens/characters.py": TOKENIZER,
+    "tokens/clean_text.py": {"corpus", "download", "convert of labels", "predict of labels"},
     "tokens/documents.py": {"tokenizer", "shards", "evaluate"},
-    "tokens/pretokenizer.py": {"base_model", "tokenizer", "shards", "train", "export", "evaluate", "score"},
+    "tokens/label_text.py": {"corpus", "download", "shards of labels", "evaluate of labels", "predict of labels"},
+    "tokens/pretokenizer.py": TOKENIZER,
     "tokens/published_tokenizer.py": {"base_model", "tokenizer"},
     "tokens/quality.py": {"tokenizer", "evaluate"},
     "tokens/shard_file.py": {"shards", "train", "export", "evaluate"},
-    "tokens/tokenizer_file.py": {"base_model", "tokenizer", "shards", "train", "export", "evaluate", "score"},
+    "tokens/tokenizer_file.py": TOKENIZER,
     "tokens/trial.py": {"base_model", "tokenizer"},
-    "tokens/vocabulary.py": {"base_model", "tokenizer", "shards", "train", "export", "evaluate", "score"},
+    "tokens/vocabulary.py": TOKENIZER,
+    "training/__init__.py": NETWORKS,
+    "training/networks/__init__.py": NETWORKS,
+    "training/networks/document_masks.py": NETWORKS,
+    "training/networks/lora.py": {"train", "export"},
+    "training/networks/transformers_models.py": NETWORKS,
 }
 # Commands, what acts through the settings alone, and what looks after a run without changing what it computes.
 # The digest of a report is in its own settings file.
@@ -176,11 +194,10 @@ def run_by(module: str) -> set[str]:
     top = module.removesuffix(".py").split("/")[0]
     if top in NONE:
         return set()
-    folder = module.rpartition("/")[0]
-    if folder:
-        assert folder in FOLDERS, "who runs this module?"
-        return FOLDERS[folder]
-    assert top in STAGES, "who runs this module?"
+    for folder in map(str, Path(module).parents):
+        if folder in FOLDERS and (folder != "labels" or module == "labels/__init__.py"):
+            return FOLDERS[folder]
+    assert module == f"{top}.py" and top in STAGES, "who runs this module?"
     return {top}
 
 
@@ -273,7 +290,7 @@ def test_what_an_edit_can_change(package, moved, what):
         second = digests(package)
     finally:
         (package / module).write_text(source, encoding="utf-8")
-    assert {stage for stage in STAGES if first[stage] != second[stage]} == ({"train"} if what in OTHER else set())
+    assert that_differ(first, second) == ({"train"} if what in OTHER else set())
 
 
 def test_a_moved_module_moves_its_stages(package, before):
@@ -292,7 +309,7 @@ def test_a_moved_module_moves_its_stages(package, before):
         (package / "training/optimizers.py").rename(path)
         for importer, source in sources.items():
             importer.write_text(source, encoding="utf-8")
-    assert {stage for stage in STAGES if before[stage] != after[stage]} == {"train"}
+    assert that_differ(before, after) == {"train"}
 
 
 def test_relative_imports_are_followed(moved, package):
@@ -306,7 +323,90 @@ def test_relative_imports_are_followed(moved, package):
 def test_the_manifest_of_a_stage_says_which_modules_it_ran():
     """So that `why` can name those that were edited."""
     for stage in STAGES.values():
-        assert code_digest.combined(stage.modules) == stage.digest
-        assert stage.name in stage.modules
-        assert not {module.split(".")[0] for module in stage.modules} & NONE
-    assert {"training.plan.plan", "model.gpt_bert", "tokens.shard_file"} < STAGES["train"].modules.keys()
+        for labelled in (False, True):
+            modules = stage.modules(labelled)
+            assert code_digest.combined(modules) == stage.digest(labelled)
+            assert stage.name in modules
+            assert not {module.split(".")[0] for module in modules} & NONE
+    plain, of_labels = (STAGES["train"].modules(labelled).keys() for labelled in (False, True))
+    assert {"training.plan.plan", "model.gpt_bert", "tokens.shard_file"} < plain < of_labels
+    assert "labels.network" in of_labels and not [name for name in plain if name.startswith("labels")]
+    assert "labels.folder" in STAGES["export"].modules(labelled=True), "which it finds by its name in a table"
+
+
+LABELLED = {
+    **{"languages": ["eng"], "labels": {"code": "hisco"}},
+    "train": {"objective": "labels", "sequence_lengths": [32], "phase_starts": [0.0]},
+}
+
+
+@pytest.fixture
+def finished(tmp_path, monkeypatch) -> Configuration:
+    """A folder with the results of a model and of a model of labels, which released code made."""
+    monkeypatch.chdir(tmp_path)
+    lines = [f"{stage.name} 1 aaaaaaaa {digest} 0.2.0\n" for stage in STAGES.values() for digest in stage.digests]
+    Path("versions.txt").write_text("".join(lines))
+    monkeypatch.setattr(code_versions, "PATH", Path("versions.txt"))
+    code_versions.read.cache_clear()
+    Path("eng.csv").write_text("text,code\n")
+    values = {"languages": {"eng": {"corpus": {"files": ["eng.csv"], "label_columns": ["code"]}}}}
+    configuration = Configuration([("test", {"preset": "tiny", "models": {"occ": LABELLED}, **values})])
+    finish(configuration, "eng", "occ")
+    for model in ("eng", "occ"):
+        write_settings(configuration, model)
+    yield configuration
+    code_versions.read.cache_clear()
+
+
+def edit(package: Path, module: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Edit a module of the package, or none for the name ""."""
+    copy = shutil.copytree(package, tmp_path / "edited" / package.name)
+    if module:
+        (copy / module).write_text(f"{(copy / module).read_text(encoding='utf-8')}\nEDITED = True\n", encoding="utf-8")
+    of_edited_code(monkeypatch, copy)
+
+
+@pytest.mark.parametrize(
+    ("module", "first"),
+    [
+        ("", {"eng": None, "occ": None}),
+        ("labels/network.py", {"eng": None, "occ": "train"}),
+        ("labels/folder.py", {"eng": None, "occ": "export"}),
+        ("labels/codes.py", {"eng": None, "occ": "shards"}),
+        ("training/trainer.py", {"eng": "train", "occ": "train"}),
+    ],
+)
+def test_an_edit_of_labels_runs_models_of_labels_again_and_no_other(
+    finished, package, monkeypatch, tmp_path, module, first
+):
+    """The released code is known for both: nothing runs."""
+    edit(package, module, monkeypatch, tmp_path)
+    for model, stage in first.items():
+        jobs = jobs_of(finished, model)
+        edited = [job.stage.name for job in jobs if job.reasons and job.reasons[0].startswith("source code of")]
+        assert (edited or [None])[0] == stage, model
+        where = f"changed in {module.removesuffix('.py').replace('/', '.')}"
+        assert all(job.reasons[0].endswith(where) for job in jobs if job.stage.name in edited)
+        for job in jobs:
+            code = settings_of(finished, job.name, job.stage.settings_name(job.part))["code"]
+            assert (code == f"{job.stage.name} 1 (aaaaaaaa)") is (job.stage.name not in edited)
+
+
+def test_a_stage_whose_labels_were_edited_while_it_was_queued_refuses(finished, package, monkeypatch, tmp_path):
+    """Also where its settings do not say what the model learns: those of its training beside them do."""
+    edit(package, "labels/folder.py", monkeypatch, tmp_path)
+    read_settings("results/settings/eng/export.json", ExportSettings)
+    read_settings("results/settings/occ/train.json", TrainSettings)
+    with pytest.raises(
+        UserError, match=r"occ/export\.json: the code of stage export has changed since .*, now \w{16}\)"
+    ):
+        read_settings("results/settings/occ/export.json", ExportSettings)
+    shutil.copy("results/settings/occ/export.json", "export.json")
+    assert read_settings("export.json", ExportSettings).code == "export 1 (aaaaaaaa)"
+
+
+def test_the_results_of_a_model_of_labels_name_the_code_in_labels(finished):
+    """So that `why` can name an edited module."""
+    for model, there in (("eng", False), ("occ", True)):
+        modules = read_settings(f"results/settings/{model}/export.json", ExportSettings).modules
+        assert ("labels.folder" in modules) is there

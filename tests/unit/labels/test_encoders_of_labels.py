@@ -7,8 +7,8 @@ from safetensors.torch import save_file
 
 from babelmill.core import manifest
 from babelmill.core.files import read_json, write_json
-from babelmill.labels.batches import LabelBatch
 from babelmill.labels.codes import Codes
+from babelmill.labels.data import LabelBatch
 from babelmill.labels.folder import LabelsFolder
 from babelmill.labels.network import LabelsNetwork
 from babelmill.release.folder.architecture import ExportInputs

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from babelmill.labels import metrics
-from babelmill.labels.metrics import Found, Sets
+from babelmill.labels.metrics import Predictions, Sets
 
 CODES, TEXTS, MOST = 12, 400, 3
 
@@ -20,7 +20,7 @@ def drawn() -> tuple[list[list[int]], np.ndarray]:
     return truth, chances / 1.4
 
 
-def found(chances: np.ndarray, least: float = 0.5, top: int = 5) -> Found:
+def found(chances: np.ndarray, least: float = 0.5, top: int = 5) -> Predictions:
     """What `predict` says of them: the likeliest code, and further ones above a half."""
     order = np.argsort(-chances, axis=1, kind="stable")[:, :top]
     best = np.take_along_axis(chances, order, 1)
@@ -28,7 +28,7 @@ def found(chances: np.ndarray, least: float = 0.5, top: int = 5) -> Found:
         [row[0], *(c for c, p in zip(row[1:MOST], mine[1:MOST], strict=True) if p > least)]
         for row, mine in zip(order, best, strict=True)
     ]
-    return Found(Sets.of(codes), order, best)
+    return Predictions(Sets.of(codes), order, best)
 
 
 def indicator(lists) -> np.ndarray:
@@ -78,7 +78,7 @@ def test_top_k_of_one_code_is_scikit_learns(drawn):
 def test_a_code_that_is_not_known_is_always_missed():
     """It lowers recall, and its text is not exact; whoever predicts all other codes rightly has no more."""
     truth = Sets.of([[0], [1, 9], [9]])
-    predicted = Found(Sets.of([[0], [1], [1]]), np.array([[0], [1], [1]]), np.ones((3, 1)))
+    predicted = Predictions(Sets.of([[0], [1], [1]]), np.array([[0], [1], [1]]), np.ones((3, 1)))
     ours = metrics.figures(truth, predicted)
     assert ours["exact_texts"] == 1 and ours["micro"] == {"precision": 2 / 3, "recall": 0.5, "f1": pytest.approx(4 / 7)}
     assert ours["macro"]["codes"] == 3 and ours["macro"]["recall"] == pytest.approx(2 / 3)
@@ -100,7 +100,7 @@ def test_scores_and_their_standard_errors(drawn):
         rows = random.integers(0, TEXTS, TEXTS)
         again = metrics.headline(
             Sets.of([truth[i] for i in rows]),
-            Found(Sets.of([guesses[i] for i in rows]), predicted.likeliest[rows], predicted.chances[rows]),
+            Predictions(Sets.of([guesses[i] for i in rows]), predicted.likeliest[rows], predicted.chances[rows]),
         )
         for name, score in again.items():
             values[name].append(score["value"])
@@ -131,7 +131,7 @@ def test_calibration(drawn):
     chance = random.random(30_000)
     right = random.random(30_000) < chance
     truth = Sets.of([[0] if hit else [1] for hit in right])
-    said = Found(Sets.of([[0]] * 30_000), np.zeros((30_000, 1), int), chance[:, None])
+    said = Predictions(Sets.of([[0]] * 30_000), np.zeros((30_000, 1), int), chance[:, None])
     ours = metrics.calibration(truth, said)
     assert ours["expected_error"] < 0.01
     assert [entry["texts"] for entry in ours["bins"]] == np.histogram(chance, 15, (0, 1))[0].tolist()
@@ -144,12 +144,12 @@ def test_digits_and_mistakes():
     """Of the first true code, as far as a predicted one begins alike."""
     spelt = np.array([[1, 2, 3], [1, 2, 4], [1, 3, 3], [2, 2, 3]])
     truth = Sets.of([[0], [0, 3], [0], [3]])
-    predicted = Found(Sets.of([[0], [2, 1], [2], [0]]), np.array([[0], [2], [2], [0]]), np.ones((4, 1)))
+    predicted = Predictions(Sets.of([[0], [2, 1], [2], [0]]), np.array([[0], [2], [2], [0]]), np.ones((4, 1)))
     assert metrics.digits(truth, predicted, spelt) == [0.75, 0.5, 0.25]
     assert metrics.mistakes(truth, predicted, 2, 3) == [
         {"true": 0, "predicted": 2, "count": 2, "texts": [1, 2]},
         {"true": 3, "predicted": 0, "count": 1, "texts": [3]},
     ]
     assert metrics.mistakes(truth, predicted, 2, 1)[0] == {"true": 0, "predicted": 2, "count": 2, "texts": [1]}
-    longer = Found(Sets.of([[0, 1], [0], [0], [3]]), predicted.likeliest, predicted.chances)
+    longer = Predictions(Sets.of([[0, 1], [0], [0], [3]]), predicted.likeliest, predicted.chances)
     assert [(each["true"], each["predicted"]) for each in metrics.mistakes(truth, longer, 9, 3)] == [(-1, 1), (3, -1)]

@@ -18,9 +18,9 @@ from babelmill.config.schema import SECTIONS
 from babelmill.config.stage_settings import ShardsSettings
 from babelmill.core import manifest
 from babelmill.core.files import UserError, write_json
-from babelmill.labels.block_loss import block_losses
 from babelmill.labels.codes import BEGIN, END, FIRST, PAD, Codes, written
 from babelmill.labels.corpus_codes import CodeReader, code_list
+from babelmill.labels.network import block_losses
 from babelmill.model.code_decoder import CodeDecoder
 from babelmill.model.transformers.modeling_codes import CodesModel
 from babelmill.settings import read_settings, settings_of

@@ -12,10 +12,9 @@ from babelmill.config.resolve import Configuration
 from babelmill.config.stage_settings import TrainSettings
 from babelmill.core.files import UserError, write_json
 from babelmill.corpus import __main__ as corpus_stage
+from babelmill.labels.data import DocumentRows, LabelledData
 from babelmill.settings import read_settings, settings_of, write_settings
 from babelmill.tokens.shard_file import ShardFile
-from babelmill.training.data import LabelledData
-from babelmill.training.plan.layouts import Documents
 from babelmill.training.plan.plan import Plan
 from helpers.training.training_data import write_tokenizer
 
@@ -46,8 +45,8 @@ def test_a_plan_has_the_steps_of_the_training():
     own = {"language": "eng", "tokenizer": Path("tokenizer"), "corpus": corpus, "threads": 1}
     shards.run(argparse.Namespace(settings=Path("shards.json"), out=out, **own))
     shard, model = ShardFile.open(out / "train.safetensors"), configuration.model("eng")
-    layout = Documents(shard.offsets, 32, shard.labels.offsets)
-    steps = Plan(model.train, 1.0, [layout], model.labels).steps
+    layout = DocumentRows(shard.offsets, 32, shard.labels.offsets)
+    steps = Plan(model.train, 1.0, [layout]).steps
     assert steps > 20 and (from_corpus, planned()) == (("corpus", steps), ("old shards", steps))
 
 

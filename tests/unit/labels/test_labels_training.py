@@ -11,21 +11,18 @@ import transformers
 from torch.nn import functional as F
 
 from babelmill.core.files import UserError
-from babelmill.labels.batches import Frame, LabelStream, in_terms_of, known_codes, most_codes
-from babelmill.labels.block_loss import block_losses
 from babelmill.labels.codes import BEGIN, PAD, Codes
+from babelmill.labels.data import DocumentRows, Frame, LabelStream, balanced, in_terms_of, known_codes, most_codes
 from babelmill.labels.labeller import Labeller, make_encoder
-from babelmill.labels.network import LabelsNetwork, _WithLoss
+from babelmill.labels.network import LabelsNetwork, WithLabelLoss, block_losses
 from babelmill.labels.typos import MOST, Typos, disturbed, letter_of
 from babelmill.model.code_decoder import CodeDecoder
 from babelmill.runtime.processes import Processes
 from babelmill.tokens.shard_file import Texts
 from babelmill.tokens.tokenizer_file import encode, load_tokenizer
-from babelmill.training.data import balanced
 from babelmill.training.networks.transformers_config import make_config
 from babelmill.training.networks.transformers_models import CLASSIFIER
 from babelmill.training.plan import dealing, randomness
-from babelmill.training.plan.layouts import Documents
 from babelmill.training.plan.plan import Plan, every_row
 from babelmill.training.trainer import Trainer
 from helpers.training.training_data import TRADES, VOCABULARY, section, train_settings, write_labelled, write_tokenizer
@@ -72,8 +69,8 @@ def make(shard):
         }
         model = section("model", architecture="transformers", config={**config, "intermediate_size": 64})
         stream = LabelStream([shard], FRAME, codes, most, 7, CPU, train.unknown_context)
-        layouts = [Documents(shard.offsets, LENGTH, shard.labels.offsets)]
-        plan = Plan(train, 1.0, layouts, labels)
+        layouts = [DocumentRows(shard.offsets, LENGTH, shard.labels.offsets)]
+        plan = Plan(train, 1.0, layouts, labels.blocks_weight if codes.block_size else 0.0)
         weights = torch.ones(len(codes.names))
         encoder = make_config(model, CLASSIFIER, VOCABULARY)
         network = LabelsNetwork(encoder, train, labels, codes, most, weights, processes)
@@ -110,7 +107,7 @@ def test_rows_are_framed_as_the_tokenizer_does_it_and_cut_at_the_end(shard):
     codes = known_codes([shard], "general", 7)
     stream, layout = (
         LabelStream([shard], FRAME, codes, 2, 7, CPU),
-        Documents(shard.offsets, LENGTH, shard.labels.offsets),
+        DocumentRows(shard.offsets, LENGTH, shard.labels.offsets),
     )
     rows = every_row([layout], LENGTH, Plan(section("train"), 1.0, [layout]).objective, 1)
     batch = stream.micro_batch(rows, LENGTH, (0, 0, 0))
@@ -127,7 +124,7 @@ def test_rows_are_framed_as_the_tokenizer_does_it_and_cut_at_the_end(shard):
 
 
 def test_contexts_are_hidden_in_a_share_of_the_rows_and_never_in_validation(shard):
-    layout = Documents(shard.offsets, LENGTH, shard.labels.offsets)
+    layout = DocumentRows(shard.offsets, LENGTH, shard.labels.offsets)
     rows = every_row([layout], LENGTH, Plan(section("train"), 1.0, [layout]).objective, 1)
     codes = known_codes([shard], "classes", 1)
 
@@ -148,7 +145,7 @@ def tokenizer(tmp_path_factory):
 
 
 def test_a_share_of_the_texts_is_disturbed_by_row_and_never_a_context(shard, tokenizer):
-    layout = Documents(shard.offsets, LENGTH, shard.labels.offsets)
+    layout = DocumentRows(shard.offsets, LENGTH, shard.labels.offsets)
     rows = every_row([layout], LENGTH, Plan(section("train"), 1.0, [layout]).objective, 1)
     codes = known_codes([shard], "classes", 1)
 
@@ -233,7 +230,7 @@ def test_the_loss_is_what_its_parts_say_whatever_the_forward_passes(make, code):
 def test_classes_weigh_what_they_are_told(exclusive):
     scores, weights, codes = torch.randn(5, 4), torch.tensor([0.5, 1, 2, 4]), torch.tensor([0, 3, 2, 1, 3])
     classes = F.one_hot(codes, 4).float()
-    found = _WithLoss(torch.nn.Identity(), exclusive, weights)._classes(scores, classes)
+    found = WithLabelLoss(torch.nn.Identity(), exclusive, weights)._classes(scores, classes)
     each = F.binary_cross_entropy_with_logits(scores, classes, reduction="none")
     wanted = F.cross_entropy(scores, codes, weights, reduction="none") if exclusive else (weights * each).mean(1)
     torch.testing.assert_close(found, wanted)

@@ -12,8 +12,8 @@ from babelmill.config.resolve import Configuration
 from babelmill.config.stage_settings import TrainSettings
 from babelmill.core import manifest
 from babelmill.core.files import UserError, read_json, write_json
-from babelmill.labels.begun_heads import begun
 from babelmill.labels.codes import Codes
+from babelmill.labels.data import begun
 from babelmill.labels.labeller import Labeller, make_encoder
 from babelmill.labels.network import LabelsNetwork, encoder_config
 from babelmill.model.code_decoder import CodeDecoder
@@ -118,7 +118,7 @@ def test_heads_that_cannot_go_on_are_named(labels, words):
     about = LABELS.model_copy(update=labels)
     codes = Codes(["83110", "61110"] if about.code != "occ1950" else ["831", "611"], about.code, 5)
     found = begun(base, codes, about)
-    assert words in found.said and "decoder." not in found.heads
+    assert words in found.message and "decoder." not in found.heads
 
 
 def test_what_is_written():

@@ -16,7 +16,8 @@ from babelmill.config.resolve import Configuration
 from babelmill.core.files import UserError
 from babelmill.labels import prediction
 from babelmill.labels.folder_config import completed
-from babelmill.labels.predictor import Wanted, check_threshold, columns_of, labels_of
+from babelmill.labels.prediction import check_threshold, columns_of
+from babelmill.labels.predictor import Wanted, labels_of
 from babelmill.labels.windows import Windows, rows_done, write_table
 from babelmill.settings import settings_of, write_settings
 from babelmill.tables.columns import Asked
@@ -217,7 +218,7 @@ def test_a_threshold_that_decides_nothing_is_refused():
 
 
 def test_what_is_remembered_is_bounded_and_depends_on_the_rows_alone():
-    memory = prediction.Memory(2)
+    memory = prediction.LatestTexts(2)
     memory.add({b"a": ("1",), b"b": ("2",)})
     memory.add({b"a": ("1",), b"c": ("3",)})
     assert [memory.get(key) for key in (b"a", b"b", b"c")] == [("1",), None, ("3",)]
@@ -312,11 +313,11 @@ def test_the_folder_says_whether_the_training_had_contexts(corpus, there):
 
 
 def test_contexts_that_the_training_had_are_missed():
-    none, some = prediction.Asked("text"), prediction.Asked("text", said="da")
-    assert "trained with contexts" in str(prediction.about_contexts(True, none))
-    assert "trained without contexts" in str(prediction.about_contexts(False, some))
-    fine = [(True, some), (True, prediction.Asked("text", "lang")), (False, none), (None, none), (None, some)]
-    assert [prediction.about_contexts(*each) for each in fine] == [None] * 5
+    none, some = prediction.TextColumns("text"), prediction.TextColumns("text", one_context="da")
+    assert "trained with contexts" in prediction.about_contexts(True, none)
+    assert "trained without contexts" in prediction.about_contexts(False, some)
+    fine = [(True, some), (True, prediction.TextColumns("text", "lang")), (False, none), (None, none), (None, some)]
+    assert [prediction.about_contexts(*each) for each in fine] == [""] * 5
 
 
 def test_the_name_of_a_corpus_is_no_language_of_the_card():

@@ -47,10 +47,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def version_of(stage: Stage) -> code_versions.Version | None:
-    """Return the version that has the stage's present code; None if no version has it."""
-    versions = code_versions.read().get(stage.name, [])
-    return next((version for version in versions if stage.digest in version.digests), None)
+def state_of(stage: Stage) -> tuple[bool, str]:
+    """Return whether versions have all of the stage's present code, and what to say about it."""
+    versions = [code_versions.version_of(stage.name, digest) for digest in stage.digests]
+    if not versions[0]:
+        return False, "edited, in no version: the next run makes its results again"
+    if not versions[-1]:
+        return False, "edited in labels/, in no version: the next run makes its results of models of labels again"
+    return True, versions[0].label if versions[0] is versions[-1] else f"{versions[0].label}, {versions[-1].label}"
 
 
 def limits(pairs: list[str], option: str = "--when") -> dict[str, list[Any]]:
@@ -102,10 +106,10 @@ def accept(
         raise UserError("--results, --when and --unless go with --new")
     for stage in (STAGES[name] for name in names):
         if not new:
-            version = version_of(stage) or code_versions.add(stage.name, stage.digest)
-            print(f"{stage.name}: this code counts as {version.label}, with the same results; nothing runs again")
+            code_versions.add(stage.name, *stage.digests)
+            print(f"{stage.name}: this code counts as {state_of(stage)[1]}, with the same results; nothing runs again")
             continue
-        version = code_versions.begin(stage.name, stage.digest, when, unless)
+        version = code_versions.begin(stage.name, stage.digests, when, unless)
         if results:
             note_results(version.label, results)
         print(f"{stage.name}: this code begins {version.label}; {stage.name} and what depends on it run again")
@@ -116,12 +120,10 @@ def run(args: argparse.Namespace) -> None:
     if args.stages or args.new:
         accept(args.stages, args.new, args.results, limits(args.when), limits(args.unless, "--unless"))
         return
-    unknown = [stage.name for stage in STAGES.values() if not version_of(stage)]
-    for stage in STAGES.values():
-        version = version_of(stage)
-        state = version.label if version else "edited, in no version: the next run makes its results again"
-        print(f"{stage.name:<12} {state}")
-    if unknown:
+    states = {stage.name: state_of(stage) for stage in STAGES.values()}
+    for name, (_, state) in states.items():
+        print(f"{name:<12} {state}")
+    if unknown := [name for name, (known, _) in states.items() if not known]:
         names = " ".join(unknown)
         print(
             f"If your edits change no result: babelmill accept {names}\n"

@@ -95,15 +95,12 @@ def run(args: argparse.Namespace) -> None:
     refuse_delimiter(args.delimiter)
     import torch  # takes seconds
 
-    from babelmill.labels.prediction import Asked
-    from babelmill.labels.predictor import Wanted, labels_of
-    from babelmill.labels.windows import held
-    from babelmill.predict import predict
+    from babelmill.predict import TextColumns, Wanted, held, labels_of, predict
     from babelmill.tables.table import Table
 
     labels_of(args.model)  # check the model first: a table may take minutes to read
     torch.set_num_threads(args.threads)
-    asked, wanted = Asked(args.text, args.context, args.context_is), Wanted(args.top, args.method, args.threshold)
+    asked, wanted = TextColumns(args.text, args.context, args.context_is), Wanted(args.top, args.method, args.threshold)
     table = Table(
         args.table,
         asked.columns("--text", "--context"),

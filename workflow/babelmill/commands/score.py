@@ -231,7 +231,7 @@ def made_of(origin: dict[str, Any]) -> dict[str, Any]:
     from babelmill.stages import STAGES
 
     files = {name: digest for name, digest in origin.get("files", {}).items() if is_loaded(name)}
-    return {"model": files or origin, "code": STAGES["score"].digest}
+    return {"model": files or origin, "code": STAGES["score"].digest()}
 
 
 def refuse_others(out: Path, origin: dict[str, Any]) -> None:

@@ -5,7 +5,8 @@ syntax trees of all modules of the package that the stage imports, directly or n
 result: comments, docstrings, formatting, annotations, and the messages of errors and of the log.
 
 The packages in `SHARED` are left out, too: they affect a stage only through its settings, or do not change what it
-computes. `code_versions.py` says which digests give the same results.
+computes. The package `labels` counts only for models of labels, since only they run it. So a stage that imports it has
+two digests, and an edit there runs no other model again. `code_versions.py` says which digests give the same results.
 """
 
 import ast
@@ -23,6 +24,7 @@ from babelmill.core.files import UserError, atomic_write, read_json
 PACKAGE = Path(__file__).resolve().parents[1]
 SHARED = {"__init__", "__main__", "cli", "commands", "config", "core", "file_times", "graph", "hub", "runtime"}
 SHARED |= {"settings", "stages"}
+LABELS = "labels"
 DIGITS = 16  # hexadecimal digits of a digest
 LOGGERS = {"log", "logger", "logging"}
 LEVELS = {"debug", "info", "warning", "error", "exception", "critical"}
@@ -183,19 +185,29 @@ def _remember(known: int) -> None:
 
 
 @functools.cache
-def modules(entry: str, also: tuple[str, ...] = ()) -> dict[str, str]:
-    """Return {module: digest} of the modules in `also` and all that the stage `entry` imports, directly or not."""
+def modules(entry: str, also: tuple[str, ...] = (), labelled: bool = False) -> dict[str, str]:
+    """Return {module: digest} of the modules in `also` and all that the stage `entry` imports, directly or not.
+
+    `labelled`: whether to include the package `labels` and what only this package imports.
+    """
+    left_out = SHARED if labelled else SHARED | {LABELS}
     known = len(_remembered())
     found, waiting = set(), [entry, f"{entry}.__main__", *also]
     while waiting:
         module = waiting.pop()
-        if module in found or module.split(".")[0] in SHARED or not _path(module):
+        if module in found or module.split(".")[0] in left_out or not _path(module):
             continue
         found.add(module)
         waiting += _module(module)[1]
         waiting.append(module.rpartition(".")[0] or module)  # importing a.b runs a/__init__.py
     _remember(known)
     return {module: _module(module)[0] for module in sorted(found)}
+
+
+@functools.cache
+def digest(entry: str, also: tuple[str, ...] = (), labelled: bool = False) -> str:
+    """Return one digest of all modules of a stage; see `modules`."""
+    return combined(modules(entry, also, labelled))
 
 
 def combined(parts: dict[str, str]) -> str:

@@ -10,9 +10,10 @@ list of the code digests that are known to give these results, in `code_versions
     train 3 b1946ac9 1c6a0f5de2b97348 unreleased
 
 A line contains the stage, its version, the first digits of the digest that the version began with, a digest, and what
-the digest is: that with which the version began, that of a release, or that of the present code if it is neither. So a
-stage has at most one "unreleased" line, which the next accepted edit replaces: results name a version by its label, so
-nobody needs the digests in between.
+the digest is: that with which the version began, that of a release, or that of the present code if it is neither. The
+next accepted edit replaces an "unreleased" line: results name a version by its label, so nobody needs the digests in
+between. A stage that imports `labels/` has two digests, one of its code without this package, and one of all its code
+for models of labels (see `code_digest.py`). Both have lines like these.
 
 If the digest of the present code is in the list, the settings file of the stage says `train 2 (3f2a91c0)`. Otherwise it
 says the digest itself. So a user who edits the code reruns the edited stages, and an upgrade reruns only the stages
@@ -25,7 +26,7 @@ import dataclasses
 import functools
 import json
 import re
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -42,6 +43,7 @@ LABEL = re.compile(r"(\w+) (\d+) \(([0-9a-f]{8})\)")
 # A function that returns the value of a dotted key such as train.objective; UNKNOWN if it does not know the value.
 Lookup = Callable[[str], Any]
 UNKNOWN = object()
+OF_LABELS = {"train.objective": ["labels"]}
 
 
 @dataclasses.dataclass
@@ -142,40 +144,67 @@ def newest(stage: str) -> Version | None:
     return versions[-1] if versions else None
 
 
-def add(stage: str, digest: str) -> Version:
-    """Write down that a digest gives the results of the stage's newest version; return this version."""
+def version_of(stage: str, digest: str) -> Version | None:
+    """Return the version that has a digest; None if no version has it."""
+    return next((version for version in read().get(stage, []) if digest in version.digests), None)
+
+
+def add(stage: str, *digests: str) -> None:
+    """Write down that the present code of a stage gives the results of its newest version.
+
+    Args:
+        stage: the stage.
+        digests: all digests of its present code. Those that a version has stay there.
+    """
+    new = [digest for digest in digests if not version_of(stage, digest)]
+    if not new:
+        return
     version = newest(stage)
     if version is None:
         raise UserError(f"{stage} has no version yet: use --new {stage}")
-    _write([*_lasting_lines(stage), f"{stage} {version.number} {version.first} {digest} unreleased"])
-    return version
+    added = [f"{stage} {version.number} {version.first} {digest} unreleased" for digest in new]
+    _write([*_lines(stage, kept=digests), *added])
 
 
-def begin(stage: str, digest: str, when: dict[str, list[Any]], unless: dict[str, list[Any]] | None = None) -> Version:
-    """Begin a new version of a stage with a digest, limited to `when` and without `unless`; return the version.
+def begin(
+    stage: str, digests: Sequence[str], when: dict[str, list[Any]], unless: dict[str, list[Any]] | None = None
+) -> Version:
+    """Begin a new version of a stage with the edited code, limited to `when` and without `unless`; return the version.
 
-    If the digest was accepted for the newest version by mistake, it moves to the new version.
+    If all the code was accepted for earlier versions by mistake, it moves to the new version.
+
+    Args:
+        stage: the stage.
+        digests: the digests of its present code: without `labels/`, and of all of it. If the first is not new, only
+            `labels/` was edited, so the version is limited to models of labels.
+        when, unless: see `Version`.
 
     Raises:
-        UserError: a version began with this digest, or a release has it, so nothing is new.
+        UserError: versions began with these digests, or releases have them, so nothing is new.
     """
-    lasting = _lasting_lines(stage)
-    versions = read().get(stage, [])
-    having = next((version for version in versions if digest in version.digests), None)
-    if having and any(line.startswith(f"{stage} ") and digest in line for line in lasting):
+    new = [digest for digest in digests if not version_of(stage, digest)]
+    lasting = [line.split()[3] for line in _lines(stage, kept=()) if line.startswith(f"{stage} ")]
+    new = new or [digest for digest in digests if digest not in lasting]
+    if not new:
+        having = version_of(stage, digests[-1])
+        assert having is not None
         raise UserError(f"{stage}: this code already belongs to {having.label}: there is no edit for a new version")
-    number = 1 + max((version.number for version in versions), default=0)
-    version = Version(stage, number, digest[:8], [digest], when, unless or {})
+    if digests[0] not in new:
+        when = when | OF_LABELS
+    number = 1 + max((version.number for version in read().get(stage, [])), default=0)
+    version = Version(stage, number, new[0][:8], new, when, unless or {})
     named = (("when", when), ("unless", unless))
     limit = "".join(f" {name} {json.dumps(limits, sort_keys=True)}" for name, limits in named if limits)
-    _write([*lasting, f"{stage} {number} {version.first} {digest} began{limit}"])
+    begun = [f"{stage} {number} {version.first} {digest} began{limit}" for digest in new]
+    _write([*_lines(stage, kept=set(digests) - set(new)), *begun])
     return version
 
 
-def _lasting_lines(stage: str) -> list[str]:
-    """Return the lines of the list without those of the stage's code since the last release."""
+def _lines(stage: str, kept: Collection[str]) -> list[str]:
+    """Return the lines of the list without those of a stage's unreleased digests, except for digests to be `kept`."""
     lines = PATH.read_text(encoding="utf-8").splitlines()
-    return [line for line in lines if not (line.startswith(f"{stage} ") and line.endswith(" unreleased"))]
+    unreleased = re.compile(rf"{stage} \d+ \w{{8}} (\w{{16}}) unreleased")
+    return [line for line in lines if not (found := unreleased.fullmatch(line)) or found[1] in kept]
 
 
 def _write(lines: list[str]) -> None:

@@ -20,6 +20,7 @@ from babelmill.core import escape
 
 UNKNOWN, PAD, BEGIN, END, SEPARATOR = range(5)  # the ids of symbols come after these
 FIRST = 5
+CODES_OF_SOURCE = "codes.json"  # beside the weights of a source with heads; see `occcanine.py`
 NO_CODE = "?"  # the code of a text without one, in a system that has no code for that
 DIGITS = tuple("0123456789")
 NEGATIVE = ("-3", "-2", "-1")

@@ -1,4 +1,4 @@
-"""Write `evaluation.json` of a model of labels.
+"""Measure a model of labels on all labelled validation text, and write `evaluation.json`.
 
 It has the same keys as for every model (`metrics`, `variants`, `languages`, `documents`). In addition it has
 `most_frequent`, the scores of always predicting the most frequent code of the training text, and `labels`:
@@ -19,33 +19,169 @@ It has the same keys as for every model (`metrics`, `variants`, `languages`, `do
                         `calibration`, `threshold` (only for `linear` with several codes per text) and `mistakes`
 """
 
+from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from babelmill.config import schema
+from babelmill.core import escape, manifest
+from babelmill.core.files import UserError
 from babelmill.evaluation.metrics import described
 from babelmill.labels import metrics
 from babelmill.labels.codes import Codes
-from babelmill.labels.metrics import Found, Sets
-from babelmill.labels.validation_text import LabelledText
+from babelmill.labels.corpus_codes import CodeReader
+from babelmill.labels.metrics import Predictions, Sets
+from babelmill.labels.predictor import Pair, Predictor, Wanted, batches
+from babelmill.tokens.documents import Documents
+from babelmill.tokens.shard_file import Labels
 
+WINDOW = 16_384  # texts that are sorted by length together, so that few positions are padding
+BATCH_TOKENS = 8_192  # positions per batch, which the decoder reads once per beam
 CONTEXTS = 20
 MISTAKES, EXAMPLES = 30, 3
 SHOWN = 20  # unknown codes that are listed at most
 METRICS = ("exact", "f1")
 
-Predicted = dict[str, dict[str, Found]]  # by variant and method
+Predicted = dict[str, dict[str, Predictions]]  # by variant and method
 
 
-def always(frequent: list[int], texts: int) -> Found:
+class LabelledText:
+    """The labelled validation text of all languages, one after another, without texts that have no code.
+
+    Args:
+        corpora: {language: its corpus folder}.
+        labels: the section `labels` of the settings.
+        known: the codes that the model knows.
+
+    Attributes:
+        names: all codes, those that the model knows first: code i is `names[i]`.
+        known: how many codes the model knows.
+        truth: the codes of each text.
+        languages, contexts: [texts] int64, indices into `language_names` and `context_names`, those that occur.
+        columns: {column of labels: the codes in it, for each text}; empty if there is only one column.
+        documents: {language: counts}: `of`, all documents; `with_code`, those with a code; `scored`, the same ones.
+
+    Raises:
+        UserError: a corpus has no labels, or no text has a code.
+    """
+
+    def __init__(self, corpora: dict[str, Path], labels: schema.Labels, known: list[str]):
+        self._numbers = {name: i for i, name in enumerate(known)}
+        self._labels, self.known, self.language_names = labels, len(known), list(corpora)
+        self._documents: list[Documents] = []
+        self._chosen: list[np.ndarray] = []  # for each language, which documents have a code
+        self._columns: dict[str, dict[int, list[int]]] = {}
+        truth: list[list[int]] = []
+        for folder in corpora.values():
+            truth += self._read(folder, len(truth))
+        if not truth:
+            raise UserError(f"no validation text of {escape.some(corpora)} has a code: there is nothing to measure")
+        sizes = [int(chosen.sum()) for chosen in self._chosen]
+        self.documents = {
+            language: {"scored": size, "of": documents.count, "with_code": size}
+            for language, size, documents in zip(corpora, sizes, self._documents, strict=True)
+        }
+        self.truth, self.names = Sets.of(truth), list(self._numbers)
+        self.languages = np.repeat(np.arange(len(corpora)), sizes)
+        contexts: dict[str, int] = {}
+        self.contexts = np.array([contexts.setdefault(context, len(contexts)) for context, _ in self.texts()])
+        self.context_names = list(contexts)
+        several = self._columns if len(self._columns) > 1 else {}
+        self.columns = {name: Sets.of([codes.get(i, []) for i in range(len(truth))]) for name, codes in several.items()}
+
+    def _read(self, folder: Path, begin: int) -> list[list[int]]:
+        """Return the codes of the texts of a corpus that have a code; the first such text gets the number `begin`."""
+        documents = Documents(folder / "validation.parquet", contexts=True)
+        if not documents.labelled:
+            raise UserError(f"{documents.path}: has no labels; set corpus.label_columns and run the workflow again")
+        rows = list(documents.labels())
+        found = self._codes(CodeReader(self._labels), rows)
+        self._documents.append(documents)
+        self._chosen.append(np.array([bool(codes) for codes in found], bool))
+        names = manifest.read(folder)["settings"].get("corpus", {}).get("label_columns") or []
+        self._read_columns(names, [row for row, codes in zip(rows, found, strict=True) if codes], begin)
+        return [codes for codes in found if codes]
+
+    def _read_columns(self, names: list[str], rows: list[tuple[list[str | None], str]], begin: int) -> None:
+        """Add the codes in each column of a corpus. `names`: of its columns; empty if its manifest names none."""
+        count = max((len(found) for found, _ in rows), default=0)
+        names = names if len(names) == count else [f"column {place + 1}" for place in range(count)]
+        for place, name in enumerate(names):
+            reader = CodeReader(self._labels.model_copy(update={"on_error": "skip"}))  # rows were checked before
+            filled = [i for i, (found, _) in enumerate(rows) if any(reader.parts(found[place]))]
+            codes = self._codes(reader, (([rows[i][0][place]], rows[i][1]) for i in filled))
+            mine = self._columns.setdefault(name, {})
+            mine.update((begin + i, each) for i, each in zip(filled, codes, strict=True))
+
+    def _codes(self, reader: CodeReader, rows: Iterable[tuple[list[str | None], str]]) -> list[list[int]]:
+        """Return the codes of documents as numbers; a new code gets the next number."""
+        read: Labels = reader.read(rows)
+        numbers = [-1] * len(read.names)
+        for code in dict.fromkeys(read.codes.tolist()):
+            numbers[code] = self._numbers.setdefault(read.names[code], len(self._numbers))
+        codes = [numbers[code] for code in read.codes.tolist()]
+        return [codes[a:b] for a, b in zip(read.offsets[:-1].tolist(), read.offsets[1:].tolist(), strict=True)]
+
+    def texts(self) -> Iterator[Pair]:
+        """Yield all texts, in order."""
+        for documents, chosen in zip(self._documents, self._chosen, strict=True):
+            has_code = iter(chosen)
+            for texts, sizes in documents.batches():
+                contexts = texts[::2] if documents.pieces == 2 else [""] * len(sizes)
+                for pair in zip(contexts, texts[documents.pieces - 1 :: documents.pieces], strict=True):
+                    if next(has_code):
+                        yield pair
+
+
+def predict(
+    predictor: Predictor, text: LabelledText, methods: list[str], progress: Callable[[float], None]
+) -> tuple[dict[str, Predictions], int]:
+    """Return what a model predicts of all texts, by method, and how many texts were cut.
+
+    Args:
+        predictor: the model.
+        text: the texts.
+        methods: `blocks`, `linear` or both.
+        progress: is called with the number of texts that have just been predicted.
+
+    Raises:
+        UserError: a probability is not a number.
+    """
+    count, top = len(text.languages), max(*metrics.TOPS, predictor.labels["blocks"])
+    index = {code: number for number, code in enumerate(predictor.labels["codes"])}
+    codes: dict[str, list[list[int]]] = {method: [[] for _ in range(count)] for method in methods}
+    likeliest = {method: np.full((count, top), -1, np.int64) for method in methods}
+    chances = {method: np.zeros((count, top)) for method in methods}
+    done = cut = 0
+    stream = text.texts()
+    while window := list(islice(stream, WINDOW)):
+        tokens = predictor.tokens(window)
+        lengths = [min(len(ids), predictor.longest) for ids in tokens]
+        cut += sum(len(ids) > predictor.longest for ids in tokens)
+        for batch in batches(lengths, predictor.longest, BATCH_TOKENS):
+            given = [window[i] for i in batch], [tokens[i] for i in batch]
+            for method in methods:
+                for i, found in zip(batch, predictor.predict(*given, Wanted(top, method)), strict=True):
+                    codes[method][done + i] = list(dict.fromkeys(index[code] for code, _ in found.codes))
+                    for place, (code, chance) in enumerate(found.likeliest):
+                        likeliest[method][done + i, place] = index[code]
+                        chances[method][done + i, place] = chance
+            progress(len(batch))
+        done += len(window)
+    return {method: Predictions(Sets.of(codes[method]), likeliest[method], chances[method]) for method in methods}, cut
+
+
+def always(frequent: list[int], texts: int) -> Predictions:
     """Return the baseline's prediction for each of `texts` texts: the first of the codes `frequent`.
 
     The next codes in `frequent` are its next likeliest ones; all chances are 0.
     """
     top = frequent[: max(metrics.TOPS)]
     codes = Sets(np.full(texts, top[0]), np.arange(texts + 1))
-    return Found(codes, np.tile(np.array(top), (texts, 1)), np.zeros((texts, len(top))))
+    return Predictions(codes, np.tile(np.array(top), (texts, 1)), np.zeros((texts, len(top))))
 
 
 class Report:
@@ -119,7 +255,7 @@ class Report:
         code = self._text.names[number]
         return {"code": code, **({"name": self._names[code]} if self._names.get(code) else {})}
 
-    def _example(self, found: Found) -> dict[str, Any] | None:
+    def _example(self, found: Predictions) -> dict[str, Any] | None:
         """Return the first text with one code that was predicted correctly; None if there is none."""
         truth = self._text.truth
         right = np.bincount(truth.texts[metrics.inside(truth, found.codes)], minlength=len(truth.sizes))
@@ -144,7 +280,7 @@ class Report:
             "most_frequent": [{**self._code(known + i), "texts": int(counts[i])} for i in order if counts[i]],
         }
 
-    def _figures(self, found: Found, method: str) -> dict[str, Any]:
+    def _figures(self, found: Predictions, method: str) -> dict[str, Any]:
         """Return all figures of a variant and a method."""
         text, truth = self._text, self._text.truth
         several = method == "linear" and self._about["blocks"] > 1
@@ -163,10 +299,10 @@ class Report:
             "mistakes": self._mistakes(found),
         }
 
-    def _part(self, found: Found, chosen: np.ndarray) -> dict[str, Any]:
+    def _part(self, found: Predictions, chosen: np.ndarray) -> dict[str, Any]:
         return metrics.figures(self._text.truth.among(chosen), found.among(chosen))
 
-    def _contexts(self, found: Found) -> list[dict[str, Any]]:
+    def _contexts(self, found: Predictions) -> list[dict[str, Any]]:
         """Return the figures of the most frequent contexts, and of all others together."""
         names, of_texts = self._text.context_names, self._text.contexts
         if names == [""]:
@@ -178,7 +314,7 @@ class Report:
             entries.append({"context": None, "contexts": len(order) - CONTEXTS, **self._part(found, others)})
         return entries
 
-    def _mistakes(self, found: Found) -> list[dict[str, Any]]:
+    def _mistakes(self, found: Predictions) -> list[dict[str, Any]]:
         """Return the most frequent mistakes, with the names of their codes and some texts as examples."""
         made = metrics.mistakes(self._text.truth, found, MISTAKES, EXAMPLES)
         wanted = {number for mistake in made for number in mistake["texts"]}
@@ -195,7 +331,7 @@ class Report:
         ]
 
 
-def column(truth: Sets, found: Found) -> dict[str, Any]:
+def column(truth: Sets, found: Predictions) -> dict[str, Any]:
     """Return the figures of one column of labels, which holds some of each text's codes.
 
     `found`: the share of the column's codes that are predicted. `top_k`: the share of the texts where at least one of

@@ -16,17 +16,18 @@ from torch.nn import functional as F
 from babelmill.config.schema import Export
 from babelmill.core.files import UserError, atomic_write, read_json, write_json
 from babelmill.labels.codes import BEGIN, END, FIRST
+from babelmill.labels.labeller import encoder_from, heads_of, make_encoder, names_in_source, with_decoder
 from babelmill.model import __file__ as model_package
-from babelmill.model.code_decoder import CodeDecoder
 from babelmill.model.transformers import __file__ as transformers_package
 from babelmill.release.folder.architecture import Architecture, Case, ExportInputs
 from babelmill.release.folder.gpt_bert_folder import CLASSES, write_code
+from babelmill.release.folder.gpt_bert_folder import CODE as CODE_OF_GPT_BERT
 from babelmill.release.folder.loading import WEIGHTS, weights_name
 from babelmill.tokens.vocabulary import pads_with_text
+from babelmill.training.networks.transformers_models import CLASSIFIER, with_learning_padding
 
 ENCODER, DECODER = "encoder.", "decoder."
 SYMBOLS = [FIRST, END, FIRST]  # the symbols that the proof gives to the decoder
-CLASSIFIER = "AutoModelForSequenceClassification"
 CODE = [Path(model_package).parent / "code_decoder.py", Path(transformers_package).parent / "modeling_codes.py"]
 OF_GPT_BERT = Path(transformers_package).parent / "modeling_gpt_bert_codes.py"
 
@@ -58,33 +59,24 @@ class LabelsFolder(Architecture):
         """See `Architecture.write`."""
         trained = read_json(inputs.model / "config.json")
         config = hub_config(trained)
-        files = write_code(folder, CODE)
-        if config["model_type"] == "babelmill_gpt_bert":
-            files += [*write_code(folder), *write_code(folder, [OF_GPT_BERT])]
+        ours = config["model_type"] == "babelmill_gpt_bert"
+        files = write_code(folder, [*CODE, *([*CODE_OF_GPT_BERT, OF_GPT_BERT] if ours else [])])
         for variant in export.variants:
             weights = whole_weights(inputs.model / WEIGHTS[variant], trained, inputs.frozen)
             name = weights_name(variant, export.default_variant)
             files += write_part(folder / name, weights, ENCODER)
             if trained["labels"]["decoder_layers"]:
                 files += write_part(folder / name.replace("model.", "decoder.", 1), weights, DECODER)
-        if config["model_type"] != "babelmill_gpt_bert" and pads_with_text(inputs.tokenizer):
-            from babelmill.training.networks.transformers_models import with_learning_padding  # takes seconds
-
+        if not ours and pads_with_text(inputs.tokenizer):
             config = with_learning_padding(config, CLASSIFIER)
         write_json(folder / "config.json", config)
         return [*files, "config.json"]
 
     def trained(self, model: Path, variant: str, frozen: Path | None = None) -> nn.Module:
         """See `Architecture.trained`."""
-        from babelmill.labels.labeller import Labeller, encoder_from, make_encoder  # takes seconds
-
         values = read_json(model / "config.json")
-        labels, decoder = values["labels"], None
-        config = encoder_from(values["config"], len(labels["codes"]))
-        if labels["decoder_layers"]:
-            longest = labels["blocks"] * labels["block_size"]
-            decoder = CodeDecoder(labels["entries"], config.hidden_size, labels["decoder_layers"], longest)
-        trained = Labeller(make_encoder(config), decoder).eval()
+        encoder = make_encoder(encoder_from(values["config"], len(values["labels"]["codes"])))
+        trained = with_decoder(encoder, values["labels"]).eval()
         found = trained.load_state_dict(whole_weights(model / WEIGHTS[variant], values, frozen), strict=False)
         if found.unexpected_keys or found.missing_keys:
             raise UserError(f"{model / WEIGHTS[variant]} does not fit {model / 'config.json'}: {found}")
@@ -121,9 +113,6 @@ def whole_weights(path: Path, trained: dict[str, Any], frozen: Path | None) -> d
     weights = load_file(path)
     if frozen is None:
         return weights
-    from babelmill.labels.encoder_weights import names_in_source  # takes seconds
-    from babelmill.labels.labeller import encoder_from, heads_of, make_encoder
-
     with torch.device("meta"):
         encoder = make_encoder(encoder_from(trained["config"], len(trained["labels"]["codes"])))
     theirs = load_file(frozen)

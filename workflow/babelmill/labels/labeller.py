@@ -1,11 +1,13 @@
 """Define a model of labels: an encoder with its classifier, and a decoder that spells the codes."""
 
+from collections.abc import Collection
 from typing import Any
 
 import torch
 from torch import nn
 from transformers import PreTrainedConfig, PreTrainedModel
 
+from babelmill.core.files import UserError
 from babelmill.labels.codes import BEGIN
 from babelmill.model.code_decoder import CodeDecoder, padded
 from babelmill.model.transformers.configuration_gpt_bert import GPTBertConfig
@@ -45,6 +47,15 @@ class Labeller(nn.Module):
         return scores, self.decoder(hidden, seen, torch.cat([begin, symbols[:, :-1]], 1))
 
 
+def with_decoder(encoder: PreTrainedModel, about: dict[str, Any]) -> Labeller:
+    """Return an encoder with a new decoder, or with none if codes are not spelt. `about`: `labels` in config.json."""
+    if not about["decoder_layers"]:
+        return Labeller(encoder, None)
+    longest = about["blocks"] * about["block_size"]
+    decoder = CodeDecoder(about["entries"], encoder.config.hidden_size, about["decoder_layers"], longest)
+    return Labeller(encoder, decoder)
+
+
 def encoder_from(values: dict[str, Any], classes: int) -> PreTrainedConfig:
     """Return an encoder's configuration from the values of config.json beside the trained weights."""
     ours = values["model_type"] == GPTBertConfig.model_type
@@ -65,3 +76,30 @@ def heads_of(encoder: PreTrainedModel) -> set[str]:
     """Return the names of the weights that belong to the classifier, not to the encoder before it."""
     prefix = f"{encoder.base_model_prefix}."
     return {name for name, _ in encoder.named_parameters() if not name.startswith(prefix)}
+
+
+def names_in_source(
+    wanted: Collection[str], there: Collection[str], prefix: str, head: Collection[str], where: str
+) -> dict[str, str]:
+    """Return {name in the encoder: name in the source}, without heads, and without poolers that the source lacks.
+
+    Args:
+        wanted: names of the encoder's weights in its class, which has a classifier.
+        there: names in the source's file. They may lack the `prefix` of the class, and may include a language model's
+            head.
+        prefix: the class's name for the encoder without its head.
+        head: those of `wanted` that belong to the head.
+        where: the source's file, for the error message.
+
+    Raises:
+        UserError: the source lacks a weight of the encoder.
+    """
+    found = {}
+    for name in wanted:
+        candidates = [name, name.removeprefix(f"{prefix}.")]
+        theirs = next((each for each in candidates if each in there and name not in head), None)
+        if theirs is not None:
+            found[name] = theirs
+        elif name not in head and ".pooler." not in f".{name}":
+            raise UserError(f"{where}: {candidates[-1]} is missing: these are not the weights of this encoder")
+    return found

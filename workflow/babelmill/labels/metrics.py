@@ -4,6 +4,7 @@ Codes are numbers. A code that the model does not know also has a number. It is 
 """
 
 from collections.abc import Sequence
+from itertools import zip_longest
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -49,7 +50,7 @@ class Sets(NamedTuple):
         return Sets(self.codes[np.repeat(chosen, self.sizes)], np.concatenate([[0], np.cumsum(sizes)]))
 
 
-class Found(NamedTuple):
+class Predictions(NamedTuple):
     """The predictions for texts.
 
     Attributes:
@@ -62,9 +63,9 @@ class Found(NamedTuple):
     likeliest: np.ndarray
     chances: np.ndarray
 
-    def among(self, chosen: np.ndarray) -> "Found":
+    def among(self, chosen: np.ndarray) -> "Predictions":
         """Return the predictions for the texts that are `chosen`, [texts] bool."""
-        return Found(self.codes.among(chosen), self.likeliest[chosen], self.chances[chosen])
+        return Predictions(self.codes.among(chosen), self.likeliest[chosen], self.chances[chosen])
 
 
 def inside(these: Sets, those: Sets) -> np.ndarray:
@@ -80,7 +81,7 @@ def is_true(codes: np.ndarray, truth: Sets) -> np.ndarray:
     return right.reshape(rows, width) & (codes >= 0)
 
 
-def figures(truth: Sets, found: Found) -> dict[str, Any]:
+def figures(truth: Sets, found: Predictions) -> dict[str, Any]:
     """Return the figures of some texts, each of which has a true code.
 
     `exact`: the share of texts for which exactly the true codes are predicted. `micro`: precision, recall and F1 over
@@ -88,30 +89,24 @@ def figures(truth: Sets, found: Found) -> dict[str, Any]:
     the means over texts of each text's precision and recall. `top_k`: the share of texts that have a true code among
     the k likeliest. A figure that would be 0 / 0 is 0.
     """
-    texts = len(truth.sizes)
+    texts, codes = len(truth.sizes), found.codes.codes
     right = inside(found.codes, truth)
     hits = np.bincount(found.codes.texts[right], minlength=texts)
     exact = int(((hits == truth.sizes) & (hits == found.codes.sizes)).sum())
-    count = 1 + max(truth.codes.max(initial=0), found.codes.codes.max(initial=0))
-    by_code = [
-        np.bincount(codes, minlength=count) for codes in (found.codes.codes[right], found.codes.codes, truth.codes)
-    ]
+    count = 1 + max(truth.codes.max(initial=0), codes.max(initial=0))
+    by_code = np.stack([np.bincount(each, minlength=count) for each in (codes[right], codes, truth.codes)])
     occur = by_code[1] + by_code[2] > 0
-    precision, recall, f1 = rates(*(counts[occur] for counts in by_code))
-    micro = rates(*(np.array(counts.sum()) for counts in by_code))
     per_text = rates(hits, found.codes.sizes, truth.sizes)
     true = is_true(found.likeliest, truth)
     return {
         "texts": texts,
         "exact": exact / texts,
         "exact_texts": exact,
-        "codes": {"true": len(truth.codes), "predicted": len(found.codes.codes), "right": int(right.sum())},
-        "micro": dict(zip(("precision", "recall", "f1"), map(float, micro), strict=True)),
-        "macro": {
-            **dict(zip(("precision", "recall", "f1"), map(mean, (precision, recall, f1)), strict=True)),
-            "codes": int(occur.sum()),
-        },
-        "per_text": {"precision": mean(per_text[0]), "recall": mean(per_text[1])},
+        "codes": {"true": len(truth.codes), "predicted": len(codes), "right": int(right.sum())},
+        "micro": {name: float(value) for name, value in rates(*by_code.sum(1)).items()},
+        "macro": {name: mean(values) for name, values in rates(*by_code[:, occur]).items()}
+        | {"codes": int(occur.sum())},
+        "per_text": {name: mean(per_text[name]) for name in ("precision", "recall")},
         **{f"top_{k}": mean(np.any(true[:, :k], axis=1)) for k in TOPS},
     }
 
@@ -121,16 +116,16 @@ def mean(values: np.ndarray) -> float:
     return float(values.mean()) if len(values) else 0.0
 
 
-def rates(right: np.ndarray, predicted: np.ndarray, true: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def rates(right: np.ndarray, predicted: np.ndarray, true: np.ndarray) -> dict[str, np.ndarray]:
     """Return precision, recall and F1 from counts; 0 instead of a division by 0."""
-    return (
-        right / np.maximum(predicted, 1),
-        right / np.maximum(true, 1),
-        2 * right / np.maximum(predicted + true, 1),
-    )
+    return {
+        "precision": right / np.maximum(predicted, 1),
+        "recall": right / np.maximum(true, 1),
+        "f1": 2 * right / np.maximum(predicted + true, 1),
+    }
 
 
-def headline(truth: Sets, found: Found) -> dict[str, dict[str, Any]]:
+def headline(truth: Sets, found: Predictions) -> dict[str, dict[str, Any]]:
     """Return the scores `exact` and `f1` (micro), each with its standard error over texts, and with its counts."""
     texts = len(truth.sizes)
     hits = np.bincount(found.codes.texts[inside(found.codes, truth)], minlength=texts)
@@ -155,7 +150,7 @@ def headline(truth: Sets, found: Found) -> dict[str, dict[str, Any]]:
     }
 
 
-def digits(truth: Sets, found: Found, spelt: np.ndarray) -> list[float]:
+def digits(truth: Sets, found: Predictions, spelt: np.ndarray) -> list[float]:
     """Return the share of texts whose first true code and a predicted code share the first 1, 2, ... symbols.
 
     `spelt`: [codes, symbols], the ids of the symbols of each code.
@@ -167,7 +162,7 @@ def digits(truth: Sets, found: Found, spelt: np.ndarray) -> list[float]:
     return begins.mean(0).tolist()
 
 
-def calibration(truth: Sets, found: Found) -> dict[str, Any]:
+def calibration(truth: Sets, found: Predictions) -> dict[str, Any]:
     """Compare the probability of the likeliest code with how often it is a true code, in bins of equal width.
 
     `expected_error` is the mean absolute difference, weighted by texts (Guo et al., 2017, arXiv:1706.04599). Each bin
@@ -188,7 +183,7 @@ def calibration(truth: Sets, found: Found) -> dict[str, Any]:
     }
 
 
-def threshold(truth: Sets, found: Found, most: int) -> dict[str, float]:
+def threshold(truth: Sets, found: Predictions, most: int) -> dict[str, float]:
     """Return the probability from which predicting further codes gives the best micro F1, and this F1.
 
     The likeliest code of a text is always predicted, and at most `most` codes are. Every threshold that makes a
@@ -208,7 +203,7 @@ def threshold(truth: Sets, found: Found, most: int) -> dict[str, float]:
     return {"value": float((edges[best] + edges[best + 1]) / 2), "f1": float(scores[best])}
 
 
-def mistakes(truth: Sets, found: Found, most: int, examples: int) -> list[dict[str, Any]]:
+def mistakes(truth: Sets, found: Predictions, most: int, examples: int) -> list[dict[str, Any]]:
     """Return the most frequent mistakes: `true` and `predicted` code, `count`, and some `texts` (their numbers).
 
     The missed codes of a text are paired with its wrong predictions, in order. If one side has fewer codes, its code is
@@ -217,15 +212,10 @@ def mistakes(truth: Sets, found: Found, most: int, examples: int) -> list[dict[s
     missed, wrong = ~inside(truth, found.codes), ~inside(found.codes, truth)
     pairs: dict[tuple[int, int], list[int]] = {}
     for text in np.flatnonzero(_any(missed, truth) | _any(wrong, found.codes)).tolist():
-        left, right = (
-            sets.codes[part][keep[part]].tolist()
-            for sets, keep, part in (
-                (truth, missed, slice(*truth.offsets[text : text + 2])),
-                (found.codes, wrong, slice(*found.codes.offsets[text : text + 2])),
-            )
-        )
-        for i in range(max(len(left), len(right))):
-            pair = (left[i] if i < len(left) else -1, right[i] if i < len(right) else -1)
+        true, predicted = slice(*truth.offsets[text : text + 2]), slice(*found.codes.offsets[text : text + 2])
+        left = truth.codes[true][missed[true]].tolist()
+        right = found.codes.codes[predicted][wrong[predicted]].tolist()
+        for pair in zip_longest(left, right, fillvalue=-1):
             entry = pairs.setdefault(pair, [0])
             entry[0] += 1
             if len(entry) <= examples:

@@ -13,12 +13,10 @@ from transformers.utils import logging
 
 from babelmill.config import schema
 from babelmill.config.stage_settings import TrainSettings
-from babelmill.labels.batches import LabelBatch
-from babelmill.labels.block_loss import block_losses
 from babelmill.labels.codes import PAD, Codes
-from babelmill.labels.encoder_weights import names_in_source
-from babelmill.labels.labeller import Labeller, heads_of, make_encoder
-from babelmill.model.code_decoder import CodeDecoder, padded
+from babelmill.labels.data import LabelBatch
+from babelmill.labels.labeller import Labeller, heads_of, make_encoder, names_in_source, with_decoder
+from babelmill.model.code_decoder import padded
 from babelmill.model.transformers.configuration_gpt_bert import GPTBertConfig
 from babelmill.runtime.processes import Processes
 from babelmill.tokens.vocabulary import Vocabulary
@@ -27,11 +25,7 @@ from babelmill.training.networks.loss import STATISTICS
 from babelmill.training.networks.source_weights import shape_of
 from babelmill.training.networks.transformers import TransformersNetwork
 from babelmill.training.networks.transformers_config import config_to_train
-from babelmill.training.networks.transformers_models import (
-    checkpoint_activations,
-    longest_row,
-    refused,
-)
+from babelmill.training.networks.transformers_models import checkpoint_activations, longest_row, refused
 from babelmill.training.networks.transformers_size import counted_without
 from babelmill.training.optimization.fsdp import local_rows
 from babelmill.training.plan import randomness
@@ -41,7 +35,43 @@ ENCODER = "encoder."  # prefix of the names of the encoder's weights
 TOLERANCE = 1e-4  # how much padding may change a score, relative to the largest score
 
 
-class _WithLoss(nn.Module):
+def block_losses(logits: torch.Tensor, blocks: torch.Tensor, pad: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return losses of codes and of empty blocks that do not depend on the order of the codes.
+
+    This is the loss of OccCANINE (Dahl et al., 2024, arXiv:2402.13604). "Farmer and fisher" has two codes, and their
+    order has no meaning. So each of a text's k codes is compared with each of the first k blocks that the model
+    predicts, by the mean cross-entropy of the code's symbols. The smallest of these k numbers is the loss of the code.
+    The blocks after the k-th are trained to be empty.
+
+    Only the first k blocks count. In training, the decoder sees the earlier codes, so it could otherwise repeat them in
+    a later block. The published code divides by the largest number of codes of a text in the batch. Here a batch may be
+    cut between any two rows, so losses are returned per code and per row.
+
+    Args:
+        logits: [B, n s, V], scores of the symbols of n blocks with s symbols each.
+        blocks: [B, n, s] int64, the symbols of each row's codes; blocks after its last code hold only `pad`.
+        pad: the symbol of empty blocks.
+
+    Returns:
+        The loss of each code, [B, n], which is 0 at empty blocks. And for each row, [B], the sum of the mean
+        cross-entropies of the blocks that should be empty, divided by n.
+    """
+    rows, count, size = blocks.shape
+    log_probabilities = logits.view(rows, count, size, -1).log_softmax(-1)
+    empty = (blocks == pad).all(-1)
+    with torch.no_grad():
+        shape = rows, count, count, size  # predicted block, code
+        index = blocks[:, None].expand(shape)[..., None]
+        costs = -log_probabilities[:, :, None].expand(*shape, -1).gather(-1, index).sum((-1, -2))
+        best = costs.masked_fill(empty[:, :, None], torch.inf).argmin(1)  # [rows, code]
+    row, place = torch.arange(rows, device=blocks.device), torch.arange(size, device=blocks.device)
+    chosen = log_probabilities[row[:, None, None], best[:, :, None], place, blocks]
+    of_codes = -(chosen.mean(-1)).masked_fill(empty, 0)
+    of_empty = -(log_probabilities[..., pad].mean(-1)).masked_fill(~empty, 0)
+    return of_codes, of_empty.sum(1) / count
+
+
+class WithLabelLoss(nn.Module):
     """Computes the scores of a model, and then the loss.
 
     Args:
@@ -105,7 +135,7 @@ class LabelsNetwork(TransformersNetwork):
         blocks: n, the largest number of codes of a text.
         class_weights: [K], weight of each class in the loss.
         processes: this process among the others.
-        heads: prefixes of the names of the heads' weights that are read from the source (`begun_heads.py`).
+        heads: prefixes of the names of the heads' weights that are read from the source (`Begun`).
 
     Raises:
         UserError: transformers has no classifier for this encoder, or padding changes the encoder's scores.
@@ -128,35 +158,34 @@ class LabelsNetwork(TransformersNetwork):
         torch.manual_seed(randomness.key(train.seed, INITIALIZATION))
         encoder = make_encoder(config)
         processes.on_main(lambda: prove_padding(encoder, max(train.sequence_lengths)))
-        width, decoder = config.hidden_size, None
-        if codes.block_size:
-            decoder = CodeDecoder(codes.entries, width, labels.decoder_layers, blocks * codes.block_size)
-        made = Labeller(encoder, decoder)
+        about: dict[str, Any] = {
+            "code": codes.system,
+            "codes": codes.names,
+            "block_size": codes.block_size,
+            "blocks": blocks,
+            "entries": codes.entries,
+            "spelt": codes.blocks.tolist() if codes.block_size else [],
+            "decoder_layers": labels.decoder_layers if codes.block_size else 0,
+            "exclusive": blocks == 1,
+        }
+        if labels.symbol_separator:
+            about["symbol_separator"] = labels.symbol_separator
+        made = with_decoder(encoder, about)
         self.config = {
             "architecture": "labels",
             "class": type(encoder).__name__,
             "vocab_size": config.vocab_size,
             "max_position_embeddings": longest_row(encoder),
             "config": transformers_models.as_json(config),
-            "labels": {
-                "code": codes.system,
-                "codes": codes.names,
-                "block_size": codes.block_size,
-                "blocks": blocks,
-                "entries": codes.entries,
-                "spelt": codes.blocks.tolist() if decoder else [],
-                "decoder_layers": labels.decoder_layers if decoder else 0,
-                "exclusive": blocks == 1,
-                **({"symbol_separator": labels.symbol_separator} if labels.symbol_separator else {}),
-            },
+            "labels": about,
         }
-        self._encoder, self._size = encoder, counted_without(made, None, 0, width)
+        self._encoder, self._size = encoder, counted_without(made, None, 0, config.hidden_size)
         if train.activation_checkpointing:
             checkpoint_activations(encoder)
         if train.freeze == "encoder":
             freeze(encoder)
             self.frozen = True
-        self._spread(made, _WithLoss(made, blocks == 1, class_weights), train, processes, loaded=False)
+        self._spread(made, WithLabelLoss(made, blocks == 1, class_weights), train, processes, loaded=False)
 
     def begun_with(self) -> dict[str, torch.Tensor]:
         """See `Network.begun_with`: this process's rows of the encoder's weights, and of the source's heads."""

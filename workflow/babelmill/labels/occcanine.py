@@ -14,7 +14,6 @@ from babelmill.release.elsewhere.foreign_model import Weights
 
 ENCODER, DECODER, LINEAR = "encoder.", "decoder.", "linear_decoder."
 SYMBOLS = ("decoder.token_emb.embedding.weight", "decoder.head.weight", "decoder.head.bias")  # one row per symbol
-CODES = "codes.json"  # in the folder of the weights
 
 
 def is_of(weights: Weights) -> bool:

@@ -1,9 +1,9 @@
-"""Predict the codes of many texts at once with a converted model of labels."""
+"""Predict the codes of many texts at once with an exported model of labels, for its evaluation and for tables."""
 
 import contextlib
 import logging
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -14,13 +14,11 @@ from babelmill.core.files import UserError, read_json, sha256
 from babelmill.core.words import NOT_A_NUMBER
 from babelmill.model.code_decoder import longest_text
 from babelmill.release.folder import loading
-from babelmill.tokens.clean_text import Cleaning
 
-CPU_TOKENS, GPU_TOKENS = 4096, 65536  # tokens per batch, including padding; also the largest number of beams
+ENCODED = 4096  # texts that are tokenized at once
 BESIDE = (".md", ".png", ".svg", ".jsonl")  # files of a model that do not affect predictions
-NO_TEXT, CUT, YES = "no text", "cut", "yes"  # values of the column `predicted`
 
-Pair = tuple[str, str]  # context and text
+Pair = tuple[str, str]  # a text's context, "" if it has none, and the text
 
 
 class Wanted(NamedTuple):
@@ -43,68 +41,62 @@ class Predictor:
 
     Args:
         folder: `converted/{model}`, or any other exported folder.
-        wanted: what to predict.
         device: the device that computes.
+        variant: the variant of the weights; None for the default one.
 
     Attributes:
-        columns: the names of the values that `predict` returns for a text.
-        cleaning: what to change in a text before it is predicted.
+        labels: `labels` in the folder's config.json.
+        device: see above.
         longest: how many tokens the encoder can read.
-        contexts: whether the training text had contexts; None if this is not known.
 
     Raises:
-        UserError: the folder does not contain a model of labels, or a threshold is given that would have no effect.
+        UserError: the folder does not contain a model of labels.
     """
 
-    def __init__(self, folder: Path, wanted: Wanted, device: torch.device):
-        labels = labels_of(folder)
-        check_threshold(folder, labels, wanted)
-        self._blocks, self._wanted, self._device = labels["blocks"], wanted, device
-        self._shown, self._names = min(wanted.top, len(labels["codes"])), labels.get("names", {})
-        self._beams = self._shown if wanted.method == "blocks" and labels["decoder_layers"] else 1  # beams per text
-        self.columns = columns_of(self._blocks, self._shown, bool(self._names))
-        self.contexts: bool | None = labels.get("contexts")
-        self.cleaning = Cleaning(**labels.get("cleaning", {}))
+    def __init__(self, folder: Path, device: torch.device, variant: str | None = None):
+        self.labels, self.device = labels_of(folder), device
         import transformers  # takes seconds
 
         transformers.utils.logging.disable_progress_bar()
         trust = loading.runs_code(folder)  # otherwise transformers would ask on the terminal
         self._tokenizer = transformers.AutoTokenizer.from_pretrained(folder, trust_remote_code=trust)
-        self._model: Any = loading.load(transformers.AutoModel, folder, None).to(device)
+        self._model: Any = loading.load(transformers.AutoModel, folder, variant).to(device)
         self.longest = int(min(self._tokenizer.model_max_length, longest_text(self._model.config) or 1 << 20))
 
-    def predict(self, pairs: Sequence[Pair], tick: Callable[[float], None]) -> list[tuple[str, ...]]:
-        """Return the values of each text, in the order of the texts.
-
-        `tick` is called with the share of the tokens that are done.
-        """
-        rows = self._tokens(pairs)
-        order = sorted(range(len(rows)), key=lambda i: len(rows[i]), reverse=True)
-        budget = CPU_TOKENS if self._device.type == "cpu" else GPU_TOKENS
-        found: list[tuple[str, ...]] = [()] * len(rows)
-        done, read, tokens = 0, 0, max(1, sum(map(len, rows)))
-        while done < len(order):
-            length = min(len(rows[order[done]]), self.longest)
-            batch = order[done : done + max(1, budget // max(1, length, self._beams))]
-            ids = [rows[i] if len(rows[i]) <= self.longest else self._shortened(pairs[i]) for i in batch]
-            for i, values in zip(batch, self._batch(ids), strict=True):
-                found[i] = (CUT if len(rows[i]) > self.longest else YES, *values)
-            done += len(batch)
-            read += sum(len(rows[i]) for i in batch)
-            tick(read / tokens)
-        return found
-
-    def _tokens(self, pairs: Sequence[Pair]) -> list[list[int]]:
+    def tokens(self, pairs: Sequence[Pair]) -> list[list[int]]:
         """Return all token ids of each text. A text without a context is encoded alone, as in training."""
         found: list[list[int]] = [[]] * len(pairs)
         for with_context in (True, False):
             places = [i for i, (context, _) in enumerate(pairs) if bool(context) == with_context]
-            texts = [[pairs[i][1] for i in places]]
-            if places:
-                given = [[pairs[i][0] for i in places], *texts] if with_context else texts
+            for start in range(0, len(places), ENCODED):
+                part = places[start : start + ENCODED]
+                given = [[pairs[i][0] for i in part]] if with_context else []
                 with without_a_warning():
-                    for i, ids in zip(places, self._tokenizer(*given, verbose=False)["input_ids"], strict=True):
-                        found[i] = ids
+                    encoded = self._tokenizer(*given, [pairs[i][1] for i in part], verbose=False)["input_ids"]
+                for i, ids in zip(part, encoded, strict=True):
+                    found[i] = ids
+        return found
+
+    def predict(self, pairs: Sequence[Pair], tokens: Sequence[list[int]], wanted: Wanted) -> list[Any]:
+        """Return what is wanted of a batch of texts, each as a `Found` of `modeling_codes.py`.
+
+        A text that is longer than `longest` loses its end.
+
+        Args:
+            pairs: the texts.
+            tokens: all token ids of each.
+            wanted: what to predict.
+
+        Raises:
+            UserError: a probability is not a number.
+        """
+        rows = [
+            ids if len(ids) <= self.longest else self._shortened(pair) for pair, ids in zip(pairs, tokens, strict=True)
+        ]
+        padded = self._tokenizer.pad({"input_ids": rows}, padding=True, return_tensors="pt").to(self.device)
+        found = self._model.predict(padded["input_ids"], padded["attention_mask"], **wanted._asdict())
+        if not all(math.isfinite(chance) for each in found for _, chance in (*each.codes, *each.likeliest)):
+            raise UserError(f"the probability of a code is not a number: {NOT_A_NUMBER}")
         return found
 
     def _shortened(self, pair: Pair) -> list[int]:
@@ -112,53 +104,25 @@ class Predictor:
         given = pair if pair[0] else pair[1:]
         return self._tokenizer(*given, truncation=True, max_length=self.longest)["input_ids"]
 
-    def _batch(self, rows: list[list[int]]) -> list[list[str]]:
-        """Return the values of one batch of texts, given their token ids."""
-        padded = self._tokenizer.pad({"input_ids": rows}, padding=True, return_tensors="pt").to(self._device)
-        with_padding = padded["input_ids"], padded["attention_mask"]
-        found = self._model.predict(*with_padding, **self._wanted._asdict())
-        if not all(math.isfinite(chance) for each in found for _, chance in (*each.codes, *each.likeliest)):
-            raise UserError(f"the probability of a code is not a number: {NOT_A_NUMBER}")
-        both = [(self._written(each.codes, self._blocks), self._written(each.likeliest, self._shown)) for each in found]
-        return [[*codes, *likeliest] for codes, likeliest in both]
 
-    def _written(self, codes: Sequence[tuple[str, float]], count: int) -> list[str]:
-        """Return codes with names (if there are any) and probabilities as strings, padded with "" to `count` codes."""
-        names = self._names
-        found = [
-            text
-            for code, chance in codes[:count]
-            for text in (code, *([names.get(code, "")] if names else []), f"{chance:.4g}")
-        ]
-        return found + [""] * ((3 if names else 2) * count - len(found))
+def batches(lengths: Sequence[int], longest: int, positions: int, beams: int = 1) -> Iterator[list[int]]:
+    """Yield the numbers of texts in batches of similar lengths.
 
-
-def columns_of(blocks: int, shown: int, named: bool) -> list[str]:
-    """Return the names of the columns that are predicted.
+    The longest come first, so that memory runs out at once or never.
 
     Args:
-        blocks: how many codes a text has at most.
-        shown: how many of the most probable codes are written.
-        named: whether the codes have names, which then get their own columns.
+        lengths: the number of tokens of each text.
+        longest: how many of them the encoder reads.
+        positions: how many tokens a batch has at most, including padding; also the largest number of beams.
+        beams: the beams per text.
     """
-    of_codes = ["code_{}", *(["name_{}"] if named else []), "probability_{}"]
-    of_likeliest = ["likeliest_{}", *(["likeliest_name_{}"] if named else []), "likeliest_probability_{}"]
-    codes = [name.format(i) for i in range(1, blocks + 1) for name in of_codes]
-    likeliest = [name.format(i) for i in range(1, shown + 1) for name in of_likeliest]
-    return ["predicted", *codes, *likeliest]
-
-
-def check_threshold(folder: Path, labels: dict[str, Any], wanted: Wanted) -> None:
-    """Raise a UserError if a threshold is given that would have no effect."""
-    if wanted.threshold is None:
-        return
-    if labels["exclusive"]:
-        raise UserError(f"{folder} gives each text one code, so predict.threshold has no effect: remove it")
-    if wanted.method != "linear" and labels["decoder_layers"]:
-        raise UserError(
-            "predict.threshold works only with predict.method: linear, since the decoder itself says how many codes a"
-            " text has"
-        )
+    order = sorted(range(len(lengths)), key=lambda i: -lengths[i])
+    done = 0
+    while done < len(order):
+        length = min(lengths[order[done]], longest)
+        size = max(1, positions // max(1, length, beams))
+        yield order[done : done + size]
+        done += size
 
 
 def labels_of(folder: Path) -> dict[str, Any]:

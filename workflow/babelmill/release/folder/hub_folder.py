@@ -6,6 +6,7 @@ model trained by masked diffusion also gets its sampler. Because of an index, `v
 """
 
 import logging
+import pkgutil
 import subprocess
 import sys
 from pathlib import Path
@@ -14,7 +15,6 @@ from typing import Any
 from babelmill.config.schema import Export
 from babelmill.core import manifest
 from babelmill.core.files import UserError, copy_file, read_json, write_json
-from babelmill.labels.folder import LabelsFolder
 from babelmill.model.transformers import diffusion_generation
 from babelmill.release.folder.architecture import Architecture, ExportInputs
 from babelmill.release.folder.gpt_bert_folder import GPTBertFolder
@@ -27,16 +27,18 @@ from babelmill.tokens.vocabulary import BOS, EOS, MASK, PAD, UNK, published_role
 log = logging.getLogger(__name__)
 
 DIFFERS = 3  # the exit code of `prove` if the exported folder differs
-ARCHITECTURES: dict[str, Architecture] = {
-    "gpt_bert": GPTBertFolder(),
-    "transformers": TransformersFolder(),
-    "labels": LabelsFolder(),
+# Models of labels are above this module, so the table names their class, and it is imported when it is needed.
+ARCHITECTURES: dict[str, type[Architecture] | str] = {
+    "gpt_bert": GPTBertFolder,
+    "transformers": TransformersFolder,
+    "labels": "babelmill.labels.folder:LabelsFolder",
 }
 
 
 def architecture_of(model: Path) -> Architecture:
     """Return the architecture of a model from the stage `train`."""
-    return ARCHITECTURES[read_json(model / "config.json").get("architecture", "gpt_bert")]
+    kind = ARCHITECTURES[read_json(model / "config.json").get("architecture", "gpt_bert")]
+    return (pkgutil.resolve_name(kind) if isinstance(kind, str) else kind)()
 
 
 def write_index(weights: Path, variant: str) -> str:

@@ -1,4 +1,4 @@
-"""Say which part of a language's stream is a row: a piece of fixed length (`Packed`) or a document (`Documents`).
+"""Say which part of a language's stream is a row: a piece of fixed length (`Packed`), or a whole text with labels.
 
 A layout tells plans and micro-batches everything about rows: how many there are, how many targets each has, and where
 each is in the stream. A new layout is a new class with the same members. A layout looks up only the rows that it is
@@ -76,26 +76,3 @@ class Packed:
         after = np.minimum(self._responses[document], end[row])
         inside = np.maximum(0, after - np.maximum(self._offsets[document] + 1, begin[row]))
         return np.bincount(row, inside, len(begin)).astype(np.int64)
-
-
-class Documents:
-    """Makes each document a row, which is cut if it is too long. Its codes are its targets."""
-
-    def __init__(self, offsets: np.ndarray, longest: int, code_offsets: np.ndarray):
-        """Take `offsets` and `code_offsets` of a shard, [documents + 1] each, and the largest length of a row."""
-        self.documents = len(offsets) - 1
-        self.tokens = self.documents * longest  # as if all rows were full, so that an epoch reads each document once
-        self._offsets, self._code_offsets = offsets, code_offsets
-
-    def rows(self, length: int) -> int:
-        """Return the number of documents."""
-        return self.documents
-
-    def bounds(self, row: np.ndarray, length: int) -> tuple[np.ndarray, np.ndarray]:
-        """See `Layout.bounds`."""
-        return self._offsets[row], self._offsets[row + 1]
-
-    def targets(self, row: np.ndarray, length: int) -> tuple[np.ndarray, np.ndarray]:
-        """See `Layout.targets`."""
-        codes = self._code_offsets[row + 1] - self._code_offsets[row]
-        return codes, codes

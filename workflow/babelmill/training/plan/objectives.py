@@ -23,7 +23,6 @@ from typing import ClassVar, NamedTuple, TypeVar
 import numpy as np
 
 from babelmill.config import schema
-from babelmill.labels.codes import SYSTEMS
 from babelmill.training.plan import randomness
 from babelmill.training.plan.randomness import RATES, ROUNDING
 
@@ -271,19 +270,19 @@ class Diffusion(Objective):
         return mask_rate
 
 
-class Labels(Objective):
-    """Trains a model to predict the codes of a document, as classes and symbol by symbol (`block_loss.py`).
+class LabelsObjective(Objective):
+    """Trains a model to predict the codes of a document, as classes and symbol by symbol (`labels/network.py`).
 
     A row has one target of the kind `classes`, and one target of the kind `blocks` per code. A row without a code that
-    the model knows does not count. Without the section `labels`, the objective can only be used to plan costs.
+    the model knows does not count. `blocks_weight` is the share of the codes in the loss; the costs of a run do not
+    depend on it.
     """
 
     kinds = (Kind("blocks", hides=False), Kind("classes", hides=False))
 
-    def __init__(self, train: schema.Train, labels: schema.Labels | None = None):
+    def __init__(self, train: schema.Train, blocks_weight: float = 0.0):
         super().__init__(train)
-        weight = labels.blocks_weight if labels and SYSTEMS[labels.code].spelt else 0.0
-        self.shares = weight, 1 - weight
+        self.shares = blocks_weight, 1 - blocks_weight
 
     @property
     def validated(self) -> list[int]:
@@ -323,13 +322,15 @@ OBJECTIVES: dict[str, type[Objective]] = {
     "masked": Masked,
     "causal": Causal,
     "diffusion": Diffusion,
-    "labels": Labels,
+    "labels": LabelsObjective,
 }
 
 
-def objective_of(train: schema.Train, labels: schema.Labels | None = None) -> Objective:
-    """Return the objective of these settings. The objective `labels` needs the section `labels`."""
-    return Labels(train, labels) if train.objective == "labels" else OBJECTIVES[train.objective](train)
+def objective_of(train: schema.Train, blocks_weight: float = 0.0) -> Objective:
+    """Return the objective of these settings. For `blocks_weight`, see `LabelsObjective`."""
+    if train.objective == "labels":
+        return LabelsObjective(train, blocks_weight)
+    return OBJECTIVES[train.objective](train)
 
 
 def hides_alone(objective: Objective) -> bool:

@@ -114,17 +114,15 @@ class Plan:
         train: the section `train`.
         weights: exponent of the mixture, see `proportions`.
         layouts: the rows of each language's training shard.
-        labels: the section `labels`, for the objective `labels`.
+        blocks_weight: for the objective `labels`, see `LabelsObjective`.
 
     Raises:
         UserError: a shard is empty, or a global batch is too small for the hybrid ratio.
     """
 
-    def __init__(
-        self, train: schema.Train, weights: float, layouts: Sequence[Layout], labels: schema.Labels | None = None
-    ):
+    def __init__(self, train: schema.Train, weights: float, layouts: Sequence[Layout], blocks_weight: float = 0.0):
         self.train = train
-        self.objective = objective_of(train, labels)
+        self.objective = objective_of(train, blocks_weight)
         self.layouts = layouts
         self.tokens = sum(layout.tokens for layout in layouts)
         self.steps = steps_for(train, self.tokens)

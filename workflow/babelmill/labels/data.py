@@ -1,0 +1,372 @@
+"""Read the labelled shards of a run, and build micro-batches of whole texts with their codes.
+
+A row is a document: a text, or a context and a text, with the special tokens that the exported model's tokenizer adds
+(`Frame`). A micro-batch is as long as its longest row. A document that is too long for a row loses the end of its text.
+"""
+
+import copy
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from tokenizers import Tokenizer
+
+from babelmill.config import schema
+from babelmill.config.stage_settings import TrainSettings
+from babelmill.core.files import UserError, read_json
+from babelmill.core.words import plural
+from babelmill.labels.codes import CODES_OF_SOURCE, PAD, SYSTEMS, Codes, written
+from babelmill.labels.typos import Typos
+from babelmill.runtime.identity import SPLITS
+from babelmill.tokens.shard_file import Labels, ShardFile
+from babelmill.tokens.tokenizer_file import load_tokenizer
+from babelmill.tokens.vocabulary import Vocabulary
+from babelmill.training.data import Data
+from babelmill.training.networks.network import Network
+from babelmill.training.plan import randomness
+from babelmill.training.plan.objectives import Objective
+from babelmill.training.plan.randomness import CONTEXT
+from babelmill.training.plan.rows import Rows
+
+MULTIPLE = 8  # lengths are rounded up to a multiple of it
+CLASSIFIER, DECODER = "classifier.", "decoder."  # how the names of the heads' weights begin
+
+
+@dataclass(frozen=True)
+class Frame:
+    """Holds the ids of the special tokens around a text, and around a context with its text.
+
+    Attributes:
+        alone: ids before and after a text.
+        pair: ids before a context, between the context and its text, and after the text.
+        pad: the id of padding.
+    """
+
+    alone: tuple[tuple[int, ...], tuple[int, ...]]
+    pair: tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]
+    pad: int
+
+    def cut(self, context: np.ndarray, text: np.ndarray, length: int) -> np.ndarray:
+        """Return [rows] bool: which rows lose tokens. `context` and `text` [rows] are their numbers of tokens."""
+        alone, pair = (sum(map(len, parts)) for parts in (self.alone, self.pair))
+        return (context > length // 2) | (context + text + np.where(context > 0, pair, alone) > length)
+
+    def row(self, context: np.ndarray, text: np.ndarray, length: int) -> np.ndarray:
+        """Return the ids of a row, at most `length` of them. An empty `context` means that there is none."""
+        before, after = self.alone
+        if len(context):
+            first, between, after = self.pair
+            before = np.concatenate([first, context[: length // 2], between])
+        kept = text[: max(0, length - len(before) - len(after))]
+        return np.concatenate([before, kept, after]).astype(np.int64)[:length]
+
+
+@dataclass(frozen=True)
+class LabelBatch:
+    """Holds tensors of B rows of T positions.
+
+    Attributes:
+        input_ids: [B, T] int64.
+        seen: [B, T] bool, false at padding.
+        classes: [B, K] float32, 1 for the classes of each row.
+        blocks: [B, n, s] int64, the symbols of the row's codes, empty blocks last.
+        languages: [B] int64.
+        weights: weights of three parts of the loss: a spelt code, a row's classes, and a row's empty blocks.
+    """
+
+    input_ids: torch.Tensor
+    seen: torch.Tensor
+    classes: torch.Tensor
+    blocks: torch.Tensor
+    languages: torch.Tensor
+    weights: tuple[float, ...]
+
+
+def known_codes(shards: Sequence[ShardFile], system: str, block_size: int, separator: str | None = None) -> Codes:
+    """Return the codes that a model of these training shards knows: all codes of the shards, sorted."""
+    names = {name for shard in shards if shard.labels for name in shard.labels.names}
+    return Codes(sorted(names), system, block_size, separator)
+
+
+def most_codes(shards: Sequence[ShardFile]) -> int:
+    """Return the largest number of codes of a document."""
+    return max(int(np.diff(shard.labels.offsets).max(initial=1)) for shard in shards if shard.labels)
+
+
+def in_terms_of(labels: Labels, codes: Codes, most: int) -> Labels:
+    """Return labels numbered as in `codes`, without codes that are not among these, and at most `most` per document."""
+    number = np.array([codes.index.get(name, -1) for name in labels.names], np.int32)[labels.codes]
+    document = np.repeat(np.arange(len(labels.offsets) - 1), np.diff(labels.offsets))
+    known = number >= 0
+    number, document = number[known], document[known]
+    first = np.searchsorted(document, document)
+    kept = np.arange(len(document)) - first < most
+    ends = np.cumsum(np.bincount(document[kept], minlength=len(labels.offsets) - 1))
+    return Labels(number[kept], np.concatenate([[0], ends]), codes.names)
+
+
+class LabelStream:
+    """Holds the documents of all languages and their codes.
+
+    Args:
+        shards: one per language. The stream holds copies whose labels are `in_terms_of` the codes.
+        frame: the special tokens of the tokenizer.
+        codes: the codes that the model knows.
+        blocks: n, the largest number of codes of a document.
+        seed: seed of all random numbers.
+        device: where micro-batches are made.
+        unknown_context: share of the rows whose context is hidden.
+        typos: puts typos into texts; None if texts get no typos.
+    """
+
+    def __init__(
+        self,
+        shards: Sequence[ShardFile],
+        frame: Frame,
+        codes: Codes,
+        blocks: int,
+        seed: int,
+        device: torch.device,
+        unknown_context: float = 0.0,
+        typos: Typos | None = None,
+    ):
+        known = [replace(shard, labels=shard.labels and in_terms_of(shard.labels, codes, blocks)) for shard in shards]
+        self.shards: list[ShardFile] = known
+        self._frame, self._codes, self._blocks = frame, codes, blocks
+        self._seed, self._device, self._unknown_context, self._typos = seed, device, unknown_context, typos
+
+    def on(self, device: torch.device) -> "LabelStream":
+        """Return this stream with micro-batches on another device."""
+        found = copy.copy(self)
+        found._device = device
+        return found
+
+    def read_ahead(self, rows: Rows) -> None:
+        """Read the tokens of rows from the disk into the system's memory."""
+        for language in np.unique(rows.language):
+            mine = rows[rows.language == language]
+            self.shards[language].read_ahead(mine.begin, mine.end)
+
+    def micro_batch(
+        self, rows: Rows, length: int, weights: tuple[float, ...], stream: int = 0, pad_rows_to: int = 1
+    ) -> LabelBatch:
+        """Build rows of at most `length` tokens.
+
+        Args:
+            rows: the rows to build.
+            length: largest length of a row.
+            weights: the weights in the loss; see `LabelBatch`.
+            stream: 0 in training. Only training hides contexts and puts typos into texts.
+            pad_rows_to: not used, since these models are not compiled.
+        """
+        hidden = randomness.uniform(randomness.key(self._seed, stream, CONTEXT, rows.number)) < self._unknown_context
+        typed = self._typos.tokens(rows, self.shards) if self._typos and not stream else {}
+        ids = [self._row(rows, i, length, bool(hidden[i]) and not stream, typed.get(i)) for i in range(len(rows))]
+        longest = -(-max(map(len, ids)) // MULTIPLE) * MULTIPLE
+        input_ids = np.full((len(rows), longest), self._frame.pad)
+        seen = np.arange(longest) < np.array([len(row) for row in ids])[:, None]
+        input_ids[seen] = np.concatenate(ids)
+        classes = np.zeros((len(rows), len(self._codes.names)), np.float32)
+        blocks = np.full((len(rows), self._blocks, self._codes.block_size), PAD)
+        for i in range(len(rows)):
+            codes = self._codes_of(rows, i)
+            classes[i, codes] = 1
+            blocks[i, : len(codes)] = self._codes.blocks[codes]
+        found = [torch.from_numpy(each) for each in (input_ids, seen, classes, blocks, rows.language)]
+        if self._device.type == "cuda":  # otherwise the host would wait for each copy
+            found = [each.pin_memory() for each in found]
+        tensors = [each.to(self._device, non_blocking=True) for each in found]
+        return LabelBatch(*tensors, weights=weights)
+
+    def _row(self, rows: Rows, i: int, length: int, hidden: bool, typed: np.ndarray | None) -> np.ndarray:
+        """Return the ids of a row. `typed` is the ids of its text with typos, or None if it has none."""
+        shard, document = self.shards[rows.language[i]], int(rows.row[i])
+        begin, end = int(rows.begin[i]) + 1, int(rows.end[i]) - 1  # without `<s>` and `</s>`
+        text = begin if shard.responses is None else int(shard.responses[document])
+        context = shard.tokens[begin : begin if hidden else text]
+        return self._frame.row(context, shard.tokens[text:end] if typed is None else typed, length)
+
+    def _codes_of(self, rows: Rows, i: int) -> np.ndarray:
+        """Return the codes of a row. A row without targets (`work.without_targets`) has none."""
+        labels = self.shards[rows.language[i]].labels
+        assert labels is not None
+        document = int(rows.row[i])
+        return labels.codes[labels.offsets[document] :][: int(rows.targets[i])]
+
+
+class DocumentRows:
+    """Makes each document a row, which is cut if it is too long. Its codes are its targets. See `Layout`."""
+
+    def __init__(self, offsets: np.ndarray, longest: int, code_offsets: np.ndarray):
+        """Take `offsets` and `code_offsets` of a shard, [documents + 1] each, and the largest length of a row."""
+        self.documents = len(offsets) - 1
+        self.tokens = self.documents * longest  # as if all rows were full, so that an epoch reads each document once
+        self._offsets, self._code_offsets = offsets, code_offsets
+
+    def rows(self, length: int) -> int:
+        """Return the number of documents."""
+        return self.documents
+
+    def bounds(self, row: np.ndarray, length: int) -> tuple[np.ndarray, np.ndarray]:
+        """See `Layout.bounds`."""
+        return self._offsets[row], self._offsets[row + 1]
+
+    def targets(self, row: np.ndarray, length: int) -> tuple[np.ndarray, np.ndarray]:
+        """See `Layout.targets`."""
+        codes = self._code_offsets[row + 1] - self._code_offsets[row]
+        return codes, codes
+
+
+class Begun(NamedTuple):
+    """Says what a model takes over from its source.
+
+    Attributes:
+        codes: the codes that the model knows. If the source's codes include all codes of the text, they are the
+            source's, in the same order.
+        heads: the weights whose names begin with one of these prefixes are taken over.
+        message: a description in words; empty if the source has no heads.
+    """
+
+    codes: Codes
+    heads: tuple[str, ...] = ()
+    message: str = ""
+
+
+def begun(source: Path | None, codes: Codes, labels: schema.Labels) -> Begun:
+    """Return which heads of a source are taken over, given the codes of the text."""
+    if source is None or not (source / CODES_OF_SOURCE).is_file():
+        return Begun(codes)
+    theirs = read_json(source / CODES_OF_SOURCE)
+    try:
+        names = [written(c, labels.code, labels.block_size, labels.symbol_separator) for c in theirs["codes"]]
+    except ValueError as problem:
+        return Begun(codes, (), f"its heads start with random weights: {problem} (labels.code)")
+    known = set(names)
+    if strange := [name for name in codes.names if name not in known]:
+        classes = (
+            "its linear head starts with random weights, since the source does not know"
+            f" {plural(len(strange), 'code')}, such as {strange[0]}"
+        )
+    else:
+        codes = Codes(names, codes.system, labels.block_size, labels.symbol_separator)
+        classes = f"its linear head continues, with its {plural(len(names), 'code')}"
+    differs = ""
+    if not SYSTEMS[codes.system].symbols or theirs["entries"] != codes.entries:
+        differs = f"labels.code: {codes.system} has other symbols"
+    elif theirs["layers"] != labels.decoder_layers:
+        differs = f"the source's has {theirs['layers']} layers, but labels.decoder_layers is {labels.decoder_layers}"
+    elif theirs["inner"] != theirs["width"]:
+        differs = f"the source's has feed-forward blocks of width {theirs['inner']}"
+    spells = f"its decoder starts with random weights: {differs}" if differs else "its decoder continues"
+    heads = (() if strange else (CLASSIFIER,)) + (() if differs else (DECODER,))
+    return Begun(codes, heads, f"{classes}; {spells}")
+
+
+class LabelledData(Data):
+    """Holds the shards of labelled text: each document is a row, with its codes.
+
+    Args:
+        settings, tokenizer, folders: see `Data`.
+        source: folder of the model that training starts from, or None.
+
+    Attributes:
+        codes: the codes that the model knows: those of the training shards, or the source's if these include them.
+        blocks: the largest number of codes of a training document.
+        blocks_weight: the share of spelt codes in the loss; 0 if codes are not spelt.
+        begun: what the model takes over from its source.
+
+    Raises:
+        UserError: the shards have no labels, the training text has fewer than two codes, or the validation text has no
+            code that the model knows.
+    """
+
+    def __init__(self, settings: TrainSettings, tokenizer: Path, folders: list[Path], source: Path | None = None):
+        super().__init__(settings, tokenizer, folders)
+        for shard in (each for split in SPLITS for each in self.shards[split] if each.labels is None):
+            raise UserError(
+                f"{shard.path} has no labels, but train.objective: labels needs them; set corpus.label_columns"
+            )
+        shards, labels, train = self.shards["train"], settings.labels, settings.train
+        if len(names := occurring(shards)) < 2:  # the model may know more codes, from labels.codes
+            found = f"only one code, {names[0]!r}" if names else "no code (labels.on_error: skip)"
+            raise UserError(f"the training text of {settings.name} has {found}: there is nothing to learn")
+        self.blocks = most_codes(shards)
+        self.begun = begun(source, known_codes(shards, labels.code, labels.block_size, labels.symbol_separator), labels)
+        self.codes = self.begun.codes
+        self.blocks_weight = labels.blocks_weight if self.codes.block_size else 0.0
+        loaded, cpu = load_tokenizer(tokenizer / "tokenizer.json"), torch.device("cpu")
+        self._frame = frame_of(loaded, self.vocabulary)
+        typos = Typos(train.typos, train.seed, loaded) if train.typos else None
+        how = self._frame, self.codes, self.blocks, train.seed, cpu, train.unknown_context, typos
+        self._streams = {split: LabelStream(self.shards[split], *how) for split in SPLITS}
+        if not any(len(shard.labels.codes) for shard in self._streams["validation"].shards if shard.labels):
+            raise UserError(
+                f"no validation text of {settings.name} has a code of its training text, so there is nothing to"
+                " measure; raise corpus.validation_share, or set other corpus.validation_files"
+            )
+        length = train.sequence_lengths[0]
+        self.layouts = {
+            split: [
+                DocumentRows(shard.offsets, length, shard.labels.offsets) for shard in stream.shards if shard.labels
+            ]
+            for split, stream in self._streams.items()
+        }
+
+    def stream(self, split: str, network: Network, objective: Objective, device: torch.device) -> LabelStream:
+        """See `Data.stream`."""
+        return self._streams[split].on(device)
+
+    def cut(self) -> int:
+        """Return how many training texts, with their contexts, are longer than a row."""
+        count = 0
+        for shard in self.shards["train"]:
+            first = shard.offsets[:-1] + 1
+            context = 0 * first if shard.responses is None else shard.responses - first
+            text = np.diff(shard.offsets) - 2 - context
+            count += int(self._frame.cut(context, text, self.settings.train.sequence_lengths[0]).sum())
+        return count
+
+    def class_weights(self) -> torch.Tensor:
+        """Return the weight of each code's class in the loss, [K]."""
+        shards = self._streams["train"].shards
+        counts = sum(np.bincount(s.labels.codes, minlength=len(self.codes.names)) for s in shards if s.labels)
+        if self.settings.labels.class_weights == "none":
+            return torch.ones(len(self.codes.names))
+        return torch.from_numpy(balanced(np.asarray(counts))).float()
+
+
+def balanced(counts: np.ndarray) -> np.ndarray:
+    """Return the weight of each code, [K], in proportion to 1 / `counts` (how often it occurs).
+
+    The mean weight over all occurrences is 1. Codes that never occur get 1, since it is not known how rare they are.
+    """
+    there = counts > 0
+    return np.where(there, counts.sum() / (max(1, there.sum()) * np.maximum(1, counts)), 1.0)
+
+
+def occurring(shards: list[ShardFile]) -> list[str]:
+    """Return the codes that occur in documents of these shards, sorted."""
+    labels = [shard.labels for shard in shards if shard.labels]
+    return sorted({each.names[code] for each in labels for code in np.unique(each.codes).tolist()})
+
+
+def frame_of(tokenizer: Tokenizer, vocabulary: Vocabulary) -> Frame:
+    """Return the special tokens that a tokenizer puts around a text and a context."""
+
+    def parts(text: str, pair: str | None = None) -> list[list[int]]:
+        """Return the special tokens before, between and after the texts."""
+        encoding, found, inside = tokenizer.encode(text, pair), [[]], None
+        for token, sequence in zip(encoding.ids, encoding.sequence_ids, strict=True):
+            if sequence is None:
+                found[-1].append(token)
+            elif sequence != inside:
+                inside = sequence
+                found.append([])
+        return found
+
+    alone, pair = parts("a"), parts("a", "a")
+    pad = vocabulary.given(vocabulary.pad)
+    return Frame((tuple(alone[0]), tuple(alone[1])), (tuple(pair[0]), tuple(pair[1]), tuple(pair[2])), pad)
