@@ -5,7 +5,8 @@ from datetime import datetime
 
 from snakemake.logging import logger
 
-from babelmill.commands import run_summary, unlock
+from babelmill.commands import unlock
+from babelmill.commands.terminal import run_summary
 
 
 def asked_for():
