@@ -17,7 +17,7 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-from babelmill.commands.why import CHECKPOINTS, run_of
+from babelmill.commands.progress.jobs import CHECKPOINTS, run_of
 from babelmill.config import loading
 from babelmill.config.resolve import Configuration
 from babelmill.core import escape, writers

@@ -4,7 +4,7 @@ import functools
 from dataclasses import dataclass
 from pathlib import Path
 
-from babelmill.commands.why import explain
+from babelmill.commands.progress.jobs import explain
 from babelmill.config.inputs import hub_datasets
 from babelmill.config.resolve import Configuration
 from babelmill.core.files import UserError

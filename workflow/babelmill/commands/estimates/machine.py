@@ -7,7 +7,6 @@ right within a factor of two. This module does not import torch.
 
 import functools
 import glob
-import json
 import platform
 import statistics
 import time
@@ -17,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from babelmill.commands.status import tail
+from babelmill.commands.progress.logs import metrics
 from babelmill.config import loading, schema
 from babelmill.config.model_size import Counted
 from babelmill.config.model_source import SHAPE
@@ -105,9 +104,8 @@ def measured(on_gpus: bool) -> dict[Shape, Measured]:
             vocab_size = 0 if on_gpus else vocab_size_here(identity.parent)
         except (UserError, KeyError, TypeError):  # a run of a version with other settings, or of another machine
             continue
-        for line in tail(identity.parent / "metrics.jsonl")[1:]:
-            entry = json.loads(line) if line.endswith("}") else {}
-            if entry.get("kind") != "train":
+        for entry in metrics(identity.parent)[1:]:
+            if entry["kind"] != "train":
                 continue
             rate = entry["mfu"] if on_gpus else floating_point_speed(entry, model, settings.train, vocab_size)
             if rate:

@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 
 from babelmill.commands.estimates.download import HubText, budget_bytes, hub_text, packed_text
-from babelmill.commands.why import explain
+from babelmill.commands.progress.jobs import explain
 from babelmill.config.inputs import set_aside
 from babelmill.config.resolve import Configuration
 from babelmill.core import manifest

@@ -3,12 +3,11 @@
 They are read from the results, not from a stage's messages, since a stage may have run on another machine.
 """
 
-import json
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
-from babelmill.commands.status import tail
+from babelmill.commands.progress.logs import metrics
 from babelmill.core import manifest
 from babelmill.core.escape import some
 from babelmill.core.files import UserError, read_json
@@ -96,8 +95,7 @@ def of_shards(folder: Path) -> str:
 def of_train(folder: Path) -> str:
     """Count steps, tokens and words, give the last loss on the validation text, and name missing snapshots."""
     figures = manifest.verify(folder, "metrics.jsonl")["figures"]
-    lines = [json.loads(line) for line in tail(folder / "metrics.jsonl")]
-    losses = [line["loss"] for line in lines if line["kind"] == "validation"]
+    losses = [line["loss"] for line in metrics(folder) if line["kind"] == "validation"]
     loss = f", validation loss {losses[-1]:.3f}" if losses and losses[-1] is not None else ""
     words = f", {amount(figures['words'])} words" if "words" in figures else ""
     lost = f", no snapshot {some(missing, 2)}" if (missing := figures.get("missing_snapshots")) else ""

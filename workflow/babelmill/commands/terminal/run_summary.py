@@ -1,22 +1,18 @@
-"""Begin and end a run of the workflow: cancel the jobs of an earlier run, and print a summary.
+"""Write the summary of a run: which models are converted, which jobs failed, and what continues.
 
-The Snakefile calls `cancel_leftovers` when a run begins and `summary` when it ends. Failed jobs are found in
-Snakemake's log, since a job that was cancelled or never started has written no log of its stage.
+The Snakefile logs it when a run ends. Failed jobs are found in Snakemake's log, since a job that was cancelled or never
+started has written no log of its stage.
 """
 
-import os
 import re
-import subprocess
-import sys
-import time
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from babelmill.commands.status import last_words, tail
+from babelmill.commands.progress.jobs import explain
+from babelmill.commands.progress.logs import last_words, tail
 from babelmill.commands.terminal.columns import aligned
 from babelmill.commands.terminal.key_figures import UNREADABLE, of_converted, units_of
-from babelmill.commands.why import explain
 from babelmill.config.resolve import Configuration
 from babelmill.core import manifest
 from babelmill.core.words import plural
@@ -27,7 +23,6 @@ LINES = 5  # lines of a failed job's log that are shown
 # What Snakemake says when it was interrupted, by Ctrl-C or by SIGTERM.
 INTERRUPTED = re.compile(r"^(Terminating processes on user request|Will exit after finishing currently)", re.MULTILINE)
 LEFT_EARLY = "the same command continues from there"  # training logs this when a signal ends it
-PATIENCE = 120  # seconds for cancelled jobs to end
 SHOWN_LOG = re.compile(r"^Logfile [^\n]*:\n(=+)\n.*?^\1$", re.MULTILINE | re.DOTALL)  # from show-failed-logs
 
 
@@ -172,30 +167,3 @@ def duration(seconds: float) -> str:
         return f"{whole} s"
     minutes = f"{whole // 60 % 60}:{whole % 60:02}"
     return f"{whole // 3600}:{minutes:0>5}" if whole >= 3600 else minutes
-
-
-def leftovers() -> list[str]:
-    """Return the SLURM jobs that an earlier run in this folder has left; [] if SLURM cannot be asked."""
-    try:
-        command = ["squeue", "--me", "--noheader", "--format", "%i|%Z|%k"]
-        answer = subprocess.run(command, capture_output=True, text=True, timeout=60)
-    except (OSError, subprocess.SubprocessError):
-        return []
-    jobs = [line.split("|", 2) for line in answer.stdout.splitlines() if line.count("|") >= 2]
-    return [job for job, folder, comment in jobs if folder == os.getcwd() and comment.startswith("rule_")]
-
-
-def cancel_leftovers() -> None:
-    """Cancel the jobs that a killed Snakemake left in the queue, and wait for their end.
-
-    This Snakemake holds the folder's lock, so no other one waits for these jobs, which would do the same work twice.
-    Training saves a checkpoint when it is cancelled, and the new job continues from there.
-    """
-    jobs = leftovers()
-    if not jobs:
-        return
-    print(f"Cancelling SLURM jobs that an earlier run left behind: {', '.join(jobs)}", file=sys.stderr)
-    subprocess.run(["scancel", *jobs], check=False)
-    end = time.monotonic() + PATIENCE
-    while leftovers() and time.monotonic() < end:
-        time.sleep(1)

@@ -16,10 +16,10 @@ from pathlib import Path
 from typing import Any
 
 from babelmill.commands.estimates.machine import has_gpu
+from babelmill.commands.progress.earlier_runs import who_holds_the_lock
+from babelmill.commands.progress.jobs import steps_done
 from babelmill.commands.terminal.key_figures import key_figures
 from babelmill.commands.terminal.run_summary import INTERRUPTED, Failure, duration
-from babelmill.commands.unlock import who_holds_the_lock
-from babelmill.commands.why import steps_done
 from babelmill.config.inputs import SETTINGS
 from babelmill.core import escape
 from babelmill.core.files import UserError, read_json
