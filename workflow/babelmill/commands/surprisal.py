@@ -14,9 +14,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from babelmill.commands.score import add_model_arguments, methods_of, model_folder
 from babelmill.core.files import UserError
 from babelmill.core.globs import at_home
+from babelmill.release.elsewhere.given_model import add_model_arguments, methods_of, model_folder
 from babelmill.text_files.whole import read_text, text_of
 
 AT_ONCE = 256  # lines at a time
