@@ -16,13 +16,14 @@ import re
 import textwrap
 from dataclasses import dataclass
 
-from babelmill.commands.estimates.download import budget_bytes
+from babelmill.commands.estimates.cost import ASSUMED_GPU, cost_of, hours_text, known_peak, tenths
 from babelmill.commands.estimates.machine import gpu_here
-from babelmill.commands.plan import ASSUMED_GPU, cost_of, hours_text, known_peak, short, tenths
+from babelmill.commands.estimates.text_size import budget_bytes
 from babelmill.commands.terminal.columns import aligned
 from babelmill.config.layers import nearest
 from babelmill.config.resolve import ROOT, Configuration
 from babelmill.core.files import UserError
+from babelmill.core.words import short
 from babelmill.core.yaml_file import read_yaml
 
 FOLDER = "config/presets"

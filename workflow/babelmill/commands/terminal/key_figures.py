@@ -11,7 +11,7 @@ from babelmill.commands.progress.logs import metrics
 from babelmill.core import manifest
 from babelmill.core.escape import some
 from babelmill.core.files import UserError, read_json
-from babelmill.core.words import and_words
+from babelmill.core.words import and_words, short
 from babelmill.evaluation.metrics import metrics_of, shown, units
 from babelmill.evaluation.samples import sample_of
 from babelmill.settings import bytes_per_word
@@ -19,14 +19,6 @@ from babelmill.stages import STAGES
 from babelmill.suites.headline import headline, headline_method
 
 UNREADABLE = (UserError, OSError, LookupError, TypeError, ValueError)  # from old or damaged results
-
-
-def amount(count: float) -> str:
-    """Shorten a number of bytes, tokens or parameters: `950`, `8.9 k`, `31.4 M`."""
-    for size, letter in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
-        if count >= size:
-            return f"{count / size:.1f} {letter}"
-    return f"{count:.0f}"
 
 
 def span(values: Iterable[float]) -> str:
@@ -66,7 +58,7 @@ def of_base_model(folder: Path) -> str:
     """Name the model and its commit, and count its parameters."""
     figures = manifest.read(folder)["figures"]
     origin = f"{figures['repository']} at {figures['commit'][:8]}" if "commit" in figures else figures["folder"]
-    return f"{origin}, {amount(figures['parameters'])} parameters"
+    return f"{origin}, {short(figures['parameters'])} parameters"
 
 
 def of_corpus(folder: Path) -> str:
@@ -75,7 +67,7 @@ def of_corpus(folder: Path) -> str:
     documents, size, dropped = figures["documents"], figures["bytes"]["train"], sum(figures["dropped"].values())
     by_bytes = bytes_per_word(folder.name)
     words = and_words(figures["words"]["train"], size, by_bytes) if "words" in figures else ""
-    shown = f"{documents['train']:,} documents{words}, {amount(size)}B; {documents['validation']:,} for validation"
+    shown = f"{documents['train']:,} documents{words}, {short(size)}B; {documents['validation']:,} for validation"
     return f"{shown}; {dropped:,} dropped" if dropped else shown
 
 
@@ -89,7 +81,7 @@ def of_tokenizer(folder: Path) -> str:
 def of_shards(folder: Path) -> str:
     """Count tokens."""
     tokens = manifest.read(folder)["figures"]["tokens"]
-    return f"{amount(tokens['train'])} tokens; {amount(tokens['validation'])} for validation"
+    return f"{short(tokens['train'])} tokens; {short(tokens['validation'])} for validation"
 
 
 def of_train(folder: Path) -> str:
@@ -97,14 +89,14 @@ def of_train(folder: Path) -> str:
     figures = manifest.verify(folder, "metrics.jsonl")["figures"]
     losses = [line["loss"] for line in metrics(folder) if line["kind"] == "validation"]
     loss = f", validation loss {losses[-1]:.3f}" if losses and losses[-1] is not None else ""
-    words = f", {amount(figures['words'])} words" if "words" in figures else ""
+    words = f", {short(figures['words'])} words" if "words" in figures else ""
     lost = f", no snapshot {some(missing, 2)}" if (missing := figures.get("missing_snapshots")) else ""
-    return f"{figures['steps']:,} steps, {amount(figures['tokens'])} tokens{words}{loss}{lost}"
+    return f"{figures['steps']:,} steps, {short(figures['tokens'])} tokens{words}{loss}{lost}"
 
 
 def of_export(folder: Path) -> str:
     """Give the size of the weights."""
-    return f"{amount(manifest.read(folder)['files']['model.safetensors']['bytes'])}B, equal to the trained model"
+    return f"{short(manifest.read(folder)['files']['model.safetensors']['bytes'])}B, equal to the trained model"
 
 
 def of_evaluate(folder: Path) -> str:
@@ -178,7 +170,7 @@ def of_converted(model: str) -> tuple[str, str, str]:
     """Return the parameters and the scores of a converted model, and its folder, all as text."""
     folder = STAGES["convert"].path(model, "")
     try:
-        parameters = f"{amount(manifest.read(STAGES['train'].path(model, ''))['figures']['parameters'])}"
+        parameters = f"{short(manifest.read(STAGES['train'].path(model, ''))['figures']['parameters'])}"
         figures = scores(manifest.read(folder)["figures"]["evaluation"], folder)
     except UNREADABLE:
         parameters = figures = ""
