@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from babelmill.commands.terminal.columns import aligned
+from babelmill.commands.terminal.key_figures import default_variant
 from babelmill.core import escape, manifest
 from babelmill.core.escape import line, some
 from babelmill.core.files import UserError, read_json
@@ -32,7 +33,7 @@ SURE = 0.05
 
 
 @dataclass
-class Model:
+class Compared:
     """The results of a model that are compared.
 
     Attributes:
@@ -57,60 +58,48 @@ def scores_in(folder: Path) -> dict[str, Path]:
     return {path.parent.name: path.parent for path in sorted(folder.glob("*/scores.json"))}
 
 
-def model_of(word: str) -> Model:
-    """Return the results of a model that is given by its name or by a folder. Raise a UserError if it has none."""
+def results_of(word: str) -> Compared:
+    """Return the results of a model that is given by its name or by a folder.
+
+    Raises:
+        UserError: it has no results, or its scores belong to another model than its evaluation.
+    """
     folder = Path(word)
     if (folder / "scores.json").is_file():
         manifest.verify(folder, "scores.json")
-        return Model(str(folder), {read_json(folder / "scores.json")["suite"]: folder})
+        return Compared(str(folder), {read_json(folder / "scores.json")["suite"]: folder})
     if found := scores_in(folder):
-        return Model(str(folder), found)
+        return Compared(str(folder), found)
     if (folder / manifest.NAME).is_file():
-        return converted(folder)
-    if "/" in word or not ((RESULTS / "scores" / word).is_dir() or (RESULTS / "evaluations" / word).is_dir()):
-        there = sorted({path.parent.name for path in RESULTS.glob("scores/*/*")} | _evaluated())
-        raise UserError(
-            f"{word}: neither a model with scores or an evaluation in {RESULTS}, nor a folder of scores, nor a"
-            " converted model; models with scores or an evaluation:"
-            f" {escape.some(there) or 'none yet, see evaluation.suites'}"
-        )
-    return of_results(word)
-
-
-def _evaluated() -> set[str]:
-    return {path.parent.name for path in RESULTS.glob("evaluations/*/evaluation.json")}
-
-
-def of_results(name: str) -> Model:
-    """Return the results of a model of this workflow, from the folder `results`."""
-    from babelmill.commands.terminal.key_figures import default_variant
-
-    model, folder = Model(name, scores_in(RESULTS / "scores" / name)), RESULTS / "evaluations" / name
-    if (folder / "evaluation.json").is_file():
         about = manifest.verify(folder)
-        model.evaluation = evaluation = read_json(folder / "evaluation.json")
-        model.variant = default_variant(evaluation, RESULTS / "exports" / name)
-        model.texts = upstream(about, "corpora")
-        model.documents = documents_of(folder, evaluation)
-        check_same_export(model.scores, about, folder)
-    return model
-
-
-def converted(folder: Path) -> Model:
-    """Return the results of a converted folder, with the scores in `results` of the same workflow."""
-    from babelmill.commands.terminal.key_figures import default_variant
-
-    about = manifest.verify(folder)
-    if "evaluation" not in about["figures"]:
-        raise UserError(
-            f"{folder}: neither a converted model nor scores; run `babelmill score {folder} --suite ...` first"
-        )
-    evaluation, name = about["figures"]["evaluation"], about["name"]
-    results = folder.resolve().parents[1] / RESULTS
-    found = scores_in(results / "scores" / name)
-    check_same_export(found, about, folder)
+        if "evaluation" not in about["figures"]:
+            raise UserError(
+                f"{folder}: neither a converted model nor scores; run `babelmill score {folder} --suite ...` first"
+            )
+        name, exported, results = about["name"], folder, folder.resolve().parents[1] / RESULTS  # of the same workflow
+        evaluation = about["figures"]["evaluation"]
+    else:
+        name, exported, results, folder = word, RESULTS / "exports" / word, RESULTS, RESULTS / "evaluations" / word
+        if "/" in word or not ((results / "scores" / name).is_dir() or folder.is_dir()):
+            there = {path.parent.name for path in RESULTS.glob("scores/*/*")}
+            there |= {path.parent.name for path in RESULTS.glob("evaluations/*/evaluation.json")}
+            raise UserError(
+                f"{word}: neither a model with scores or an evaluation in {RESULTS}, nor a folder of scores, nor a"
+                " converted model; models with scores or an evaluation:"
+                f" {escape.some(sorted(there)) or 'none yet, see evaluation.suites'}"
+            )
+        if not (folder / "evaluation.json").is_file():
+            return Compared(name, scores_in(results / "scores" / name))
+        about, evaluation = manifest.verify(folder), read_json(folder / "evaluation.json")
+    scores, export = scores_in(results / "scores" / name), upstream(about, "exports")
+    for path in scores.values():
+        if not export.items() <= manifest.read(path)["upstream"].items():
+            raise UserError(
+                f"{path}: these scores belong to another model than the one in {folder}; run the workflow again"
+            )
     documents = documents_of(results / "evaluations" / name, evaluation)
-    return Model(name, found, evaluation, default_variant(evaluation, folder), upstream(about, "corpora"), documents)
+    variant = default_variant(evaluation, exported)
+    return Compared(name, scores, evaluation, variant, upstream(about, "corpora"), documents)
 
 
 def documents_of(folder: Path, evaluation: dict[str, Any]) -> Path | None:
@@ -128,20 +117,10 @@ def upstream(about: dict[str, Any], what: str) -> dict[str, str]:
     return {source: digest for source, digest in about["upstream"].items() if f"/{what}/" in source}
 
 
-def check_same_export(scores: dict[str, Path], about: dict[str, Any], folder: Path) -> None:
-    """Raise a UserError if scores come from another export than the results in `folder`, whose manifest is `about`."""
-    exported = upstream(about, "exports")
-    for path in scores.values():
-        if not exported.items() <= manifest.read(path)["upstream"].items():
-            raise UserError(
-                f"{path}: these scores belong to another model than the one in {folder}; run the workflow again"
-            )
-
-
 # Bits per byte.
 
 
-def bits_per_byte(sides: list[list[Model]], names: list[str]) -> list[str]:
+def bits_per_byte(sides: list[list[Compared]], names: list[str]) -> list[str]:
     """Return lines with the scores of evaluation.json side by side, or a line that says why they cannot be compared."""
     from babelmill.evaluation.comparison import over_seeds
     from babelmill.evaluation.metrics import metrics_of, shown, units, value_of
@@ -192,7 +171,7 @@ def mean_and_ends(values: list[float]) -> str:
     return f"{sum(values) / len(values):.3f} ({min(values):.3f} to {max(values):.3f})"
 
 
-def of_two(models: list[Model], metric: str, values: list[list[float]]) -> "Difference":
+def of_two(models: list[Compared], metric: str, values: list[list[float]]) -> "Difference":
     """Return the difference between two models in a metric, with an interval if both have a table of documents."""
     from pyarrow import parquet
 
@@ -205,7 +184,7 @@ def of_two(models: list[Model], metric: str, values: list[list[float]]) -> "Diff
     return over_documents(tables, (f"{first.variant}_{metric}", f"{second.variant}_{metric}"))
 
 
-def why_no_interval(models: list[Model]) -> list[str]:
+def why_no_interval(models: list[Compared]) -> list[str]:
     """Return a line on models whose documents have no scores of their own; models of labels never have them."""
     labelled = any("labels" in (model.evaluation or {}) for model in models)
     old = [] if labelled else [model.name for model in models if model.documents is None]
@@ -322,13 +301,13 @@ def table(rows: list[list[str]], numbers: int = 1) -> list[str]:
     return [f"  {row}" for row in aligned(cells, (i >= numbers for i in range(len(widths))))]
 
 
-def called(side: list[Model]) -> str:
+def called(side: list[Compared]) -> str:
     """Return a short name of a side."""
     first = side[0].name
     return cut(first if len(side) == 1 else f"{first}, ... ({len(side)})", 24)
 
 
-def introduction(sides: list[list[Model]], names: list[str]) -> str:
+def introduction(sides: list[list[Compared]], names: list[str]) -> str:
     """Return a text that says whether weights or recipes are compared."""
     if max(map(len, sides)) > 1:
         few = (
@@ -361,7 +340,7 @@ def run(args: argparse.Namespace) -> None:
 
     if args.pairs < 0:
         raise UserError(f"--pairs {args.pairs}: 0 or more is expected")
-    sides = [[model_of(word) for word in side.split(",") if word] for side in (args.first, args.second)]
+    sides = [[results_of(word) for word in side.split(",") if word] for side in (args.first, args.second)]
     if not all(sides):
         raise UserError("compare: a model is expected on each side, such as `babelmill compare eng eng_big`")
     names = [called(side) for side in sides]
