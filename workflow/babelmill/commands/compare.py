@@ -322,16 +322,17 @@ def introduction(sides: list[list[Compared]], names: list[str]) -> str:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's arguments."""
-    parser.add_argument(
-        "first", metavar="A", help="a model, or several with commas: eng, converted/eng, scores/gpt2, a1,a2,a3"
+    add = parser.add_argument
+    add(
+        "first",
+        metavar="A",
+        help="a model, or several with commas, such as eng, converted/eng, scores/gpt2 or a1,a2,a3",
     )
-    parser.add_argument("second", metavar="B", help="the model or models to compare with")
-    parser.add_argument("--suite", help="compare only on this suite (default: all suites that both were scored on)")
+    add("second", metavar="B", help="the model or models to compare with")
+    add("--suite", help="compare only on this suite (default: all suites that both were scored on)")
     methods = ["causal", "masked", "fused", "bound"]
-    parser.add_argument(
-        "--method", choices=methods, help="use the scores of this method (default: each model's headline)"
-    )
-    parser.add_argument("--pairs", type=int, default=5, metavar="N", help="show N pairs (default: 5)")
+    add("--method", choices=methods, help="use the scores of this method (default: each model's headline)")
+    add("--pairs", type=int, default=5, metavar="N", help="show the N pairs on which they differ most (default: 5)")
 
 
 def run(args: argparse.Namespace) -> None:

@@ -1,7 +1,8 @@
 """Show what training will cost, before any job is submitted.
 
-    babelmill plan tier1
-    babelmill plan eng --gpu A100 --gpus 1 2 4     # a line for each number of GPUs
+    babelmill plan                                 # for the configuration's targets
+    babelmill plan tier1 --profile profiles/slurm  # for a batch, on the GPUs of a cluster
+    babelmill plan eng --gpu A100 --gpus 1 2 4     # for one, two and four GPUs, one line each
 
 Steps are computed as in training, from the number of tokens in the shards ("old shards" were made with earlier
 settings). If there are no shards yet, the number of tokens is estimated, and the table says from what. Hours are
@@ -152,12 +153,24 @@ def snapshot_note(configuration: Configuration, cost: Cost) -> str | None:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's arguments."""
-    parser.add_argument("names", nargs="*", help="models and batches (default: the configuration's targets)")
+    add = parser.add_argument
+    add("names", nargs="*", metavar="NAME", help="a model or a batch (default: the configuration's targets)")
     loading.add_arguments(parser)
-    parser.add_argument("--gpu", help=f"the GPU, such as A100 (default: gpu_model of the profile, or {ASSUMED_GPU})")
-    parser.add_argument("--gpus", type=int, nargs="+", help="GPUs of a training job; several numbers give a line each")
-    parser.add_argument("--mfu", type=float, help="assumed utilisation, as a share of the GPU's peak, such as 0.3")
-    parser.add_argument("--tsv", action="store_true", help="tab-separated values, numbers unrounded")
+    add("--gpu", help=f"assume this GPU, such as A100 (default: gpu_model of the profile, or {ASSUMED_GPU})")
+    add(
+        "--gpus",
+        type=int,
+        nargs="+",
+        metavar="N",
+        help="assume N GPUs per training job; several numbers give a line each",
+    )
+    add(
+        "--mfu",
+        type=float,
+        metavar="SHARE",
+        help="assume that training reaches this share of the GPU's peak, such as 0.3",
+    )
+    add("--tsv", action="store_true", help="print tab-separated values, with all digits")
 
 
 def run(args: argparse.Namespace) -> None:

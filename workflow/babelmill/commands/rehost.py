@@ -34,36 +34,40 @@ log = logging.getLogger("babelmill.rehost")
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's arguments."""
-    parser.add_argument("source", help="owner/prefix, or a folder of checkpoints, such as ./model_checkpoints")
-    parser.add_argument(
-        "--push", action="store_true", help="write to the Hub; without this option, the Hub is not changed"
-    )
-    parser.add_argument(
+    add = parser.add_argument
+    add("source", metavar="SOURCE", help="owner/prefix, or a folder of checkpoints, such as ./model_checkpoints")
+    add("--push", action="store_true", help="write to the Hub; without this option, the Hub is not changed")
+    add(
         "--masked-target",
         choices=["next", "same"],
-        help="what masked positions predicted: the next token (GPT-BERT), or the same one (BabyBabelLM's code);"
+        help="masked positions learnt to predict the next token (GPT-BERT) or the same one (BabyBabelLM's code);"
         " without this option, the model's own predictions decide",
     )
-    parser.add_argument(
-        "--tokenizer", metavar="ID_OR_PATH", help="tokenizer of another repository, or a file; may contain {language}"
+    add(
+        "--tokenizer",
+        metavar="ID_OR_PATH",
+        help="take the tokenizer of this repository or file; the name may contain {language}",
     )
-    parser.add_argument(
-        "--checkpoint-glob", metavar="GLOB", help="the files that hold the weights, such as 'mono_*_small_1_2*.bin'"
-    )
-    parser.add_argument(
+    add("--checkpoint-glob", metavar="GLOB", help="read the weights from these files, such as 'mono_*_small_1_2*.bin'")
+    add(
         "--checkpoint-regex",
         metavar="REGEX",
-        help=r"how to read the names of these files: '^mono_(?P<lang>[a-z]{3})_small_1_2(?P<ema>_ema)?\.bin$'",
+        help=r"read their names by this expression: '^mono_(?P<lang>[a-z]{3})_small_1_2(?P<ema>_ema)?\.bin$'",
     )
-    parser.add_argument("--config", type=Path, help="the JSON file with the shape, if there is no config.json")
-    parser.add_argument(
+    add("--config", type=Path, metavar="FILE", help="read the shape from this JSON file, if there is no config.json")
+    add(
         "--repo-template",
         default="{owner}/{name}",
         metavar="OWNER/NAME",
-        help="where to push; {owner} and {name}: the repository's; {language}: its language (default: same place)",
+        help="push to this repository; {owner} and {name} are those of the old one, {language} is its language"
+        " (default: the old one)",
     )
-    parser.add_argument(
-        "--out", type=Path, default=Path("rehosted"), help="folder for the converted models (default: %(default)s)"
+    add(
+        "--out",
+        type=Path,
+        default=Path("rehosted"),
+        metavar="FOLDER",
+        help="write the converted models here (default: %(default)s)",
     )
 
 

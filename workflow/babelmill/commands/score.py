@@ -3,9 +3,9 @@
     babelmill score openai-community/gpt2 --suite blimp
     babelmill compare eng scores/openai-community--gpt2
 
-MODEL is a folder that transformers loads as a causal or masked language model, or a repository of the Hub, fetched at
-one commit. The suite is one of the configuration (config/README.md). The scores have the same form as those in
-results/scores. After an interruption, the same command continues.
+MODEL is a folder that transformers loads as a causal or masked language model, or a repository on the Hub, which is
+fetched at one commit. The suite is one of the configuration's (config/README.md). The scores have the same form as
+those in results/scores. After an interruption, the same command continues.
 """
 
 import argparse
@@ -83,20 +83,19 @@ def settings_by_hand(args: argparse.Namespace, name: str, folder: Path, configur
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's arguments."""
+    add = parser.add_argument
     add_model_arguments(parser)
-    parser.add_argument("--suite", required=True, help="a suite of config/suites, or of your configuration")
-    parser.add_argument(
-        "--language", nargs="+", metavar="CODE", help="languages to score, for a suite of several languages"
-    )
-    parser.add_argument(
+    add("--suite", required=True, help="score on this suite, of config/suites or of your configuration")
+    add("--language", nargs="+", metavar="CODE", help="score these languages, if the suite has several")
+    add(
         "--method",
         nargs="+",
         choices=METHODS,
-        help="methods of scoring (default: all); the headline is the last of those with the most pairs",
+        help="score by these methods (default: all); the last of those with the most pairs gives the headline",
     )
-    parser.add_argument("--pairs", type=int, metavar="N", help="score a sample of N pairs of each paradigm")
-    parser.add_argument("--masked-pairs", type=int, metavar="N", help="masked: score only N of these pairs")
-    parser.add_argument("--out", type=Path, help="folder for the scores (default: scores/{MODEL}/{suite})")
+    add("--pairs", type=int, metavar="N", help="score a sample of N pairs of each paradigm")
+    add("--masked-pairs", type=int, metavar="N", help="with method masked, score only N of these pairs")
+    add("--out", type=Path, metavar="FOLDER", help="write the scores here (default: scores/{MODEL}/{suite})")
     loading.add_arguments(parser)
 
 

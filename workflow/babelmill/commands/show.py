@@ -1,5 +1,6 @@
 """Show the scores of a converted model, and text that it completes.
 
+    babelmill show converted/eng
     babelmill show converted/eng --masked "The cat <mask> on the mat." --prompt "The cat"
 
 Only the converted folder is read, with the classes that its users load. So this is also the quickest check that the
@@ -165,13 +166,15 @@ def beginning(tokenizer: Any, prompt: str) -> list[int]:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's arguments."""
-    parser.add_argument("folder", type=Path, help="converted/{model}")
-    parser.add_argument("--masked", type=utf8, help="a text with <mask>, which the model fills")
-    parser.add_argument("--prompt", type=utf8, help="the beginning of a text, which the model continues")
-    parser.add_argument(
+    add = parser.add_argument
+    add("folder", type=Path, metavar="FOLDER", help="a converted model, such as converted/eng")
+    add("--masked", type=utf8, metavar="TEXT", help="let the model fill each <mask> in this text")
+    add("--prompt", type=utf8, metavar="TEXT", help="let the model continue this text")
+    add(
         "--steps",
         type=int,
-        help=f"masked diffusion: forward passes for the {GENERATED} tokens; fewer passes are faster",
+        metavar="N",
+        help=f"with masked diffusion, generate the {GENERATED} tokens in N passes; fewer are faster and worse",
     )
 
 

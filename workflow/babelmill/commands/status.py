@@ -1,12 +1,12 @@
-"""Show how far each model is, one line per model, only from the files.
+"""Show how far each model is, in one line per model.
 
-    babelmill status tier1
+    babelmill status            # the configuration's targets, and all other models that have begun
+    babelmill status tier1      # the models of a batch
 
-This command asks neither Snakemake nor SLURM, so it works on any machine that sees the folder, during a run and after
-it. A stage is done if it has a manifest (`babelmill why` says whether the manifest matches the settings). The stage's
-log shows errors. Snakemake's markers of unfinished outputs show which jobs are running. The lock and the metrics in the
-folder of a training run show how far training is. `attempt` is the number of a training job that SLURM runs or
-`retries` repeat. Empty columns are left out.
+This command reads only files and asks neither Snakemake nor SLURM, so it works on any machine that sees the folder,
+during a run and after it. The line shows the stage that a model is at, the step and speed of its training, and the last
+message of a job that failed. `attempt` counts the attempts of a training job that SLURM runs or that `retries` repeat.
+Columns that would be empty are left out. `babelmill why` says what would run next, and why.
 """
 
 import argparse
@@ -63,7 +63,9 @@ def table(statuses: list[Status], width: int) -> str:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's arguments."""
-    parser.add_argument("names", nargs="*", help="models and batches (default: the targets and all that have begun)")
+    parser.add_argument(
+        "names", nargs="*", metavar="NAME", help="a model or a batch (default: the targets and all that have begun)"
+    )
     loading.add_arguments(parser)
 
 

@@ -87,10 +87,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's arguments."""
     add_model_arguments(parser)
     parser.add_argument(
-        "file", metavar="FILE", type=at_home, help="a text with one sentence per line; - is standard input"
+        "file", metavar="FILE", type=at_home, help="a text with one sentence per line, or - for standard input"
     )
     parser.add_argument(
-        "--method", choices=["causal", "masked"], help="method of scoring (default: the first that the model has)"
+        "--method",
+        choices=["causal", "masked"],
+        help="predict tokens by this method (default: causal, if the model has it)",
     )
 
 

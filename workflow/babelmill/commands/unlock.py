@@ -17,7 +17,7 @@ from babelmill.commands.progress.earlier_runs import living_jobs, processes_here
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's arguments."""
-    parser.add_argument("--profile", help="the folder of a profile, as for Snakemake")
+    parser.add_argument("--profile", metavar="FOLDER", help="use this Snakemake profile")
 
 
 def run(args: argparse.Namespace) -> int:

@@ -1,9 +1,10 @@
 """Show what would run for a model, stage by stage, and why.
 
+    babelmill why               # for the configuration's targets
     babelmill why eng
 
-`graph.py` compares the manifests in the results with the present settings, code and files. `snakemake -n` decides by
-the same comparison; this command shows which value in them is the reason.
+This command compares what each result was made from with the present settings, code and files, and names the values
+that differ. `snakemake -n` decides by the same comparison.
 """
 
 import argparse
@@ -15,7 +16,7 @@ from babelmill.config import loading
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's arguments."""
-    parser.add_argument("models", nargs="*", help="models (default: the configuration's targets)")
+    parser.add_argument("models", nargs="*", metavar="MODEL", help="a model (default: the configuration's targets)")
     loading.add_arguments(parser)
 
 

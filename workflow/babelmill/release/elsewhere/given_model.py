@@ -20,15 +20,13 @@ OWN_FOLDERS = ("converted", "results")  # a name that begins with one of these i
 
 def add_model_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments that name and load a model."""
-    parser.add_argument(
-        "model", metavar="MODEL", type=at_home, help="a folder (converted/eng), or a repository of the Hub"
-    )
-    parser.add_argument("--revision", default="main", help="branch, tag or commit of the repository (default: main)")
-    parser.add_argument("--trust-remote-code", action="store_true", help="run the Python code in the model's folder")
-    parser.add_argument("--within-word-l2r", action="store_true", help="masked: also hide the later tokens of the word")
-    parser.add_argument(
-        "--threads", type=int, default=len(os.sched_getaffinity(0)), help="number of threads (default: all cores)"
-    )
+    add = parser.add_argument
+    add("model", metavar="MODEL", type=at_home, help="a folder, such as converted/eng, or a repository on the Hub")
+    add("--revision", default="main", help="read this branch, tag or commit of the repository (default: main)")
+    add("--trust-remote-code", action="store_true", help="allow the Python code in the model's folder to run")
+    add("--within-word-l2r", action="store_true", help="with method masked, also hide the later tokens of a word")
+    cores = len(os.sched_getaffinity(0))
+    add("--threads", type=int, default=cores, metavar="N", help="use N threads (default: all cores)")
 
 
 def model_folder(args: argparse.Namespace) -> tuple[Path, dict[str, Any], str]:
