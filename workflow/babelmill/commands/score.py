@@ -10,18 +10,21 @@ those in results/scores. After an interruption, the same command continues.
 
 import argparse
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from babelmill.config import loading
+from babelmill.config.inputs import SETTINGS
 from babelmill.config.layers import nearest
+from babelmill.config.resolve import Configuration
+from babelmill.config.stage_settings import ScoreSettings
+from babelmill.config.suites import SUITES
 from babelmill.core import escape, manifest
-from babelmill.core.files import UserError
-from babelmill.release.elsewhere.given_model import add_model_arguments, methods_of, model_folder
+from babelmill.core.files import UserError, write_json
+from babelmill.release.elsewhere.given_model import add_model_arguments, compute_quietly, methods_of, model_folder
+from babelmill.runtime.run_lock import Lock
+from babelmill.settings import settings_of
+from babelmill.stages import STAGES
 from babelmill.suites.headline import METHODS
-
-if TYPE_CHECKING:
-    from babelmill.config.resolve import Configuration
-    from babelmill.config.stage_settings import ScoreSettings
 
 
 def wanted(folder: Path, asked: list[str] | None) -> list[str]:
@@ -32,13 +35,9 @@ def wanted(folder: Path, asked: list[str] | None) -> list[str]:
     return sorted(dict.fromkeys(parts), key=lambda name: (name == asked[-1], name == "fused", METHODS.index(name)))
 
 
-def pairs_of(configuration: "Configuration", suite: str, code: str) -> Path:
+def pairs_of(configuration: Configuration, suite: str, code: str) -> Path:
     """Return the folder of a suite's pairs in a language; run the stage `suite` if it is missing or outdated."""
-    from babelmill import suite as stage
-    from babelmill.config.inputs import SETTINGS
-    from babelmill.config.suites import SUITES
-    from babelmill.core.files import write_json
-    from babelmill.settings import settings_of
+    from babelmill import suite as stage  # imports the client of the Hub
 
     folder, settings = SUITES / suite / code, settings_of(configuration, code, f"suite.{suite}")
     if manifest.missing(folder) or manifest.read(folder)["settings"] != settings:
@@ -48,7 +47,7 @@ def pairs_of(configuration: "Configuration", suite: str, code: str) -> Path:
     return folder
 
 
-def languages_of(configuration: "Configuration", suite: str, asked: list[str] | None) -> list[str]:
+def languages_of(configuration: Configuration, suite: str, asked: list[str] | None) -> list[str]:
     """Return the languages to score: those asked for, or the only one of the suite."""
     covered = list(configuration.suite(suite).covered)
     if not asked and len(covered) > 1:
@@ -61,10 +60,8 @@ def languages_of(configuration: "Configuration", suite: str, asked: list[str] | 
     return asked or covered
 
 
-def settings_by_hand(args: argparse.Namespace, name: str, folder: Path, configuration: Any) -> "ScoreSettings":
+def settings_by_hand(args: argparse.Namespace, name: str, folder: Path, configuration: Configuration) -> ScoreSettings:
     """Return the settings that the stage `score` would have."""
-    from babelmill.config.stage_settings import ScoreSettings
-
     languages = languages_of(configuration, args.suite, args.language)
     values: dict[str, Any] = {
         "stage": "score",
@@ -102,7 +99,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def made_of(origin: dict[str, Any]) -> dict[str, Any]:
     """Return what all scores of a model depend on: its files, or its commit, and the code that scores."""
     from babelmill.score import is_loaded
-    from babelmill.stages import STAGES
 
     files = {name: digest for name, digest in origin.get("files", {}).items() if is_loaded(name)}
     return {"model": files or origin, "code": STAGES["score"].digest}
@@ -127,16 +123,10 @@ def run(args: argparse.Namespace) -> None:
     configuration.suite(args.suite)  # raises an error for an unknown suite before anything is fetched
     folder, origin, name = model_folder(args)
     settings = settings_by_hand(args, name, folder, configuration)
-    import torch
-    from transformers.utils import logging as of_transformers
-
-    from babelmill import score
-    from babelmill.runtime.run_lock import Lock
+    from babelmill import score  # imports PyTorch
     from babelmill.suites.partial import Partial
 
-    of_transformers.disable_progress_bar()
-    of_transformers.set_verbosity_error()
-    torch.set_num_threads(args.threads)
+    compute_quietly(args.threads)
     out = args.out or Path("scores", name, args.suite)
     refuse_others(out, origin)
     suites = [pairs_of(configuration, args.suite, code) for code in settings.covered]

@@ -16,7 +16,7 @@ from typing import Any
 
 from babelmill.core.files import UserError
 from babelmill.core.globs import at_home
-from babelmill.release.elsewhere.given_model import add_model_arguments, methods_of, model_folder
+from babelmill.release.elsewhere.given_model import add_model_arguments, compute_quietly, methods_of, model_folder
 from babelmill.text_files.whole import read_text, text_of
 
 AT_ONCE = 256  # lines at a time
@@ -104,14 +104,9 @@ def run(args: argparse.Namespace) -> None:
     name = args.method or ("causal" if "causal" in there else "masked")
     if name not in there:
         raise UserError(f"--method {name}: {folder} scores sentences by {', '.join(there)}")
-    import torch
-    from transformers.utils import logging
+    from babelmill.score import Model  # imports PyTorch
 
-    from babelmill.score import Model
-
-    logging.disable_progress_bar()
-    logging.set_verbosity_error()
-    torch.set_num_threads(args.threads)
+    compute_quietly(args.threads)
     model = Model(folder, args.within_word_l2r, extra=True)
     if not model.tokenizer.is_fast:
         raise UserError(f"{folder}: its tokenizer is a slow one, which does not return which word a token belongs to")

@@ -97,6 +97,16 @@ def found_in(folder: Path) -> dict[str, Any]:
     return {"folder": str(folder), "files": {p.name: sha256(p) for p in sorted(folder.iterdir()) if p.is_file()}}
 
 
+def compute_quietly(threads: int) -> None:
+    """Let PyTorch use so many threads, and transformers print errors alone."""
+    import torch
+    from transformers.utils import logging as of_transformers
+
+    torch.set_num_threads(threads)
+    of_transformers.disable_progress_bar()
+    of_transformers.set_verbosity_error()
+
+
 def methods_of(folder: Path) -> list[str]:
     """Return the methods by which a folder's model can score sentences; the last is the headline."""
     from transformers.models.auto.modeling_auto import (
