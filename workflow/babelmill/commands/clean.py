@@ -99,9 +99,7 @@ def clean(configuration: Configuration, remove: bool) -> None:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's arguments."""
-    parser.add_argument(
-        "--remove", action="store_true", help="delete the unused folders, and what killed processes left"
-    )
+    parser.add_argument("--remove", action="store_true", help="delete what is unused or half-written")
     loading.add_arguments(parser)
 
 

@@ -154,9 +154,15 @@ def bits_per_byte(sides: list[list[Compared]], names: list[str]) -> list[str]:
     else:
         with_interval = all(model.documents for model in everyone)
         lines = [f"{what}, ± standard errors{'; difference with its 95 % interval over documents' * with_interval}"]
-    notes = [] if recipes else [f"  {words}" for words in why_no_interval(everyone)]
+    notes, old = [], [model.name for model in everyone if model.documents is None]
     if recipes and min(map(len, sides)) == 1:
-        notes = ["  no interval: one side is a single model"]
+        notes.append("  no interval: one side is a single model")
+    elif not recipes and old and not any("labels" in evaluation for evaluation in evaluations):
+        notes += [
+            f"  no interval: {' and '.join(old)} {'was' if len(old) == 1 else 'were'} evaluated before version 0.3,",
+            "  which keeps the score of each document; for an interval, delete",
+            f"  {' and '.join(f'{RESULTS}/evaluations/{name}' for name in old)} and run the workflow again",
+        ]
     if lossy := [
         m.name for m, found in zip(everyone, evaluations, strict=True) if found.get("documents", {}).get("changed")
     ]:
@@ -184,20 +190,6 @@ def of_two(models: list[Compared], metric: str, values: list[list[float]]) -> "D
     return over_documents(tables, (f"{first.variant}_{metric}", f"{second.variant}_{metric}"))
 
 
-def why_no_interval(models: list[Compared]) -> list[str]:
-    """Return a line on models whose documents have no scores of their own; models of labels never have them."""
-    labelled = any("labels" in (model.evaluation or {}) for model in models)
-    old = [] if labelled else [model.name for model in models if model.documents is None]
-    if not old:
-        return []
-    folders = " and ".join(f"{RESULTS}/evaluations/{name}" for name in old)
-    return [
-        f"no interval: {' and '.join(old)} {'was' if len(old) == 1 else 'were'} evaluated before version 0.3,",
-        "which keeps the score of each document; for an interval, delete",
-        f"{folders} and run the workflow again",
-    ]
-
-
 def signed(difference: "Difference") -> str:
     """Return a difference as text, with its interval if it has one."""
     value, low, high = difference
@@ -215,7 +207,7 @@ def _size(evaluation: dict[str, Any]) -> tuple[int, int, int]:
 
 
 def suite_lines(comparison: "Comparison", title: str, names: list[str]) -> list[str]:
-    """Return the lines about one suite in one language."""
+    """Return the lines about one suite in one language: scores, the significance test, phenomena, and single pairs."""
     from babelmill.suites.headline import weighting
 
     methods = " and ".join(dict.fromkeys(comparison.methods))
@@ -236,42 +228,28 @@ def suite_lines(comparison: "Comparison", title: str, names: list[str]) -> list[
     low, high = comparison.interval
     rows.append(["difference", f"{100 * difference:+.1f}", f"({100 * low:+.1f} to {100 * high:+.1f})", ""])
     lines += table(rows)
-    return lines + test_lines(comparison, names) + phenomena_lines(comparison, names) + pair_lines(comparison, names)
 
-
-def test_lines(comparison: "Comparison", names: list[str]) -> list[str]:
-    """Return the lines about the significance test."""
     test, seeds = comparison.test, max(map(len, comparison.seeds)) > 1
     call = "sign test of the means over seeds" if seeds else "exact McNemar test"
     better = "is better" if seeds else "is right and the other is wrong"
-    lines = [
-        f"  {call}: {names[0]} {better} on {plural(test.first, 'pair')},",
-        f"    {names[1]} on {test.second:,}: p = {number(test.p)}",
-    ]
+    lines.append(f"  {call}: {names[0]} {better} on {plural(test.first, 'pair')},")
+    lines.append(f"    {names[1]} on {test.second:,}: p = {number(test.p)}")
     if test.half:
         lines.append(f"    {plural(test.half, 'pair')} with equal scores of both sentences left out")
     if seeds:
         lines.append("    the p value compares these models; the interval compares their recipes")
-    return lines
 
-
-def phenomena_lines(comparison: "Comparison", names: list[str]) -> list[str]:
-    """Return the table of phenomena; `*` marks significant differences."""
-    if not comparison.phenomena:
-        return []
     rows = [["", "phenomenon", "pairs", *names, "difference", "p (Holm)"]]
     for each in comparison.phenomena:
         shares = [f"{100 * share:.1f} %" for share in each.shares]
         difference = f"{100 * (each.shares[0] - each.shares[1]):+.1f}"
         rows.append(["*" if each.p < SURE else "", each.name, f"{each.pairs:,}", *shares, difference, number(each.p)])
-    return ["", *table(rows, numbers=2), f"  * p < {SURE} after Holm's correction for {plural(len(rows) - 1, 'test')}"]
+    if comparison.phenomena:
+        tests = plural(len(comparison.phenomena), "test")
+        lines += ["", *table(rows, numbers=2), f"  * p < {SURE} after Holm's correction for {tests}"]
 
-
-def pair_lines(comparison: "Comparison", names: list[str]) -> list[str]:
-    """Return lines with the pairs on which the sides differ most."""
-    if not comparison.most:
-        return []
-    lines = ["", "  largest differences: ln p of the good sentence (+) minus ln p of the bad one (-)"]
+    if comparison.most:
+        lines += ["", "  largest differences: ln p of the good sentence (+) minus ln p of the bad one (-)"]
     for pair in comparison.most:
         margins = ", ".join(f"{name} {margin:+.1f}" for name, margin in zip(names, pair.margins, strict=True))
         lines += [f"  {margins}", f"    + {cut(pair.good, WIDTH - 6)}", f"    - {cut(pair.bad, WIDTH - 6)}"]
@@ -309,25 +287,20 @@ def called(side: list[Compared]) -> str:
 
 def introduction(sides: list[list[Compared]], names: list[str]) -> str:
     """Return a text that says whether weights or recipes are compared."""
-    if max(map(len, sides)) > 1:
-        few = (
-            "" if min(map(len, sides)) > 1 else "\nOne side is a single model, so its variation over seeds is unknown."
+    smaller, larger = sorted(map(len, sides))
+    if larger == 1:
+        return (
+            f"{names[0]} and {names[1]}: this compares the weights of two models.\n"
+            "To compare how they are made, name models with different seeds on each side: a1,a2,a3 b1,b2,b3"
         )
-        return f"{names[0]} and {names[1]}: this compares recipes, by means over the models of each side.{few}"
-    return (
-        f"{names[0]} and {names[1]}: this compares the weights of two models.\n"
-        "To compare how they are made, name models with different seeds on each side: a1,a2,a3 b1,b2,b3"
-    )
+    few = "" if smaller > 1 else "\nOne side is a single model, so its variation over seeds is unknown."
+    return f"{names[0]} and {names[1]}: this compares recipes, by means over the models of each side.{few}"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's arguments."""
     add = parser.add_argument
-    add(
-        "first",
-        metavar="A",
-        help="a model, or several with commas, such as eng, converted/eng, scores/gpt2 or a1,a2,a3",
-    )
+    add("first", metavar="A", help="a model, or several with commas: eng, converted/eng, scores/gpt2, a1,a2,a3")
     add("second", metavar="B", help="the model or models to compare with")
     add("--suite", help="compare only on this suite (default: all suites that both were scored on)")
     methods = ["causal", "masked", "fused", "bound"]

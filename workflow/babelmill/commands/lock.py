@@ -51,9 +51,7 @@ def lock(configuration: Configuration, models: list[str], update: bool) -> dict[
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's arguments."""
-    parser.add_argument(
-        "models", nargs="*", metavar="NAME", help="a model or a batch (default: the configuration's targets)"
-    )
+    parser.add_argument("models", nargs="*", metavar="NAME", help="a model or a batch (default: the targets)")
     parser.add_argument("--update", action="store_true", help="resolve branches again, even if they are already pinned")
     loading.add_arguments(parser)
 

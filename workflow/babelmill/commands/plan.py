@@ -157,19 +157,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("names", nargs="*", metavar="NAME", help="a model or a batch (default: the configuration's targets)")
     loading.add_arguments(parser)
     add("--gpu", help=f"assume this GPU, such as A100 (default: gpu_model of the profile, or {ASSUMED_GPU})")
-    add(
-        "--gpus",
-        type=int,
-        nargs="+",
-        metavar="N",
-        help="assume N GPUs per training job; several numbers give a line each",
-    )
-    add(
-        "--mfu",
-        type=float,
-        metavar="SHARE",
-        help="assume that training reaches this share of the GPU's peak, such as 0.3",
-    )
+    add("--gpus", type=int, nargs="+", metavar="N", help="assume N GPUs per job; several numbers give a line each")
+    add("--mfu", type=float, metavar="SHARE", help="assume that training reaches this share of the GPU's peak")
     add("--tsv", action="store_true", help="print tab-separated values, with all digits")
 
 

@@ -18,6 +18,10 @@ from babelmill.core.globs import at_home
 from babelmill.core.stage_entry import utf8
 
 REVIEW = "also write the rows to check: up to N rows without text, then the N rows whose codes are least certain"
+METHODS = ["blocks", "linear"]
+ENCODINGS = ["utf-8", "latin-1", "cp1252"]
+QUOTING = ["format", "csv", "none"]
+QUOTED = "say whether quotation marks enclose fields (default: format, which is csv for .csv and none for .tsv)"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -30,28 +34,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--context-is", type=utf8, metavar="TEXT", default="", help="use one context for all rows")
     add("--out", required=True, type=Path, metavar="FILE", help="write this .csv or .tsv, which must not exist yet")
     add("--top", type=int, default=5, metavar="N", help="write the N likeliest codes (default: 5)")
-    add(
-        "--method",
-        choices=["blocks", "linear"],
-        default="blocks",
-        help="predict codes by this method (default: blocks)",
-    )
+    add("--method", choices=METHODS, default="blocks", help="predict codes by this method (default: blocks)")
     add(
         "--threshold",
         type=float,
         metavar="P",
-        help="with method linear, write further codes from this probability on (default: the best one)",
+        help="linear: write further codes from probability P on (default: the best)",
     )
     add("--review", nargs=2, metavar=("N", "FILE"), help=REVIEW)
     add("--delimiter", help="split .csv and .tsv at this character (default: comma, tab)")
-    encodings = ["utf-8", "latin-1", "cp1252"]
-    add("--encoding", choices=encodings, default="utf-8", help="read .csv and .tsv in this encoding (default: utf-8)")
-    add(
-        "--quoting",
-        choices=["format", "csv", "none"],
-        default="format",
-        help="whether quotation marks enclose fields (default, format: csv in .csv, none in .tsv)",
-    )
+    add("--encoding", choices=ENCODINGS, default="utf-8", help="read .csv and .tsv in this encoding (default: utf-8)")
+    add("--quoting", choices=QUOTING, default="format", help=QUOTED)
     cores = len(os.sched_getaffinity(0))
     add("--threads", type=int, default=cores, metavar="N", help="use N threads (default: all cores)")
 

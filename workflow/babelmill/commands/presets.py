@@ -160,12 +160,8 @@ def commands(found: Preset) -> list[str]:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's arguments."""
-    parser.add_argument(
-        "name", nargs="?", metavar="NAME", help="show the values of this preset, and the command that runs it"
-    )
-    parser.add_argument(
-        "--gpu", help=f"assume this GPU, such as A100 (default: that of this machine, or {ASSUMED_GPU})"
-    )
+    parser.add_argument("name", nargs="?", metavar="NAME", help="show this preset, and the command that runs it")
+    parser.add_argument("--gpu", help=f"assume this GPU, such as A100 (default: the one here, or {ASSUMED_GPU})")
 
 
 def run(args: argparse.Namespace) -> None:

@@ -19,12 +19,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's arguments."""
     add = parser.add_argument
     add("folder", type=Path, metavar="FOLDER", help="a converted model, such as converted/eng")
-    add(
-        "--repo",
-        required=True,
-        metavar="OWNER/NAME",
-        help="push to this repository, which is created if it does not exist",
-    )
+    add("--repo", required=True, metavar="OWNER/NAME", help="push to this repository; create it if needed")
     add("--private", action="store_true", help="make the repository private, or keep it private")
 
 

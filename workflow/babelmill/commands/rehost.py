@@ -43,11 +43,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="masked positions learnt to predict the next token (GPT-BERT) or the same one (BabyBabelLM's code);"
         " without this option, the model's own predictions decide",
     )
-    add(
-        "--tokenizer",
-        metavar="ID_OR_PATH",
-        help="take the tokenizer of this repository or file; the name may contain {language}",
-    )
+    add("--tokenizer", metavar="ID_OR_PATH", help="take this repository's tokenizer, or this file; may have {language}")
     add("--checkpoint-glob", metavar="GLOB", help="read the weights from these files, such as 'mono_*_small_1_2*.bin'")
     add(
         "--checkpoint-regex",
@@ -62,13 +58,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="push to this repository; {owner} and {name} are those of the old one, {language} is its language"
         " (default: the old one)",
     )
-    add(
-        "--out",
-        type=Path,
-        default=Path("rehosted"),
-        metavar="FOLDER",
-        help="write the converted models here (default: %(default)s)",
-    )
+    add("--out", type=Path, default=Path("rehosted"), metavar="FOLDER", help="write models here (default: %(default)s)")
 
 
 def check(args: argparse.Namespace) -> None:

@@ -17,9 +17,7 @@ from babelmill.core.words import plural
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's arguments."""
-    parser.add_argument(
-        "names", nargs="+", metavar="NAME", help="a model or a batch, or `all` for the configuration's targets"
-    )
+    parser.add_argument("names", nargs="+", metavar="NAME", help="a model or a batch, or `all` for the targets")
     loading.add_arguments(parser)
 
 

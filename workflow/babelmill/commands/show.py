@@ -174,7 +174,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--steps",
         type=int,
         metavar="N",
-        help=f"with masked diffusion, generate the {GENERATED} tokens in N passes; fewer are faster and worse",
+        help=f"masked diffusion: write the {GENERATED} tokens in N passes; fewer are faster",
     )
 
 

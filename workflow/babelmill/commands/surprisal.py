@@ -86,14 +86,9 @@ def table_of(model: Any, name: str, lines: list[tuple[int, str]]) -> Iterator[tu
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's arguments."""
     add_model_arguments(parser)
-    parser.add_argument(
-        "file", metavar="FILE", type=at_home, help="a text with one sentence per line, or - for standard input"
-    )
-    parser.add_argument(
-        "--method",
-        choices=["causal", "masked"],
-        help="predict tokens by this method (default: causal, if the model has it)",
-    )
+    add, methods = parser.add_argument, ["causal", "masked"]
+    add("file", metavar="FILE", type=at_home, help="a text with one sentence per line, or - for standard input")
+    add("--method", choices=methods, help="predict tokens by this method (default: causal, if the model has it)")
 
 
 def run(args: argparse.Namespace) -> None:

@@ -17,11 +17,9 @@ AFTER = "takes all words up to the next option: put names of models before it, o
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add `--profile`, `--configfile` and `--config`, which work as in Snakemake."""
     parser.add_argument("--profile", metavar="FOLDER", help="use the configuration of this Snakemake profile")
+    parser.add_argument("--configfile", nargs="+", metavar="FILE", help="read these files, not those of the profile")
     parser.add_argument(
-        "--configfile", nargs="+", default=None, metavar="FILE", help="read these files instead of those of the profile"
-    )
-    parser.add_argument(
-        "--config", nargs="+", default=[], metavar="KEY=VALUE", help="set these values, whatever the files say"
+        "--config", nargs="+", default=[], metavar="KEY=VALUE", help="override the files by these values"
     )
 
 
