@@ -37,7 +37,6 @@ from babelmill.core import manifest
 from babelmill.core.escape import some
 from babelmill.core.files import UserError
 from babelmill.core.words import plural, short
-from babelmill.runtime.cost import peak_of
 from babelmill.stages import STAGES
 
 MUCH_VALIDATION = 0.15  # the share of the hours from which a note says how long validations take
@@ -168,9 +167,7 @@ def run(args: argparse.Namespace) -> None:
     resources = profile_resources(args.profile)
     named = args.gpu or resources.get("gpu_model")
     gpu = named or ASSUMED_GPU
-    if peak_of(gpu) is None:
-        origin = "--gpu" if args.gpu else f"gpu_model in {args.profile}:"
-        raise UserError(f"{origin} {gpu}: its peak is not known; name a similar GPU with --gpu, such as A100 or L40S")
+    known_peak(gpu, "--gpu " if args.gpu else f"gpu_model in {args.profile}: ")
     if any(gpus < 0 for gpus in args.gpus or ()):
         raise UserError(f"--gpus {min(args.gpus)}: expected a number of GPUs; 0 means no GPU")
     if args.mfu is not None and not 0 < args.mfu <= 1:

@@ -63,7 +63,7 @@ def table(statuses: list[Status], width: int) -> str:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's arguments."""
-    parser.add_argument("names", nargs="*", metavar="NAME", help="a model or a batch (default: all that have begun)")
+    parser.add_argument("names", nargs="*", metavar="NAME", help="a model or a batch (default: targets and all begun)")
     loading.add_arguments(parser)
 
 

@@ -149,11 +149,11 @@ def cost_of(
     )
 
 
-def known_peak(gpu: str) -> float:
-    """Return the peak of a GPU in FLOP/s. Raise a UserError if it is not known."""
+def known_peak(gpu: str, origin: str = "") -> float:
+    """Return the peak of a GPU in FLOP/s. Raise a UserError, which begins with `origin`, if it is not known."""
     peak = peak_of(gpu)
     if peak is None:
-        raise UserError(f"{gpu}: its peak is not known; name a similar GPU with --gpu, such as A100 or L40S")
+        raise UserError(f"{origin}{gpu}: its peak is not known; name a similar GPU with --gpu, such as A100 or L40S")
     return peak
 
 
