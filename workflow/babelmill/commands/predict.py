@@ -66,10 +66,10 @@ def refuse_existing(paths: list[Path]) -> None:
             raise UserError(f"{path} exists already; delete it, or name another file")
 
 
-def refuse_delimiter(said: str | None) -> None:
+def refuse_delimiter(separator: str | None) -> None:
     """Raise a UserError if --delimiter cannot separate fields."""
     try:
-        delimiter(said or ",")
+        delimiter(separator or ",")
     except ValueError as error:
         raise UserError(f"--delimiter: {error}") from None
 

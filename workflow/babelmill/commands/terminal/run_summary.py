@@ -51,13 +51,13 @@ class Failure:
         return Path(*log.parts[2:]).with_suffix("").as_posix() if log else self.output.as_posix()
 
     @classmethod
-    def told(cls, rule: str, output: Path, logs: Iterable[str], message: str) -> "Failure":
+    def reported(cls, rule: str, output: Path, logs: Iterable[str], message: str) -> "Failure":
         """Make a failure from Snakemake's report; `message`: the message of the job's executor."""
         status = re.search(r"(SLURM-job '\d+') failed, SLURM status is: '([^']*)'", message)
-        said = f"{status[1]} {status[2]}".replace("'", "") if status else ""
+        ended = f"{status[1]} {status[2]}".replace("'", "") if status else ""
         if refused := re.findall(r"sbatch: error: (.*?)'?\.?$", message, re.MULTILINE):
-            said = f"sbatch: {'; '.join(refused)}"
-        return cls(rule, output, [Path(log) for log in logs if log], said)
+            ended = f"sbatch: {'; '.join(refused)}"
+        return cls(rule, output, [Path(log) for log in logs if log], ended)
 
     @property
     def has_error(self) -> bool:
@@ -91,20 +91,16 @@ class Failure:
         )
 
 
-def own_words(logs: list[str]) -> str:
-    """Return Snakemake's logs without the jobs' logs in them: a SLURM job's log has messages of another Snakemake."""
-    return SHOWN_LOG.sub("", "".join(Path(log).read_text(encoding="utf-8", errors="replace") for log in logs))
-
-
 def failures(logs: list[str]) -> list[Failure]:
     """Return the jobs that failed in all attempts and so have no output, from Snakemake's logs of this run."""
     found: dict[str, Failure] = {}
-    said = own_words(logs)
+    # A SLURM job's log, which Snakemake's log may quote, has messages of another Snakemake.
+    text = SHOWN_LOG.sub("", "".join(Path(log).read_text(encoding="utf-8", errors="replace") for log in logs))
     # A message may have several lines, only the first of which is indented; the next event begins with [its time].
-    for rule, text in re.findall(r"^Error in rule (\w+):\n(.*?)(?=^\[|\Z)", said, re.MULTILINE | re.DOTALL):
-        values = dict(reversed(re.findall(r"^    (\w+): (.*)$", text, re.MULTILINE)))
+    for rule, message in re.findall(r"^Error in rule (\w+):\n(.*?)(?=^\[|\Z)", text, re.MULTILINE | re.DOTALL):
+        values = dict(reversed(re.findall(r"^    (\w+): (.*)$", message, re.MULTILINE)))
         output = values.get("output", "").split(", ")[0]
-        job = Failure.told(rule, Path(output), values.get("log", "").partition(" (check")[0].split(", "), text)
+        job = Failure.reported(rule, Path(output), values.get("log", "").partition(" (check")[0].split(", "), message)
         job.attempts = found[f"{rule} {output}"].attempts + 1 if f"{rule} {output}" in found else 1
         found[f"{rule} {output}"] = job
     return [job for job in found.values() if not job.output.exists()]
@@ -137,7 +133,7 @@ def summary(logs: list[str], configuration: Configuration, models: list[str], se
 
 def losses(configuration: Configuration, models: list[str]) -> list[str]:
     """Return a line for each corpus of the models that lost more than a tenth of its input, or an unknown share."""
-    said = []
+    lines = []
     for code in dict.fromkeys(code for model in models for code in configuration.languages_of(model)):
         try:
             figures = manifest.read(STAGES["corpus"].path(code, code))["figures"]
@@ -147,8 +143,8 @@ def losses(configuration: Configuration, models: list[str]) -> list[str]:
         found = [f"{100 * share:.0f} % of the input could not be read"] if share > TENTH else []
         found += [f"the rest of {plural(cut, 'damaged file')} is missing, which may be much"] if cut else []
         if found:
-            said.append(f"corpus {code}: {'; '.join(found)} (corpus.on_error: skip); see logs/corpus/{code}.log")
-    return said
+            lines.append(f"corpus {code}: {'; '.join(found)} (corpus.on_error: skip); see logs/corpus/{code}.log")
+    return lines
 
 
 def table(models: list[str]) -> list[str]:

@@ -182,7 +182,7 @@ class RunView:
 
     def _fail(self, record: Any) -> None:
         outputs = [Path(output) for output in record.output] or [Path()]
-        failure = Failure.told(record.rule_name, outputs[0], record.log, record.rule_msg or "")
+        failure = Failure.reported(record.rule_name, outputs[0], record.log, record.rule_msg or "")
         if self._interrupted and not failure.has_error:
             words = failure.last_words  # none if it was stopped before its first message
             self._line(self._jobs[record.jobid], f"stops: {words}" if words else "stops")

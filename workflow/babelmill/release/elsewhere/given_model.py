@@ -118,8 +118,8 @@ def methods_of(folder: Path) -> list[str]:
     if "objective" in config:
         return list(OBJECTIVES["diffusion"].sentences)
     evaluation = manifest.read(folder)["figures"].get("evaluation", {}) if (folder / manifest.NAME).is_file() else {}
-    said = [config.get(key) for key in ("auto_map", "architectures")]
-    names = {name for each in said if isinstance(each, dict | list) for name in each if isinstance(name, str)}
+    declared = [config.get(key) for key in ("auto_map", "architectures")]
+    names = {name for each in declared if isinstance(each, dict | list) for name in each if isinstance(name, str)}
     if "variants" in evaluation:  # a converted folder: its metrics say what the model learnt
         names = {
             {"causal": "ForCausalLM", "masked": "ForMaskedLM"}.get(name, "")

@@ -109,17 +109,17 @@ def models_in(source: str, args: argparse.Namespace) -> list[Old] | str:
         return "skipped: not a GPT-BERT (it has no config.json)"
     found = found or {None: old_repository.shipped(files)}
     models = []
-    for said, weights in found.items():
-        label = f"{source} ({said})" if said and (is_folder(source) or len(found) > 1) else source
-        language, target = language_and_target(source, said, args)
+    for code, weights in found.items():
+        label = f"{source} ({code})" if code and (is_folder(source) or len(found) > 1) else source
+        language, target = language_and_target(source, code, args)
         models.append(Old(label, origin_of(files, weights), files, weights, config, language, target, private))
     return models
 
 
-def language_and_target(source: str, said: str | None, args: argparse.Namespace) -> tuple[str | None, str]:
-    """Return a model's language and its target repository. `said`: the language in its checkpoints' names."""
+def language_and_target(source: str, code: str | None, args: argparse.Namespace) -> tuple[str | None, str]:
+    """Return a model's language and its target repository. `code`: the language in its checkpoints' names."""
     owner, name = ("", "") if is_folder(source) else source.split("/")
-    language = said or old_repository.language_of(name, read_table(TABLE))
+    language = code or old_repository.language_of(name, read_table(TABLE))
     rest = name.removeprefix(args.source.partition("/")[2]).strip("-_")  # such as multi-all for several languages
     values = {"owner": owner, "name": name, "language": language or rest}
     target = re.sub(r"{(\w+)}", lambda field: values[field[1]], args.repo_template)
