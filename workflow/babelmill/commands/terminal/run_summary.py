@@ -91,11 +91,15 @@ class Failure:
         )
 
 
+def own_words(logs: list[str]) -> str:
+    """Return Snakemake's logs without the jobs' logs in them: a SLURM job's log has messages of another Snakemake."""
+    return SHOWN_LOG.sub("", "".join(Path(log).read_text(encoding="utf-8", errors="replace") for log in logs))
+
+
 def failures(logs: list[str]) -> list[Failure]:
     """Return the jobs that failed in all attempts and so have no output, from Snakemake's logs of this run."""
     found: dict[str, Failure] = {}
-    # A SLURM job's log, which Snakemake's log may quote, has messages of another Snakemake.
-    text = SHOWN_LOG.sub("", "".join(Path(log).read_text(encoding="utf-8", errors="replace") for log in logs))
+    text = own_words(logs)
     # A message may have several lines, only the first of which is indented; the next event begins with [its time].
     for rule, message in re.findall(r"^Error in rule (\w+):\n(.*?)(?=^\[|\Z)", text, re.MULTILINE | re.DOTALL):
         values = dict(reversed(re.findall(r"^    (\w+): (.*)$", message, re.MULTILINE)))
