@@ -22,7 +22,9 @@ def asked_for():
 def refuse_living_jobs():
     """Stop with an error if a job of this run is still running because an earlier Snakemake was killed."""
     jobs = [job for job in workflow.dag.needrun_jobs() if job.rule.name in STAGES]
-    earlier_runs.refuse_beside_themselves({f"{job.rule.name} {job.wildcards_dict[STAGES[job.rule.name].of]}" for job in jobs})
+    earlier_runs.refuse_beside_themselves(
+        {f"{job.rule.name} {job.wildcards_dict[STAGES[job.rule.name].of]}" for job in jobs}
+    )
 
 
 def end(logs):
