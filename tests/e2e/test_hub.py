@@ -12,12 +12,11 @@ from safetensors.torch import load_file, save_file
 from transformers import AutoModelForMaskedLM
 
 from babelmill import evaluate
-from babelmill.commands import show
 from babelmill.config import schema
 from babelmill.core import manifest
 from babelmill.core.files import UMASK, UserError, sha256
 from babelmill.evaluation.scoring import Stream
-from babelmill.release.folder import hub_folder
+from babelmill.release.folder import hub_folder, trying
 from babelmill.release.folder.prove import check_differences
 from babelmill.tokens.shard_file import ShardFile
 from babelmill.tokens.vocabulary import Vocabulary
@@ -95,17 +94,19 @@ def test_a_folder_for_the_mntp_backend(trained):
     scores = [evaluate.evaluate_model(path, {"eng": text}, words, settings)[0] for path in folders]
     assert scores[0] == scores[1] and scores[0]["eng"]["main"]["masked"]["value"] > 0
     for path in folders:
-        assert show.fill_mask(path, "The black <mask> sat on the mat near the old door.").split("'")[1].strip() == "cat"
+        assert (
+            trying.fill_mask(path, "The black <mask> sat on the mat near the old door.").split("'")[1].strip() == "cat"
+        )
 
 
 def test_show_warns_of_texts_longer_than_a_gpt_bert_was_made_for(exported, caplog):
     text = "The black <mask> sat on the mat near the old door."
     for given, warned in ((text, False), (text + " The old door." * 150, True)):
         caplog.clear()
-        assert show.fill_mask(exported / "export", given).count("\n") == 1
+        assert trying.fill_mask(exported / "export", given).count("\n") == 1
         assert ("tokens: the model was made for 512" in caplog.text) is warned
     caplog.clear()
-    assert show.complete(exported / "export", " The old door." * 150, None) and "made for 512" in caplog.text
+    assert trying.complete(exported / "export", " The old door." * 150, None) and "made for 512" in caplog.text
 
 
 def test_folder_is_complete_and_safe(trained):

@@ -10,7 +10,7 @@ import time
 
 import pytest
 
-from babelmill.commands.unlock import who_holds_the_lock
+from babelmill.commands.progress.earlier_runs import who_holds_the_lock
 from babelmill.core.files import sha256
 from conftest import ROOT, SMALL, Workspace, write_texts
 from helpers.programs.prepared import Program

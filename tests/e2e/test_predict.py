@@ -13,7 +13,7 @@ from types import SimpleNamespace
 import pytest
 
 from babelmill import graph
-from babelmill.commands import status
+from babelmill.commands.progress import model_status
 from babelmill.config.resolve import Configuration
 from babelmill.core.files import UserError, read_json
 from babelmill.labels.windows import Windows, held
@@ -283,7 +283,7 @@ def test_the_workflow_predicts_each_table_once(labeller, tmp_path, monkeypatch):
 
     def told() -> tuple[dict[str, list[str]], str, str]:
         """What `why` and `status` say."""
-        now = status.status_of_tables(configuration, status.Status("occ", "convert", "converted"))
+        now = model_status.status_of_tables(configuration, model_status.Status("occ", "convert", "converted"))
         return graph.reasons_to_predict(configuration, "occ"), now.state, now.note
 
     def would_run() -> list[str]:

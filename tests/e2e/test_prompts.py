@@ -11,7 +11,7 @@ import torch
 from transformers import AutoModelForCausalLM, AutoModelForMaskedLM
 
 from babelmill.commands import show
-from babelmill.commands.estimates.text_size import training_tokens
+from babelmill.commands.estimates.text_size import training_text
 from babelmill.config.resolve import Configuration
 from babelmill.core import manifest
 from babelmill.core.files import read_json
@@ -145,8 +145,8 @@ def test_show_and_plan_know_of_prompts(made, monkeypatch):
     figures = manifest.read("results/shards/eng/eng")["figures"]
     tokens, prompts = (figures[name]["train"] for name in ("tokens", "prompt_tokens"))
     assert 0 < prompts < tokens
-    found = training_tokens(Configuration([("test", SETTINGS)]), "eng")
-    assert found == (tokens, "shards", pytest.approx(1 - prompts / tokens))
+    found = training_text(Configuration([("test", SETTINGS)]), "eng")
+    assert (found.tokens, found.source, found.learnt) == (tokens, "shards", pytest.approx(1 - prompts / tokens))
 
 
 def test_another_column_of_prompts_is_another_corpus(made):

@@ -16,10 +16,11 @@ from transformers import (
 )
 
 from babelmill.cli import main
-from babelmill.commands.score import name_of, refuse_others
+from babelmill.commands.score import refuse_others
 from babelmill.commands.surprisal import lines_of, owners, words_of
 from babelmill.core import manifest
 from babelmill.core.files import UserError, read_json, write_json
+from babelmill.release.elsewhere.given_model import name_of
 from babelmill.runtime.run_lock import Lock
 from helpers.hub.hub_data import SENTENCES
 from helpers.programs.prepared import run_module

@@ -12,6 +12,7 @@ from huggingface_hub import ModelCard
 from babelmill.commands import show
 from babelmill.core import manifest
 from babelmill.core.files import UserError, read_json
+from babelmill.release.folder import trying
 from conftest import ROOT, SMALL, Workspace, write_texts
 from helpers.environments import TRANSFORMERS_4, installed
 from helpers.programs.prepared import run_python
@@ -175,7 +176,7 @@ def test_show_fills_and_continues(made, capsys, monkeypatch):
     assert "causal" in said and "masked" in said and "the quick ..." in said and "the <mask> fox" in said
     assert "diffusion at most" in said and "'seven wizards" in said
     with pytest.raises(UserError, match=r"--prompt has .* tokens, but the model reads only 64 with those that follow"):
-        show.complete(diffusion, "seven wizards boil warm water " * 9, None)
+        trying.complete(diffusion, "seven wizards boil warm water " * 9, None)
 
 
 def show_arguments(folder, **given):

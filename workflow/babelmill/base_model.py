@@ -28,7 +28,7 @@ from babelmill.config.stage_settings import BaseModelSettings
 from babelmill.core import local_sources, manifest, outside, stage_entry
 from babelmill.core.files import UserError, atomic_folder, copy_file, write_json
 from babelmill.hub import revisions
-from babelmill.hub.files import Files, licence_of, of_repository
+from babelmill.hub.files import Files, in_a_folder, licence_of, of_repository
 from babelmill.hub.sources import MODEL, resolve
 from babelmill.labels import occcanine
 from babelmill.labels.codes import CODES_OF_SOURCE
@@ -62,12 +62,6 @@ def on_the_hub(source: dict[str, Any]) -> Files:
     commit = source["commit"] or revisions.recorded(key, repository, revision) or resolve(MODEL, repository, revision)
     log.info("%s at %s", repository, commit)
     return of_repository(MODEL, repository, commit, revision)
-
-
-def in_a_folder(folder: Path) -> Files:
-    """Return the files of a folder."""
-    names = sorted(path.name for path in folder.iterdir() if path.is_file())
-    return Files(names, lambda names: {n: folder / n for n in names}, f"the model in {folder}", {"folder": str(folder)})
 
 
 def check_architecture(settings: BaseModelSettings, kind: Kind, config: dict[str, Any], where: str) -> None:

@@ -5,7 +5,7 @@ from datetime import datetime
 
 from snakemake.logging import logger
 
-from babelmill.commands import unlock
+from babelmill.commands.progress import earlier_runs
 from babelmill.commands.terminal import run_summary
 
 
@@ -22,7 +22,9 @@ def asked_for():
 def refuse_living_jobs():
     """Stop with an error if a job of this run is still running because an earlier Snakemake was killed."""
     jobs = [job for job in workflow.dag.needrun_jobs() if job.rule.name in STAGES]
-    unlock.refuse_beside_themselves({f"{job.rule.name} {job.wildcards_dict[STAGES[job.rule.name].of]}" for job in jobs})
+    earlier_runs.refuse_beside_themselves(
+        {f"{job.rule.name} {job.wildcards_dict[STAGES[job.rule.name].of]}" for job in jobs}
+    )
 
 
 def end(logs):
@@ -33,7 +35,7 @@ def end(logs):
 
 onstart:
     refuse_living_jobs()
-    run_summary.cancel_leftovers()
+    earlier_runs.cancel_slurm_jobs()
 
 
 onsuccess:

@@ -34,9 +34,9 @@ REFUSED = {
 
 def refusal(message: str, arguments: list[str]) -> str:
     """Return one line in place of a usual error of Snakemake before the Snakefile; return other messages unchanged."""
-    for pattern, said in REFUSED.items():
+    for pattern, message_instead in REFUSED.items():
         if found := re.search(pattern, message):
-            return "error: " + said.format(*filter(None, found.groups()))
+            return "error: " + message_instead.format(*filter(None, found.groups()))
     option = ""
     for word in arguments if "ValueError" in message or "Unparsable value" in message else []:
         if word.startswith("-"):

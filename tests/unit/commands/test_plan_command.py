@@ -15,9 +15,9 @@ import sys
 import pytest
 
 from babelmill import cli
+from babelmill.commands.estimates.cost import tenths
 from babelmill.commands.estimates.machine import has_gpu
-from babelmill.commands.estimates.text_size import estimated_words_per_token
-from babelmill.commands.plan import tenths
+from babelmill.commands.estimates.text_size import training_text
 from babelmill.config.model_size import parameters
 from babelmill.config.resolve import Configuration
 from babelmill.model.gpt_bert import GPTBert, GPTBertShape
@@ -92,10 +92,9 @@ def test_words_are_those_of_the_mixture(tmp_path):
         languages[code] = {"name": code, "byte_premium": 1, "corpus": {"files": [str(tmp_path / f"{code}.txt")]}}
     for weights, share in (("size", 1 / 11), ("uniform", 1 / 2)):
         model = {"languages": list(languages), "mixture": {"weights": weights}}
-        found = estimated_words_per_token(
-            Configuration([("test", {"languages": languages, "models": {"two": model}})]), "two"
-        )
-        assert found == (pytest.approx(0.98 * 4.2 * ((1 - share) / 4 + share / 2), rel=1e-3), False)
+        found = training_text(Configuration([("test", {"languages": languages, "models": {"two": model}})]), "two")
+        assert found.words_per_token == pytest.approx(0.98 * 4.2 * ((1 - share) / 4 + share / 2), rel=1e-3)
+        assert not found.words_counted
 
 
 def test_shards_of_earlier_settings_are_named_and_text_of_others_does_not_count(workspace):

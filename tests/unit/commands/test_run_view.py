@@ -10,7 +10,7 @@ from types import SimpleNamespace
 
 from babelmill.commands.estimates.machine import has_gpu
 from babelmill.commands.terminal.key_figures import scores
-from babelmill.commands.terminal.run_view import Job, RunView, would_run
+from babelmill.commands.terminal.run_view import AnnouncedJob, RunView, would_run
 from babelmill.core.stage_entry import TERMINAL
 from babelmill.evaluation.metrics import described
 from babelmill.stages import TO_CONVERTED
@@ -150,7 +150,8 @@ def test_a_training_without_its_gpu_says_so_once(capfd, monkeypatch):
 def test_a_dry_run_says_after_which_step_training_goes_on(workspace, monkeypatch):
     monkeypatch.chdir(workspace.path)
     of_train, *others = (
-        Job(stage, "eng", True, None, None, "Missing output files: x", 0) for stage in ("train", "export", "shards")
+        AnnouncedJob(stage, "eng", True, None, None, "Missing output files: x", 0)
+        for stage in ("train", "export", "shards")
     )
     assert (
         would_run([of_train, others[0]]).splitlines()[1].endswith("eng: results not made yet, continues after step 8")
@@ -158,9 +159,11 @@ def test_a_dry_run_says_after_which_step_training_goes_on(workspace, monkeypatch
     assert "continues" not in would_run([of_train, *others]), "its tokens are made again"
 
 
-def jobs(reasons: dict[str, str]) -> list[Job]:
+def jobs(reasons: dict[str, str]) -> list[AnnouncedJob]:
     """All stages of the models that are named, each with its model's reason."""
-    return [Job(stage, model, True, None, None, reason, 0) for model, reason in reasons.items() for stage in STAGES]
+    return [
+        AnnouncedJob(stage, model, True, None, None, reason, 0) for model, reason in reasons.items() for stage in STAGES
+    ]
 
 
 def test_a_dry_run_is_short_whatever_the_reasons_are():

@@ -13,6 +13,7 @@ from babelmill.commands import show
 from babelmill.core import manifest
 from babelmill.core.files import UserError, read_json, write_json
 from babelmill.evaluation.metrics import described
+from babelmill.release.folder import trying
 from helpers.models.published_models import publish
 
 
@@ -24,24 +25,24 @@ def without(path: Path, name: str) -> None:
 def test_a_published_tokenizer_may_have_no_mask_token(tmp_path):
     """As LLaDA's: config.json says which token hides another. Words cannot be hidden in a text then."""
     folder = publish("eurobert", tmp_path / "eurobert")
-    wanted = show.unmask(folder, "the quick", 2)
+    wanted = trying.unmask(folder, "the quick", 2)
     without(folder / "tokenizer_config.json", "mask_token")
-    assert show.unmask(folder, "the quick", 2) == wanted and wanted.startswith("the quick")
+    assert trying.unmask(folder, "the quick", 2) == wanted and wanted.startswith("the quick")
     with pytest.raises(UserError, match=r"--masked 'the <mask>': the tokenizer in .* has no token for a hidden word"):
-        show.fill_mask(folder, "the <mask>")
+        trying.fill_mask(folder, "the <mask>")
     folder = publish("bert", tmp_path / "bert")
     without(folder / "tokenizer_config.json", "mask_token")
     without(folder / "config.json", "mask_token_id")
     with pytest.raises(UserError, match=r"neither tokenizer nor config\.json says which token hides another"):
-        show.unmask(folder, "the quick", 2)
+        trying.unmask(folder, "the quick", 2)
 
 
 def test_each_mask_is_filled(tmp_path):
     folder = publish("bert", tmp_path / "bert")
-    text, first, second = show.fill_mask(folder, "the [MASK] brown [MASK]").split("\n")
+    text, first, second = trying.fill_mask(folder, "the [MASK] brown [MASK]").split("\n")
     assert text == "  the [MASK] brown [MASK]" and first != second
     assert all(len(re.findall(r"'[^']*' 0\.\d\d", line)) == 5 for line in (first, second))
-    assert show.fill_mask(folder, "the [MASK] brown").count("\n") == 1
+    assert trying.fill_mask(folder, "the [MASK] brown").count("\n") == 1
 
 
 @pytest.mark.parametrize("kind", ["bert", "eurobert", "gpt2"])
@@ -52,23 +53,23 @@ def test_a_text_longer_than_the_model_reads_is_refused_in_a_line(tmp_path, kind)
     if kind != "gpt2":
         mask = read_json(folder / "tokenizer_config.json")["mask_token"]
         with pytest.raises(UserError, match=f"^--masked {reads}: shorten it$"):
-            show.fill_mask(folder, mask + long)
+            trying.fill_mask(folder, mask + long)
     if kind == "gpt2":
         with pytest.raises(UserError, match=f"^--prompt {reads} with those that follow: shorten it$"):
-            show.complete(folder, long, None)
-        assert "0 0 0" in show.complete(folder, long[:60], None)
+            trying.complete(folder, long, None)
+        assert "0 0 0" in trying.complete(folder, long[:60], None)
     if kind == "eurobert":
         with pytest.raises(UserError, match=f"^--prompt {reads} with those that follow: shorten it$"):
-            show.unmask(folder, long, 2)
+            trying.unmask(folder, long, 2)
 
 
 def test_the_beginning_of_a_text_may_be_empty(tmp_path):
     folder = publish("gpt2", tmp_path / "gpt2")
-    assert show.complete(folder, "", None).startswith("   ...\n    ")
+    assert trying.complete(folder, "", None).startswith("   ...\n    ")
     without(folder / "tokenizer_config.json", "bos_token")
     with pytest.raises(UserError, match="has no token for the beginning of a text"):
-        show.complete(folder, "", None)
-    assert show.unmask(publish("eurobert", tmp_path / "eurobert"), "", 2)
+        trying.complete(folder, "", None)
+    assert trying.unmask(publish("eurobert", tmp_path / "eurobert"), "", 2)
 
 
 class Screen(io.StringIO):

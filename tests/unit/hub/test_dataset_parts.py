@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from babelmill.commands.terminal.key_figures import of_download
+from babelmill.commands.terminal.key_figures import key_figures
 from babelmill.config.resolve import Configuration
 from babelmill.core import manifest
 from babelmill.core.files import UserError, write_json
@@ -183,7 +183,9 @@ def test_each_part_gives_something_to_a_budget(hub, files):
     corpus = {"hub": [{"repository": NAME, "config": "plain"}, "ada/small"], "budget": "60 documents"}
     parts = download(hub, corpus)["parts"]
     assert [len(part["train"]) for part in parts] == [len(parts[0]["train"]), min(2, len(parts[0]["train"]))]
-    assert of_download(Path("out")) == ", ".join(f"{part['repository']} at {part['commit'][:8]}" for part in parts)
+    assert key_figures("download", Path("out")) == ", ".join(
+        f"{part['repository']} at {part['commit'][:8]}" for part in parts
+    )
 
 
 def test_two_parts_of_one_repository_each_give_something(hub):

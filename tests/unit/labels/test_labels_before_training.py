@@ -7,7 +7,7 @@ import pytest
 from test_labelled_corpora import COLUMNS, configuration_of, write_csv
 
 from babelmill import shards
-from babelmill.commands.plan import cost_of
+from babelmill.commands.estimates.cost import cost_of
 from babelmill.config.resolve import Configuration
 from babelmill.config.stage_settings import TrainSettings
 from babelmill.core.files import UserError, write_json

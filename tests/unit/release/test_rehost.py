@@ -12,7 +12,7 @@ from huggingface_hub import constants
 from safetensors.torch import save
 
 from babelmill.cli import main
-from babelmill.commands import rehosting
+from babelmill.commands import rehost
 from babelmill.config.languages import read_table
 from babelmill.core import manifest
 from babelmill.core.files import UserError, write_json
@@ -21,6 +21,7 @@ from babelmill.hub.files import Files
 from babelmill.model.gpt_bert import GPTBert, GPTBertShape
 from babelmill.publish import publish_folder
 from babelmill.release.card.earlier_card import EarlierCard, read_card
+from babelmill.release.elsewhere import rehosting
 from babelmill.release.elsewhere.masked_target import learnt_target
 from babelmill.release.elsewhere.old_repository import (
     Weights,
@@ -359,7 +360,7 @@ def test_a_folder_of_the_users_own_is_not_deleted(hub, folder, capsys):
 
 
 def test_a_bug_or_a_full_disk_is_one_models_line(capsys):
-    lines = rehosting.Lines()
+    lines = rehost.Lines()
     for error in (OSError(errno.ENOSPC, "full", "rehosted/a"), KeyError("x")):
         with lines.of("lab/a"):
             raise error

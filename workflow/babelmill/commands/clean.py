@@ -1,7 +1,7 @@
 """List the checkpoint folders, and with `--remove` delete those that no setting uses.
 
-    babelmill clean
-    babelmill clean --remove
+    babelmill clean             # list them
+    babelmill clean --remove    # delete the unused ones
 
 A finished run keeps its last checkpoint, so that going back to earlier settings takes seconds; this costs disk space,
 which this command frees. A folder is in use if the present configuration, code and data would train in it, and held if
@@ -17,7 +17,7 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-from babelmill.commands.why import CHECKPOINTS, run_of
+from babelmill.commands.progress.jobs import CHECKPOINTS, run_of
 from babelmill.config import loading
 from babelmill.config.resolve import Configuration
 from babelmill.core import escape, writers
@@ -99,7 +99,7 @@ def clean(configuration: Configuration, remove: bool) -> None:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's arguments."""
-    parser.add_argument("--remove", action="store_true", help="delete the unused folders")
+    parser.add_argument("--remove", action="store_true", help="delete what is unused or half-written")
     loading.add_arguments(parser)
 
 

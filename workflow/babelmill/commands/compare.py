@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from babelmill.commands.terminal.columns import aligned
+from babelmill.commands.terminal.key_figures import default_variant
 from babelmill.core import escape, manifest
 from babelmill.core.escape import line, some
 from babelmill.core.files import UserError, read_json
@@ -32,7 +33,7 @@ SURE = 0.05
 
 
 @dataclass
-class Model:
+class Compared:
     """The results of a model that are compared.
 
     Attributes:
@@ -57,60 +58,48 @@ def scores_in(folder: Path) -> dict[str, Path]:
     return {path.parent.name: path.parent for path in sorted(folder.glob("*/scores.json"))}
 
 
-def model_of(word: str) -> Model:
-    """Return the results of a model that is given by its name or by a folder. Raise a UserError if it has none."""
+def results_of(word: str) -> Compared:
+    """Return the results of a model that is given by its name or by a folder.
+
+    Raises:
+        UserError: it has no results, or its scores belong to another model than its evaluation.
+    """
     folder = Path(word)
     if (folder / "scores.json").is_file():
         manifest.verify(folder, "scores.json")
-        return Model(str(folder), {read_json(folder / "scores.json")["suite"]: folder})
+        return Compared(str(folder), {read_json(folder / "scores.json")["suite"]: folder})
     if found := scores_in(folder):
-        return Model(str(folder), found)
+        return Compared(str(folder), found)
     if (folder / manifest.NAME).is_file():
-        return converted(folder)
-    if "/" in word or not ((RESULTS / "scores" / word).is_dir() or (RESULTS / "evaluations" / word).is_dir()):
-        there = sorted({path.parent.name for path in RESULTS.glob("scores/*/*")} | _evaluated())
-        raise UserError(
-            f"{word}: neither a model with scores or an evaluation in {RESULTS}, nor a folder of scores, nor a"
-            " converted model; models with scores or an evaluation:"
-            f" {escape.some(there) or 'none yet, see evaluation.suites'}"
-        )
-    return of_results(word)
-
-
-def _evaluated() -> set[str]:
-    return {path.parent.name for path in RESULTS.glob("evaluations/*/evaluation.json")}
-
-
-def of_results(name: str) -> Model:
-    """Return the results of a model of this workflow, from the folder `results`."""
-    from babelmill.commands.terminal.key_figures import default_variant
-
-    model, folder = Model(name, scores_in(RESULTS / "scores" / name)), RESULTS / "evaluations" / name
-    if (folder / "evaluation.json").is_file():
         about = manifest.verify(folder)
-        model.evaluation = evaluation = read_json(folder / "evaluation.json")
-        model.variant = default_variant(evaluation, RESULTS / "exports" / name)
-        model.texts = upstream(about, "corpora")
-        model.documents = documents_of(folder, evaluation)
-        check_same_export(model.scores, about, folder)
-    return model
-
-
-def converted(folder: Path) -> Model:
-    """Return the results of a converted folder, with the scores in `results` of the same workflow."""
-    from babelmill.commands.terminal.key_figures import default_variant
-
-    about = manifest.verify(folder)
-    if "evaluation" not in about["figures"]:
-        raise UserError(
-            f"{folder}: neither a converted model nor scores; run `babelmill score {folder} --suite ...` first"
-        )
-    evaluation, name = about["figures"]["evaluation"], about["name"]
-    results = folder.resolve().parents[1] / RESULTS
-    found = scores_in(results / "scores" / name)
-    check_same_export(found, about, folder)
+        if "evaluation" not in about["figures"]:
+            raise UserError(
+                f"{folder}: neither a converted model nor scores; run `babelmill score {folder} --suite ...` first"
+            )
+        name, exported, results = about["name"], folder, folder.resolve().parents[1] / RESULTS  # of the same workflow
+        evaluation = about["figures"]["evaluation"]
+    else:
+        name, exported, results, folder = word, RESULTS / "exports" / word, RESULTS, RESULTS / "evaluations" / word
+        if "/" in word or not ((results / "scores" / name).is_dir() or folder.is_dir()):
+            there = {path.parent.name for path in RESULTS.glob("scores/*/*")}
+            there |= {path.parent.name for path in RESULTS.glob("evaluations/*/evaluation.json")}
+            raise UserError(
+                f"{word}: neither a model with scores or an evaluation in {RESULTS}, nor a folder of scores, nor a"
+                " converted model; models with scores or an evaluation:"
+                f" {escape.some(sorted(there)) or 'none yet, see evaluation.suites'}"
+            )
+        if not (folder / "evaluation.json").is_file():
+            return Compared(name, scores_in(results / "scores" / name))
+        about, evaluation = manifest.verify(folder), read_json(folder / "evaluation.json")
+    scores, export = scores_in(results / "scores" / name), upstream(about, "exports")
+    for path in scores.values():
+        if not export.items() <= manifest.read(path)["upstream"].items():
+            raise UserError(
+                f"{path}: these scores belong to another model than the one in {folder}; run the workflow again"
+            )
     documents = documents_of(results / "evaluations" / name, evaluation)
-    return Model(name, found, evaluation, default_variant(evaluation, folder), upstream(about, "corpora"), documents)
+    variant = default_variant(evaluation, exported)
+    return Compared(name, scores, evaluation, variant, upstream(about, "corpora"), documents)
 
 
 def documents_of(folder: Path, evaluation: dict[str, Any]) -> Path | None:
@@ -128,20 +117,10 @@ def upstream(about: dict[str, Any], what: str) -> dict[str, str]:
     return {source: digest for source, digest in about["upstream"].items() if f"/{what}/" in source}
 
 
-def check_same_export(scores: dict[str, Path], about: dict[str, Any], folder: Path) -> None:
-    """Raise a UserError if scores come from another export than the results in `folder`, whose manifest is `about`."""
-    exported = upstream(about, "exports")
-    for path in scores.values():
-        if not exported.items() <= manifest.read(path)["upstream"].items():
-            raise UserError(
-                f"{path}: these scores belong to another model than the one in {folder}; run the workflow again"
-            )
-
-
 # Bits per byte.
 
 
-def bits_per_byte(sides: list[list[Model]], names: list[str]) -> list[str]:
+def bits_per_byte(sides: list[list[Compared]], names: list[str]) -> list[str]:
     """Return lines with the scores of evaluation.json side by side, or a line that says why they cannot be compared."""
     from babelmill.evaluation.comparison import over_seeds
     from babelmill.evaluation.metrics import metrics_of, shown, units, value_of
@@ -175,9 +154,15 @@ def bits_per_byte(sides: list[list[Model]], names: list[str]) -> list[str]:
     else:
         with_interval = all(model.documents for model in everyone)
         lines = [f"{what}, ± standard errors{'; difference with its 95 % interval over documents' * with_interval}"]
-    notes = [] if recipes else [f"  {words}" for words in why_no_interval(everyone)]
+    notes, old = [], [model.name for model in everyone if model.documents is None]
     if recipes and min(map(len, sides)) == 1:
-        notes = ["  no interval: one side is a single model"]
+        notes.append("  no interval: one side is a single model")
+    elif not recipes and old and not any("labels" in evaluation for evaluation in evaluations):
+        notes += [
+            f"  no interval: {' and '.join(old)} {'was' if len(old) == 1 else 'were'} evaluated before version 0.3,",
+            "  which keeps the score of each document; for an interval, delete",
+            f"  {' and '.join(f'{RESULTS}/evaluations/{name}' for name in old)} and run the workflow again",
+        ]
     if lossy := [
         m.name for m, found in zip(everyone, evaluations, strict=True) if found.get("documents", {}).get("changed")
     ]:
@@ -192,7 +177,7 @@ def mean_and_ends(values: list[float]) -> str:
     return f"{sum(values) / len(values):.3f} ({min(values):.3f} to {max(values):.3f})"
 
 
-def of_two(models: list[Model], metric: str, values: list[list[float]]) -> "Difference":
+def of_two(models: list[Compared], metric: str, values: list[list[float]]) -> "Difference":
     """Return the difference between two models in a metric, with an interval if both have a table of documents."""
     from pyarrow import parquet
 
@@ -203,20 +188,6 @@ def of_two(models: list[Model], metric: str, values: list[list[float]]) -> "Diff
         return Difference(values[0][0] - values[1][0], None, None)
     tables = parquet.ParquetFile(first.documents).read(), parquet.ParquetFile(second.documents).read()
     return over_documents(tables, (f"{first.variant}_{metric}", f"{second.variant}_{metric}"))
-
-
-def why_no_interval(models: list[Model]) -> list[str]:
-    """Return a line on models whose documents have no scores of their own; models of labels never have them."""
-    labelled = any("labels" in (model.evaluation or {}) for model in models)
-    old = [] if labelled else [model.name for model in models if model.documents is None]
-    if not old:
-        return []
-    folders = " and ".join(f"{RESULTS}/evaluations/{name}" for name in old)
-    return [
-        f"no interval: {' and '.join(old)} {'was' if len(old) == 1 else 'were'} evaluated before version 0.3,",
-        "which keeps the score of each document; for an interval, delete",
-        f"{folders} and run the workflow again",
-    ]
 
 
 def signed(difference: "Difference") -> str:
@@ -236,7 +207,7 @@ def _size(evaluation: dict[str, Any]) -> tuple[int, int, int]:
 
 
 def suite_lines(comparison: "Comparison", title: str, names: list[str]) -> list[str]:
-    """Return the lines about one suite in one language."""
+    """Return the lines about one suite in one language: scores, the significance test, phenomena, and single pairs."""
     from babelmill.suites.headline import weighting
 
     methods = " and ".join(dict.fromkeys(comparison.methods))
@@ -257,42 +228,28 @@ def suite_lines(comparison: "Comparison", title: str, names: list[str]) -> list[
     low, high = comparison.interval
     rows.append(["difference", f"{100 * difference:+.1f}", f"({100 * low:+.1f} to {100 * high:+.1f})", ""])
     lines += table(rows)
-    return lines + test_lines(comparison, names) + phenomena_lines(comparison, names) + pair_lines(comparison, names)
 
-
-def test_lines(comparison: "Comparison", names: list[str]) -> list[str]:
-    """Return the lines about the significance test."""
     test, seeds = comparison.test, max(map(len, comparison.seeds)) > 1
     call = "sign test of the means over seeds" if seeds else "exact McNemar test"
     better = "is better" if seeds else "is right and the other is wrong"
-    lines = [
-        f"  {call}: {names[0]} {better} on {plural(test.first, 'pair')},",
-        f"    {names[1]} on {test.second:,}: p = {number(test.p)}",
-    ]
+    lines.append(f"  {call}: {names[0]} {better} on {plural(test.first, 'pair')},")
+    lines.append(f"    {names[1]} on {test.second:,}: p = {number(test.p)}")
     if test.half:
         lines.append(f"    {plural(test.half, 'pair')} with equal scores of both sentences left out")
     if seeds:
         lines.append("    the p value compares these models; the interval compares their recipes")
-    return lines
 
-
-def phenomena_lines(comparison: "Comparison", names: list[str]) -> list[str]:
-    """Return the table of phenomena; `*` marks significant differences."""
-    if not comparison.phenomena:
-        return []
     rows = [["", "phenomenon", "pairs", *names, "difference", "p (Holm)"]]
     for each in comparison.phenomena:
         shares = [f"{100 * share:.1f} %" for share in each.shares]
         difference = f"{100 * (each.shares[0] - each.shares[1]):+.1f}"
         rows.append(["*" if each.p < SURE else "", each.name, f"{each.pairs:,}", *shares, difference, number(each.p)])
-    return ["", *table(rows, numbers=2), f"  * p < {SURE} after Holm's correction for {plural(len(rows) - 1, 'test')}"]
+    if comparison.phenomena:
+        tests = plural(len(comparison.phenomena), "test")
+        lines += ["", *table(rows, numbers=2), f"  * p < {SURE} after Holm's correction for {tests}"]
 
-
-def pair_lines(comparison: "Comparison", names: list[str]) -> list[str]:
-    """Return lines with the pairs on which the sides differ most."""
-    if not comparison.most:
-        return []
-    lines = ["", "  largest differences: ln p of the good sentence (+) minus ln p of the bad one (-)"]
+    if comparison.most:
+        lines += ["", "  largest differences: ln p of the good sentence (+) minus ln p of the bad one (-)"]
     for pair in comparison.most:
         margins = ", ".join(f"{name} {margin:+.1f}" for name, margin in zip(names, pair.margins, strict=True))
         lines += [f"  {margins}", f"    + {cut(pair.good, WIDTH - 6)}", f"    - {cut(pair.bad, WIDTH - 6)}"]
@@ -322,37 +279,33 @@ def table(rows: list[list[str]], numbers: int = 1) -> list[str]:
     return [f"  {row}" for row in aligned(cells, (i >= numbers for i in range(len(widths))))]
 
 
-def called(side: list[Model]) -> str:
+def called(side: list[Compared]) -> str:
     """Return a short name of a side."""
     first = side[0].name
     return cut(first if len(side) == 1 else f"{first}, ... ({len(side)})", 24)
 
 
-def introduction(sides: list[list[Model]], names: list[str]) -> str:
+def introduction(sides: list[list[Compared]], names: list[str]) -> str:
     """Return a text that says whether weights or recipes are compared."""
-    if max(map(len, sides)) > 1:
-        few = (
-            "" if min(map(len, sides)) > 1 else "\nOne side is a single model, so its variation over seeds is unknown."
+    smaller, larger = sorted(map(len, sides))
+    if larger == 1:
+        return (
+            f"{names[0]} and {names[1]}: this compares the weights of two models.\n"
+            "To compare how they are made, name models with different seeds on each side: a1,a2,a3 b1,b2,b3"
         )
-        return f"{names[0]} and {names[1]}: this compares recipes, by means over the models of each side.{few}"
-    return (
-        f"{names[0]} and {names[1]}: this compares the weights of two models.\n"
-        "To compare how they are made, name models with different seeds on each side: a1,a2,a3 b1,b2,b3"
-    )
+    few = "" if smaller > 1 else "\nOne side is a single model, so its variation over seeds is unknown."
+    return f"{names[0]} and {names[1]}: this compares recipes, by means over the models of each side.{few}"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's arguments."""
-    parser.add_argument(
-        "first", metavar="A", help="a model, or several with commas: eng, converted/eng, scores/gpt2, a1,a2,a3"
-    )
-    parser.add_argument("second", metavar="B", help="the model or models to compare with")
-    parser.add_argument("--suite", help="compare only on this suite (default: all suites that both were scored on)")
+    add = parser.add_argument
+    add("first", metavar="A", help="a model, or several with commas: eng, converted/eng, scores/gpt2, a1,a2,a3")
+    add("second", metavar="B", help="the model or models to compare with")
+    add("--suite", help="compare only on this suite (default: all suites that both were scored on)")
     methods = ["causal", "masked", "fused", "bound"]
-    parser.add_argument(
-        "--method", choices=methods, help="use the scores of this method (default: each model's headline)"
-    )
-    parser.add_argument("--pairs", type=int, default=5, metavar="N", help="show N pairs (default: 5)")
+    add("--method", choices=methods, help="use the scores of this method (default: each model's headline)")
+    add("--pairs", type=int, default=5, metavar="N", help="show the N pairs on which they differ most (default: 5)")
 
 
 def run(args: argparse.Namespace) -> None:
@@ -361,7 +314,7 @@ def run(args: argparse.Namespace) -> None:
 
     if args.pairs < 0:
         raise UserError(f"--pairs {args.pairs}: 0 or more is expected")
-    sides = [[model_of(word) for word in side.split(",") if word] for side in (args.first, args.second)]
+    sides = [[results_of(word) for word in side.split(",") if word] for side in (args.first, args.second)]
     if not all(sides):
         raise UserError("compare: a model is expected on each side, such as `babelmill compare eng eng_big`")
     names = [called(side) for side in sides]

@@ -1,7 +1,7 @@
-"""Show the resolved configuration of models, and the layer that each value came from.
+"""Show every setting of a model, and the file or option that it comes from.
 
 babelmill config eng
-babelmill config eng --changed    # only what differs from config/defaults.yaml
+babelmill config eng --changed    # only the settings that differ from config/defaults.yaml
 """
 
 import argparse
@@ -35,8 +35,8 @@ def describe(configuration: Configuration, name: str, changed: bool = False) -> 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's arguments."""
-    parser.add_argument("models", nargs="*", help="model names (default: the configuration's targets)")
-    parser.add_argument("--changed", action="store_true", help="only values that differ from the defaults")
+    parser.add_argument("models", nargs="*", metavar="MODEL", help="a model (default: the configuration's targets)")
+    parser.add_argument("--changed", action="store_true", help="show only settings that differ from the defaults")
     loading.add_arguments(parser)
 
 

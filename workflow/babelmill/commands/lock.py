@@ -29,21 +29,12 @@ def lock(configuration: Configuration, models: list[str], update: bool) -> dict[
     models = list(dict.fromkeys(name for model in models for name in (model, *configuration.ancestors(model))))
     codes = dict.fromkeys(code for model in models for code in configuration.languages_of(model))
     wanted = [(DATASET, key, source) for code in codes for key, source in hub_datasets(configuration, code)]
-    tokenizers = (hub_tokenizer(configuration, model) for model in models)
-    wanted += [
-        (TOKENIZER, revisions.tokenizer_key(source["repository"], source["revision"]), source)
-        for source in tokenizers
-        if source
-    ]
-    wanted += [
-        (MODEL, revisions.model_key(source["repository"], source["revision"]), source)
-        for source in (hub_model(configuration, model) for model in models)
-        if source
-    ]
-    wanted += [
-        (SUITE, revisions.dataset_key(source["repository"], source["revision"]), source)
-        for source in hub_suites(configuration, models)
-    ]
+    for use, key_of, sources in (
+        (TOKENIZER, revisions.tokenizer_key, [hub_tokenizer(configuration, model) for model in models]),
+        (MODEL, revisions.model_key, [hub_model(configuration, model) for model in models]),
+        (SUITE, revisions.dataset_key, hub_suites(configuration, models)),
+    ):
+        wanted += [(use, key_of(source["repository"], source["revision"]), source) for source in sources if source]
     entries = {}
     for use, key, source in wanted:
         asked = source["repository"], source["revision"]
@@ -60,7 +51,7 @@ def lock(configuration: Configuration, models: list[str], update: bool) -> dict[
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's arguments."""
-    parser.add_argument("models", nargs="*", help="models and batches (default: the configuration's targets)")
+    parser.add_argument("models", nargs="*", metavar="NAME", help="a model or a batch (default: the targets)")
     parser.add_argument("--update", action="store_true", help="resolve branches again, even if they are already pinned")
     loading.add_arguments(parser)
 

@@ -18,38 +18,35 @@ from babelmill.core.globs import at_home
 from babelmill.core.stage_entry import utf8
 
 REVIEW = "also write the rows to check: up to N rows without text, then the N rows whose codes are least certain"
+METHODS = ["blocks", "linear"]
+ENCODINGS = ["utf-8", "latin-1", "cp1252"]
+QUOTING = ["format", "csv", "none"]
+QUOTED = "say whether quotation marks enclose fields (default: format, which is csv for .csv and none for .tsv)"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's arguments."""
-    parser.add_argument("model", type=Path, help="the model's folder, such as converted/occ")
-    parser.add_argument("table", type=Path, help="the table with the rows to predict")
-    parser.add_argument("--text", required=True, metavar="COLUMN", help="column of the text")
-    parser.add_argument("--context", metavar="COLUMN", help="column of the context, if the model was trained with one")
-    parser.add_argument("--context-is", type=utf8, metavar="TEXT", default="", help="one context for all rows")
-    parser.add_argument("--out", required=True, type=Path, help="the .csv or .tsv to make; it must not exist")
-    parser.add_argument("--top", type=int, default=5, help="write so many of the likeliest codes (default: 5)")
-    parser.add_argument(
-        "--method", choices=["blocks", "linear"], default="blocks", help="how codes are predicted (default: blocks)"
+    add = parser.add_argument
+    add("model", type=Path, metavar="MODEL", help="the folder of a model of labels, such as converted/occ")
+    add("table", type=Path, metavar="TABLE", help="the table with the rows to predict")
+    add("--text", required=True, metavar="COLUMN", help="read the text from this column")
+    add("--context", metavar="COLUMN", help="read the context from this column, if the model learnt with one")
+    add("--context-is", type=utf8, metavar="TEXT", default="", help="use one context for all rows")
+    add("--out", required=True, type=Path, metavar="FILE", help="write this .csv or .tsv, which must not exist yet")
+    add("--top", type=int, default=5, metavar="N", help="write the N likeliest codes (default: 5)")
+    add("--method", choices=METHODS, default="blocks", help="predict codes by this method (default: blocks)")
+    add(
+        "--threshold",
+        type=float,
+        metavar="P",
+        help="linear: write further codes from probability P on (default: the best)",
     )
-    parser.add_argument(
-        "--threshold", type=float, help="linear: write further codes from this probability on (default: the best)"
-    )
-    parser.add_argument("--review", nargs=2, metavar=("N", "FILE"), help=REVIEW)
-    parser.add_argument("--delimiter", help="delimiter of .csv and .tsv (default: comma, tab)")
-    encodings = ["utf-8", "latin-1", "cp1252"]
-    parser.add_argument(
-        "--encoding", choices=encodings, default="utf-8", help="encoding of .csv and .tsv (default: utf-8)"
-    )
-    parser.add_argument(
-        "--quoting",
-        choices=["format", "csv", "none"],
-        default="format",
-        help="whether quotation marks enclose fields (default, format: csv in .csv, none in .tsv)",
-    )
-    parser.add_argument(
-        "--threads", type=int, default=len(os.sched_getaffinity(0)), help="number of threads (default: all cores)"
-    )
+    add("--review", nargs=2, metavar=("N", "FILE"), help=REVIEW)
+    add("--delimiter", help="split .csv and .tsv at this character (default: comma, tab)")
+    add("--encoding", choices=ENCODINGS, default="utf-8", help="read .csv and .tsv in this encoding (default: utf-8)")
+    add("--quoting", choices=QUOTING, default="format", help=QUOTED)
+    cores = len(os.sched_getaffinity(0))
+    add("--threads", type=int, default=cores, metavar="N", help="use N threads (default: all cores)")
 
 
 def review_of(words: list[str] | None) -> tuple[int, Path] | None:
@@ -69,10 +66,10 @@ def refuse_existing(paths: list[Path]) -> None:
             raise UserError(f"{path} exists already; delete it, or name another file")
 
 
-def refuse_delimiter(said: str | None) -> None:
+def refuse_delimiter(separator: str | None) -> None:
     """Raise a UserError if --delimiter cannot separate fields."""
     try:
-        delimiter(said or ",")
+        delimiter(separator or ",")
     except ValueError as error:
         raise UserError(f"--delimiter: {error}") from None
 

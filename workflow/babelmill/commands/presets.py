@@ -10,24 +10,24 @@ no GPU.
 """
 
 import argparse
-import contextlib
 import glob
+import itertools
 import re
 import textwrap
-from dataclasses import dataclass
 
-from babelmill.commands.estimates.download import budget_bytes
+from babelmill.commands.estimates.cost import ASSUMED_GPU, cost_of, hours_text, known_peak, tenths
 from babelmill.commands.estimates.machine import gpu_here
-from babelmill.commands.plan import ASSUMED_GPU, cost_of, hours_text, known_peak, short, tenths
+from babelmill.commands.estimates.text_size import budget_bytes
 from babelmill.commands.terminal.columns import aligned
 from babelmill.config.layers import nearest
 from babelmill.config.resolve import ROOT, Configuration
 from babelmill.core.files import UserError
+from babelmill.core.words import short
 from babelmill.core.yaml_file import read_yaml
+from babelmill.hub.client import impatiently
 
-FOLDER = "config/presets"
+FOLDER = ROOT / "config/presets"
 LANGUAGE = "eng"
-WORDS = {False: "100000000 words", True: "1000000 words"}  # for presets without a budget; True: no GPU
 HEADING = ("preset", "parameters", "GPUs", "GiB", "text", "hours", "for")
 NOTE = (
     "Hours of training are calculated for as many {gpu}s as the preset asks for ({peak:,.0f} TFLOP/s each); without"
@@ -37,78 +37,55 @@ NOTE = (
 WIDTH = 100  # characters per line
 
 
-@dataclass(frozen=True)
+def names() -> list[str]:
+    """Return the names of all presets, sorted."""
+    return sorted(path.removesuffix(".yaml") for path in glob.glob("*.yaml", root_dir=FOLDER))
+
+
 class Preset:
     """What a preset asks for, and what it costs.
 
     Attributes:
+        about: what it is for, and how long it takes: the first comment of its file.
+        sections: the content of its file.
         gpus: number of GPUs in its file; 0 if the file names none, as for laptops.
-        text: the amount of text that it trains on.
+        train: its section `train`, with the defaults.
+        budget: the amount of text that it sets; None if it sets none.
+        text: the amount of text that the cost is for.
         parameters, memory, hours: parameters of the model, GiB (per GPU), hours of training; "?" if not known.
-        batch: tokens per batch.
         unknown: why the size is not known; "" if it is.
     """
 
-    name: str
-    gpus: int
-    text: str
-    parameters: str
-    memory: str
-    hours: str
-    batch: str
-    unknown: str = ""
+    def __init__(self, name: str, gpu: str, out_of_reach: str = "") -> None:
+        """Read a preset, and calculate what it costs on GPUs of one kind. Raise a UserError if its file is wrong.
 
-
-def names() -> list[str]:
-    """Return the names of all presets, sorted."""
-    return sorted(path.removesuffix(".yaml") for path in glob.glob("*.yaml", root_dir=ROOT / FOLDER))
-
-
-def about(name: str) -> str:
-    """Return the first comment of a preset: what it is for, and how long it takes."""
-    lines = (ROOT / FOLDER / f"{name}.yaml").read_text(encoding="utf-8").splitlines()
-    comment = []
-    for line in lines:
-        if not line.startswith("#"):
-            break
-        if "yaml-language-server" not in line:
-            comment.append(line.removeprefix("#").strip())
-    return " ".join(comment)
-
-
-def gpus_of(name: str) -> int:
-    """Return how many GPUs the file of a preset asks for; 0 if it names none."""
-    return read_yaml(ROOT / FOLDER / f"{name}.yaml").get("resources", {}).get("gpus", 0)
-
-
-def preset(name: str, gpu: str, out_of_reach: str = "") -> Preset:
-    """Return what a preset costs on GPUs of one kind. Raise a UserError if its file is wrong.
-
-    `out_of_reach`: why the Hub cannot be asked for the size of a model, if this is already known.
-    """
-    configuration = Configuration([("presets", {"preset": name, "targets": [LANGUAGE]})])
-    resolved, gpus = configuration.model(LANGUAGE), gpus_of(name)
-    budget = configuration.corpus(LANGUAGE).corpus.budget or WORDS[not gpus]
-    size = memory = hours = "?"
-    unknown = out_of_reach if resolved.source else ""
-    if not unknown:
+        `out_of_reach`: why the Hub cannot be asked for the size of a model, if this is already known.
+        """
+        path = FOLDER / f"{name}.yaml"
+        comment = itertools.takewhile(lambda line: line.startswith("#"), path.read_text(encoding="utf-8").splitlines())
+        self.about = " ".join(line.lstrip("#").strip() for line in comment if "yaml-language-server" not in line)
+        self.name, self.sections = name, read_yaml(path)
+        self.gpus = self.sections.get("resources", {}).get("gpus", 0)
+        configuration = Configuration([("presets", {"preset": name, "targets": [LANGUAGE]})])
+        resolved = configuration.model(LANGUAGE)
+        self.train, self.budget = resolved.train, configuration.corpus(LANGUAGE).corpus.budget
+        budget = self.budget or f"{100 if self.gpus else 1}000000 words"
+        number, unit = budget.split() if isinstance(budget, str) else (budget, "MB")
+        self.text = f"{budget:g} MB" if unit == "MB" else f"{short(int(number)).replace('.0 ', ' ')} {unit}"
+        self.parameters = self.memory = self.hours = "?"
+        self.unknown = out_of_reach if resolved.source else ""
+        if self.unknown:
+            return
         try:
-            with asking_once() if resolved.source else contextlib.nullcontext():
-                found = cost_of(configuration, LANGUAGE, gpus, gpu, None, budget_bytes(budget, 1.0))
-            size, memory, hours = short(found.parameters), tenths(found.memory_gib), hours_text(found.hours)
+            with impatiently():
+                cost = cost_of(configuration, LANGUAGE, self.gpus, gpu, None, budget_bytes(budget, 1.0))
         except UserError as error:
             if not resolved.source:
                 raise
-            unknown = str(error)  # it starts from a model of the Hub, whose size cannot be read now
-    batch = f"{resolved.train.global_batch_tokens:,}"
-    return Preset(name, gpus, text(budget), size, memory, hours, batch, unknown)
-
-
-def asking_once() -> contextlib.AbstractContextManager[None]:
-    """Return a context in which a request to the Hub that fails is not repeated."""
-    from babelmill.hub.client import impatiently  # which most presets do not need
-
-    return impatiently()
+            self.unknown = str(error)  # it starts from a model of the Hub, whose size cannot be read now
+        else:
+            self.parameters, self.memory = short(cost.parameters), tenths(cost.memory_gib)
+            self.hours = hours_text(cost.hours)
 
 
 def every_preset(gpu: str) -> tuple[list[Preset], list[str]]:
@@ -121,7 +98,7 @@ def every_preset(gpu: str) -> tuple[list[Preset], list[str]]:
     out_of_reach = ""
     for name in names():
         try:
-            found.append(preset(name, gpu, out_of_reach))
+            found.append(Preset(name, gpu, out_of_reach))
             out_of_reach = out_of_reach or (found[-1].unknown if "cannot be reached" in found[-1].unknown else "")
         except UserError as error:
             problems.append(str(error))
@@ -130,70 +107,61 @@ def every_preset(gpu: str) -> tuple[list[Preset], list[str]]:
     return found, problems
 
 
-def listed(presets: list[Preset]) -> list[str]:
+def table(presets: list[Preset]) -> list[str]:
     """Return a heading and one line per preset, which ends with its purpose, shortened to fit."""
-    rows: list[list[str]] = [list(HEADING[:-1])]
-    rows += [[each.name, each.parameters, f"{each.gpus}", each.memory, each.text, each.hours] for each in presets]
-    purposes = [HEADING[-1], *(re.split(r"\.\s+(?=[A-Z])|: ", about(each.name))[0] for each in presets)]
-    lines = aligned(rows, [False] + [True] * 5)
+    rows = [[each.name, each.parameters, f"{each.gpus}", each.memory, each.text, each.hours] for each in presets]
+    lines = aligned([list(HEADING[:-1]), *rows], [False] + [True] * 5)
     room = WIDTH - len(lines[0]) - 2
-    return [
-        f"{line}  {textwrap.shorten(purpose, room, placeholder=' ...')}"
-        for line, purpose in zip(lines, purposes, strict=True)
-    ]
+    purposes = [HEADING[-1], *(re.split(r"\.\s+(?=[A-Z])|: ", each.about)[0] for each in presets)]
+    shortened = (textwrap.shorten(purpose, room, placeholder=" ...") for purpose in purposes)
+    return [f"{line}  {purpose}" for line, purpose in zip(lines, shortened, strict=True)]
 
 
-def facts(found: Preset, gpu: str) -> str:
-    """Return a preset's size and cost in a sentence."""
+def description(found: Preset, gpu: str) -> list[str]:
+    """Return paragraphs on a preset: its purpose, size and cost, its values, and how to run it."""
     where = f"on {found.gpus} {gpu}{'s' * (found.gpus > 1)}" if found.gpus else "on this machine's processor"
-    return (
-        f"{found.parameters} parameters, {found.batch} tokens per batch, {found.memory} GiB of memory"
-        f"{' of a GPU' * bool(found.gpus)}; {found.hours} hours of training on {found.text} {where}, calculated."
+    cost = (
+        f"{found.parameters} parameters, {found.train.global_batch_tokens:,} tokens per batch, {found.memory} GiB of"
+        f" memory{' of a GPU' * bool(found.gpus)}; {found.hours} hours of training on {found.text} {where}, calculated."
     )
+    paragraphs = [textwrap.fill(found.about, WIDTH), textwrap.fill(cost, WIDTH)]
+    if found.unknown:
+        paragraphs[-1] += "\n" + textwrap.fill(f"The size is not known: {found.unknown}", WIDTH)
+    values = (
+        f"{section}: " + ", ".join(f"{key} {value}" for key, value in keys.items())
+        for section, keys in found.sections.items()
+    )
+    return [*paragraphs, "\n".join(values), *commands(found)]
 
 
-def text(budget: float | str) -> str:
-    """Return the text that a preset trains on: "500 k documents"."""
-    if not isinstance(budget, str):
-        return f"{budget:g} MB"
-    number, unit = budget.split()
-    return f"{short(int(number)).replace('.0 ', ' ')} {unit}"
-
-
-def commands(name: str) -> list[str]:
-    """Return lines that run a preset: with text of the configuration, with a dataset, and on fewer GPUs."""
-    configuration = Configuration([("presets", {"preset": name})])
-    gpus, budget = gpus_of(name), configuration.corpus(LANGUAGE).corpus.budget
-    amount = "" if budget else f", budget: {100 if gpus else 1}M words"
-    resources = f" --resources gpu={gpus}" if gpus else ""
-    if configuration.model(LANGUAGE).train.objective == "labels":
-        return labels_lines(name, resources)
-    run = "snakemake --profile profiles/local{resources} --config preset={name}{more} -- converted/eng"
-    hub = f" 'corpus={{hub: [{{repository: allenai/c4, config: en}}]{amount}}}'"
-    lines = [run.format(resources=resources, name=name, more=""), "", "With text of a dataset on the Hub:", ""]
-    lines += [run.format(resources=resources, name=name, more=hub)]
-    fewer = ["", "On fewer GPUs the result is the same: give their number with --resources gpu=N."]
-    return lines + (fewer if gpus > 1 else [])
-
-
-def labels_lines(name: str, resources: str) -> list[str]:
-    """Return lines that show how to run a preset of a model of labels, which needs more than text."""
-    return [
-        "In config/config.yaml, with the columns of your table (docs/labels.md):",
-        "",
-        "targets: [occ]",
-        "languages:",
-        "  occ_en: {name: Occupations, corpus: {files: [table.csv], text_column: text, label_columns: [code]}}",
-        f"models: {{occ: {{preset: {name}, languages: [occ_en]}}}}",
-        "",
-        f"snakemake --profile profiles/local{resources} -- converted/occ",
+def commands(found: Preset) -> list[str]:
+    """Return paragraphs that show how to run a preset: with the user's text, with a dataset, and on fewer GPUs."""
+    run = "snakemake --profile profiles/local" + (f" --resources gpu={found.gpus}" if found.gpus else "")
+    if found.train.objective == "labels":
+        return [
+            "In config/config.yaml, with the columns of your table (docs/labels.md):",
+            "targets: [occ]\n"
+            "languages:\n"
+            "  occ_en: {name: Occupations, corpus: {files: [table.csv], text_column: text, label_columns: [code]}}\n"
+            f"models: {{occ: {{preset: {found.name}, languages: [occ_en]}}}}",
+            f"{run} -- converted/occ",
+        ]
+    run += f" --config preset={found.name}"
+    amount = "" if found.budget else f", budget: {100 if found.gpus else 1}M words"
+    paragraphs = [
+        f"{run} -- converted/eng",
+        "With text of a dataset on the Hub:",
+        f"{run} 'corpus={{hub: [{{repository: allenai/c4, config: en}}]{amount}}}' -- converted/eng",
     ]
+    if found.gpus > 1:
+        paragraphs.append("On fewer GPUs the result is the same: give their number with --resources gpu=N.")
+    return paragraphs
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's arguments."""
-    parser.add_argument("name", nargs="?", help="a preset, to see its values and the command that runs it")
-    parser.add_argument("--gpu", help=f"the GPUs, such as A100 (default: those of this machine, or {ASSUMED_GPU})")
+    parser.add_argument("name", nargs="?", metavar="NAME", help="show this preset, and the command that runs it")
+    parser.add_argument("--gpu", help=f"assume this GPU, such as A100 (default: the one here, or {ASSUMED_GPU})")
 
 
 def run(args: argparse.Namespace) -> None:
@@ -202,16 +170,9 @@ def run(args: argparse.Namespace) -> None:
     peak = known_peak(gpu)
     if args.name is None:
         found, problems = every_preset(gpu)
-        note = textwrap.fill(NOTE.format(gpu=gpu, peak=peak / 1e12), WIDTH)
-        print(*listed(found), note, *(textwrap.fill(problem, WIDTH) for problem in problems), sep="\n")
+        notes = [NOTE.format(gpu=gpu, peak=peak / 1e12), *problems]
+        print(*table(found), *(textwrap.fill(note, WIDTH) for note in notes), sep="\n")
         return
     if args.name not in names():
         raise UserError(f"there is no preset {args.name!r}{nearest(args.name, names())}")
-    found = preset(args.name, gpu)
-    print(textwrap.fill(about(args.name), WIDTH), textwrap.fill(facts(found, gpu), WIDTH), sep="\n\n")
-    if found.unknown:
-        print(textwrap.fill(f"The size is not known: {found.unknown}", WIDTH))
-    print()
-    for section, values in read_yaml(ROOT / FOLDER / f"{args.name}.yaml").items():
-        print(f"{section}: " + ", ".join(f"{key} {value}" for key, value in values.items()))
-    print("", *commands(args.name), sep="\n")
+    print("\n\n".join(description(Preset(args.name, gpu), gpu)))

@@ -17,9 +17,10 @@ from babelmill.core.files import UserError
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's arguments."""
-    parser.add_argument("folder", type=Path, help="converted/{model}, or what convert-training made")
-    parser.add_argument("--repo", required=True, help="owner/name; the repository is created if it does not exist")
-    parser.add_argument("--private", action="store_true", help="make the repository private, or keep it private")
+    add = parser.add_argument
+    add("folder", type=Path, metavar="FOLDER", help="a converted model, such as converted/eng")
+    add("--repo", required=True, metavar="OWNER/NAME", help="push to this repository; create it if needed")
+    add("--private", action="store_true", help="make the repository private, or keep it private")
 
 
 def run(args: argparse.Namespace) -> None:

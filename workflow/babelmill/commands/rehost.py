@@ -9,59 +9,60 @@ the old card stay, and so do files that are not replaced; the repository's histo
 """
 
 import argparse
+import contextlib
+import logging
 import re
+import sys
+from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from babelmill.core.files import UserError
+from huggingface_hub import constants
+from huggingface_hub.utils import disable_progress_bars
+
+from babelmill import __version__
+from babelmill.core import manifest
+from babelmill.core.files import UserError, trouble
+from babelmill.hub.client import out_of_reach
+from babelmill.hub.credentials import hub_token
+
+if TYPE_CHECKING:
+    from babelmill.release.elsewhere.rehosting import Old
+
+log = logging.getLogger("babelmill.rehost")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's arguments."""
-    parser.add_argument("source", help="owner/prefix, or a folder of checkpoints, such as ./model_checkpoints")
-    parser.add_argument(
-        "--push", action="store_true", help="write to the Hub; without this option, the Hub is not changed"
-    )
-    parser.add_argument(
+    add = parser.add_argument
+    add("source", metavar="SOURCE", help="owner/prefix, or a folder of checkpoints, such as ./model_checkpoints")
+    add("--push", action="store_true", help="write to the Hub; without this option, the Hub is not changed")
+    add(
         "--masked-target",
         choices=["next", "same"],
-        help="what masked positions predicted: the next token (GPT-BERT), or the same one (BabyBabelLM's code);"
+        help="masked positions learnt to predict the next token (GPT-BERT) or the same one (BabyBabelLM's code);"
         " without this option, the model's own predictions decide",
     )
-    parser.add_argument(
-        "--tokenizer", metavar="ID_OR_PATH", help="tokenizer of another repository, or a file; may contain {language}"
-    )
-    parser.add_argument(
-        "--checkpoint-glob", metavar="GLOB", help="the files that hold the weights, such as 'mono_*_small_1_2*.bin'"
-    )
-    parser.add_argument(
+    add("--tokenizer", metavar="ID_OR_PATH", help="take this repository's tokenizer, or this file; may have {language}")
+    add("--checkpoint-glob", metavar="GLOB", help="read the weights from these files, such as 'mono_*_small_1_2*.bin'")
+    add(
         "--checkpoint-regex",
         metavar="REGEX",
-        help=r"how to read the names of these files: '^mono_(?P<lang>[a-z]{3})_small_1_2(?P<ema>_ema)?\.bin$'",
+        help=r"read their names by this expression: '^mono_(?P<lang>[a-z]{3})_small_1_2(?P<ema>_ema)?\.bin$'",
     )
-    parser.add_argument("--config", type=Path, help="the JSON file with the shape, if there is no config.json")
-    parser.add_argument(
+    add("--config", type=Path, metavar="FILE", help="read the shape from this JSON file, if there is no config.json")
+    add(
         "--repo-template",
         default="{owner}/{name}",
         metavar="OWNER/NAME",
-        help="where to push; {owner} and {name}: the repository's; {language}: its language (default: same place)",
+        help="push to this repository; {owner} and {name} are those of the old one, {language} is its language"
+        " (default: the old one)",
     )
-    parser.add_argument(
-        "--out", type=Path, default=Path("rehosted"), help="folder for the converted models (default: %(default)s)"
-    )
-
-
-def run(args: argparse.Namespace) -> int:
-    """Rehost the models and print a line for each; return 1 if one failed."""
-    check(args)
-    from babelmill.commands import rehosting  # imports PyTorch and the client of the Hub
-
-    return rehosting.run(args)
+    add("--out", type=Path, default=Path("rehosted"), metavar="FOLDER", help="write models here (default: %(default)s)")
 
 
 def check(args: argparse.Namespace) -> None:
     """Raise a UserError if arguments do not go together, or if the token is missing."""
-    from babelmill.hub.credentials import hub_token
-
     if args.push:
         hub_token()
     if args.checkpoint_regex and not args.checkpoint_glob:
@@ -75,3 +76,83 @@ def check(args: argparse.Namespace) -> None:
             raise UserError(
                 f"--repo-template {args.repo_template}: {{{name}}} is not one of {{owner}}, {{name}} and {{language}}"
             )
+
+
+class OutOfReach(UserError):
+    """Says that the Hub does not answer, so that all further requests would fail, too."""
+
+
+class Lines:
+    """Prints one line per model."""
+
+    def __init__(self) -> None:
+        self.failed = 0
+
+    def say(self, label: str, text: str) -> None:
+        """Print a line at once."""
+        print(f"{label}: {text}", flush=True)
+
+    @contextlib.contextmanager
+    def of(self, label: str, where: str = "") -> Iterator[None]:
+        """Print an error of the `with` block as the model's line, without the prefix `where`, which repeats the label.
+
+        Raises:
+            OutOfReach: the Hub does not answer; this block or one inside it has printed the line.
+        """
+        try:
+            yield
+        except OutOfReach:
+            raise
+        except UserError as error:
+            self.failed += 1
+            self.say(label, f"failed: {str(error).removeprefix(where and f'{where}: ')}")
+            if out_of_reach(error.__cause__):
+                text = f"{constants.ENDPOINT} does not answer, and the models after {label} are not done yet"
+                raise OutOfReach(f"{text}: run the same command again later, nothing is done twice") from None
+        except Exception as error:  # an error of one model must not stop the others
+            self.failed += 1
+            problem = trouble(error)
+            if not problem:
+                log.exception("%s", label)
+            self.say(label, f"failed: {problem or type(error).__name__ + ', see the traceback on standard error'}")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Rehost all models and print a line for each; return 1 if one failed."""
+    check(args)
+    from babelmill.release.elsewhere import rehosting  # imports PyTorch
+
+    if not sys.stderr.isatty():
+        disable_progress_bars()
+    lines, targets = Lines(), {}
+    for source in [args.source] if rehosting.is_folder(args.source) else rehosting.repositories(args.source):
+        with lines.of(source):
+            found = rehosting.models_in(source, args)
+            if isinstance(found, str):
+                lines.say(source, found)
+                continue
+            for old in found:
+                with lines.of(old.label, old.files.where):
+                    if (other := targets.setdefault(old.target, old.label)) != old.label:
+                        raise UserError(
+                            f"{old.target} is the target of {other}; make different names with --repo-template"
+                        )
+                    lines.say(old.label, rehost(old, args))
+    return 1 if lines.failed else 0
+
+
+def rehost(old: "Old", args: argparse.Namespace) -> str:
+    """Make the folder of a model, push it if asked, and return what was found and done."""
+    from babelmill.publish import publish_folder
+    from babelmill.release.elsewhere import rehosting
+
+    if done := rehosting.already(old):
+        return done
+    out = rehosting.made_folder(old, args)
+    found = manifest.read(out)["figures"]["found"] + (", private" if old.private else "")
+    if not args.push:
+        return f"{found}; ready in {out}, --push writes it to {old.target}"
+    message = f"Rehosted from {rehosting.origin(old.source)}, by Babelmill {__version__}"
+    here = old.source["commit"] if old.target == old.source.get("repository") else None
+    pushed = publish_folder(out, old.target, out.name, old.private, message, here)
+    return f"{found}; pushed to {old.target}, commit {pushed['commit']}"

@@ -1,6 +1,7 @@
 """Write a report on models from the existing results: scores, training curves, tokenizers, costs, versions.
 
-    babelmill report tier1
+    babelmill report tier1      # the models of a batch
+    babelmill report eng deu
 
 `reports/tier1.html` is one page without scripts that needs no network; `reports/tier1.csv` has a line for each score.
 Failed and missing results are shown as such. `snakemake reports/tier1.html` makes missing results first.
@@ -9,14 +10,14 @@ Failed and missing results are shown as such. `snakemake reports/tier1.html` mak
 import argparse
 from pathlib import Path
 
-from babelmill.commands.status import status_of
+from babelmill.commands.progress.model_status import status_of
 from babelmill.config import loading
 from babelmill.core.words import plural
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's arguments."""
-    parser.add_argument("names", nargs="+", help="batches and models, or `all` for the targets")
+    parser.add_argument("names", nargs="+", metavar="NAME", help="a model or a batch, or `all` for the targets")
     loading.add_arguments(parser)
 
 

@@ -14,9 +14,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from babelmill.commands.score import add_model_arguments, methods_of, model_folder
 from babelmill.core.files import UserError
 from babelmill.core.globs import at_home
+from babelmill.release.elsewhere.given_model import add_model_arguments, compute_quietly, methods_of, model_folder
 from babelmill.text_files.whole import read_text, text_of
 
 AT_ONCE = 256  # lines at a time
@@ -86,12 +86,9 @@ def table_of(model: Any, name: str, lines: list[tuple[int, str]]) -> Iterator[tu
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's arguments."""
     add_model_arguments(parser)
-    parser.add_argument(
-        "file", metavar="FILE", type=at_home, help="a text with one sentence per line; - is standard input"
-    )
-    parser.add_argument(
-        "--method", choices=["causal", "masked"], help="method of scoring (default: the first that the model has)"
-    )
+    add, methods = parser.add_argument, ["causal", "masked"]
+    add("file", metavar="FILE", type=at_home, help="a text with one sentence per line, or - for standard input")
+    add("--method", choices=methods, help="predict tokens by this method (default: causal, if the model has it)")
 
 
 def run(args: argparse.Namespace) -> None:
@@ -102,14 +99,9 @@ def run(args: argparse.Namespace) -> None:
     name = args.method or ("causal" if "causal" in there else "masked")
     if name not in there:
         raise UserError(f"--method {name}: {folder} scores sentences by {', '.join(there)}")
-    import torch
-    from transformers.utils import logging
+    from babelmill.score import Model  # imports PyTorch
 
-    from babelmill.score import Model
-
-    logging.disable_progress_bar()
-    logging.set_verbosity_error()
-    torch.set_num_threads(args.threads)
+    compute_quietly(args.threads)
     model = Model(folder, args.within_word_l2r, extra=True)
     if not model.tokenizer.is_fast:
         raise UserError(f"{folder}: its tokenizer is a slow one, which does not return which word a token belongs to")

@@ -16,11 +16,11 @@ AFTER = "takes all words up to the next option: put names of models before it, o
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add `--profile`, `--configfile` and `--config`, which work as in Snakemake."""
-    parser.add_argument("--profile", help="a profile folder; its configfile is used")
+    parser.add_argument("--profile", metavar="FOLDER", help="use the configuration of this Snakemake profile")
+    parser.add_argument("--configfile", nargs="+", metavar="FILE", help="read these files, not those of the profile")
     parser.add_argument(
-        "--configfile", nargs="+", default=None, help="configuration files (they replace the profile's)"
+        "--config", nargs="+", default=[], metavar="KEY=VALUE", help="override the files by these values"
     )
-    parser.add_argument("--config", nargs="+", default=[], metavar="KEY=VALUE", help="values that override all files")
 
 
 def parse_overrides(pairs: Iterable[str]) -> dict[str, Any]:

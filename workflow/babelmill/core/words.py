@@ -16,6 +16,14 @@ def plural(count: int, noun: str) -> str:
     return f"{count:,} {noun}{'' if count == 1 else 's'}"
 
 
+def short(number: float) -> str:
+    """Return a number of bytes, tokens or parameters in short: `950`, `8.9 k`, `31.4 M`."""
+    for size, letter in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
+        if number >= size:
+            return f"{number / size:.1f} {letter}"
+    return f"{number:.0f}"
+
+
 def count_words(texts: Iterable[str]) -> int:
     """Return the number of words of texts: what whitespace separates."""
     return sum(len(text.split()) for text in texts)

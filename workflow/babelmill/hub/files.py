@@ -51,6 +51,12 @@ class Files:
         return self.get(found) if found else {}
 
 
+def in_a_folder(folder: Path) -> Files:
+    """Return the files of a folder."""
+    names = sorted(path.name for path in folder.iterdir() if path.is_file())
+    return Files(names, lambda names: {n: folder / n for n in names}, f"the model in {folder}", {"folder": str(folder)})
+
+
 def of_repository(use: Use, repository: str, commit: str, revision: str) -> Files:
     """Return the files of a repository at a commit, which the user named as `revision`.
 

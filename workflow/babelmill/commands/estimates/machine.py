@@ -7,20 +7,19 @@ right within a factor of two. This module does not import torch.
 
 import functools
 import glob
-import json
 import platform
 import statistics
 import time
+from collections import defaultdict
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from babelmill.commands.status import tail
+from babelmill.commands.estimates.shape import sized, with_shape
+from babelmill.commands.progress.logs import metrics
 from babelmill.config import loading, schema
-from babelmill.config.model_size import Counted
-from babelmill.config.model_source import SHAPE
 from babelmill.config.resolve import Configuration
 from babelmill.config.stage_settings import TrainSettings
 from babelmill.core import manifest
@@ -37,20 +36,6 @@ PATIENCE = 0.2  # seconds for measuring a matrix product
 DRIVERS = ("/dev/nvidia[0-9]*", "/dev/kfd")  # device files of NVIDIA's and AMD's drivers
 
 
-@dataclass(frozen=True)
-class Measured:
-    """The speed and the memory that trainings of one shape reached.
-
-    Attributes:
-        rate: share of the GPUs' peak, or FLOP/s of this machine's processor.
-        memory: peak memory in MiB.
-    """
-
-    rate: float
-    memory: float
-
-
-@functools.cache
 def profile_resources(profile: str | None) -> dict[str, Any]:
     """Return a profile's resources for training jobs (`gpu`, `gpu_model`, `nodes`, `gres`), with two more keys.
 
@@ -87,94 +72,57 @@ def gpus_of(configuration: Configuration, model: str, resources: dict[str, Any])
     gres = str(resources.get("gres", "")).split(":")
     if gres[0] == "gpu":
         return int(resources.get("nodes", 1)) * int(gres[-1])
-    gpus = resources.get("gpu", configuration.model(model).resources.gpus)
-    return min(int(gpus), resources["limit"] if resources.get("limit") is not None else int(gpus))
+    gpus = int(resources.get("gpu", configuration.model(model).resources.gpus))
+    return gpus if resources.get("limit") is None else min(gpus, resources["limit"])
+
+
+@dataclass(frozen=True)
+class Measured:
+    """The speed and the memory that trainings of one shape reached.
+
+    Attributes:
+        rate: share of the GPUs' peak, or FLOP/s of this machine's processor.
+        memory: peak memory in MiB.
+    """
+
+    rate: float
+    memory: float
 
 
 @functools.cache
 def measured(on_gpus: bool) -> dict[Shape, Measured]:
     """Return {shape: what trainings in this folder reached}, on GPUs or on this machine's processor."""
-    found: dict[Shape, list[Measured]] = {}
-    for identity in Path("results/checkpoints").glob("*/*/identity.json"):
+    rates, memory = defaultdict[Shape, list[float]](list), defaultdict[Shape, float](float)
+    for path in Path("results/checkpoints").glob("*/*/identity.json"):
         try:
-            run = read_json(identity)
-            settings = recorded(run["settings"], TrainSettings, identity)
-            model = with_shape(settings.model, run["data"].get(SOURCE, {}).get("shape"))
+            run = read_json(path)
+            settings = recorded(run["settings"], TrainSettings, path)
+            train, model = settings.train, with_shape(settings.model, run["data"].get(SOURCE, {}).get("shape") or {})
             if model.architecture == "transformers" and not model.config:
                 continue  # it started from another model, whose configuration is not in the run's record
-            vocab_size = 0 if on_gpus else vocab_size_here(identity.parent)
-        except (UserError, KeyError, TypeError):  # a run of a version with other settings, or of another machine
+            size, vocab_size = None, 0
+            if not on_gpus:
+                attempt = read_json(path.with_name("attempt.json"))
+                if (attempt.get("host"), attempt.get("device")) != (platform.node(), "cpu"):
+                    continue
+                tokenizer = STAGES["tokenizer"].path(path.parents[1].name, "")
+                vocab_size = manifest.read(tokenizer)["figures"]["vocab_size"]
+                size = sized(model, train, vocab_size)
+        except (UserError, KeyError, TypeError):  # a run of a version with other settings, or an incomplete one
             continue
-        for line in tail(identity.parent / "metrics.jsonl")[1:]:
-            entry = json.loads(line) if line.endswith("}") else {}
-            if entry.get("kind") != "train":
+        for line in metrics(path.parent)[1:]:
+            if line["kind"] != "train":
                 continue
-            rate = entry["mfu"] if on_gpus else floating_point_speed(entry, model, settings.train, vocab_size)
+            rate = line["mfu"]
+            if size is not None:
+                targets = objective_of(train).target_share(line["mask_rate"])
+                of_token = flops(size, vocab_size, line["sequence_length"], 1.0, targets)
+                rate = line["tokens_per_second"] * of_token
             if rate:
-                reached = Measured(rate, entry["memory"])
-                found.setdefault(shape(model, settings.train), []).append(reached)
-    return {
-        key: Measured(statistics.median(each.rate for each in values), max(each.memory for each in values))
-        for key, values in found.items()
-    }
-
-
-def vocab_size_here(folder: Path) -> int:
-    """Return the vocabulary size of the model in a run's folder. Raise a UserError if another device trained it."""
-    attempt = read_json(folder / "attempt.json")
-    if (attempt.get("host"), attempt.get("device")) != (platform.node(), "cpu"):
-        raise UserError(f"{folder}: was trained on another device")
-    return manifest.read(STAGES["tokenizer"].path(folder.parent.name, ""))["figures"]["vocab_size"]
-
-
-def with_shape(model: schema.Model, config: dict[str, Any] | None) -> schema.Model:
-    """Return the settings of a model with the shape in `config`, the config.json of the model that it starts from."""
-    if config is None:
-        return model
-    return model.model_copy(update={key: config[key] for key in SHAPE if key in config})
-
-
-def sized(model: schema.Model, train: schema.Train, vocab_size: int) -> schema.Model | Counted:
-    """Return what costs are computed from: a GPT-BERT's settings, or the counted sizes of a model of transformers."""
-    if model.architecture == "gpt_bert":
-        return model
-    return _counted(canonical_json(model.model_dump()), canonical_json(train.model_dump()), vocab_size)
-
-
-@functools.cache
-def _counted(model: str, train: str, vocab_size: int) -> Counted:
-    from babelmill.training.networks.transformers_size import planned  # imports transformers, which takes seconds
-
-    sections = schema.Model.model_validate_json(model), schema.Train.model_validate_json(train)
-    return planned(*sections, vocab_size)
-
-
-def floating_point_speed(line: dict[str, Any], model: schema.Model, train: schema.Train, vocab_size: int) -> float:
-    """Return the FLOP/s of a line of a run's metrics."""
-    size = sized(model, train, vocab_size)
-    targets = objective_of(train).target_share(line["mask_rate"])
-    return line["tokens_per_second"] * flops(size, vocab_size, line["sequence_length"], 1.0, targets)
-
-
-def speed_of(model: schema.Model, train: schema.Train, vocab_size: int) -> tuple[float, bool]:
-    """Return the FLOP/s at which this machine's processor trains a model, and whether a training measured it."""
-    if known := measured(on_gpus=False).get(shape(model, train)):
-        return known.rate, True
-    size = sized(model, train, vocab_size)
-    return SHARE_OF_PRODUCT * product_speed(size.hidden_size, size.intermediate_size), False
-
-
-@functools.cache
-def product_speed(size: int, inner: int) -> float:
-    """Measure the FLOP/s of a product of fp32 matrices with a feed-forward layer's sizes."""
-    rows = 1024
-    left, right = np.ones((rows, size), np.float32), np.ones((size, inner), np.float32)
-    best, end = np.inf, time.perf_counter() + PATIENCE
-    while best == np.inf or time.perf_counter() < end:
-        began = time.perf_counter()
-        np.matmul(left, right)
-        best = min(best, time.perf_counter() - began)
-    return 2 * rows * size * inner / best
+                key = shape(model, train)
+                rates[key].append(rate)
+                memory[key] = max(memory[key], line["memory"])
+    return {key: Measured(statistics.median(values), memory[key]) for key, values in rates.items()}
 
 
 def shape(model: schema.Model, train: schema.Train) -> Shape:
@@ -186,3 +134,16 @@ def shape(model: schema.Model, train: schema.Train) -> Shape:
 def assumed_mfu(hidden_size: int) -> float:
     """Return the utilisation to assume until one is measured: narrow models are bound by memory, not by arithmetic."""
     return 0.3 if hidden_size >= 768 else 0.15 if hidden_size >= 384 else 0.03
+
+
+@functools.cache
+def assumed_speed(hidden_size: int, intermediate_size: int) -> float:
+    """Return the FLOP/s to assume for this machine's processor: a share of those of a product of fp32 matrices."""
+    rows = 1024
+    left, right = np.ones((rows, hidden_size), np.float32), np.ones((hidden_size, intermediate_size), np.float32)
+    best, end = np.inf, time.perf_counter() + PATIENCE
+    while best == np.inf or time.perf_counter() < end:
+        began = time.perf_counter()
+        np.matmul(left, right)
+        best = min(best, time.perf_counter() - began)
+    return SHARE_OF_PRODUCT * 2 * rows * hidden_size * intermediate_size / best

@@ -3,16 +3,15 @@
 They are read from the results, not from a stage's messages, since a stage may have run on another machine.
 """
 
-import json
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from babelmill.commands.status import tail
+from babelmill.commands.progress.logs import metrics
 from babelmill.core import manifest
 from babelmill.core.escape import some
 from babelmill.core.files import UserError, read_json
-from babelmill.core.words import and_words
+from babelmill.core.words import and_words, short
 from babelmill.evaluation.metrics import metrics_of, shown, units
 from babelmill.evaluation.samples import sample_of
 from babelmill.settings import bytes_per_word
@@ -20,14 +19,6 @@ from babelmill.stages import STAGES
 from babelmill.suites.headline import headline, headline_method
 
 UNREADABLE = (UserError, OSError, LookupError, TypeError, ValueError)  # from old or damaged results
-
-
-def amount(count: float) -> str:
-    """Shorten a number of bytes, tokens or parameters: `950`, `8.9 k`, `31.4 M`."""
-    for size, letter in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
-        if count >= size:
-            return f"{count / size:.1f} {letter}"
-    return f"{count:.0f}"
 
 
 def span(values: Iterable[float]) -> str:
@@ -57,130 +48,95 @@ def scores(evaluation: dict[str, Any], exported: Path) -> str:
     return ", ".join(found) + (f" ({'; '.join(notes)})" if notes else "")
 
 
-def of_download(folder: Path) -> str:
+def of_download(figures: dict[str, Any]) -> str:
     """Name the datasets and their commits."""
-    figures = manifest.read(folder)["figures"]
     return ", ".join(f"{part['repository']} at {part['commit'][:8]}" for part in figures.get("parts", [figures]))
 
 
-def of_base_model(folder: Path) -> str:
-    """Name the model and its commit, and count its parameters."""
-    figures = manifest.read(folder)["figures"]
-    origin = f"{figures['repository']} at {figures['commit'][:8]}" if "commit" in figures else figures["folder"]
-    return f"{origin}, {amount(figures['parameters'])} parameters"
-
-
-def of_corpus(folder: Path) -> str:
-    """Count documents, words and bytes, and the documents that were dropped."""
-    figures = manifest.read(folder)["figures"]
+def of_corpus(figures: dict[str, Any], code: str) -> str:
+    """Count documents, words and bytes of a language, and the documents that were dropped."""
     documents, size, dropped = figures["documents"], figures["bytes"]["train"], sum(figures["dropped"].values())
-    by_bytes = bytes_per_word(folder.name)
-    words = and_words(figures["words"]["train"], size, by_bytes) if "words" in figures else ""
-    shown = f"{documents['train']:,} documents{words}, {amount(size)}B; {documents['validation']:,} for validation"
-    return f"{shown}; {dropped:,} dropped" if dropped else shown
+    words = and_words(figures["words"]["train"], size, bytes_per_word(code)) if "words" in figures else ""
+    text = f"{documents['train']:,} documents{words}, {short(size)}B; {documents['validation']:,} for validation"
+    return f"{text}; {dropped:,} dropped" if dropped else text
 
 
-def of_tokenizer(folder: Path) -> str:
-    """Give the size of the vocabulary and the tokens per word."""
-    figures = manifest.read(folder)["figures"]
-    per_word = span(report["tokens_per_word"] for report in figures["report"].values())
-    return f"{figures['vocab_size']:,} entries, {per_word} tokens per word"
-
-
-def of_shards(folder: Path) -> str:
-    """Count tokens."""
-    tokens = manifest.read(folder)["figures"]["tokens"]
-    return f"{amount(tokens['train'])} tokens; {amount(tokens['validation'])} for validation"
-
-
-def of_train(folder: Path) -> str:
+def of_train(figures: dict[str, Any], folder: Path) -> str:
     """Count steps, tokens and words, give the last loss on the validation text, and name missing snapshots."""
-    figures = manifest.verify(folder, "metrics.jsonl")["figures"]
-    lines = [json.loads(line) for line in tail(folder / "metrics.jsonl")]
-    losses = [line["loss"] for line in lines if line["kind"] == "validation"]
+    losses = [line["loss"] for line in metrics(folder) if line["kind"] == "validation"]
     loss = f", validation loss {losses[-1]:.3f}" if losses and losses[-1] is not None else ""
-    words = f", {amount(figures['words'])} words" if "words" in figures else ""
+    words = f", {short(figures['words'])} words" if "words" in figures else ""
     lost = f", no snapshot {some(missing, 2)}" if (missing := figures.get("missing_snapshots")) else ""
-    return f"{figures['steps']:,} steps, {amount(figures['tokens'])} tokens{words}{loss}{lost}"
+    return f"{figures['steps']:,} steps, {short(figures['tokens'])} tokens{words}{loss}{lost}"
 
 
-def of_export(folder: Path) -> str:
-    """Give the size of the weights."""
-    return f"{amount(manifest.read(folder)['files']['model.safetensors']['bytes'])}B, equal to the trained model"
-
-
-def of_evaluate(folder: Path) -> str:
-    """Give the scores and their unit."""
-    manifest.verify(folder, "evaluation.json")
-    exported, evaluation = STAGES["export"].path(folder.name, ""), read_json(folder / "evaluation.json")
-    return f"{units(evaluation)} {scores(evaluation, exported)}"
-
-
-def of_suite(folder: Path) -> str:
-    """Count pairs."""
-    figures = manifest.read(folder)["figures"]
-    return f"{figures['pairs']:,} pairs of {figures['paradigms']:,} paradigms"
-
-
-def of_score(folder: Path) -> str:
+def of_score(found: dict[str, Any]) -> str:
     """Give the share of right pairs of each language, with its interval."""
-    manifest.verify(folder, "scores.json")
-    found = read_json(folder / "scores.json")
     method, shares = headline_method(found), []
     for code in found["languages"]:
         if share := headline(found, code):
             low, high = (100 * end for end in share["interval"])
             shares.append(f"{code} {100 * share['score']:.1f} % right ({low:.1f} to {high:.1f}, n = {share['n']:,})")
-    some = f" ({of})" if (of := sample_of(found, method)) else ""
-    return f"{found['suite']}, {method}{some}: {', '.join(shares)}"
-
-
-def of_convert(folder: Path) -> str:
-    """Name the folder of the model."""
-    return folder.as_posix()
-
-
-def of_predict(about: Path) -> str:
-    """Count rows, and name the file with them."""
-    figures, table = manifest.read(about)["figures"], about.with_suffix(".csv")
-    return f"{figures['rows']:,} rows, {figures['without_text']:,} without text: {table.as_posix()}"
-
-
-def of_publish(receipt: Path) -> str:
-    """Name the place of the model on the Hub."""
-    return manifest.read_sealed(receipt)["url"]
-
-
-FIGURES: dict[str, Callable[[Path], str]] = {
-    "download": of_download,
-    "base_model": of_base_model,
-    "corpus": of_corpus,
-    "tokenizer": of_tokenizer,
-    "shards": of_shards,
-    "train": of_train,
-    "export": of_export,
-    "suite": of_suite,
-    "score": of_score,
-    "evaluate": of_evaluate,
-    "convert": of_convert,
-    "predict": of_predict,
-    "publish": of_publish,
-}
+    sample = f" ({of})" if (of := sample_of(found, method)) else ""
+    return f"{found['suite']}, {method}{sample}: {', '.join(shares)}"
 
 
 def key_figures(stage: str, folder: Path) -> str:
-    """Return the key figures of a stage's results; "" if there are none or they cannot be read."""
+    """Return the key figures of a stage's results; "" if there are none or they cannot be read.
+
+    `folder` is the folder of the results, or for `predict` and `publish` their JSON file.
+    """
     try:
-        return FIGURES[stage](folder) if stage in FIGURES else ""
+        return figures_of(stage, folder)
     except UNREADABLE:
         return ""
+
+
+def figures_of(stage: str, folder: Path) -> str:
+    """Return the key figures of a stage's results; "" if it has none. Errors of reading are the caller's."""
+    if stage == "publish":
+        return manifest.read_sealed(folder)["url"]
+    if stage == "convert":
+        return folder.as_posix()
+    read = {"train": "metrics.jsonl", "evaluate": "evaluation.json", "score": "scores.json"}
+    about = manifest.verify(folder, read[stage]) if stage in read else manifest.read(folder)
+    figures = about["figures"]
+    match stage:
+        case "download":
+            return of_download(figures)
+        case "base_model":
+            origin = f"{figures['repository']} at {figures['commit'][:8]}" if "commit" in figures else figures["folder"]
+            return f"{origin}, {short(figures['parameters'])} parameters"
+        case "corpus":
+            return of_corpus(figures, folder.name)
+        case "tokenizer":
+            per_word = span(report["tokens_per_word"] for report in figures["report"].values())
+            return f"{figures['vocab_size']:,} entries, {per_word} tokens per word"
+        case "shards":
+            tokens = figures["tokens"]
+            return f"{short(tokens['train'])} tokens; {short(tokens['validation'])} for validation"
+        case "train":
+            return of_train(figures, folder)
+        case "export":
+            return f"{short(about['files']['model.safetensors']['bytes'])}B, equal to the trained model"
+        case "evaluate":
+            evaluation = read_json(folder / "evaluation.json")
+            return f"{units(evaluation)} {scores(evaluation, STAGES['export'].path(folder.name, ''))}"
+        case "suite":
+            return f"{figures['pairs']:,} pairs of {figures['paradigms']:,} paradigms"
+        case "score":
+            return of_score(read_json(folder / "scores.json"))
+        case "predict":
+            table = folder.with_suffix(".csv")
+            return f"{figures['rows']:,} rows, {figures['without_text']:,} without text: {table.as_posix()}"
+    return ""
 
 
 def of_converted(model: str) -> tuple[str, str, str]:
     """Return the parameters and the scores of a converted model, and its folder, all as text."""
     folder = STAGES["convert"].path(model, "")
     try:
-        parameters = f"{amount(manifest.read(STAGES['train'].path(model, ''))['figures']['parameters'])}"
+        parameters = f"{short(manifest.read(STAGES['train'].path(model, ''))['figures']['parameters'])}"
         figures = scores(manifest.read(folder)["figures"]["evaluation"], folder)
     except UNREADABLE:
         parameters = figures = ""

@@ -1,22 +1,18 @@
-"""Begin and end a run of the workflow: cancel the jobs of an earlier run, and print a summary.
+"""Write the summary of a run: which models are converted, which jobs failed, and what continues.
 
-The Snakefile calls `cancel_leftovers` when a run begins and `summary` when it ends. Failed jobs are found in
-Snakemake's log, since a job that was cancelled or never started has written no log of its stage.
+The Snakefile logs it when a run ends. Failed jobs are found in Snakemake's log, since a job that was cancelled or never
+started has written no log of its stage.
 """
 
-import os
 import re
-import subprocess
-import sys
-import time
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from babelmill.commands.status import last_words, tail
+from babelmill.commands.progress.jobs import explain
+from babelmill.commands.progress.logs import last_words, tail
 from babelmill.commands.terminal.columns import aligned
 from babelmill.commands.terminal.key_figures import UNREADABLE, of_converted, units_of
-from babelmill.commands.why import explain
 from babelmill.config.resolve import Configuration
 from babelmill.core import manifest
 from babelmill.core.words import plural
@@ -27,7 +23,6 @@ LINES = 5  # lines of a failed job's log that are shown
 # What Snakemake says when it was interrupted, by Ctrl-C or by SIGTERM.
 INTERRUPTED = re.compile(r"^(Terminating processes on user request|Will exit after finishing currently)", re.MULTILINE)
 LEFT_EARLY = "the same command continues from there"  # training logs this when a signal ends it
-PATIENCE = 120  # seconds for cancelled jobs to end
 SHOWN_LOG = re.compile(r"^Logfile [^\n]*:\n(=+)\n.*?^\1$", re.MULTILINE | re.DOTALL)  # from show-failed-logs
 
 
@@ -56,13 +51,13 @@ class Failure:
         return Path(*log.parts[2:]).with_suffix("").as_posix() if log else self.output.as_posix()
 
     @classmethod
-    def told(cls, rule: str, output: Path, logs: Iterable[str], message: str) -> "Failure":
+    def reported(cls, rule: str, output: Path, logs: Iterable[str], message: str) -> "Failure":
         """Make a failure from Snakemake's report; `message`: the message of the job's executor."""
         status = re.search(r"(SLURM-job '\d+') failed, SLURM status is: '([^']*)'", message)
-        said = f"{status[1]} {status[2]}".replace("'", "") if status else ""
+        ended = f"{status[1]} {status[2]}".replace("'", "") if status else ""
         if refused := re.findall(r"sbatch: error: (.*?)'?\.?$", message, re.MULTILINE):
-            said = f"sbatch: {'; '.join(refused)}"
-        return cls(rule, output, [Path(log) for log in logs if log], said)
+            ended = f"sbatch: {'; '.join(refused)}"
+        return cls(rule, output, [Path(log) for log in logs if log], ended)
 
     @property
     def has_error(self) -> bool:
@@ -104,12 +99,12 @@ def own_words(logs: list[str]) -> str:
 def failures(logs: list[str]) -> list[Failure]:
     """Return the jobs that failed in all attempts and so have no output, from Snakemake's logs of this run."""
     found: dict[str, Failure] = {}
-    said = own_words(logs)
+    text = own_words(logs)
     # A message may have several lines, only the first of which is indented; the next event begins with [its time].
-    for rule, text in re.findall(r"^Error in rule (\w+):\n(.*?)(?=^\[|\Z)", said, re.MULTILINE | re.DOTALL):
-        values = dict(reversed(re.findall(r"^    (\w+): (.*)$", text, re.MULTILINE)))
+    for rule, message in re.findall(r"^Error in rule (\w+):\n(.*?)(?=^\[|\Z)", text, re.MULTILINE | re.DOTALL):
+        values = dict(reversed(re.findall(r"^    (\w+): (.*)$", message, re.MULTILINE)))
         output = values.get("output", "").split(", ")[0]
-        job = Failure.told(rule, Path(output), values.get("log", "").partition(" (check")[0].split(", "), text)
+        job = Failure.reported(rule, Path(output), values.get("log", "").partition(" (check")[0].split(", "), message)
         job.attempts = found[f"{rule} {output}"].attempts + 1 if f"{rule} {output}" in found else 1
         found[f"{rule} {output}"] = job
     return [job for job in found.values() if not job.output.exists()]
@@ -142,7 +137,7 @@ def summary(logs: list[str], configuration: Configuration, models: list[str], se
 
 def losses(configuration: Configuration, models: list[str]) -> list[str]:
     """Return a line for each corpus of the models that lost more than a tenth of its input, or an unknown share."""
-    said = []
+    lines = []
     for code in dict.fromkeys(code for model in models for code in configuration.languages_of(model)):
         try:
             figures = manifest.read(STAGES["corpus"].path(code, code))["figures"]
@@ -152,8 +147,8 @@ def losses(configuration: Configuration, models: list[str]) -> list[str]:
         found = [f"{100 * share:.0f} % of the input could not be read"] if share > TENTH else []
         found += [f"the rest of {plural(cut, 'damaged file')} is missing, which may be much"] if cut else []
         if found:
-            said.append(f"corpus {code}: {'; '.join(found)} (corpus.on_error: skip); see logs/corpus/{code}.log")
-    return said
+            lines.append(f"corpus {code}: {'; '.join(found)} (corpus.on_error: skip); see logs/corpus/{code}.log")
+    return lines
 
 
 def table(models: list[str]) -> list[str]:
@@ -172,30 +167,3 @@ def duration(seconds: float) -> str:
         return f"{whole} s"
     minutes = f"{whole // 60 % 60}:{whole % 60:02}"
     return f"{whole // 3600}:{minutes:0>5}" if whole >= 3600 else minutes
-
-
-def leftovers() -> list[str]:
-    """Return the SLURM jobs that an earlier run in this folder has left; [] if SLURM cannot be asked."""
-    try:
-        command = ["squeue", "--me", "--noheader", "--format", "%i|%Z|%k"]
-        answer = subprocess.run(command, capture_output=True, text=True, timeout=60)
-    except (OSError, subprocess.SubprocessError):
-        return []
-    jobs = [line.split("|", 2) for line in answer.stdout.splitlines() if line.count("|") >= 2]
-    return [job for job, folder, comment in jobs if folder == os.getcwd() and comment.startswith("rule_")]
-
-
-def cancel_leftovers() -> None:
-    """Cancel the jobs that a killed Snakemake left in the queue, and wait for their end.
-
-    This Snakemake holds the folder's lock, so no other one waits for these jobs, which would do the same work twice.
-    Training saves a checkpoint when it is cancelled, and the new job continues from there.
-    """
-    jobs = leftovers()
-    if not jobs:
-        return
-    print(f"Cancelling SLURM jobs that an earlier run left behind: {', '.join(jobs)}", file=sys.stderr)
-    subprocess.run(["scancel", *jobs], check=False)
-    end = time.monotonic() + PATIENCE
-    while leftovers() and time.monotonic() < end:
-        time.sleep(1)

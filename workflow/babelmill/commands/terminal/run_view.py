@@ -16,10 +16,10 @@ from pathlib import Path
 from typing import Any
 
 from babelmill.commands.estimates.machine import has_gpu
+from babelmill.commands.progress.earlier_runs import who_holds_the_lock
+from babelmill.commands.progress.jobs import steps_done
 from babelmill.commands.terminal.key_figures import key_figures
 from babelmill.commands.terminal.run_summary import INTERRUPTED, Failure, duration
-from babelmill.commands.unlock import who_holds_the_lock
-from babelmill.commands.why import steps_done
 from babelmill.config.inputs import SETTINGS
 from babelmill.core import escape
 from babelmill.core.files import UserError, read_json
@@ -60,7 +60,7 @@ ANOTHER_JOB = "Input files updated by another job"
 
 
 @dataclass
-class Job:
+class AnnouncedJob:
     """A job as Snakemake announces it.
 
     Attributes:
@@ -82,7 +82,7 @@ class Job:
     begun: float
 
     @classmethod
-    def announced(cls, record: Any) -> "Job":
+    def announced(cls, record: Any) -> "AnnouncedJob":
         """Make a job from Snakemake's event."""
         wildcards = dict(record.wildcards or {})
         stage = STAGES.get(record.rule_name)
@@ -113,32 +113,35 @@ class RunView:
         """Prepare for a run; `quiet`, `commands` and `verbose` are Snakemake's options --quiet, -p and --verbose."""
         self._dry_run, self._quiet, self._commands, self._verbose = dry_run, quiet and not dry_run, commands, verbose
         self._stream = sys.stdout if dry_run else sys.stderr  # as Snakemake does
-        self._jobs: dict[int, Job] = {}
+        self._jobs: dict[int, AnnouncedJob] = {}
         self._total = self._done = 0
         self._failed: dict[int, str] = {}  # for each job, the last log lines of its last attempt
         self._interrupted = self._said_no_gpu = False
         self._remote = False  # whether jobs are sent to a cluster
-        self._events = {
-            "run_info": self._count,
-            "resources_info": self._note_executor,
-            "job_info": self._begin,
-            "job_finished": self._end,
-            "job_error": self._fail,
-            "shellcmd": self._command,
-            "error": self._message,
-            "": self._message,
-        }
         if not dry_run:  # stages on the same terminal then show only warnings and progress
             os.environ[TERMINAL] = terminal_id()
 
-    def show(self, record: logging.LogRecord) -> None:
+    def show(self, record: Any) -> None:
         """Show an event if it has something to show; with --quiet, only warnings and errors."""
         self._interrupted = self._interrupted or bool(INTERRUPTED.match(record.getMessage()))
         if self._quiet and record.levelno < logging.WARNING:
             return
-        event = str(getattr(record, "event", None) or "")
-        if event in self._events:
-            self._events[event](record)
+        match getattr(record, "event", None):
+            case "run_info":
+                self._total = sum(number for rule, number in record.stats.items() if rule in STAGES)
+            case "resources_info":
+                self._remote = self._remote or hasattr(record, "nodes")
+            case "job_info":
+                self._begin(record)
+            case "job_finished":
+                self._end(record)
+            case "job_error":
+                self._fail(record)
+            case "shellcmd":
+                if self._commands and (command := getattr(record, "shellcmd", None)):
+                    self._print(command)
+            case "error" | "" | None:
+                self._message(record)
 
     def close(self) -> None:
         """Show what would run, after a dry run."""
@@ -153,17 +156,11 @@ class RunView:
         room = "\r\033[K" if stream.isatty() else ""
         print(room + escape.terminal(text), file=stream, flush=True)
 
-    def _line(self, job: Job, text: str, count: str = "") -> None:
+    def _line(self, job: AnnouncedJob, text: str, count: str = "") -> None:
         self._print(f"{time.strftime('%H:%M:%S')} {count:>8}  {job.rule:<9}  {job.name:<8}  {text}".rstrip())
 
-    def _count(self, record: Any) -> None:
-        self._total = sum(number for rule, number in record.stats.items() if rule in STAGES)
-
-    def _note_executor(self, record: Any) -> None:
-        self._remote = self._remote or hasattr(record, "nodes")
-
     def _begin(self, record: Any) -> None:
-        job = self._jobs[record.jobid] = Job.announced(record)
+        job = self._jobs[record.jobid] = AnnouncedJob.announced(record)
         if job.makes and not self._dry_run and (record.local or not self._remote):
             self._line(job, f"begins{self._without_gpu(record)}")
 
@@ -185,7 +182,7 @@ class RunView:
 
     def _fail(self, record: Any) -> None:
         outputs = [Path(output) for output in record.output] or [Path()]
-        failure = Failure.told(record.rule_name, outputs[0], record.log, record.rule_msg or "")
+        failure = Failure.reported(record.rule_name, outputs[0], record.log, record.rule_msg or "")
         if self._interrupted and not failure.has_error:
             words = failure.last_words  # none if it was stopped before its first message
             self._line(self._jobs[record.jobid], f"stops: {words}" if words else "stops")
@@ -193,11 +190,6 @@ class RunView:
         title, *lines = failure.text(LINES).splitlines()
         self._print(f"{time.strftime('%H:%M:%S')}   failed  {title.removesuffix(':')}")
         self._failed[record.jobid] = "\n".join(lines)  # shown if the job is tried again; else the summary shows them
-
-    def _command(self, record: Any) -> None:
-        command = getattr(record, "shellcmd", None)
-        if self._commands and command:
-            self._print(command)
 
     def _message(self, record: logging.LogRecord) -> None:
         text = record.getMessage()
@@ -217,7 +209,7 @@ class RunView:
             self._print(text, error=record.levelno >= logging.WARNING)
 
 
-def short_reason(job: Job) -> str:
+def short_reason(job: AnnouncedJob) -> str:
     """Return Snakemake's reason in a few words, with * for the job's name, so that equal reasons can be grouped."""
     parts = [part.partition(": ") for part in job.reason.split("; ")]
     own = [(what, fitting(files.split(", "), 60)) for what, _, files in parts if what != ANOTHER_JOB]
@@ -226,11 +218,11 @@ def short_reason(job: Job) -> str:
     what, files = own[0]
     words = {"Missing output files": "results not made yet", "Updated input files": f"{files} changed"}
     name = job.name.split("/")[0]
-    said = words.get(what, f"{what}: {files}" if files else what)
-    return re.sub(rf"(?<=/){re.escape(name)}(?=/)", "*", said)
+    reason = words.get(what, f"{what}: {files}" if files else what)
+    return re.sub(rf"(?<=/){re.escape(name)}(?=/)", "*", reason)
 
 
-def with_steps_done(reason: str, job: Job, jobs: list[Job]) -> str:
+def with_steps_done(reason: str, job: AnnouncedJob, jobs: list[AnnouncedJob]) -> str:
     """Add to the reason of a training the step after which it continues, if its text and tokens do not change."""
     made = {(other.rule, other.name.split("/")[0]) for other in jobs}
     if job.rule != "train" or made & {("tokenizer", job.name), ("shards", job.name)}:
@@ -245,7 +237,7 @@ def with_steps_done(reason: str, job: Job, jobs: list[Job]) -> str:
     return f"{reason}, continues after step {done:,}" if done else reason
 
 
-def would_run(jobs: list[Job]) -> str:
+def would_run(jobs: list[AnnouncedJob]) -> str:
     """Return the table of a dry run: a line for each stage and reason, with as many names as fit."""
     groups: dict[str, dict[str, list[str]]] = defaultdict(lambda: defaultdict(list))
     for job in jobs:
@@ -269,9 +261,9 @@ def would_run(jobs: list[Job]) -> str:
 
 def fitting(names: list[str], width: int) -> str:
     """Join as many names as fit into `width` characters, and count the others."""
-    said, left = names[0], len(names) - 1
+    text, left = names[0], len(names) - 1
     for name in names[1:]:
-        if len(f"{said}, {name} and {left} more") > width:
-            return f"{said} and {left} more"
-        said, left = f"{said}, {name}", left - 1
-    return said
+        if len(f"{text}, {name} and {left} more") > width:
+            return f"{text} and {left} more"
+        text, left = f"{text}, {name}", left - 1
+    return text

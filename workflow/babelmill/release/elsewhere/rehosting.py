@@ -1,4 +1,4 @@
-"""Run `babelmill rehost`: a loop over old repositories that reads each, converts it, and prints a line about it.
+"""Find the models of old repositories, and make a folder with our code of each (`babelmill rehost`).
 
 The Hub shows which models are done: a repository is done if Babelmill wrote its config.json. A model with another
 target is done if the target's manifest names the commit that it was made from. A model that was made but not pushed is
@@ -6,33 +6,26 @@ in a folder with such a manifest.
 """
 
 import argparse
-import contextlib
 import logging
 import re
 import shutil
-import sys
 import tempfile
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from huggingface_hub import constants, get_token
-from huggingface_hub.utils import disable_progress_bars
 
-from babelmill import __version__
-from babelmill.base_model import in_a_folder
 from babelmill.config.inputs import HUB_NAME
 from babelmill.config.languages import language_on_card, read_table
 from babelmill.config.layers import nearest
 from babelmill.config.resolve import ROOT
 from babelmill.core import escape, manifest, outside
-from babelmill.core.files import UserError, sha256, trouble
+from babelmill.core.files import UserError, sha256
 from babelmill.hub import owners
-from babelmill.hub.client import commit_of, out_of_reach
-from babelmill.hub.files import Files, of_repository
+from babelmill.hub.client import commit_of
+from babelmill.hub.files import Files, in_a_folder, of_repository
 from babelmill.hub.sources import MODEL, TOKENIZER, resolve
-from babelmill.publish import publish_folder
 from babelmill.release.elsewhere import manual_conversion, old_repository
 from babelmill.release.elsewhere.old_repository import Weights
 from babelmill.release.folder.gpt_bert_folder import write_code
@@ -65,66 +58,6 @@ class Old:
     language: str | None
     target: str
     private: bool
-
-
-class OutOfReach(UserError):
-    """Says that the Hub does not answer, so that all further requests would fail, too."""
-
-
-class Lines:
-    """Prints one line per model."""
-
-    def __init__(self) -> None:
-        self.failed = 0
-
-    def say(self, label: str, text: str) -> None:
-        """Print a line at once."""
-        print(f"{label}: {text}", flush=True)
-
-    @contextlib.contextmanager
-    def of(self, label: str, where: str = "") -> Iterator[None]:
-        """Print an error of the `with` block as the model's line, without the prefix `where`, which repeats the label.
-
-        Raises:
-            OutOfReach: the Hub does not answer; this block or one inside it has printed the line.
-        """
-        try:
-            yield
-        except OutOfReach:
-            raise
-        except UserError as error:
-            self.failed += 1
-            self.say(label, f"failed: {str(error).removeprefix(where and f'{where}: ')}")
-            if out_of_reach(error.__cause__):
-                text = f"{constants.ENDPOINT} does not answer, and the models after {label} are not done yet"
-                raise OutOfReach(f"{text}: run the same command again later, nothing is done twice") from None
-        except Exception as error:  # an error of one model must not stop the others
-            self.failed += 1
-            problem = trouble(error)
-            if not problem:
-                log.exception("%s", label)
-            self.say(label, f"failed: {problem or type(error).__name__ + ', see the traceback on standard error'}")
-
-
-def run(args: argparse.Namespace) -> int:
-    """Rehost all models and print a line for each; return 1 if one failed."""
-    if not sys.stderr.isatty():
-        disable_progress_bars()
-    lines, targets = Lines(), {}
-    for source in [args.source] if is_folder(args.source) else repositories(args.source):
-        with lines.of(source):
-            found = models_in(source, args)
-            if isinstance(found, str):
-                lines.say(source, found)
-                continue
-            for old in found:
-                with lines.of(old.label, old.files.where):
-                    if (other := targets.setdefault(old.target, old.label)) != old.label:
-                        raise UserError(
-                            f"{old.target} is the target of {other}; make different names with --repo-template"
-                        )
-                    lines.say(old.label, rehost(old, args))
-    return 1 if lines.failed else 0
 
 
 def is_folder(source: str) -> bool:
@@ -176,17 +109,17 @@ def models_in(source: str, args: argparse.Namespace) -> list[Old] | str:
         return "skipped: not a GPT-BERT (it has no config.json)"
     found = found or {None: old_repository.shipped(files)}
     models = []
-    for said, weights in found.items():
-        label = f"{source} ({said})" if said and (is_folder(source) or len(found) > 1) else source
-        language, target = language_and_target(source, said, args)
+    for code, weights in found.items():
+        label = f"{source} ({code})" if code and (is_folder(source) or len(found) > 1) else source
+        language, target = language_and_target(source, code, args)
         models.append(Old(label, origin_of(files, weights), files, weights, config, language, target, private))
     return models
 
 
-def language_and_target(source: str, said: str | None, args: argparse.Namespace) -> tuple[str | None, str]:
-    """Return a model's language and its target repository. `said`: the language in its checkpoints' names."""
+def language_and_target(source: str, code: str | None, args: argparse.Namespace) -> tuple[str | None, str]:
+    """Return a model's language and its target repository. `code`: the language in its checkpoints' names."""
     owner, name = ("", "") if is_folder(source) else source.split("/")
-    language = said or old_repository.language_of(name, read_table(TABLE))
+    language = code or old_repository.language_of(name, read_table(TABLE))
     rest = name.removeprefix(args.source.partition("/")[2]).strip("-_")  # such as multi-all for several languages
     values = {"owner": owner, "name": name, "language": language or rest}
     target = re.sub(r"{(\w+)}", lambda field: values[field[1]], args.repo_template)
@@ -204,13 +137,11 @@ def origin_of(files: Files, weights: Weights) -> dict[str, Any]:
     return where or {"checkpoints": {file: sha256(path) for file, path in files.get(weights.names).items()}}
 
 
-# Conversion and push.
+# Conversion.
 
 
-def rehost(old: Old, args: argparse.Namespace) -> str:
-    """Make the folder unless it exists, push it if asked, and return what was found and done."""
-    if old.target != old.source.get("repository") and (done := already(old)):
-        return done
+def made_folder(old: Old, args: argparse.Namespace) -> Path:
+    """Return the folder of a converted model; make it unless it exists."""
     out = args.out / old.target
     asked = {
         "source": old.source,
@@ -222,13 +153,7 @@ def rehost(old: Old, args: argparse.Namespace) -> str:
     }
     if not is_made(out, asked):
         make(old, args, asked, out)
-    found = manifest.read(out)["figures"]["found"] + (", private" if old.private else "")
-    if not args.push:
-        return f"{found}; ready in {out}, --push writes it to {old.target}"
-    message = f"Rehosted from {origin(old.source)}, by Babelmill {__version__}"
-    here = old.source["commit"] if old.target == old.source.get("repository") else None
-    pushed = publish_folder(out, old.target, out.name, old.private, message, here)
-    return f"{found}; pushed to {old.target}, commit {pushed['commit']}"
+    return out
 
 
 def origin(source: dict[str, Any]) -> str:
@@ -239,12 +164,12 @@ def origin(source: dict[str, Any]) -> str:
 
 
 def already(old: Old) -> str | None:
-    """Return a message if the target already holds this model, made from this commit; else None.
+    """Return a message if another repository, the target, already holds this model, made from this commit; else None.
 
     Raises:
         UserError: the target holds something else.
     """
-    info = owners.state(OLD, old.target)
+    info = owners.state(OLD, old.target) if old.target != old.source.get("repository") else None
     if info is None:
         return None
     there = of_repository(OLD, old.target, commit_of(old.target, info.sha), "main")

@@ -7,9 +7,9 @@ import functools
 from pathlib import Path
 from typing import Any
 
-from babelmill.commands.estimates.machine import with_shape
 from babelmill.config import schema, transformers_models
 from babelmill.config.inputs import hub_model, require_model
+from babelmill.config.model_size import Counted
 from babelmill.config.model_source import SHAPE
 from babelmill.config.resolve import Configuration
 from babelmill.core import outside
@@ -37,6 +37,20 @@ def network_of(configuration: Configuration, model: str) -> tuple[schema.Model, 
             f" the model first: `snakemake {of_root.source.weights}`"
         )
     return with_shape(resolved.model, config), config["vocab_size"]
+
+
+def with_shape(model: schema.Model, config: dict[str, Any]) -> schema.Model:
+    """Return the settings of a model with the shape in `config`, the config.json of the model that it starts from."""
+    return model.model_copy(update={key: config[key] for key in SHAPE if key in config})
+
+
+def published(model: schema.Model, config: dict[str, Any]) -> schema.Model:
+    """Return the settings of a new model with the configuration of a published model of transformers."""
+    own = transformers_models.keys(str(config.get("model_type"))) - schema.OF_THE_WORKFLOW.keys()
+    kept = {key: value for key, value in config.items() if key in own and not key.endswith("_token_id")}
+    positions = config.get("max_position_embeddings") or config.get("n_positions") or model.max_position_embeddings
+    values = {"config": {"model_type": config.get("model_type"), **kept}, "max_position_embeddings": positions}
+    return model.model_copy(update=values | {"source": None})
 
 
 def config_of_source(configuration: Configuration, model: str) -> dict[str, Any]:
@@ -70,10 +84,10 @@ def fetched(configuration: Configuration, model: str) -> Path:
         return fetch(MODEL, repository, commit, ["config.json"])["config.json"]
 
 
-def published(model: schema.Model, config: dict[str, Any]) -> schema.Model:
-    """Return the settings of a new model with the configuration of a published model of transformers."""
-    own = transformers_models.keys(str(config.get("model_type"))) - schema.OF_THE_WORKFLOW.keys()
-    kept = {key: value for key, value in config.items() if key in own and not key.endswith("_token_id")}
-    positions = config.get("max_position_embeddings") or config.get("n_positions") or model.max_position_embeddings
-    values = {"config": {"model_type": config.get("model_type"), **kept}, "max_position_embeddings": positions}
-    return model.model_copy(update=values | {"source": None})
+def sized(model: schema.Model, train: schema.Train, vocab_size: int) -> schema.Model | Counted:
+    """Return what costs are computed from: a GPT-BERT's settings, or the counted sizes of a model of transformers."""
+    if model.architecture == "gpt_bert":
+        return model
+    from babelmill.training.networks.transformers_size import planned  # imports transformers, which takes seconds
+
+    return planned(model, train, vocab_size)

@@ -1,0 +1,125 @@
+"""Find what an earlier run left in this folder: a lock, processes of jobs, and SLURM jobs.
+
+A Snakemake that was killed with -9 leaves all three: its jobs keep running.
+"""
+
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import NamedTuple
+
+import psutil
+
+from babelmill.config.inputs import SETTINGS
+from babelmill.core.files import UserError
+from babelmill.runtime import slurm
+
+PATIENCE = 120  # seconds for cancelled jobs to end
+
+
+class Process(NamedTuple):
+    """A process: the id of its parent, and its command line."""
+
+    parent: int
+    command: list[str]
+
+
+Processes = dict[int, Process]  # by process id
+
+
+def processes_here() -> Processes:
+    """Return the other processes that work in this folder."""
+    found = {}
+    for process in psutil.process_iter():
+        try:
+            if process.pid != os.getpid() and Path(process.cwd()) == Path.cwd():
+                found[process.pid] = Process(process.ppid(), process.cmdline())
+        except (psutil.NoSuchProcess, psutil.AccessDenied, psutil.ZombieProcess):
+            continue
+    return found
+
+
+def snakemake_among(processes: Processes) -> int | None:
+    """Return the process id of another Snakemake among some processes; None if there is none."""
+    above = {parent.pid for parent in psutil.Process().parents()}  # `timeout 60 snakemake` is not another Snakemake
+    found = [
+        pid
+        for pid, (_, command) in processes.items()
+        if pid not in above
+        and (any(Path(word).name == "snakemake" for word in command[:3]) or "snakemake" in command[1:4])
+    ]
+    return next((pid for pid in found if processes[pid].parent not in found), None)
+
+
+def who_holds_the_lock() -> str:
+    """Return a message that says why this folder is locked, and what to do."""
+    if pid := snakemake_among(processes_here()):
+        return (
+            f"another Snakemake, process {pid}, works on the same files in this folder: wait for it, or end it"
+            " (after a kill -9, `babelmill unlock`)"
+        )
+    return (
+        "this folder is locked, but no Snakemake runs in it on this machine: unless one runs on another machine, it was"
+        " killed, and `babelmill unlock` removes its lock"
+    )
+
+
+def living_jobs(processes: Processes) -> dict[int, str]:
+    """Return {process id: stage and name} of the jobs among some processes, without the processes that jobs started."""
+    jobs = {}
+    for pid, (_, command) in processes.items():
+        settings = Path(command[command.index("--settings") + 1]) if "--settings" in command[:-1] else Path()
+        if settings.parent.parent == SETTINGS:
+            jobs[pid] = f"{settings.stem} {settings.parent.name}"
+    return {pid: job for pid, job in jobs.items() if processes[pid].parent not in jobs}
+
+
+def of_slurm(pid: int) -> bool:
+    """Return whether a process belongs to a SLURM job; False if that is not visible, or the job is over."""
+    try:
+        job = psutil.Process(pid).environ().get("SLURM_JOB_ID")
+    except psutil.Error:
+        return False
+    return job is not None and not slurm.is_left_over(job)
+
+
+def refuse_beside_themselves(jobs: set[str]) -> None:
+    """Raise a UserError if a job that a run would begin is running already: Snakemake would remove its log.
+
+    SLURM jobs, which may be on this machine, do not count: a run cancels those that an earlier one left.
+    """
+    for pid, job in living_jobs(processes_here()).items():
+        if job in jobs and not of_slurm(pid):
+            raise UserError(
+                f"{job}: a job of an earlier run is still doing this, process {pid}; wait for it, or end it with `kill`"
+                " (training saves first)"
+            )
+
+
+def slurm_jobs() -> list[str]:
+    """Return the SLURM jobs that an earlier run in this folder has left; [] if SLURM cannot be asked."""
+    try:
+        command = ["squeue", "--me", "--noheader", "--format", "%i|%Z|%k"]
+        answer = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    except (OSError, subprocess.SubprocessError):
+        return []
+    jobs = [line.split("|", 2) for line in answer.stdout.splitlines() if line.count("|") >= 2]
+    return [job for job, folder, comment in jobs if folder == os.getcwd() and comment.startswith("rule_")]
+
+
+def cancel_slurm_jobs() -> None:
+    """Cancel the jobs that a killed Snakemake left in the queue, and wait for their end.
+
+    This Snakemake holds the folder's lock, so no other one waits for these jobs, which would do the same work twice.
+    Training saves a checkpoint when it is cancelled, and the new job continues from there.
+    """
+    jobs = slurm_jobs()
+    if not jobs:
+        return
+    print(f"Cancelling SLURM jobs that an earlier run left behind: {', '.join(jobs)}", file=sys.stderr)
+    subprocess.run(["scancel", *jobs], check=False)
+    end = time.monotonic() + PATIENCE
+    while slurm_jobs() and time.monotonic() < end:
+        time.sleep(1)

@@ -1,0 +1,138 @@
+"""Find a model that a user names for `score` or `surprisal`: a folder, or a repository of the Hub at one commit."""
+
+import argparse
+import logging
+import os
+from pathlib import Path
+from typing import Any
+
+from babelmill.config.model_source import lacks_config
+from babelmill.config.objectives import OBJECTIVES
+from babelmill.config.snapshots import FOLDER
+from babelmill.config.transformers_models import check_layers
+from babelmill.core import manifest, outside
+from babelmill.core.files import UserError, sha256
+from babelmill.core.globs import at_home
+
+log = logging.getLogger("babelmill.given_model")
+OWN_FOLDERS = ("converted", "results")  # a name that begins with one of these is not a repository
+
+
+def add_model_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the arguments that name and load a model."""
+    add = parser.add_argument
+    add("model", metavar="MODEL", type=at_home, help="a folder, such as converted/eng, or a repository on the Hub")
+    add("--revision", default="main", help="read this branch, tag or commit of the repository (default: main)")
+    add("--trust-remote-code", action="store_true", help="allow the Python code in the model's folder to run")
+    add("--within-word-l2r", action="store_true", help="with method masked, also hide the later tokens of a word")
+    cores = len(os.sched_getaffinity(0))
+    add("--threads", type=int, default=cores, metavar="N", help="use N threads (default: all cores)")
+
+
+def model_folder(args: argparse.Namespace) -> tuple[Path, dict[str, Any], str]:
+    """Return the folder of the model, its origin and its name. Raise a UserError if it may not be loaded."""
+    folder = Path(args.model)
+    local = folder.is_dir()
+    if not local and (folder.parts[0] in OWN_FOLDERS or (folder.parent != Path() and folder.parent.is_dir())):
+        raise UserError(f"{folder}: no such folder; is the model finished? (`babelmill status`)")
+    if not local and Path("converted", args.model).is_dir():
+        raise UserError(f"{args.model}: expected a folder, such as converted/{args.model}, or owner/name on the Hub")
+    name = name_of(folder.resolve()) if local else args.model.replace("/", "--")
+    if local:
+        origin = found_in(folder)
+    else:
+        folder, origin = fetched(args.model, args.revision, args.trust_remote_code)
+    check_trust(folder, local, args.trust_remote_code)
+    check_layers(outside.read_object(folder / "config.json"), args.model)
+    if (folder / "tokenizer.json").is_file() and not (folder / manifest.NAME).is_file():
+        from babelmill.tokens import trial
+
+        trial.check(folder / "tokenizer.json", f"{args.model}: tokenizer.json")
+    return folder, origin, name
+
+
+def name_of(folder: Path) -> str:
+    """Return the name of a model in a folder; the name of a snapshot begins with that of its model."""
+    if folder.parent.name == FOLDER:
+        return f"{folder.parents[1].name}--{folder.name}"
+    return folder.name
+
+
+def check_trust(folder: Path, local: bool, trusted: bool) -> None:
+    """Raise a UserError if a folder is damaged, or contains code that the user has not agreed to run."""
+    if local and (folder / manifest.NAME).is_file():
+        manifest.verify(folder)  # this workflow has written the code
+        return
+    if "auto_map" not in outside.read_object(folder / "config.json") or trusted:
+        return
+    raise UserError(f"{folder}: contains Python code that would be run: read it, then add --trust-remote-code")
+
+
+def fetched(repository: str, revision: str, code: bool) -> tuple[Path, dict[str, Any]]:
+    """Fetch the files of a model from the Hub; return their folder, and where they come from."""
+    import dataclasses
+
+    from babelmill.hub.files import of_repository
+    from babelmill.hub.sources import MODEL, resolve
+    from babelmill.release.elsewhere.foreign_model import require_config, weight_files
+    from babelmill.tokens.published_tokenizer import FILES
+
+    use = dataclasses.replace(
+        MODEL, key="MODEL", revision_key="--revision", instead="name a folder, or another repository"
+    )
+    commit = resolve(use, repository, revision)
+    files = of_repository(use, repository, commit, revision)
+    require_config(files)
+    weights = weight_files(files.names, files.json, files.where)
+    names = ["config.json", *weights, *(name for name in files.names if name.endswith(".index.json"))]
+    names += [name for name in files.names if name in FILES or (code and name.endswith(".py"))]
+    log.info("%s at %s", repository, commit)
+    return files.get(list(dict.fromkeys(names)))["config.json"].parent, files.figures
+
+
+def found_in(folder: Path) -> dict[str, Any]:
+    """Return what a local folder holds: {"folder", "files": {name: sha256}}."""
+    if not (folder / "config.json").is_file():
+        raise UserError(f"{folder}: {lacks_config(folder)}")
+    return {"folder": str(folder), "files": {p.name: sha256(p) for p in sorted(folder.iterdir()) if p.is_file()}}
+
+
+def compute_quietly(threads: int) -> None:
+    """Let PyTorch use so many threads, and transformers print errors alone."""
+    import torch
+    from transformers.utils import logging as of_transformers
+
+    torch.set_num_threads(threads)
+    of_transformers.disable_progress_bar()
+    of_transformers.set_verbosity_error()
+
+
+def methods_of(folder: Path) -> list[str]:
+    """Return the methods by which a folder's model can score sentences; the last is the headline."""
+    from transformers.models.auto.modeling_auto import (
+        MODEL_FOR_CAUSAL_LM_MAPPING_NAMES,
+        MODEL_FOR_MASKED_LM_MAPPING_NAMES,
+    )
+
+    config = outside.read_object(folder / "config.json")
+    if "objective" in config:
+        return list(OBJECTIVES["diffusion"].sentences)
+    evaluation = manifest.read(folder)["figures"].get("evaluation", {}) if (folder / manifest.NAME).is_file() else {}
+    declared = [config.get(key) for key in ("auto_map", "architectures")]
+    names = {name for each in declared if isinstance(each, dict | list) for name in each if isinstance(name, str)}
+    if "variants" in evaluation:  # a converted folder: its metrics say what the model learnt
+        names = {
+            {"causal": "ForCausalLM", "masked": "ForMaskedLM"}.get(name, "")
+            for name in next(iter(evaluation["variants"].values()))
+        }
+    masked = any(name.endswith("ForMaskedLM") for name in names)
+    causal = any(
+        name.endswith(("ForCausalLM", "LMHeadModel")) and not name.endswith("WithLMHeadModel") for name in names
+    )
+    if causal or masked:
+        return ["causal"] * causal + ["masked"] * masked + ["fused"] * (causal and masked)
+    if str(config.get("model_type")) in MODEL_FOR_MASKED_LM_MAPPING_NAMES:
+        return ["masked"]
+    if str(config.get("model_type")) in MODEL_FOR_CAUSAL_LM_MAPPING_NAMES:
+        return ["causal"]
+    raise UserError(f"{folder}: config.json names neither a causal nor a masked language model of transformers")
