@@ -1,7 +1,9 @@
 """The model card, where the workflow of the other tests does not lead: other text, tokenizers and objectives."""
 
 import copy
+import os
 import re
+from pathlib import Path
 
 import pytest
 import yaml
@@ -9,10 +11,13 @@ from markdown_it import MarkdownIt
 from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedTokenizerFast
 
+from babelmill.config.objectives import OBJECTIVES
 from babelmill.convert import MERGED
 from babelmill.core import escape
 from babelmill.evaluation.metrics import described
+from babelmill.labels import card as label_card
 from babelmill.release.card import card
+from babelmill.release.card.earlier_card import EarlierCard
 
 CORPUS = {
     "settings": {"corpus": {"files": [], "builtin": None, "budget": None}},
@@ -332,8 +337,8 @@ def test_scores_of_suites_stand_beside_published_ones():
 
 def test_codes_and_contexts_may_hold_what_ends_a_cell_of_a_table():
     codes = [{"code": "a|b", "training": 3}, {"code": "c", "training": 1}]
-    assert "| `a\\|b` | 3 |" in card.label_list({"labels": {"codes": codes}})[-1]
-    for shown in (card.called({"code": "a|b"}), card.context_name({"context": "a|b"})):
+    assert "| `a\\|b` | 3 |" in label_card.label_list({"labels": {"codes": codes}})[-1]
+    for shown in (label_card.called({"code": "a|b"}), label_card.context_name({"context": "a|b"})):
         assert escape.cell(shown) == "`a\\|b`"
 
 
@@ -355,6 +360,54 @@ def suites(text: str) -> list[card.Scored]:
     return [card.Scored(text, found, [{"language": "eng", "model": text, "pipeline": text, "score": 73.43}])]
 
 
+MICRO = {"precision": 0.5, "recall": 0.25, "f1": 0.3333}
+LABEL_FIGURES = {
+    "exact": 0.5,
+    "micro": MICRO,
+    "macro": {"f1": 0.2},
+    "top_1": 0.5,
+    "top_3": 0.75,
+    "top_5": 1.0,
+    "texts": 2,
+}
+
+
+def evaluation_of_labels(codes: list[str], methods: list[str], text: str, context: str = "", **changes) -> dict:
+    """The evaluation of a model of labels, with a text, its context and codes wherever data can stand.
+
+    The first of the methods is the main one.
+    """
+    entries = [{"code": code, "name": code, "training": 3} for code in codes]
+    method = LABEL_FIGURES | {
+        "languages": {},
+        "contexts": [LABEL_FIGURES | {"context": context}, LABEL_FIGURES | {"context": ""}] if context else [],
+        "columns": {text: LABEL_FIGURES | {"found": 1}},
+        "calibration": {"expected_error": 0.1, "bins": []},
+        "digits": [],
+        "threshold": None,
+        "mistakes": [{"true": entries[0], "predicted": None, "count": 1, "examples": [{"text": text}]}],
+    }
+    score = {"value": 0.5, "standard_error": 0.1, "right": 1, "of": 2, "predicted": 2}
+    likeliest = [{"code": code, "chance": 0.5} for code in codes[:3]]
+    return {
+        "metrics": described(["exact", "f1"]),
+        "variants": {"ema": {"exact": score, "f1": score}},
+        "languages": {"eng": {"variants": {"ema": {"exact": score, "f1": score}}, "documents": {"scored": 2, "of": 2}}},
+        "most_frequent": {"exact": score, "f1": score},
+        "documents": {"scored": 2, "of": 2},
+        "labels": {
+            "figures": {"ema": dict.fromkeys(methods, method | changes)},
+            "method": methods[0],
+            "baseline": LABEL_FIGURES,
+            "unknown_codes": {"texts": 0, "codes": 0},
+            "cut": 0,
+            "most": 1,
+            "codes": entries,
+            "example": {"text": text, "likeliest": likeliest} | ({"context": context} if context else {}),
+        },
+    }
+
+
 def of_data(text: str) -> list[card.Facts]:
     """The facts of two models, with this text wherever data can stand: one of text, and one of labels."""
     base = {"name": text, "sha256": "a" * 64, "license": text, "repository": text, "commit": text}
@@ -369,37 +422,7 @@ def of_data(text: str) -> list[card.Facts]:
         "settings": {"model": {"source": text, "config": [text]}, "train": {"objective": "hybrid"}},
     }
     of_text = {"evaluation": EVALUATION, "tokenizer_source": text, "mask": text, "suites": suites(text)}
-    micro = {"precision": 0.5, "recall": 0.5, "f1": 0.5}
-    figures = {"exact": 0.5, "micro": micro, "macro": {"f1": 0.5}, "top_1": 0.5, "top_3": 0.5, "top_5": 0.5, "texts": 2}
-    code = {"code": text, "name": text, "training": 3}
-    method = figures | {
-        "languages": {},
-        "contexts": [figures | {"context": text}, figures | {"context": ""}],
-        "columns": {text: figures | {"found": 1}},
-        "calibration": {"expected_error": 0.1, "bins": []},
-        "digits": [],
-        "threshold": None,
-        "mistakes": [{"true": code, "predicted": None, "count": 1, "examples": [{"text": text}]}],
-    }
-    score = {"value": 0.5, "standard_error": 0.1, "right": 1, "of": 2, "predicted": 2}
-    example = {"text": text, "context": text, "likeliest": [{"code": text, "chance": 0.5}]}
-    evaluation = {
-        "metrics": described(["exact", "f1"]),
-        "variants": {"ema": {"exact": score, "f1": score}},
-        "languages": {"eng": {"variants": {"ema": {"exact": score, "f1": score}}, "documents": {"scored": 2, "of": 2}}},
-        "most_frequent": {"exact": score, "f1": score},
-        "documents": {"scored": 2, "of": 2},
-        "labels": {
-            "figures": {"ema": {"linear": method}},
-            "method": "linear",
-            "baseline": figures,
-            "unknown_codes": {"texts": 0, "codes": 0},
-            "cut": 0,
-            "most": 1,
-            "codes": [code],
-            "example": example,
-        },
-    }
+    evaluation = evaluation_of_labels([text], ["linear"], text, text)
     labels = {"code": "classes", "codes": [text], "blocks": 1, "decoder_layers": 0}
     of_labels = {"evaluation": evaluation, "labels": labels, "settings": {"train": {"objective": "labels"}}}
     return [facts(**known | of_text), facts(**known | of_labels)]
@@ -540,3 +563,142 @@ def test_a_section_of_settings_without_values_is_no_table(empty):
     text = card.render(facts(settings=shown))
     assert ("| `labels.code` | hisco |" in text) == (empty != "labels")
     assert text.count("| setting | value |") == len(shown)
+
+
+CARDS = Path(__file__).parent / "cards"
+REPOSITORY = {
+    "name": "owner/name",
+    "sha256": "a" * 64,
+    "repository": "owner/name",
+    "commit": "c" * 40,
+    "license": "mit",
+}
+FIGURES = {"steps": 9, "tokens": 7200, "epochs": 1.0, "words": 5_001_230, "energy_kwh": 3.25}
+TWO = {"eng": {"name": "English", "tag": "en"}, "zho": {"name": "Chinese", "tag": "zh", "script": "Hans"}}
+
+
+def trained(objective: str, model_type: str | None = None, **model) -> dict:
+    """Facts of a model that was trained with an objective on one corpus, and whose validation text was scored."""
+    scores = dict.fromkeys(OBJECTIVES[objective].scores, SCORE)
+    entry = {"variants": {"ema": scores}, "unigram": SCORE, "documents": DOCUMENTS}
+    return {
+        "settings": {"model": {"hidden_size": 8, **model}, "train": {"objective": objective, "epochs": 3}},
+        "figures": FIGURES,
+        "corpora": {"eng": corpus(words={"train": 900_123, "validation": 10})},
+        "evaluation": EVALUATION | entry | {"metrics": described([*scores, "unigram"]), "languages": {"eng": entry}},
+        "license": "apache-2.0",
+        "model_type": model_type,
+    }
+
+
+def of_codes(code: str, codes: list[str], method: str, **changes) -> dict:
+    """Facts of a model of labels with a code scheme, whose main method is the decoder (`blocks`) or the classifier."""
+    decoder = method == "blocks"
+    about = {"code": code, "codes": codes, "blocks": 3 if decoder else 1, "decoder_layers": int(decoder)}
+    methods = ["blocks", "linear"] if decoder else ["linear"]
+    evaluation = evaluation_of_labels(codes, methods, "a baker", "en" if decoder else "", **changes)
+    evaluation["labels"] |= {"most": about["blocks"], "cut": 2 * decoder}
+    evaluation["labels"] |= {"unknown_codes": {"texts": 1, "codes": 2}} if decoder else {}
+    settings = {"train": {"objective": "labels"}, "labels": {"code": code}}
+    return {"evaluation": evaluation, "labels": about, "settings": settings, "corpora": {"eng": CORPUS}}
+
+
+HISCO = {
+    "languages": {"eng": LABEL_FIGURES, "deu": LABEL_FIGURES},
+    "digits": [0.9, 0.8],
+    "threshold": {"value": 0.42, "f1": 0.77},
+}
+# One card for each kind of model and of origin: (facts that are not those of `facts()`, metrics.jsonl).
+KINDS = {
+    "hybrid": (trained("hybrid") | {"authors": ["A. Author"], "description": "A *short* text.\n\nMore."}, RECORD),
+    "hybrid_mntp": (trained("hybrid") | {"variants": ["main", "ema"], "logits_alignment": "mntp"}, RECORD),
+    "masked": (trained("masked", gate=False) | {"carbon_grams": 1234.5}, RECORD),
+    "causal": (trained("causal"), RECORD),
+    "diffusion": (trained("diffusion", max_position_embeddings=512), RECORD),
+    "prompts": (
+        trained("causal")
+        | {"corpora": {"eng": corpus({"prompt_column": "question"}, with_prompt={"train": 9, "validation": 1})}},
+        RECORD,
+    ),
+    "transformers_from_scratch": (trained("causal", "gpt2") | {"padless": True, "published_tokenizer": True}, RECORD),
+    "transformers_continued": (
+        trained("masked", "bert") | {"begun_with": REPOSITORY, "tokenizer_source": "owner/name", "mask": "[MASK]"},
+        RECORD,
+    ),
+    "transformers_diffusion": (trained("diffusion", "eurobert") | {"mask": None}, RECORD),
+    "adapters_also": (trained("causal", "gemma3") | {"begun_with": REPOSITORY, "adapter": "also"}, RECORD),
+    "adapters_only": (
+        trained("causal", "llama") | {"begun_with": REPOSITORY | {"instructed": True}, "adapter": "only"},
+        RECORD,
+    ),
+    "continued_from_a_model_of_the_workflow": (
+        trained("causal")
+        | {"begun_with": {"name": "eng", "sha256": "a" * 64, "languages": ["eng"], "tokens": 7200, "words": 5000}},
+        RECORD,
+    ),
+    "mixture": (
+        trained("causal")
+        | {
+            "languages": TWO,
+            "corpora": {
+                "eng": corpus({"builtin": "python-docs", "budget": 5.43}, hub=HUB | {"license": "mit"}, licenses={}),
+                "zho": corpus(sources=[{}, {}]),
+            },
+            "figures": FIGURES | {"shares": {"eng": 0.25, "zho": 0.75}},
+        },
+        RECORD,
+    ),
+    "suites_and_snapshots": (
+        trained("hybrid")
+        | {
+            "suites": suites("BLiMP"),
+            "snapshots": ["chck_1M", "chck_2M"],
+            "figures": FIGURES | {"missing_snapshots": ["chck_9M"]},
+        },
+        RECORD,
+    ),
+    "rehosted": (
+        {
+            "settings": {"model": {"hidden_size": 8}},
+            "origin": f"Rehosted from commit [`{'c' * 40}`](https://huggingface.co/owner/name).",
+            "earlier": EarlierCard(
+                {"license": "mit", "tags": ["babylm", "old"], "pipeline_tag": "feature-extraction"},
+                "## Citation\n\n```bibtex\n@misc{ada}\n```",
+            ),
+        },
+        None,
+    ),
+    "converted_by_hand": (
+        {
+            "settings": {"model": {"hidden_size": 8}, "train": {"max_steps": 8, "epochs": 3}},
+            "origin": "Converted by hand from the final weights of its training.",
+            "figures": FIGURES,
+            "variants": ["main", "ema"],
+        },
+        RECORD,
+    ),
+    "labels_classes": (of_codes("classes", ["bad", "good"], "linear"), RECORD),
+    "labels_general": (of_codes("general", ["a1", "a2", "?"], "blocks") | {"model_type": "bert"}, RECORD),
+    "labels_hisco": (
+        of_codes("hisco", [f"{n:05}" for n in range(60)], "blocks", **HISCO)
+        | {"languages": TWO | {"deu": {"name": "German", "tag": "de"}}, "model_type": "canine"},
+        RECORD,
+    ),
+}
+KINDS["labels_hisco"][0]["labels"] |= {"cleaning": {"normalization": "NFC"}, "names": {"00001": "baker"}}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_card_of_each_kind_is_the_stored_one(kind):
+    """`STORE_CARDS=1 pytest tests/unit/test_card.py -k stored` stores them anew: then read what `git diff` shows."""
+    changes, record = KINDS[kind]
+    text = card.render(facts(**changes), record)
+    text = re.sub(r"(?m)^Made by Babelmill .*$", lambda line: re.sub(r" \d[^ ,]*(?=[ ,.])", " 1.0", line[0]), text)
+    path = CARDS / f"{kind}.md"
+    if "STORE_CARDS" in os.environ:
+        path.write_text(text, encoding="utf-8")
+    assert text == path.read_text(encoding="utf-8")
+
+
+def test_no_stored_card_is_left_over():
+    assert {path.stem for path in CARDS.iterdir()} == set(KINDS)
