@@ -71,6 +71,7 @@ def appended(text: str):
 
 
 MODULES = sorted(path.relative_to(PACKAGE).as_posix() for path in PACKAGE.rglob("*.py"))
+TEMPLATES = sorted(path.relative_to(PACKAGE).as_posix() for path in PACKAGE.rglob("*.md"))
 # Who runs what. A new module has to be entered here, and so be thought about.
 FOLDERS = {
     "corpus": {"corpus", "download"},  # which counts text as the corpus will
@@ -103,16 +104,12 @@ SEVERAL = {
     "release/folder/architecture.py": {"export"},
     "release/folder/gpt_bert_folder.py": {"export"},
     "labels/card.py": {"convert"},
-    "labels/picture.py": {"convert"},
     "labels/folder_config.py": {"convert"},
     "labels/folder.py": {"export"},
     "release/__init__.py": {"base_model", "export", "evaluate", "convert", "predict", "score"},
     "release/folder/adapter_folder.py": {"export"},
+    "release/card/__init__.py": {"convert"},
     "release/card/card.py": {"convert"},
-    "release/card/card_beginning.py": {"convert"},
-    "release/card/card_data.py": {"convert"},
-    "release/card/card_table.py": {"convert"},
-    "release/card/card_usage.py": {"convert"},
     "release/folder/hub_folder.py": {"export"},
     "release/folder/merged_adapters.py": {"export"},
     "release/folder/loading.py": {"export", "evaluate", "predict", "score"},
@@ -126,9 +123,8 @@ SEVERAL = {
     "release/elsewhere/transformers_names.py": {"base_model"},
     "labels/occcanine.py": {"base_model"},
     "release/elsewhere/published_checkpoint.py": {"base_model"},
-    "release/card/suite_card.py": {"convert"},
-    "release/card/snapshot_card.py": {"convert"},
     "release/folder/snapshots.py": {"export"},
+    "release/card/templates.py": {"convert"},
     "release/card/training_history.py": {"convert"},
     "release/folder/transformers_folder.py": {"export"},
     "training/__init__.py": {"base_model", "train", "export", "evaluate", "score"},
@@ -187,6 +183,12 @@ def run_by(module: str) -> set[str]:
 @pytest.mark.parametrize("module", MODULES)
 def test_an_edit_moves_the_stages_that_run_it(moved, module):
     assert moved(module, appended("EDITED = True")) == run_by(module)
+
+
+@pytest.mark.parametrize("template", TEMPLATES)
+def test_an_edit_of_a_template_moves_the_stages_that_fill_it_in(moved, template):
+    """A template that belongs to no module would move none."""
+    assert moved(template, appended("More words.")) == {"convert"}
 
 
 @pytest.mark.parametrize("module", ["train.py", "model/gpt_bert.py"])

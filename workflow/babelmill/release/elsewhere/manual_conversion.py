@@ -28,7 +28,8 @@ from babelmill.config.stage_settings import TrainSettings
 from babelmill.core import escape, manifest, writers
 from babelmill.core.files import UserError, atomic_folder, copy_file, read_json, sha256, write_json
 from babelmill.model.gpt_bert import GPTBertShape
-from babelmill.release.card import card
+from babelmill.release.card.card import ModelCard, shown_settings
+from babelmill.release.card.training_history import read_record
 from babelmill.release.elsewhere import published_checkpoint
 from babelmill.release.folder.architecture import ExportInputs
 from babelmill.release.folder.hub_folder import build, prove
@@ -52,7 +53,7 @@ class Found:
         shape: the model's shape, as in the training configuration.
         tokenizer: the path of its tokenizer.json.
         origin: a sentence for the card that says where the model comes from.
-        known: more facts for the card, as arguments of `card.Facts`.
+        known: more facts for the card, as arguments of `ModelCard`.
         metrics: the path of metrics.jsonl; None if there is none.
         name: the model's name; None stands for the name of the new folder.
         default: the variant that loads by default; None stands for the last one of `weights`.
@@ -203,7 +204,7 @@ def known_from(settings: dict[str, Any]) -> dict[str, Any]:
     table = read_table(ROOT / "config/languages.tsv")
     return {
         "languages": {code: language_on_card(code, table) for code in settings["languages"]},
-        "settings": card.shown_settings(settings),
+        "settings": shown_settings(settings),
     }
 
 
@@ -266,16 +267,17 @@ def convert(found: Found, source: Path | str, scratch: Path, out: Path) -> None:
         log.info("comparing the folder's model with the trained one")
         prove(folder, inputs, wanted, out)
         log.info("writing the card")
-        facts = card.Facts(
+        card = ModelCard(
             name=found.name or re.sub(r"[^\w.-]+", "-", out.name),  # as a repository on the Hub
             variants=variants,
             default_variant=wanted.default_variant,
             parameters=sum(value.numel() for value in found.weights[variants[0]].values()),
             code={name: sha256(folder / name) for name in files if name.endswith(".py")},
             origin=found.origin,
+            record=found.metrics and read_record(found.metrics),
             **known,
         )
-        files += card.write(folder, facts, found.metrics)
+        files += card.write(folder)
         settings = {"export": wanted.model_dump(exclude=set(neutral))} | found.asked
         figures = {"origin": found.origin} | found.record
         manifest.write(folder, manifest.Asked("convert", out.name, settings), files, figures=figures)
