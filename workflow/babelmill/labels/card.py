@@ -12,7 +12,6 @@ from babelmill.core.escape import Markdown, code, markdown
 from babelmill.core.files import atomic_write
 from babelmill.evaluation.metrics import shown, value_of
 from babelmill.release.card.card import ModelCard
-from babelmill.release.card.templates import table
 from babelmill.release.card.training_history import COLOURS
 
 TASK = "text-classification"
@@ -25,7 +24,6 @@ SYSTEMS = {
     "occ1950": "OCC1950 codes of occupations",
 }
 METHODS = {"blocks": "the decoder, symbol by symbol", "linear": "the classifier"}
-HEADER = ("texts", "exact", "precision", "recall", "F1", "macro F1", "top 1", "top 3", "top 5")
 PICTURE = "reliability.png"
 BELOW: dict[str, Any] = {"loc": "upper center", "bbox_to_anchor": (0.5, -0.2), "ncols": 3}  # below the curves
 
@@ -82,56 +80,57 @@ class LabelsCard(ModelCard):
         found = self.evaluation.get("labels", {}).get("example")
         return {"text": "A text", "context": "", "likeliest": []} | (found or {})
 
-    def method_table(self) -> Markdown:
+    def method_rows(self) -> list[dict[str, Any]]:
         """Return the table of the figures over all texts, by method."""
-        rows = [[Markdown(f"`{name}`: {METHODS[name]}"), *cells(entry)] for name, entry in self.methods.items()]
-        baseline = ["the most frequent codes", *cells(self.evaluation["labels"]["baseline"])]
-        return table(["method", *HEADER], [*rows, baseline])
+        names = {name: Markdown(f"`{name}`: {meaning}") for name, meaning in METHODS.items()}
+        rows = [{"method": names[name]} | rates(entry) for name, entry in self.methods.items()]
+        return [*rows, {"method": "the most frequent codes"} | rates(self.evaluation["labels"]["baseline"])]
 
-    def part_tables(self) -> list[Markdown]:
+    def part_rows(self) -> list[list[dict[str, Any]]]:
         """Return the tables of the main method's figures by language, by context and by column of labels."""
         own, tables = self.methods[self.evaluation["labels"]["method"]], []
         if len(own["languages"]) > 1:
-            rows = [[self.languages[key]["name"], *cells(entry)] for key, entry in own["languages"].items()]
-            tables.append(table(["language", *HEADER], rows))
+            rows = own["languages"].items()
+            tables.append([{"language": self.languages[key]["name"]} | rates(entry) for key, entry in rows])
         if len(own["contexts"]) > 1:
-            rows = [[context_name(entry), *cells(entry)] for entry in own["contexts"]]
-            tables.append(table(["context", *HEADER], rows))
+            tables.append([{"context": context_name(entry)} | rates(entry) for entry in own["contexts"]])
         if own["columns"]:
-            keys = ("texts", "found", "top_1", "top_3", "top_5")
-            rows = [[short(name), *(entry[key] for key in keys)] for name, entry in own["columns"].items()]
-            tables.append(table(["column of labels", "texts", "codes found", "top 1", "top 3", "top 5"], rows))
+            columns = {"texts": "texts", "found": "codes found", "top_1": "top 1", "top_3": "top 3", "top_5": "top 5"}
+            rows = own["columns"].items()
+            shown = [{"column of labels": short(n)} | {columns[k]: entry[k] for k in columns} for n, entry in rows]
+            tables.append(shown)
         return tables
 
-    def mistake_table(self) -> Markdown:
+    def mistake_rows(self) -> list[dict[str, Any]]:
         """Return the table of the most frequent mistakes."""
-        rows = [
-            [
-                *(called(entry[side]) if entry[side] else "none" for side in ("true", "predicted")),
-                entry["count"],
-                short(entry["examples"][0]["text"]),
-            ]
+        return [
+            {
+                "true code": called(entry["true"]),
+                "predicted": called(entry["predicted"]),
+                "texts": entry["count"],
+                "for example": short(entry["examples"][0]["text"]),
+            }
             for entry in self.methods[self.evaluation["labels"]["method"]]["mistakes"][:MISTAKES]
         ]
-        return table(["true code", "predicted", "texts", "for example"], rows)
 
-    def label_table(self) -> Markdown:
+    def label_rows(self) -> list[dict[str, Any]]:
         """Return the table of the codes that the model knows, or of the most frequent ones if there are many."""
         codes = self.evaluation["labels"]["codes"]
         named = any("name" in entry for entry in codes)
-        rows = [
-            [code(short(entry["code"])), *([short(entry.get("name", ""))] if named else []), entry["training"]]
+        return [
+            {"code": code(short(entry["code"]))}
+            | ({"name": short(entry.get("name", ""))} if named else {})
+            | {"training texts": entry["training"]}
             for entry in codes[:CODES]
         ]
-        return table(["code", *(["name"] if named else []), "training texts"], rows)
 
 
-def cells(entry: dict[str, Any]) -> list[Any]:
-    """Return the cells of one row of figures, in the order of HEADER."""
+def rates(entry: dict[str, Any]) -> dict[str, Any]:
+    """Return the figures of texts as a part of a row of a table."""
     micro = entry["micro"]
-    tops = [entry[f"top_{k}"] for k in (1, 3, 5)]
-    rates = [entry["exact"], micro["precision"], micro["recall"], micro["f1"], entry["macro"]["f1"], *tops]
-    return [entry["texts"], *(f"{rate:.3f}" for rate in rates)]
+    found = {"exact": entry["exact"], "precision": micro["precision"], "recall": micro["recall"], "F1": micro["f1"]}
+    found |= {"macro F1": entry["macro"]["f1"]} | {f"top {k}": entry[f"top_{k}"] for k in (1, 3, 5)}
+    return {"texts": entry["texts"]} | {name: f"{rate:.3f}" for name, rate in found.items()}
 
 
 def context_name(entry: dict[str, Any]) -> str:
@@ -141,8 +140,10 @@ def context_name(entry: dict[str, Any]) -> str:
     return code(short(entry["context"])) or "none"
 
 
-def called(entry: dict[str, Any]) -> Markdown:
-    """Return a code with its name."""
+def called(entry: dict[str, Any] | None) -> str:
+    """Return a code with its name; "none" if there is no code."""
+    if entry is None:
+        return "none"
     return Markdown(f"{code(short(entry['code']))} {markdown(short(entry.get('name', '')))}".strip())
 
 

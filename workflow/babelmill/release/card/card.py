@@ -6,7 +6,6 @@ the front matter with a model-index, so that the Hub shows the results next to t
 """
 
 import dataclasses
-import math
 from functools import cached_property
 from importlib import metadata
 from pathlib import Path
@@ -27,7 +26,7 @@ from babelmill.evaluation.metrics import METRICS, Metric, metrics_of, shown, uni
 from babelmill.evaluation.samples import sample_of
 from babelmill.release.card import training_history
 from babelmill.release.card.earlier_card import EarlierCard
-from babelmill.release.card.templates import render, table
+from babelmill.release.card.templates import render
 from babelmill.release.card.training_history import Line, training_hours
 
 PACKAGES = ("torch", "transformers", "tokenizers", "safetensors")
@@ -164,6 +163,7 @@ class ModelCard:
             "earlier_sections": Markdown(self.earlier.sections if self.earlier else ""),
             "made_by": f"Babelmill {__version__} with {versions}",
             "trust": Markdown("" if self.model_type else ", trust_remote_code=True"),
+            "also_in_4": ALSO_IN_4,
             "scored_text": scored_text,
             "units": units,
         }
@@ -211,11 +211,6 @@ class ModelCard:
     def size(self) -> str:
         """Return the number of parameters as text."""
         return f"{self.parameters:,}" if self.parameters < 1e6 else f"{self.parameters / 1e6:.1f} million"
-
-    @property
-    def is_also_in_4(self) -> bool:
-        """Return whether transformers 4.57 can also load the model."""
-        return self.model_type in ALSO_IN_4
 
     @property
     def lineage(self) -> list[dict[str, Any]]:
@@ -323,21 +318,15 @@ class ModelCard:
         """Return the metrics of the evaluation."""
         return metrics_of(self.evaluation)
 
-    def perplexities(self) -> list[tuple[Metric, float]]:
-        """Return the metrics of the evaluation that have a perplexity, with that of the default weights."""
-        scores = self.evaluation["variants"][self.default_variant]
-        metrics = [self.metrics[name] for name in scores]
-        return [(each, math.exp(scores[each.name]["nats_per_token"])) for each in metrics if each.perplexity]
-
-    def score_table(self) -> Markdown:
+    def score_rows(self) -> list[dict[str, Any]]:
         """Return the table of scores by language and variant, with those of the unigram model."""
-        rows, names = [], []
-        for language, entry in self.evaluation["languages"].items():
-            for variant, scores in entry["variants"].items():
-                names = list(scores)
-                cells = [shown(score, self.metrics[name]) for name, score in scores.items()]
-                rows.append([self.languages[language]["name"], variant, *cells, shown(entry["unigram"])])
-        return table(["language", "weights", *names, "unigram model"], rows)
+        return [
+            {"language": self.languages[language]["name"], "weights": variant}
+            | {name: shown(score, self.metrics[name]) for name, score in scores.items()}
+            | {"unigram model": shown(entry["unigram"])}
+            for language, entry in self.evaluation["languages"].items()
+            for variant, scores in entry["variants"].items()
+        ]
 
     @property
     def suite_methods(self) -> dict[str, str]:
@@ -345,24 +334,24 @@ class ModelCard:
         scored = {name for suite in self.suites for name in suite.methods}
         return {name: meaning for name, meaning in SUITE_METHODS.items() if name in scored}
 
-    def suite_table(self) -> Markdown:
+    def suite_rows(self) -> list[dict[str, Any]]:
         """Return the table of scores on the suites, by language and method."""
-        rows = []
-        for suite in self.suites:
-            for language in suite.found["languages"]:
-                scores = [suite.score(language, name) if name in suite.methods else None for name in self.suite_methods]
-                rows.append([suite.title, self.languages[language]["name"], *map(percent, scores)])
-        return table(["suite", "language", *self.suite_methods], rows)
+        return [
+            {"suite": suite.title, "language": self.languages[language]["name"]}
+            | {n: percent(suite.score(language, n)) if n in suite.methods else "" for n in self.suite_methods}
+            for suite in self.suites
+            for language in suite.found["languages"]
+        ]
 
-    def published_table(self) -> Markdown | None:
-        """Return the table of published scores on the suites, for comparison, or None if there are none."""
-        rows = [
-            [suite.title, self.languages[line["language"]]["name"], line["model"], line["score"], line["pipeline"]]
+    def published_rows(self) -> list[dict[str, Any]]:
+        """Return the table of published scores on the suites, for comparison."""
+        return [
+            {"suite": suite.title, "language": self.languages[line["language"]]["name"]}
+            | {key: line[key] for key in ("model", "score", "pipeline")}
             for suite in self.suites
             for line in suite.baselines
             if line["language"] in suite.found["languages"]
         ]
-        return table(["suite", "language", "model", "score", "pipeline"], rows) if rows else None
 
     def samples(self) -> dict[str, list[str]]:
         """Return {description of a sample of pairs: the methods that scored only this sample}."""
@@ -378,65 +367,68 @@ class ModelCard:
         hubs = [hub for entry in entries if (hub := entry["pairs"]["hub"])]
         return list(dict.fromkeys((hub["repository"], hub["commit"]) for hub in hubs))
 
-    def loss_table(self) -> Markdown | None:
+    def loss_rows(self) -> list[dict[str, Any]]:
         """Return the table of the validation losses before and after training, as training measured them.
 
-        Each loss is named by its kind of rows (`record.py`). The result is None if training began with random weights,
+        Each loss is named by its kind of rows (`record.py`). The table is empty if training began with random weights,
         or if the losses are not known for the same text.
         """
         lines = [line for line in self.record or [] if line["kind"] == "validation"]
         if not self.begun_with or not lines or lines[0]["step"] != 0:
-            return None
+            return []
         before, after = lines[0], lines[-1]
         if before.get("targets") != after.get("targets"):
-            return (
-                None  # `run.validation_tokens` changed meanwhile, by an upgrade or the user: another sample of the text
-            )
-        prefix = "ema_loss_" if self.default_variant == "ema" else "loss_"
-        names = [name for name in before if name.startswith(prefix) and before[name] is not None]
-        rows = [
-            [name.removeprefix(prefix), before[name], "unknown" if after[name] is None else after[name]]
-            for name in names
-        ]
+            return []  # `run.validation_tokens` changed meanwhile, so this is another sample of the text
         base = self.begun_with.get("repository") or without_path(self.begun_with["name"])
-        return table(["prediction", code(base), "this model"], rows)
+        prefix = "ema_loss_" if self.default_variant == "ema" else "loss_"
+        return [
+            {
+                "prediction": name.removeprefix(prefix),
+                code(base): before[name],
+                "this model": "unknown" if after[name] is None else after[name],
+            }
+            for name in before
+            if name.startswith(prefix) and before[name] is not None
+        ]
 
-    def data_table(self) -> Markdown:
-        """Return the table of size, origin and licence of each language's text."""
-        tokenizers, shares = self.evaluation.get("tokenizer", {}), self.figures.get("shares")
-        columns: dict[str, list[Any]] = {
-            "language": [self.languages[key]["name"] for key in self.corpora],
-            "source": [origin_of_text(made) for made in self.corpora.values()],
-            "documents": [made["figures"]["documents"]["train"] for made in self.corpora.values()],
-            "words": [words_cell(made, self.languages[k], tokenizers.get(k)) for k, made in self.corpora.items()],
-            "MB": [made["figures"]["bytes"]["train"] / 1e6 for made in self.corpora.values()],
-            "share of training": [f"{100 * shares[key]:.1f} %" for key in self.corpora] if shares else [],
-            "licence of the text": [licences(made) for made in self.corpora.values()],
-        }
-        known = {name: values for name, values in columns.items() if any(values)}
-        return table(list(known), [list(row) for row in zip(*known.values(), strict=True)])
+    def data_rows(self) -> list[dict[str, Any]]:
+        """Return the table of size, origin and licence of each language's text, without the columns that are empty."""
+        tokenizers, shares = self.evaluation.get("tokenizer", {}), self.figures.get("shares", {})
+        rows = [
+            {
+                "language": self.languages[key]["name"],
+                "source": origin_of_text(made),
+                "documents": made["figures"]["documents"]["train"],
+                "words": words_cell(made, self.languages[key], tokenizers.get(key)),
+                "MB": made["figures"]["bytes"]["train"] / 1e6,
+                "share of training": f"{100 * shares[key]:.1f} %" if shares else "",
+                "licence of the text": licences(made),
+            }
+            for key, made in self.corpora.items()
+        ]
+        known = [column for column in rows[0] if any(row[column] for row in rows)]
+        return [{column: row[column] for column in known} for row in rows]
 
-    def tokenizer_table(self) -> Markdown:
+    def tokenizer_rows(self) -> list[dict[str, Any]]:
         """Return the table of the tokenizer's figures on the validation text of each language."""
         keys = ("bytes_per_token", "tokens_per_word", "vocabulary_used", "round_trip_rate")
-        rows = [
-            [self.languages[language]["name"], *(float(entry[key]) for key in keys)]
+        return [
+            {"language": self.languages[language]["name"]} | {key.replace("_", " "): float(entry[key]) for key in keys}
             for language, entry in self.evaluation["tokenizer"].items()
         ]
-        return table(["language", *(key.replace("_", " ") for key in keys)], rows)
 
-    def settings_tables(self) -> list[Markdown]:
+    def settings_rows(self) -> list[list[dict[str, Any]]]:
         """Return a table of each section of the settings."""
         tables = []
         for section, values in self.settings.items():
             unused = ["epochs"] if values.get("max_steps") is not None else []
             known = flatten({key: value for key, value in values.items() if key not in unused}, f"{section}.")
-            tables.append(table(["setting", "value"], [[code(key), value] for key, value in known.items()]))
+            tables.append([{"setting": code(key), "value": value} for key, value in known.items()])
         return tables
 
-    def code_table(self) -> Markdown:
+    def code_rows(self) -> list[dict[str, Any]]:
         """Return the table of the digests of the folder's code."""
-        return table(["code file", "sha256"], [[code(name), code(self.code[name])] for name in sorted(self.code)])
+        return [{"code file": code(name), "sha256": code(digest)} for name, digest in sorted(self.code.items())]
 
 
 def shown_settings(settings: dict[str, Any]) -> dict[str, dict[str, Any]]:

@@ -3,11 +3,12 @@
 Two rules hold in these templates:
 
 * `{{ ... }}` escapes what it writes: data from outside appear as text, whatever they contain. Only `escape.Markdown` is
-  written as it stands: the result of a filter below, of `table`, or what Python code declares to be Markdown.
+  written as it stands: the result of some of the filters below, and what Python code declares to be Markdown.
 * Lines are what they seem: one that is indented by two spaces continues the line above (a paragraph is one line of the
   card), and one that has only a tag, such as `{% if ... %}`, leaves no line.
 """
 
+import math
 import re
 from collections.abc import Iterable
 from typing import Any
@@ -47,17 +48,19 @@ def capital(text: str) -> Markdown:
     return Markdown(shown[:1].upper() + shown[1:])
 
 
-def table(header: list[str], rows: list[list[Any]]) -> Markdown:
-    """Return a Markdown table, with columns of numbers aligned to the right. Text is escaped."""
-
-    def shown(value: Any) -> Any:
-        if isinstance(value, float):
-            return f"{value:.4g}"
-        return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else value
-
-    aligned = ["---:" if isinstance(value, int | float) else "---" for value in rows[0]]
-    lines = [map(cell, header), aligned, *([cell(shown(value)) for value in row] for row in rows)]
+def table(rows: Iterable[dict[str, Any]]) -> Markdown:
+    """Return a Markdown table of rows, {column: value}. Text is escaped, and columns of numbers are aligned right."""
+    first, *others = rows
+    lines = [map(cell, first), ["---:" if isinstance(value, int | float) else "---" for value in first.values()]]
+    lines += [[cell(in_a_cell(value)) for value in row.values()] for row in (first, *others)]
     return Markdown("\n".join(f"| {' | '.join(line)} |" for line in lines))
+
+
+def in_a_cell(value: Any) -> Any:
+    """Return a number as text with four digits, or with all digits if it is whole; other values as they are."""
+    if isinstance(value, float):
+        return f"{value:.4g}"
+    return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else value
 
 
 ENVIRONMENT = Environment(
@@ -69,14 +72,15 @@ ENVIRONMENT = Environment(
 ENVIRONMENT.filters |= {
     "capital": capital,
     "code": code,
+    "exp": math.exp,
     "hub_link": hub_link,
     "join": join,
     "number": lambda value, form=",": format(value, form),
     "plural": plural,
     "python": lambda text: Markdown(escape.python(text)),
     "repr": lambda value: Markdown(repr(value)),
+    "table": table,
 }
-ENVIRONMENT.globals["table"] = table
 
 
 def render(template: str, values: dict[str, Any]) -> str:
