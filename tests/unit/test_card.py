@@ -16,7 +16,7 @@ from babelmill.config.objectives import OBJECTIVES
 from babelmill.convert import MERGED
 from babelmill.evaluation.metrics import described
 from babelmill.labels.card import LabelsCard
-from babelmill.release.card.card import ModelCard, SuiteScores, shown_settings
+from babelmill.release.card.card import ModelCard, SuiteScores, shown_settings, snapshot_card
 from babelmill.release.card.earlier_card import EarlierCard
 
 CORPUS = {
@@ -691,11 +691,14 @@ KINDS = {
 KINDS["labels_hisco"][0]["labels"] |= {"cleaning": {"normalization": "NFC"}, "names": {"00001": "baker"}}
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", [*KINDS, "snapshot"])
 def test_the_card_of_each_kind_is_the_stored_one(kind):
     """`STORE_CARDS=1 pytest tests/unit/test_card.py -k stored` stores them anew: then read what `git diff` shows."""
-    changes, record = KINDS[kind]
+    changes, record = KINDS.get(kind, ({}, None))
     text = render(card(**changes), record)
+    if kind == "snapshot":
+        figures = {"step": 1234, "million_words": 1.5, "tokens": 2_000_000, "words": 1_500_123}
+        text = snapshot_card("eng_big", "chck_1M", "no: such", figures)
     text = re.sub(r"(?m)^Made by Babelmill .*$", lambda line: re.sub(r" \d[^ ,]*(?=[ ,.])", " 1.0", line[0]), text)
     path = CARDS / f"{kind}.md"
     if "STORE_CARDS" in os.environ:
@@ -704,4 +707,4 @@ def test_the_card_of_each_kind_is_the_stored_one(kind):
 
 
 def test_no_stored_card_is_left_over():
-    assert {path.stem for path in CARDS.iterdir()} == set(KINDS)
+    assert {path.stem for path in CARDS.iterdir()} == {*KINDS, "snapshot"}

@@ -14,18 +14,14 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from huggingface_hub.utils import yaml_dump
-
 from babelmill.config.model_source import SHAPE
 from babelmill.config.snapshots import FOLDER
 from babelmill.config.stage_settings import ConvertSettings, CorpusSettings, ExportSettings, TokenizerSettings
 from babelmill.core import manifest, stage_entry
-from babelmill.core.escape import Markdown, plain
 from babelmill.core.files import atomic_folder, atomic_write, copy_file, link_or_copy, read_json, sha256, write_json
 from babelmill.labels.card import LabelsCard
 from babelmill.labels.folder_config import completed
-from babelmill.release.card.card import ModelCard, SuiteScores, shown_settings, without_path
-from babelmill.release.card.templates import render
+from babelmill.release.card.card import ModelCard, SuiteScores, shown_settings, snapshot_card, without_path
 from babelmill.release.card.training_history import read_record
 from babelmill.runtime.snapshots import names
 from babelmill.settings import read_settings, recorded
@@ -120,14 +116,8 @@ def convert_snapshots(export: Path, folder: Path, adapters_only: bool, settings:
         for file in files:
             (target / file).parent.mkdir(parents=True, exist_ok=True)
             link_or_copy(source / file, target / file)
-        values = {
-            "name": Markdown(settings.name),
-            "snapshot": Markdown(name),
-            "license": Markdown(yaml_dump({"license": plain(settings.card.license)}).strip()),
-            "read": [f"{figures[unit]:,} {unit}" for unit in ("tokens", "words") if unit in figures],
-        }
         with atomic_write(target / "README.md", "w") as file:
-            file.write(render("release/card/card.snapshot.md", figures | values))
+            file.write(snapshot_card(settings.name, name, settings.card.license, figures))
         manifest.write(target, settings, [*files, "README.md"], [source], figures)
         found[name] = sha256(target / manifest.NAME)
     return found

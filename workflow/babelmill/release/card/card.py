@@ -431,6 +431,17 @@ class ModelCard:
         return [{"code file": code(name), "sha256": code(digest)} for name, digest in sorted(self.code.items())]
 
 
+def snapshot_card(model: str, snapshot: str, license: str, figures: dict[str, Any]) -> str:
+    """Return the card of a snapshot of a model. `figures` are those in the manifest of the snapshot."""
+    values = {
+        "name": Markdown(model),
+        "snapshot": Markdown(snapshot),
+        "front_matter": Markdown(yaml_dump({"license": plain(license)}).strip()),
+        "read": [f"{figures[unit]:,} {unit}" for unit in ("tokens", "words") if unit in figures],
+    }
+    return render("release/card/card.snapshot.md", figures | values)
+
+
 def shown_settings(settings: dict[str, Any]) -> dict[str, dict[str, Any]]:
     """Return the sections of the training settings that a card shows. A section without any value is not shown.
 
