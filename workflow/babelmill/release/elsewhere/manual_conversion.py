@@ -45,7 +45,7 @@ SPECIAL = {"bos": BOS, "eos": EOS, "pad": PAD, "mask": MASK}
 
 
 @dataclass
-class Found:
+class FoundModel:
     """Holds a trained model as it was found.
 
     Attributes:
@@ -85,7 +85,7 @@ def read_safetensors(path: Path) -> dict[str, Tensor]:
 
 def from_gpt_bert(
     weights: Path, average: Path | None, config: Path, tokenizer: Path, same: bool, scratch: Path
-) -> Found:
+) -> FoundModel:
     """Read a checkpoint of the published implementation.
 
     Args:
@@ -104,16 +104,18 @@ def from_gpt_bert(
     path = scratch / "tokenizer.json"
     published_checkpoint.adapted_tokenizer(tokenizer).save(str(path))
     digests = " and ".join(f"{escape.code(file.name)} (sha256 `{sha256(file)}`)" for file in (weights, average) if file)
-    return Found(found, shape, path, f"Converted from {digests}, trained by the published GPT-BERT implementation.")
+    return FoundModel(
+        found, shape, path, f"Converted from {digests}, trained by the published GPT-BERT implementation."
+    )
 
 
-def from_training(source: Path, tokenizer: Path) -> Found:
+def from_training(source: Path, tokenizer: Path) -> FoundModel:
     """Read the folder of a trained model, or a checkpoint of a run that has its run's `identity.json` beside it."""
     log.info("reading %s", source)
     return from_model_folder(source, tokenizer) if source.is_dir() else from_run(source, tokenizer)
 
 
-def from_model_folder(folder: Path, tokenizer: Path) -> Found:
+def from_model_folder(folder: Path, tokenizer: Path) -> FoundModel:
     """Read results/models/{model} or a copy of it: weights, config.json and, if it exists, the manifest."""
     if not (folder / "config.json").is_file():
         raise UserError(f"{folder} has no config.json; name a folder like results/models/eng, or a step-*.safetensors")
@@ -129,7 +131,7 @@ def from_model_folder(folder: Path, tokenizer: Path) -> Found:
     weights = {variant: folder / name for variant, name in WEIGHTS.items() if (folder / name).is_file()}
     if not weights:
         raise UserError(f"{folder} has neither {' nor '.join(WEIGHTS.values())}")
-    return Found(
+    return FoundModel(
         {variant: read_safetensors(path) for variant, path in weights.items()},
         read_json(folder / "config.json"),
         tokenizer,
@@ -139,7 +141,7 @@ def from_model_folder(folder: Path, tokenizer: Path) -> Found:
     )
 
 
-def from_run(path: Path, tokenizer: Path) -> Found:
+def from_run(path: Path, tokenizer: Path) -> FoundModel:
     """Read results/checkpoints/{model}/{run}/step-00000100.safetensors, or a copy of it."""
     tensors = read_safetensors(path)
     seal, identity = path.with_suffix(".json"), path.parent / "identity.json"
@@ -171,7 +173,7 @@ def from_run(path: Path, tokenizer: Path) -> Found:
     shape |= {key: theirs[key] for key in SHAPE if key in theirs}
     if OBJECTIVES[objective].unmasks:
         shape["objective"] = objective
-    return Found(weights, shape, tokenizer, origin, known_from(run["settings"]))
+    return FoundModel(weights, shape, tokenizer, origin, known_from(run["settings"]))
 
 
 def require_gpt_bert(architecture: str, source: Path | str) -> None:
@@ -180,7 +182,7 @@ def require_gpt_bert(architecture: str, source: Path | str) -> None:
         raise UserError(f"{source} is not a GPT-BERT; use the workflow, which can convert models of transformers")
 
 
-def check(found: Found, source: Path | str) -> None:
+def check(found: FoundModel, source: Path | str) -> None:
     """Raise a UserError unless the weights fit the shape, and the tokenizer fits the weights."""
     fields = GPTBertShape.__dataclass_fields__
     require_gpt_bert(found.shape.get("architecture", "gpt_bert"), source)
@@ -236,7 +238,7 @@ def tokenizer_path(given: Path) -> Path:
     return path
 
 
-def write_stage_folders(found: Found, scratch: Path) -> ExportInputs:
+def write_stage_folders(found: FoundModel, scratch: Path) -> ExportInputs:
     """Write the model and its tokenizer to folders like those of the stages `train` and `tokenizer`."""
     vocabulary = load_tokenizer(found.tokenizer).get_vocab(with_added_tokens=True)
     ids = {f"{name}_token_id": vocabulary[token] for name, token in SPECIAL.items()}
@@ -250,7 +252,7 @@ def write_stage_folders(found: Found, scratch: Path) -> ExportInputs:
     return ExportInputs(scratch / "model", scratch / "tokenizer", [])
 
 
-def convert(found: Found, source: Path | str, scratch: Path, out: Path) -> None:
+def convert(found: FoundModel, source: Path | str, scratch: Path, out: Path) -> None:
     """Check what was found, build and prove the folder, write its card, and move it to `out`.
 
     `source` is what the user named, for errors.
