@@ -1,11 +1,11 @@
 """Render cards from templates, the `.md` files beside the modules of the cards.
 
-Two rules hold in these templates:
+Three rules hold in these templates:
 
 * `{{ ... }}` escapes what it writes: data from outside appear as text, whatever they contain. Only `escape.Markdown` is
   written as it stands: the result of some of the filters below, and what Python code declares to be Markdown.
-* Lines are what they seem: one that is indented by two spaces continues the line above (a paragraph is one line of the
-  card), and one that has only a tag, such as `{% if ... %}`, leaves no line.
+* A line that is indented by two spaces continues the line above, since a paragraph is one line of the card.
+* A line that contains only a tag, such as `{% if ... %}`, leaves no line in the card.
 """
 
 import math
