@@ -47,7 +47,7 @@ def test_from_training_to_branches(workspace, hub, monkeypatch):
 
     converted = workspace.path / "converted/eng"
     assert (
-        f"million words of training: {', '.join(f'`{name}`' for name in NAMES)}."
+        f"words of training they have read: {', '.join(f'`{name}`' for name in NAMES)}."
         in (converted / "README.md").read_text()
     )
     scores = read_json(workspace.path / "results/scores/eng/english_basics/scores.json")

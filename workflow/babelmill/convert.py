@@ -18,12 +18,11 @@ from babelmill.config.model_source import SHAPE
 from babelmill.config.snapshots import FOLDER
 from babelmill.config.stage_settings import ConvertSettings, CorpusSettings, ExportSettings, TokenizerSettings
 from babelmill.core import manifest, stage_entry
-from babelmill.core.files import atomic_folder, copy_file, read_json, sha256, write_json
+from babelmill.core.files import atomic_folder, atomic_write, copy_file, link_or_copy, read_json, sha256, write_json
+from babelmill.labels.card import LabelsCard
 from babelmill.labels.folder_config import completed
-from babelmill.release.card import card
-from babelmill.release.card.card_beginning import without_path
-from babelmill.release.card.snapshot_card import convert_snapshots
-from babelmill.release.card.suite_card import Scored
+from babelmill.release.card.card import ModelCard, SuiteScores, shown_settings, snapshot_card, without_path
+from babelmill.release.card.training_history import read_record
 from babelmill.runtime.snapshots import names
 from babelmill.settings import read_settings, recorded
 
@@ -47,14 +46,15 @@ def convert(args: argparse.Namespace) -> None:
     exported = recorded(export["settings"], ExportSettings, args.export).export
     asked = recorded(manifest.read(args.tokenizer)["settings"], TokenizerSettings, args.tokenizer)
     source = asked.of_model or asked.tokenizer.source
-    shown, config = card.shown_settings(model["settings"]), read_json(args.export / "config.json")
+    shown, config = shown_settings(model["settings"]), read_json(args.export / "config.json")
     corpora = {folder.name: manifest.read(folder) for folder in args.corpora}
     if "labels" in config:
         sections = [recorded(each["settings"], CorpusSettings, name).corpus for name, each in corpora.items()]
         config = completed(config, evaluation, exported.default_variant, sections)
     if begun_with := model["figures"].get("source"):
         shown["model"] = {key: config[key] for key in SHAPE if key in config} | shown["model"]
-    facts = card.Facts(
+    without_code = transformers_own(config)
+    facts: dict[str, Any] = dict(
         name=settings.name,
         variants=list(exported.variants),
         default_variant=exported.default_variant,
@@ -63,39 +63,64 @@ def convert(args: argparse.Namespace) -> None:
         code={name: entry["sha256"] for name, entry in export["files"].items() if name.endswith(".py")},
         languages={code: settings.language_table[code] for code in settings.languages},
         settings=shown,
-        model_type=config["model_type"] if transformers_own(config) else None,
-        labels=config.get("labels"),
+        model_type=config["model_type"] if without_code else None,
         mask=token_of(args.export, "mask_token"),
-        padless=transformers_own(config)
-        and (config.get("pad_token_id") is None or token_of(args.export, "pad_token") is None),
+        padless=without_code and None in (config.get("pad_token_id"), token_of(args.export, "pad_token")),
         adapter=exported.adapter,
         published_tokenizer="roles" in export["figures"],
         begun_with=begun_with,
         **settings.card.model_dump(),
         evaluation=evaluation,
         snapshots=names(args.export),
-        suites=[Scored(found=scores[name], **about) for name, about in settings.suites.items()],
+        suites=[SuiteScores(found=scores[name], **about) for name, about in settings.suites.items()],
         corpora=corpora,
         tokenizer_source=source and without_path(source),
         figures=model["figures"],
+        record=read_record(args.model / "metrics.jsonl"),
     )
-
-    def is_kept(name: str) -> bool:
-        return exported.adapter != "only" or not MERGED.fullmatch(name)
-
+    card = LabelsCard(labels=config["labels"], **facts) if "labels" in config else ModelCard(**facts)
+    kept = [name for name in export["files"] if exported.adapter != "only" or not MERGED.fullmatch(name)]
     with atomic_folder(args.out) as folder:
-        kept = [name for name in export["files"] if is_kept(name) and not name.startswith(f"{FOLDER}/")]
-        for name in kept:
+        files = [name for name in kept if not name.startswith(f"{FOLDER}/")]
+        for name in files:
             copy_file(args.export / name, folder / name)
         if "labels" in config:
             write_json(folder / "config.json", config)
-        files = [*kept, *card.write(folder, facts, args.model / "metrics.jsonl")]
+        files += card.write(folder)
         upstream = [args.export, args.evaluation, *args.scores, args.model, args.tokenizer, *args.corpora]
         known: dict[str, Any] = {"evaluation": evaluation} | ({"scores": scores} if scores else {})
-        if snapshots := convert_snapshots(args.export, folder, is_kept, settings, settings.card.license):
+        if snapshots := convert_snapshots(args.export, folder, exported.adapter == "only", settings):
             known["snapshots"] = snapshots
         made_with = {path.as_posix(): sha256(path) for path in args.made_with}
         manifest.write(folder, settings, files, upstream, known | {"made_with": made_with})
+
+
+def convert_snapshots(export: Path, folder: Path, adapters_only: bool, settings: ConvertSettings) -> dict[str, str]:
+    """Put the exported snapshots into the converted folder, each with a card. Files are hard links if possible.
+
+    Args:
+        export: the exported folder.
+        folder: the converted folder.
+        adapters_only: whether the files of merged weights are left out.
+        settings: the settings of the stage, for the cards and the manifests.
+
+    Returns:
+        {name: sha256 of the snapshot's manifest}.
+    """
+    found = {}
+    for name in names(export):
+        source, target = export / FOLDER / name, folder / FOLDER / name
+        made = manifest.verify(source, within=export)
+        files = [file for file in made["files"] if not (adapters_only and MERGED.fullmatch(file))]
+        figures = made["figures"]
+        for file in files:
+            (target / file).parent.mkdir(parents=True, exist_ok=True)
+            link_or_copy(source / file, target / file)
+        with atomic_write(target / "README.md", "w") as file:
+            file.write(snapshot_card(settings.name, name, settings.card.license, figures))
+        manifest.write(target, settings, [*files, "README.md"], [source], figures)
+        found[name] = sha256(target / manifest.NAME)
+    return found
 
 
 def transformers_own(config: dict[str, Any]) -> bool:

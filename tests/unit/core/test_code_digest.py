@@ -91,6 +91,7 @@ def appended(text: str):
 
 
 MODULES = sorted(path.relative_to(PACKAGE).as_posix() for path in PACKAGE.rglob("*.py"))
+TEMPLATES = sorted(path.relative_to(PACKAGE).as_posix() for path in PACKAGE.rglob("*.md"))
 # Who runs what. A new module has to be entered here, and so be thought about.
 FOLDERS = {
     "corpus": {"corpus", "download"},  # which counts text as the corpus will
@@ -134,7 +135,6 @@ SEVERAL = {
     "labels/metrics.py": {"evaluate of labels"},
     "labels/network.py": {"train of labels"},
     "labels/occcanine.py": {"base_model of labels"},
-    "labels/picture.py": {"convert of labels"},
     "labels/prediction.py": {"predict of labels"},
     "labels/predictor.py": {"evaluate of labels", "predict of labels"},
     "labels/typos.py": {"train of labels"},
@@ -204,6 +204,12 @@ def run_by(module: str) -> set[str]:
 @pytest.mark.parametrize("module", MODULES)
 def test_an_edit_moves_the_stages_that_run_it(moved, module):
     assert moved(module, appended("EDITED = True")) == run_by(module)
+
+
+@pytest.mark.parametrize("template", TEMPLATES)
+def test_an_edit_of_a_template_moves_the_stages_that_fill_it_in(moved, template):
+    """A template that belongs to no module would move none."""
+    assert moved(template, appended("More words.")) == run_by(f"{template.split('.')[0]}.py")
 
 
 @pytest.mark.parametrize("module", ["train.py", "model/gpt_bert.py"])

@@ -1,7 +1,10 @@
 """The model card, where the workflow of the other tests does not lead: other text, tokenizers and objectives."""
 
 import copy
+import os
 import re
+from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import yaml
@@ -9,10 +12,12 @@ from markdown_it import MarkdownIt
 from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedTokenizerFast
 
+from babelmill.config.objectives import OBJECTIVES
 from babelmill.convert import MERGED
-from babelmill.core import escape
 from babelmill.evaluation.metrics import described
-from babelmill.release.card import card
+from babelmill.labels.card import LabelsCard
+from babelmill.release.card.card import ModelCard, SuiteScores, shown_settings, snapshot_card
+from babelmill.release.card.earlier_card import EarlierCard
 
 CORPUS = {
     "settings": {"corpus": {"files": [], "builtin": None, "budget": None}},
@@ -49,8 +54,9 @@ RECORD = [
 ]
 
 
-def facts(**changes) -> card.Facts:
-    return card.Facts(
+def card(**changes) -> ModelCard:
+    kind = LabelsCard if "labels" in changes else ModelCard
+    return kind(
         **{
             "name": "eng",
             "variants": ["ema"],
@@ -61,6 +67,10 @@ def facts(**changes) -> card.Facts:
         }
         | changes
     )
+
+
+def render(card: ModelCard, record: list[dict] | None = None) -> str:
+    return replace(card, record=record).text()
 
 
 def corpus(settings=(), **figures) -> dict:
@@ -76,8 +86,8 @@ def front_matter(text: str) -> dict:
 
 def test_what_is_not_known_is_not_said():
     """Of a bare folder: what it is and how to use it."""
-    assert "language" not in front_matter(card.render(facts(languages={"occ_uk": {"name": "Occupations", "tag": ""}})))
-    text = card.render(facts(languages={}))
+    assert "language" not in front_matter(render(card(languages={"occ_uk": {"name": "Occupations", "tag": ""}})))
+    text = render(card(languages={}))
     assert "model: 29.9 million parameters." in text
     for words in ("## Results", "## Training", "## Tokenizer", "curve", "Authors", "None", "unknown"):
         assert words not in text
@@ -101,7 +111,7 @@ def test_what_is_not_known_is_not_said():
     ],
 )
 def test_origin_of_the_text(manifest, origin):
-    text = card.render(facts(corpora={"eng": manifest}))
+    text = render(card(corpora={"eng": manifest}))
     assert f"| English | {origin} | 1,234 | 5 | cc-by-4.0 |" in text
     assert front_matter(text).get("datasets") == (
         ["BabyLM-community/babylm-eng"] if manifest["figures"]["hub"] else None
@@ -120,16 +130,16 @@ def test_origin_of_the_text(manifest, origin):
 )
 def test_the_licence_of_the_text_is_that_of_its_datasets_where_no_document_names_one(datasets, documents, said):
     manifest = corpus(hub=[HUB | dataset for dataset in datasets], licenses=documents)
-    assert f" | 1,234 | 5 | {said} |" in card.render(facts(corpora={"eng": manifest}))
+    assert f" | 1,234 | 5 | {said} |" in render(card(corpora={"eng": manifest}))
 
 
 def test_a_tokenizer_from_elsewhere_is_named():
-    text = card.render(facts(evaluation=EVALUATION, tokenizer_source="org/tokenizer"))
+    text = render(card(evaluation=EVALUATION, tokenizer_source="org/tokenizer"))
     assert "The tokenizer of `org/tokenizer`, with 8,192 entries" in text and "Byte-level BPE" not in text
 
 
 def test_a_sample_and_its_error_stand_beside_the_scores():
-    text = card.render(facts(evaluation=EVALUATION))
+    text = render(card(evaluation=EVALUATION))
     assert (
         "Bits per byte of a sample of 100 of the 2,345 validation documents, on which the model was not trained" in text
     )
@@ -141,7 +151,7 @@ def test_a_sample_and_its_error_stand_beside_the_scores():
 def test_a_tokenizer_that_loses_text_is_named_beside_the_scores():
     lossy = {"documents": DOCUMENTS | {"changed": 30}}
     languages = {"eng": EVALUATION["languages"]["eng"] | lossy}
-    text = card.render(facts(evaluation=EVALUATION | lossy | {"languages": languages}))
+    text = render(card(evaluation=EVALUATION | lossy | {"languages": languages}))
     said = "validation documents (the tokenizer changes 30 of them, and the scores are those of the changed text)"
     assert f"Bits per byte of a sample of 100 of the 2,345 {said}, on which" in text
     (result, _) = front_matter(text)["model-index"][0]["results"]
@@ -155,7 +165,7 @@ def test_the_scores_of_an_earlier_version_are_shown():
         "languages": {"eng": {"variants": {"ema": {"causal": score, "masked": score}}, "unigram": score}}
     }
     del (evaluation := dict(evaluation))["documents"], evaluation["metrics"]
-    text = card.render(facts(evaluation=evaluation))
+    text = render(card(evaluation=evaluation))
     assert "Bits per byte of the validation text" in text and "| English | ema | 1.500 | 1.500 | 1.500 |" in text
 
 
@@ -172,7 +182,7 @@ def test_only_what_was_measured_is_shown():
         "variants": {"ema": {"new": SCORE}},
         "languages": {"eng": {"variants": {"ema": {"new": SCORE}}, "unigram": SCORE, "documents": DOCUMENTS}},
     }
-    text = card.render(facts(evaluation=evaluation))
+    text = render(card(evaluation=evaluation))
     assert "| English | ema | at most 1.500 ± 0.012 | 1.500 ± 0.012 |" in text and "| weights | new | unigram" in text
     assert "New: each in some order. The default weights' new perplexity is at most 7.4 per token" in text
     (result,) = front_matter(text)["model-index"][0]["results"]
@@ -184,21 +194,21 @@ NAMES = ("pipeline", "AutoModelForCausalLM", "AutoModelForSequenceClassification
 
 
 @pytest.mark.parametrize(
-    "objective, tag, names",
+    "objective, trained, tag, names",
     [
-        ("hybrid", "fill-mask", NAMES),
-        ("masked", "fill-mask", (NAMES[0], NAMES[2])),
-        ("causal", "text-generation", NAMES[1:]),
+        ("hybrid", "trained on masked and causal prediction at once", "fill-mask", NAMES),
+        ("masked", "trained on masked prediction, to fill masks", "fill-mask", (NAMES[0], NAMES[2])),
+        ("causal", "trained on causal prediction, to generate text", "text-generation", NAMES[1:]),
     ],
 )
-def test_use_is_what_it_was_trained_for(objective, tag, names):
-    text = card.render(facts(settings={"model": {"hidden_size": 8}, "train": {"objective": objective}}), RECORD)
+def test_use_is_what_it_was_trained_for(objective, trained, tag, names):
+    text = render(card(settings={"model": {"hidden_size": 8}, "train": {"objective": objective}}), RECORD)
     assert front_matter(text)["pipeline_tag"] == tag
     assert tuple(name for name in NAMES if re.search(rf"import {name}\b", text)) == names
-    assert card.TRAINED[objective] in text and "The steps took 2 hours." in text
+    assert trained in text and "The steps took 2 hours." in text
     assert "![losses on the training and the validation text, learning rate, sequence length](" in text
     known = {"steps": 9, "tokens": 7200, "epochs": 1.0, "energy_kwh": 3.25}
-    text = card.render(facts(settings={"train": {"objective": objective}}, figures=known), RECORD)
+    text = render(card(settings={"train": {"objective": objective}}, figures=known), RECORD)
     assert "The steps took 2 hours, and the GPUs used 3.2 kWh." in text
     commands = {"eval_zero_shot.sh eng mlm": "causal", "MaskedLMScorer": "causal", "IncrementalLMScorer": "masked"}
     commands |= {"eval_zero_shot.sh eng causal": "masked", "lm_eval --model hf": "masked"}
@@ -212,7 +222,7 @@ def test_use_is_what_it_was_trained_for(objective, tag, names):
 def test_a_folder_for_the_mntp_backend(objective, tag):
     """Its scores are one position off for `pipeline("fill-mask")`: nothing in the card leads there."""
     settings = {"model": {"hidden_size": 8}, "train": {"objective": objective}}
-    text = card.render(facts(settings=settings, logits_alignment="mntp"))
+    text = render(card(settings=settings, logits_alignment="mntp"))
     assert front_matter(text).get("pipeline_tag") == tag
     assert 'pipeline("fill-mask", model' not in text and "MaskedLMScorer" not in text
     assert "eval_zero_shot.sh eng mlm" not in text
@@ -222,47 +232,45 @@ def test_a_folder_for_the_mntp_backend(objective, tag):
 
 def test_adapters_name_the_layers_of_the_model():
     for gate, value in ((True, "in_proj_vg"), (False, "in_proj_v")):
-        text = card.render(facts(settings={"model": {"gate": gate}}))
+        text = render(card(settings={"model": {"gate": gate}}))
         assert f'["in_proj_qk", "{value}", "out_proj"]' in text
 
 
 def test_what_training_went_on_from():
     """A repository, its commit and licence, also where a model of the workflow stands between; nothing of paths."""
     base = {"name": "owner/name", "sha256": "a" * 64, "repository": "owner/name", "commit": "c" * 40}
-    text = card.render(facts(begun_with=base | {"license": "mit"}))
+    text = render(card(begun_with=base | {"license": "mit"}))
     assert front_matter(text)["base_model"] == "owner/name"
     assert f"(https://huggingface.co/owner/name) at commit `{'c' * 40}` (licence: mit)." in text
-    text = card.render(facts(begun_with={"name": "eng", "sha256": "b" * 64, "source": base | {"license": None}}))
+    text = render(card(begun_with={"name": "eng", "sha256": "b" * 64, "source": base | {"license": None}}))
     assert front_matter(text)["base_model"] == "owner/name"
     assert f"of `eng` (weights with sha256 `{'b' * 64}`), which continued from [`owner/name`]" in text
     assert "(its card names no licence)" in text
-    text = card.render(facts(begun_with={"name": "../secret/theirs", "sha256": "a" * 64}))
+    text = render(card(begun_with={"name": "../secret/theirs", "sha256": "a" * 64}))
     assert "base_model" not in front_matter(text) and "`theirs`" in text and "secret" not in text
 
 
 def test_source_and_result_on_the_same_text():
     """The loss before training is the source's; a model that began with random weights has none to show."""
     base = {"name": "owner/name", "sha256": "a" * 64, "repository": "owner/name", "commit": "c" * 40}
-    text = card.render(facts(begun_with=base), RECORD)
+    text = render(card(begun_with=base), RECORD)
     assert "| prediction | `owner/name` | this model |" in text
     assert "| masked | 5.25 | 4.75 |" in text and "| causal |" not in text, "of the averaged weights, the default"
-    assert "| masked | 5.25 | 4.5 |" in card.render(facts(begun_with=base, default_variant="main"), RECORD)
-    assert "this model |" not in card.render(facts(begun_with=base), RECORD[1:]), "a run of an earlier version"
-    assert "this model |" not in card.render(facts(), RECORD)
+    assert "| masked | 5.25 | 4.5 |" in render(card(begun_with=base, default_variant="main"), RECORD)
+    assert "this model |" not in render(card(begun_with=base), RECORD[1:]), "a run of an earlier version"
+    assert "this model |" not in render(card(), RECORD)
     another_sample = [*RECORD[:-1], RECORD[-1] | {"targets": 4000}]
-    assert "this model |" not in card.render(facts(begun_with=base), another_sample), "its run changed the sample"
+    assert "this model |" not in render(card(begun_with=base), another_sample), "its run changed the sample"
 
 
 def test_instructions_that_raw_text_may_undo():
     base = {"name": "owner/name", "sha256": "a" * 64, "instructed": True}
     warning = "the base model was tuned on instructions"
-    assert warning in card.render(facts(begun_with=base, corpora={"eng": CORPUS}))
-    assert warning in card.render(
-        facts(begun_with={"name": "b", "sha256": "", "source": base}, corpora={"eng": CORPUS})
-    )
-    assert warning not in card.render(facts(begun_with=base | {"instructed": False}, corpora={"eng": CORPUS}))
+    assert warning in render(card(begun_with=base, corpora={"eng": CORPUS}))
+    assert warning in render(card(begun_with={"name": "b", "sha256": "", "source": base}, corpora={"eng": CORPUS}))
+    assert warning not in render(card(begun_with=base | {"instructed": False}, corpora={"eng": CORPUS}))
     prompts = corpus({"prompt_column": "question"})
-    assert warning not in card.render(facts(begun_with=base, corpora={"eng": prompts}))
+    assert warning not in render(card(begun_with=base, corpora={"eng": prompts}))
 
 
 def test_a_folder_of_adapters_alone():
@@ -270,7 +278,7 @@ def test_a_folder_of_adapters_alone():
     base = {"name": "owner/name", "sha256": "a" * 64, "repository": "owner/name", "commit": "c" * 40}
     train = {"model": {"source": "owner/name"}, "train": {"objective": "causal"}}
     also, only = (
-        card.render(facts(begun_with=base, settings=train, model_type="gpt2", adapter=adapter))
+        render(card(begun_with=base, settings=train, model_type="gpt2", adapter=adapter))
         for adapter in ("also", "only")
     )
     for text in (also, only):
@@ -284,8 +292,8 @@ def test_a_folder_of_adapters_alone():
 
 def test_a_tokenizer_that_loses_text_is_said_to():
     lossy = EVALUATION | {"tokenizer": {"eng": EVALUATION["tokenizer"]["eng"] | {"round_trip_rate": 0.4}}}
-    assert "decoding its tokens restores every text exactly" in card.render(facts(evaluation=EVALUATION))
-    text = card.render(facts(evaluation=lossy, tokenizer_source="owner/name"))
+    assert "decoding its tokens restores every text exactly" in render(card(evaluation=EVALUATION))
+    text = render(card(evaluation=lossy, tokenizer_source="owner/name"))
     assert (
         "The tokenizer of `owner/name`" in text
         and "does not restore every text" in text
@@ -308,8 +316,8 @@ def test_scores_of_suites_stand_beside_published_ones():
         "languages": {"eng": {"methods": methods, "pairs": {"hub": hub}}},
     }
     baseline = {"language": "eng", "model": "GPT-2 98M", "pipeline": "lm-evaluation-harness", "score": 73.43}
-    suites = [card.Scored("BLiMP", found, [baseline, baseline | {"language": "deu"}])]
-    text = card.render(facts(suites=suites))
+    suites = [SuiteScores("BLiMP", found, [baseline, baseline | {"language": "deu"}])]
+    text = render(card(suites=suites))
     cells = ["73.0 (68.0 to 78.0), n = 2,000", "70.0 (65.0 to 75.0), n = 100", "75.0 (70.0 to 80.0), n = 100"]
     assert f"| BLiMP | English | {' | '.join(cells)} |" in text, "each score with its own number of pairs"
     assert "| BLiMP | English | GPT-2 98M | 73.43 | lm-evaluation-harness |" in text and text.count("73.43") == 1
@@ -327,14 +335,15 @@ def test_scores_of_suites_stand_beside_published_ones():
         "config": "eng",
         "revision": "ab" * 20,
     }
-    assert "Minimal pairs" not in card.render(facts())
+    assert "Minimal pairs" not in render(card())
 
 
 def test_codes_and_contexts_may_hold_what_ends_a_cell_of_a_table():
-    codes = [{"code": "a|b", "training": 3}, {"code": "c", "training": 1}]
-    assert "| `a\\|b` | 3 |" in card.label_list({"labels": {"codes": codes}})[-1]
-    for shown in (card.called({"code": "a|b"}), card.context_name({"context": "a|b"})):
-        assert escape.cell(shown) == "`a\\|b`"
+    labels = {"code": "classes", "codes": ["a|b"], "blocks": 1, "decoder_layers": 0}
+    text = render(card(labels=labels, evaluation=evaluation_of_labels(["a|b"], ["linear"], "a|b", "a|b")))
+    assert "| `a\\|b` | a&#124;b | 3 |" in text, "a code"
+    assert "| `a\\|b` a&#124;b | none | 1 | a&#124;b |" in text, "a mistake"
+    assert "| `a\\|b` | 2 | 0.500 |" in text, "a context"
 
 
 HOSTILE = (
@@ -343,7 +352,7 @@ HOSTILE = (
 )
 
 
-def suites(text: str) -> list[card.Scored]:
+def suites(text: str) -> list[SuiteScores]:
     """A suite whose data are this text."""
     hub = {"repository": text, "revision": "main", "commit": text}
     found = {
@@ -352,10 +361,58 @@ def suites(text: str) -> list[card.Scored]:
         "masked_pairs": "all",
         "languages": {"eng": {"methods": scored("causal", 0.73, 2000), "pairs": {"hub": hub}}},
     }
-    return [card.Scored(text, found, [{"language": "eng", "model": text, "pipeline": text, "score": 73.43}])]
+    return [SuiteScores(text, found, [{"language": "eng", "model": text, "pipeline": text, "score": 73.43}])]
 
 
-def of_data(text: str) -> list[card.Facts]:
+MICRO = {"precision": 0.5, "recall": 0.25, "f1": 0.3333}
+LABEL_FIGURES = {
+    "exact": 0.5,
+    "micro": MICRO,
+    "macro": {"f1": 0.2},
+    "top_1": 0.5,
+    "top_3": 0.75,
+    "top_5": 1.0,
+    "texts": 2,
+}
+
+
+def evaluation_of_labels(codes: list[str], methods: list[str], text: str, context: str = "", **changes) -> dict:
+    """The evaluation of a model of labels, with a text, its context and codes wherever data can stand.
+
+    The first of the methods is the main one.
+    """
+    entries = [{"code": code, "name": code, "training": 3} for code in codes]
+    method = LABEL_FIGURES | {
+        "languages": {},
+        "contexts": [LABEL_FIGURES | {"context": context}, LABEL_FIGURES | {"context": ""}] if context else [],
+        "columns": {text: LABEL_FIGURES | {"found": 1}},
+        "calibration": {"expected_error": 0.1, "bins": []},
+        "digits": [],
+        "threshold": None,
+        "mistakes": [{"true": entries[0], "predicted": None, "count": 1, "examples": [{"text": text}]}],
+    }
+    score = {"value": 0.5, "standard_error": 0.1, "right": 1, "of": 2, "predicted": 2}
+    likeliest = [{"code": code, "chance": 0.5} for code in codes[:3]]
+    return {
+        "metrics": described(["exact", "f1"]),
+        "variants": {"ema": {"exact": score, "f1": score}},
+        "languages": {"eng": {"variants": {"ema": {"exact": score, "f1": score}}, "documents": {"scored": 2, "of": 2}}},
+        "most_frequent": {"exact": score, "f1": score},
+        "documents": {"scored": 2, "of": 2},
+        "labels": {
+            "figures": {"ema": dict.fromkeys(methods, method | changes)},
+            "method": methods[0],
+            "baseline": LABEL_FIGURES,
+            "unknown_codes": {"texts": 0, "codes": 0},
+            "cut": 0,
+            "most": 1,
+            "codes": entries,
+            "example": {"text": text, "likeliest": likeliest} | ({"context": context} if context else {}),
+        },
+    }
+
+
+def of_data(text: str) -> list[ModelCard]:
     """The facts of two models, with this text wherever data can stand: one of text, and one of labels."""
     base = {"name": text, "sha256": "a" * 64, "license": text, "repository": text, "commit": text}
     made = copy.deepcopy(corpus(hub=HUB | {"repository": text, "commit": text}, licenses={text: 1}))
@@ -369,40 +426,10 @@ def of_data(text: str) -> list[card.Facts]:
         "settings": {"model": {"source": text, "config": [text]}, "train": {"objective": "hybrid"}},
     }
     of_text = {"evaluation": EVALUATION, "tokenizer_source": text, "mask": text, "suites": suites(text)}
-    micro = {"precision": 0.5, "recall": 0.5, "f1": 0.5}
-    figures = {"exact": 0.5, "micro": micro, "macro": {"f1": 0.5}, "top_1": 0.5, "top_3": 0.5, "top_5": 0.5, "texts": 2}
-    code = {"code": text, "name": text, "training": 3}
-    method = figures | {
-        "languages": {},
-        "contexts": [figures | {"context": text}, figures | {"context": ""}],
-        "columns": {text: figures | {"found": 1}},
-        "calibration": {"expected_error": 0.1, "bins": []},
-        "digits": [],
-        "threshold": None,
-        "mistakes": [{"true": code, "predicted": None, "count": 1, "examples": [{"text": text}]}],
-    }
-    score = {"value": 0.5, "standard_error": 0.1, "right": 1, "of": 2, "predicted": 2}
-    example = {"text": text, "context": text, "likeliest": [{"code": text, "chance": 0.5}]}
-    evaluation = {
-        "metrics": described(["exact", "f1"]),
-        "variants": {"ema": {"exact": score, "f1": score}},
-        "languages": {"eng": {"variants": {"ema": {"exact": score, "f1": score}}, "documents": {"scored": 2, "of": 2}}},
-        "most_frequent": {"exact": score, "f1": score},
-        "documents": {"scored": 2, "of": 2},
-        "labels": {
-            "figures": {"ema": {"linear": method}},
-            "method": "linear",
-            "baseline": figures,
-            "unknown_codes": {"texts": 0, "codes": 0},
-            "cut": 0,
-            "most": 1,
-            "codes": [code],
-            "example": example,
-        },
-    }
+    evaluation = evaluation_of_labels([text], ["linear"], text, text)
     labels = {"code": "classes", "codes": [text], "blocks": 1, "decoder_layers": 0}
     of_labels = {"evaluation": evaluation, "labels": labels, "settings": {"train": {"objective": "labels"}}}
-    return [facts(**known | of_text), facts(**known | of_labels)]
+    return [card(**known | of_text), card(**known | of_labels)]
 
 
 def leaves(value) -> list[str]:
@@ -438,8 +465,8 @@ def test_data_add_nothing_to_a_card():
         return keys + [f"{each.type} {each.attrs.get('src', '')}" for each in flat if each.type.startswith(kept)]
 
     for hostile, harmless in zip(of_data(HOSTILE), of_data("word"), strict=True):
-        text = card.render(hostile, RECORD)
-        assert structure(text) == structure(card.render(harmless, RECORD))
+        text = render(hostile, RECORD)
+        assert structure(text) == structure(render(harmless, RECORD))
         assert "\x1b" not in text
         assert "\n" not in "".join(leaves(front_matter(text)))
         for code in re.findall(r"```python\n(.*?)```$", text, re.DOTALL | re.MULTILINE):
@@ -447,9 +474,7 @@ def test_data_add_nothing_to_a_card():
 
 
 def test_what_a_user_writes_for_a_card_keeps_its_markdown():
-    text = card.render(
-        facts(description="See *[here](https://a.example)*.", authors=["[A](https://a.example)", "B\nC"])
-    )
+    text = render(card(description="See *[here](https://a.example)*.", authors=["[A](https://a.example)", "B\nC"]))
     assert "\n\nSee *[here](https://a.example)*.\n\nAuthors: [A](https://a.example), B C.\n\n" in text
 
 
@@ -462,7 +487,7 @@ def test_the_example_of_a_classifier_pads_without_a_padding_token_of_its_own(pad
     sizes = dict.fromkeys(("hidden_size", "intermediate_size", "num_attention_heads", "num_key_value_heads"), 4)
     config = AutoConfig.for_model("llama", vocab_size=3, num_hidden_layers=1, **sizes, pad_token_id=None)
     AutoModelForCausalLM.from_config(config).save_pretrained("own")
-    text = card.render(facts(name="own", model_type="llama", padless=True))
+    text = render(card(name="own", model_type="llama", padless=True))
     _, example = (part.partition("```")[0] for part in text.split("```python\n")[-2:])
     loads = text.partition("# Train a classifier")[2].partition("texts = ")[0].partition("from transformers")[2]
     found = {}
@@ -470,7 +495,7 @@ def test_the_example_of_a_classifier_pads_without_a_padding_token_of_its_own(pad
     batch = found["tokenizer"](["text", "text text"], padding=True, return_tensors="pt")
     assert found["model"](**batch).logits.shape == (2, 2)
     assert "model.config.pad_token_id = " in example, "with adapters, too"
-    assert "pad_token" not in card.render(facts(name="own", model_type="llama"))
+    assert "pad_token" not in render(card(name="own", model_type="llama"))
 
 
 def test_words_shares_and_snapshots():
@@ -478,8 +503,8 @@ def test_words_shares_and_snapshots():
     two = {"eng": {"name": "English", "tag": "en"}, "deu": {"name": "German", "tag": "de"}}
     figures = {"steps": 9, "tokens": 7200, "epochs": 1.0, "words": 9_001_230, "shares": {"eng": 0.25, "deu": 0.75}}
     figures["missing_snapshots"] = ["chck_9M"]
-    text = card.render(
-        facts(
+    text = render(
+        card(
             languages=two,
             corpora={"eng": known, "deu": CORPUS},
             figures=figures,
@@ -496,38 +521,38 @@ def test_words_shares_and_snapshots():
     )
     assert text.index("## Results") < text.index("## Use") < text.index("## Training data")
     # Corpora of earlier versions do not have the words: 5 MB, 4 bytes a token, 1.5 tokens a word.
-    text = card.render(facts(corpora={"eng": CORPUS}, evaluation=EVALUATION))
+    text = render(card(corpora={"eng": CORPUS}, evaluation=EVALUATION))
     assert "| 1,234 | about 830,000 | 5 |" in text and "Snapshots" not in text
     chinese = {"eng": {"name": "Chinese", "tag": "zh", "script": "Hans"}}
     assert (
         "words"
-        not in card.render(facts(languages=chinese, corpora={"eng": CORPUS}, evaluation=EVALUATION))
+        not in render(card(languages=chinese, corpora={"eng": CORPUS}, evaluation=EVALUATION))
         .partition("## Training data")[2]
         .partition("##")[0]
     )
-    text = card.render(facts(languages=chinese, figures=figures, settings={"train": {"seed": 1}}))
+    text = render(card(languages=chinese, figures=figures, settings={"train": {"seed": 1}}))
     assert "9,001,230 words in all (in Chinese, a fixed number of bytes counts as a word)." in text
 
 
 def test_validation_files_are_no_training_data():
     manifest = corpus({"validation_files": ["held/*.txt"]}, sources=[{}] * 5)
     manifest["settings"]["sources"] = {"texts/*.txt": {"files": 3}, "held/*.txt": {"files": 2}}
-    assert "| 3 local files |" in card.render(facts(corpora={"eng": manifest}))
+    assert "| 3 local files |" in render(card(corpora={"eng": manifest}))
 
 
 def test_the_example_of_a_prompt_model_has_a_prompt():
     for objective in ("causal", "diffusion"):
         settings = {"model": {"max_position_embeddings": 512}, "train": {"objective": objective}}
         prompts = corpus(with_prompt={"train": 9, "validation": 1})
-        text = card.render(facts(corpora={"eng": prompts}, settings=settings))
+        text = render(card(corpora={"eng": prompts}, settings=settings))
         assert 'tokenizer("A prompt", ' in text and "The beginning of a text" not in text
         assert "which ends like the prompts of the training data" in text
-        assert 'tokenizer("The beginning of a text", ' in card.render(facts(settings=settings))
+        assert 'tokenizer("The beginning of a text", ' in render(card(settings=settings))
 
 
 def test_what_a_source_of_the_workflow_was_trained_on():
     source = {"name": "eng", "sha256": "a" * 64, "languages": ["eng", "deu"], "tokens": 7200, "words": 5000}
-    text = card.render(facts(begun_with=source))
+    text = render(card(begun_with=source))
     assert f"`eng` (weights with sha256 `{'a' * 64}`, trained on 7,200 tokens (5,000 words) of `eng`, `deu`)." in text
 
 
@@ -536,7 +561,150 @@ def test_a_section_of_settings_without_values_is_no_table(empty):
     """All its keys stand at their neutral values: the labels of plain classes."""
     train = {"objective": "labels", "epochs": 3}
     settings = {"languages": ["eng"], "model": {"hidden_size": 8}, "train": train, "labels": {"code": "hisco"}}
-    shown = card.shown_settings(settings | {empty: {"objective": "labels"} if empty == "train" else {}})
-    text = card.render(facts(settings=shown))
+    shown = shown_settings(settings | {empty: {"objective": "labels"} if empty == "train" else {}})
+    labels = {"code": "hisco", "codes": ["1"], "blocks": 1, "decoder_layers": 0}
+    text = render(card(settings=shown, labels=labels))
     assert ("| `labels.code` | hisco |" in text) == (empty != "labels")
     assert text.count("| setting | value |") == len(shown)
+
+
+CARDS = Path(__file__).parent / "cards"
+REPOSITORY = {
+    "name": "owner/name",
+    "sha256": "a" * 64,
+    "repository": "owner/name",
+    "commit": "c" * 40,
+    "license": "mit",
+}
+FIGURES = {"steps": 9, "tokens": 7200, "epochs": 1.0, "words": 5_001_230, "energy_kwh": 3.25}
+TWO = {"eng": {"name": "English", "tag": "en"}, "zho": {"name": "Chinese", "tag": "zh", "script": "Hans"}}
+
+
+def trained(objective: str, model_type: str | None = None, **model) -> dict:
+    """Facts of a model that was trained with an objective on one corpus, and whose validation text was scored."""
+    scores = dict.fromkeys(OBJECTIVES[objective].scores, SCORE)
+    entry = {"variants": {"ema": scores}, "unigram": SCORE, "documents": DOCUMENTS}
+    return {
+        "settings": {"model": {"hidden_size": 8, **model}, "train": {"objective": objective, "epochs": 3}},
+        "figures": FIGURES,
+        "corpora": {"eng": corpus(words={"train": 900_123, "validation": 10})},
+        "evaluation": EVALUATION | entry | {"metrics": described([*scores, "unigram"]), "languages": {"eng": entry}},
+        "license": "apache-2.0",
+        "model_type": model_type,
+    }
+
+
+def of_codes(code: str, codes: list[str], method: str, **changes) -> dict:
+    """Facts of a model of labels with a code scheme, whose main method is the decoder (`blocks`) or the classifier."""
+    decoder = method == "blocks"
+    about = {"code": code, "codes": codes, "blocks": 3 if decoder else 1, "decoder_layers": int(decoder)}
+    methods = ["blocks", "linear"] if decoder else ["linear"]
+    evaluation = evaluation_of_labels(codes, methods, "a baker", "en" if decoder else "", **changes)
+    evaluation["labels"] |= {"most": about["blocks"], "cut": 2 * decoder}
+    evaluation["labels"] |= {"unknown_codes": {"texts": 1, "codes": 2}} if decoder else {}
+    settings = {"train": {"objective": "labels"}, "labels": {"code": code}}
+    return {"evaluation": evaluation, "labels": about, "settings": settings, "corpora": {"eng": CORPUS}}
+
+
+HISCO = {
+    "languages": {"eng": LABEL_FIGURES, "deu": LABEL_FIGURES},
+    "digits": [0.9, 0.8],
+    "threshold": {"value": 0.42, "f1": 0.77},
+}
+# One card for each kind of model and of origin: (facts that are not those of `card()`, metrics.jsonl).
+KINDS = {
+    "hybrid": (trained("hybrid") | {"authors": ["A. Author"], "description": "A *short* text.\n\nMore."}, RECORD),
+    "hybrid_mntp": (trained("hybrid") | {"variants": ["main", "ema"], "logits_alignment": "mntp"}, RECORD),
+    "masked": (trained("masked", gate=False) | {"carbon_grams": 1234.5}, RECORD),
+    "causal": (trained("causal"), RECORD),
+    "diffusion": (trained("diffusion", max_position_embeddings=512), RECORD),
+    "prompts": (
+        trained("causal")
+        | {"corpora": {"eng": corpus({"prompt_column": "question"}, with_prompt={"train": 9, "validation": 1})}},
+        RECORD,
+    ),
+    "transformers_from_scratch": (trained("causal", "gpt2") | {"padless": True, "published_tokenizer": True}, RECORD),
+    "transformers_continued": (
+        trained("masked", "bert") | {"begun_with": REPOSITORY, "tokenizer_source": "owner/name", "mask": "[MASK]"},
+        RECORD,
+    ),
+    "transformers_diffusion": (trained("diffusion", "eurobert") | {"mask": None}, RECORD),
+    "adapters_also": (trained("causal", "gemma3") | {"begun_with": REPOSITORY, "adapter": "also"}, RECORD),
+    "adapters_only": (
+        trained("causal", "llama") | {"begun_with": REPOSITORY | {"instructed": True}, "adapter": "only"},
+        RECORD,
+    ),
+    "continued_from_a_model_of_the_workflow": (
+        trained("causal")
+        | {"begun_with": {"name": "eng", "sha256": "a" * 64, "languages": ["eng"], "tokens": 7200, "words": 5000}},
+        RECORD,
+    ),
+    "mixture": (
+        trained("causal")
+        | {
+            "languages": TWO,
+            "corpora": {
+                "eng": corpus({"builtin": "python-docs", "budget": 5.43}, hub=HUB | {"license": "mit"}, licenses={}),
+                "zho": corpus(sources=[{}, {}]),
+            },
+            "figures": FIGURES | {"shares": {"eng": 0.25, "zho": 0.75}},
+        },
+        RECORD,
+    ),
+    "suites_and_snapshots": (
+        trained("hybrid")
+        | {
+            "suites": suites("BLiMP"),
+            "snapshots": ["chck_1M", "chck_2M"],
+            "figures": FIGURES | {"missing_snapshots": ["chck_9M"]},
+        },
+        RECORD,
+    ),
+    "rehosted": (
+        {
+            "settings": {"model": {"hidden_size": 8}},
+            "origin": f"Rehosted from commit [`{'c' * 40}`](https://huggingface.co/owner/name).",
+            "earlier": EarlierCard(
+                {"license": "mit", "tags": ["babylm", "old"], "pipeline_tag": "feature-extraction"},
+                "## Citation\n\n```bibtex\n@misc{ada}\n```",
+            ),
+        },
+        None,
+    ),
+    "converted_by_hand": (
+        {
+            "settings": {"model": {"hidden_size": 8}, "train": {"max_steps": 8, "epochs": 3}},
+            "origin": "Converted by hand from the final weights of its training.",
+            "figures": FIGURES,
+            "variants": ["main", "ema"],
+        },
+        RECORD,
+    ),
+    "labels_classes": (of_codes("classes", ["bad", "good"], "linear"), RECORD),
+    "labels_general": (of_codes("general", ["a1", "a2", "?"], "blocks") | {"model_type": "bert"}, RECORD),
+    "labels_hisco": (
+        of_codes("hisco", [f"{n:05}" for n in range(60)], "blocks", **HISCO)
+        | {"languages": TWO | {"deu": {"name": "German", "tag": "de"}}, "model_type": "canine"},
+        RECORD,
+    ),
+}
+KINDS["labels_hisco"][0]["labels"] |= {"cleaning": {"normalization": "NFC"}, "names": {"00001": "baker"}}
+
+
+@pytest.mark.parametrize("kind", [*KINDS, "snapshot"])
+def test_the_card_of_each_kind_is_the_stored_one(kind):
+    """`STORE_CARDS=1 pytest tests/unit/test_card.py -k stored` stores them anew: then read what `git diff` shows."""
+    changes, record = KINDS.get(kind, ({}, None))
+    text = render(card(**changes), record)
+    if kind == "snapshot":
+        figures = {"step": 1234, "million_words": 1.5, "tokens": 2_000_000, "words": 1_500_123}
+        text = snapshot_card("eng_big", "chck_1M", "no: such", figures)
+    text = re.sub(r"(?m)^Made by Babelmill .*$", lambda line: re.sub(r" \d[^ ,]*(?=[ ,.])", " 1.0", line[0]), text)
+    path = CARDS / f"{kind}.md"
+    if "STORE_CARDS" in os.environ:
+        path.write_text(text, encoding="utf-8")
+    assert text == path.read_text(encoding="utf-8")
+
+
+def test_no_stored_card_is_left_over():
+    assert {path.stem for path in CARDS.iterdir()} == {*KINDS, "snapshot"}

@@ -24,7 +24,7 @@ from babelmill.release.card.earlier_card import EarlierCard, read_card
 from babelmill.release.elsewhere import rehosting
 from babelmill.release.elsewhere.masked_target import learnt_target
 from babelmill.release.elsewhere.old_repository import (
-    Weights,
+    WeightFiles,
     checkpoints,
     language_of,
     model_type_of,
@@ -56,8 +56,8 @@ def here(*names: str) -> Files:
 
 def test_checkpoints_are_found_by_language():
     names = ["mono_eng_small.bin", "mono_eng_small_ema.bin", "mono_deu_small.bin", "mono_eng_state_dict.bin", "x.txt"]
-    english = Weights([], {"main": [names[0]], "ema": [names[1]]})
-    assert checkpoints(names, "*.bin", PATTERN) == {"eng": english, "deu": Weights([], {"main": [names[2]]})}
+    english = WeightFiles([], {"main": [names[0]], "ema": [names[1]]})
+    assert checkpoints(names, "*.bin", PATTERN) == {"eng": english, "deu": WeightFiles([], {"main": [names[2]]})}
     assert checkpoints(names, "mono_eng_small*", None) == {None: english}
     assert checkpoints(names, None, None) == {}
     with pytest.raises(UserError, match=r"mono_eng_small.bin and mono_deu_small.bin are both the main weights"):
@@ -77,7 +77,7 @@ def test_checkpoints_are_found_by_language():
     ],
 )
 def test_shipped_weights(names, default, variants):
-    assert shipped(here(*names)) == Weights(default, variants)
+    assert shipped(here(*names)) == WeightFiles(default, variants)
 
 
 @pytest.mark.parametrize(
@@ -87,7 +87,7 @@ def test_weights_without_a_variant_in_their_name(said, name, variant):
     """The scripts' `--variant main` and `--separate-ema` left them: the card lists what there is."""
     Path("README.md").write_text(f"## Variants Available\n{said}\n\n## Files\n")
     found = dataclasses.replace(here(MODEL, "README.md"), figures={"repository": f"lab/{name}"})
-    assert shipped(found) == Weights([], {variant: [MODEL]})
+    assert shipped(found) == WeightFiles([], {variant: [MODEL]})
 
 
 def test_which_variant_loads_by_default(folder):
@@ -98,7 +98,7 @@ def test_which_variant_loads_by_default(folder):
     golden = weights("")[EMBEDDING].mean().item()
 
     def read(default: list[str], **variants: str):
-        given = Weights(default, {variant: [name] for variant, name in variants.items()})
+        given = WeightFiles(default, {variant: [name] for variant, name in variants.items()})
         shape, found, loaded = read_weights(here(), given, Path("config.json"), folder / "scratch")
         assert shape["vocab_size"] == 96
         return "".join(found), loaded, round(found[loaded][EMBEDDING].mean().item() / golden, 3)

@@ -18,7 +18,7 @@ from babelmill.config.schema import Export
 from babelmill.config.transformers_models import keys
 from babelmill.core import manifest
 from babelmill.core.files import write_json
-from babelmill.release.card.card_usage import ALSO_IN_4
+from babelmill.release.card.card import ALSO_IN_4
 from babelmill.release.folder.architecture import ExportInputs
 from babelmill.release.folder.loading import runs_code
 from babelmill.release.folder.prove import KEPT, check_differences, compare_variant, portions, random_rows

@@ -44,9 +44,11 @@ def figures(folder: Path) -> str:
 
 def suites(folder: Path) -> str:
     """Return the scores on the suites of minimal pairs, "" if there are none."""
-    from babelmill.release.card.suite_card import Scored, percent
+    from babelmill.release.card.card import SuiteScores, percent
 
-    scored = [Scored(name, found, []) for name, found in manifest.read(folder)["figures"].get("scores", {}).items()]
+    scored = [
+        SuiteScores(name, found, []) for name, found in manifest.read(folder)["figures"].get("scores", {}).items()
+    ]
     lines = [
         f"    {suite.title} {code}: {', '.join(f'{name} {percent(suite.score(code, name))}' for name in suite.methods)}"
         for suite in scored

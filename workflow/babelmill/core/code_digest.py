@@ -2,7 +2,8 @@
 
 Snakemake does not track the Python modules that `python -m babelmill.<stage>` imports. This digest does: it covers the
 syntax trees of all modules of the package that the stage imports, directly or not. It leaves out what cannot change a
-result: comments, docstrings, formatting, annotations, and the messages of errors and of the log.
+result: comments, docstrings, formatting, annotations, and the messages of errors and of the log. A module's templates
+count as its code: beside `card.py`, these are `card.md`, `card.use.md` and so on.
 
 The packages in `SHARED` are left out, too: they affect a stage only through its settings, or do not change what it
 computes. The package `labels` counts only for models of labels, since only they run it. So a stage that imports it has
@@ -26,6 +27,7 @@ SHARED = {"__init__", "__main__", "cli", "commands", "config", "core", "file_tim
 SHARED |= {"settings", "stages"}
 LABELS = "labels"
 DIGITS = 16  # hexadecimal digits of a digest
+TEMPLATES = (".html", ".md")  # how the names of templates end
 LOGGERS = {"log", "logger", "logging"}
 LEVELS = {"debug", "info", "warning", "error", "exception", "critical"}
 
@@ -149,13 +151,15 @@ def _module(module: str) -> tuple[str, list[str]]:
     if path is None:
         raise ValueError(f"{module} is no module of {PACKAGE}")
     source = path.read_bytes()
+    names = [name for name in sorted(os.listdir(path.parent)) if name.startswith(f"{path.stem}.")]
+    templates = [(path.parent / name).read_text(encoding="utf-8") for name in names if name.endswith(TEMPLATES)]
     package = [PACKAGE.name, *path.relative_to(PACKAGE).parent.parts]
-    key = digest_of([*package, source.decode()])
+    key = digest_of([*package, source.decode(), *templates])
     if key not in (known := _remembered()):
         tree = ast.parse(source)
         imported = sorted(_imports(tree, package))
         text = repr(_dump(_without_unused_imports(_Stripper().visit(tree))))
-        known[key] = hashlib.sha256(text.encode()).hexdigest()[:DIGITS], imported
+        known[key] = digest_of([text, *templates]), imported
     digest, imported = known[key]
     return digest, [name for name in imported if _path(name)]
 

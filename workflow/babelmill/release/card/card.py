@@ -1,45 +1,86 @@
 """Write the model card. It says what stages have measured and what the user has declared, and nothing else.
 
-The stage `convert` writes it. `huggingface_hub` writes the front matter, with a model-index, so that the Hub shows the
-results next to those of other models.
+The prose is in the template `card.md` and in what it includes. This module holds the facts and makes the tables, and
+the front matter with a model-index, so that the Hub shows the results next to those of other models. The stage
+`convert` writes the card; `labels/card.py` is the card of a model of labels.
 """
 
 import dataclasses
-import math
+from functools import cached_property
 from importlib import metadata
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar, NamedTuple
 
 from huggingface_hub import EvalResult, ModelCardData
 from huggingface_hub.utils import yaml_dump
 
 from babelmill import __version__
+from babelmill.config.languages import UNSPACED
 from babelmill.config.layers import flatten
 from babelmill.config.objectives import OBJECTIVES
-from babelmill.core.escape import code, markdown, plain
+from babelmill.core import escape
+from babelmill.core.escape import Markdown, code, markdown, plain
 from babelmill.core.files import atomic_write
-from babelmill.evaluation.metrics import METRICS, metrics_of, shown, units, value_of
-from babelmill.labels import card as label_card
-from babelmill.labels import picture
-from babelmill.release.card import suite_card, training_history
-from babelmill.release.card.card_beginning import base_model, before_and_after, beginning, instructed
-from babelmill.release.card.card_data import datasets_of, separates_words, training_data, with_prompt
-from babelmill.release.card.card_table import table
-from babelmill.release.card.card_usage import GENERATED, SNIPPETS, adapter_use, notes, pipelines, use, weights
+from babelmill.core.words import plural
+from babelmill.evaluation.metrics import METRICS, Metric, metrics_of, shown, units, value_of
+from babelmill.evaluation.samples import sample_of
+from babelmill.release.card import training_history
 from babelmill.release.card.earlier_card import EarlierCard
-from babelmill.release.card.suite_card import Scored
-from babelmill.release.card.training_history import PICTURE, Line, read_record, training_hours
+from babelmill.release.card.templates import render
+from babelmill.release.card.training_history import Line, training_hours
 
-PAPER = "https://arxiv.org/abs/2410.24159"
 PACKAGES = ("torch", "transformers", "tokenizers", "safetensors")
+TASKS = ("fill-mask", "text-generation")  # the first one that a model can do is its main one
+GENERATED = 64  # how many tokens an example generates at most
+# Types that transformers 4.57 can also read (tested). Others are new in 5, or have other names of weights in 4.57.
+ALSO_IN_4 = ("bert", "distilbert", "electra", "gpt2", "llama", "mistral", "modernbert", "opt", "qwen3", "roberta")
+# How the methods score the sentences of suites, in the order of the table.
+SUITE_METHODS = {
+    "causal": "each token, given the tokens before it",
+    "masked": "each token, hidden one at a time, given all others",
+    "fused": "the sum of both",
+    "bound": "the evidence lower bound of masked diffusion",
+}
 
 
-@dataclasses.dataclass
-class Facts:
-    """Holds all facts that a card can state.
+class SuiteScores(NamedTuple):
+    """Holds the scores of a model on a suite of minimal pairs.
 
     Attributes:
-        name: the model's name.
+        title: the name of the suite in the card.
+        found: scores.json.
+        baselines: the suite's baselines (`suite_section.Baseline`), as mappings.
+    """
+
+    title: str
+    found: dict[str, Any]
+    baselines: list[dict[str, Any]]
+
+    @property
+    def methods(self) -> list[str]:
+        """Return the methods by which sentences were scored. The last one is the main method."""
+        first = next(iter(self.found["languages"].values()))
+        return list(first["methods"])
+
+    def score(self, language: str, method: str) -> dict[str, Any] | None:
+        """Return the share of right pairs of a language, with its interval, or None if no pair has a score."""
+        return self.found["languages"][language]["methods"][method][self.found["headline"]["of"]]
+
+
+def percent(share: dict[str, Any] | None) -> str:
+    """Return a share with its interval and its number of pairs, such as 81.2 (79.9 to 82.5), n = 67,000."""
+    if share is None:
+        return ""
+    low, high = (100 * end for end in share["interval"])
+    return f"{100 * share['score']:.1f} ({low:.1f} to {high:.1f}), n = {share['n']:,}"
+
+
+@dataclasses.dataclass(kw_only=True)
+class ModelCard:
+    """Holds all facts that the card of a model can state, and makes the card.
+
+    Attributes:
+        name: the model's name: letters, digits and `-_./`.
         variants, default_variant, logits_alignment: as in the export of the folder.
         parameters: the number of parameters. If the output matrix is the embedding, it counts once.
         code: {code file: sha256}.
@@ -49,7 +90,7 @@ class Facts:
         license, authors, description, carbon_grams: the values of the user's section `card`.
         model_type: the name that transformers gives to this kind of model; None for a GPT-BERT.
         mask: the tokenizer's mask token; None if the tokenizer has no name for it.
-        padless: whether it is a model of transformers whose configuration or tokenizer names no padding token.
+        padless: whether it is a transformers model whose configuration or tokenizer names no padding token.
         adapter: `export.adapter`, which says whether the folder has no adapters, only adapters, or both.
         published_tokenizer: whether the tokenizer is the unchanged one of a published model.
         origin: where the model comes from, if this workflow did not train it.
@@ -59,13 +100,18 @@ class Facts:
         tokenizer_source: `tokenizer.source`, or the model that the tokenizer comes from.
         begun_with: the model with whose weights training began: `name`, `sha256`, and what else is known about it.
         figures: the figures in the train stage's manifest.
-        labels: `labels` in config.json, if this is a model of labels.
         suites: the suites of minimal pairs that the model was scored on.
         snapshots: the names of the snapshots that the folder has.
+        record: the lines of metrics.jsonl; if it is None, the card shows no picture.
 
     All of it is data, and is escaped where it is written, except for `origin`, `earlier.sections`, `authors` and
     `description`, which are Markdown.
     """
+
+    template: ClassVar[str] = "release/card/card.md"
+    hub_metrics: ClassVar[
+        dict[str, tuple[str, str]]
+    ] = {}  # {metric: (name on the Hub, description)}, if it has another
 
     name: str
     variants: list[str]
@@ -86,14 +132,41 @@ class Facts:
     padless: bool = False
     adapter: str = "none"
     published_tokenizer: bool = False
-    evaluation: dict[str, Any] | None = None
-    corpora: dict[str, dict[str, Any]] | None = None
+    evaluation: dict[str, Any] = dataclasses.field(default_factory=dict)
+    corpora: dict[str, dict[str, Any]] = dataclasses.field(default_factory=dict)
     tokenizer_source: str | None = None
     begun_with: dict[str, Any] | None = None
-    figures: dict[str, Any] | None = None
-    labels: dict[str, Any] | None = None
-    suites: list[Scored] = dataclasses.field(default_factory=list)
+    figures: dict[str, Any] = dataclasses.field(default_factory=dict)
+    suites: list[SuiteScores] = dataclasses.field(default_factory=list)
     snapshots: list[str] = dataclasses.field(default_factory=list)
+    record: list[Line] | None = None
+
+    def write(self, folder: Path) -> list[str]:
+        """Write README.md and, if there is a record, the training history. Return the names of the files."""
+        with atomic_write(folder / "README.md", "w") as file:
+            file.write(self.text())
+        return ["README.md", *([] if self.record is None else training_history.write(folder, self.record, self.name))]
+
+    def text(self) -> str:
+        """Return the whole card."""
+        return render(self.template, self.values())
+
+    def values(self) -> dict[str, Any]:
+        """Return what the template shows: the facts, and the card itself with its tables."""
+        versions = ", ".join(f"{name} {metadata.version(name)}" for name in PACKAGES)
+        return vars(self) | {
+            "card": self,
+            "name": Markdown(self.name),
+            "origin": Markdown(self.origin),
+            "description": Markdown(self.description),
+            "authors": [Markdown(" ".join(author.split())) for author in self.authors],
+            "earlier_sections": Markdown(self.earlier.sections if self.earlier else ""),
+            "made_by": f"Babelmill {__version__} with {versions}",
+            "trust": Markdown("" if self.model_type else ", trust_remote_code=True"),
+            "also_in_4": ALSO_IN_4,
+            "scored_text": scored_text,
+            "units": units,
+        }
 
     @property
     def objective(self) -> str:
@@ -106,29 +179,267 @@ class Facts:
         return OBJECTIVES[self.objective].scores
 
     @property
-    def unmasks(self) -> int:
-        """Return how many tokens the model can read, if it generates by filling masks; 0 if it does not."""
+    def generated(self) -> int:
+        """Return how many tokens an example generates by filling masks; 0 if the model does not generate so."""
         if not OBJECTIVES[self.objective].unmasks:
             return 0
-        return self.settings.get("model", {}).get("max_position_embeddings", 2 * GENERATED)
-
-    @property
-    def gated(self) -> bool:
-        """Return whether attention has gates."""
-        return self.settings.get("model", {}).get("gate", True)
+        positions = self.settings.get("model", {}).get("max_position_embeddings", 2 * GENERATED)
+        return min(GENERATED, max(1, positions // 2))
 
     @property
     def alignment(self) -> str:
-        """Return the alignment: for which token a position has masked scores. Models of transformers have "mlm"."""
+        """Return the alignment: for which token a position has masked scores. Transformers models have "mlm"."""
         return "mlm" if self.model_type else self.logits_alignment
 
     @property
     def tasks(self) -> list[str]:
         """Return the tasks that the model can do without further training, by the Hub's names."""
-        if self.labels:
-            return [label_card.TASK]
         tasks = {METRICS[name].task for name in self.scores} - {"fill-mask" if self.alignment == "mntp" else ""}
-        return [task for task in SNIPPETS if task in tasks]
+        return [task for task in TASKS if task in tasks]
+
+    @property
+    def tags(self) -> list[str]:
+        """Return the card's tags."""
+        return [self.model_type, "babylm"] if self.model_type else ["gpt-bert", "babylm", "custom_code"]
+
+    @property
+    def architecture(self) -> Markdown:
+        """Return what kind of network the model is."""
+        return code(self.model_type) if self.model_type else Markdown("[GPT-BERT](https://arxiv.org/abs/2410.24159)")
+
+    @property
+    def size(self) -> str:
+        """Return the number of parameters as text."""
+        return f"{self.parameters:,}" if self.parameters < 1e6 else f"{self.parameters / 1e6:.1f} million"
+
+    @property
+    def lineage(self) -> list[dict[str, Any]]:
+        """Return the model that training continued from, the model that this one continued from, and so on."""
+        found, base = [], self.begun_with
+        while base:
+            found.append(base | {"name": without_path(base["name"])})
+            base = base.get("source")
+        return found
+
+    @property
+    def with_prompt(self) -> int:
+        """Return how many training documents are a prompt and a response."""
+        return sum(made["figures"].get("with_prompt", {"train": 0})["train"] for made in self.corpora.values())
+
+    @property
+    def may_forget_instructions(self) -> bool:
+        """Return whether a model tuned on instructions was trained on text without prompts."""
+        raw = any(not made["settings"]["corpus"].get("prompt_column") for made in self.corpora.values())
+        return raw and any(base.get("instructed") for base in self.lineage)
+
+    @property
+    def counted_by_bytes(self) -> list[str]:
+        """Return the names of the languages whose words no spaces separate."""
+        return [language["name"] for language in self.languages.values() if not separates_words(language)]
+
+    @cached_property
+    def hours(self) -> float | None:
+        """Return the hours that the training steps took, if they are known."""
+        return None if self.record is None else training_hours(self.record)
+
+    def front_matter(self) -> Markdown:
+        """Return the card's front matter in YAML: languages, licence, tags, data, carbon and the model-index."""
+        results = self.text_results() + self.suite_results()
+        datasets = [dataset["repository"] for corpus in self.corpora.values() for dataset in datasets_of(corpus)]
+        known: dict[str, Any] = {"license": self.license, "datasets": list(dict.fromkeys(datasets)) or None}
+        if bases := [base["repository"] for base in self.lineage if "repository" in base]:
+            known["base_model"] = bases[-1]
+        if self.carbon_grams is not None:
+            known["co2_eq_emissions"] = {"emissions": self.carbon_grams, "training_type": "pre-training"}
+        if results:
+            known |= {"model_name": self.name, "eval_results": results}
+        card = ModelCardData(
+            language=list(dict.fromkeys(each["tag"] for each in self.languages.values() if each["tag"])) or None,
+            library_name="transformers",
+            pipeline_tag=next(iter(self.tasks), None),
+            tags=self.tags,
+            **known,
+        )
+        front = plain(card.to_dict())
+        if self.earlier:
+            front = self.earlier.joined(front, self.tasks)
+        return Markdown(yaml_dump(front, sort_keys=False).strip())
+
+    def text_results(self) -> list[EvalResult]:
+        """Return the lines of the model-index for the validation text: one for each language and metric."""
+        found = []
+        for key, entry in self.evaluation.get("languages", {}).items():
+            if key not in self.languages:
+                continue
+            for name, score in entry["variants"][self.default_variant].items():
+                metric = self.metrics[name]
+                kind = metric.unit.replace(" ", "_"), f"{metric.unit}{' at most' if metric.bound else ''}, {name}"
+                metric_type, metric_name = self.hub_metrics.get(name, kind)
+                found.append(
+                    EvalResult(
+                        task_type=metric.task,
+                        dataset_type="babelmill-validation",
+                        dataset_name=f"{scored_text(entry)}, {self.languages[key]['name']}",
+                        dataset_config=key,
+                        dataset_split="validation",
+                        metric_type=metric_type,
+                        metric_name=metric_name,
+                        metric_value=round(value_of(score), 4),
+                    )
+                )
+        return found
+
+    def suite_results(self) -> list[EvalResult]:
+        """Return the lines of the model-index for the suites: one for each suite, language and method."""
+        found = []
+        for suite in self.suites:
+            for key, entry in suite.found["languages"].items():
+                for name in suite.methods:
+                    if share := suite.score(key, name):
+                        hub = entry["pairs"]["hub"] or {}
+                        low, high = share["interval"]
+                        some = f", {of}" if (of := sample_of(suite.found, name)) else ""
+                        found.append(
+                            EvalResult(
+                                task_type="text-generation" if name == "causal" else "fill-mask",
+                                dataset_type=hub.get("repository", suite.found["suite"]),
+                                dataset_name=f"{suite.title}, {self.languages[key]['name']}",
+                                dataset_config=key,
+                                dataset_revision=hub.get("commit"),
+                                metric_type="accuracy",
+                                metric_name=f"accuracy, {name} (95 % interval {low:.3f} to {high:.3f}{some})",
+                                metric_value=round(share["score"], 4),
+                            )
+                        )
+        return found
+
+    @property
+    def metrics(self) -> dict[str, Metric]:
+        """Return the metrics of the evaluation."""
+        return metrics_of(self.evaluation)
+
+    def score_rows(self) -> list[dict[str, Any]]:
+        """Return the table of scores by language and variant, with those of the unigram model."""
+        return [
+            {"language": self.languages[language]["name"], "weights": variant}
+            | {name: shown(score, self.metrics[name]) for name, score in scores.items()}
+            | {"unigram model": shown(entry["unigram"])}
+            for language, entry in self.evaluation["languages"].items()
+            for variant, scores in entry["variants"].items()
+        ]
+
+    @property
+    def suite_methods(self) -> dict[str, str]:
+        """Return the methods that scored the suites, and what they mean."""
+        scored = {name for suite in self.suites for name in suite.methods}
+        return {name: meaning for name, meaning in SUITE_METHODS.items() if name in scored}
+
+    def suite_rows(self) -> list[dict[str, Any]]:
+        """Return the table of scores on the suites, by language and method."""
+        return [
+            {"suite": suite.title, "language": self.languages[language]["name"]}
+            | {n: percent(suite.score(language, n)) if n in suite.methods else "" for n in self.suite_methods}
+            for suite in self.suites
+            for language in suite.found["languages"]
+        ]
+
+    def published_rows(self) -> list[dict[str, Any]]:
+        """Return the table of published scores on the suites, for comparison."""
+        return [
+            {"suite": suite.title, "language": self.languages[line["language"]]["name"]}
+            | {key: line[key] for key in ("model", "score", "pipeline")}
+            for suite in self.suites
+            for line in suite.baselines
+            if line["language"] in suite.found["languages"]
+        ]
+
+    def samples(self) -> dict[str, list[str]]:
+        """Return {description of a sample of pairs: the methods that scored only this sample}."""
+        found: dict[str, set[str]] = {}
+        for suite in self.suites:
+            for name in suite.methods:
+                found.setdefault(sample_of(suite.found, name), set()).add(name)
+        return {sample: sorted(names) for sample, names in found.items() if sample}
+
+    def pair_sources(self) -> list[tuple[str, str]]:
+        """Return the repositories and commits that the pairs of the suites come from."""
+        entries = [entry for suite in self.suites for entry in suite.found["languages"].values()]
+        hubs = [hub for entry in entries if (hub := entry["pairs"]["hub"])]
+        return list(dict.fromkeys((hub["repository"], hub["commit"]) for hub in hubs))
+
+    def loss_rows(self) -> list[dict[str, Any]]:
+        """Return the table of the validation losses before and after training, as training measured them.
+
+        Each loss is named by its kind of rows (`record.py`). The table is empty if training began with random weights,
+        or if the losses are not known for the same text.
+        """
+        lines = [line for line in self.record or [] if line["kind"] == "validation"]
+        if not self.begun_with or not lines or lines[0]["step"] != 0:
+            return []
+        before, after = lines[0], lines[-1]
+        if before.get("targets") != after.get("targets"):
+            return []  # `run.validation_tokens` changed meanwhile, so this is another sample of the text
+        base = self.begun_with.get("repository") or without_path(self.begun_with["name"])
+        prefix = "ema_loss_" if self.default_variant == "ema" else "loss_"
+        return [
+            {
+                "prediction": name.removeprefix(prefix),
+                code(base): before[name],
+                "this model": "unknown" if after[name] is None else after[name],
+            }
+            for name in before
+            if name.startswith(prefix) and before[name] is not None
+        ]
+
+    def data_rows(self) -> list[dict[str, Any]]:
+        """Return the table of size, origin and licence of each language's text, without the columns that are empty."""
+        tokenizers, shares = self.evaluation.get("tokenizer", {}), self.figures.get("shares", {})
+        rows = [
+            {
+                "language": self.languages[key]["name"],
+                "source": origin_of_text(made),
+                "documents": made["figures"]["documents"]["train"],
+                "words": words_cell(made, self.languages[key], tokenizers.get(key)),
+                "MB": made["figures"]["bytes"]["train"] / 1e6,
+                "share of training": f"{100 * shares[key]:.1f} %" if shares else "",
+                "licence of the text": licences(made),
+            }
+            for key, made in self.corpora.items()
+        ]
+        known = [column for column in rows[0] if any(row[column] for row in rows)]
+        return [{column: row[column] for column in known} for row in rows]
+
+    def tokenizer_rows(self) -> list[dict[str, Any]]:
+        """Return the table of the tokenizer's figures on the validation text of each language."""
+        keys = ("bytes_per_token", "tokens_per_word", "vocabulary_used", "round_trip_rate")
+        return [
+            {"language": self.languages[language]["name"]} | {key.replace("_", " "): float(entry[key]) for key in keys}
+            for language, entry in self.evaluation["tokenizer"].items()
+        ]
+
+    def settings_rows(self) -> list[list[dict[str, Any]]]:
+        """Return a table of each section of the settings."""
+        tables = []
+        for section, values in self.settings.items():
+            unused = ["epochs"] if values.get("max_steps") is not None else []
+            known = flatten({key: value for key, value in values.items() if key not in unused}, f"{section}.")
+            tables.append([{"setting": code(key), "value": value} for key, value in known.items()])
+        return tables
+
+    def code_rows(self) -> list[dict[str, Any]]:
+        """Return the table of the digests of the folder's code."""
+        return [{"code file": code(name), "sha256": code(digest)} for name, digest in sorted(self.code.items())]
+
+
+def snapshot_card(model: str, snapshot: str, license: str, figures: dict[str, Any]) -> str:
+    """Return the card of a snapshot of a model. `figures` are those in the manifest of the snapshot."""
+    values = {
+        "name": Markdown(model),
+        "snapshot": Markdown(snapshot),
+        "front_matter": Markdown(yaml_dump({"license": plain(license)}).strip()),
+        "read": [f"{figures[unit]:,} {unit}" for unit in ("tokens", "words") if unit in figures],
+    }
+    return render("release/card/card.snapshot.md", figures | values)
 
 
 def shown_settings(settings: dict[str, Any]) -> dict[str, dict[str, Any]]:
@@ -142,89 +453,10 @@ def shown_settings(settings: dict[str, Any]) -> dict[str, dict[str, Any]]:
     return {name: settings[name] for name in names if settings.get(name)}
 
 
-TRAINED = {
-    "hybrid": "trained on masked and causal prediction at once: one set of weights fills masks and generates text",
-    "masked": "trained on masked prediction, to fill masks",
-    "causal": "trained on causal prediction, to generate text",
-    "diffusion": "trained by masked diffusion, to generate text in any order and to fill masks",
-    "labels": "trained to predict the codes of texts",
-}
-
-
-def front_matter(facts: Facts) -> str:
-    """Return the card's front matter in YAML: languages, licence, tags, data, carbon and the model-index."""
-    results = []
-    if facts.evaluation:
-        metrics = metrics_of(facts.evaluation)
-        measured = {key: facts.languages[key] for key in facts.evaluation["languages"] if key in facts.languages}
-        for key, language in measured.items():
-            scores = facts.evaluation["languages"][key]["variants"][facts.default_variant]
-            for name, score in scores.items():
-                metric = metrics[name]
-                kind = metric.unit.replace(" ", "_"), f"{metric.unit}{' at most' if metric.bound else ''}, {name}"
-                kind = label_card.HUB_METRICS.get(name, kind)
-                results.append(
-                    EvalResult(
-                        task_type=metric.task,
-                        dataset_type="babelmill-validation",
-                        dataset_name=f"{scored_text(facts.evaluation['languages'][key])}, {language['name']}",
-                        dataset_config=key,
-                        dataset_split="validation",
-                        metric_type=kind[0],
-                        metric_name=kind[1],
-                        metric_value=round(value_of(score), 4),
-                    )
-                )
-    results += suite_card.results(facts.suites, facts.languages)
-    datasets = [dataset["repository"] for corpus in (facts.corpora or {}).values() for dataset in datasets_of(corpus)]
-    known: dict[str, Any] = {"license": facts.license, "datasets": list(dict.fromkeys(datasets)) or None}
-    if base := base_model(facts.begun_with):
-        known["base_model"] = base
-    if facts.carbon_grams is not None:
-        known["co2_eq_emissions"] = {"emissions": facts.carbon_grams, "training_type": "pre-training"}
-    card = ModelCardData(
-        language=list(dict.fromkeys(language["tag"] for language in facts.languages.values() if language["tag"]))
-        or None,
-        library_name="transformers",
-        pipeline_tag=next(iter(facts.tasks), None),
-        tags=tags(facts),
-        **({"model_name": facts.name, "eval_results": results} if results else {}),
-        **known,
-    )
-    front = plain(card.to_dict())
-    if facts.earlier:
-        front = facts.earlier.joined(front, facts.tasks)
-    return f"---\n{yaml_dump(front, sort_keys=False).strip()}\n---"
-
-
-def tags(facts: Facts) -> list[str]:
-    """Return the card's tags."""
-    own = facts.model_type or "gpt-bert"
-    if facts.labels:
-        return [own, label_card.TASK, "custom_code"]
-    return [own, "babylm"] if facts.model_type else [own, "babylm", "custom_code"]
-
-
-def introduction(facts: Facts) -> str:
-    """Return one or two sentences that say what the model is."""
-    names = ", ".join(markdown(language["name"]) for language in facts.languages.values())
-    count = f"{facts.parameters:,}" if facts.parameters < 1e6 else f"{facts.parameters / 1e6:.1f} million"
-    trained = f", {TRAINED[facts.objective]}" if "train" in facts.settings else ""
-    kind = code(facts.model_type) if facts.model_type else f"[GPT-BERT]({PAPER})"
-    if facts.labels:
-        return label_card.introduction(kind, names, count, facts.labels)
-    return f"A {kind} language model{f' of {names}' if names else ''}: {count} parameters{trained}."
-
-
-def results(evaluation: dict[str, Any], languages: dict[str, Any]) -> str:
-    """Return the table of scores by language and variant, with those of the unigram model."""
-    metrics, rows, names = metrics_of(evaluation), [], []
-    for language, entry in evaluation["languages"].items():
-        for variant, scores in entry["variants"].items():
-            names = list(scores)
-            cells = [shown(score, metrics[name]) for name, score in scores.items()]
-            rows.append([languages[language]["name"], variant, *cells, shown(entry["unigram"])])
-    return table(["language", "weights", *names, "unigram model"], rows)
+def without_path(source: str) -> str:
+    """Return the name of a model or tokenizer. For a local file or folder, the name does not include its parents."""
+    own = source.endswith(".json") or source.startswith(("./", "../", "/"))
+    return Path(source).name if own else source
 
 
 def scored_text(evaluation: dict[str, Any]) -> str:
@@ -250,192 +482,59 @@ def scored_text(evaluation: dict[str, Any]) -> str:
     return text
 
 
-def tokenizer_figures(evaluation: dict[str, Any], languages: dict[str, Any]) -> str:
-    """Return the table of the tokenizer's figures on the validation text of each language."""
-    keys = ("bytes_per_token", "tokens_per_word", "vocabulary_used", "round_trip_rate")
-    rows = [
-        [languages[language]["name"], *(float(entry[key]) for key in keys)]
-        for language, entry in evaluation["tokenizer"].items()
-    ]
-    return table(["language", *(key.replace("_", " ") for key in keys)], rows)
+def datasets_of(corpus: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return the Hub datasets that the text of a corpus came from, each with repository and commit."""
+    hub = corpus["figures"].get("hub") or []
+    return hub if isinstance(hub, list) else [hub]
 
 
-def words_in_all(facts: Facts) -> str:
-    """Return how many words the model was trained on, and where they are counted by bytes; "" if it is not known."""
-    words = (facts.figures or {}).get("words")
-    if words is None:
-        return ""
-    by_bytes = [markdown(each["name"]) for each in facts.languages.values() if not separates_words(each)]
-    measure = f" (in {', '.join(by_bytes)}, a fixed number of bytes counts as a word)" if by_bytes else ""
-    return f", {words:,} words in all{measure}"
+def origin_of_text(corpus: dict[str, Any]) -> Markdown:
+    """Return where the training text of a corpus manifest came from. `corpus.validation_files` do not count."""
+    settings = corpus["settings"]["corpus"]
+    aside = settings.get("validation_files", [])
+    held_out = sum(listed["files"] for glob, listed in corpus["settings"].get("sources", {}).items() if glob in aside)
+    files = len(corpus["figures"].get("sources") or []) - held_out
+    parts = [plural(files, "local file")] if files else []
+    parts += [markdown(settings["builtin"])] if settings.get("builtin") else []
+    datasets = {(dataset["repository"], dataset["commit"]) for dataset in datasets_of(corpus)}
+    parts += [f"{code(repository)} at {code(commit)}" for repository, commit in sorted(datasets)]
+    text, budget = " and ".join(parts), settings.get("budget")
+    if budget is not None:
+        size = budget if isinstance(budget, str) else f"{budget:g} MB of English-equivalent text"
+        text = f"{text}, a sample of {markdown(size)}"
+    return Markdown(text)
 
 
-def training(facts: Facts, hours: float | None) -> list[str]:
-    """Return the length, energy, carbon, curves and settings of the training run, as far as they are known."""
-    parts, figures = [], facts.figures
-    if figures:
-        parts.append(
-            f"{figures['steps']:,} steps, {figures['tokens']:,} tokens, {figures['epochs']:.1f} passes over the text"
-            f"{words_in_all(facts)}."
-        )
-    if hours is not None:
-        time = f"{hours:.2g} hours" if hours >= 0.1 else f"{hours * 60:.2g} minutes"
-        energy = (figures or {}).get("energy_kwh")
-        parts.append(f"The steps took {time}{'' if energy is None else f', and the GPUs used {energy:.2g} kWh'}.")
-    if facts.carbon_grams is not None:
-        parts.append(f"Its authors state that training emitted {facts.carbon_grams:,g} g of CO2 equivalent.")
-    lines = [" ".join(parts)]
-    if hours is not None:
-        lines.append(f"![losses on the training and the validation text, learning rate, sequence length]({PICTURE})")
-    for section, values in facts.settings.items():
-        unused = ["epochs"] if values.get("max_steps") is not None else []
-        known = flatten({key: value for key, value in values.items() if key not in unused}, f"{section}.")
-        rows = [[code(key), value] for key, value in known.items()]
-        lines.append(table(["setting", "value"], rows))
-    return lines
+def licences(corpus: dict[str, Any]) -> str:
+    """Return the licences that the documents of a corpus name; if no document names one, those of the datasets."""
+    if named := corpus["figures"].get("licenses"):
+        return escape.some(sorted(named))
+    declared = {dataset.get("license") for dataset in datasets_of(corpus)}
+    return escape.some(sorted(f"{name} (the dataset's card)" if name else "unknown" for name in declared)) or "unknown"
 
 
-def measured_results(evaluation: dict[str, Any], facts: Facts) -> list[str]:
-    """Return the section with the scores and what they mean."""
-    metrics, scores = metrics_of(evaluation), evaluation["variants"][facts.default_variant]
-    meanings = "; ".join(f"{name}: {metrics[name].meaning}" for name in scores)
-    perplexities = "".join(
-        f" The default weights' {name} perplexity is {'at most ' if metrics[name].bound else ''}"
-        f"{math.exp(score['nats_per_token']):.1f} per token, with a vocabulary of {evaluation['vocab_size']:,}."
-        for name, score in scores.items()
-        if metrics[name].perplexity
-    )
-    unit = units(evaluation)
-    return [
-        "## Results",
-        f"{unit[0].upper()}{unit[1:]} of {scored_text(evaluation)}, on which the model was not trained, with"
-        f" {evaluation['sequence_length']} tokens of context (lower is better), ± the standard error over documents."
-        f" {meanings[0].upper()}{meanings[1:]}.{perplexities} The unigram model knows only how frequent each token is,"
-        " and not its context: a model that is not better than the unigram model has learned little.",
-        results(evaluation, facts.languages),
-    ]
+def separates_words(language: dict[str, Any]) -> bool:
+    """Return whether whitespace separates the words of a language, {"script"}."""
+    return language.get("script") not in UNSPACED
 
 
-def tokenizer(evaluation: dict[str, Any], facts: Facts) -> list[str]:
-    """Return the section about the tokenizer: where it comes from, and its figures."""
-    source = facts.tokenizer_source
-    kind = f"The tokenizer of {code(source)}, with" if source else "Byte-level BPE with"
-    return [
-        "## Tokenizer",
-        f"{kind} {evaluation['vocab_size']:,} entries; {given_back(evaluation)}",
-        tokenizer_figures(evaluation, facts.languages),
-    ]
+def words_cell(corpus: dict[str, Any], language: dict[str, Any], tokenizer: dict[str, Any] | None) -> int | str:
+    """Return the number of words of a corpus's training text; "" if it is not known, or if no spaces separate words.
 
+    Corpora of earlier versions have only bytes. Then the number is estimated from the bytes per word of the validation
+    text.
 
-def given_back(evaluation: dict[str, Any]) -> str:
-    """Return a sentence that says whether decoding restores every text."""
-    if all(entry["round_trip_rate"] == 1 for entry in evaluation["tokenizer"].values()):
-        return "decoding its tokens restores every text exactly."
-    return (
-        "decoding its tokens does not restore every text exactly (see the round trip rate). So bits per byte are those"
-        " of the changed text, and cannot be compared with those of a tokenizer that changes nothing."
-    )
-
-
-def snapshots(names: list[str], missing: list[str]) -> list[str]:
-    """Return the section that says which snapshots there are, and which were asked for and are missing."""
-    if not names:
-        return []
-    ended = (
-        f" There is none for {', '.join(map(code, missing))}: training ended before, or was already further when it was"
-        " asked for."
-        if missing
-        else ""
-    )
-    return [
-        "## Snapshots",
-        f"Weights that were kept after so many million words of training: {', '.join(map(code, names))}.{ended} In the"
-        " repository, each is a branch: load it with `revision=`. Before publication, they are in the folder"
-        " `snapshots`.",
-    ]
-
-
-def files_and_versions(digests: dict[str, str]) -> list[str]:
-    """Return the section with the versions that made the folder, and the digests of its code."""
-    versions = ", ".join(f"{name} {metadata.version(name)}" for name in PACKAGES)
-    lines = ["## Files and versions", f"Made by Babelmill {__version__} with {versions}."]
-    if digests:
-        lines.append(table(["code file", "sha256"], [[code(name), code(digests[name])] for name in sorted(digests)]))
-    return lines
-
-
-def usage(facts: Facts) -> list[str]:
-    """Return the sections that show how to use the folder: the model, its adapters, or both."""
-    if facts.labels:
-        example = (facts.evaluation or {"labels": {}})["labels"].get("example")
-        weights_there = weights(facts.variants, facts.default_variant)
-        return label_card.use(facts.name, facts.labels, example, facts.model_type, weights_there)
-    hides = facts.objective != "causal"
-    adapters = [adapter_use(facts.name, facts.begun_with or {}, hides)] if facts.adapter != "none" else []
-    if facts.adapter == "only":
-        return ["## Use", f"`{facts.name}` means this folder, or its name on the Hub.", *adapters]
-    return [
-        *use(
-            facts.name,
-            facts.tasks,
-            facts.gated,
-            facts.unmasks,
-            facts.model_type,
-            facts.mask,
-            with_prompt(facts.corpora) > 0,
-            facts.padless,
-        ),
-        *adapters,
-        notes(facts.variants, facts.default_variant, facts.alignment, facts.unmasks > 0, facts.model_type),
-        pipelines(facts.name, facts.scores, facts.alignment, facts.model_type, facts.published_tokenizer),
-    ]
-
-
-def render(facts: Facts, record: list[Line] | None = None) -> str:
-    """Return the whole card. `record` is the lines of metrics.jsonl; if it is None, the card shows no picture."""
-    hours = None if record is None else training_hours(record)
-    sections = [
-        front_matter(facts),
-        f"# {facts.name}",
-        introduction(facts),
-        facts.origin,
-        beginning(facts.begun_with),
-        instructed(facts.begun_with, facts.corpora),
-        facts.description,
-        f"Authors: {', '.join(' '.join(name.split()) for name in facts.authors)}." if facts.authors else "",
-    ]
-    if facts.evaluation and facts.labels:
-        sections += label_card.results(facts.evaluation, facts.default_variant, facts.languages)
-    elif facts.evaluation:
-        sections += measured_results(facts.evaluation, facts)
-    sections += suite_card.sections(facts.suites, facts.languages)
-    if record is not None:
-        sections.append(before_and_after(facts.begun_with, record, facts.default_variant))
-    figures = facts.figures or {}
-    sections += [*usage(facts), *snapshots(facts.snapshots, figures.get("missing_snapshots", []))]
-    if facts.evaluation and facts.labels:
-        sections += label_card.label_list(facts.evaluation)
-    if facts.corpora:
-        data = training_data(facts.corpora, facts.languages, facts.evaluation, figures.get("shares"))
-        sections += ["## Training data", data]
-    if facts.evaluation and "tokenizer" in facts.evaluation:
-        sections += tokenizer(facts.evaluation, facts)
-    if facts.settings:
-        sections += ["## Training" if "train" in facts.settings else "## Shape", *training(facts, hours)]
-    sections += [facts.earlier.sections if facts.earlier else "", *files_and_versions(facts.code)]
-    return "\n\n".join(section for section in sections if section) + "\n"
-
-
-def write(folder: Path, facts: Facts, metrics: Path | None) -> list[str]:
-    """Write README.md, the training history if there is a metrics.jsonl, and the picture of a model of labels.
-
-    Returns:
-        the names of the files.
+    Args:
+        corpus: the manifest of the corpus.
+        language: its language, {"script"}.
+        tokenizer: the tokenizer's figures on the validation text, if they are known.
     """
-    record = None if metrics is None else read_record(metrics)
-    with atomic_write(folder / "README.md", "w") as file:
-        file.write(render(facts, record))
-    files = ["README.md", *([] if record is None else training_history.write(folder, record, facts.name))]
-    if facts.labels and facts.evaluation:
-        files += picture.write(folder, facts.evaluation, facts.default_variant, facts.name)
-    return files
+    figures = corpus["figures"]
+    if not separates_words(language):
+        return ""
+    if "words" in figures:
+        return figures["words"]["train"]
+    if not tokenizer:
+        return ""
+    words = figures["bytes"]["train"] / (tokenizer["bytes_per_token"] * tokenizer["tokens_per_word"])
+    return f"about {float(f'{words:.2g}'):,.0f}"

@@ -26,7 +26,7 @@ import math
 import os
 import sys
 from pathlib import Path
-from typing import IO, Any, NamedTuple
+from typing import IO, Any
 
 from babelmill.core.files import atomic_write, write_json
 
@@ -35,13 +35,6 @@ JSON, PICTURE = "training_history.json", "training_history.png"
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7")
 
 Line = dict[str, Any]
-
-
-class Part(NamedTuple):
-    """Holds a part of a run: the indices of its training lines, and its validation lines."""
-
-    train: range
-    validations: list[Line]
 
 
 def read_record(path: Path) -> list[Line]:
@@ -75,13 +68,11 @@ def history(record: list[Line]) -> dict[str, Any]:
     began = [0.0, *(line["epoch"] for line in train)]
     passes = [math.floor(epoch + 1e-9) + 1 for epoch in began[:-1]]  # the pass in which each training line began
     epochs = list(dict.fromkeys(passes))
-    of_epochs = [Part(range(bisect.bisect_left(passes, n), bisect.bisect_right(passes, n)), []) for n in epochs]
-    for line, count in zip(validations, done, strict=True):
-        if count:
-            of_epochs[epochs.index(passes[count - 1])].validations.append(line)
-    of_validations = [
-        Part(range(first, last), [line]) for first, last, line in zip([0, *done], done, validations, strict=False)
+    ends = {passes[count - 1]: line for count, line in zip(done, validations, strict=True) if count}
+    of_epochs = [
+        (range(bisect.bisect_left(passes, n), bisect.bisect_right(passes, n)), ends.get(n, {})) for n in epochs
     ]
+    of_validations = list(zip(map(range, [0, *done[:-1]], done), validations, strict=True))
     return {
         "unit": "nats per target",
         "kinds": kinds,
@@ -101,11 +92,12 @@ def _of_kind(record: list[Line], kind: str) -> list[Line]:
     return [line for line in record if line["kind"] == kind]
 
 
-def _lists(parts: list[Part], train: list[Line], kinds: list[str], averaged: bool) -> dict[str, Any]:
+def _lists(parts: list[tuple[range, Line]], train: list[Line], kinds: list[str], averaged: bool) -> dict[str, Any]:
     """Return the lists of losses, over all rows and for each kind of rows.
 
     Args:
-        parts: the parts of the run, one per entry of the lists.
+        parts: the parts of the run, one per entry of the lists: the indices of its training lines, and its last
+            validation, which is empty if there is none.
         train: all training lines.
         kinds: the kinds of rows.
         averaged: whether there are losses of averaged weights.
@@ -113,19 +105,15 @@ def _lists(parts: list[Part], train: list[Line], kinds: list[str], averaged: boo
     tokens = [after["tokens"] - before["tokens"] for before, after in zip([{"tokens": 0}, *train], train, strict=False)]
 
     def lists_of(name: str) -> dict[str, list[float | None]]:
-        means = [_mean([(train[i].get(name), tokens[i]) for i in part.train]) for part in parts]
-        last = [part.validations[-1].get(name) if part.validations else None for part in parts]
+        means = [_mean([(train[i].get(name), tokens[i]) for i in lines]) for lines, _ in parts]
+        last = [validation.get(name) for _, validation in parts]
         pairs = zip(means, last, strict=True)
         lists = {
             "train_losses": means,
             "val_losses": last,
             "gaps": [None if mean is None or loss is None else abs(mean - loss) for mean, loss in pairs],
         }
-        if averaged:
-            lists["ema_val_losses"] = [
-                part.validations[-1].get(f"ema_{name}") if part.validations else None for part in parts
-            ]
-        return lists
+        return lists | ({"ema_val_losses": [each.get(f"ema_{name}") for _, each in parts]} if averaged else {})
 
     return lists_of("loss") | {kind: lists_of(f"loss_{kind}") for kind in kinds}
 

@@ -28,7 +28,8 @@ from babelmill.config.stage_settings import TrainSettings
 from babelmill.core import escape, manifest, writers
 from babelmill.core.files import UserError, atomic_folder, copy_file, read_json, sha256, write_json
 from babelmill.model.gpt_bert import GPTBertShape
-from babelmill.release.card import card
+from babelmill.release.card.card import ModelCard, shown_settings
+from babelmill.release.card.training_history import read_record
 from babelmill.release.elsewhere import published_checkpoint
 from babelmill.release.folder.architecture import ExportInputs
 from babelmill.release.folder.hub_folder import build, prove
@@ -44,7 +45,7 @@ SPECIAL = {"bos": BOS, "eos": EOS, "pad": PAD, "mask": MASK}
 
 
 @dataclass
-class Found:
+class FoundModel:
     """Holds a trained model as it was found.
 
     Attributes:
@@ -52,7 +53,7 @@ class Found:
         shape: the model's shape, as in the training configuration.
         tokenizer: the path of its tokenizer.json.
         origin: a sentence for the card that says where the model comes from.
-        known: more facts for the card, as arguments of `card.Facts`.
+        known: more facts for the card, as arguments of `ModelCard`.
         metrics: the path of metrics.jsonl; None if there is none.
         name: the model's name; None stands for the name of the new folder.
         default: the variant that loads by default; None stands for the last one of `weights`.
@@ -84,7 +85,7 @@ def read_safetensors(path: Path) -> dict[str, Tensor]:
 
 def from_gpt_bert(
     weights: Path, average: Path | None, config: Path, tokenizer: Path, same: bool, scratch: Path
-) -> Found:
+) -> FoundModel:
     """Read a checkpoint of the published implementation.
 
     Args:
@@ -103,16 +104,18 @@ def from_gpt_bert(
     path = scratch / "tokenizer.json"
     published_checkpoint.adapted_tokenizer(tokenizer).save(str(path))
     digests = " and ".join(f"{escape.code(file.name)} (sha256 `{sha256(file)}`)" for file in (weights, average) if file)
-    return Found(found, shape, path, f"Converted from {digests}, trained by the published GPT-BERT implementation.")
+    return FoundModel(
+        found, shape, path, f"Converted from {digests}, trained by the published GPT-BERT implementation."
+    )
 
 
-def from_training(source: Path, tokenizer: Path) -> Found:
+def from_training(source: Path, tokenizer: Path) -> FoundModel:
     """Read the folder of a trained model, or a checkpoint of a run that has its run's `identity.json` beside it."""
     log.info("reading %s", source)
     return from_model_folder(source, tokenizer) if source.is_dir() else from_run(source, tokenizer)
 
 
-def from_model_folder(folder: Path, tokenizer: Path) -> Found:
+def from_model_folder(folder: Path, tokenizer: Path) -> FoundModel:
     """Read results/models/{model} or a copy of it: weights, config.json and, if it exists, the manifest."""
     if not (folder / "config.json").is_file():
         raise UserError(f"{folder} has no config.json; name a folder like results/models/eng, or a step-*.safetensors")
@@ -128,7 +131,7 @@ def from_model_folder(folder: Path, tokenizer: Path) -> Found:
     weights = {variant: folder / name for variant, name in WEIGHTS.items() if (folder / name).is_file()}
     if not weights:
         raise UserError(f"{folder} has neither {' nor '.join(WEIGHTS.values())}")
-    return Found(
+    return FoundModel(
         {variant: read_safetensors(path) for variant, path in weights.items()},
         read_json(folder / "config.json"),
         tokenizer,
@@ -138,7 +141,7 @@ def from_model_folder(folder: Path, tokenizer: Path) -> Found:
     )
 
 
-def from_run(path: Path, tokenizer: Path) -> Found:
+def from_run(path: Path, tokenizer: Path) -> FoundModel:
     """Read results/checkpoints/{model}/{run}/step-00000100.safetensors, or a copy of it."""
     tensors = read_safetensors(path)
     seal, identity = path.with_suffix(".json"), path.parent / "identity.json"
@@ -170,7 +173,7 @@ def from_run(path: Path, tokenizer: Path) -> Found:
     shape |= {key: theirs[key] for key in SHAPE if key in theirs}
     if OBJECTIVES[objective].unmasks:
         shape["objective"] = objective
-    return Found(weights, shape, tokenizer, origin, known_from(run["settings"]))
+    return FoundModel(weights, shape, tokenizer, origin, known_from(run["settings"]))
 
 
 def require_gpt_bert(architecture: str, source: Path | str) -> None:
@@ -179,7 +182,7 @@ def require_gpt_bert(architecture: str, source: Path | str) -> None:
         raise UserError(f"{source} is not a GPT-BERT; use the workflow, which can convert models of transformers")
 
 
-def check(found: Found, source: Path | str) -> None:
+def check(found: FoundModel, source: Path | str) -> None:
     """Raise a UserError unless the weights fit the shape, and the tokenizer fits the weights."""
     fields = GPTBertShape.__dataclass_fields__
     require_gpt_bert(found.shape.get("architecture", "gpt_bert"), source)
@@ -203,7 +206,7 @@ def known_from(settings: dict[str, Any]) -> dict[str, Any]:
     table = read_table(ROOT / "config/languages.tsv")
     return {
         "languages": {code: language_on_card(code, table) for code in settings["languages"]},
-        "settings": card.shown_settings(settings),
+        "settings": shown_settings(settings),
     }
 
 
@@ -235,7 +238,7 @@ def tokenizer_path(given: Path) -> Path:
     return path
 
 
-def write_stage_folders(found: Found, scratch: Path) -> ExportInputs:
+def write_stage_folders(found: FoundModel, scratch: Path) -> ExportInputs:
     """Write the model and its tokenizer to folders like those of the stages `train` and `tokenizer`."""
     vocabulary = load_tokenizer(found.tokenizer).get_vocab(with_added_tokens=True)
     ids = {f"{name}_token_id": vocabulary[token] for name, token in SPECIAL.items()}
@@ -249,7 +252,7 @@ def write_stage_folders(found: Found, scratch: Path) -> ExportInputs:
     return ExportInputs(scratch / "model", scratch / "tokenizer", [])
 
 
-def convert(found: Found, source: Path | str, scratch: Path, out: Path) -> None:
+def convert(found: FoundModel, source: Path | str, scratch: Path, out: Path) -> None:
     """Check what was found, build and prove the folder, write its card, and move it to `out`.
 
     `source` is what the user named, for errors.
@@ -266,16 +269,17 @@ def convert(found: Found, source: Path | str, scratch: Path, out: Path) -> None:
         log.info("comparing the folder's model with the trained one")
         prove(folder, inputs, wanted, out)
         log.info("writing the card")
-        facts = card.Facts(
+        card = ModelCard(
             name=found.name or re.sub(r"[^\w.-]+", "-", out.name),  # as a repository on the Hub
             variants=variants,
             default_variant=wanted.default_variant,
             parameters=sum(value.numel() for value in found.weights[variants[0]].values()),
             code={name: sha256(folder / name) for name in files if name.endswith(".py")},
             origin=found.origin,
+            record=found.metrics and read_record(found.metrics),
             **known,
         )
-        files += card.write(folder, facts, found.metrics)
+        files += card.write(folder)
         settings = {"export": wanted.model_dump(exclude=set(neutral))} | found.asked
         figures = {"origin": found.origin} | found.record
         manifest.write(folder, manifest.Asked("convert", out.name, settings), files, figures=figures)

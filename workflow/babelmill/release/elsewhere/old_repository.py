@@ -22,7 +22,7 @@ from babelmill.hub.files import Files
 from babelmill.release.card.earlier_card import read_card
 from babelmill.release.elsewhere import published_checkpoint
 from babelmill.release.elsewhere.foreign_model import ONE_FILE, open_weights, read_model, weight_files
-from babelmill.release.elsewhere.manual_conversion import Found
+from babelmill.release.elsewhere.manual_conversion import FoundModel
 from babelmill.release.elsewhere.masked_target import learnt_target
 from babelmill.release.elsewhere.published_checkpoint import EMBEDDING
 from babelmill.release.folder.loading import WEIGHTS
@@ -33,7 +33,7 @@ GPT_BERT = re.compile(r"gpt[-_]?bert", re.IGNORECASE)
 
 
 @dataclasses.dataclass(frozen=True)
-class Weights:
+class WeightFiles:
     """Says which files hold the weights of a model.
 
     Attributes:
@@ -60,7 +60,7 @@ def model_type_of(config: Any) -> str | None:
     return None if GPT_BERT.search(model_type) else model_type
 
 
-def checkpoints(names: list[str], glob: str | None, pattern: str | None) -> dict[str | None, Weights]:
+def checkpoints(names: list[str], glob: str | None, pattern: str | None) -> dict[str | None, WeightFiles]:
     """Return the checkpoints that a glob and a pattern find among files: {language: weights}.
 
     The language is the pattern's group `lang`, or None if the pattern has no such group. A file holds averaged weights
@@ -83,10 +83,10 @@ def checkpoints(names: list[str], glob: str | None, pattern: str | None) -> dict
                 " match only one of them, or add the language to the latter, (?P<lang>[a-z]{3})"
             )
         variants[variant] = [name]
-    return {language: Weights([], variants) for language, variants in found.items()}
+    return {language: WeightFiles([], variants) for language, variants in found.items()}
 
 
-def shipped(files: Files) -> Weights:
+def shipped(files: Files) -> WeightFiles:
     """Return the weights in a repository, by the names that transformers and the scripts give them."""
 
     variants = {}
@@ -95,12 +95,12 @@ def shipped(files: Files) -> Weights:
         names = [name for name in known if name in files.names]
         variants |= {variant: names[:1]} if names else {}
     if variants and not {*ONE_FILE, *(f"{name}.index.json" for name in ONE_FILE)} & {*files.names}:
-        return Weights([], variants)
+        return WeightFiles([], variants)
     default = weight_files(files.names, files.json, files.where)
     if default[0].endswith("_ema.bin"):
         last = default[0].replace("_ema.bin", ".bin")
-        return Weights([], ({"main": [last]} if last in files.names else {}) | {"ema": default})
-    return Weights(default, variants) if variants else Weights([], {alone(files): default})
+        return WeightFiles([], ({"main": [last]} if last in files.names else {}) | {"ema": default})
+    return WeightFiles(default, variants) if variants else WeightFiles([], {alone(files): default})
 
 
 def alone(files: Files) -> str:
@@ -112,7 +112,7 @@ def alone(files: Files) -> str:
 
 
 def read_weights(
-    files: Files, weights: Weights, config: Path, scratch: Path
+    files: Files, weights: WeightFiles, config: Path, scratch: Path
 ) -> tuple[dict[str, Any], dict[str, dict[str, Tensor]], str]:
     """Return the shape, the tensors of each variant under our names in float32, and the default variant.
 
@@ -152,8 +152,8 @@ def equal(one: Mapping[str, Tensor], other: Mapping[str, Tensor]) -> bool:
 
 
 def read_repository(
-    files: Files, weights: Weights, config: Path, tokenizer: Path, masked_target: str | None, scratch: Path
-) -> Found:
+    files: Files, weights: WeightFiles, config: Path, tokenizer: Path, masked_target: str | None, scratch: Path
+) -> FoundModel:
     """Read the model and the card of a repository or a folder.
 
     Args:
@@ -183,7 +183,9 @@ def read_repository(
         )
     path = scratch / "tokenizer.json"
     adapted.save(str(path))
-    return Found(tensors, shape | {"masked_target": masked_target}, path, "", {"earlier": earlier}, default=default)
+    return FoundModel(
+        tensors, shape | {"masked_target": masked_target}, path, "", {"earlier": earlier}, default=default
+    )
 
 
 def language_of(name: str, table: Mapping[str, Language]) -> str | None:

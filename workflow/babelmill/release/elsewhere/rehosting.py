@@ -27,7 +27,7 @@ from babelmill.hub.client import commit_of
 from babelmill.hub.files import Files, in_a_folder, of_repository
 from babelmill.hub.sources import MODEL, TOKENIZER, resolve
 from babelmill.release.elsewhere import manual_conversion, old_repository
-from babelmill.release.elsewhere.old_repository import Weights
+from babelmill.release.elsewhere.old_repository import WeightFiles
 from babelmill.release.folder.gpt_bert_folder import write_code
 
 log = logging.getLogger("babelmill.rehost")
@@ -53,7 +53,7 @@ class Old:
     label: str
     source: dict[str, Any]
     files: Files
-    weights: Weights
+    weights: WeightFiles
     config: Path
     language: str | None
     target: str
@@ -131,7 +131,7 @@ def language_and_target(source: str, code: str | None, args: argparse.Namespace)
     return language, target
 
 
-def origin_of(files: Files, weights: Weights) -> dict[str, Any]:
+def origin_of(files: Files, weights: WeightFiles) -> dict[str, Any]:
     """Return the repository and the commit of files, or for a folder the digests of its checkpoints."""
     where = {key: files.figures[key] for key in ("repository", "commit") if key in files.figures}
     return where or {"checkpoints": {file: sha256(path) for file, path in files.get(weights.names).items()}}
