@@ -72,7 +72,7 @@ class Case:
         sys.path[:0] = [str(ROOT / "workflow"), str(ROOT / "benchmarks"), str(ROOT / "tests"), str(ROOT / "tests/unit")]
         import torch
 
-        from babelmill.runtime.processes import set_gpu_options
+        from babelmill.training.arithmetic import set_gpu_options
 
         self.torch, self.args, self.cuda = torch, args, not args.cpu
         self.device = torch.device("cuda:0" if self.cuda else "cpu")

@@ -44,18 +44,15 @@ def environment(case) -> None:
     from babelmill.model.gpt_bert import GPTBert, GPTBertShape
     from babelmill.runtime import compiling
     from babelmill.runtime.processes import Processes
-    from babelmill.training.kernels import attention_kernel, between_blocks, dropout, feed_forward_kernel
+    from babelmill.training.kernels.dropout import Keys
+    from babelmill.training.kernels.install import install
 
     found = {"torch": torch.__version__, "cores": os.cpu_count(), "lacks": compiling.lacking(case.device)}
     if case.cuda:
         found |= {"gpu": torch.cuda.get_device_name(), "cuda": torch.version.cuda, "hip": torch.version.hip}
         alone = Processes(0, 1, 1, case.device)
         model = GPTBert(GPTBertShape(16, 128, 64, 2, 1)).to(case.device)
-        dropout.install(model, dropout.Keys(0, case.device), dropout.KeyedAttention)
-        for kernel in (attention_kernel, feed_forward_kernel, between_blocks):
-            kernel.install_fused(model, alone, "bf16")
-        ours = {"FusedAttention", "NormalizedGEGLU", "FusedMixing"}
-        found["our kernels"] = sorted(ours & {type(module).__name__ for module in model.modules()})
+        found["our kernels"] = sorted(install(model, Keys(0, case.device), alone, "bf16"))
         for length in (64, 128, 192, 512):
             q = torch.randn(2, 12, length, 64, device=case.device, dtype=torch.bfloat16)
             bias = torch.zeros(2, 12, length, length, device=case.device, dtype=torch.bfloat16)
@@ -223,7 +220,7 @@ def waits(case) -> None:
 def parts(case) -> None:
     """Measure single parts of a step in ms: the optimizer, a micro-batch, attention, products that limit the rest."""
     torch = case.torch
-    from babelmill.training.kernels.mixing_kernel import LayerMixingByHand
+    from babelmill.training.kernels.pytorch_kernels import LayerMixingByHand
 
     def note(name, function, times=10 if case.cuda else 1) -> float:
         for _ in range(3):

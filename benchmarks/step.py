@@ -47,6 +47,7 @@ def engine(preset: str, micro_batch: int, batch: int, length: int, precision: st
     from babelmill.runtime.cost import flops
     from babelmill.runtime.processes import Processes
     from babelmill.runtime.progress import peak_flops, peak_memory
+    from babelmill.training.arithmetic import set_gpu_options
     from babelmill.training.kernels.compilation import Compiler
 
     configured = Configuration([("benchmark", {"preset": preset})]).model("eng")
@@ -57,6 +58,7 @@ def engine(preset: str, micro_batch: int, batch: int, length: int, precision: st
     )
     model = laid_over(configured.model, hidden_dropout_prob=dropout, attention_probs_dropout_prob=dropout)
     processes = Processes.start(threads)
+    set_gpu_options()
     compiler = Compiler() if processes.device.type == "cuda" else None
     trainer = make_trainer(model, train, configured.tokenizer.vocab_size, processes, micro_batch, compiler)
     numbers = itertools.count()

@@ -62,7 +62,9 @@ def gradient_figures(folder: Path) -> dict:
 
     from babelmill.model.attention import position_buckets
     from babelmill.model.gpt_bert import GPTBert, GPTBertShape, training_mask
-    from babelmill.training.kernels import cpu_kernels, dropout
+    from babelmill.runtime.processes import Processes
+    from babelmill.training.kernels.dropout import Keys
+    from babelmill.training.kernels.install import install
     from babelmill.training.networks.loss import loss as loss_of
 
     stream, counts = stream_and_counts(folder)
@@ -74,9 +76,8 @@ def gradient_figures(folder: Path) -> dict:
     for name, switches in (("GPT-BERT", {}), ("LTG-BERT", {"gate": False, "layer_mixing": False})):
         torch.manual_seed(1)
         model = GPTBert(GPTBertShape(vocab_size=vocabulary().size, **section("model", **switches).shape()))
-        cpu_kernels.install(model)
-        keys = dropout.Keys(7, torch.device("cpu"))
-        dropout.install(model, keys, cpu_kernels.CPUAttention)
+        keys = Keys(7, torch.device("cpu"))
+        install(model, keys, Processes(0, 1, 1, torch.device("cpu")), "fp32")
         found: dict[str, Any] = {"losses": []}
         for part in rows:
             batch = stream.micro_batch(part, 64, (0.01, 0.002))

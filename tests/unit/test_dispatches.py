@@ -9,7 +9,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from babelmill.model.gpt_bert import GPTBertShape
 from babelmill.runtime.processes import Processes
 from babelmill.training.kernels import dropout
-from babelmill.training.kernels.one_hot_attention import OneHotAttention
+from babelmill.training.kernels.pytorch_kernels import OneHotAttention
 from babelmill.training.networks.gpt_bert import GPTBertNetwork
 from babelmill.training.optimization.optim import Lamb, parameter_groups
 from babelmill.training.optimization.sharding import Sharding

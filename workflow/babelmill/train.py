@@ -42,6 +42,7 @@ from babelmill.runtime.stopping import EXIT_CODE, Stop
 from babelmill.settings import read_settings
 from babelmill.tokens.shard_file import ShardFile
 from babelmill.tokens.vocabulary import Vocabulary
+from babelmill.training.arithmetic import set_gpu_options
 from babelmill.training.batches.words_read import WordRate, snapshot_steps, training_words, word_rate
 from babelmill.training.data import Data, LabelledData
 from babelmill.training.kernels.compilation import Compiler, compiler_of
@@ -123,6 +124,7 @@ def train(arguments: argparse.Namespace) -> int:
     settings, looked_after = read_settings(options.settings, TrainSettings), read_settings(options.run, RunSettings)
     run = looked_after.run
     processes = Processes.start(options.threads)
+    set_gpu_options()
     stop = Stop(ask_slurm=processes.main)
     source = next(iter(options.source), None)
     processes.on_main(lambda: verify(settings, options.tokenizer, options.shards, source))

@@ -25,7 +25,6 @@ from babelmill.runtime.processes import may_lose_process
 from babelmill.runtime.progress import peak_flops
 from babelmill.training.batches.token_batches import Sent, Stream, TokenStream, Weights
 from babelmill.training.kernels.compilation import LEAST_ROWS
-from babelmill.training.kernels.kernel_trial import CLOSE
 from babelmill.training.networks.network import Network
 from babelmill.training.optimization.gradients import FlatGradients
 from babelmill.training.pending import Span
@@ -38,6 +37,7 @@ Shape = tuple[int, ...]  # rows, length and targets
 SECONDS = 0.03  # that a GPU at its peak needs for a pass, at most; a larger pass takes it longer than the host
 PEAK = 1e15  # FLOP/s of a GPU whose peak is not known
 SHAPES = 16  # that are remembered
+CLOSE = 0.03  # largest relative difference of a recorded pass from the same pass without the recording
 
 
 def rounded(number: int) -> int:

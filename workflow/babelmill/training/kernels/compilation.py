@@ -67,6 +67,10 @@ def compiler_of(
     if not possible(required, processes, problem):
         return None
     compiling.prepare(threads // processes.local_size, cache)
+    from torch._inductor import config  # after `prepare`, since it chooses its folder when it is imported
+
+    if hasattr(config.triton, "mix_order_reduction"):  # its sums depend on the number of rows, graphs must not
+        config.triton.mix_order_reduction = False
     return Compiler(required=required)
 
 

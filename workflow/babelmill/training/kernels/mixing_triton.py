@@ -35,9 +35,7 @@ from torch.nn import functional as F
 
 from babelmill.model.mixing import LayerMixing
 from babelmill.training.kernels.dropout import RowDropout
-from babelmill.training.kernels.dropout_triton import drop
-from babelmill.training.kernels.normalization_triton import load_gradient, sizes, store_normalized
-from babelmill.training.kernels.operators import operator, results_of
+from babelmill.training.kernels.shared_triton import drop, load_gradient, operator, results_of, sizes, store_normalized
 
 SUMS = tl.constexpr(5)  # sums that the second kernel begins at once: about the square root of the number of rows
 WARPS = 1  # of a program of the second kernel

@@ -21,9 +21,7 @@ import triton.language as tl
 from torch import nn
 
 from babelmill.training.kernels.dropout import RowDropout
-from babelmill.training.kernels.dropout_triton import drop
-from babelmill.training.kernels.normalization_triton import load_gradient, sizes, store_normalized
-from babelmill.training.kernels.operators import operator, results_of
+from babelmill.training.kernels.shared_triton import drop, load_gradient, operator, results_of, sizes, store_normalized
 
 
 @triton.jit(do_not_specialize=["length", "limit"])

@@ -1,10 +1,15 @@
-"""Measure how far the numbers of our GPU kernels are from the formulas, on the machine that will use them.
+"""Try our own GPU kernels before the first step: a kernel that cannot run, or computes wrong numbers, is not used.
 
-Each tensor's difference is relative to the tensor. In float32, its largest number counts. In bfloat16, its norm does:
-where a token's numbers are nearly equal, normalising them makes roundings large, and a narrow model has such tokens.
+A trial measures how far the numbers of a kernel are from the formula, on the machine that will use it. Each tensor's
+difference is relative to the tensor. In float32, its largest number counts. In bfloat16, its norm does: where a token's
+numbers are nearly equal, normalising them makes roundings large, and a narrow model has such tokens.
+
+Functions import the kernels, and so Triton, when they are called: Triton comes only with a PyTorch for GPUs.
 """
 
+import logging
 import math
+from collections.abc import Callable
 
 import torch
 from torch import nn
@@ -12,14 +17,36 @@ from torch import nn
 from babelmill.model.attention import Visible, position_buckets, visible
 from babelmill.model.gpt_bert import GEGLU, Attention, GPTBertShape, Normalization, training_mask
 from babelmill.model.mixing import LayerMixing
-from babelmill.training.kernels import mixing_triton
-from babelmill.training.kernels.dropout import KeyedAttention, Keys, RowDropout
-from babelmill.training.kernels.fused_attention import FusedAttention
-from babelmill.training.kernels.geglu_triton import NormalizedGEGLU
-from babelmill.training.kernels.mixing_triton import FusedMixing
-from babelmill.training.kernels.residual_triton import FusedResidual
+from babelmill.runtime.processes import Processes
+from babelmill.training.kernels.dropout import KeyedAttention, Keys, NoDropout, RowDropout
 
+log = logging.getLogger(__name__)
+
+CLOSE = 0.03  # largest relative difference of a kernel from its formula, in bf16
 ROWS = 11  # hidden states that are mixed: their sums are begun twice
+
+
+def passed(processes: Processes, trial: Callable[[], float], otherwise: str) -> bool:
+    """Return whether all processes can use a kernel. A process that cannot logs a warning.
+
+    Args:
+        processes: this process among the others; all call this together.
+        trial: runs the kernel, and returns its largest difference from the formula.
+        otherwise: what happens without the kernel, for the warning.
+    """
+    problem = None
+    try:
+        found = trial()
+        problem = None if found < CLOSE else f"it is off by {found:.1%} on this machine; please report it"
+    except torch.OutOfMemoryError:
+        raise
+    except Exception as error:  # from Triton, a compiler or a driver
+        while error.__cause__ is not None:  # Triton's own errors say only where the cause was met
+            error = error.__cause__
+        problem = f"{type(error).__name__}: {(str(error).strip().splitlines() or ['no message'])[0]}"
+    if problem:
+        log.warning("%s: the kernel of Babelmill cannot be used: %s", otherwise, problem)
+    return not processes.any(problem is not None)
 
 
 def of_attention(device: torch.device, shape: GPTBertShape, length: int, dropout: float, kind: torch.dtype) -> float:
@@ -35,6 +62,8 @@ def of_attention(device: torch.device, shape: GPTBertShape, length: int, dropout
         dropout: probability of dropping an attention weight.
         kind: float32, or bfloat16 for autocast.
     """
+    from babelmill.training.kernels.attention_block_triton import FusedAttention
+
     generator = torch.Generator().manual_seed(length)
     segments = torch.arange(length).repeat(3, 1) * 3 // length
     segments[1, length // 2 :], segments[2] = -1, 0
@@ -52,7 +81,7 @@ def of_attention(device: torch.device, shape: GPTBertShape, length: int, dropout
     sizes = (3, length, width), (2 * shape.position_bucket_size - 1, width)
     given = [torch.randn(size, generator=generator).bfloat16() for size in sizes]
     gradient, found = torch.randn(given[0].shape, generator=generator).bfloat16(), []
-    block.attend, block.dropout = KeyedAttention(3, keys), _NoDropout(dropout)
+    block.attend, block.dropout = KeyedAttention(3, keys), NoDropout(dropout)
     block.relative_dropout = nn.Dropout(0.0)
     for fused, wide in ((False, torch.float64), (True, torch.float32)):
         module = FusedAttention(block) if fused else block
@@ -69,13 +98,6 @@ def of_attention(device: torch.device, shape: GPTBertShape, length: int, dropout
     return _largest_difference(found, kind)
 
 
-class _NoDropout(nn.Dropout):
-    """Drops nothing. An attention block takes the probability for its attention weights from this module."""
-
-    def forward(self, input: torch.Tensor) -> torch.Tensor:
-        return input
-
-
 def of_geglu(device: torch.device, width: int, kind: torch.dtype = torch.bfloat16) -> float:
     """Return the largest difference between `NormalizedGEGLU` and the formula in float64.
 
@@ -86,6 +108,8 @@ def of_geglu(device: torch.device, width: int, kind: torch.dtype = torch.bfloat1
         width: numbers of a token in the result; the input has twice as many.
         kind: type of the input.
     """
+    from babelmill.training.kernels.geglu_triton import NormalizedGEGLU
+
     generator, eps = torch.Generator().manual_seed(width), 1e-5
     joint, gradient = (torch.randn(2, 3, size, generator=generator).to(device, kind) for size in (2 * width, width))
     joint[0, 0, width:] *= 20  # gates so large that their gelu is 0 or the gate itself
@@ -105,7 +129,7 @@ def _largest_difference(tensors: list[list[torch.Tensor]], kind: torch.dtype) ->
     return torch.stack([difference / size for difference, size in norms]).max().item()
 
 
-def between_blocks(
+def of_sums(
     device: torch.device,
     width: int,
     mixes: bool,
@@ -125,6 +149,10 @@ def between_blocks(
         rows: number of hidden states that are summed.
         p: probability of dropping an element.
     """
+    from babelmill.training.kernels import mixing_triton
+    from babelmill.training.kernels.mixing_triton import FusedMixing
+    from babelmill.training.kernels.residual_triton import FusedResidual
+
     generator, eps = torch.Generator().manual_seed(rows), 1e-5
     shape = 2, mixing_triton.COLUMNS // width + 3, width
     mixing, normalize, keys = LayerMixing(rows - 1), Normalization(width, eps), Keys(7, device)

@@ -2,21 +2,98 @@
 
 The shipped block multiplies its input with two matrices, one for queries and keys and one for values and gates. Here
 they are put together, so that forwards and backwards one longer product takes the place of two, and the gradients of
-its results are parts of one tensor from the beginning. `attention_triton.py` computes the values, and `gate_triton.py`
-multiplies them by the gate and normalises them.
+its results are parts of one tensor from the beginning. `attention_triton.py` computes the values. The kernels of this
+file multiply them by the gate and normalise them. Backwards they also compute what attention's backward pass needs of
+the values and their gradient: `delta`, for each head the sum of their products.
+
+The kernels have not run on a GPU yet: tests run them in Triton's interpreter and compile them for sm_80 and sm_90.
 """
+
+# pyright: reportMissingParameterType=false, reportArgumentType=false, reportIndexIssue=false, reportCallIssue=false
+# pyright: reportAttributeAccessIssue=false, reportOperatorIssue=false, reportGeneralTypeIssues=false
+# (a type checker does not know what Triton makes of a function)
 
 from typing import Any
 
 import torch
+import triton
+import triton.language as tl
 from torch import nn
 from torch.nn import functional as F
 
 from babelmill.model.attention import Visible, compute_dtype
 from babelmill.model.gpt_bert import Attention, GPTBert, LayerCache
-from babelmill.training.kernels import attention_triton, gate_triton
+from babelmill.training.kernels import attention_triton
 from babelmill.training.kernels.dropout import KeyedAttention
-from babelmill.training.kernels.operators import operator, results_of
+from babelmill.training.kernels.shared_triton import gradient_of_input, normalize, operator, results_of, sizes
+
+TOKENS = 16  # per program of the backward kernel, which sums over them
+NUMBERS = 16  # of a thread of this kernel, so that they fit into its registers
+
+
+@triton.jit
+def _gelu(x):
+    """Return gelu(x) = x P(x) (Hendrycks and Gimpel, 2016, arXiv:1606.08415) and its derivative P(x) + x p(x).
+
+    P is the normal distribution's cumulative function, and p its density. For x < 0, P(x) is p(x) times a polynomial in
+    t = 1 / (1 + 0.23 |x|), and P(-x) is 1 - P(x) (Abramowitz and Stegun, 1964, formula 26.2.17; the error is below
+    7.5e-8). So both need only one exponential.
+    """
+    density = tl.exp2(x * x * (-0.5 * 1.4426950408889634)) * 0.3989422804014327
+    root = tl.rsqrt(1.0 + 0.2316419 * tl.abs(x))
+    t = root * root  # a division needs five instructions
+    tail = ((((1.330274429 * t - 1.821255978) * t + 1.781477937) * t - 0.356563782) * t + 0.319381530) * t
+    share = tl.where(x < 0.0, density * tail, 1.0 - density * tail)
+    return x * share, share + x * density
+
+
+@triton.jit
+def _gate_forward(
+    VALUES, JOINT, ALIVE, RESULT, width, H, eps, GATES: tl.constexpr, B: tl.constexpr
+):  # fmt: skip
+    """Compute one token: its values times `alive` times the gelu of the gate, normalised."""
+    token, n = tl.program_id(0).to(tl.int64), tl.arange(0, B)
+    inside = n < H
+    x = tl.load(VALUES + token * H + n, mask=inside, other=0.0).to(tl.float32) * tl.load(ALIVE + token).to(tl.float32)
+    if GATES:
+        x *= _gelu(tl.load(JOINT + token * width + 3 * H + n, mask=inside, other=0.0).to(tl.float32))[0]
+    tl.store(RESULT + token * H + n, normalize(x, inside, H, eps)[0].to(RESULT.dtype.element_ty), mask=inside)
+
+
+@triton.jit(do_not_specialize=["tokens"])
+def _gate_backward(
+    GRADIENT, VALUES, JOINT, ALIVE, DVALUES, INTO, DELTA, SUMS, width, H, T, tokens, eps,
+    GATES: tl.constexpr, B: tl.constexpr, D: tl.constexpr, TOKENS: tl.constexpr,
+):  # fmt: skip
+    """Compute the gradients of TOKENS tokens' values and gates, their DELTA, and the sum of the gates' gradients."""
+    n, head = tl.arange(0, B), tl.arange(0, B // D)
+    sums = tl.zeros([B], tl.float32)
+    for s in range(TOKENS):
+        token = tl.program_id(0).to(tl.int64) * TOKENS + s
+        exists = token < tokens
+        inside = (n < H) & exists
+        gradient = tl.load(GRADIENT + token * H + n, mask=inside, other=0.0).to(tl.float32)
+        alive = tl.load(ALIVE + token, mask=exists, other=0.0).to(tl.float32)
+        values = tl.load(VALUES + token * H + n, mask=inside, other=0.0).to(tl.float32) * alive
+        x = values
+        if GATES:
+            gelu, slope = _gelu(tl.load(JOINT + token * width + 3 * H + n, mask=inside, other=0.0).to(tl.float32))
+            x = values * gelu
+        y, scale = normalize(x, inside, H, eps)
+        dx = gradient_of_input(gradient, y, scale, H)
+        dvalues = dx * alive
+        if GATES:
+            dvalues *= gelu
+            dgate = dx * values * slope
+            tl.store(INTO + token * width + 3 * H + n, dgate.to(INTO.dtype.element_ty), mask=inside)
+            sums += tl.where(inside, dgate, 0.0)
+        rounded = dvalues.to(DVALUES.dtype.element_ty)  # as attention's backward pass reads it
+        tl.store(DVALUES + token * H + n, rounded, mask=inside)
+        delta = tl.sum(tl.reshape(tl.where(inside, rounded.to(tl.float32) * values, 0.0), [B // D, D]), 1)
+        place = (token // T * (H // D) + head) * T + token % T
+        tl.store(DELTA + place, delta, mask=(head < H // D) & exists)
+    if GATES:
+        tl.store(SUMS + tl.program_id(0) * H + n, sums, mask=n < H)
 
 
 @operator("attention")
@@ -40,7 +117,11 @@ def _attention(
         eps: see `Normalization`.
     """
     values, content, position, lse = attention_triton.forward(joint, tables, lut, mask, spans, keys, dropout)
-    return gate_triton.forward(values, joint, alive, eps), values, content, position, lse
+    (rows, length, size), width = values.shape, joint.size(-1)
+    result = torch.empty_like(values)
+    tensors = values, joint, alive, result
+    _gate_forward[(rows * length,)](*tensors, width, size, eps, GATES=width > 3 * size, **sizes(size))
+    return result, values, content, position, lse
 
 
 @results_of("attention")
@@ -75,17 +156,25 @@ def _attention_backward(
     Args:
         gradient: of the first result of `_attention`.
         values, content, position, lse: its other results.
-        one_hot: see `attention_triton.backward`.
+        one_hot: ONE_HOT of `attention_triton.backward`.
         others: its inputs.
 
     Returns:
         the gradient of joint; its sums over all positions, [3 H] and [H] (or [0]) float32; the gradient of tables.
     """
-    into = torch.empty_like(joint)
-    of_values, delta, of_gates = gate_triton.backward(into, gradient, values, joint, alive, tables.size(1), eps)
-    more = content, position, lse, delta, joint, tables, lut, one_hot, mask, spans, keys, dropout
-    of_tables, sums = attention_triton.backward(into, of_values, *more)
-    return into, sums, of_gates, of_tables
+    (rows, length, size), width, heads = values.shape, joint.size(-1), tables.size(1)
+    programs, gates = -(-rows * length // TOKENS), width > 3 * size
+    into, of_values = torch.empty_like(joint), torch.empty_like(values)
+    delta = values.new_empty(rows, heads, length, dtype=torch.float32)
+    of_gates = delta.new_empty(programs, size if gates else 0)
+    given = gradient, values, joint, alive, of_values, into, delta, of_gates
+    numbers, switches = (width, size, length, rows * length, eps), {"GATES": gates, "D": size // heads}
+    _gate_backward[(programs,)](*given, *numbers, **switches, TOKENS=TOKENS, **sizes(size, NUMBERS))
+    tensors = {"JOINT": joint, "TABLES": tables, "LUT": lut, "ONE_HOT": one_hot, "MASK": mask, "SPANS": spans}
+    tensors |= {"KEYS": keys, "CONTENT": content, "POSITION": position, "LSE": lse}
+    tensors |= {"DO": of_values, "DELTA": delta, "INTO": into}
+    of_tables, sums = attention_triton.backward(tensors, dropout)
+    return into, sums, of_gates.sum(0), of_tables
 
 
 @results_of("attention_backward")
