@@ -50,7 +50,7 @@ from babelmill.training.networks import loss as loss_module  # noqa: E402
 from babelmill.training.networks.loss import loss  # noqa: E402
 from babelmill.training.optimization.gradients import FlatGradients  # noqa: E402
 from babelmill.training.optimization.optim import Lamb, MovingAverage, parameter_groups  # noqa: E402
-from babelmill.training.plan import amounts  # noqa: E402
+from babelmill.training.plan import schedule  # noqa: E402
 from babelmill.training.plan.objectives import objective_of  # noqa: E402
 
 END = "clipping, LAMB, average"  # the part that a step does once, however many passes it has
@@ -285,7 +285,7 @@ def main() -> None:
     shape = replace(shape, layer_mixing=not args.no_mixing)
     args.tokens = args.tokens or batch
     nn.init.trunc_normal_ = lambda tensor, **_: tensor  # the original would look at values, but there are none
-    amounts.CHUNK = loss_module.CHUNK = (amounts.CHUNK[0],) * 2  # the size of a chunk on GPUs
+    schedule.CHUNK = loss_module.CHUNK = (schedule.CHUNK[0],) * 2  # the size of a chunk on GPUs
     codes = {"ours": lambda: ours(shape, args.length, args.tokens)}
     if args.published:
         codes["published"] = lambda: published(args.published, shape, args.length, args.tokens)

@@ -95,9 +95,12 @@ def exact(case) -> None:
     trainer = case.trainer(*small)
     for number in range(3):
         trainer.run_step(number).read()
-    saved, state = {name: t.detach().cpu().clone() for name, t in trainer.tensors().items()}, trainer.state()
+    saved, state = (
+        {name: t.detach().cpu().clone() for name, t in trainer.state.tensors().items()},
+        trainer.state.numbers(),
+    )
     resumed = case.trainer(*small)
-    resumed.restore(saved, state)
+    resumed.state.restore(saved, state)
     ends = []
     for each in (trainer, resumed):
         each.run_step(3).read()
@@ -242,7 +245,7 @@ def parts(case) -> None:
     note("average", lambda: trainer.average.update(5))
     note("clipping", lambda: trainer._gradients.clip(1.0))
     rows = trainer._share(step)[0][1]
-    note("micro-batch", lambda: trainer._build(trainer._stream, rows, length, step.weights))
+    note("micro-batch", lambda: trainer.network.micro_batch(trainer._stream, rows, length, step.weights))
     note("forward and backward, not compiled", lambda: trainer._learn(rows, length, step.weights))
     hidden = torch.randn(tokens // length, length, trainer.network._shape.hidden_size, device=case.device)
     mixing, layers = trainer.model.transformer.dwa_modules, 2 * trainer.network._shape.num_hidden_layers
@@ -319,7 +322,7 @@ def two_processes(case) -> None:
         torch.distributed.init_process_group("gloo")
         trainer = case.trainer(*shape, batch=batch, dropout=0.0, precision="fp32")
         trainer.run_step(2).read()
-        trainer.compare_replicas()
+        trainer.state.compare_replicas()
         if os.environ["RANK"] == "0":
             torch.save(trainer._gradients.flat.double().cpu(), Path(os.environ["FOLDER"]) / "gradient.pt")
         torch.distributed.barrier()

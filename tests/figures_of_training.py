@@ -141,7 +141,7 @@ def train_steps(trainer, steps) -> dict[str, list[float]]:
     ends = [projection(weights) for weights in (trainer.model.parameters(), trainer.average.tensors.values())]
     found["norms of weights and average"] = [norm for norm, _ in ends]
     found["projections of weights and average"] = [projected for _, projected in ends]
-    measured = trainer.validate()
+    measured = trainer.validation.measure()
     found["validation"] = [measured[key] for key in ("loss", "ema_loss")]
     return found
 
@@ -174,7 +174,7 @@ def training_figures(folder: Path) -> dict:
             kinds = {str(p.dtype) for p in (*trainer.model.parameters(), *trainer.average.tensors.values())}
             kinds |= {str(parameter.grad.dtype) for parameter in trainer.model.parameters()}
             kinds |= {str(keep(torch.zeros(1, dtype=torch.int32), 4, 0.1).dtype)}
-            kinds |= {str(tensor.dtype) for n, tensor in trainer.tensors().items() if not n.endswith(".step")}
+            kinds |= {str(tensor.dtype) for n, tensor in trainer.state.tensors().items() if not n.endswith(".step")}
             result["types"] = sorted(kinds)
     return result
 

@@ -78,11 +78,11 @@ def test_all_graphs_are_made_before_the_first_step(make, monkeypatch, caplog):
     graphs = 2 * (2 + 1) + 2 + 2 * 2  # two kinds of blocks; two lengths, and one to validate
     assert counting.frame_count == graphs
     for step, tokens in ((SHORT, 320), (LONG, 320), (LONG, 96), (LONG, 32)):  # all rows at once, 3, and one
-        trainer.micro_batch_tokens = plain.micro_batch_tokens = tokens
+        trainer.size.tokens = plain.size.tokens = tokens
         plain.model.load_state_dict(trainer.model.state_dict())
         assert close(gradient(trainer, step), gradient(plain, step))
     plain.model.load_state_dict(trainer.model.state_dict())
-    assert trainer.validate()["loss"] == pytest.approx(plain.validate()["loss"], rel=1e-5)
+    assert trainer.validation.measure()["loss"] == pytest.approx(plain.validation.measure()["loss"], rel=1e-5)
     assert counting.frame_count == graphs
 
     plan = trainer.plan

@@ -46,9 +46,15 @@ from babelmill.config.resolved import ResolvedModel
 from babelmill.core.files import UserError
 from babelmill.core.words import plural
 from babelmill.runtime.cost import flops, peak_of
-from babelmill.training.plan.amounts import CPU_TOKENS, whole_tokens
 from babelmill.training.plan.objectives import objective_of
-from babelmill.training.plan.schedule import rows_by_step, steps_for, validation_bound, validation_steps
+from babelmill.training.plan.schedule import (
+    CPU_TOKENS,
+    rows_by_step,
+    steps_for,
+    validation_bound,
+    validation_steps,
+    whole_tokens,
+)
 
 ASSUMED_GPU = "H100"
 MUCH_VALIDATION = 0.15  # the share of the hours from which a note says how long validations take

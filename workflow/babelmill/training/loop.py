@@ -2,7 +2,7 @@
 
 On CUDA the numbers of a step are read while the next step is running, so no step waits for the host. Before the loop
 writes anything, it reads the numbers of all steps. All processes read the same sums, so all make the same decisions.
-Decisions that depend on the clock or a signal (leaving, saving) are voted on at the end of each step (`votes.py`).
+Decisions that depend on the clock or a signal (leaving, saving) are voted on at the end of each step (`Votes`).
 """
 
 import logging
@@ -22,15 +22,13 @@ from babelmill.runtime.gpu_figures import GpuFigures, gpus_of
 from babelmill.runtime.progress import Progress, peak_flops, peak_memory, shown
 from babelmill.runtime.run_folder import Done, RunFolder
 from babelmill.runtime.stopping import Stop
-from babelmill.training.batches.words_read import WordRate
-from babelmill.training.metrics import summarize
-from babelmill.training.networks.loss import STATISTICS
+from babelmill.training.networks.loss import STATISTICS, summarize
 from babelmill.training.optimization.sharding import Load
-from babelmill.training.pending import Pending
+from babelmill.training.pending import Pending, Votes
 from babelmill.training.plan.plan import Step
 from babelmill.training.plan.schedule import validation_steps
 from babelmill.training.trainer import Trainer
-from babelmill.training.votes import Votes
+from babelmill.training.words_read import WordRate
 
 log = logging.getLogger(__name__)
 
@@ -94,7 +92,7 @@ class Loop:
         self._stop, self._snapshots, self._rate = stop, snapshots or {}, rate
         self._progress = self._make_progress()
         self._gpus = GpuFigures(gpus_of(trainer.processes))
-        self._window = Window(trainer.groups)
+        self._window = Window(trainer.plan.groups)
         if state is not None:
             self._window.restore(state)
         self._norms: deque[float] = deque(maxlen=5)
@@ -149,7 +147,7 @@ class Loop:
             self._steps,
             plan.tokens_until(self._steps),
             (before, len(validated)),
-            self._trainer.validation_cost(),
+            self._trainer.validation.cost(),
         )
 
     def _may_save(self, done: int) -> bool:
@@ -193,7 +191,8 @@ class Loop:
         reason = self._stop.reason(needed)
         if reason and not self._leaving:
             log.info("%s: finishing step %d", reason, done)
-        smaller, self._trainer.ran_out_of_memory = self._trainer.ran_out_of_memory, False
+        size = self._trainer.size
+        smaller, size.ran_out_of_memory = size.ran_out_of_memory, False
         save = (self._may_save(done) and self._wants_to_save()) or self._wants_to_save_before(done)
         joules = self._gpus.joules() if reason or self._logs(done) or self._may_save(done) else None
         return Votes(leave=reason is not None, save=save, smaller=smaller, joules=joules)
@@ -208,11 +207,11 @@ class Loop:
         sums, decided, norm = pending.read(self._stop)
         self._leaving, self._saving = self._leaving or decided.leave, decided.save
         if decided.smaller:
-            trainer.agree_on_size()
+            trainer.size.agree()
         if step.length in self._lengths:
             self._longest["step"] = max(self._longest["step"], pending.whole.seconds())
         self._lengths.add(step.length)
-        counts = trainer.group_counts(step.rows)
+        counts = trainer.plan.group_counts(step.rows)
         if math.isfinite(norm) and np.isfinite(sums).all():
             window.sums += sums
             window.counts += counts
@@ -228,7 +227,7 @@ class Loop:
         if self._logs(step.step + 1):
             energy = {} if decided.joules is None else {"energy": window.joules}
             self._write(self._line(step, norm) | self._gpus.figures | energy)
-            self._window = Window(trainer.groups)
+            self._window = Window(trainer.plan.groups)
 
     def _line(self, step: Step, norm: float) -> dict[str, Any]:
         window, trainer = self._window, self._trainer
@@ -281,7 +280,7 @@ class Loop:
         """Validate. If a signal to leave arrives meanwhile, the resumed run begins with this validation."""
         began, main = time.monotonic(), self._trainer.processes.main
         show = self._validating(done) if main else lambda _: None
-        result = self._trainer.validate(lambda: self._stop.signalled is not None, show)
+        result = self._trainer.validation.measure(lambda: self._stop.signalled is not None, show)
         self._pause("validation", began)
         if main:
             self._folder.validating(None)
@@ -312,10 +311,10 @@ class Loop:
 
     def _save(self, done: int) -> None:
         began = time.monotonic()
-        trainer = self._trainer
-        trainer.compare_replicas()
-        state = trainer.state() | {"loop": self._window.state()}
-        trainer.with_whole(trainer.tensors(), lambda tensors, load: self._folder.save(done, tensors, state, load))
+        state = self._trainer.state
+        state.compare_replicas()
+        numbers = state.numbers() | {"loop": self._window.state()}
+        state.with_whole(state.tensors(), lambda tensors, load: self._folder.save(done, tensors, numbers, load))
         self._pause("checkpoint", began)
         self._saved, self._saving = time.monotonic(), False
         self._cost = self._saved - began
@@ -331,7 +330,7 @@ class Loop:
             named = {name.removeprefix(prefix): tensor for name, tensor in tensors.items()}
             self._folder.keep_snapshot(point, named, about, lambda name: load(prefix + name))
 
-        trainer.with_whole([name for name in trainer.tensors() if name.startswith(prefix)], keep)
+        trainer.state.with_whole([name for name in trainer.state.tensors() if name.startswith(prefix)], keep)
         words = self._rate.per_token * tokens / 1e6
         log.info("step %d: the weights after %.4g million words are kept: %s", done, words, name_of(point))
         self._pause("checkpoint", began)

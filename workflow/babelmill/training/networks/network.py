@@ -13,9 +13,11 @@ from torch import nn
 
 from babelmill.core.files import UserError
 from babelmill.runtime.cost import Amount
-from babelmill.training.kernels.compilation import Graphs
+from babelmill.training.batches.token_batches import Stream, Weights
+from babelmill.training.kernels.compilation import LEAST_ROWS, Graphs
 from babelmill.training.optimization.optim import decays_by_name
 from babelmill.training.optimization.sharding import Sharding
+from babelmill.training.plan.rows import Rows
 
 
 class Gradients(Protocol):
@@ -69,7 +71,7 @@ class Network(ABC):
             processes, and their size is part of the result.
         sharded: whether each process holds only a part of the weights. Then all processes make the same number of
             forward passes, and there are no replicas to compare.
-        recordable: whether a pass of training may be recorded, see `recording.py`. Then it always starts the same
+        recordable: whether a pass of training may be recorded, see `cuda_graphs.py`. Then it always starts the same
             kernels, whatever the rows and the step, and whatever it reads stays where it is.
         frozen: whether a part of the weights is not trained; checkpoints do not hold this part.
         sharding: how `trained` and `weights` are cut, if `sharded`.
@@ -90,6 +92,11 @@ class Network(ABC):
     @abstractmethod
     def begin_step(self, number: int) -> None:
         """Get ready for the forward passes of step `number`, counted from 0."""
+
+    def micro_batch(self, stream: Stream, rows: Rows, length: int, weights: Weights, use: int = 0) -> Any:
+        """Build a micro-batch from a stream (see `Stream`), with as many rows as compiled functions need."""
+        alone = self.compiled is not None and len(rows) < LEAST_ROWS
+        return stream.micro_batch(rows, length, weights, use, LEAST_ROWS if alone else 1)
 
     @abstractmethod
     def forward(self, batch: Any, groups: int) -> tuple[torch.Tensor, torch.Tensor]:

@@ -17,8 +17,7 @@ import torch.distributed as dist
 from torch import nn
 
 from babelmill.runtime.processes import Processes, lost_process
-from babelmill.training.optimization.optim import clip
-from babelmill.training.optimization.segments import segments
+from babelmill.training.optimization.optim import clip, segments
 
 ALIGNMENT = 16  # elements, 64 bytes
 BUCKET_ELEMENTS = 8 * 2**20  # 32 MiB of fp32: large enough for bandwidth, small enough to overlap

@@ -12,7 +12,6 @@ import torch
 from torch import nn
 
 from babelmill.config import schema
-from babelmill.training.optimization.segments import segments
 from babelmill.training.optimization.sharding import Sharding
 
 Groups = list[dict[str, Any]]  # groups of parameters, as torch.optim takes them
@@ -163,6 +162,19 @@ def make_optimizer(
     if train.optimizer == "lamb":
         return Lamb(groups, train.learning_rate, train.betas, train.eps, sharding)
     return FusedAdamW(groups, train.learning_rate, train.betas, train.eps)
+
+
+def segments(tensors: Sequence[torch.Tensor], multiple: int) -> tuple[torch.Tensor, list[torch.Tensor]]:
+    """Return a buffer of zeros, [elements], with a segment for each tensor, and the views of the segments.
+
+    So one kernel works on all of them, and each begins where a GPU reads fastest. The tensors have one type and one
+    device. Each view has the shape of its tensor. The number of elements of each segment is a multiple of `multiple`,
+    so each view begins at such a multiple. The rest of a segment stays unused.
+    """
+    sizes = [-(-tensor.numel() // multiple) * multiple for tensor in tensors]
+    flat = torch.zeros(sum(sizes), dtype=tensors[0].dtype, device=tensors[0].device)
+    pairs = zip(flat.split(sizes), tensors, strict=True)
+    return flat, [segment[: tensor.numel()].view(tensor.shape) for segment, tensor in pairs]
 
 
 @torch.no_grad()
