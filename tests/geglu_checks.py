@@ -7,7 +7,7 @@ import torch
 import mended_interpreter  # noqa: F401  (it mends the interpreter)
 from babelmill.model.gpt_bert import GPTBert, GPTBertShape, training_mask
 from babelmill.training.kernels import compilation, geglu_triton
-from babelmill.training.kernels.compilation import Compiler, Graphs
+from babelmill.training.kernels.compilation import Graphs
 from babelmill.training.kernels.trial import CLOSE, of_geglu
 from guarded import guard
 
@@ -38,7 +38,7 @@ def compare_in_a_model() -> None:
         found = torch.autograd.grad(model(tokens[:rows], seen).square().sum(), weights)
         return torch.cat([gradient.flatten() for gradient in found])
 
-    wanted, graphs = [gradients(rows) for rows in (2, 3)], Graphs(Compiler("aot_eager"))
+    wanted, graphs = [gradients(rows) for rows in (2, 3)], Graphs("aot_eager")
     geglu_triton.install(model)
     assert tuple(name for name, _ in model.named_parameters()) == names
     for block in model.transformer.mlp_layers:

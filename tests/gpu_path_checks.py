@@ -13,7 +13,7 @@ from babelmill.runtime.processes import Processes
 from babelmill.training.batches.token_batches import MicroBatch
 from babelmill.training.kernels import attention_triton, mixing_triton, spans, trial
 from babelmill.training.kernels.attention_block_triton import FusedAttention
-from babelmill.training.kernels.compilation import Compiler
+from babelmill.training.kernels.compilation import Graphs
 from babelmill.training.kernels.geglu_triton import NormalizedGEGLU
 from babelmill.training.kernels.install import install, install_triton
 from babelmill.training.kernels.mixing_triton import FusedMixing
@@ -33,7 +33,7 @@ class AsOnAGPU(GPTBertNetwork):
     """A network with our kernels, and compiled, on a CPU."""
 
     def __init__(self, shape: GPTBertShape, train: schema.Train, processes: Processes, by_hand: bool):
-        super().__init__(shape, train, processes, by_hand, Compiler("aot_eager"))
+        super().__init__(shape, train, processes, by_hand, Graphs("aot_eager"))
 
     def forward(self, batch: MicroBatch, groups: int) -> tuple[torch.Tensor, torch.Tensor]:
         """Forbid other graphs after the first pass."""

@@ -7,7 +7,7 @@ import torch
 import mended_interpreter  # noqa: F401  (it mends the interpreter)
 from babelmill.model.gpt_bert import GPTBert, GPTBertShape, training_mask
 from babelmill.training.kernels import attention_block_triton, attention_triton, compilation, dropout
-from babelmill.training.kernels.compilation import Compiler, Graphs
+from babelmill.training.kernels.compilation import Graphs
 from babelmill.training.kernels.trial import CLOSE, of_attention
 from guarded import guard
 
@@ -61,7 +61,7 @@ def gradient(length: int, rows: int, graphs: Graphs | None) -> torch.Tensor:
 
 def compare_in_a_model(length: int) -> None:
     """Compare the gradient of a whole model's weights, with as many rows as were compiled, and with others."""
-    graphs = Graphs(Compiler("aot_eager"))
+    graphs = Graphs("aot_eager")
     for rows in (2, 3):
         wanted, found = gradient(length, rows, None), gradient(length, rows, graphs)
         torch.compiler.set_stance("fail_on_recompile")

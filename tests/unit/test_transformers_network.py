@@ -26,11 +26,10 @@ from babelmill.release.folder.transformers_folder import TransformersFolder
 from babelmill.runtime.checkpoint import write_tensors
 from babelmill.tokens.vocabulary import Vocabulary
 from babelmill.training.batches.token_batches import MicroBatch, TokenStream
-from babelmill.training.networks import sdpa_backend
+from babelmill.training.networks import transformers as networks
 from babelmill.training.networks.source_weights import load_weights
-from babelmill.training.networks.transformers_config import known_keys
+from babelmill.training.networks.transformers_config import known_keys, planned
 from babelmill.training.networks.transformers_models import CLASSES, as_json, with_learning_padding, without_values
-from babelmill.training.networks.transformers_size import planned
 from babelmill.training.plan.layouts import Packed
 from babelmill.training.plan.objectives import hides_alone, objective_of
 from babelmill.training.plan.plan import Plan
@@ -62,7 +61,7 @@ def test_attention_without_a_fused_kernel_is_a_warning(monkeypatch, caplog, tmp_
     """Said once. On a CPU, PyTorch computes the formula where attention has dropout."""
     *_, batch = batch_of("bert", tmp_path)
     for devices, dropout, warnings in ((("cuda",), 0.1, 0), (("cpu",), 0.0, 0), (("cpu",), 0.1, 1)):
-        monkeypatch.setattr(sdpa_backend, "DEVICES", devices)
+        monkeypatch.setattr(networks, "DEVICES", devices)
         made = network("bert", attention_probs_dropout_prob=dropout)
         caplog.clear()
         for _ in range(2):

@@ -44,7 +44,7 @@ from babelmill.tokens.shard_file import ShardFile
 from babelmill.tokens.vocabulary import Vocabulary
 from babelmill.training.arithmetic import set_gpu_options
 from babelmill.training.data import Data, LabelledData
-from babelmill.training.kernels.compilation import Compiler, compiler_of
+from babelmill.training.kernels.compilation import Graphs, graphs_of
 from babelmill.training.loop import Loop
 from babelmill.training.networks.gpt_bert import GPTBertNetwork
 from babelmill.training.networks.network import Network
@@ -132,11 +132,11 @@ def train(arguments: argparse.Namespace) -> int:
     data = LabelledData(*given, source) if settings.train.objective == "labels" else Data(*given)
     plan = Plan(settings.train, float(settings.mixture.weights), data.layouts["train"], settings.labels)
     compiles = settings.model.architecture == "gpt_bert" and settings.train.objective != "labels"
-    compiler = compiler_of(run, processes, compiles, options.threads, options.compiled)
+    graphs = graphs_of(run, processes, compiles, options.threads, options.compiled)
     if isinstance(data, LabelledData):
         network = make_labels_network(settings, data, source, processes)
     else:
-        network = make_network(settings, data.vocabulary, source, processes, compiler)
+        network = make_network(settings, data.vocabulary, source, processes, graphs)
     run_identity = identity(settings.raw, options.tokenizer, options.shards, source)
     with RunFolder(options.checkpoints, run_identity, run, looked_after.preset) as folder:
         tokens = plan.tokens_until(plan.steps)
@@ -184,7 +184,7 @@ def make_network(
     vocabulary: Vocabulary,
     source: Path | None,
     processes: Processes,
-    compiler: Compiler | None = None,
+    graphs: Graphs | None = None,
 ) -> Network:
     """Make the network of a run that has not begun.
 
@@ -193,7 +193,7 @@ def make_network(
         vocabulary: the vocabulary of the tokenizer.
         source: the folder of the model that training continues from, or None.
         processes: this process among the others.
-        compiler: how functions are compiled.
+        graphs: compiles functions; None: nothing is compiled.
     """
     if settings.model.architecture == "transformers":
         from babelmill.training.networks.transformers import TransformersNetwork
@@ -202,7 +202,7 @@ def make_network(
         config = processes.on_main(lambda: config_to_train(settings, source, vocabulary))  # an error is reported once
         return TransformersNetwork(config, settings.train, vocabulary, processes, loaded=source is not None)
     shape = processes.on_main(lambda: shape_of(settings, source, vocabulary.size))
-    return GPTBertNetwork(shape, settings.train, processes, compiler=compiler)
+    return GPTBertNetwork(shape, settings.train, processes, graphs=graphs)
 
 
 def make_trainer(

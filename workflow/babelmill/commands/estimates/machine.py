@@ -143,7 +143,7 @@ def sized(model: schema.Model, train: schema.Train, vocab_size: int) -> schema.M
 
 @functools.cache
 def _counted(model: str, train: str, vocab_size: int) -> Counted:
-    from babelmill.training.networks.transformers_size import planned  # imports transformers, which takes seconds
+    from babelmill.training.networks.transformers_config import planned  # imports transformers, which takes seconds
 
     sections = schema.Model.model_validate_json(model), schema.Train.model_validate_json(train)
     return planned(*sections, vocab_size)

@@ -24,8 +24,10 @@ from torch.nn import functional as F
 from babelmill.model.attention import Visible, compute_dtype
 from babelmill.model.gpt_bert import Attention, GPTBert, LayerCache
 from babelmill.training.kernels import attention_triton
+from babelmill.training.kernels.attention_triton import gradient_of_tables, launch
 from babelmill.training.kernels.dropout import KeyedAttention
 from babelmill.training.kernels.shared_triton import gradient_of_input, normalize, operator, results_of, sizes
+from babelmill.training.kernels.spans import tiles
 
 TOKENS = 16  # per program of the backward kernel, which sums over them
 NUMBERS = 16  # of a thread of this kernel, so that they fit into its registers
@@ -112,15 +114,31 @@ def _attention(
 
     Args:
         joint: [B, T, W]: queries, keys, values and, if W is 4 H and not 3 H, gates.
-        tables, lut, mask, spans, keys, dropout: see `attention_triton.forward`.
-        alive: [B, 1, T, 1], see `Visible`.
+        tables: [2, n, R, d], those of queries and of keys; R and d are powers of two from 16 on.
+        lut: [2T - 1] int32, the row of the tables for each distance -(T - 1) .. T - 1.
+        mask: [B, 1, T, T], added to the scores.
+        spans: see `spans.of_mask`.
+        alive: [B, 1, T, 1], by which values are multiplied; see `Visible`.
+        keys: [B] int32, the rows' dropout keys for this place in the model.
+        dropout: probability of dropping a weight.
         eps: see `Normalization`.
+
+    Returns:
+        the result, and the values before gates and normalisation, [B, T, H]; queries times the table of keys, and keys
+        times the table of queries, [n, B T, R]; the logarithm of each softmax's denominator, [B, n, T] float32.
     """
-    values, content, position, lse = attention_triton.forward(joint, tables, lut, mask, spans, keys, dropout)
-    (rows, length, size), width = values.shape, joint.size(-1)
-    result = torch.empty_like(values)
-    tensors = values, joint, alive, result
-    _gate_forward[(rows * length,)](*tensors, width, size, eps, GATES=width > 3 * size, **sizes(size))
+    (rows, length, width), (_, heads, _, size) = joint.shape, tables.shape
+    assert spans.shape == (rows, 2, tiles(length), 2), "spans of another pass"
+    keys_of_heads = joint.view(rows * length, -1, size)[:, heads : 2 * heads].transpose(0, 1)
+    position = torch.bmm(keys_of_heads, tables[0].mT)
+    content, values = torch.empty_like(position), joint.new_empty(rows, length, heads * size)
+    lse = joint.new_empty(rows, heads, length, dtype=torch.float32)
+    tensors = {"JOINT": joint, "TABLES": tables, "LUT": lut, "MASK": mask, "SPANS": spans, "KEYS": keys}
+    tensors |= {"POSITION": position, "CONTENT": content, "OUT": values, "LSE": lse}
+    launch(attention_triton._forward, 1, tensors, dropout)
+    result, hidden = torch.empty_like(values), heads * size
+    numbers, gates = (width, hidden, eps), width > 3 * hidden
+    _gate_forward[(rows * length,)](values, joint, alive, result, *numbers, GATES=gates, **sizes(hidden))
     return result, values, content, position, lse
 
 
@@ -156,7 +174,7 @@ def _attention_backward(
     Args:
         gradient: of the first result of `_attention`.
         values, content, position, lse: its other results.
-        one_hot: ONE_HOT of `attention_triton.backward`.
+        one_hot: [2T - 1, R], `lut` as one-hot rows.
         others: its inputs.
 
     Returns:
@@ -165,16 +183,23 @@ def _attention_backward(
     (rows, length, size), width, heads = values.shape, joint.size(-1), tables.size(1)
     programs, gates = -(-rows * length // TOKENS), width > 3 * size
     into, of_values = torch.empty_like(joint), torch.empty_like(values)
-    delta = values.new_empty(rows, heads, length, dtype=torch.float32)
+    delta = values.new_empty(rows, heads, length, dtype=torch.float32)  # sums of the values times their gradients
     of_gates = delta.new_empty(programs, size if gates else 0)
     given = gradient, values, joint, alive, of_values, into, delta, of_gates
     numbers, switches = (width, size, length, rows * length, eps), {"GATES": gates, "D": size // heads}
     _gate_backward[(programs,)](*given, *numbers, **switches, TOKENS=TOKENS, **sizes(size, NUMBERS))
+
+    of_content, of_position = torch.empty_like(content), torch.empty_like(position)
+    by_query, by_key = (joint.new_empty(rows, heads, length, length) for _ in range(2))
+    sums = lse.new_empty(rows * tiles(length), 3 * size)
     tensors = {"JOINT": joint, "TABLES": tables, "LUT": lut, "ONE_HOT": one_hot, "MASK": mask, "SPANS": spans}
-    tensors |= {"KEYS": keys, "CONTENT": content, "POSITION": position, "LSE": lse}
-    tensors |= {"DO": of_values, "DELTA": delta, "INTO": into}
-    of_tables, sums = attention_triton.backward(tensors, dropout)
-    return into, sums, of_gates.sum(0), of_tables
+    tensors |= {"KEYS": keys, "CONTENT": content, "POSITION": position, "LSE": lse, "DO": of_values, "DELTA": delta}
+    tensors |= {"BY_QUERY": by_query, "BY_KEY": by_key, "INTO": into, "SUMS": sums}
+    tensors |= {"DCONTENT": of_content, "DPOSITION": of_position}
+    launch(attention_triton._gradient_of_scores, 1, tensors, dropout)
+    launch(attention_triton._gradients_of_states, 2, tensors, dropout)
+    of_tables = gradient_of_tables(joint, of_content, of_position, tables)
+    return into, sums.sum(0), of_gates.sum(0), of_tables
 
 
 @results_of("attention_backward")

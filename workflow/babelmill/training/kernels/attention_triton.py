@@ -276,94 +276,27 @@ def _backward_of_tables(
     store(PARTS, of_keys, (place + heads) * R * D, r, D, R, D)
 
 
-def _numbers(joint: torch.Tensor, tables: torch.Tensor, dropout: float) -> dict[str, Any]:
-    """Return what kernels take besides tensors. They drop the same share of weights as `dropout.keep`.
-
-    Args:
-        joint, tables, dropout: see `forward`.
-    """
-    assert joint.is_contiguous() and tables.is_contiguous()
-    (rows, length, width), (_, heads, buckets, size) = joint.shape, tables.shape
-    numbers = {"rows": rows, "width": width, "heads": heads, "T": length, "scale": 1 / math.sqrt(3 * size)}
-    numbers |= {"dropped": round(dropout * 2**16), "factor": 1 / (1 - dropout)}
-    switches = {"DROPS": dropout > 0, "EVEN": length % 2 == 0, "WHOLE": length % TILE == 0}
-    return numbers | switches | {"B": TILE, "C": OTHERS, "D": size, "R": buckets}
-
-
-def _launch(kernel: Any, programs: int, given: dict[str, Any]) -> None:
+def launch(kernel: Any, programs: int, tensors: dict[str, torch.Tensor], dropout: float) -> None:
     """Run a kernel for all heads of all rows.
 
     Args:
         kernel: one of those above.
         programs: its programs per tile.
-        given: tensors and numbers by name. The kernel takes those that it has arguments for.
+        tensors: by name, among them JOINT and TABLES. The kernel takes those that it has arguments for.
+        dropout: probability of dropping a weight. The kernel drops the same share of weights as `dropout.keep`.
     """
-    grid = programs * tiles(given["T"]) * given["rows"] * given["heads"]
+    joint, tables = tensors["JOINT"], tensors["TABLES"]
+    assert joint.is_contiguous() and tables.is_contiguous()
+    (rows, length, width), (_, heads, buckets, size) = joint.shape, tables.shape
+    given = tensors | {"rows": rows, "width": width, "heads": heads, "T": length, "scale": 1 / math.sqrt(3 * size)}
+    given |= {"dropped": round(dropout * 2**16), "factor": 1 / (1 - dropout)}
+    given |= {"DROPS": dropout > 0, "EVEN": length % 2 == 0, "WHOLE": length % TILE == 0}
+    given |= {"B": TILE, "C": OTHERS, "D": size, "R": buckets}
+    grid = programs * tiles(length) * rows * heads
     kernel[(grid,)](**{name: given[name] for name in kernel.arg_names}, num_warps=WARPS)
 
 
-def forward(
-    joint: torch.Tensor,
-    tables: torch.Tensor,
-    lut: torch.Tensor,
-    mask: torch.Tensor,
-    spans: torch.Tensor,
-    keys: torch.Tensor,
-    dropout: float,
-) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Return values, and what the backward pass needs.
-
-    Args:
-        joint: [B, T, W], whose first 3 H columns are queries, keys and values.
-        tables: [2, n, R, d], those of queries and of keys; R and d are powers of two from 16 on.
-        lut: [2T - 1] int32, the row of the tables for each distance -(T - 1) .. T - 1.
-        mask: [B, 1, T, T], added to the scores.
-        spans: see `spans.of_mask`.
-        keys: [B] int32, the rows' dropout keys for this place in the model.
-        dropout: probability of dropping a weight.
-
-    Returns:
-        values [B, T, H]; queries times the table of keys, and keys times the table of queries, [n, B T, R]; the
-        logarithm of each softmax's denominator, [B, n, T] float32.
-    """
-    (rows, length, _), (_, heads, _, size) = joint.shape, tables.shape
-    assert spans.shape == (rows, 2, tiles(length), 2), "spans of another pass"
-    keys_of_heads = joint.view(rows * length, -1, size)[:, heads : 2 * heads].transpose(0, 1)
-    position = torch.bmm(keys_of_heads, tables[0].mT)
-    content, values = torch.empty_like(position), joint.new_empty(rows, length, heads * size)
-    lse = joint.new_empty(rows, heads, length, dtype=torch.float32)
-    tensors = {"JOINT": joint, "TABLES": tables, "LUT": lut, "MASK": mask, "SPANS": spans, "KEYS": keys}
-    tensors |= {"POSITION": position, "CONTENT": content, "OUT": values, "LSE": lse}
-    _launch(_forward, 1, tensors | _numbers(joint, tables, dropout))
-    return values, content, position, lse
-
-
-def backward(tensors: dict[str, torch.Tensor], dropout: float) -> tuple[torch.Tensor, torch.Tensor]:
-    """Write the gradients of queries, keys and values. Return that of the tables, and sums.
-
-    Args:
-        tensors: by the names that the kernels have for them. JOINT, TABLES, LUT, MASK, SPANS, KEYS: see `forward`;
-            CONTENT, POSITION, LSE: what it returned; ONE_HOT [2T - 1, R]: `lut` as one-hot rows; DO [B, T, H]: the
-            gradient of the values; DELTA [B, n, T] float32: for each head the sum of the values times their gradients;
-            INTO [B, T, W]: for the gradients.
-        dropout: see `forward`.
-
-    Returns:
-        the gradient of `tables`; the sum over all positions of what is written into INTO, [3 H] float32.
-    """
-    joint, tables, content = tensors["JOINT"], tensors["TABLES"], tensors["CONTENT"]
-    (rows, length, _), (_, heads, _, size) = joint.shape, tables.shape
-    of_content, of_position = torch.empty_like(content), torch.empty_like(content)
-    by_query, by_key = (joint.new_empty(rows, heads, length, length) for _ in range(2))
-    sums = tensors["LSE"].new_empty(rows * tiles(length), 3 * heads * size)
-    more = {"BY_QUERY": by_query, "BY_KEY": by_key, "SUMS": sums, "DCONTENT": of_content, "DPOSITION": of_position}
-    given = tensors | more | _numbers(joint, tables, dropout)
-    _launch(_gradient_of_scores, 1, given)
-    _launch(_gradients_of_states, 2, given)
-    return _gradient_of_tables(joint, of_content, of_position, tables), sums.sum(0)
-
-
-def _gradient_of_tables(
+def gradient_of_tables(
     joint: torch.Tensor, dcontent: torch.Tensor, dposition: torch.Tensor, tables: torch.Tensor
 ) -> torch.Tensor:
     """Return the gradient of the tables, [2, n, R, d].

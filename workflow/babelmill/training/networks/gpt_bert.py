@@ -12,7 +12,7 @@ from babelmill.runtime import cost
 from babelmill.runtime.cost import Amount
 from babelmill.runtime.processes import Processes
 from babelmill.training.batches.token_batches import MicroBatch
-from babelmill.training.kernels.compilation import Compiler, Graphs
+from babelmill.training.kernels.compilation import Graphs
 from babelmill.training.kernels.dropout import Keys
 from babelmill.training.kernels.install import install
 from babelmill.training.networks.loss import by_target, from_scores, loss
@@ -30,7 +30,7 @@ class GPTBertNetwork(Network):
         train: seed, precision and so on.
         processes: this process among the others.
         by_hand: use faster functions, see `kernels/install.py`; False: use the shipped operations.
-        compiler: how to compile; None: do not compile.
+        graphs: compiles functions; None: nothing is compiled.
     """
 
     def __init__(
@@ -39,13 +39,13 @@ class GPTBertNetwork(Network):
         train: schema.Train,
         processes: Processes,
         by_hand: bool = True,
-        compiler: Compiler | None = None,
+        graphs: Graphs | None = None,
     ):
         self._shape, self._train, self._device = shape, train, processes.device
         torch.manual_seed(randomness.key(train.seed, INITIALIZATION))
         model = GPTBert(shape, train.activation_checkpointing).to(self._device)
         self.keys = Keys(train.seed, self._device)
-        used = install(model, self.keys, processes, train.precision, by_hand, compiler is not None)
+        used = install(model, self.keys, processes, train.precision, by_hand, graphs is not None)
         self._needs_spans = "attention" in used  # our kernels leave out what no query sees
         self.model = self._gpt_bert = model
         self._buckets = functools.cache(model.buckets)  # computing them takes a hundred small kernels
@@ -55,16 +55,13 @@ class GPTBertNetwork(Network):
         # With checkpointing, PyTorch reads the state of its generator, which it cannot do in a recording.
         self.recordable = self._device.type == "cuda" and not train.activation_checkpointing
         self._from_scores = from_scores
-        if compiler is not None:
-            self._compile(Graphs(compiler))
-
-    def _compile(self, graphs: Graphs) -> None:
         self.compiled = graphs
-        for block in self.blocks:
-            block.forward = graphs.of(block.forward, self._batched)
-        classifier = self._gpt_bert.classifier
-        classifier.features = graphs.of(classifier.features, lambda hidden: [hidden, self.keys.targets])
-        self._from_scores = graphs.of(from_scores, by_target)
+        if graphs is not None:
+            for block in self.blocks:
+                block.forward = graphs.of(block.forward, self._batched)
+            classifier = model.classifier
+            classifier.features = graphs.of(classifier.features, lambda hidden: [hidden, self.keys.targets])
+            self._from_scores = graphs.of(from_scores, by_target)
 
     def _batched(self, hidden: torch.Tensor, *attention: Any) -> list[torch.Tensor]:
         """Return a block's tensors whose first dimension is the rows; `attention`: the inputs of attention alone."""

@@ -24,9 +24,14 @@ NO_DECAY = ("bias", "layer_norm")  # parts of the names of parameters without we
 
 
 class FusedAdamW(torch.optim.AdamW):
-    """PyTorch's fused AdamW, which skips its step on the device where `found_inf` is 1."""
+    """PyTorch's fused AdamW, which skips its step on the device where `found_inf` is 1.
 
-    def __init__(self, params: Groups, lr: float, betas: Sequence[float], eps: float):
+    It is the interface of all optimizers. Another one is a subclass with the name that `train.optimizer` has for it.
+    """
+
+    name = "adamw"
+
+    def __init__(self, params: Groups, lr: float, betas: Sequence[float], eps: float, sharding: Sharding | None = None):
         first, second = betas
         super().__init__(params, lr, (first, second), eps, fused=True)
 
@@ -71,6 +76,8 @@ class Lamb(FusedAdamW):
     library's LAMB (`benchmarks/README.md`, "By hand or by a library"). With `sharding`, norms are those of whole
     tensors.
     """
+
+    name = "lamb"
 
     def __init__(
         self,
@@ -159,9 +166,8 @@ def make_optimizer(
         sharding: how the parameters were cut, if `named` holds this process's rows; None: they are whole.
     """
     groups = parameter_groups(named.items(), train.weight_decay, decays)
-    if train.optimizer == "lamb":
-        return Lamb(groups, train.learning_rate, train.betas, train.eps, sharding)
-    return FusedAdamW(groups, train.learning_rate, train.betas, train.eps)
+    kinds = {kind.name: kind for kind in (FusedAdamW, *FusedAdamW.__subclasses__())}
+    return kinds[train.optimizer](groups, train.learning_rate, train.betas, train.eps, sharding)
 
 
 def segments(tensors: Sequence[torch.Tensor], multiple: int) -> tuple[torch.Tensor, list[torch.Tensor]]:
