@@ -10,6 +10,7 @@ import math
 import time
 from collections import deque
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -112,7 +113,7 @@ class Loop:
             self._keep_snapshot(done, point)
         saved = done
         while done < self._steps and not self._leaving:
-            self._step(done)
+            self._pending.append(self._trainer.run_step(done, partial(self._votes, done + 1)))
             done += 1
             self._catch_up(self._lag)
             if self._may_save(done) or self._leaving or self._validates(done) or done in self._snapshots:
@@ -179,9 +180,6 @@ class Loop:
     def _goes_on_from_another(self, done: int) -> bool:
         """Return whether the weights are still those of `model.source`. The card also shows their loss."""
         return done == 0 and self._trainer.settings.begin_with is not None
-
-    def _step(self, number: int) -> None:
-        self._pending.append(self._trainer.run_step(number, lambda: self._votes(number + 1)))
 
     def _votes(self, done: int) -> Votes:
         """Return this process's votes after `done` steps, at the end of the last of these steps."""

@@ -227,7 +227,7 @@ class WeightedSums:
 
 
 class _State:
-    """State that all functions of a forward pass share: the rows h_0.., and later, the gradients of x_0..."""
+    """Holds what all functions of a forward pass share: the rows h_0.., and later, the gradients of x_0..."""
 
     def __init__(self, sums: WeightedSums):
         self.sums = sums

@@ -6,7 +6,7 @@ the loss of a micro-batch, how to sum gradients over processes, and which forwar
 
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch import nn
@@ -15,50 +15,14 @@ from babelmill.core.files import UserError
 from babelmill.runtime.cost import Amount
 from babelmill.training.batches.token_batches import Stream, Weights
 from babelmill.training.kernels.compilation import LEAST_ROWS, Graphs
+from babelmill.training.optimization.gradients import Gradients
 from babelmill.training.optimization.optim import decays_by_name
 from babelmill.training.optimization.sharding import Sharding
 from babelmill.training.plan.rows import Rows
 
 
-class Gradients(Protocol):
-    """The gradients of a step, summed over all micro-batches and processes.
-
-    The calls of a step are: `zero()`; `backward()` for each pass; `reduce()`; `clip()`.
-
-    Attributes:
-        copies: bytes of the bf16 copies of the gradients that a step holds while it sends them; 0 if it sends none.
-    """
-
-    copies: int
-
-    def zero(self) -> None:
-        """Forget the gradients."""
-        ...
-
-    def backward(self, loss: torch.Tensor, last: bool) -> None:
-        """Add the gradients of a loss. In the step's `last` pass, parts of the sum may go to other processes."""
-        ...
-
-    @property
-    def sending(self) -> bool:
-        """Return whether a part of this step's gradient has been sent to other processes."""
-        ...
-
-    def abandon(self) -> None:
-        """Give the step up: send no more gradients."""
-        ...
-
-    def reduce(self) -> None:
-        """Wait for the sums over all processes (on CUDA: let the stream wait)."""
-        ...
-
-    def clip(self, limit: float) -> tuple[torch.Tensor, torch.Tensor]:
-        """Scale the gradient down to this norm; see `optim.clip`."""
-        ...
-
-
 class Network(ABC):
-    """A model in training, on one process.
+    """Computes the loss of a model in training, on one process.
 
     Attributes:
         model: the model whose weights are trained.

@@ -1,4 +1,4 @@
-"""Train a model of transformers, with its own masked or causal class and dropout. Documents are kept apart."""
+"""Train a transformers model, with its own masked or causal class and dropout. Documents are kept apart."""
 
 import contextlib
 import logging
@@ -105,7 +105,7 @@ class _WarnOfFormula(TorchFunctionMode):
 
 
 class TransformersNetwork(Network):
-    """Trains a model of transformers, which is spread over all processes (`fsdp.py`).
+    """Trains a transformers model, which is spread over all processes (`fsdp.py`).
 
     Masked classes predict hidden tokens at their own positions; causal classes predict next tokens.
 

@@ -1,4 +1,4 @@
-"""Test before training whether a model of transformers computes what training assumes. If it does not, refuse it.
+"""Test before training whether a transformers model computes what training assumes. If it does not, refuse it.
 
 The test uses a small model of the same class, with random weights (`smaller` says why this is enough):
 
@@ -215,7 +215,7 @@ class Proof:
 
 
 class _Failed(Exception):
-    """Is raised if a check fails. The message says which."""
+    """Says which check failed."""
 
 
 def _require(holds: bool, otherwise: str) -> None:

@@ -1,4 +1,4 @@
-"""Create and inspect models of transformers: their classes and their published configuration."""
+"""Create and inspect transformers models: their classes and their published configuration."""
 
 import contextlib
 import copy
@@ -49,7 +49,7 @@ NOT_OF_THE_MODEL += ("_name_or_path",)
 def auto_class(train: schema.Train) -> str:
     """Return the name of the class of transformers that learns the objective of these settings."""
     auto = OBJECTIVES[train.objective].auto_class
-    assert auto, "models of transformers have no objective `hybrid`"
+    assert auto, "transformers models have no objective `hybrid`"
     return auto
 
 

@@ -24,7 +24,7 @@ NO_DECAY = ("bias", "layer_norm")  # parts of the names of parameters without we
 
 
 class FusedAdamW(torch.optim.AdamW):
-    """PyTorch's fused AdamW, which skips its step on the device where `found_inf` is 1.
+    """Updates by PyTorch's fused AdamW, which skips its step on the device where `found_inf` is 1.
 
     It is the interface of all optimizers. Another one is a subclass with the name that `train.optimizer` has for it.
     """
@@ -64,7 +64,7 @@ class FusedAdamW(torch.optim.AdamW):
 
 
 class Lamb(FusedAdamW):
-    """LAMB (You et al., 2020, arXiv:1904.00962), in the published implementation's form.
+    """Updates by LAMB (You et al., 2020, arXiv:1904.00962), in the published implementation's form.
 
     m = b1 m + (1 - b1) g;  v = b2 v + (1 - b2) g^2;  u = m^ / (sqrt(v^) + eps),  ^ meaning bias-corrected
     with weight decay:   u += wd p;  p -= lr u |p| / |u|   (the ratio is 1 where a norm is 0; it is not clamped)
@@ -205,7 +205,7 @@ def clip_to(gradients: Sequence[torch.Tensor], norm: torch.Tensor, limit: float)
 
 
 class MovingAverage:
-    """Exponential moving average of the weights. Its decay warms up: it is min(decay, (1 + t) / (60 + t)) at step t.
+    """Holds an exponential moving average of the weights, whose decay is min(decay, (1 + t) / (60 + t)) at step t.
 
     So it is an average of about the last sixtieth of the steps so far. Without the warm-up, the average of a short run
     is mostly its initial weights. With 10 in place of 60, it lags behind weights that still learn: after 1,000 steps,

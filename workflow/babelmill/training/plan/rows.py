@@ -12,7 +12,7 @@ import numpy as np
 
 @dataclass(frozen=True)
 class Rows:
-    """Rows to build: NumPy arrays [B], with one entry per row.
+    """Holds rows to build: NumPy arrays [B], with one entry per row.
 
     Attributes:
         language: index of the language.
