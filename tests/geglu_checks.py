@@ -8,7 +8,7 @@ import mended_interpreter  # noqa: F401  (it mends the interpreter)
 from babelmill.model.gpt_bert import GPTBert, GPTBertShape, training_mask
 from babelmill.training.kernels import compilation, geglu_triton
 from babelmill.training.kernels.compilation import Graphs
-from babelmill.training.kernels.trial import CLOSE, of_geglu
+from babelmill.training.kernels.kernel_trial import CLOSE, of_geglu
 from guarded import guard
 
 CPU = torch.device("cpu")

@@ -11,7 +11,7 @@ from babelmill.config import schema
 from babelmill.model.gpt_bert import GPTBertShape
 from babelmill.runtime.processes import Processes
 from babelmill.training.batches.token_batches import MicroBatch
-from babelmill.training.kernels import attention_triton, mixing_triton, spans, trial
+from babelmill.training.kernels import attention_triton, kernel_trial, mixing_triton, spans
 from babelmill.training.kernels.attention_block_triton import FusedAttention
 from babelmill.training.kernels.compilation import Graphs
 from babelmill.training.kernels.geglu_triton import NormalizedGEGLU
@@ -24,7 +24,7 @@ from tiny_trainer import trainer_maker
 STEP = 3
 spans.TILE = attention_triton.TILE = attention_triton.OTHERS = 16  # small tiles, so that short rows have several
 mixing_triton.COLUMNS = 64  # so that products have parts
-trial.passed = lambda *_: True  # trials have tests of their own
+kernel_trial.passed = lambda *_: True  # trials have tests of their own
 gpt_bert.install = lambda *given: install(*given) | (install_triton(given[0], given[2], "bf16") if given[-1] else set())
 FusedMixing.kind = torch.float32  # so that nothing is rounded, and the numbers are nearly equal
 

@@ -10,10 +10,10 @@ from babelmill.model.gpt_bert import GPTBert, GPTBertShape, training_mask
 from babelmill.model.mixing import LayerMixing
 from babelmill.training.kernels import dropout, mixing_triton, residual_triton
 from babelmill.training.kernels.install import put_sums
+from babelmill.training.kernels.kernel_trial import CLOSE
+from babelmill.training.kernels.kernel_trial import of_sums as differences
 from babelmill.training.kernels.mixing_triton import FusedMixing
 from babelmill.training.kernels.residual_triton import FusedResidual
-from babelmill.training.kernels.trial import CLOSE
-from babelmill.training.kernels.trial import of_sums as differences
 from guarded import guard
 
 CPU = torch.device("cpu")

@@ -7,7 +7,7 @@ import torch
 
 from babelmill.model.gpt_bert import GPTBert, GPTBertShape
 from babelmill.runtime.processes import Processes
-from babelmill.training.kernels import pytorch_kernels, trial
+from babelmill.training.kernels import kernel_trial, pytorch_kernels
 from babelmill.training.kernels.install import install_sums
 from babelmill.training.kernels.pytorch_kernels import LayerMixingByHand
 from kernel_scripts import run
@@ -43,10 +43,10 @@ def test_where_the_kernels_cannot_run_a_warning_says_why(caplog, precision, laye
 
 def test_a_kernel_that_is_wrong_is_not_used(caplog):
     for found, right in ((0.001, True), (0.5, False), (float("nan"), False)):
-        assert trial.passed(ALONE, lambda found=found: found, "something else happens") == right
+        assert kernel_trial.passed(ALONE, lambda found=found: found, "something else happens") == right
     assert ["off by" in record.getMessage() for record in caplog.records] == [True, True]
 
 
 def test_a_kernel_that_another_process_cannot_use_is_not_used(monkeypatch, caplog):
     monkeypatch.setattr(Processes, "any", lambda self, mine: True)
-    assert not trial.passed(ALONE, lambda: 0.0, "something else happens") and not caplog.records
+    assert not kernel_trial.passed(ALONE, lambda: 0.0, "something else happens") and not caplog.records

@@ -27,7 +27,7 @@ from babelmill.training.batches.token_batches import Sent, Stream, TokenStream, 
 from babelmill.training.kernels.compilation import LEAST_ROWS
 from babelmill.training.networks.network import Network
 from babelmill.training.optimization.gradients import FlatGradients
-from babelmill.training.pending import Span
+from babelmill.training.pending import Stopwatch
 from babelmill.training.plan.rows import Rows
 
 log = logging.getLogger(__name__)
@@ -129,14 +129,14 @@ class Recorder:
                 torch.cuda.synchronize()
             del self._recorded[shape]
 
-    def learn(self, rows: Rows, length: int, weights: Weights) -> tuple[torch.Tensor, Span]:
+    def learn(self, rows: Rows, length: int, weights: Weights) -> tuple[torch.Tensor, Stopwatch]:
         """Add the gradient of rows, which `takes` allows.
 
         Returns:
             their sums by group of targets, to be read before the next call; the time of sending the rows.
         """
         assert isinstance(self._stream, TokenStream)
-        sending = Span(self._device)
+        sending = Stopwatch(self._device)
         sent = self._stream.send(rows, length, weights, rounded(len(rows)))
         return self._learn(sent, rounded(int(rows.targets.sum()))), sending.end()
 

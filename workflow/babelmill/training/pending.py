@@ -87,8 +87,8 @@ class Pending:
     sums: torch.Tensor
     votes: torch.Tensor
     norm: torch.Tensor
-    whole: "Span"
-    data: list["Span"]
+    whole: "Stopwatch"
+    data: list["Stopwatch"]
 
     def read(self, stop: Stop | None = None) -> Outcome:
         """Wait for the numbers and return them.
@@ -109,7 +109,7 @@ class Pending:
         return sum(span.seconds() for span in self.data)
 
 
-class Span:
+class Stopwatch:
     """Measures the time from its creation to `end()`. On CUDA the device measures it, since the host runs ahead."""
 
     def __init__(self, device: torch.device):
@@ -118,7 +118,7 @@ class Span:
         if self._events:
             self._events[0].record()
 
-    def end(self) -> "Span":
+    def end(self) -> "Stopwatch":
         """Record the end."""
         self._ended = time.perf_counter()
         if self._events:

@@ -25,7 +25,7 @@ from babelmill.training.networks.loss import no_sums
 from babelmill.training.networks.network import Network
 from babelmill.training.optimization.optim import MovingAverage, make_optimizer
 from babelmill.training.pass_size import FIRST_TOKENS, PassSize
-from babelmill.training.pending import Pending, Span, Votes, to_host
+from babelmill.training.pending import Pending, Stopwatch, Votes, to_host
 from babelmill.training.plan import randomness
 from babelmill.training.plan.layouts import Layout
 from babelmill.training.plan.plan import Plan, Step, every_row
@@ -127,7 +127,7 @@ class Trainer:
 
     def run_step(self, number: int, votes: Callable[[], Votes] = Votes) -> Pending:
         """Do step `number`, counted from 0. `votes` is called at its end and returns what this process wants."""
-        whole, planning = Span(self.device), Span(self.device)
+        whole, planning = Stopwatch(self.device), Stopwatch(self.device)
         step = self._ahead.take(number)
         data = [planning.end()]
         if not self.model.training:  # after a validation
@@ -165,7 +165,7 @@ class Trainer:
             parts = enumerate(passes(step.rows[mine], most))
         return [(randomness.key(self.train.seed, DROPOUT, step.step, i), rows) for i, rows in parts]
 
-    def _learn_share(self, step: Step, data: list[Span]) -> torch.Tensor:
+    def _learn_share(self, step: Step, data: list[Stopwatch]) -> torch.Tensor:
         """Compute the gradients of this process's rows, in smaller passes if memory runs out; return the rows' sums."""
         while True:
             sums, mine = no_sums(self.plan.groups, self.device), self._share(step)
@@ -192,9 +192,9 @@ class Trainer:
                 continue
             self.size.halve(step.length, max(map(len, parts)), refused)
 
-    def _learn(self, rows: Rows, length: int, weights: Weights, last: bool = False) -> tuple[torch.Tensor, Span]:
+    def _learn(self, rows: Rows, length: int, weights: Weights, last: bool = False) -> tuple[torch.Tensor, Stopwatch]:
         """Add a micro-batch's gradient; return its sums by group of targets, and the time of building it."""
-        building = Span(self.device)
+        building = Stopwatch(self.device)
         batch = self.network.micro_batch(self._stream, rows, length, weights)
         building.end()
         with may_lose_process():

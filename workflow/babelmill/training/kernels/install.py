@@ -1,9 +1,9 @@
 """Put into a GPT-BERT what training needs: dropout keyed by row, and the fastest functions that can be used.
 
 This file is the way into this folder: code elsewhere calls `install`, and knows no kernel by its name. On a GPU, our
-Triton kernels compute what stands between the matrix products, if they support the model, can run and are right (see
-`trial.py`). Otherwise PyTorch's operations compute the same numbers, and a warning says why. PyTorch's own kernels for
-attention cannot be used: their dropout is not keyed by row.
+Triton kernels compute what stands between the matrix products, if they support the model, can run and are right
+(`kernel_trial.py`). Otherwise PyTorch's operations compute the same numbers, and a warning says why. PyTorch's own
+kernels for attention cannot be used: their dropout is not keyed by row.
 """
 
 import logging
@@ -14,7 +14,7 @@ from torch import nn
 
 from babelmill.model.gpt_bert import Attention, FeedForward, GPTBert
 from babelmill.runtime.processes import Processes
-from babelmill.training.kernels import dropout, pytorch_kernels, trial
+from babelmill.training.kernels import dropout, kernel_trial, pytorch_kernels
 from babelmill.training.kernels.dropout import KeyedAttention, Keys, NoDropout
 
 log = logging.getLogger(__name__)
@@ -80,10 +80,10 @@ def install_attention(model: GPTBert, processes: Processes, precision: str) -> b
 
     def try_it() -> float:
         cases = [(length, dropout) for length in LENGTHS for dropout in (0.1, 0.0)]
-        found = [trial.of_attention(processes.device, shape, *case, torch.bfloat16) for case in cases]
+        found = [kernel_trial.of_attention(processes.device, shape, *case, torch.bfloat16) for case in cases]
         return torch.tensor(found).max().item()  # nan if one is
 
-    if not trial.passed(processes, try_it, otherwise):
+    if not kernel_trial.passed(processes, try_it, otherwise):
         return False
     from babelmill.training.kernels import attention_block_triton
 
@@ -96,8 +96,13 @@ def install_feed_forward(model: GPTBert, processes: Processes, precision: str) -
 
     In fp32, PyTorch's operations are used.
     """
-    otherwise, width = "feed-forward blocks use PyTorch's operations, which are slower", model.config.intermediate_size
-    if precision != "bf16" or not trial.passed(processes, lambda: trial.of_geglu(processes.device, width), otherwise):
+    if precision != "bf16":
+        return False
+
+    def try_it() -> float:
+        return kernel_trial.of_geglu(processes.device, model.config.intermediate_size)
+
+    if not kernel_trial.passed(processes, try_it, "feed-forward blocks use PyTorch's operations, which are slower"):
         return False
     from babelmill.training.kernels import geglu_triton
 
@@ -110,11 +115,15 @@ def install_sums(model: GPTBert, processes: Processes, precision: str) -> bool:
 
     In fp32, PyTorch's operations move fewer bytes than the kernels would.
     """
-    mixes, width = model.config.layer_mixing, model.config.hidden_size
+    if precision != "bf16":
+        return False
+    mixes = model.config.layer_mixing
+
+    def try_it() -> float:
+        return kernel_trial.of_sums(processes.device, model.config.hidden_size, mixes)
+
     otherwise = f"{'layer mixing is' if mixes else 'residual sums are'} PyTorch's, which is slower"
-    if precision != "bf16" or not trial.passed(
-        processes, lambda: trial.of_sums(processes.device, width, mixes), otherwise
-    ):
+    if not kernel_trial.passed(processes, try_it, otherwise):
         return False
     from babelmill.training.kernels.mixing_triton import FusedMixing
     from babelmill.training.kernels.residual_triton import FusedResidual

@@ -250,7 +250,7 @@ class _Sums:
         return begun, self.rows[start:t], matrix[t, start : t + 1], self.rows[t]
 
 
-class _Pass:
+class _MixingPass:
     """Holds the state of a forward pass, and of its backward pass: the changes, and the gradients of all x.
 
     Args:
@@ -293,11 +293,11 @@ class _Pass:
         return result
 
 
-class _Next(torch.autograd.Function):
+class _Mixed(torch.autograd.Function):
     """Computes the next x. `matrix`, of which the first call computes the gradient, is None in all others."""
 
     @staticmethod
-    def forward(ctx: Any, change: torch.Tensor, matrix: torch.Tensor | None, state: _Pass) -> torch.Tensor:
+    def forward(ctx: Any, change: torch.Tensor, matrix: torch.Tensor | None, state: _MixingPass) -> torch.Tensor:
         ctx.state, ctx.position, ctx.kind = state, state.changes.done, change.dtype
         result, scale = state.forward(change)
         ctx.save_for_backward(result, scale)
@@ -333,5 +333,5 @@ class FusedMixing(LayerMixing):
         with torch.autocast(hidden.device.type, enabled=False):
             matrix = of_changes(self.matrix(hidden.float()))
             matrix = matrix * self.get_buffer("_scales") if self.training else matrix
-        state = _Pass(self, matrix.detach().contiguous(), hidden)  # the solution is stored by column
-        return _Next.apply(hidden, matrix, state), lambda _, change: _Next.apply(change, None, state)
+        state = _MixingPass(self, matrix.detach().contiguous(), hidden)  # the solution is stored by column
+        return _Mixed.apply(hidden, matrix, state), lambda _, change: _Mixed.apply(change, None, state)

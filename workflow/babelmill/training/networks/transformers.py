@@ -46,7 +46,7 @@ DEVICES = ("cuda",)  # that warn; on a CPU, PyTorch computes the formula wheneve
 BASE_LAYER = ".base_layer."  # peft inserts this into the names of frozen weights
 
 
-class _WithLoss(nn.Module):
+class _ScoresAndLoss(nn.Module):
     """Computes scores and loss in one forward pass, since only during this pass a process has the whole output matrix.
 
     Args:
@@ -157,7 +157,7 @@ class TransformersNetwork(Network):
             add_adapters(made, train.lora_rank, alpha_of(train))
             if train.precision == "bf16":
                 frozen_in(made, torch.bfloat16)
-        self._spread(made, _WithLoss(made, train.z_loss_weight, first_position), train, processes, loaded)
+        self._spread(made, _ScoresAndLoss(made, train.z_loss_weight, first_position), train, processes, loaded)
 
     def _spread(
         self, made: nn.Module, with_loss: nn.Module, train: schema.Train, processes: Processes, loaded: bool
