@@ -106,7 +106,8 @@ def test_a_validation_shows_how_far_it_is_and_a_checkpoint_is_there_before(make,
 
 def test_a_validation_that_is_shorter_than_saving_is_not_saved_before(make, loop, stop, monkeypatch):
     run = loop(make(), Done(0, validated=False), stop)
-    run._run = run._run.model_copy(update={"validate_every": 5, "checkpoint_every": 1000})
+    run._validations = {*range(5, 41, 5)}
+    run._run = run._run.model_copy(update={"checkpoint_every": 1000})
     saved = []
     monkeypatch.setattr(run, "_save", lambda done: (saved.append(done), setattr(run, "_cost", 100.0)))
     assert run.run() and saved == [5, 40]

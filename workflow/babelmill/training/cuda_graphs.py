@@ -73,18 +73,15 @@ class CUDAGraph:
             try:
                 return function()
             finally:
-                self._end()
-
-    def _end(self) -> None:
-        try:
-            self._graph.capture_end()
-        except RuntimeError:  # the function did what cannot be recorded
-            where = torch.cuda.current_device(), self._pool
-            if torch.__version__ < "2.14":  # these versions never free the memory of such a recording
-                with contextlib.suppress(RuntimeError):  # 2.13 does this part itself
-                    torch._C._cuda_endAllocateToPool(*where)
-                torch._C._cuda_releasePool(*where)
-            raise
+                try:
+                    self._graph.capture_end()
+                except RuntimeError:  # the function did what cannot be recorded
+                    where = torch.cuda.current_device(), self._pool
+                    if torch.__version__ < "2.14":  # these versions never free the memory of such a recording
+                        with contextlib.suppress(RuntimeError):  # 2.13 does this part itself
+                            torch._C._cuda_endAllocateToPool(*where)
+                        torch._C._cuda_releasePool(*where)
+                    raise
 
     def repeat(self) -> None:
         """Do what the function did."""
@@ -137,23 +134,21 @@ class Recorder:
         """
         assert isinstance(self._stream, TokenStream)
         sending = Stopwatch(self._device)
-        sent = self._stream.send(rows, length, weights, rounded(len(rows)))
-        return self._learn(sent, rounded(int(rows.targets.sum()))), sending.end()
-
-    def _learn(self, sent: Sent, targets: int) -> torch.Tensor:
+        sent, targets = self._stream.send(rows, length, weights, rounded(len(rows))), rounded(int(rows.targets.sum()))
+        sending.end()
         shape = *sent.tokens.shape, targets
         if shape not in self._given:
             self._given[shape] = sent
             if len(self._given) > SHAPES:
                 self._forget(self._given.popitem(last=False)[0])
-            return self._compute(sent, targets)
+            return self._compute(sent, targets), sending
         self._given.move_to_end(shape)
         if shape not in self._recorded:
-            return self._record(sent, shape)
+            return self._record(sent, shape), sending
         recording, result = self._recorded[shape]
         self._copy(sent, shape)
         recording.repeat()
-        return result
+        return result, sending
 
     def _compute(self, sent: Sent, targets: int) -> torch.Tensor:
         """Add the gradient of rows without a recording; return their sums."""
