@@ -219,20 +219,20 @@ def test_a_run_goes_on_exactly(tmp_path):
     first, second = trainer(), trainer()
     for step in range(4):
         if step == 2:
-            saved = {name: value.clone() for name, value in first.tensors().items()}
-            second.restore(saved, first.state())
+            saved = {name: value.clone() for name, value in first.state.tensors().items()}
+            second.state.restore(saved, first.state.numbers())
         first.run_step(step)
     for step in (2, 3):
         second.run_step(step)
-    wanted, found = first.tensors(), second.tensors()
+    wanted, found = first.state.tensors(), second.state.tensors()
     assert wanted.keys() == found.keys() and not any(name.endswith("lm_head.weight") for name in wanted)
     assert all(torch.equal(value, found[name]) for name, value in wanted.items())
-    measured = first.validate()
-    assert measured == second.validate() and measured["ema_loss"] != measured["loss"]
+    measured = first.validation.measure()
+    assert measured == second.validation.measure() and measured["ema_loss"] != measured["loss"]
     third = trainer()  # whose weights FSDP2 has not gathered yet
-    third.restore(wanted, first.state())
+    third.state.restore(wanted, first.state.numbers())
     with third.average.in_place():
-        assert third.validate()["loss"] == measured["ema_loss"]
+        assert third.validation.measure()["loss"] == measured["ema_loss"]
 
 
 # Their folders.
