@@ -31,6 +31,7 @@ def gradients() -> dict:
     """Return the gradients of each case, on the processes that torchrun started."""
     from babelmill.model.gpt_bert import GPTBertShape
     from babelmill.runtime.processes import Processes
+    from babelmill.training.arithmetic import set_gpu_options
     from babelmill.training.batches.token_batches import TokenStream
     from babelmill.training.networks.gpt_bert import GPTBertNetwork
     from babelmill.training.plan.layouts import Packed
@@ -39,6 +40,7 @@ def gradients() -> dict:
     from helpers.training.training_data import VOCABULARY, documents, section, train_settings, write_documents
 
     processes, found = Processes.start(threads=int(os.environ.get("LOCAL_WORLD_SIZE", 1))), {}
+    set_gpu_options()
     with tempfile.TemporaryDirectory() as folder:
         shards = [write_documents(Path(folder) / f"{i}.safetensors", documents(80 >> i, seed=i)) for i in range(2)]
     counts = [Packed(shard.offsets) for shard in shards]
@@ -71,6 +73,7 @@ def sharded_gradients() -> dict:
     import torch
 
     from babelmill.runtime.processes import Processes
+    from babelmill.training.arithmetic import set_gpu_options
     from babelmill.training.batches.token_batches import TokenStream
     from babelmill.training.plan.layouts import Packed
     from babelmill.training.plan.plan import Plan
@@ -79,6 +82,7 @@ def sharded_gradients() -> dict:
     from helpers.training.training_data import VOCABULARY, documents, train_settings, write_documents
 
     processes, found = Processes.start(threads=int(os.environ.get("LOCAL_WORLD_SIZE", 1))), {}
+    set_gpu_options()
     with tempfile.TemporaryDirectory() as folder:
         shard = write_documents(Path(folder) / "shard.safetensors", documents(80))
     lengths = {"sequence_lengths": [32], "phase_starts": [0.0], "global_batch_tokens": 32 * 17}

@@ -19,7 +19,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "workflow"))
 
 from babelmill.config.resolve import Configuration
 from babelmill.runtime.cost import flops, parameters
-from babelmill.training.plan import dealing
+from babelmill.training.plan import rows as dealing
 from babelmill.training.plan.layouts import Packed
 from babelmill.training.plan.plan import Plan
 

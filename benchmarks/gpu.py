@@ -77,7 +77,7 @@ class Case:
         ]
         import torch
 
-        from babelmill.runtime.processes import set_gpu_options
+        from babelmill.training.arithmetic import set_gpu_options
 
         self.torch, self.args, self.cuda = torch, args, not args.cpu
         self.device = torch.device("cuda:0" if self.cuda else "cpu")
@@ -100,7 +100,7 @@ class Case:
 
         from babelmill.config.resolve import Configuration
         from babelmill.runtime.processes import Processes
-        from babelmill.training.kernels.compilation import Compiler
+        from babelmill.training.kernels.compilation import Graphs
 
         device = device or self.device
         configured = Configuration([("gpu", {"preset": preset})]).model("eng")
@@ -113,7 +113,7 @@ class Case:
         processes = Processes(rank, size, size, device)
         compiles = device.type == "cuda" if compiled is None else compiled
         words = configured.tokenizer.vocab_size
-        return step.make_trainer(model, section, words, processes, micro, Compiler() if compiles else None)
+        return step.make_trainer(model, section, words, processes, micro, Graphs() if compiles else None)
 
     def gradient(self, trainer, number=3):
         """Return the gradient of a step before clipping, and the sums of its loss, both on the CPU."""

@@ -44,18 +44,15 @@ def environment(case) -> None:
     from babelmill.model.gpt_bert import GPTBert, GPTBertShape
     from babelmill.runtime import compiling
     from babelmill.runtime.processes import Processes
-    from babelmill.training.kernels import attention_kernel, between_blocks, dropout, feed_forward_kernel
+    from babelmill.training.kernels.dropout import Keys
+    from babelmill.training.kernels.install import install
 
     found = {"torch": torch.__version__, "cores": os.cpu_count(), "lacks": compiling.lacking(case.device)}
     if case.cuda:
         found |= {"gpu": torch.cuda.get_device_name(), "cuda": torch.version.cuda, "hip": torch.version.hip}
         alone = Processes(0, 1, 1, case.device)
         model = GPTBert(GPTBertShape(16, 128, 64, 2, 1)).to(case.device)
-        dropout.install(model, dropout.Keys(0, case.device), dropout.KeyedAttention)
-        for kernel in (attention_kernel, feed_forward_kernel, between_blocks):
-            kernel.install_fused(model, alone, "bf16")
-        ours = {"FusedAttention", "NormalizedGEGLU", "FusedMixing"}
-        found["our kernels"] = sorted(ours & {type(module).__name__ for module in model.modules()})
+        found["our kernels"] = sorted(install(model, Keys(0, case.device), alone, "bf16"))
         for length in (64, 128, 192, 512):
             q = torch.randn(2, 12, length, 64, device=case.device, dtype=torch.bfloat16)
             bias = torch.zeros(2, 12, length, length, device=case.device, dtype=torch.bfloat16)
@@ -98,9 +95,12 @@ def exact(case) -> None:
     trainer = case.trainer(*small)
     for number in range(3):
         trainer.run_step(number).read()
-    saved, state = {name: t.detach().cpu().clone() for name, t in trainer.tensors().items()}, trainer.state()
+    saved, state = (
+        {name: t.detach().cpu().clone() for name, t in trainer.state.tensors().items()},
+        trainer.state.numbers(),
+    )
     resumed = case.trainer(*small)
-    resumed.restore(saved, state)
+    resumed.state.restore(saved, state)
     ends = []
     for each in (trainer, resumed):
         each.run_step(3).read()
@@ -223,7 +223,7 @@ def waits(case) -> None:
 def parts(case) -> None:
     """Measure single parts of a step in ms: the optimizer, a micro-batch, attention, products that limit the rest."""
     torch = case.torch
-    from babelmill.training.kernels.mixing_kernel import LayerMixingByHand
+    from babelmill.training.kernels.pytorch_kernels import LayerMixingByHand
 
     def note(name, function, times=10 if case.cuda else 1) -> float:
         for _ in range(3):
@@ -245,7 +245,7 @@ def parts(case) -> None:
     note("average", lambda: trainer.average.update(5))
     note("clipping", lambda: trainer._gradients.clip(1.0))
     rows = trainer._share(step)[0][1]
-    note("micro-batch", lambda: trainer._build(trainer._stream, rows, length, step.weights))
+    note("micro-batch", lambda: trainer.network.micro_batch(trainer._stream, rows, length, step.weights))
     note("forward and backward, not compiled", lambda: trainer._learn(rows, length, step.weights))
     hidden = torch.randn(tokens // length, length, trainer.network._shape.hidden_size, device=case.device)
     mixing, layers = trainer.model.transformer.dwa_modules, 2 * trainer.network._shape.num_hidden_layers
@@ -322,7 +322,7 @@ def two_processes(case) -> None:
         torch.distributed.init_process_group("gloo")
         trainer = case.trainer(*shape, batch=batch, dropout=0.0, precision="fp32")
         trainer.run_step(2).read()
-        trainer.compare_replicas()
+        trainer.state.compare_replicas()
         if os.environ["RANK"] == "0":
             torch.save(trainer._gradients.flat.double().cpu(), Path(os.environ["FOLDER"]) / "gradient.pt")
         torch.distributed.barrier()

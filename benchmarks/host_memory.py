@@ -81,8 +81,8 @@ def measure(folder: Path, layers: int, source: Path | None) -> None:
 
     def save() -> None:
         trainer = trainers[0]
-        state = trainer.state()
-        trainer.with_whole(trainer.tensors(), lambda shapes, load: checkpoints.save(1, shapes, state, load))
+        state = trainer.state.numbers()
+        trainer.state.with_whole(trainer.state.tensors(), lambda shapes, load: checkpoints.save(1, shapes, state, load))
 
     def load() -> None:
         trainers[0].restore(*checkpoints.load(1, trainers[0].rows))

@@ -47,7 +47,8 @@ def engine(preset: str, micro_batch: int, batch: int, length: int, precision: st
     from babelmill.runtime.cost import flops
     from babelmill.runtime.processes import Processes
     from babelmill.runtime.progress import peak_flops, peak_memory
-    from babelmill.training.kernels.compilation import Compiler
+    from babelmill.training.arithmetic import set_gpu_options
+    from babelmill.training.kernels.compilation import Graphs
 
     configured = Configuration([("benchmark", {"preset": preset})]).model("eng")
     train = laid_over(
@@ -57,8 +58,9 @@ def engine(preset: str, micro_batch: int, batch: int, length: int, precision: st
     )
     model = laid_over(configured.model, hidden_dropout_prob=dropout, attention_probs_dropout_prob=dropout)
     processes = Processes.start(threads)
-    compiler = Compiler() if processes.device.type == "cuda" else None
-    trainer = make_trainer(model, train, configured.tokenizer.vocab_size, processes, micro_batch, compiler)
+    set_gpu_options()
+    graphs = Graphs() if processes.device.type == "cuda" else None
+    trainer = make_trainer(model, train, configured.tokenizer.vocab_size, processes, micro_batch, graphs)
     numbers = itertools.count()
 
     def step() -> dict:
@@ -75,7 +77,7 @@ def engine(preset: str, micro_batch: int, batch: int, length: int, precision: st
     return step, {"peak": peak_flops(processes.device), "memory": lambda: peak_memory(processes.device)}
 
 
-def make_trainer(model: Section, train: Section, vocab_size: int, processes, micro_batch: int, compiler=None):
+def make_trainer(model: Section, train: Section, vocab_size: int, processes, micro_batch: int, graphs=None):
     """Return a trainer on random tokens."""
     from babelmill.config.schema import Mixture
     from babelmill.config.stage_settings import TrainSettings
@@ -96,7 +98,7 @@ def make_trainer(model: Section, train: Section, vocab_size: int, processes, mic
     labels = Configuration([("benchmark", {})]).model("eng").labels
     sections = {"model": model, "train": train, "labels": labels, "mixture": Mixture(weights="size")}
     settings = TrainSettings(stage="train", name="eng", languages=["eng"], **sections)
-    network = GPTBertNetwork(shape, train, processes, compiler=compiler)
+    network = GPTBertNetwork(shape, train, processes, graphs=graphs)
     stream = TokenStream([shard], vocabulary, 0, processes.device, objective_of(train), graphs=network.compiled)
     plan = Plan(train, 1.0, layouts)
     trainer = Trainer(settings, network, plan, stream, (layouts, stream), processes, micro_batch)

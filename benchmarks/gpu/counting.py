@@ -15,14 +15,12 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 from torch.utils.flop_counter import flop_registry
 
-from babelmill.training.kernels import (  # noqa: F401
+from babelmill.training.kernels import (
+    attention_block_triton,
     attention_triton,
-    fused_attention,
-    gate_triton,
     geglu_triton,
     mixing_triton,
     residual_triton,
-    tables_triton,
 )
 
 BYTES, PRODUCTS, KERNEL = 0.8 * 4.8e12, 550e12, 4e-6  # bytes and FLOP per second; seconds per launch
@@ -110,7 +108,7 @@ def of_attention(inputs: list) -> Part:
     needed = instructions.per_score(attention_triton._forward, length) * scores
     moved = sum(map(size, inputs)) - gates  # besides, `products` is read
     attention = of_kernels(1, moved + products, scores * 4 * d + states * buckets, needed)
-    gate = of_tokens(gate_triton._gate_forward, states + gates, numbers)
+    gate = of_tokens(attention_block_triton._gate_forward, states + gates, numbers)
     return of_table + attention + gate
 
 
@@ -127,16 +125,16 @@ def of_attention_backward(inputs: list) -> Part:
     numbers, scores = rows * length * heads * d, rows * heads * length**2 * share(length)
     states, products, tile = size(gradient), size(content), attention_triton.TILE
     gates = size(joint) - 3 * states
-    of_bias = 2 * 2 * states * (3 / tile + 1 / gate_triton.TOKENS)  # written and read, in fp32
+    of_bias = 2 * 2 * states * (3 / tile + 1 / attention_block_triton.TOKENS)  # written and read, in fp32
     moved = size(gradient) + size(values) + gates + states + size(lse)
-    gate = of_tokens(gate_triton._gate_backward, moved, numbers)
+    gate = of_tokens(attention_block_triton._gate_backward, moved, numbers)
     needed = instructions.per_score(attention_triton._gradient_of_scores, length) * scores
     moved = 4 * states + 2 * products + 2 * size(lse) + sum(map(size, inputs[7:])) + 2 * 2 * scores
     of_scores = of_kernels(1, moved, scores * 3 * 2 * d, needed)
     needed = instructions.per_score(attention_triton._gradients_of_states, length * share(length)) * scores
     flops = scores * (2 * 2 * d + 2 * 2 * buckets * (1 + tile / (length * share(length)))) + 2 * numbers * 2 * buckets
     of_states = of_kernels(1, 2 * 2 * scores + 2 * states + 2 * products, flops, needed)
-    parts = 2 * 2 * size(tables) * rows * length / tables_triton.POSITIONS
+    parts = 2 * 2 * size(tables) * rows * length / attention_triton.POSITIONS
     of_tables = Part.kernel(2 * (products + states), 2 * states * buckets)
     sums = of_kernels(4, of_bias + parts, 0)
     return gate + of_scores + of_states + of_tables + sums

@@ -39,17 +39,18 @@ from babelmill.runtime.cost import PEAK, flops  # noqa: E402
 from babelmill.runtime.processes import Processes  # noqa: E402
 from babelmill.tokens.vocabulary import Vocabulary  # noqa: E402
 from babelmill.training.batches.token_batches import COLUMNS, Sent, TokenStream  # noqa: E402
-from babelmill.training.kernels import between_blocks, dropout, geglu_triton, spans  # noqa: E402
+from babelmill.training.kernels import dropout, geglu_triton, spans  # noqa: E402
+from babelmill.training.kernels.attention_block_triton import FusedAttention  # noqa: E402
 from babelmill.training.kernels.dropout import KeyedAttention, Keys  # noqa: E402
-from babelmill.training.kernels.fused_attention import FusedAttention  # noqa: E402
+from babelmill.training.kernels.install import put_sums  # noqa: E402
 from babelmill.training.kernels.mixing_triton import FusedMixing  # noqa: E402
-from babelmill.training.kernels.one_hot_attention import OneHotAttention  # noqa: E402
+from babelmill.training.kernels.pytorch_kernels import OneHotAttention  # noqa: E402
 from babelmill.training.kernels.residual_triton import FusedResidual  # noqa: E402
 from babelmill.training.networks import loss as loss_module  # noqa: E402
 from babelmill.training.networks.loss import loss  # noqa: E402
 from babelmill.training.optimization.gradients import FlatGradients  # noqa: E402
 from babelmill.training.optimization.optim import Lamb, MovingAverage, parameter_groups  # noqa: E402
-from babelmill.training.plan import amounts  # noqa: E402
+from babelmill.training.plan import schedule  # noqa: E402
 from babelmill.training.plan.objectives import objective_of  # noqa: E402
 
 END = "clipping, LAMB, average"  # the part that a step does once, however many passes it has
@@ -114,7 +115,7 @@ def ours(shape: GPTBertShape, length: int, tokens: int) -> dict[str, Part]:
     model, keys = GPTBert(shape), Keys(0, torch.device("cpu"))
     keys.rows = torch.zeros(rows, dtype=torch.int32)
     dropout.install(model, keys, KeyedAttention)
-    between_blocks.install(model, FusedMixing if shape.layer_mixing else FusedResidual)
+    put_sums(model, FusedMixing if shape.layer_mixing else FusedResidual)
     for layer in model.transformer.attention_layers:  # keyed dropout would have constants in the graph
         layer.relative_dropout = nn.Dropout(shape.attention_probs_dropout_prob)
     model.classifier.nonlinearity[-2] = nn.Dropout(shape.hidden_dropout_prob)
@@ -284,7 +285,7 @@ def main() -> None:
     shape = replace(shape, layer_mixing=not args.no_mixing)
     args.tokens = args.tokens or batch
     nn.init.trunc_normal_ = lambda tensor, **_: tensor  # the original would look at values, but there are none
-    amounts.CHUNK = loss_module.CHUNK = (amounts.CHUNK[0],) * 2  # the size of a chunk on GPUs
+    schedule.CHUNK = loss_module.CHUNK = (schedule.CHUNK[0],) * 2  # the size of a chunk on GPUs
     codes = {"ours": lambda: ours(shape, args.length, args.tokens)}
     if args.published:
         codes["published"] = lambda: published(args.published, shape, args.length, args.tokens)

@@ -23,10 +23,11 @@ import torch  # noqa: E402
 from step import laid_over, make_trainer  # noqa: E402
 
 from babelmill.config.resolve import Configuration  # noqa: E402
-from babelmill.runtime.processes import Processes, set_gpu_options  # noqa: E402
+from babelmill.runtime.processes import Processes  # noqa: E402
 from babelmill.training import cuda_graphs  # noqa: E402
+from babelmill.training.arithmetic import set_gpu_options  # noqa: E402
 from babelmill.training.kernels import kernel_trial  # noqa: E402
-from babelmill.training.kernels.compilation import Compiler  # noqa: E402
+from babelmill.training.kernels.compilation import Graphs  # noqa: E402
 from babelmill.training.trainer import Trainer  # noqa: E402
 
 COUNTED = "kernels", "triton", "products", "waits", "to_host", "from_host", "recorded", "repeated", "refused"
@@ -41,7 +42,7 @@ def ours(args: argparse.Namespace) -> Trainer:
     train = laid_over(configured.train, sequence_lengths=[args.length], phase_starts=[0.0], **batch)
     alone = Processes(rank=0, size=1, local_size=1, device=torch.device("cuda:0"))
     words = configured.tokenizer.vocab_size
-    return make_trainer(configured.model, train, words, alone, args.tokens, Compiler())
+    return make_trainer(configured.model, train, words, alone, args.tokens, Graphs())
 
 
 def bert(args: argparse.Namespace) -> Callable[[int], None]:

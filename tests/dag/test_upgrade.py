@@ -126,7 +126,7 @@ def test_a_key_that_moved_repeats_nothing(checkout):
     old, new = (f"processes: Processes,{more}\n        by_hand" for more in ("", "\n        checkpointing: bool,"))
     checkout.package("training/networks/gpt_bert.py", old, new)
     old, new = (
-        f"settings.train, processes{more}, compiler" for more in ("", ", settings.model.activation_checkpointing")
+        f"settings.train, processes{more}, graphs" for more in ("", ", settings.model.activation_checkpointing")
     )
     checkout.package("train.py", f"GPTBertNetwork(shape, {old}", f"GPTBertNetwork(shape, {new}")
     others = 'exclude={"architecture", "config", "source", "revision"'

@@ -7,9 +7,8 @@ import torch
 
 from babelmill.model.gpt_bert import GPTBert, GPTBertShape, training_mask
 from babelmill.training.kernels import compilation, geglu_triton
-from babelmill.training.kernels.compilation import Compiler, Graphs
-from babelmill.training.kernels.kernel_differences import of_geglu
-from babelmill.training.kernels.kernel_trial import CLOSE
+from babelmill.training.kernels.compilation import Graphs
+from babelmill.training.kernels.kernel_trial import CLOSE, of_geglu
 from helpers.kernels.guarded import guard
 
 CPU = torch.device("cpu")
@@ -39,7 +38,7 @@ def compare_in_a_model() -> None:
         found = torch.autograd.grad(model(tokens[:rows], seen).square().sum(), weights)
         return torch.cat([gradient.flatten() for gradient in found])
 
-    wanted, graphs = [gradients(rows) for rows in (2, 3)], Graphs(Compiler("aot_eager"))
+    wanted, graphs = [gradients(rows) for rows in (2, 3)], Graphs("aot_eager")
     geglu_triton.install(model)
     assert tuple(name for name, _ in model.named_parameters()) == names
     for block in model.transformer.mlp_layers:

@@ -8,14 +8,16 @@ import mended_interpreter  # noqa: F401  (it mends the interpreter)
 import torch
 
 from babelmill.config import schema
-from babelmill.model.gpt_bert import GPTBert, GPTBertShape
+from babelmill.model.gpt_bert import GPTBertShape
 from babelmill.runtime.processes import Processes
 from babelmill.training.batches.token_batches import MicroBatch
 from babelmill.training.kernels import attention_triton, kernel_trial, mixing_triton, spans
-from babelmill.training.kernels.compilation import Compiler
-from babelmill.training.kernels.fused_attention import FusedAttention
+from babelmill.training.kernels.attention_block_triton import FusedAttention
+from babelmill.training.kernels.compilation import Graphs
 from babelmill.training.kernels.geglu_triton import NormalizedGEGLU
+from babelmill.training.kernels.install import install, install_triton
 from babelmill.training.kernels.mixing_triton import FusedMixing
+from babelmill.training.networks import gpt_bert
 from babelmill.training.networks.gpt_bert import GPTBertNetwork
 from helpers.training.tiny_trainer import trainer_maker
 
@@ -23,6 +25,7 @@ STEP = 3
 spans.TILE = attention_triton.TILE = attention_triton.OTHERS = 16  # small tiles, so that short rows have several
 mixing_triton.COLUMNS = 64  # so that products have parts
 kernel_trial.passed = lambda *_: True  # trials have tests of their own
+gpt_bert.install = lambda *given: install(*given) | (install_triton(given[0], given[2], "bf16") if given[-1] else set())
 FusedMixing.kind = torch.float32  # so that nothing is rounded, and the numbers are nearly equal
 
 
@@ -30,13 +33,7 @@ class AsOnAGPU(GPTBertNetwork):
     """A network with our kernels, and compiled, on a CPU."""
 
     def __init__(self, shape: GPTBertShape, train: schema.Train, processes: Processes, by_hand: bool):
-        super().__init__(shape, train, processes, by_hand, Compiler("aot_eager"))
-
-    def _install(self, model: GPTBert, by_hand: bool, processes: Processes, for_cpu: bool) -> None:
-        super()._install(model, by_hand, processes, for_cpu)
-        self._train = self._train.model_copy(update={"precision": "bf16"})  # which the kernels are for
-        self._install_kernels(model, processes)
-        self._train = self._train.model_copy(update={"precision": "fp32"})
+        super().__init__(shape, train, processes, by_hand, Graphs("aot_eager"))
 
     def forward(self, batch: MicroBatch, groups: int) -> tuple[torch.Tensor, torch.Tensor]:
         """Forbid other graphs after the first pass."""

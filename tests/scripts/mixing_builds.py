@@ -11,7 +11,7 @@ from triton.compiler import ASTSource
 
 from babelmill.training.kernels import mixing_triton as kernels
 from babelmill.training.kernels import residual_triton
-from babelmill.training.kernels.normalization_triton import sizes as of_width
+from babelmill.training.kernels.shared_triton import sizes as of_width
 
 FLOAT32 = "WEIGHTS", "SCALE", "STREAM"
 ADDS = {"BEGINS": False, "DROPS": True}

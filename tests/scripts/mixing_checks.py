@@ -8,9 +8,10 @@ import torch
 
 from babelmill.model.gpt_bert import GPTBert, GPTBertShape, training_mask
 from babelmill.model.mixing import LayerMixing
-from babelmill.training.kernels import between_blocks, dropout, mixing_triton, residual_triton
-from babelmill.training.kernels.kernel_differences import between_blocks as differences
+from babelmill.training.kernels import dropout, mixing_triton, residual_triton
+from babelmill.training.kernels.install import put_sums
 from babelmill.training.kernels.kernel_trial import CLOSE
+from babelmill.training.kernels.kernel_trial import of_sums as differences
 from babelmill.training.kernels.mixing_triton import FusedMixing
 from babelmill.training.kernels.residual_triton import FusedResidual
 from helpers.kernels.guarded import guard
@@ -103,7 +104,7 @@ def gradient(
     keys.begin_step(3)
     keys.begin_pass(torch.tensor([4, 5]), torch.arange(rows.numel()), rows.size(1))
     if kind:
-        between_blocks.install(model, FusedMixing if mixes else FusedResidual)
+        put_sums(model, FusedMixing if mixes else FusedResidual)
         model.transformer.dwa_modules.kind = kind
     assert list(model.state_dict()) == names
     if kind is torch.float32 and not checkpointing:

@@ -7,9 +7,10 @@ from mixing_builds import resources
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
+from babelmill.training.kernels import attention_block_triton as block
 from babelmill.training.kernels import attention_triton as kernels
-from babelmill.training.kernels import gate_triton, geglu_triton, tables_triton, tiles_triton
-from babelmill.training.kernels.normalization_triton import sizes
+from babelmill.training.kernels import geglu_triton
+from babelmill.training.kernels.shared_triton import WARPS, sizes
 
 # GPUs, and how many bytes of a multiprocessor a block may take: A100, H100, MI250X, MI300X.
 SHARED = {"sm_80": 163 << 10, "sm_90": 227 << 10, "gfx90a": 64 << 10, "gfx942": 64 << 10}
@@ -27,9 +28,9 @@ def target(name: str) -> GPUTarget:
 # GPUs take long. Rows that are no whole tiles have kernels of their own.
 ATTENTION = {"DROPS": True, "EVEN": True, "WHOLE": True, "B": kernels.TILE, "C": kernels.OTHERS, "D": 64, "R": 64}
 NOT_WHOLE = ATTENTION | {"WHOLE": False}
-TABLES = {"COUNT": tables_triton.POSITIONS, "B": tables_triton.TILE, "D": 64, "R": 64}
-GATE = {"GATES": True, "D": 64, "TOKENS": gate_triton.TOKENS}
-GATE_FORWARD, GATE_BACKWARD = GATE | sizes(768), GATE | sizes(768, gate_triton.NUMBERS)
+TABLES = {"COUNT": kernels.POSITIONS, "B": kernels.OF_TABLES, "D": 64, "R": 64}
+GATE = {"GATES": True, "D": 64, "TOKENS": block.TOKENS}
+GATE_FORWARD, GATE_BACKWARD = GATE | sizes(768), GATE | sizes(768, block.NUMBERS)
 GEGLU_FORWARD, GEGLU_BACKWARD = (geglu_triton.sizes(2560, numbers) for numbers in geglu_triton.NUMBERS)
 BUILDS = [
     (kernels._forward, ATTENTION, ("sm_80", "sm_90", "gfx90a")),
@@ -38,9 +39,9 @@ BUILDS = [
     (kernels._forward, NOT_WHOLE, ("sm_90",)),
     (kernels._gradient_of_scores, NOT_WHOLE, ("sm_90",)),
     (kernels._gradients_of_states, NOT_WHOLE, ("sm_90",)),
-    (tables_triton._backward_of_tables, TABLES, ("sm_80", "sm_90", "gfx90a")),
-    (gate_triton._gate_forward, GATE_FORWARD, ("sm_80", "sm_90")),
-    (gate_triton._gate_backward, GATE_BACKWARD, SHARED),
+    (kernels._backward_of_tables, TABLES, ("sm_80", "sm_90", "gfx90a")),
+    (block._gate_forward, GATE_FORWARD, ("sm_80", "sm_90")),
+    (block._gate_backward, GATE_BACKWARD, SHARED),
     (geglu_triton._geglu_forward, GEGLU_FORWARD, ("sm_80", "sm_90", "gfx90a")),
     (geglu_triton._geglu_backward, GEGLU_BACKWARD, SHARED),
 ]
@@ -48,7 +49,7 @@ BUILDS = [
 
 def built(kernel, constants: dict[str, int], gpu: str):
     """Build a kernel in bf16, for tensors and sizes that are aligned as a model's are."""
-    warps = constants.get("num_warps", tiles_triton.WARPS)
+    warps = constants.get("num_warps", WARPS)
     constants = {name: value for name, value in constants.items() if name in kernel.arg_names}
     signature = {}
     for name in kernel.arg_names:

@@ -7,24 +7,20 @@ import torch
 
 from babelmill.model.gpt_bert import GPTBert, GPTBertShape, training_mask
 from babelmill.training.kernels import (
+    attention_block_triton,
     attention_triton,
     compilation,
     dropout,
-    fused_attention,
-    gate_triton,
-    tables_triton,
 )
-from babelmill.training.kernels.compilation import Compiler, Graphs
-from babelmill.training.kernels.kernel_differences import of_attention
-from babelmill.training.kernels.kernel_trial import CLOSE
+from babelmill.training.kernels.compilation import Graphs
+from babelmill.training.kernels.kernel_trial import CLOSE, of_attention
 from helpers.kernels.guarded import guard
 
 CPU = torch.device("cpu")
 compilation.STRICT = True  # a shape that needs another graph is an error
-tables_triton.POSITIONS = 128  # so that the gradients of tables have parts, of several tiles, and a rest
-guard(attention_triton, "_forward", "_gradient_of_scores", "_gradients_of_states")
-guard(tables_triton, "_backward_of_tables")
-guard(gate_triton, "_gate_forward", "_gate_backward")
+attention_triton.POSITIONS = 128  # so that the gradients of tables have parts, of several tiles, and a rest
+guard(attention_triton, "_forward", "_gradient_of_scores", "_gradients_of_states", "_backward_of_tables")
+guard(attention_block_triton, "_gate_forward", "_gate_backward")
 
 
 def compare_alone(length: int) -> None:
@@ -57,7 +53,7 @@ def gradient(length: int, rows: int, graphs: Graphs | None) -> torch.Tensor:
     keys.begin_pass(4 + torch.arange(rows), torch.arange(tokens.numel()), length, seen)
     scores = [model.eval()(tokens, seen)]
     if graphs:
-        fused_attention.install(model)
+        attention_block_triton.install(model)
         assert [name for name, _ in model.named_parameters()] == names
         scores.append(model(tokens, seen))
         block = model.train().transformer.attention_layers[1]
@@ -70,7 +66,7 @@ def gradient(length: int, rows: int, graphs: Graphs | None) -> torch.Tensor:
 
 def compare_in_a_model(length: int) -> None:
     """Compare the gradient of a whole model's weights, with as many rows as were compiled, and with others."""
-    graphs = Graphs(Compiler("aot_eager"))
+    graphs = Graphs("aot_eager")
     for rows in (2, 3):
         wanted, found = gradient(length, rows, None), gradient(length, rows, graphs)
         torch.compiler.set_stance("fail_on_recompile")

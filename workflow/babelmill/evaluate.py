@@ -61,12 +61,12 @@ from babelmill.labels.evaluation import LabelledText, Predicted, Report, predict
 from babelmill.labels.predictor import Predictor
 from babelmill.release.folder.loading import aligned, load
 from babelmill.runtime import gpu_claims
-from babelmill.runtime.processes import scoring_device
 from babelmill.settings import read_settings, recorded
 from babelmill.tokens.quality import measure
 from babelmill.tokens.shard_file import ShardFile
 from babelmill.tokens.tokenizer_file import load_tokenizer, use_threads, vocab_size
 from babelmill.tokens.vocabulary import Vocabulary
+from babelmill.training.arithmetic import scoring_device
 from babelmill.training.networks.transformers_models import longest_row
 
 if TYPE_CHECKING:

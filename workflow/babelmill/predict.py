@@ -24,10 +24,10 @@ from babelmill.labels.prediction import Prediction, TextColumns, check_threshold
 from babelmill.labels.predictor import Predictor, Wanted, identity_of, labels_of
 from babelmill.labels.windows import Windows, check_name, held, write_table
 from babelmill.runtime import gpu_claims
-from babelmill.runtime.processes import scoring_device
 from babelmill.settings import read_settings
 from babelmill.stages import STAGES
 from babelmill.tables.table import Table
+from babelmill.training.arithmetic import scoring_device
 
 log = logging.getLogger("babelmill.predict")
 READ = ("delimiter", "encoding", "quoting")  # the keys of `predict` that say how a table is read

@@ -35,7 +35,6 @@ from babelmill.core.words import plural
 from babelmill.evaluation.samples import most_pairs, sample_of
 from babelmill.release.folder.loading import aligned, load, runs_code
 from babelmill.runtime import gpu_claims
-from babelmill.runtime.processes import scoring_device
 from babelmill.runtime.run_lock import Lock
 from babelmill.runtime.snapshots import about, names
 from babelmill.settings import read_settings
@@ -44,6 +43,7 @@ from babelmill.suites.partial import Partial
 from babelmill.suites.results import sample, summary
 from babelmill.suites.sentences import Method, Pair, Scorer, encode, in_order, method, scores
 from babelmill.tokens.tokenizer_file import use_threads
+from babelmill.training.arithmetic import scoring_device
 from babelmill.training.networks.transformers_models import longest_row
 
 log = logging.getLogger("babelmill.score")

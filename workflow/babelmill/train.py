@@ -26,7 +26,6 @@ import torch
 
 from babelmill.config import schema
 from babelmill.config.objectives import OBJECTIVES
-from babelmill.config.snapshots import kept_at_the_end, missing_points, name_of, points, say_missing
 from babelmill.config.stage_settings import RunSettings, TrainSettings
 from babelmill.core import escape, manifest, stage_entry
 from babelmill.core.files import UserError, atomic_write, link_or_copy, sha256, write_json
@@ -37,24 +36,25 @@ from babelmill.runtime import checkpoint, gpu_claims, slurm
 from babelmill.runtime.identity import SPLITS, identity
 from babelmill.runtime.launch import launch
 from babelmill.runtime.processes import Processes, forget_other_launchers, was_launched
+from babelmill.runtime.progress import device_name
 from babelmill.runtime.record import energy_kwh
 from babelmill.runtime.run_folder import Done, RunFolder
 from babelmill.runtime.stopping import EXIT_CODE, Stop
 from babelmill.settings import read_settings
 from babelmill.tokens.shard_file import ShardFile
 from babelmill.tokens.vocabulary import Vocabulary
-from babelmill.training.batches.words_read import WordRate, snapshot_steps, training_words, word_rate
+from babelmill.training.arithmetic import set_gpu_options
 from babelmill.training.data import Data
-from babelmill.training.kernels.compilation import Compiler, compiler_of
+from babelmill.training.kernels.compilation import Graphs, graphs_of
 from babelmill.training.loop import Loop
 from babelmill.training.networks.gpt_bert import GPTBertNetwork
 from babelmill.training.networks.network import Network
 from babelmill.training.networks.source_weights import lineage, load_weights, shape_of
 from babelmill.training.optimization.sharding import Load
 from babelmill.training.plan.plan import Plan
-from babelmill.training.plan.schedule import validation_bound
-from babelmill.training.startup_log import announce
+from babelmill.training.plan.schedule import rows_by_step, validation_bound
 from babelmill.training.trainer import Trainer
+from babelmill.training.words_read import DueSnapshots, WordRate, training_words, word_rate
 
 log = logging.getLogger(__name__)
 
@@ -124,6 +124,7 @@ def train(arguments: argparse.Namespace) -> int:
     settings, looked_after = read_settings(options.settings, TrainSettings), read_settings(options.run, RunSettings)
     run = looked_after.run
     processes = Processes.start(options.threads)
+    set_gpu_options()
     stop = Stop(ask_slurm=processes.main)
     source = next(iter(options.source), None)
     processes.on_main(lambda: verify(settings, options.tokenizer, options.shards, source))
@@ -131,11 +132,12 @@ def train(arguments: argparse.Namespace) -> int:
     given = settings, options.tokenizer, options.shards
     data = LabelledData(*given, source) if settings.train.objective == "labels" else Data(*given)
     plan = Plan(settings.train, float(settings.mixture.weights), data.layouts["train"], data.blocks_weight)
-    compiler = compiler_of(run, processes, compiles(settings), options.threads, options.compiled)
+    compiles = settings.model.architecture == "gpt_bert" and settings.train.objective != "labels"
+    graphs = graphs_of(run, processes, compiles, options.threads, options.compiled)
     if isinstance(data, LabelledData):
         network = make_labels_network(settings, data, source, processes)
     else:
-        network = make_network(settings, data.vocabulary, source, processes, compiler)
+        network = make_network(settings, data.vocabulary, source, processes, graphs)
     run_identity = identity(settings.raw, options.tokenizer, options.shards, source)
     with RunFolder(options.checkpoints, run_identity, run, looked_after.preset) as folder:
         tokens = plan.tokens_until(plan.steps)
@@ -148,21 +150,17 @@ def train(arguments: argparse.Namespace) -> int:
             if isinstance(data, LabelledData) and data.begun.message:
                 log.info("%s", data.begun.message)
         state = restore(trainer, folder, done)
-        rate = processes.on_main(lambda: rate_of(options, looked_after, trainer, folder))
+        rate = processes.on_main(lambda: rate_of(options, settings, looked_after, plan, folder))
         if processes.main:
             announce(trainer, folder.path, done.steps, options.gpus, rate)
         trainer.begin_alike(lambda: done.steps == plan.steps or stop.signalled is not None)
-        snapshots = processes.on_main(lambda: snapshots_of(looked_after, trainer, rate.per_token, folder, done))
-        finished = Loop(trainer, run, folder, done, stop, state, snapshots, rate).run()
+        snapshots = DueSnapshots(looked_after, plan, rate, folder)
+        due = processes.on_main(lambda: snapshots.due(done))
+        finished = Loop(trainer, run, folder, done, stop, state, due, rate).run()
         if finished:
-            missing = processes.on_main(
-                lambda: [
-                    *unkept_snapshots(looked_after, trainer, rate.per_token, folder),
-                    *missing_snapshots(looked_after, trainer, rate.per_token),
-                ]
-            )
+            missing = processes.on_main(snapshots.missing)
             about = rate.figures(tokens) | ({"missing_snapshots": missing} if missing else {})
-            write_results(options, settings, trainer, data.vocabulary, folder, began, about)
+            write_results(options, trainer, data.vocabulary, folder, began, about)
     processes.stop()
     return 0 if finished else EXIT_CODE
 
@@ -182,17 +180,12 @@ def make_labels_network(
     return LabelsNetwork(config, *made, heads=data.begun.heads)
 
 
-def compiles(settings: TrainSettings) -> bool:
-    """Return whether the blocks of this architecture can be compiled. Other ones run without compilation."""
-    return settings.model.architecture == "gpt_bert" and settings.train.objective != "labels"
-
-
 def make_network(
     settings: TrainSettings,
     vocabulary: Vocabulary,
     source: Path | None,
     processes: Processes,
-    compiler: Compiler | None = None,
+    graphs: Graphs | None = None,
 ) -> Network:
     """Make the network of a run that has not begun.
 
@@ -201,7 +194,7 @@ def make_network(
         vocabulary: the vocabulary of the tokenizer.
         source: the folder of the model that training continues from, or None.
         processes: this process among the others.
-        compiler: how functions are compiled.
+        graphs: compiles functions; None: nothing is compiled.
     """
     if settings.model.architecture == "transformers":
         from babelmill.training.networks.transformers import TransformersNetwork
@@ -210,7 +203,7 @@ def make_network(
         config = processes.on_main(lambda: config_to_train(settings, source, vocabulary))  # an error is reported once
         return TransformersNetwork(config, settings.train, vocabulary, processes, loaded=source is not None)
     shape = processes.on_main(lambda: shape_of(settings, source, vocabulary.size))
-    return GPTBertNetwork(shape, settings.train, processes, compiler=compiler)
+    return GPTBertNetwork(shape, settings.train, processes, graphs=graphs)
 
 
 def make_trainer(
@@ -228,129 +221,128 @@ def restore(trainer: Trainer, folder: RunFolder, done: Done) -> dict[str, Any] |
     """Restore the trainer from the newest checkpoint. Return the state of the loop, or None without a checkpoint."""
     if not done.steps:
         return None
-    tensors, state = folder.checkpoints.load(done.steps, trainer.rows)
-    trainer.restore(tensors, state)
+    tensors, state = folder.checkpoints.load(done.steps, trainer.state.rows)
+    trainer.state.restore(tensors, state)
     return state["loop"]
 
 
-def rate_of(options: Options, looked_after: RunSettings, trainer: Trainer, folder: RunFolder) -> WordRate:
+def rate_of(
+    options: Options, settings: TrainSettings, looked_after: RunSettings, plan: Plan, folder: RunFolder
+) -> WordRate:
     """Return the mean number of words per token of the run."""
     sizes, kept = looked_after.bytes_per_word, folder.path / "words.json"
-    parts = zip(trainer.settings.languages, options.shards, strict=True)
+    parts = zip(settings.languages, options.shards, strict=True)
     counts = [training_words(shards, options.tokenizer, sizes.get(code), kept) for code, shards in parts]
-    return word_rate(trainer.plan, counts)
+    return word_rate(plan, counts)
 
 
-def snapshots_of(
-    looked_after: RunSettings, trainer: Trainer, per_token: float, folder: RunFolder, done: Done
-) -> dict[int, list[float]]:
-    """Return {step: points} of the snapshots to be kept. Log those whose steps this run has passed before."""
-    asked = points(looked_after.run.snapshots)
-    if not asked:
-        return {}
-    if trainer.train.objective == "labels":
-        log.warning("run.snapshots: no snapshot is kept, since a model of labels does not read running text")
-        return {}
-    steps, kept = snapshot_steps(trainer.plan, per_token, asked), folder.snapshots.kept()
-    late = {step: [point for point in found if name_of(point) not in kept] for step, found in steps.items()}
-    # Weights that are here just now can still be kept, also those of a finished run.
-    ahead = {step: late[step] if step == done.steps else steps[step] for step in steps if step >= done.steps}
-    read = per_token * trainer.plan.tokens_until(trainer.plan.steps) / 1e6
-    text = f"{plural(sum(map(len, ahead.values())), 'snapshot')} to be kept in {read:,.4g} million words"
-    if lost := [name_of(point) for step in late if step < done.steps for point in late[step]]:
-        text += f"; not kept, since the run is already further: {escape.some(lost)}"
-    if after := [name_of(point) for point in steps.get(trainer.plan.steps, []) if point > read]:
-        text += f"; {after[0]} holds the weights of the run's end"
-    if later := asked[sum(map(len, steps.values())) :]:
-        text += f"; the run ends before {escape.some(map(name_of, later), 1)}"
-    log.info("run.snapshots: %s", text)
-    missing_snapshots(looked_after, trainer, per_token)
-    return ahead
+def describe(trainer: Trainer, done: int, rate: WordRate) -> str:
+    """Describe a run after `done` of its steps. `rate`: its words per token."""
+    plan, train, processes = trainer.plan, trainer.train, trainer.processes
+    length, rows = rows_by_step(train, plan.steps)
+    first = (
+        f"{trainer.network.parameters / 1e6:.1f} M parameters, {plan.steps:,} steps,"
+        f" {plan.epochs(plan.steps):.1f} epochs of {plan.tokens:,} tokens,"
+        f" {rate.say(plan.tokens_until(plan.steps))} in all; {processes.size} x {processes.device.type}"
+    )
+    if done:
+        first += "; already trained" if done == plan.steps else f"; going on after step {done:,}"
+
+    def step(number: int) -> str:
+        share = rows[number] / processes.size
+        return (
+            f"{rows[number]:,} rows of up to {length[number]} tokens, {rows[number] * length[number]:,} tokens;"
+            f" per process {share:,.4g} rows, {share * length[number]:,.0f} tokens"
+        )
+
+    lines = {
+        "source": trainer.settings.model.source or f"random weights, seed {train.seed}",
+        "first step": step(0),
+        "last step": step(-1),
+        "rate": f"{train.learning_rate:g} at its peak, {train.optimizer}",
+        "precision": train.precision,
+        "device": device_name(trainer.device),
+    }
+    return "\n".join([first, *(f"  {name:<10}  {text}" for name, text in lines.items())])
 
 
-def missing_snapshots(looked_after: RunSettings, trainer: Trainer, per_token: float) -> list[str]:
-    """Return the names of the snapshots that the run ends too early for, and warn about them."""
-    plan = trainer.plan
-    if trainer.train.objective == "labels":
-        return []
-    read = per_token * plan.tokens_until(plan.steps) / 1e6
-    missing = missing_points(looked_after.run.snapshots, read)
-    ends = plan.epochs(plan.steps), trainer.train.max_steps, looked_after.set_aside
-    if text := say_missing(missing, read, *ends):
-        log.warning("run.snapshots: %s", text)
-    return [name_of(point) for point in missing]
+def announce(trainer: Trainer, folder: Path, done: int, gpus: int, rate: WordRate) -> None:
+    """Log what will run in a folder, and warn about wasted resources.
 
-
-def unkept_snapshots(looked_after: RunSettings, trainer: Trainer, per_token: float, folder: RunFolder) -> list[str]:
-    """Return the names of the snapshots that the finished run has not kept, since it was already further."""
-    if trainer.train.objective == "labels":
-        return []
-    read = per_token * trainer.plan.tokens_until(trainer.plan.steps) / 1e6
-    reached, kept = kept_at_the_end(points(looked_after.run.snapshots), read), folder.snapshots.kept()
-    return [name for name in map(name_of, reached) if name not in kept]
+    Args:
+        trainer: the run.
+        folder: its folder.
+        done: the number of steps that are done.
+        gpus: the number of GPUs of the job.
+        rate: its words per token.
+    """
+    log.info("%s: %s", folder, describe(trainer, done, rate))
+    if gpus and trainer.device.type == "cpu":
+        level = logging.WARNING if slurm.job_id() else logging.INFO  # the user's own machine may have no GPU
+        log.log(level, "%s, but PyTorch sees none here: training on the CPU", gpu_claims.asked_for(gpus))
+    if trainer.device.type == "cuda" and trainer.train.precision == "fp32":
+        log.info("train.precision: fp32 computes without the GPU's fast matrix units; bf16 is several times as fast")
+    if trainer.train.micro_batch_tokens and not trainer.network.whole_micro_batches:
+        log.warning("train.micro_batch_tokens has no effect here; set run.micro_batch_tokens")
+    if trainer.network.drops_by_micro_batch:
+        log.info("dropout depends on the micro-batch here, so its size, train.micro_batch_tokens, changes the result")
 
 
 def write_results(
     options: Options,
-    settings: TrainSettings,
     trainer: Trainer,
     vocabulary: Vocabulary,
     folder: RunFolder,
     began: float,
     about: dict[str, Any],
 ) -> None:
-    """Write the trained weights and the files that describe them. All processes call this, only the main one writes.
+    """Write the trained weights, the model's configuration, the record and, last, the manifest.
 
-    `about`: more figures for the manifest.
+    All processes call this, only the main one writes.
+
+    Args:
+        options: the arguments of the command line.
+        trainer: the run.
+        vocabulary: the vocabulary of the tokenizer.
+        folder: the folder of the run.
+        began: when this process began, by `time.monotonic()`.
+        about: more figures for the manifest.
     """
+    out, plan, settings, state = options.out, trainer.plan, trainer.settings, trainer.state
     prefixes = {"model": "model.", "ema": "average." if trainer.average.tensors else ""}
 
     def write(shapes: dict[str, torch.Tensor], load: Load) -> None:
         for name, prefix in prefixes.items():
-            path = options.out / f"{name}.safetensors"
+            path = out / f"{name}.safetensors"
             if prefix:
                 theirs = {key.removeprefix(prefix): shapes[key] for key in shapes if key.startswith(prefix)}
                 checkpoint.write_tensors(path, theirs, {"format": "pt"}, lambda key, prefix=prefix: load(prefix + key))
             else:
-                link_or_copy(options.out / "model.safetensors", path)
-        describe_results(options, settings, trainer, vocabulary, folder, began, about)
+                link_or_copy(out / "model.safetensors", path)
+        unmasks = {"objective": settings.train.objective} if OBJECTIVES[settings.train.objective].unmasks else {}
+        write_json(out / "config.json", trainer.network.config | vocabulary.ids | unmasks)
+        with atomic_write(out / "metrics.jsonl") as file:
+            file.write(folder.record.path.read_bytes())
+        figures = {
+            "steps": plan.steps,
+            "tokens": plan.tokens_until(plan.steps),
+            "epochs": plan.epochs(plan.steps),
+            "parameters": trainer.network.parameters,
+            "seconds": round(time.monotonic() - began, 1),
+            "fingerprint": folder.name,
+        } | about
+        if len(settings.languages) > 1:
+            shares = plan.mixture.shares / plan.mixture.shares.sum()
+            figures["shares"] = dict(zip(settings.languages, shares.tolist(), strict=True))
+        if (energy := energy_kwh(folder.record.path)) is not None:
+            figures["energy_kwh"] = energy
+        for source in options.source[:1]:
+            figures["source"] = lineage(settings, source)
+        files = ["model.safetensors", "ema.safetensors", "config.json", "metrics.jsonl"]
+        manifest.write(out, settings, files, [options.tokenizer, *options.shards, *options.source[:1]], figures)
 
-    names = [key for prefix in prefixes.values() if prefix for key in trainer.tensors() if key.startswith(prefix)]
-    trainer.with_whole(names, write)
-
-
-def describe_results(
-    options: Options,
-    settings: TrainSettings,
-    trainer: Trainer,
-    vocabulary: Vocabulary,
-    folder: RunFolder,
-    began: float,
-    about: dict[str, Any],
-) -> None:
-    """Write the model's configuration, the record and, last, the manifest."""
-    out, plan = options.out, trainer.plan
-    unmasks = {"objective": settings.train.objective} if OBJECTIVES[settings.train.objective].unmasks else {}
-    write_json(out / "config.json", trainer.network.config | vocabulary.ids | unmasks)
-    with atomic_write(out / "metrics.jsonl") as file:
-        file.write(folder.record.path.read_bytes())
-    figures = {
-        "steps": plan.steps,
-        "tokens": plan.tokens_until(plan.steps),
-        "epochs": plan.epochs(plan.steps),
-        "parameters": trainer.network.parameters,
-        "seconds": round(time.monotonic() - began, 1),
-        "fingerprint": folder.name,
-    } | about
-    if len(settings.languages) > 1:
-        shares = plan.mixture.shares / plan.mixture.shares.sum()
-        figures["shares"] = dict(zip(settings.languages, shares.tolist(), strict=True))
-    if (energy := energy_kwh(folder.record.path)) is not None:
-        figures["energy_kwh"] = energy
-    for source in options.source[:1]:
-        figures["source"] = lineage(settings, source)
-    files = ["model.safetensors", "ema.safetensors", "config.json", "metrics.jsonl"]
-    manifest.write(out, settings, files, [options.tokenizer, *options.shards, *options.source[:1]], figures)
+    names = [key for prefix in prefixes.values() if prefix for key in state.tensors() if key.startswith(prefix)]
+    state.with_whole(names, write)
 
 
 def parser() -> argparse.ArgumentParser:

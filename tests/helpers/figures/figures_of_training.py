@@ -62,7 +62,9 @@ def gradient_figures(folder: Path) -> dict:
 
     from babelmill.model.attention import position_buckets
     from babelmill.model.gpt_bert import GPTBert, GPTBertShape, training_mask
-    from babelmill.training.kernels import cpu_kernels, dropout
+    from babelmill.runtime.processes import Processes
+    from babelmill.training.kernels.dropout import Keys
+    from babelmill.training.kernels.install import install
     from babelmill.training.networks.loss import loss as loss_of
 
     stream, counts = stream_and_counts(folder)
@@ -74,9 +76,8 @@ def gradient_figures(folder: Path) -> dict:
     for name, switches in (("GPT-BERT", {}), ("LTG-BERT", {"gate": False, "layer_mixing": False})):
         torch.manual_seed(1)
         model = GPTBert(GPTBertShape(vocab_size=vocabulary().size, **section("model", **switches).shape()))
-        cpu_kernels.install(model)
-        keys = dropout.Keys(7, torch.device("cpu"))
-        dropout.install(model, keys, cpu_kernels.CPUAttention)
+        keys = Keys(7, torch.device("cpu"))
+        install(model, keys, Processes(0, 1, 1, torch.device("cpu")), "fp32")
         found: dict[str, Any] = {"losses": []}
         for part in rows:
             batch = stream.micro_batch(part, 64, (0.01, 0.002))
@@ -140,7 +141,7 @@ def train_steps(trainer, steps) -> dict[str, list[float]]:
     ends = [projection(weights) for weights in (trainer.model.parameters(), trainer.average.tensors.values())]
     found["norms of weights and average"] = [norm for norm, _ in ends]
     found["projections of weights and average"] = [projected for _, projected in ends]
-    measured = trainer.validate()
+    measured = trainer.validation.measure()
     found["validation"] = [measured[key] for key in ("loss", "ema_loss")]
     return found
 
@@ -173,7 +174,7 @@ def training_figures(folder: Path) -> dict:
             kinds = {str(p.dtype) for p in (*trainer.model.parameters(), *trainer.average.tensors.values())}
             kinds |= {str(parameter.grad.dtype) for parameter in trainer.model.parameters()}
             kinds |= {str(keep(torch.zeros(1, dtype=torch.int32), 4, 0.1).dtype)}
-            kinds |= {str(tensor.dtype) for n, tensor in trainer.tensors().items() if not n.endswith(".step")}
+            kinds |= {str(tensor.dtype) for n, tensor in trainer.state.tensors().items() if not n.endswith(".step")}
             result["types"] = sorted(kinds)
     return result
 

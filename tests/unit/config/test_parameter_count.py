@@ -6,7 +6,7 @@ from babelmill.config.parameter_count import parameters_of
 from babelmill.config.resolve import Configuration
 from babelmill.core import manifest
 from babelmill.core.files import write_json
-from babelmill.training.networks.transformers_size import planned
+from babelmill.training.networks.transformers_config import planned
 from helpers.models.transformers_models import KINDS, model_section, train_section
 
 

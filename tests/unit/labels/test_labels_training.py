@@ -22,7 +22,8 @@ from babelmill.tokens.shard_file import Texts
 from babelmill.tokens.tokenizer_file import encode, load_tokenizer
 from babelmill.training.networks.transformers_config import make_config
 from babelmill.training.networks.transformers_models import CLASSIFIER
-from babelmill.training.plan import dealing, randomness
+from babelmill.training.plan import randomness
+from babelmill.training.plan import rows as dealing
 from babelmill.training.plan.plan import Plan, every_row
 from babelmill.training.trainer import Trainer
 from helpers.training.training_data import TRADES, VOCABULARY, section, train_settings, write_labelled, write_tokenizer
@@ -221,7 +222,7 @@ def test_the_loss_is_what_its_parts_say_whatever_the_forward_passes(make, code):
     total = 0.0
     for part in (slice(0, 10), slice(10, None)):
         mine = trainer._stream.micro_batch(step.rows[part], LENGTH, step.weights)
-        loss, _ = trainer.network.forward(mine, trainer.groups)
+        loss, _ = trainer.network.forward(mine, trainer.plan.groups)
         total += loss.item()
     assert total == pytest.approx(wanted.item(), rel=1e-5)
 
@@ -239,10 +240,10 @@ def test_classes_weigh_what_they_are_told(exclusive):
 @pytest.mark.parametrize(("code", "steps"), [("classes", 150), ("general", 90)])
 def test_it_is_learnt(make, code, steps):
     trainer = make(code=code, max_steps=steps)
-    before = trainer.validate()
+    before = trainer.validation.measure()
     for number in range(steps):
         trainer.run_step(number).read()
-    after = trainer.validate()
+    after = trainer.validation.measure()
     assert after["loss"] < 0.6 * before["loss"] and after["accuracy"] > 0.6 > 2 * before["accuracy"]
     if code == "general":
         assert after["loss_blocks"] < 0.3 < before["loss_blocks"]
@@ -270,8 +271,8 @@ def test_rows_without_targets_add_nothing(make, code):
     trainer = make(code=code)
     step = trainer.plan.step(0)
     none = dealing.without_targets(step.rows[:3])
-    loss, sums = trainer.network.forward(trainer._stream.micro_batch(none, LENGTH, step.weights), trainer.groups)
-    assert loss == 0 and not sums.any() and not trainer.group_counts(none).any()
+    loss, sums = trainer.network.forward(trainer._stream.micro_batch(none, LENGTH, step.weights), trainer.plan.groups)
+    assert loss == 0 and not sums.any() and not trainer.plan.group_counts(none).any()
 
 
 def test_balanced_weights_are_1_on_average_and_of_unused_codes_1():

@@ -9,7 +9,9 @@ from torch.nn import functional as F
 
 from babelmill.model.attention import position_buckets, visible
 from babelmill.model.gpt_bert import GPTBert, GPTBertShape, training_mask
-from babelmill.training.kernels import cpu_kernels, dropout
+from babelmill.runtime.processes import Processes
+from babelmill.training.kernels.dropout import Keys
+from babelmill.training.kernels.install import install
 from helpers import DATA
 
 GOLDEN = DATA / "gpt_bert_tiny.safetensors"
@@ -50,8 +52,8 @@ def test_equals_the_published_implementation(golden, model, implementation):
     """Hidden states, logits, loss, z-loss and every gradient of a batch with padding, segments and both objectives."""
     _, tensors = golden
     if implementation == "by hand":
-        cpu_kernels.install(model)
-        dropout.install(model, dropout.Keys(0, torch.device("cpu")), cpu_kernels.CPUAttention)
+        cpu = torch.device("cpu")
+        install(model, Keys(0, cpu), Processes(0, 1, 1, cpu), "fp32")
         implementation = "sdpa"
     allowed = training_mask(tensors["segments"], tensors["causal"])
     hidden = model.encode(tensors["input_ids"], allowed, implementation)

@@ -5,7 +5,7 @@ import torch
 
 from babelmill.runtime.gpu_figures import GpuFigures, gpus_of
 from babelmill.runtime.processes import Processes
-from babelmill.training.votes import Votes
+from babelmill.training.pending import Votes
 from helpers.programs.prepared import run_python
 from helpers.training.nvml import FIGURES, UUIDS, answered
 

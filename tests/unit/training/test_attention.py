@@ -7,10 +7,9 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from babelmill.model.attention import attention, position_buckets, visible
-from babelmill.runtime.processes import scoring_device
-from babelmill.training.kernels.cpu_kernels import CPUAttention
+from babelmill.training.arithmetic import scoring_device
 from babelmill.training.kernels.dropout import KeyedAttention, Keys
-from babelmill.training.kernels.one_hot_attention import OneHotAttention
+from babelmill.training.kernels.pytorch_kernels import CPUAttention, OneHotAttention
 
 MODES = ["plain", "sdpa", "cpu", "one-hot"]
 

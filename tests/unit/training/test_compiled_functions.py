@@ -9,7 +9,7 @@ from torch._inductor import config as inductor
 
 from babelmill.training.batches.token_batches import MicroBatch, TokenStream
 from babelmill.training.kernels import compilation, dropout
-from babelmill.training.kernels.compilation import Compiler, Graphs
+from babelmill.training.kernels.compilation import Graphs
 from babelmill.training.networks import loss as loss_module
 from babelmill.training.plan import plan
 from babelmill.training.plan.layouts import Packed
@@ -35,7 +35,7 @@ def compiled(backend: str):
     from torch._dynamo.testing import CompileCounterWithBackend  # a second, which only these tests need
 
     counting = CompileCounterWithBackend(backend)
-    return Graphs(Compiler(counting)), counting
+    return Graphs(counting), counting
 
 
 def same(a: MicroBatch, b: MicroBatch) -> bool:

@@ -14,7 +14,7 @@ from babelmill.model.gpt_bert import GPTBertShape
 from babelmill.runtime import compiling
 from babelmill.runtime.processes import Processes
 from babelmill.training.kernels import compilation
-from babelmill.training.kernels.compilation import Compiler, compiler_of
+from babelmill.training.kernels.compilation import Graphs, graphs_of
 from babelmill.training.networks.gpt_bert import GPTBertNetwork
 from babelmill.training.plan.plan import Plan, every_row
 from babelmill.training.trainer import Trainer
@@ -42,12 +42,10 @@ def make(tmp_path):
     """A function that makes a trainer of 2 layers, compiled or not."""
     shard, few = (write_documents(tmp_path / f"{count}.safetensors", documents(count)) for count in (60, 12))
 
-    def make(compiler: Compiler | None = None, micro_batch_tokens: int = 320) -> Trainer:
+    def make(graphs: Graphs | None = None, micro_batch_tokens: int = 320) -> Trainer:
         train = section("train", max_steps=40, global_batch_tokens=320)
         model = section("model", num_hidden_layers=2)
-        network = GPTBertNetwork(
-            GPTBertShape(vocab_size=VOCABULARY.size, **model.shape()), train, ALONE, compiler=compiler
-        )
+        network = GPTBertNetwork(GPTBertShape(vocab_size=VOCABULARY.size, **model.shape()), train, ALONE, graphs=graphs)
         (tokens, layouts), validation = (stream([each], graphs=network.compiled) for each in (shard, few))
         settings, plan = train_settings(["eng"], model, train), Plan(train, 1.0, layouts)
         return Trainer(settings, network, plan, tokens, validation[::-1], ALONE, micro_batch_tokens)
@@ -73,16 +71,16 @@ def test_all_graphs_are_made_before_the_first_step(make, monkeypatch, caplog):
     from torch._dynamo.testing import CompileCounterWithBackend  # a second, which only these tests need
 
     counting = CompileCounterWithBackend("aot_eager")
-    trainer, plain = make(Compiler(counting)), make()
+    trainer, plain = make(Graphs(counting)), make()
     trainer.begin_alike()
     graphs = 2 * (2 + 1) + 2 + 2 * 2  # two kinds of blocks; two lengths, and one to validate
     assert counting.frame_count == graphs
     for step, tokens in ((SHORT, 320), (LONG, 320), (LONG, 96), (LONG, 32)):  # all rows at once, 3, and one
-        trainer.micro_batch_tokens = plain.micro_batch_tokens = tokens
+        trainer.size.tokens = plain.size.tokens = tokens
         plain.model.load_state_dict(trainer.model.state_dict())
         assert close(gradient(trainer, step), gradient(plain, step))
     plain.model.load_state_dict(trainer.model.state_dict())
-    assert trainer.validate()["loss"] == pytest.approx(plain.validate()["loss"], rel=1e-5)
+    assert trainer.validation.measure()["loss"] == pytest.approx(plain.validation.measure()["loss"], rel=1e-5)
     assert counting.frame_count == graphs
 
     plan = trainer.plan
@@ -107,14 +105,14 @@ def test_where_a_compilation_fails(make, caplog):
     def broken(_graph, _inputs):
         raise OSError("no space left for kernels\nmore")
 
-    trainer = make(Compiler(broken, required=False))
+    trainer = make(Graphs(broken, required=False))
     trainer.begin_alike()
     assert "without compiled kernels, which is slower: rows of 16 tokens: OSError: no space left for" in caplog.text
     assert close(gradient(trainer, LONG), gradient(make(), LONG))
     with pytest.raises(
         UserError, match=r"^run.compile = always: rows of 16 tokens: OSError: no space left for kernels$"
     ):
-        make(Compiler(broken)).begin_alike()
+        make(Graphs(broken)).begin_alike()
 
 
 @pytest.mark.parametrize("compiler_is_ended", [False, True])
@@ -128,7 +126,7 @@ def test_a_signal_ends_the_compilation_of_more(make, compiler_is_ended):
             raise RuntimeError("g++ was terminated")
         return graph
 
-    trainer = make(Compiler(backend))
+    trainer = make(Graphs(backend))
     trainer.begin_alike(lambda: bool(seen))
     assert len(seen) == (1 if compiler_is_ended else 5), "of the first shape: micro-batch, blocks, classifier, loss"
     assert gradient(trainer, LONG).any()  # the last step, without a graph
@@ -159,18 +157,18 @@ def test_what_a_machine_lacks(monkeypatch, tmp_path, caplog):
     assert "libcuda" not in compiling.lacking(gpu)
 
     lacks = "this machine lacks a C++ compiler (g++ on PATH, or the program that CXX names)"
-    assert compiler_of(section("run"), ALONE, True, 1, None) is None and not caplog.text, "nothing is compiled on a CPU"
+    assert graphs_of(section("run"), ALONE, True, 1, None) is None and not caplog.text, "nothing is compiled on a CPU"
     with pytest.raises(UserError, match=r"^run.compile = always: this machine lacks a C\+\+ compiler"):
-        compiler_of(section("run", compile="always"), ALONE, True, 1, None)
+        graphs_of(section("run", compile="always"), ALONE, True, 1, None)
     assert not compilation.possible(False, ALONE, lacks)
     assert caplog.messages == [f"training without compiled kernels, which is slower: {lacks}"]
     prepared = []
     monkeypatch.setattr(compiling, "prepare", lambda *given: prepared.append(given))
     monkeypatch.setattr(compiling, "lacking", lambda _: None)
     one_of_four = Processes(rank=0, size=1, local_size=4, device=ALONE.device)  # four on this machine share its threads
-    assert compiler_of(section("run", compile="always"), one_of_four, True, 8, tmp_path) and prepared == [(2, tmp_path)]
-    with pytest.raises(UserError, match=r"^run.compile = always: models of transformers and of labels are not"):
-        compiler_of(section("run", compile="always"), ALONE, False, 1, None)
+    assert graphs_of(section("run", compile="always"), one_of_four, True, 8, tmp_path) and prepared == [(2, tmp_path)]
+    with pytest.raises(UserError, match=r"^run.compile = always: transformers models and models of labels are not"):
+        graphs_of(section("run", compile="always"), ALONE, False, 1, None)
 
 
 SIGNALLED = """

@@ -9,7 +9,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from babelmill.model.gpt_bert import GPTBertShape
 from babelmill.runtime.processes import Processes
 from babelmill.training.kernels import dropout
-from babelmill.training.kernels.one_hot_attention import OneHotAttention
+from babelmill.training.kernels.pytorch_kernels import OneHotAttention
 from babelmill.training.networks.gpt_bert import GPTBertNetwork
 from babelmill.training.optimization.optim import Lamb, parameter_groups
 from babelmill.training.optimization.sharding import Sharding
@@ -96,7 +96,11 @@ def test_operations_of_a_step(make):
             function()
         return seen.count
 
-    found = {"micro-batch": counted(lambda: trainer._build(trainer._stream, step.rows[:5], step.length, step.weights))}
+    found = {
+        "micro-batch": counted(
+            lambda: trainer.network.micro_batch(trainer._stream, step.rows[:5], step.length, step.weights)
+        )
+    }
     finite = torch.ones(())
     updates = [counted(lambda t=t: t._optimizer.update(0.1, finite)) for t in (trainer, deeper)]
     found |= {"LAMB": updates[0], "LAMB of another layer": updates[1] - updates[0]}

@@ -70,7 +70,7 @@ def gradient(rank: int, size: int, port: int, folder: str, results) -> None:
                 gradients = [parameter.grad.flatten() for parameter in trainer.network.trained().values()]
                 found[kind, reduction] = torch.cat(gradients).numpy().copy()
                 trainer.run_step(20)
-                trainer.compare_replicas()
+                trainer.state.compare_replicas()
         processes.stop()
         results.put((rank, found))
     except BaseException:

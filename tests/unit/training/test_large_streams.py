@@ -12,12 +12,12 @@ import torch
 from babelmill.core import known_hashes, manifest
 from babelmill.core.files import UserError
 from babelmill.tokens.shard_file import ShardFile
-from babelmill.training.batches.prefetch import Ahead
 from babelmill.training.batches.token_batches import TokenStream
 from babelmill.training.plan.layouts import Packed
 from babelmill.training.plan.objectives import objective_of
 from babelmill.training.plan.plan import Plan
 from babelmill.training.plan.schedule import validation_bound, validation_steps
+from babelmill.training.trainer import Ahead
 from helpers.training.training_data import VOCABULARY, documents, every_row, section, write_documents
 
 CPU = torch.device("cpu")

@@ -53,7 +53,7 @@ def loop(tmp_path):
 def test_the_loop_goes_on_where_a_pass_does_not_fit(make, loop, stop, monkeypatch):
     shrink_device(monkeypatch)
     trainer = make(micro_batch_tokens=320)
-    assert loop(trainer, Done(35, validated=True), stop).run() and trainer.micro_batch_tokens < 320
+    assert loop(trainer, Done(35, validated=True), stop).run() and trainer.size.tokens < 320
 
 
 def test_the_time_of_a_step_is_that_of_the_device(make, loop, stop, monkeypatch):
@@ -77,7 +77,7 @@ def test_a_signal_ends_a_validation(make, loop, stop):
     assert loop(trainer, Done(40, validated=False), stop).run()
     os.kill(os.getpid(), signal.SIGTERM)
     assert not loop(trainer, Done(40, validated=False), stop).run()
-    assert trainer.validate(lambda: True) is None
+    assert trainer.validation.measure(lambda: True) is None
 
 
 def test_a_validation_shows_how_far_it_is_and_a_checkpoint_is_there_before(make, loop, stop, monkeypatch, tmp_path):
@@ -91,9 +91,9 @@ def test_a_validation_shows_how_far_it_is_and_a_checkpoint_is_there_before(make,
         seen.append((model_status.validating(folder), [path.name for path in folder.glob("step-*.safetensors")]))
         return False
 
-    validate, draw = trainer.validate, run._progress._bar.show
+    validate, draw = trainer.validation.measure, run._progress._bar.show
     monkeypatch.setattr(loop_module, "SAY_EVERY", 0.0)
-    monkeypatch.setattr(trainer, "validate", lambda _, show: validate(leave, show))
+    monkeypatch.setattr(trainer.validation, "measure", lambda _, show: validate(leave, show))
     monkeypatch.setattr(run._progress._bar, "show", lambda done, text: shown.append((done, text)) or draw(done, text))
     assert run.run() and model_status.validating(folder) == ""
     assert seen[0] == ("validating, 0 %", ["step-00000040.safetensors"])
@@ -106,7 +106,8 @@ def test_a_validation_shows_how_far_it_is_and_a_checkpoint_is_there_before(make,
 
 def test_a_validation_that_is_shorter_than_saving_is_not_saved_before(make, loop, stop, monkeypatch):
     run = loop(make(), Done(0, validated=False), stop)
-    run._run = run._run.model_copy(update={"validate_every": 5, "checkpoint_every": 1000})
+    run._validations = {*range(5, 41, 5)}
+    run._run = run._run.model_copy(update={"checkpoint_every": 1000})
     saved = []
     monkeypatch.setattr(run, "_save", lambda done: (saved.append(done), setattr(run, "_cost", 100.0)))
     assert run.run() and saved == [5, 40]
@@ -115,7 +116,7 @@ def test_a_validation_that_is_shorter_than_saving_is_not_saved_before(make, loop
 def test_a_validation_that_is_given_up_is_no_training_time(make, loop, stop, monkeypatch):
     """It must not count in the throughput of the line that the resumed run goes on with."""
     trainer = make()
-    monkeypatch.setattr(trainer, "validate", lambda leave, show: time.sleep(1.0))
+    monkeypatch.setattr(trainer.validation, "measure", lambda leave, show: time.sleep(1.0))
     run = loop(trainer, Done(40, validated=False), stop)
     before = run._window.state()["seconds"]
     assert not run.run()

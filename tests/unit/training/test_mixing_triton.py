@@ -7,8 +7,9 @@ import torch
 
 from babelmill.model.gpt_bert import GPTBert, GPTBertShape
 from babelmill.runtime.processes import Processes
-from babelmill.training.kernels import between_blocks, kernel_trial, mixing_kernel
-from babelmill.training.kernels.mixing_kernel import LayerMixingByHand
+from babelmill.training.kernels import kernel_trial, pytorch_kernels
+from babelmill.training.kernels.install import install_sums
+from babelmill.training.kernels.pytorch_kernels import LayerMixingByHand
 from helpers.kernels.kernel_scripts import run
 
 ALONE = Processes(rank=0, size=1, local_size=1, device=torch.device("cpu"))
@@ -29,8 +30,8 @@ def test_the_kernels_are_built_for_gpus_without_spills_or_atomic_additions(tmp_p
 @pytest.mark.parametrize(("precision", "layer_mixing"), [("bf16", True), ("fp32", True), ("bf16", False)])
 def test_where_the_kernels_cannot_run_a_warning_says_why(caplog, precision, layer_mixing):
     model = GPTBert(GPTBertShape(60, 32, 48, 2, 1, layer_mixing=layer_mixing))
-    mixing_kernel.install(model)
-    between_blocks.install_fused(model, ALONE, precision)  # no GPU
+    pytorch_kernels.install(model, geglu=False)
+    assert not install_sums(model, ALONE, precision)  # no GPU
     assert [type(module) for module in model.modules()].count(LayerMixingByHand) == layer_mixing
     if precision == "bf16":
         (record,) = caplog.records

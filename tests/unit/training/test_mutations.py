@@ -81,7 +81,7 @@ MUTATIONS = [
     ),
     Mutation(
         "another scale of attention",
-        "training/kernels/cpu_kernels.py",
+        "training/kernels/pytorch_kernels.py",
         "scale = 1.0 / math.sqrt(3 * size)",
         "scale = 1.0 / math.sqrt(2 * size)",
         "gradients",
@@ -95,7 +95,7 @@ MUTATIONS = [
     ),
     Mutation(
         "the exact GELU in GEGLU",
-        "training/kernels/cpu_kernels.py",
+        "training/kernels/pytorch_kernels.py",
         'activation = F.gelu(gate, approximate="tanh")',
         "activation = F.gelu(gate)",
         "gradients",

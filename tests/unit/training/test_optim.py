@@ -1,17 +1,27 @@
 """Optimizers, clipping and the moving average."""
 
 import copy
+from typing import get_args
 
 import pytest
 import torch
 from safetensors.torch import load_file
 from torch import nn
 
-from babelmill.training.optimization.optim import Lamb, MovingAverage, clip, make_optimizer, parameter_groups
+from babelmill.config import schema
+from babelmill.training.optimization.optim import (
+    FusedAdamW,
+    Lamb,
+    MovingAverage,
+    clip,
+    make_optimizer,
+    parameter_groups,
+)
 from helpers import DATA
 from helpers.training import training_data
 
 ONE, ZERO = torch.ones(()), torch.zeros(())
+NAMES = get_args(schema.Train.model_fields["optimizer"].annotation)
 
 
 @pytest.fixture
@@ -97,7 +107,7 @@ def test_adamw_is_pytorchs():
         torch.testing.assert_close(a, b)
 
 
-@pytest.mark.parametrize("name", ["lamb", "adamw"])
+@pytest.mark.parametrize("name", NAMES)
 def test_a_step_that_is_not_finite_leaves_the_weights(name):
     model = Small()
     optimizer = make_optimizer(dict(model.named_parameters()), training_data.section("train", optimizer=name))
@@ -116,7 +126,7 @@ def test_a_step_that_is_not_finite_leaves_the_weights(name):
     assert not torch.equal(model.linear.weight, before["linear.weight"])
 
 
-@pytest.mark.parametrize("name", ["lamb", "adamw"])
+@pytest.mark.parametrize("name", NAMES)
 def test_an_optimizer_goes_on_from_its_state(name):
     train = training_data.section("train", optimizer=name)
     model = Small()
@@ -132,6 +142,14 @@ def test_an_optimizer_goes_on_from_its_state(name):
         part.update(0.02, ONE)
     for a, b in zip(model.parameters(), other.parameters(), strict=True):
         assert torch.equal(a, b)
+
+
+def test_an_optimizer_is_one_class_with_the_name_in_the_schema():
+    class Plain(FusedAdamW):
+        name = "plain"
+
+    train = training_data.section("train").model_copy(update={"optimizer": "plain"})
+    assert type(make_optimizer(dict(Small().named_parameters()), train)) is Plain
 
 
 def test_weight_decay_spares_biases_and_layer_norms(golden):

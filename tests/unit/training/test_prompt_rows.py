@@ -147,11 +147,11 @@ def test_a_step_without_any_target_moves_nothing(tmp_path):
     assert len(empty) > 5 and len(step.rows) == 1
     before = {name: value.clone() for name, value in trainer.network.weights().items()}
     outcome = trainer.run_step(empty[0]).read()
-    assert outcome.norm == 0 and not outcome.sums.any() and not trainer.group_counts(step.rows).any()
+    assert outcome.norm == 0 and not outcome.sums.any() and not trainer.plan.group_counts(step.rows).any()
     assert all(torch.equal(value, before[name]) for name, value in trainer.network.weights().items())
-    causal = make_trainer([shard], objective="causal").validate()
+    causal = make_trainer([shard], objective="causal").validation.measure()
     assert causal["loss"] == causal["loss_causal"] > 0 and causal["loss_masked"] is None
-    assert trainer.validate()["loss"] > 0
+    assert trainer.validation.measure()["loss"] > 0
 
 
 def gradients(shards: list[ShardFile], processes: Processes = ALONE) -> dict[str, list[np.ndarray]]:

@@ -10,7 +10,7 @@ from babelmill.core.files import UserError
 from babelmill.training import cuda_graphs
 from babelmill.training.cuda_graphs import rounded
 from babelmill.training.kernels import dropout
-from babelmill.training.plan import dealing
+from babelmill.training.plan import rows as dealing
 from helpers.training.tape import Tape
 from helpers.training.tiny_trainer import shrink_device, trainer_maker
 
@@ -91,7 +91,7 @@ def test_a_recording_that_does_something_else_is_not_used(make, monkeypatch, cap
 def test_recordings_are_given_up_when_memory_runs_out(make, monkeypatch, caplog):
     wanted, _ = train(make(dropout=0.1))
     other, repeat = recorded(make(dropout=0.1)), Tape.repeat
-    size, most = other.micro_batch_tokens, 4
+    size, most = other.size.tokens, 4
 
     def full(tape):
         if len(other._recorder._recorded) == most:
@@ -102,7 +102,7 @@ def test_recordings_are_given_up_when_memory_runs_out(make, monkeypatch, caplog)
     weights, _ = train(other)
     (record,) = caplog.records
     assert "are not recorded any more, since memory ran out: CUDA out of memory" in record.getMessage()
-    assert other.micro_batch_tokens == size and not other._recorder._recorded
+    assert other.size.tokens == size and not other._recorder._recorded
     torch.testing.assert_close(weights, wanted, rtol=0, atol=1e-5)
 
 
@@ -129,7 +129,7 @@ def test_without_a_recording_passes_are_halved_when_memory_runs_out(make, monkey
     shrink_device(monkeypatch)
     trainer = recorded(make(micro_batch_tokens=320))
     train(trainer)
-    assert len(caplog.records) == 2 and trainer.micro_batch_tokens == 80 and trainer._recorder._recorded
+    assert len(caplog.records) == 2 and trainer.size.tokens == 80 and trainer._recorder._recorded
 
 
 @pytest.mark.parametrize("steps", [0, STEPS])

@@ -33,16 +33,16 @@ def replica(rank: int, size: int, port: int, damage: str, folder: str, results) 
         processes = Processes.start(1)
         network = GPTBertNetwork(shape, train, processes)
         trainer = Trainer(settings, network, Plan(train, 1.0, counts), tokens, (counts, tokens), processes)
-        for value in trainer.tensors().values():
+        for value in trainer.state.tensors().values():
             value += rank  # as if each had begun by itself
         trainer.begin_alike()
         for step in (3, 4):
             trainer.run_step(step)
-        trainer.compare_replicas()
+        trainer.state.compare_replicas()
         if rank == size - 1 and damage:
-            tensor = trainer.tensors()[damage].view(-1)
+            tensor = trainer.state.tensors()[damage].view(-1)
             tensor[1] = torch.nextafter(tensor[1], tensor.new_tensor(9.0))
-        trainer.compare_replicas()
+        trainer.state.compare_replicas()
         results.put("alike")
     except UserError as error:
         results.put(str(error))

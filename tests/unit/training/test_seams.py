@@ -76,7 +76,7 @@ def test_an_objective_whose_targets_stand_for_several(make):
     for parameter, gradient in zip(trainer.model.parameters(), wanted, strict=True):
         torch.testing.assert_close(parameter.grad, gradient.float(), atol=1e-6, rtol=1e-4)
     assert outcome.sums[:, 0].sum() / every.sum() == pytest.approx(expected.item(), rel=1e-5)
-    result = trainer.validate()
+    result = trainer.validation.measure()
     assert result["loss"] == result["loss_diffusion"] > 0 and set(result["languages"]) == {"eng", "deu"}
 
 
@@ -95,7 +95,7 @@ def test_the_objective_of_the_guide_trains(make, monkeypatch):
     outcome = trainer.run_step(STEP).read()
     assert outcome.sums[:, 0].sum() > 0
     assert not all(torch.equal(old, new) for old, new in zip(before, trainer.model.parameters(), strict=True))
-    assert trainer.validate()["loss"] > 0
+    assert trainer.validation.measure()["loss"] > 0
 
 
 def test_all_processes_of_a_sharded_network_make_as_many_passes(make):
@@ -103,7 +103,7 @@ def test_all_processes_of_a_sharded_network_make_as_many_passes(make):
     step, dealt = make().plan.step(STEP), []
     for rank in range(3):
         trainer = make(Processes(rank, 3, 3, CPU), sharded=True, whole_micro_batches=True)
-        trainer.micro_batch_tokens = 96
+        trainer.size.tokens = 96
         dealt.append(trainer._share(step))
     assert [len(passes) for passes in dealt] == [2, 2, 2], "four micro-batches"
     sizes = [int(rows.targets.sum()) for passes in dealt for _, rows in passes]

@@ -113,19 +113,19 @@ def learn(rank: int, size: int, port: int, folder: str, results) -> None:
             norm, _ = trainer._gradients.clip(0.1)
             outcomes = [trainer.run_step(step).read() for step in range(2)]
             checkpoints = Checkpoints(own / kind, 1)
-            trainer.with_whole(
-                trainer.tensors(), lambda t, load, c=checkpoints, s=trainer: c.save(2, t, s.state(), load)
+            trainer.state.with_whole(
+                trainer.state.tensors(), lambda t, load, c=checkpoints, s=trainer: c.save(2, t, s.state.numbers(), load)
             )
             other = make_trainer(kind, own, processes)
-            other.restore(*checkpoints.load(2, other.rows))
-            restored = other.tensors()
-            same = all(torch.equal(value, restored[name]) for name, value in trainer.tensors().items())
+            other.state.restore(*checkpoints.load(2, other.state.rows))
+            restored = other.state.tensors()
+            same = all(torch.equal(value, restored[name]) for name, value in trainer.state.tensors().items())
             found[kind] = {
                 "gradient": gradient,
                 "sums": processes.sum_(sums).numpy(),
                 "norms": [norm.item(), *(outcome.norm for outcome in outcomes)],
-                "validation": {name: value for name, value in trainer.validate().items() if "loss" in name},
-                "bytes": sum(tensor.nbytes for name, tensor in trainer.tensors().items() if "step" not in name),
+                "validation": {name: value for name, value in trainer.validation.measure().items() if "loss" in name},
+                "bytes": sum(tensor.nbytes for name, tensor in trainer.state.tensors().items() if "step" not in name),
                 "same": same,
             }
         if size < 3:

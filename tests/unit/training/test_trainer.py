@@ -12,18 +12,17 @@ from torch.nn import functional as F
 from babelmill.core.files import UserError
 from babelmill.model.gpt_bert import training_mask
 from babelmill.runtime.processes import Processes
-from babelmill.training.batches.words_read import WordRate
+from babelmill.train import describe
+from babelmill.training import pass_size
 from babelmill.training.kernels import dropout
 from babelmill.training.optimization import gradients
-from babelmill.training.plan import dealing, pass_size
-from babelmill.training.plan.pass_size import Fitted
-from babelmill.training.startup_log import block
+from babelmill.training.pass_size import Fitted
+from babelmill.training.pending import Votes
+from babelmill.training.plan import rows as dealing
 from babelmill.training.trainer import Trainer
-from babelmill.training.votes import Votes
+from babelmill.training.words_read import WordRate
 from helpers.training.tiny_trainer import ALONE, shrink_device, trainer_maker
-from helpers.training.training_data import (
-    every_row,
-)
+from helpers.training.training_data import every_row
 
 STEP = 35
 
@@ -191,9 +190,9 @@ def test_each_gradient_begins_where_a_gpu_reads_fastest(make, monkeypatch):
 
 def test_validation_takes_every_token_once_with_both_kinds_of_rows(make):
     trainer = make()
-    result = trainer.validate()
+    result = trainer.validation.measure()
     assert set(result["languages"]) == {"eng", "deu"} and result["ema_loss"] == result["loss"]
-    counts, tokens = trainer._validation_layouts, trainer._validation_stream
+    counts, tokens = trainer.validation.layouts, trainer.validation.stream
     rows = every_row(counts, 16, None)
     assert rows.targets.sum() == sum(count.tokens for count in counts) - 90  # all but the <s> of 90 documents
     batch = tokens.micro_batch(rows, 16, (0.0, 0.0))
@@ -209,22 +208,24 @@ def test_validation_takes_every_token_once_with_both_kinds_of_rows(make):
 def test_what_does_not_fit_is_halved_and_the_step_repeated(make, small_device, caplog):
     """Gradient and sums are those of a device with room for all; a resumed run begins with the size that was found."""
     trainer = make(dropout=0.1, micro_batch_tokens=320)
-    trainer._auto = trainer._finds_size = True
+    trainer.size.auto = trainer.size.unknown = True
     pending = trainer.run_step(STEP)
-    assert trainer.micro_batch_tokens == 64 and trainer.ran_out_of_memory
+    assert trainer.size.tokens == 64 and trainer.size.ran_out_of_memory
     assert caplog.text.count("a forward pass did not fit into memory: passes of ") == 2
     other = make(dropout=0.1, micro_batch_tokens=64)
     wanted = other.run_step(STEP)
     assert (trainer._gradients.flat - other._gradients.flat).norm() / other._gradients.flat.norm() < 1e-6
     assert pending.read().sums == pytest.approx(wanted.read().sums)
     resumed = make(dropout=0.1, micro_batch_tokens=320)
-    resumed._auto = resumed._finds_size = True
-    resumed.restore(trainer.tensors(), trainer.state())
-    assert resumed.micro_batch_tokens == 64
+    resumed.size.auto = resumed.size.unknown = True
+    resumed.state.restore(trainer.state.tensors(), trainer.state.numbers())
+    assert resumed.size.tokens == 64
     elsewhere = make(dropout=0.1, micro_batch_tokens=320)
-    elsewhere._auto = elsewhere._finds_size = True
-    elsewhere.restore(trainer.tensors(), trainer.state() | {"micro_batch": {"device": "another", "tokens": 80}})
-    assert elsewhere.micro_batch_tokens == 320
+    elsewhere.size.auto = elsewhere.size.unknown = True
+    elsewhere.state.restore(
+        trainer.state.tensors(), trainer.state.numbers() | {"micro_batch": {"device": "another", "tokens": 80}}
+    )
+    assert elsewhere.size.tokens == 320
 
 
 @pytest.mark.parametrize(("memory", "rows"), [(100, 6), (16, 1), (2, 1)])
@@ -246,7 +247,7 @@ def test_the_largest_passes_that_fit_are_found(make, monkeypatch, memory, rows):
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (memory, memory))
     monkeypatch.setattr(torch.cuda, "memory_reserved", lambda device: 0)
     trainer.find_size()
-    assert trainer.micro_batch_tokens == rows * max(trainer.train.sequence_lengths)
+    assert trainer.size.tokens == rows * max(trainer.train.sequence_lengths)
 
 
 def test_memory_for_what_comes_later_is_taken_while_passes_are_tried(make, monkeypatch):
@@ -277,14 +278,14 @@ def test_passes_with_more_targets_have_not_fitted(make):
 def test_a_validation_that_does_not_fit_is_made_of_smaller_passes(make, small_device, caplog):
     """The size of those in training stays as it is."""
     trainer = make(micro_batch_tokens=320)
-    found, wanted = trainer.validate(), make(micro_batch_tokens=64).validate()
+    found, wanted = trainer.validation.measure(), make(micro_batch_tokens=64).validation.measure()
     assert found.keys() == wanted.keys()
     for name in ("loss", "loss_masked", "loss_causal", "accuracy", "ema_loss"):
         assert found[name] == pytest.approx(wanted[name], rel=1e-5)
     assert caplog.messages[-1].startswith("5 rows are validated at once from now on, more do not fit: CUDA")
-    assert trainer.micro_batch_tokens == 320
+    assert trainer.size.tokens == 320
     with pytest.raises(torch.OutOfMemoryError):
-        make(micro_batch_tokens=320, sequence_lengths=[128, 128], global_batch_tokens=640).validate()
+        make(micro_batch_tokens=320, sequence_lengths=[128, 128], global_batch_tokens=640).validation.measure()
 
 
 def test_a_row_that_does_not_fit_ends_the_run(make, small_device, monkeypatch):
@@ -308,7 +309,7 @@ def test_what_a_process_votes_for_is_read_with_the_numbers_of_the_step(make):
 def test_a_run_opens_with_what_it_is(make):
     trainer = make(learning_rate=0.004)
     trainer.processes = dataclasses.replace(ALONE, size=4)
-    first, *lines = block(trainer, 12, WordRate(0.25, exact=True)).splitlines()
+    first, *lines = describe(trainer, 12, WordRate(0.25, exact=True)).splitlines()
     words = f"{0.25 * trainer.plan.tokens_until(40):,.0f} words in all"
     assert first.endswith(f"tokens, {words}; 4 x cpu; going on after step 12") and "M parameters, 40 steps" in first
     assert lines == [

@@ -26,9 +26,9 @@ from babelmill.release.folder.transformers_folder import TransformersFolder
 from babelmill.runtime.checkpoint import write_tensors
 from babelmill.tokens.vocabulary import Vocabulary
 from babelmill.training.batches.token_batches import MicroBatch, TokenStream
-from babelmill.training.networks import sdpa_backend
+from babelmill.training.networks import transformers as networks
 from babelmill.training.networks.source_weights import load_weights
-from babelmill.training.networks.transformers_config import known_keys
+from babelmill.training.networks.transformers_config import known_keys, planned
 from babelmill.training.networks.transformers_models import (
     CLASSES,
     as_json,
@@ -36,7 +36,6 @@ from babelmill.training.networks.transformers_models import (
     with_learning_padding,
     without_values,
 )
-from babelmill.training.networks.transformers_size import planned
 from babelmill.training.plan.layouts import Packed
 from babelmill.training.plan.objectives import hides_alone, objective_of
 from babelmill.training.plan.plan import Plan
@@ -68,7 +67,7 @@ def test_attention_without_a_fused_kernel_is_a_warning(monkeypatch, caplog, tmp_
     """Said once. On a CPU, PyTorch computes the formula where attention has dropout."""
     *_, batch = batch_of("bert", tmp_path)
     for devices, dropout, warnings in ((("cuda",), 0.1, 0), (("cpu",), 0.0, 0), (("cpu",), 0.1, 1)):
-        monkeypatch.setattr(sdpa_backend, "DEVICES", devices)
+        monkeypatch.setattr(networks, "DEVICES", devices)
         made = network("bert", attention_probs_dropout_prob=dropout)
         caplog.clear()
         for _ in range(2):
@@ -226,20 +225,20 @@ def test_a_run_goes_on_exactly(tmp_path):
     first, second = trainer(), trainer()
     for step in range(4):
         if step == 2:
-            saved = {name: value.clone() for name, value in first.tensors().items()}
-            second.restore(saved, first.state())
+            saved = {name: value.clone() for name, value in first.state.tensors().items()}
+            second.state.restore(saved, first.state.numbers())
         first.run_step(step)
     for step in (2, 3):
         second.run_step(step)
-    wanted, found = first.tensors(), second.tensors()
+    wanted, found = first.state.tensors(), second.state.tensors()
     assert wanted.keys() == found.keys() and not any(name.endswith("lm_head.weight") for name in wanted)
     assert all(torch.equal(value, found[name]) for name, value in wanted.items())
-    measured = first.validate()
-    assert measured == second.validate() and measured["ema_loss"] != measured["loss"]
+    measured = first.validation.measure()
+    assert measured == second.validation.measure() and measured["ema_loss"] != measured["loss"]
     third = trainer()  # whose weights FSDP2 has not gathered yet
-    third.restore(wanted, first.state())
+    third.state.restore(wanted, first.state.numbers())
     with third.average.in_place():
-        assert third.validate()["loss"] == measured["ema_loss"]
+        assert third.validation.measure()["loss"] == measured["ema_loss"]
 
 
 # Their folders.

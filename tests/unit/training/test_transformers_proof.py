@@ -9,8 +9,7 @@ import transformers
 
 from babelmill.core.files import UserError
 from babelmill.tokens.vocabulary import Vocabulary
-from babelmill.training.networks.small_model import smaller
-from babelmill.training.networks.transformers_check import Proof, prove
+from babelmill.training.networks.transformers_check import Proof, prove, smaller
 from babelmill.training.networks.transformers_config import config_to_train
 from babelmill.training.networks.transformers_models import MASKED, auto_class, blocks_of, make_model, read_config
 from helpers.models.transformers_models import model_section, network, train_section

@@ -22,7 +22,7 @@ from babelmill.tokens.documents import Documents
 from babelmill.tokens.shard_file import ShardFile, write_shard
 from babelmill.tokens.tokenizer_file import encode
 from babelmill.tokens.vocabulary import Vocabulary
-from babelmill.training.batches import words_read
+from babelmill.training import words_read
 from babelmill.training.plan.layouts import Packed
 from babelmill.training.plan.plan import Plan
 from helpers.training.training_data import ROOT, section

@@ -24,9 +24,8 @@ from babelmill.training.networks import transformers_models
 from babelmill.training.networks.loss import STATISTICS
 from babelmill.training.networks.source_weights import shape_of
 from babelmill.training.networks.transformers import TransformersNetwork
-from babelmill.training.networks.transformers_config import config_to_train
+from babelmill.training.networks.transformers_config import config_to_train, counted_without
 from babelmill.training.networks.transformers_models import checkpoint_activations, longest_row, refused
-from babelmill.training.networks.transformers_size import counted_without
 from babelmill.training.optimization.fsdp import local_rows
 from babelmill.training.plan import randomness
 from babelmill.training.plan.randomness import INITIALIZATION

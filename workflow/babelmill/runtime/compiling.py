@@ -63,10 +63,6 @@ def prepare(threads: int, cache: Path | None) -> None:
 
     if "TORCHINDUCTOR_COMPILE_THREADS" not in os.environ:
         config.compile_threads = max(1, threads)
-    if hasattr(
-        config.triton, "mix_order_reduction"
-    ):  # it decides by the number of rows, which graphs must not depend on
-        config.triton.mix_order_reduction = False
     if (config.compile_threads or 1) > 1:
         before = signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)  # the new process inherits this
         try:

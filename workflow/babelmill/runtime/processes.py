@@ -78,7 +78,6 @@ class Processes:
                 )
             device = torch.device("cuda", local_rank)
             torch.cuda.set_device(device)
-            set_gpu_options()
         if size > 1:
             dist.init_process_group(**group_of(device), timeout=TIMEOUT)
         return cls(rank, size, local_size, device)
@@ -161,25 +160,6 @@ def forget_other_launchers() -> None:
             " not used; unset them",
             file=sys.stderr,
         )
-
-
-def scoring_device() -> torch.device:
-    """Return the device on which a single process scores a model: a GPU, or the CPU if there is none."""
-    if not torch.cuda.is_available():
-        return torch.device("cpu")
-    let_segments_grow()
-    set_gpu_options()
-    return torch.device("cuda")
-
-
-def set_gpu_options() -> None:
-    """Set how PyTorch computes on GPUs: without cuDNN's attention, and with long sums in float32, as on a CPU.
-
-    PyTorch prefers cuDNN's attention on an H100 or H200. It was never tested with our masks, which hold -1.7e38 where a
-    padding token may attend to nothing.
-    """
-    torch.backends.cuda.enable_cudnn_sdp(False)
-    torch.backends.cuda.matmul.allow_bf16_reduced_precision_reduction = False
 
 
 def group_of(device: torch.device) -> dict[str, Any]:

@@ -8,7 +8,7 @@ logs/                   the log of each attempt (attempt_log.py)
 step-00000040.*         checkpoints (checkpoint.py)
 metrics.jsonl           the record (record.py)
 snapshots/              weights after given numbers of words (snapshots.py)
-words.json              the words of shards that do not say them (training/batches/words_read.py)
+words.json              the words of shards that do not say them (training/words_read.py)
 training_history.*      lists and a picture of the losses (history.py)
 """
 

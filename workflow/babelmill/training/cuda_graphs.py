@@ -25,10 +25,9 @@ from babelmill.runtime.processes import may_lose_process
 from babelmill.runtime.progress import peak_flops
 from babelmill.training.batches.token_batches import Sent, Stream, TokenStream, Weights
 from babelmill.training.kernels.compilation import LEAST_ROWS
-from babelmill.training.kernels.kernel_trial import CLOSE
 from babelmill.training.networks.network import Network
 from babelmill.training.optimization.gradients import FlatGradients
-from babelmill.training.pending import Span
+from babelmill.training.pending import Stopwatch
 from babelmill.training.plan.rows import Rows
 
 log = logging.getLogger(__name__)
@@ -38,6 +37,7 @@ Shape = tuple[int, ...]  # rows, length and targets
 SECONDS = 0.03  # that a GPU at its peak needs for a pass, at most; a larger pass takes it longer than the host
 PEAK = 1e15  # FLOP/s of a GPU whose peak is not known
 SHAPES = 16  # that are remembered
+CLOSE = 0.03  # largest relative difference of a recorded pass from the same pass without the recording
 
 
 def rounded(number: int) -> int:
@@ -73,18 +73,15 @@ class CUDAGraph:
             try:
                 return function()
             finally:
-                self._end()
-
-    def _end(self) -> None:
-        try:
-            self._graph.capture_end()
-        except RuntimeError:  # the function did what cannot be recorded
-            where = torch.cuda.current_device(), self._pool
-            if torch.__version__ < "2.14":  # these versions never free the memory of such a recording
-                with contextlib.suppress(RuntimeError):  # 2.13 does this part itself
-                    torch._C._cuda_endAllocateToPool(*where)
-                torch._C._cuda_releasePool(*where)
-            raise
+                try:
+                    self._graph.capture_end()
+                except RuntimeError:  # the function did what cannot be recorded
+                    where = torch.cuda.current_device(), self._pool
+                    if torch.__version__ < "2.14":  # these versions never free the memory of such a recording
+                        with contextlib.suppress(RuntimeError):  # 2.13 does this part itself
+                            torch._C._cuda_endAllocateToPool(*where)
+                        torch._C._cuda_releasePool(*where)
+                    raise
 
     def repeat(self) -> None:
         """Do what the function did."""
@@ -129,31 +126,29 @@ class Recorder:
                 torch.cuda.synchronize()
             del self._recorded[shape]
 
-    def learn(self, rows: Rows, length: int, weights: Weights) -> tuple[torch.Tensor, Span]:
+    def learn(self, rows: Rows, length: int, weights: Weights) -> tuple[torch.Tensor, Stopwatch]:
         """Add the gradient of rows, which `takes` allows.
 
         Returns:
             their sums by group of targets, to be read before the next call; the time of sending the rows.
         """
         assert isinstance(self._stream, TokenStream)
-        sending = Span(self._device)
-        sent = self._stream.send(rows, length, weights, rounded(len(rows)))
-        return self._learn(sent, rounded(int(rows.targets.sum()))), sending.end()
-
-    def _learn(self, sent: Sent, targets: int) -> torch.Tensor:
+        sending = Stopwatch(self._device)
+        sent, targets = self._stream.send(rows, length, weights, rounded(len(rows))), rounded(int(rows.targets.sum()))
+        sending.end()
         shape = *sent.tokens.shape, targets
         if shape not in self._given:
             self._given[shape] = sent
             if len(self._given) > SHAPES:
                 self._forget(self._given.popitem(last=False)[0])
-            return self._compute(sent, targets)
+            return self._compute(sent, targets), sending
         self._given.move_to_end(shape)
         if shape not in self._recorded:
-            return self._record(sent, shape)
+            return self._record(sent, shape), sending
         recording, result = self._recorded[shape]
         self._copy(sent, shape)
         recording.repeat()
-        return result
+        return result, sending
 
     def _compute(self, sent: Sent, targets: int) -> torch.Tensor:
         """Add the gradient of rows without a recording; return their sums."""

@@ -2,14 +2,15 @@
 
 On CUDA the numbers of a step are read while the next step is running, so no step waits for the host. Before the loop
 writes anything, it reads the numbers of all steps. All processes read the same sums, so all make the same decisions.
-Decisions that depend on the clock or a signal (leaving, saving) are voted on at the end of each step (`votes.py`).
+Decisions that depend on the clock or a signal (leaving, saving) are voted on at the end of each step (`Votes`).
 """
 
 import logging
 import math
 import time
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -22,15 +23,13 @@ from babelmill.runtime.gpu_figures import GpuFigures, gpus_of
 from babelmill.runtime.progress import Progress, peak_flops, peak_memory, shown
 from babelmill.runtime.run_folder import Done, RunFolder
 from babelmill.runtime.stopping import Stop
-from babelmill.training.batches.words_read import WordRate
-from babelmill.training.metrics import summarize
-from babelmill.training.networks.loss import STATISTICS
+from babelmill.training.networks.loss import STATISTICS, summarize
 from babelmill.training.optimization.sharding import Load
-from babelmill.training.pending import Pending
+from babelmill.training.pending import Pending, Votes
 from babelmill.training.plan.plan import Step
 from babelmill.training.plan.schedule import validation_steps
 from babelmill.training.trainer import Trainer
-from babelmill.training.votes import Votes
+from babelmill.training.words_read import WordRate
 
 log = logging.getLogger(__name__)
 
@@ -89,12 +88,24 @@ class Loop:
         snapshots: Mapping[int, list[float]] | None = None,
         rate: WordRate = NO_WORDS,
     ):
+        plan = trainer.plan
         self._trainer, self._run, self._folder, self._done = trainer, run, folder, done
-        self._steps = trainer.plan.steps
+        self._steps = plan.steps
         self._stop, self._snapshots, self._rate = stop, snapshots or {}, rate
-        self._progress = self._make_progress()
+        self._validations = {*validation_steps(run, self._steps)}  # after these steps
+        if trainer.settings.begin_with is not None:  # the card also shows the loss of the source's weights
+            self._validations.add(0)
+        self._is_validated = done.steps not in self._validations or done.validated
+        validated = sum(step < done.steps or (step == done.steps and done.validated) for step in self._validations)
+        self._progress = Progress(
+            plan.tokens_until(done.steps),
+            self._steps,
+            plan.tokens_until(self._steps),
+            (validated, len(self._validations)),
+            trainer.validation.cost(),
+        )
         self._gpus = GpuFigures(gpus_of(trainer.processes))
-        self._window = Window(trainer.groups)
+        self._window = Window(plan.groups)
         if state is not None:
             self._window.restore(state)
         self._norms: deque[float] = deque(maxlen=5)
@@ -108,23 +119,23 @@ class Loop:
     def run(self) -> bool:
         """Train. Return False if there was a reason to leave before the end."""
         done = self._done.steps
-        if self._done_validating() is False:
+        if not self._is_validated:
             self._validate(done)
         for point in self._snapshots.get(done, []):  # asked for since the run was here
             self._keep_snapshot(done, point)
         saved = done
         while done < self._steps and not self._leaving:
-            self._step(done)
+            self._pending.append(self._trainer.run_step(done, partial(self._votes, done + 1)))
             done += 1
             self._catch_up(self._lag)
-            if self._may_save(done) or self._leaving or self._validates(done) or done in self._snapshots:
+            if self._may_save(done) or self._leaving or done in self._validations or done in self._snapshots:
                 self._catch_up(0)
             for point in self._snapshots.get(done, []):
                 self._keep_snapshot(done, point)
             if self._saving or self._leaving or done == self._steps:
                 self._save(done)
                 saved = done
-            if self._validates(done) and not self._leaving:
+            if done in self._validations and not self._leaving:
                 self._validate(done)
                 if self._leaving and saved != done:
                     self._save(done)
@@ -132,71 +143,35 @@ class Loop:
             log.info("left after step %d; the same command continues from there", done)
         return not self._leaving
 
-    def _done_validating(self) -> bool | None:
-        """Return whether the validation at the present step is done; None if there is none at this step."""
-        done = self._done.steps
-        return self._done.validated if self._validates(done) or self._goes_on_from_another(done) else None
-
-    def _make_progress(self) -> Progress:
-        """Return the progress of the run, in which validations count as long as they take."""
-        plan, done = self._trainer.plan, self._done.steps
-        validated = validation_steps(self._run, self._steps)
-        if self._trainer.settings.begin_with is not None:
-            validated = [0, *validated]
-        before = sum(step < done for step in validated) + (self._done_validating() is True)
-        return Progress(
-            plan.tokens_until(done),
-            self._steps,
-            plan.tokens_until(self._steps),
-            (before, len(validated)),
-            self._trainer.validation_cost(),
-        )
-
     def _may_save(self, done: int) -> bool:
         return done == self._steps or done % self._run.checkpoint_every == 0
 
     def _logs(self, done: int) -> bool:
         return done == self._steps or done % self._run.log_every == 0
 
-    def _wants_to_save(self) -> bool:
-        """Return whether a checkpoint now would take at most its share of the time since the last one.
-
-        Only the main process knows this.
-        """
-        elapsed, share = time.monotonic() - self._saved, self._run.checkpoint_share
-        return self._trainer.processes.main and (share == 1 or elapsed * share >= self._cost)
-
-    def _wants_to_save_before(self, done: int) -> bool:
-        """Return whether to save before a validation, which may take long: unless saving took longer so far.
-
-        Only the main process knows this.
-        """
-        validation = self._longest["validation"] or math.inf
-        return self._trainer.processes.main and self._validates(done) and self._cost <= validation
-
-    def _validates(self, done: int) -> bool:
-        every = self._run.validate_every
-        return done == self._steps or bool(done and every and done % every == 0)
-
-    def _goes_on_from_another(self, done: int) -> bool:
-        """Return whether the weights are still those of `model.source`. The card also shows their loss."""
-        return done == 0 and self._trainer.settings.begin_with is not None
-
-    def _step(self, number: int) -> None:
-        self._pending.append(self._trainer.run_step(number, lambda: self._votes(number + 1)))
-
     def _votes(self, done: int) -> Votes:
         """Return this process's votes after `done` steps, at the end of the last of these steps."""
         needed = (2 + self._lag) * self._longest["step"] + 2 * self._longest["checkpoint"]
-        if self._validates(done):
+        if done in self._validations:
             needed += self._longest["validation"]
         reason = self._stop.reason(needed)
         if reason and not self._leaving:
             log.info("%s: finishing step %d", reason, done)
-        smaller, self._trainer.ran_out_of_memory = self._trainer.ran_out_of_memory, False
-        save = (self._may_save(done) and self._wants_to_save()) or self._wants_to_save_before(done)
+        size = self._trainer.size
+        smaller, size.ran_out_of_memory = size.ran_out_of_memory, False
+        save = self._trainer.processes.main and self._wants_to_save(done)
         joules = self._gpus.joules() if reason or self._logs(done) or self._may_save(done) else None
         return Votes(leave=reason is not None, save=save, smaller=smaller, joules=joules)
+
+    def _wants_to_save(self, done: int) -> bool:
+        """Return whether to save after `done` steps. Only the main process knows how long saving takes.
+
+        It saves where a checkpoint would take at most its share of the time since the last one. And it saves before a
+        validation, which may take long, unless saving took longer than a validation so far.
+        """
+        elapsed, share = time.monotonic() - self._saved, self._run.checkpoint_share
+        due = self._may_save(done) and (share == 1 or elapsed * share >= self._cost)
+        return due or (done in self._validations and self._cost <= (self._longest["validation"] or math.inf))
 
     def _catch_up(self, lag: int) -> None:
         """Read the numbers of all but the newest `lag` steps."""
@@ -208,11 +183,11 @@ class Loop:
         sums, decided, norm = pending.read(self._stop)
         self._leaving, self._saving = self._leaving or decided.leave, decided.save
         if decided.smaller:
-            trainer.agree_on_size()
+            trainer.size.agree()
         if step.length in self._lengths:
             self._longest["step"] = max(self._longest["step"], pending.whole.seconds())
         self._lengths.add(step.length)
-        counts = trainer.group_counts(step.rows)
+        counts = trainer.plan.group_counts(step.rows)
         if math.isfinite(norm) and np.isfinite(sums).all():
             window.sums += sums
             window.counts += counts
@@ -228,7 +203,7 @@ class Loop:
         if self._logs(step.step + 1):
             energy = {} if decided.joules is None else {"energy": window.joules}
             self._write(self._line(step, norm) | self._gpus.figures | energy)
-            self._window = Window(trainer.groups)
+            self._window = Window(trainer.plan.groups)
 
     def _line(self, step: Step, norm: float) -> dict[str, Any]:
         window, trainer = self._window, self._trainer
@@ -279,9 +254,19 @@ class Loop:
 
     def _validate(self, done: int) -> None:
         """Validate. If a signal to leave arrives meanwhile, the resumed run begins with this validation."""
-        began, main = time.monotonic(), self._trainer.processes.main
-        show = self._validating(done) if main else lambda _: None
-        result = self._trainer.validate(lambda: self._stop.signalled is not None, show)
+        began, main, said = time.monotonic(), self._trainer.processes.main, -math.inf
+
+        def show(share: float) -> None:
+            nonlocal said
+            if not main:
+                return
+            self._progress.validate(done, share)
+            if time.monotonic() - said >= SAY_EVERY:
+                said = time.monotonic()
+                self._folder.validating({"step": done, "share": share})
+
+        show(0.0)
+        result = self._trainer.validation.measure(lambda: self._stop.signalled is not None, show)
         self._pause("validation", began)
         if main:
             self._folder.validating(None)
@@ -296,26 +281,12 @@ class Loop:
             "step %d: validation loss %s, averaged weights %s", done, shown(result["loss"]), shown(result["ema_loss"])
         )
 
-    def _validating(self, done: int) -> Callable[[float], None]:
-        """Return a function that shows how far the validation after `done` steps is."""
-        said = -math.inf
-
-        def show(share: float) -> None:
-            nonlocal said
-            self._progress.validate(done, share)
-            if time.monotonic() - said >= SAY_EVERY:
-                said = time.monotonic()
-                self._folder.validating({"step": done, "share": share})
-
-        show(0.0)
-        return show
-
     def _save(self, done: int) -> None:
         began = time.monotonic()
-        trainer = self._trainer
-        trainer.compare_replicas()
-        state = trainer.state() | {"loop": self._window.state()}
-        trainer.with_whole(trainer.tensors(), lambda tensors, load: self._folder.save(done, tensors, state, load))
+        state = self._trainer.state
+        state.compare_replicas()
+        numbers = state.numbers() | {"loop": self._window.state()}
+        state.with_whole(state.tensors(), lambda tensors, load: self._folder.save(done, tensors, numbers, load))
         self._pause("checkpoint", began)
         self._saved, self._saving = time.monotonic(), False
         self._cost = self._saved - began
@@ -331,7 +302,7 @@ class Loop:
             named = {name.removeprefix(prefix): tensor for name, tensor in tensors.items()}
             self._folder.keep_snapshot(point, named, about, lambda name: load(prefix + name))
 
-        trainer.with_whole([name for name in trainer.tensors() if name.startswith(prefix)], keep)
+        trainer.state.with_whole([name for name in trainer.state.tensors() if name.startswith(prefix)], keep)
         words = self._rate.per_token * tokens / 1e6
         log.info("step %d: the weights after %.4g million words are kept: %s", done, words, name_of(point))
         self._pause("checkpoint", began)

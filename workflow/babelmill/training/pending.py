@@ -1,4 +1,9 @@
-"""Wait for the numbers of a step, which arrive later from the device, and measure how long work takes there."""
+"""Wait for the numbers of a step, which arrive later from the device, and for what the processes decide at its end.
+
+Clocks and signals differ between processes, but all processes must make the same decision: leave the run, save a
+checkpoint, or make smaller forward passes. So each process votes at the end of each step. One vote is enough. All
+processes read the same result together with the numbers of the step.
+"""
 
 import time
 from dataclasses import dataclass
@@ -8,10 +13,47 @@ import numpy as np
 import torch
 
 from babelmill.core.files import UserError
-from babelmill.runtime.processes import LOST_PROCESS
+from babelmill.runtime.processes import LOST_PROCESS, Processes
 from babelmill.runtime.stopping import Stop
 from babelmill.training.plan.plan import Step
-from babelmill.training.votes import Votes
+
+
+class Votes(NamedTuple):
+    """Holds the votes of a process, or the decisions of all.
+
+    They also carry the energy that the GPUs used, which only the first process of each machine knows.
+
+    Attributes:
+        leave: end the run after this step.
+        save: save a checkpoint after this step.
+        smaller: let all processes make smaller forward passes, since one ran out of memory.
+        joules: energy that the GPUs of this machine used, or None if it is not known. In decisions: energy of the GPUs
+            of all machines, or None if one machine does not know its own.
+    """
+
+    leave: bool = False
+    save: bool = False
+    smaller: bool = False
+    joules: int | None = None
+
+    def of_all(self, processes: Processes) -> torch.Tensor:
+        """Return the decisions as [3 + machines] int32 on the device.
+
+        The first three numbers are 1 if at least one process votes for `leave`, `save` or `smaller`. Each machine's
+        energy plus 1 follows, or 0 if it is unknown. On CUDA the host does not wait: the votes are sent from pinned
+        memory, and the decisions are read later.
+        """
+        energy = [0] * -(-processes.size // processes.local_size)
+        energy[processes.rank // processes.local_size] = 0 if self.joules is None else self.joules + 1
+        values = [self.leave, self.save, self.smaller, *energy]
+        votes = torch.tensor(values, dtype=torch.int32, pin_memory=processes.device.type == "cuda")
+        return processes.max_(votes.to(processes.device, non_blocking=True))
+
+    @classmethod
+    def read(cls, decisions: torch.Tensor) -> "Votes":
+        """Return the decisions from the tensor of `of_all`, which must be on the host."""
+        leave, save, smaller, *energy = decisions.tolist()
+        return cls(leave > 0, save > 0, smaller > 0, sum(energy) - len(energy) if all(energy) else None)
 
 
 class Outcome(NamedTuple):
@@ -45,8 +87,8 @@ class Pending:
     sums: torch.Tensor
     votes: torch.Tensor
     norm: torch.Tensor
-    whole: "Span"
-    data: list["Span"]
+    whole: "Stopwatch"
+    data: list["Stopwatch"]
 
     def read(self, stop: Stop | None = None) -> Outcome:
         """Wait for the numbers and return them.
@@ -67,7 +109,7 @@ class Pending:
         return sum(span.seconds() for span in self.data)
 
 
-class Span:
+class Stopwatch:
     """Measures the time from its creation to `end()`. On CUDA the device measures it, since the host runs ahead."""
 
     def __init__(self, device: torch.device):
@@ -76,7 +118,7 @@ class Span:
         if self._events:
             self._events[0].record()
 
-    def end(self) -> "Span":
+    def end(self) -> "Stopwatch":
         """Record the end."""
         self._ended = time.perf_counter()
         if self._events:

@@ -19,9 +19,15 @@ from babelmill.config.resolve import Configuration
 from babelmill.config.snapshots import kept_at_the_end, points
 from babelmill.core.files import UserError
 from babelmill.runtime.cost import flops, peak_of
-from babelmill.training.plan.amounts import CPU_TOKENS, whole_tokens
 from babelmill.training.plan.objectives import objective_of
-from babelmill.training.plan.schedule import rows_by_step, steps_for, validation_bound, validation_steps
+from babelmill.training.plan.schedule import (
+    CPU_TOKENS,
+    rows_by_step,
+    steps_for,
+    validation_bound,
+    validation_steps,
+    whole_tokens,
+)
 
 ASSUMED_GPU = "H100"
 

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from babelmill.config import schema
 from babelmill.config.model_size import Counted, parameters
 from babelmill.config.resolved import ResolvedModel
-from babelmill.training.plan.amounts import CHUNK
 from babelmill.training.plan.objectives import objective_of
+from babelmill.training.plan.schedule import CHUNK
 
 GIB = 2**30
 WEIGHT = 4  # bytes of an fp32 number

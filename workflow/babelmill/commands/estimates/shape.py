@@ -88,6 +88,6 @@ def sized(model: schema.Model, train: schema.Train, vocab_size: int) -> schema.M
     """Return what costs are computed from: a GPT-BERT's settings, or the counted sizes of a model of transformers."""
     if model.architecture == "gpt_bert":
         return model
-    from babelmill.training.networks.transformers_size import planned  # imports transformers, which takes seconds
+    from babelmill.training.networks.transformers_config import planned  # imports transformers, which takes seconds
 
     return planned(model, train, vocab_size)

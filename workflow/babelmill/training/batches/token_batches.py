@@ -46,7 +46,7 @@ class Sent(NamedTuple):
 
 @dataclass(frozen=True)
 class MicroBatch:
-    """Tensors of B rows of T positions with n targets.
+    """Holds the tensors of B rows of T positions with n targets.
 
     Attributes:
         input_ids: [B, T] int64.
@@ -72,7 +72,7 @@ class MicroBatch:
 
 
 class Stream(Protocol):
-    """The source of micro-batches: `TokenStream`, or another class."""
+    """Builds micro-batches: `TokenStream`, or another class."""
 
     def read_ahead(self, rows: Rows) -> None:
         """Read what rows need from the disk into the system's memory."""
@@ -91,7 +91,7 @@ def _batched(
 
 
 class TokenStream:
-    """The tokens of all languages, in the memory maps of their shards.
+    """Builds micro-batches from the tokens of all languages, in the memory maps of their shards.
 
     Args:
         shards: one per language.

@@ -32,14 +32,13 @@ import torch
 import triton
 import triton.language as tl
 
-from babelmill.training.kernels.dropout_triton import kept
+from babelmill.training.kernels.shared_triton import WARPS, below, dot, kept, load, store
 from babelmill.training.kernels.spans import TILE, tiles
-from babelmill.training.kernels.tables_triton import gradient as gradient_of_tables
-from babelmill.training.kernels.tiles_triton import WARPS, below, dot, load, store
 
 # A program computes TILE queries (or keys), and handles so many keys (or queries) at once. This was chosen by what the
 # compiler makes of it for sm_90 (`benchmarks/gpu/instructions.py`). On a GPU, `benchmarks/gpu.py` tries others.
 OTHERS = 32
+OF_TABLES, POSITIONS = 64, 2048  # positions per tile, and per program, of the kernel for the gradients of tables
 
 
 @triton.jit
@@ -254,106 +253,63 @@ def _gradients_of_states(
         )  # fmt: skip
 
 
-def _numbers(joint: torch.Tensor, tables: torch.Tensor, dropout: float) -> dict[str, Any]:
-    """Return what kernels take besides tensors. They drop the same share of weights as `dropout.keep`.
+@triton.jit(do_not_specialize=["positions"])
+def _backward_of_tables(
+    JOINT, DCONTENT, DPOSITION, PARTS, width, heads, positions,
+    COUNT: tl.constexpr, B: tl.constexpr, D: tl.constexpr, R: tl.constexpr,
+):  # fmt: skip
+    """Compute the part of COUNT positions in the gradients of one head's tables: PARTS [parts, 2, n, R, D] float32.
 
-    Args:
-        joint, tables, dropout: see `forward`.
+    The gradient of a head's table is one matrix product over all positions of a forward pass: [R, B T] x [B T, d].
+    Computed as such, it would keep few of a GPU's processors busy. So each program computes a part of the sum.
     """
-    assert joint.is_contiguous() and tables.is_contiguous()
-    (rows, length, width), (_, heads, buckets, size) = joint.shape, tables.shape
-    numbers = {"rows": rows, "width": width, "heads": heads, "T": length, "scale": 1 / math.sqrt(3 * size)}
-    numbers |= {"dropped": round(dropout * 2**16), "factor": 1 / (1 - dropout)}
-    switches = {"DROPS": dropout > 0, "EVEN": length % 2 == 0, "WHOLE": length % TILE == 0}
-    return numbers | switches | {"B": TILE, "C": OTHERS, "D": size, "R": buckets}
+    part, h = tl.program_id(0) // heads, tl.program_id(0) % heads
+    r, products = tl.arange(0, R), h * positions.to(tl.int64) * R
+    of_queries, of_keys = tl.zeros([R, D], tl.float32), tl.zeros([R, D], tl.float32)
+    for start in range(0, COUNT, B):
+        i = part.to(tl.int64) * COUNT + start + tl.arange(0, B)
+        q, k = load(JOINT, h * D, i, width, positions, D), load(JOINT, (heads + h) * D, i, width, positions, D)
+        of_queries += dot(tl.trans(load(DPOSITION, products, i, R, positions, R)), k)
+        of_keys += dot(tl.trans(load(DCONTENT, products, i, R, positions, R)), q)
+    place = part * 2 * heads + h
+    store(PARTS, of_queries, place * R * D, r, D, R, D)
+    store(PARTS, of_keys, (place + heads) * R * D, r, D, R, D)
 
 
-def _launch(kernel: Any, programs: int, given: dict[str, Any]) -> None:
+def launch(kernel: Any, programs: int, tensors: dict[str, torch.Tensor], dropout: float) -> None:
     """Run a kernel for all heads of all rows.
 
     Args:
         kernel: one of those above.
         programs: its programs per tile.
-        given: tensors and numbers by name. The kernel takes those that it has arguments for.
+        tensors: by name, among them JOINT and TABLES. The kernel takes those that it has arguments for.
+        dropout: probability of dropping a weight. The kernel drops the same share of weights as `dropout.keep`.
     """
-    grid = programs * tiles(given["T"]) * given["rows"] * given["heads"]
+    joint, tables = tensors["JOINT"], tensors["TABLES"]
+    assert joint.is_contiguous() and tables.is_contiguous()
+    (rows, length, width), (_, heads, buckets, size) = joint.shape, tables.shape
+    given = tensors | {"rows": rows, "width": width, "heads": heads, "T": length, "scale": 1 / math.sqrt(3 * size)}
+    given |= {"dropped": round(dropout * 2**16), "factor": 1 / (1 - dropout)}
+    given |= {"DROPS": dropout > 0, "EVEN": length % 2 == 0, "WHOLE": length % TILE == 0}
+    given |= {"B": TILE, "C": OTHERS, "D": size, "R": buckets}
+    grid = programs * tiles(length) * rows * heads
     kernel[(grid,)](**{name: given[name] for name in kernel.arg_names}, num_warps=WARPS)
 
 
-def forward(
-    joint: torch.Tensor,
-    tables: torch.Tensor,
-    lut: torch.Tensor,
-    mask: torch.Tensor,
-    spans: torch.Tensor,
-    keys: torch.Tensor,
-    dropout: float,
-) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Return values, and what the backward pass needs.
+def gradient_of_tables(
+    joint: torch.Tensor, dcontent: torch.Tensor, dposition: torch.Tensor, tables: torch.Tensor
+) -> torch.Tensor:
+    """Return the gradient of the tables, [2, n, R, d].
 
     Args:
-        joint: [B, T, W], whose first 3 H columns are queries, keys and values.
-        tables: [2, n, R, d], those of queries and of keys; R and d are powers of two from 16 on.
-        lut: [2T - 1] int32, the row of the tables for each distance -(T - 1) .. T - 1.
-        mask: [B, 1, T, T], added to the scores.
-        spans: see `spans.of_mask`.
-        keys: [B] int32, the rows' dropout keys for this place in the model.
-        dropout: probability of dropping a weight.
-
-    Returns:
-        values [B, T, H]; queries times the table of keys, and keys times the table of queries, [n, B T, R]; the
-        logarithm of each softmax's denominator, [B, n, T] float32.
+        joint: [B, T, W], whose first 2 H columns are queries and keys.
+        dcontent, dposition: [n, B T, R], the gradients of queries times the table of keys, and keys times that of
+            queries.
+        tables: [2, n, R, d], those of queries and of keys.
     """
-    (rows, length, _), (_, heads, _, size) = joint.shape, tables.shape
-    assert spans.shape == (rows, 2, tiles(length), 2), "spans of another pass"
-    keys_of_heads = joint.view(rows * length, -1, size)[:, heads : 2 * heads].transpose(0, 1)
-    position = torch.bmm(keys_of_heads, tables[0].mT)
-    content, values = torch.empty_like(position), joint.new_empty(rows, length, heads * size)
-    lse = joint.new_empty(rows, heads, length, dtype=torch.float32)
-    tensors = {"JOINT": joint, "TABLES": tables, "LUT": lut, "MASK": mask, "SPANS": spans, "KEYS": keys}
-    tensors |= {"POSITION": position, "CONTENT": content, "OUT": values, "LSE": lse}
-    _launch(_forward, 1, tensors | _numbers(joint, tables, dropout))
-    return values, content, position, lse
-
-
-def backward(
-    into: torch.Tensor,
-    gradient: torch.Tensor,
-    content: torch.Tensor,
-    position: torch.Tensor,
-    lse: torch.Tensor,
-    delta: torch.Tensor,
-    joint: torch.Tensor,
-    tables: torch.Tensor,
-    lut: torch.Tensor,
-    one_hot: torch.Tensor,
-    mask: torch.Tensor,
-    spans: torch.Tensor,
-    keys: torch.Tensor,
-    dropout: float,
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """Write the gradients of queries, keys and values. Return that of the tables, and sums.
-
-    Args:
-        into: [B, T, W], for the gradients.
-        gradient: [B, T, H], of the values.
-        content, position, lse: see `forward`.
-        delta: [B, n, T] float32, for each head the sum of the values times their gradients.
-        one_hot: [2T - 1, R], `lut` as one-hot rows.
-        others: see `forward`.
-
-    Returns:
-        the gradient of `tables`; the sum over all positions of what is written into `into`, [3 H] float32.
-    """
-    rows, length, _ = joint.shape
-    dcontent, dposition = torch.empty_like(content), torch.empty_like(position)
-    by_query, by_key = (joint.new_empty(rows, tables.size(1), length, length) for _ in range(2))
-    sums = lse.new_empty(rows * tiles(length), 3 * gradient.size(-1))
-    tensors = {"JOINT": joint, "TABLES": tables, "LUT": lut, "MASK": mask, "SPANS": spans, "KEYS": keys}
-    tensors |= {"CONTENT": content, "POSITION": position, "DO": gradient, "LSE": lse, "DELTA": delta}
-    tensors |= {"BY_QUERY": by_query, "BY_KEY": by_key, "INTO": into, "SUMS": sums}
-    tensors |= {"DCONTENT": dcontent, "DPOSITION": dposition, "ONE_HOT": one_hot}
-    given = tensors | _numbers(joint, tables, dropout)
-    _launch(_gradient_of_scores, 1, given)
-    _launch(_gradients_of_states, 2, given)
-    return gradient_of_tables(joint, dcontent, dposition, tables), sums.sum(0)
+    (_, positions, _), (_, heads, buckets, size) = dcontent.shape, tables.shape
+    count = -(-positions // POSITIONS)
+    parts = torch.empty(count, *tables.shape, dtype=torch.float32, device=tables.device)
+    sizes = {"COUNT": POSITIONS, "B": OF_TABLES, "D": size, "R": buckets, "num_warps": WARPS}
+    _backward_of_tables[(count * heads,)](joint, dcontent, dposition, parts, joint.size(-1), heads, positions, **sizes)
+    return parts.sum(0).to(tables.dtype)

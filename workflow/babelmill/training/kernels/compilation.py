@@ -10,7 +10,7 @@ import logging
 import time
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple, ParamSpec, TypeVar
+from typing import Any, ParamSpec, TypeVar
 
 import torch
 
@@ -28,22 +28,10 @@ LEAST_ROWS = 2  # the fewest rows that a graph computes: a single row would need
 STRICT = False  # True in tests: a shape that needs another graph is an error
 
 
-class Compiler(NamedTuple):
-    """Says how functions are compiled.
-
-    Attributes:
-        backend: the backend of `torch.compile`.
-        required: whether the run fails if compiling fails.
-    """
-
-    backend: str | Callable[..., Any] = "inductor"
-    required: bool = True
-
-
-def compiler_of(
+def graphs_of(
     run: schema.Run, processes: Processes, compiles: bool, threads: int, cache: Path | None
-) -> Compiler | None:
-    """Return how functions are to be compiled, and prepare for it. All processes call this together.
+) -> "Graphs | None":
+    """Return what compiles functions, and prepare for it. All processes call this together.
 
     Args:
         run: `run.compile`: "auto" compiles for GPUs where that is possible, "always" on a CPU, too.
@@ -60,14 +48,18 @@ def compiler_of(
     """
     if run.compile == "never" or (run.compile == "auto" and (not compiles or processes.device.type == "cpu")):
         return None
-    required, problem = run.compile == "always", "models of transformers and of labels are not compiled"
+    required, problem = run.compile == "always", "transformers models and models of labels are not compiled"
     if compiles:
         lacks = compiling.lacking(processes.device)
         problem = lacks and f"this machine lacks {lacks}"
     if not possible(required, processes, problem):
         return None
     compiling.prepare(threads // processes.local_size, cache)
-    return Compiler(required=required)
+    from torch._inductor import config  # after `prepare`, since it chooses its folder when it is imported
+
+    if hasattr(config.triton, "mix_order_reduction"):  # its sums depend on the number of rows, graphs must not
+        config.triton.mix_order_reduction = False
+    return Graphs(required=required)
 
 
 def possible(required: bool, processes: Processes, problem: str | None) -> bool:
@@ -112,11 +104,12 @@ class Graphs:
     one block per length.
 
     Args:
-        compiler: how to compile.
+        backend: the backend of `torch.compile`.
+        required: whether the run fails if compiling fails.
     """
 
-    def __init__(self, compiler: Compiler):
-        self._backend, self._required, self.ready = compiler.backend, compiler.required, False
+    def __init__(self, backend: str | Callable[..., Any] = "inductor", required: bool = True):
+        self._backend, self._required, self.ready = backend, required, False
         torch._dynamo.config.recompile_limit = 64
         torch.compiler.set_stance("default")
 

@@ -157,6 +157,13 @@ class RowDropout(nn.Dropout):
         return (self.keys.rows, self.place, self.p) if training and self.p else (None, None, 0.0)
 
 
+class NoDropout(nn.Dropout):
+    """Drops nothing: other code drops these elements, with the probability that this module holds."""
+
+    def forward(self, input: torch.Tensor) -> torch.Tensor:
+        return input
+
+
 class KeyedAttention:
     """Computes `attention` with dropout by row, by the formula. It is the reference for the faster versions.
 

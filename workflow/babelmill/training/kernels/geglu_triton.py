@@ -22,8 +22,7 @@ import triton.language as tl
 from torch import nn
 
 from babelmill.model.gpt_bert import GPTBert
-from babelmill.training.kernels.operators import operator, results_of
-from babelmill.training.kernels.tiles_triton import below
+from babelmill.training.kernels.shared_triton import below, operator, results_of
 
 NUMBERS = 40, 20  # of a thread, forwards and backwards, so that they fit into its registers
 MOST_PARTS = 8  # of a token
@@ -65,7 +64,7 @@ def _geglu_forward(JOINT, RESULT, H, eps, PARTS: tl.constexpr, B: tl.constexpr, 
 
 @triton.jit
 def _geglu_backward(GRADIENT, JOINT, INTO, H, eps, PARTS: tl.constexpr, B: tl.constexpr, WHOLE: tl.constexpr):
-    """Compute the gradient of one token's numbers, with the formula of `normalization_triton.gradient_of_input`."""
+    """Compute the gradient of one token's numbers, with the formula of `gradient_of_input` in shared_triton.py."""
     token, limit, zeros = tl.program_id(0).to(tl.int64), None if WHOLE else H, tl.zeros([B], tl.float32)
     place, gradients, values, gelus, slopes = JOINT + token * 2 * H, (), (), (), ()
     sums, of_gradients, squares, products = zeros, zeros, zeros, zeros

@@ -35,9 +35,7 @@ from torch.nn import functional as F
 
 from babelmill.model.mixing import LayerMixing
 from babelmill.training.kernels.dropout import RowDropout
-from babelmill.training.kernels.dropout_triton import drop
-from babelmill.training.kernels.normalization_triton import load_gradient, sizes, store_normalized
-from babelmill.training.kernels.operators import operator, results_of
+from babelmill.training.kernels.shared_triton import drop, load_gradient, operator, results_of, sizes, store_normalized
 
 SUMS = tl.constexpr(5)  # sums that the second kernel begins at once: about the square root of the number of rows
 WARPS = 1  # of a program of the second kernel
@@ -252,7 +250,7 @@ class _Sums:
         return begun, self.rows[start:t], matrix[t, start : t + 1], self.rows[t]
 
 
-class _Pass:
+class _MixingPass:
     """Holds the state of a forward pass, and of its backward pass: the changes, and the gradients of all x.
 
     Args:
@@ -295,11 +293,11 @@ class _Pass:
         return result
 
 
-class _Next(torch.autograd.Function):
+class _Mixed(torch.autograd.Function):
     """Computes the next x. `matrix`, of which the first call computes the gradient, is None in all others."""
 
     @staticmethod
-    def forward(ctx: Any, change: torch.Tensor, matrix: torch.Tensor | None, state: _Pass) -> torch.Tensor:
+    def forward(ctx: Any, change: torch.Tensor, matrix: torch.Tensor | None, state: _MixingPass) -> torch.Tensor:
         ctx.state, ctx.position, ctx.kind = state, state.changes.done, change.dtype
         result, scale = state.forward(change)
         ctx.save_for_backward(result, scale)
@@ -335,5 +333,5 @@ class FusedMixing(LayerMixing):
         with torch.autocast(hidden.device.type, enabled=False):
             matrix = of_changes(self.matrix(hidden.float()))
             matrix = matrix * self.get_buffer("_scales") if self.training else matrix
-        state = _Pass(self, matrix.detach().contiguous(), hidden)  # the solution is stored by column
-        return _Next.apply(hidden, matrix, state), lambda _, change: _Next.apply(change, None, state)
+        state = _MixingPass(self, matrix.detach().contiguous(), hidden)  # the solution is stored by column
+        return _Mixed.apply(hidden, matrix, state), lambda _, change: _Mixed.apply(change, None, state)

@@ -21,9 +21,7 @@ import triton.language as tl
 from torch import nn
 
 from babelmill.training.kernels.dropout import RowDropout
-from babelmill.training.kernels.dropout_triton import drop
-from babelmill.training.kernels.normalization_triton import load_gradient, sizes, store_normalized
-from babelmill.training.kernels.operators import operator, results_of
+from babelmill.training.kernels.shared_triton import drop, load_gradient, operator, results_of, sizes, store_normalized
 
 
 @triton.jit(do_not_specialize=["length", "limit"])
@@ -140,7 +138,7 @@ def _(gradient, normalized, scale, stream, begins, keys, place, p, kind):
     return torch.empty_like(gradient, dtype=kind)
 
 
-class _Pass:
+class _ResidualPass:
     """Holds the state of a forward pass, and of its backward pass.
 
     Attributes:
@@ -158,11 +156,11 @@ class _Pass:
         self.gradient: torch.Tensor | None = None
 
 
-class _Next(torch.autograd.Function):
+class _Added(torch.autograd.Function):
     """Computes the input of the next sub-block."""
 
     @staticmethod
-    def forward(ctx: Any, change: torch.Tensor, state: _Pass) -> torch.Tensor:
+    def forward(ctx: Any, change: torch.Tensor, state: _ResidualPass) -> torch.Tensor:
         number, state.done = state.done, state.done + 1
         dropout = state.dropouts[number]
         result, scale = _forward(change.contiguous(), state.stream, number == 0, *dropout, state.eps, state.kind)
@@ -197,5 +195,5 @@ class FusedResidual(nn.Module):
     def start(self, hidden: torch.Tensor) -> tuple[torch.Tensor, Callable[[torch.Tensor, torch.Tensor], torch.Tensor]]:
         """Return the normalised embedding, and a function that turns a change into the next result; all [B, T, H]."""
         dropouts = [dropout.of_rows(self.training) for dropout in self._dropouts]
-        state = _Pass(dropouts, self._eps, self.kind, hidden)
-        return _Next.apply(hidden, state), lambda _, change: _Next.apply(change, state)
+        state = _ResidualPass(dropouts, self._eps, self.kind, hidden)
+        return _Added.apply(hidden, state), lambda _, change: _Added.apply(change, state)

@@ -6,7 +6,7 @@ its own rule (all tokens, earlier tokens, a sliding window) with ours: query and
 (A mask that is passed in as an argument would replace the model's rule in some models, and others would ignore it.)
 
 A model that makes its masks by itself ignores all of this. So each model is tested before it trains
-(`transformers_proof.py`).
+(`transformers_check.py`).
 """
 
 import contextlib

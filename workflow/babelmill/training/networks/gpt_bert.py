@@ -12,17 +12,9 @@ from babelmill.runtime import cost
 from babelmill.runtime.cost import Amount
 from babelmill.runtime.processes import Processes
 from babelmill.training.batches.token_batches import MicroBatch
-from babelmill.training.kernels import (
-    attention_kernel,
-    between_blocks,
-    cpu_kernels,
-    dropout,
-    feed_forward_kernel,
-    mixing_kernel,
-)
-from babelmill.training.kernels.compilation import Compiler, Graphs
-from babelmill.training.kernels.dropout import KeyedAttention
-from babelmill.training.kernels.one_hot_attention import OneHotAttention
+from babelmill.training.kernels.compilation import Graphs
+from babelmill.training.kernels.dropout import Keys
+from babelmill.training.kernels.install import install
 from babelmill.training.networks.loss import by_target, from_scores, loss
 from babelmill.training.networks.network import Network
 from babelmill.training.optimization.gradients import FlatGradients
@@ -37,9 +29,8 @@ class GPTBertNetwork(Network):
         shape: the shape of the model.
         train: seed, precision and so on.
         processes: this process among the others.
-        by_hand: use `mixing_kernel`, and `cpu_kernels` on a CPU, or the attention of GPUs; False: use the shipped
-            operations, which are slower.
-        compiler: how to compile; None: do not compile. With a compiler, a CPU uses the ordinary operations of GPUs.
+        by_hand: use faster functions, see `kernels/install.py`; False: use the shipped operations.
+        graphs: compiles functions; None: nothing is compiled.
     """
 
     def __init__(
@@ -48,14 +39,14 @@ class GPTBertNetwork(Network):
         train: schema.Train,
         processes: Processes,
         by_hand: bool = True,
-        compiler: Compiler | None = None,
+        graphs: Graphs | None = None,
     ):
         self._shape, self._train, self._device = shape, train, processes.device
         torch.manual_seed(randomness.key(train.seed, INITIALIZATION))
         model = GPTBert(shape, train.activation_checkpointing).to(self._device)
-        self.keys = dropout.Keys(train.seed, self._device)
-        self._needs_spans = False  # whether attention leaves out what no query sees
-        self._install(model, by_hand, processes, for_cpu=self._device.type == "cpu" and compiler is None)
+        self.keys = Keys(train.seed, self._device)
+        used = install(model, self.keys, processes, train.precision, by_hand, graphs is not None)
+        self._needs_spans = "attention" in used  # our kernels leave out what no query sees
         self.model = self._gpt_bert = model
         self._buckets = functools.cache(model.buckets)  # computing them takes a hundred small kernels
         self.gradients = FlatGradients(model, processes, train.gradient_reduction)
@@ -64,40 +55,17 @@ class GPTBertNetwork(Network):
         # With checkpointing, PyTorch reads the state of its generator, which it cannot do in a recording.
         self.recordable = self._device.type == "cuda" and not train.activation_checkpointing
         self._from_scores = from_scores
-        if compiler is not None:
-            self._compile(Graphs(compiler))
-
-    def _compile(self, graphs: Graphs) -> None:
         self.compiled = graphs
-        for block in self.blocks:
-            block.forward = graphs.of(block.forward, self._batched)
-        classifier = self._gpt_bert.classifier
-        classifier.features = graphs.of(classifier.features, lambda hidden: [hidden, self.keys.targets])
-        self._from_scores = graphs.of(from_scores, by_target)
+        if graphs is not None:
+            for block in self.blocks:
+                block.forward = graphs.of(block.forward, self._batched)
+            classifier = model.classifier
+            classifier.features = graphs.of(classifier.features, lambda hidden: [hidden, self.keys.targets])
+            self._from_scores = graphs.of(from_scores, by_target)
 
     def _batched(self, hidden: torch.Tensor, *attention: Any) -> list[torch.Tensor]:
         """Return a block's tensors whose first dimension is the rows; `attention`: the inputs of attention alone."""
         return [hidden, self.keys.rows, self.keys.spans, *(attention[2] if attention else ())]
-
-    def _install(self, model: GPTBert, by_hand: bool, processes: Processes, for_cpu: bool) -> None:
-        """Put into a model what training needs: dropout keyed by row and, with `by_hand`, faster functions."""
-        attention_type = KeyedAttention
-        if by_hand and for_cpu:
-            cpu_kernels.install(model)
-            attention_type = cpu_kernels.CPUAttention
-        elif by_hand:
-            mixing_kernel.install(model)
-            attention_type = OneHotAttention
-        dropout.install(model, self.keys, attention_type)
-        if by_hand and self._device.type == "cuda":
-            self._install_kernels(model, processes)
-
-    def _install_kernels(self, model: GPTBert, processes: Processes) -> None:
-        """Put our kernels for GPUs into a model, as far as all processes can use them."""
-        precision = self._train.precision
-        self._needs_spans = attention_kernel.install_fused(model, processes, precision)
-        feed_forward_kernel.install_fused(model, processes, precision)
-        between_blocks.install_fused(model, processes, precision)
 
     def begin_step(self, number: int) -> None:
         """Set the dropout key that all rows of step `number` share."""

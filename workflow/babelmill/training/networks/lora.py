@@ -1,4 +1,4 @@
-"""Add low-rank adapters (LoRA, Hu et al. 2021, arXiv:2106.09685) to a frozen model of transformers, with peft.
+"""Add low-rank adapters (LoRA, Hu et al. 2021, arXiv:2106.09685) to a frozen transformers model, with peft.
 
 Every linear layer except the output matrix gets an adapter. Only the adapters are trained, so checkpoints, averages and
 results hold only the adapters. The frozen weights are read from the source model (`model.source`) at each start.

@@ -1,14 +1,17 @@
-"""Compute the loss of a micro-batch (the weighted sum over its targets of `objectives.py`), and sums to report."""
+"""Compute the loss of a micro-batch (the weighted sum over its targets of `objectives.py`), and sums and means."""
 
+import math
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import torch
 from torch.autograd.function import once_differentiable
 
 from babelmill.model.attention import compute_dtype
 from babelmill.training.batches.token_batches import MicroBatch
-from babelmill.training.plan.amounts import CHUNK
+from babelmill.training.plan.objectives import Objective
+from babelmill.training.plan.schedule import CHUNK
 
 STATISTICS = ("cross_entropy", "z", "correct")  # what `loss` sums for each group of targets
 
@@ -151,8 +154,49 @@ def loss(
         total, statistics = _CrossEntropy.apply(
             features, matrix, bias, batch.targets, batch.weights, z_loss_weight, dtype, function
         )
-        sums = torch.zeros(groups, len(STATISTICS), dtype=torch.float64, device=features.device)
         values = statistics.double()
         if batch.importance is not None:
             values *= batch.importance[:, None]
-        return total, sums.index_add_(0, batch.groups, values)
+        return total, no_sums(groups, features.device).index_add_(0, batch.groups, values)
+
+
+def no_sums(groups: int, device: torch.device) -> torch.Tensor:
+    """Return sums by group of targets, [groups, 3] float64, to which nothing has been added yet."""
+    return torch.zeros(groups, len(STATISTICS), dtype=torch.float64, device=device)
+
+
+def summarize(sums: np.ndarray, counts: np.ndarray, languages: list[str], objective: Objective) -> dict[str, Any]:
+    """Return means, computed from sums by group; `Objective` says what a group is.
+
+    Args:
+        sums: [groups, 3], see `STATISTICS`.
+        counts: [groups] numbers of targets.
+        languages: their names.
+        objective: says what kinds of rows there are, and their weights.
+    """
+    losses = [f"loss_{kind.name}" for kind in objective.kinds]
+
+    def means(sums: np.ndarray, counts: np.ndarray) -> dict[str, float | None]:
+        """Return the means from [kinds, 3] sums and [kinds] counts of targets."""
+        values, combined = {}, {}
+        for i, name in enumerate(STATISTICS):
+            values[name] = [float(s / c) if c else None for s, c in zip(sums[:, i], counts, strict=True)]
+            combined[name] = objective.combine(values[name])
+        loss = combined["cross_entropy"]
+        return {
+            "loss": loss,
+            **dict(zip(losses, values["cross_entropy"], strict=True)),
+            "perplexity": None if loss is None else math.exp(min(loss, 700.0)),
+            "accuracy": combined["correct"],
+            "z_loss": combined["z"],
+        }
+
+    kinds = len(objective.kinds)
+    sums, counts = sums.reshape(-1, kinds, len(STATISTICS)), counts.reshape(-1, kinds)
+    result: dict[str, Any] = means(sums.sum(0), counts.sum(0))
+    if len(languages) > 1:
+        result["languages"] = {
+            name: {key: value for key, value in means(sums[i], counts[i]).items() if key in ("loss", *losses)}
+            for i, name in enumerate(languages)
+        }
+    return result

@@ -6,57 +6,23 @@ the loss of a micro-batch, how to sum gradients over processes, and which forwar
 
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch import nn
 
 from babelmill.core.files import UserError
 from babelmill.runtime.cost import Amount
-from babelmill.training.kernels.compilation import Graphs
+from babelmill.training.batches.token_batches import Stream, Weights
+from babelmill.training.kernels.compilation import LEAST_ROWS, Graphs
+from babelmill.training.optimization.gradients import Gradients
 from babelmill.training.optimization.optim import decays_by_name
 from babelmill.training.optimization.sharding import Sharding
-
-
-class Gradients(Protocol):
-    """The gradients of a step, summed over all micro-batches and processes.
-
-    The calls of a step are: `zero()`; `backward()` for each pass; `reduce()`; `clip()`.
-
-    Attributes:
-        copies: bytes of the bf16 copies of the gradients that a step holds while it sends them; 0 if it sends none.
-    """
-
-    copies: int
-
-    def zero(self) -> None:
-        """Forget the gradients."""
-        ...
-
-    def backward(self, loss: torch.Tensor, last: bool) -> None:
-        """Add the gradients of a loss. In the step's `last` pass, parts of the sum may go to other processes."""
-        ...
-
-    @property
-    def sending(self) -> bool:
-        """Return whether a part of this step's gradient has been sent to other processes."""
-        ...
-
-    def abandon(self) -> None:
-        """Give the step up: send no more gradients."""
-        ...
-
-    def reduce(self) -> None:
-        """Wait for the sums over all processes (on CUDA: let the stream wait)."""
-        ...
-
-    def clip(self, limit: float) -> tuple[torch.Tensor, torch.Tensor]:
-        """Scale the gradient down to this norm; see `optim.clip`."""
-        ...
+from babelmill.training.plan.rows import Rows
 
 
 class Network(ABC):
-    """A model in training, on one process.
+    """Computes the loss of a model in training, on one process.
 
     Attributes:
         model: the model whose weights are trained.
@@ -69,7 +35,7 @@ class Network(ABC):
             processes, and their size is part of the result.
         sharded: whether each process holds only a part of the weights. Then all processes make the same number of
             forward passes, and there are no replicas to compare.
-        recordable: whether a pass of training may be recorded, see `recording.py`. Then it always starts the same
+        recordable: whether a pass of training may be recorded, see `cuda_graphs.py`. Then it always starts the same
             kernels, whatever the rows and the step, and whatever it reads stays where it is.
         frozen: whether a part of the weights is not trained; checkpoints do not hold this part.
         sharding: how `trained` and `weights` are cut, if `sharded`.
@@ -90,6 +56,11 @@ class Network(ABC):
     @abstractmethod
     def begin_step(self, number: int) -> None:
         """Get ready for the forward passes of step `number`, counted from 0."""
+
+    def micro_batch(self, stream: Stream, rows: Rows, length: int, weights: Weights, use: int = 0) -> Any:
+        """Build a micro-batch from a stream (see `Stream`), with as many rows as compiled functions need."""
+        alone = self.compiled is not None and len(rows) < LEAST_ROWS
+        return stream.micro_batch(rows, length, weights, use, LEAST_ROWS if alone else 1)
 
     @abstractmethod
     def forward(self, batch: Any, groups: int) -> tuple[torch.Tensor, torch.Tensor]:

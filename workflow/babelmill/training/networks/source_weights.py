@@ -51,7 +51,7 @@ def check_lengths(settings: TrainSettings, positions: int) -> None:
 
 
 def published_config(source: Path) -> dict[str, Any]:
-    """Return config.json of a model of transformers as it was published, from the file of any stage."""
+    """Return config.json of a transformers model as it was published, from the file of any stage."""
     values = read_json(source / "config.json")
     return values["config"] if values.get("architecture") == "transformers" else values
 

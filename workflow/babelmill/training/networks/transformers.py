@@ -1,11 +1,16 @@
-"""Train a model of transformers, with its own masked or causal class and dropout. Documents are kept apart."""
+"""Train a transformers model, with its own masked or causal class and dropout. Documents are kept apart."""
 
 import contextlib
+import logging
+from typing import Any
 
 import torch
 from torch import nn
+from torch.nn import functional as F
+from torch.nn.attention import SDPBackend
+from torch.overrides import TorchFunctionMode
 from transformers import PreTrainedConfig, PreTrainedModel
-from transformers.utils import logging
+from transformers.utils import logging as transformers_logging
 
 from babelmill.config import schema
 from babelmill.runtime import cost
@@ -13,12 +18,13 @@ from babelmill.runtime.cost import Amount
 from babelmill.runtime.processes import Processes
 from babelmill.tokens.vocabulary import Vocabulary
 from babelmill.training.batches.token_batches import MicroBatch
-from babelmill.training.networks import sdpa_backend, transformers_models
+from babelmill.training.networks import transformers_models
 from babelmill.training.networks.document_masks import documents, positions
 from babelmill.training.networks.lora import add_adapters, alpha_of, frozen_in
 from babelmill.training.networks.loss import loss
 from babelmill.training.networks.network import Network
 from babelmill.training.networks.transformers_check import identity, prove
+from babelmill.training.networks.transformers_config import counted
 from babelmill.training.networks.transformers_models import (
     auto_class,
     blocks_of,
@@ -28,17 +34,19 @@ from babelmill.training.networks.transformers_models import (
     output_layer,
     without_values,
 )
-from babelmill.training.networks.transformers_size import counted
 from babelmill.training.optimization.fsdp import ShardedGradients, local_rows, parts_of, shard
 from babelmill.training.optimization.sharding import Sharding
 from babelmill.training.plan import randomness
 from babelmill.training.plan.objectives import hides_alone, objective_of
 from babelmill.training.plan.randomness import INITIALIZATION
 
+log = logging.getLogger(__name__)
+
+DEVICES = ("cuda",)  # that warn; on a CPU, PyTorch computes the formula whenever attention has dropout
 BASE_LAYER = ".base_layer."  # peft inserts this into the names of frozen weights
 
 
-class _WithLoss(nn.Module):
+class _ScoresAndLoss(nn.Module):
     """Computes scores and loss in one forward pass, since only during this pass a process has the whole output matrix.
 
     Args:
@@ -66,8 +74,38 @@ class _WithLoss(nn.Module):
         return loss(features, matrix, bias, batch, self._z_loss_weight, groups)  # pyright: ignore
 
 
+class _WarnOfFormula(TorchFunctionMode):
+    """Warns at the first call of attention for which PyTorch has no fused kernel, and computes the formula.
+
+    `scaled_dot_product_attention` chooses a kernel by the device, the precision, the width of heads, the mask and
+    dropout. If no fused kernel fits, it computes the formula, which takes several times as long, and memory for all T^2
+    weights. PyTorch does not report this. A model that computes the formula itself is not noticed here.
+    """
+
+    def __init__(self):
+        super().__init__()
+        self._warned = False
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        given = kwargs or {}
+        if func is F.scaled_dot_product_attention and not self._warned:
+            self._look_at(*args, **given)
+        return func(*args, **given)
+
+    def _look_at(self, query: torch.Tensor, *args: Any, **given: Any) -> None:
+        if torch._fused_sdp_choice(query, *args, **given) == SDPBackend.MATH.value:  # pyright: ignore
+            width, precision = query.size(-1), str(query.dtype).removeprefix("torch.")
+            log.warning(
+                "PyTorch has no fused attention for this model here (heads of width %d, %s): it computes the formula,"
+                " which is slower and takes more memory",
+                width,
+                precision,
+            )
+            self._warned = True
+
+
 class TransformersNetwork(Network):
-    """Trains a model of transformers, which is spread over all processes (`fsdp.py`).
+    """Trains a transformers model, which is spread over all processes (`fsdp.py`).
 
     Masked classes predict hidden tokens at their own positions; causal classes predict next tokens.
 
@@ -93,7 +131,7 @@ class TransformersNetwork(Network):
         processes: Processes,
         loaded: bool = False,
     ):
-        logging.set_verbosity_error()  # transformers would warn of padding, which our masks hide
+        transformers_logging.set_verbosity_error()  # transformers would warn of padding, which our masks hide
         self.in_place = hides_alone(objective_of(train))
         longest = max(train.sequence_lengths)
         auto = auto_class(train)
@@ -113,38 +151,36 @@ class TransformersNetwork(Network):
         if train.activation_checkpointing:
             checkpoint_activations(made)
         if train.lora_rank:
-            self._freeze(made, train)
-        with_loss = _WithLoss(made, train.z_loss_weight, first_position)
-        self._spread(made, with_loss, train, processes, loaded)
-
-    def _freeze(self, made: PreTrainedModel, train: schema.Train) -> None:
-        self.frozen = True
-        self.config["adapter"] = {"rank": train.lora_rank, "alpha": alpha_of(train)}
-        torch.manual_seed(randomness.key(train.seed, INITIALIZATION))  # whether or not frozen weights were drawn
-        add_adapters(made, train.lora_rank, alpha_of(train))
-        if train.precision == "bf16":
-            frozen_in(made, torch.bfloat16)
+            self.frozen = True
+            self.config["adapter"] = {"rank": train.lora_rank, "alpha": alpha_of(train)}
+            torch.manual_seed(randomness.key(train.seed, INITIALIZATION))  # whether or not frozen weights were drawn
+            add_adapters(made, train.lora_rank, alpha_of(train))
+            if train.precision == "bf16":
+                frozen_in(made, torch.bfloat16)
+        self._spread(made, _ScoresAndLoss(made, train.z_loss_weight, first_position), train, processes, loaded)
 
     def _spread(
         self, made: nn.Module, with_loss: nn.Module, train: schema.Train, processes: Processes, loaded: bool
     ) -> None:
+        """Spread a model, as part of a module that computes its loss, over all processes; see `fsdp.shard`."""
         self._shapes = {name: parameter.shape for name, parameter in made.named_parameters()}
         plain = {name.replace(BASE_LAYER, "."): shape for name, shape in self._shapes.items()}
         self.sharding = Sharding(self._shapes | plain, processes)
-        self._watched = sdpa_backend.watched(processes)
         self.model, self.blocks, self._with_loss = made, blocks_of(made), with_loss
         shard(with_loss, self.blocks, processes, train, loaded)
         self._parts = parts_of(made)
         self.gradients = ShardedGradients(made, self._parts, self.sharding)
+        warns = processes.main and processes.device.type in DEVICES
+        self._first_pass = _WarnOfFormula() if warns else contextlib.nullcontext()
 
     def begin_step(self, number: int) -> None:
         """Do nothing: dropout uses PyTorch's generator, which the trainer seeds for each micro-batch."""
 
     def forward(self, batch: MicroBatch, groups: int) -> tuple[torch.Tensor, torch.Tensor]:
         """See `Network.forward`."""
-        with self._watched:
+        with self._first_pass:
             result = self._with_loss(batch, groups)
-        self._watched = contextlib.nullcontext()
+        self._first_pass = contextlib.nullcontext()
         if not torch.is_grad_enabled():
             self._with_loss.reshard()  # pyright: ignore  # else FSDP2 keeps weights for a backward pass
         return result

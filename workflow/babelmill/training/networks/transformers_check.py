@@ -1,6 +1,6 @@
-"""Test before training whether a model of transformers computes what training assumes. If it does not, refuse it.
+"""Test before training whether a transformers model computes what training assumes. If it does not, refuse it.
 
-The test uses a small model of the same class, with random weights (`small_model.py` says why this is enough):
+The test uses a small model of the same class, with random weights (`smaller` says why this is enough):
 
 * A row of one document has the same scores as without our mask, also if it is longer than the model's window.
 * If a row has two documents, neither changes the scores of the other, and each has the same scores as if it were alone.
@@ -9,21 +9,33 @@ The test uses a small model of the same class, with random weights (`small_model
   that scales scores passes, since the scale is then applied to the features.)
 """
 
+import copy
 import logging
 
 import torch
+from huggingface_hub.errors import StrictDataclassFieldValidationError
+from torch import nn
 from transformers import PreTrainedConfig, PreTrainedModel
 
 from babelmill.core.files import UserError
 from babelmill.tokens.vocabulary import Vocabulary
 from babelmill.training.networks.document_masks import NAME, documents, positions
-from babelmill.training.networks.small_model import smaller
-from babelmill.training.networks.transformers_models import MASKED, make_model, output_layer, refused
+from babelmill.training.networks.transformers_models import (
+    MASKED,
+    blocks_of,
+    first_position,
+    make_model,
+    on_meta,
+    output_layer,
+    refused,
+)
 
 log = logging.getLogger(__name__)
 
 TOLERANCE = 1e-5  # how much another order of sums may change a score, relative to the largest score
 SHORTEST = 32  # tokens of a row, unless rows in training are shorter
+LAYERS = 2  # the fewest layers of the smaller model: else no layer would read what another has written
+TOKENS = 1024  # tokens of its vocabulary
 WINDOWS = ("sliding_window", "local_attention", "attention_window")
 
 
@@ -57,6 +69,51 @@ def prove(config: PreTrainedConfig, auto: str, vocabulary: Vocabulary, length: i
         except Exception as error:  # whatever a model's code raises
             problem = error
     raise problem if isinstance(problem, UserError) else refused(config.model_type, problem) from problem
+
+
+def smaller(config: PreTrainedConfig, auto: str) -> PreTrainedConfig:
+    """Return the configuration of a smaller model of the same class, `auto`, for a host whose memory is too small.
+
+    Whether documents see each other, which side a token reads, how positions are counted, and whether the features
+    times the output matrix are the scores does not depend on the number of layers of a kind, or on the number of tokens
+    in the vocabulary. So the smaller model has only the first tokens, and the first layers up to the point where each
+    kind of layer has occurred. Two layers are of different kinds if their modules, shapes or attributes differ, or
+    if the configuration gives different values for them. Widths stay as they are: the test looks at rounding and at the
+    size of scores, which depend on them. `config` itself does not change.
+    """
+    whole, found = on_meta(config, auto), copy.deepcopy(config)
+    blocks = blocks_of(whole)
+    count = len(blocks)
+    by_layer = {key: value for key, value in vars(config).items() if isinstance(value, list) and len(value) == count}
+    kinds = [(*_kind(block, i), *(str(value[i]) for value in by_layer.values())) for i, block in enumerate(blocks)]
+    layers = max(LAYERS, *(kinds.index(kind) + 1 for kind in kinds)) if kinds else 0
+    if layers < count == getattr(config, "num_hidden_layers", None):
+        for key, value in by_layer.items():
+            setattr(found, key, value[:layers])
+        found.num_hidden_layers = layers
+    if not first_position(whole) and config.vocab_size > TOKENS:  # else positions are counted from the id of a token
+        found.vocab_size = TOKENS
+        for key, value in vars(config).items():
+            if key.endswith("_token_id") and value is not None and not (isinstance(value, int) and value < TOKENS):
+                _forget_token(found, key)
+    return found
+
+
+def _forget_token(config: PreTrainedConfig, key: str) -> None:
+    """Set the id of a token to None, or to 0 if the configuration's class allows numbers only."""
+    try:
+        setattr(config, key, None)
+    except StrictDataclassFieldValidationError:
+        setattr(config, key, 0)
+
+
+def _kind(block: nn.Module, number: int) -> list[str]:
+    """Describe a layer completely, except for its number."""
+    described = [str(block), *(str(tuple(parameter.shape)) for parameter in block.parameters())]
+    for module in block.modules():
+        plain = {key: value for key, value in vars(module).items() if isinstance(value, (int, float, str, type(None)))}
+        described.append(str(sorted((k, v) for k, v in plain.items() if not ("layer" in k and v == number))))
+    return described
 
 
 class Proof:
@@ -158,7 +215,7 @@ class Proof:
 
 
 class _Failed(Exception):
-    """Is raised if a check fails. The message says which."""
+    """Says which check failed."""
 
 
 def _require(holds: bool, otherwise: str) -> None:

@@ -1,10 +1,10 @@
-"""Create and inspect models of transformers: their classes and their published configuration."""
+"""Create and inspect transformers models: their classes and their published configuration."""
 
 import contextlib
 import copy
 import itertools
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
@@ -49,7 +49,7 @@ NOT_OF_THE_MODEL += ("_name_or_path",)
 def auto_class(train: schema.Train) -> str:
     """Return the name of the class of transformers that learns the objective of these settings."""
     auto = OBJECTIVES[train.objective].auto_class
-    assert auto, "models of transformers have no objective `hybrid`"
+    assert auto, "transformers models have no objective `hybrid`"
     return auto
 
 
@@ -193,19 +193,24 @@ def on_meta(config: PreTrainedConfig, auto: str, most: int = 100_000) -> PreTrai
 
 
 @contextlib.contextmanager
-def at_most(most: int) -> Iterator[None]:
-    """Raise a ValueError when more than `most` parameters are made in this context."""
+def _at_each_parameter(hook: Callable[..., Any]) -> Iterator[None]:
+    """Call `hook` with each parameter that a module gets in this context; the result, if there is one, replaces it."""
+    handle = register_module_parameter_registration_hook(hook)
+    try:
+        yield
+    finally:
+        handle.remove()
+
+
+def at_most(most: int) -> contextlib.AbstractContextManager[None]:
+    """Return a context in which a ValueError is raised when more than `most` parameters are made."""
     made = itertools.count(1)
 
     def count(_: nn.Module, name: str, parameter: nn.Parameter | None) -> None:
         if next(made) > most:
             raise ValueError(f"its configuration describes more than {most:,} weights")
 
-    handle = register_module_parameter_registration_hook(count)
-    try:
-        yield
-    finally:
-        handle.remove()
+    return _at_each_parameter(count)
 
 
 def base_first(model: PreTrainedModel) -> PreTrainedModel:
@@ -220,9 +225,8 @@ def base_first(model: PreTrainedModel) -> PreTrainedModel:
     return model
 
 
-@contextlib.contextmanager
-def without_values() -> Iterator[None]:
-    """Put the parameters of modules made in this context on the meta device, without memory. Constants keep values.
+def without_values() -> contextlib.AbstractContextManager[None]:
+    """Return a context in which modules get parameters on the meta device, without memory. Constants keep values.
 
     (With `torch.device("meta")`, constants would lose their values, too, and no file holds them.)
     """
@@ -232,11 +236,7 @@ def without_values() -> Iterator[None]:
             return None  # it stays as it is
         return nn.Parameter(parameter.to("meta"), parameter.requires_grad)
 
-    handle = register_module_parameter_registration_hook(to_meta)  # pyright: ignore  # its type forbids a result
-    try:
-        yield
-    finally:
-        handle.remove()
+    return _at_each_parameter(to_meta)
 
 
 def checkpoint_activations(model: PreTrainedModel) -> None:

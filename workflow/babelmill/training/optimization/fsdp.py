@@ -23,6 +23,7 @@ from torch.distributed.tensor import DTensor
 
 from babelmill.config import schema
 from babelmill.runtime.processes import Processes, give_back_memory, lost_process
+from babelmill.training.optimization.gradients import Gradients
 from babelmill.training.optimization.optim import clip_to
 from babelmill.training.optimization.sharding import Sharding, rows_of
 
@@ -114,17 +115,16 @@ def local_rows(tensor: torch.Tensor) -> torch.Tensor:
     return detached.to_local()
 
 
-class ShardedGradients:
-    """The gradients of a sharded model; see `network.Gradients`. FSDP2 sums them during each backward pass.
+class ShardedGradients(Gradients):
+    """Holds the gradients of a sharded model. FSDP2 sums them during each backward pass, and then keeps no part back.
+
+    The size of passes is not searched for a sharded model, so `copies` is 0.
 
     Args:
         model: a model that `shard` has cut.
         parts: this process's rows of its trained parameters, which get the gradients.
         sharding: how they are cut.
     """
-
-    copies = 0  # the size of passes is not searched for a sharded model
-    sending = False
 
     def __init__(self, model: nn.Module, parts: Mapping[str, nn.Parameter], sharding: Sharding):
         named = dict(model.named_parameters())
@@ -139,9 +139,6 @@ class ShardedGradients:
     def backward(self, loss: torch.Tensor, last: bool) -> None:
         """Add the gradients of a loss."""
         loss.backward()
-
-    def abandon(self) -> None:
-        """Do nothing: FSDP2 keeps no part of a gradient back after a backward pass has ended."""
 
     def reduce(self) -> None:
         """Set the gradients of the parts."""

@@ -10,6 +10,7 @@ If the network between the processes is slow, `train.gradient_reduction: bf16` h
 
 import itertools
 import re
+from abc import ABC, abstractmethod
 from typing import Any
 
 import torch
@@ -17,8 +18,7 @@ import torch.distributed as dist
 from torch import nn
 
 from babelmill.runtime.processes import Processes, lost_process
-from babelmill.training.optimization.optim import clip
-from babelmill.training.optimization.segments import segments
+from babelmill.training.optimization.optim import clip, segments
 
 ALIGNMENT = 16  # elements, 64 bytes
 BUCKET_ELEMENTS = 8 * 2**20  # 32 MiB of fp32: large enough for bandwidth, small enough to overlap
@@ -41,10 +41,43 @@ def in_order_of_arrival(model: nn.Module) -> list[nn.Parameter]:
     return [parameter for _, parameter in sorted(named, key=lambda pair: key(pair[0]))]
 
 
-class FlatGradients:
-    """All gradients of a model as one flat fp32 buffer, summed in buckets while the backward pass still runs.
+class Gradients(ABC):
+    """Holds the gradients of a step, summed over all micro-batches and processes.
 
-    See `network.Gradients`. A process without a micro-batch sends zeros. The gradient of each parameter begins at a
+    The calls of a step are: `zero()`; `backward()` for each pass; `reduce()`; `clip()`.
+
+    Attributes:
+        copies: bytes of the bf16 copies of the gradients that a step holds while it sends them; 0 if it sends none.
+        sending: whether a part of this step's gradient has been sent to other processes.
+    """
+
+    copies: int = 0
+    sending: bool = False
+
+    @abstractmethod
+    def zero(self) -> None:
+        """Forget the gradients."""
+
+    @abstractmethod
+    def backward(self, loss: torch.Tensor, last: bool) -> None:
+        """Add the gradients of a loss. In the step's `last` pass, parts of the sum may go to other processes."""
+
+    def abandon(self) -> None:  # noqa: B027
+        """Give the step up: send no more gradients."""
+
+    @abstractmethod
+    def reduce(self) -> None:
+        """Wait for the sums over all processes (on CUDA: let the stream wait)."""
+
+    @abstractmethod
+    def clip(self, limit: float) -> tuple[torch.Tensor, torch.Tensor]:
+        """Scale the gradient down to this norm; see `optim.clip`."""
+
+
+class FlatGradients(Gradients):
+    """Holds all gradients of a model as one flat fp32 buffer, summed in buckets while the backward pass still runs.
+
+    A process without a micro-batch sends zeros. The gradient of each parameter begins at a
     multiple of 64 bytes, so that CUDA kernels can read four numbers at a time. What is between two gradients stays 0.
 
     Autograd would add to the buffer with one kernel per parameter. Instead, it leaves new gradients, and those of a
@@ -103,7 +136,7 @@ class FlatGradients:
                 parameter.grad = view
 
     @property
-    def sending(self) -> bool:
+    def sending(self) -> bool:  # pyright: ignore[reportIncompatibleVariableOverride]
         """Return whether a part of this step's gradient has been sent to other processes."""
         return bool(self._handles)
 

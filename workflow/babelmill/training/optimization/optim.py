@@ -12,7 +12,6 @@ import torch
 from torch import nn
 
 from babelmill.config import schema
-from babelmill.training.optimization.segments import segments
 from babelmill.training.optimization.sharding import Sharding
 
 Groups = list[dict[str, Any]]  # groups of parameters, as torch.optim takes them
@@ -25,9 +24,14 @@ NO_DECAY = ("bias", "layer_norm")  # parts of the names of parameters without we
 
 
 class FusedAdamW(torch.optim.AdamW):
-    """PyTorch's fused AdamW, which skips its step on the device where `found_inf` is 1."""
+    """Updates by PyTorch's fused AdamW, which skips its step on the device where `found_inf` is 1.
 
-    def __init__(self, params: Groups, lr: float, betas: Sequence[float], eps: float):
+    It is the interface of all optimizers. Another one is a subclass with the name that `train.optimizer` has for it.
+    """
+
+    name = "adamw"
+
+    def __init__(self, params: Groups, lr: float, betas: Sequence[float], eps: float, sharding: Sharding | None = None):
         first, second = betas
         super().__init__(params, lr, (first, second), eps, fused=True)
 
@@ -60,7 +64,7 @@ class FusedAdamW(torch.optim.AdamW):
 
 
 class Lamb(FusedAdamW):
-    """LAMB (You et al., 2020, arXiv:1904.00962), in the published implementation's form.
+    """Updates by LAMB (You et al., 2020, arXiv:1904.00962), in the published implementation's form.
 
     m = b1 m + (1 - b1) g;  v = b2 v + (1 - b2) g^2;  u = m^ / (sqrt(v^) + eps),  ^ meaning bias-corrected
     with weight decay:   u += wd p;  p -= lr u |p| / |u|   (the ratio is 1 where a norm is 0; it is not clamped)
@@ -72,6 +76,8 @@ class Lamb(FusedAdamW):
     library's LAMB (`benchmarks/README.md`, "By hand or by a library"). With `sharding`, norms are those of whole
     tensors.
     """
+
+    name = "lamb"
 
     def __init__(
         self,
@@ -160,9 +166,21 @@ def make_optimizer(
         sharding: how the parameters were cut, if `named` holds this process's rows; None: they are whole.
     """
     groups = parameter_groups(named.items(), train.weight_decay, decays)
-    if train.optimizer == "lamb":
-        return Lamb(groups, train.learning_rate, train.betas, train.eps, sharding)
-    return FusedAdamW(groups, train.learning_rate, train.betas, train.eps)
+    kinds = {kind.name: kind for kind in (FusedAdamW, *FusedAdamW.__subclasses__())}
+    return kinds[train.optimizer](groups, train.learning_rate, train.betas, train.eps, sharding)
+
+
+def segments(tensors: Sequence[torch.Tensor], multiple: int) -> tuple[torch.Tensor, list[torch.Tensor]]:
+    """Return a buffer of zeros, [elements], with a segment for each tensor, and the views of the segments.
+
+    So one kernel works on all of them, and each begins where a GPU reads fastest. The tensors have one type and one
+    device. Each view has the shape of its tensor. The number of elements of each segment is a multiple of `multiple`,
+    so each view begins at such a multiple. The rest of a segment stays unused.
+    """
+    sizes = [-(-tensor.numel() // multiple) * multiple for tensor in tensors]
+    flat = torch.zeros(sum(sizes), dtype=tensors[0].dtype, device=tensors[0].device)
+    pairs = zip(flat.split(sizes), tensors, strict=True)
+    return flat, [segment[: tensor.numel()].view(tensor.shape) for segment, tensor in pairs]
 
 
 @torch.no_grad()
@@ -187,7 +205,7 @@ def clip_to(gradients: Sequence[torch.Tensor], norm: torch.Tensor, limit: float)
 
 
 class MovingAverage:
-    """Exponential moving average of the weights. Its decay warms up: it is min(decay, (1 + t) / (60 + t)) at step t.
+    """Holds an exponential moving average of the weights, whose decay is min(decay, (1 + t) / (60 + t)) at step t.
 
     So it is an average of about the last sixtieth of the steps so far. Without the warm-up, the average of a short run
     is mostly its initial weights. With 10 in place of 60, it lags behind weights that still learn: after 1,000 steps,

@@ -140,6 +140,17 @@ class Plan:
                 f" {train.hybrid_ratio} needs; raise global_batch_tokens, lower batch_reduction or simplify the ratio"
             )
 
+    @property
+    def groups(self) -> int:
+        """Return the number of groups of targets, see `Objective`: each kind of rows of each language."""
+        return len(self.layouts) * len(self.objective.kinds)
+
+    def group_counts(self, rows: Rows) -> np.ndarray:
+        """Return how many targets the targets of rows stand for, by group, [groups] int64."""
+        counts = np.zeros((len(self.layouts), len(self.objective.kinds)), dtype=np.int64)
+        np.add.at(counts, rows.language, self.objective.counts(rows.kind, rows.stands_for))
+        return counts.reshape(-1)
+
     def tokens_until(self, steps: int) -> int:
         """Return the number of tokens of the first `steps` steps."""
         return int(self._tokens[steps])
@@ -190,11 +201,6 @@ class Plan:
         number = np.arange(first, last)
         aims = self.objective.aims(step, self.steps, index, number, hideable, every)
         return Rows(language, row, begin, end, aims.kind, aims.targets, number, aims.importance)
-
-
-def split(rows: Rows, size: int) -> list[Rows]:
-    """Cut rows into parts of `size` rows; the last part may be shorter."""
-    return [rows[i : i + size] for i in range(0, len(rows), size)]
 
 
 def every_row(

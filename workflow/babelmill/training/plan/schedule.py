@@ -1,4 +1,4 @@
-"""Compute the shape of a run: its steps, their rows and learning rates, and the shares of its languages.
+"""Compute the shape of a run: its steps, their rows and learning rates, sizes of passes, and shares of its languages.
 
 Only the `train` settings and the number of tokens are needed, not torch, so a login node can describe a run in a
 moment.
@@ -12,6 +12,9 @@ import numpy as np
 from babelmill.config import schema
 from babelmill.core.files import UserError
 
+CPU_TOKENS = 2048  # tokens of a forward pass on a CPU
+WHOLE_TOKENS = 16384  # tokens of a micro-batch, if processes get whole ones and train.micro_batch_tokens is not set
+CHUNK = 2**26, 2**24  # scores that exist at once: on a GPU, and on a CPU (where they fit into the cache)
 PERIOD = 2**16  # language proportions are multiples of 1 / PERIOD, so that their schedule repeats
 VALIDATED_SHARE = 0.05  # of the tokens between two validations: how many a validation measures at most
 LEAST_VALIDATED = 50_000  # tokens that each validation may measure
@@ -65,6 +68,11 @@ def validation_bound(run: schema.Run, train: schema.Train, steps: int) -> int | 
         return None
     between = min(run.validate_every or steps, steps) * train.global_batch_tokens
     return max(LEAST_VALIDATED, int(VALIDATED_SHARE * between))
+
+
+def whole_tokens(train: schema.Train) -> int:
+    """Return the number of tokens of a micro-batch, if each process gets whole micro-batches."""
+    return train.micro_batch_tokens or WHOLE_TOKENS
 
 
 def steps_for(train: schema.Train, tokens: int) -> int:

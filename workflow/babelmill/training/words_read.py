@@ -1,9 +1,10 @@
-"""Count the words that a run has read: shards hold tokens, but people count words, and so do snapshots.
+"""Count the words that a run has read, and say which snapshots of its weights are due: people count in words.
 
 The stage `shards` counts words while it reads the text. Shards that were made before it did are decoded again.
 """
 
 import contextlib
+import logging
 import math
 from collections.abc import Sequence
 from pathlib import Path
@@ -12,14 +13,18 @@ from typing import Any, NamedTuple
 import numpy as np
 from tokenizers import Tokenizer
 
-from babelmill.config.snapshots import kept_at_the_end
-from babelmill.core import manifest, words
+from babelmill.config.snapshots import kept_at_the_end, missing_points, name_of, points, say_missing
+from babelmill.config.stage_settings import RunSettings
+from babelmill.core import escape, manifest, words
 from babelmill.core.files import UserError, read_json, write_json
 from babelmill.core.words import plural
+from babelmill.runtime.run_folder import Done, RunFolder
 from babelmill.tokens.shard_file import ShardFile
 from babelmill.tokens.tokenizer_file import load_tokenizer
 from babelmill.training.plan.plan import Plan
 from babelmill.training.plan.schedule import PERIOD
+
+log = logging.getLogger(__name__)
 
 BLOCK = 100_000  # tokens per block
 BLOCKS = 10_000  # the largest number of blocks that are decoded per language, which takes minutes
@@ -115,3 +120,59 @@ def snapshot_steps(plan: Plan, per_token: float, points: list[float]) -> dict[in
         step = plan.first_step_with(point * 1e6 / per_token) or plan.steps
         found.setdefault(step, []).append(point)
     return found
+
+
+class DueSnapshots:
+    """Says which snapshots of its weights a run keeps.
+
+    Args:
+        looked_after: the run settings; `run.snapshots` says which are asked for.
+        plan: the plan of the run.
+        rate: its words per token.
+        folder: the folder of the run.
+    """
+
+    def __init__(self, looked_after: RunSettings, plan: Plan, rate: WordRate, folder: RunFolder):
+        self._looked_after, self._plan, self._rate, self._folder = looked_after, plan, rate, folder
+        self._asked = points(looked_after.run.snapshots)
+        self._possible = plan.train.objective != "labels"
+        self._read = rate.per_token * plan.tokens_until(plan.steps) / 1e6  # million words of the whole run
+
+    def due(self, done: Done) -> dict[int, list[float]]:
+        """Return {step: points} of the snapshots to be kept. Log those whose steps this run has passed before."""
+        if not self._asked:
+            return {}
+        if not self._possible:
+            log.warning("run.snapshots: no snapshot is kept, since a model of labels does not read running text")
+            return {}
+        last, kept = self._plan.steps, self._folder.snapshots.kept()
+        steps = snapshot_steps(self._plan, self._rate.per_token, self._asked)
+        late = {step: [point for point in found if name_of(point) not in kept] for step, found in steps.items()}
+        # Weights that are here just now can still be kept, also those of a finished run.
+        ahead = {step: late[step] if step == done.steps else steps[step] for step in steps if step >= done.steps}
+        text = f"{plural(sum(map(len, ahead.values())), 'snapshot')} to be kept in {self._read:,.4g} million words"
+        if lost := [name_of(point) for step in late if step < done.steps for point in late[step]]:
+            text += f"; not kept, since the run is already further: {escape.some(lost)}"
+        if after := [name_of(point) for point in steps.get(last, []) if point > self._read]:
+            text += f"; {after[0]} holds the weights of the run's end"
+        if later := self._asked[sum(map(len, steps.values())) :]:
+            text += f"; the run ends before {escape.some(map(name_of, later), 1)}"
+        log.info("run.snapshots: %s", text)
+        self._too_late()
+        return ahead
+
+    def missing(self) -> list[str]:
+        """Return the names of the snapshots that the finished run has not kept, and warn of those it ended before."""
+        if not self._possible:
+            return []
+        reached, kept = kept_at_the_end(self._asked, self._read), self._folder.snapshots.kept()
+        return [*(name for name in map(name_of, reached) if name not in kept), *self._too_late()]
+
+    def _too_late(self) -> list[str]:
+        """Return the names of the snapshots that the run ends too early for, and warn about them."""
+        plan = self._plan
+        missing = missing_points(self._looked_after.run.snapshots, self._read)
+        ends = plan.epochs(plan.steps), plan.train.max_steps, self._looked_after.set_aside
+        if text := say_missing(missing, self._read, *ends):
+            log.warning("run.snapshots: %s", text)
+        return [name_of(point) for point in missing]
