@@ -31,8 +31,7 @@ from babelmill.config.layers import (
 )
 from babelmill.config.model_source import SHAPE, kind_of, shape_laid_under, source_of
 from babelmill.config.resolved import ResolvedCorpus, ResolvedModel, check_source, check_together
-from babelmill.config.schema import SECTIONS, User
-from babelmill.config.suite_section import Suite
+from babelmill.config.schema import SECTIONS, Suite, User
 from babelmill.config.user_keys import check_keys
 from babelmill.config.wording import LONGEST, in_plain_words, where_said
 from babelmill.core.escape import line

@@ -180,7 +180,7 @@ class SuiteSettings(Settings):
 
     Attributes:
         suite: its name.
-        columns: the keys of `suite_section.Suite` that define how its files are read.
+        columns: the keys of `schema.Suite` that define how its files are read.
         files: globs in the dataset on the Hub.
         source: the dataset.
         sources: instead of `files` and `source`, the local files.

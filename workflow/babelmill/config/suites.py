@@ -12,7 +12,7 @@ from babelmill.config.objectives import OBJECTIVES
 from babelmill.config.quotation_marks import in_settings
 from babelmill.config.resolve import ROOT, Configuration
 from babelmill.config.resolve import SUITES as FILES
-from babelmill.config.suite_section import Suite
+from babelmill.config.schema import Suite
 from babelmill.core import escape
 from babelmill.core.files import UserError, read_json, sha256
 from babelmill.core.formats import DELIMITERS, split_name
