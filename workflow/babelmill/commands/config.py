@@ -9,7 +9,7 @@ import argparse
 from babelmill.config import loading
 from babelmill.config.resolve import Configuration
 from babelmill.config.resolved import Resolved
-from babelmill.config.schema import SECTIONS
+from babelmill.config.schema import REMOVED, SECTIONS
 
 
 def describe(configuration: Configuration, name: str, changed: bool = False) -> str:
@@ -26,9 +26,9 @@ def describe(configuration: Configuration, name: str, changed: bool = False) -> 
         for section, values in part.sections.items():
             defaults = SECTIONS[section].model_validate(configuration.defaults[section]).model_dump()
             for key, value in values.model_dump().items():
-                if changed and value == defaults[key]:
-                    continue
                 dotted = f"{section}.{key}"
+                if dotted in REMOVED or (changed and value == defaults[key]):
+                    continue
                 lines.append(f"  {prefix + dotted:<40} {value!s:<24} {part.origins[dotted]}")
     return "\n".join(lines)
 

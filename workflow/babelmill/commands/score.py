@@ -159,7 +159,6 @@ def settings_by_hand(args: argparse.Namespace, name: str, folder: Path, configur
         "methods": wanted(folder, args.method),
         "masked_pairs": args.masked_pairs or "all",
         "pairs": args.pairs or "all",
-        "within_word_l2r": args.within_word_l2r,
     }
     return ScoreSettings(**values, raw=values)
 
@@ -171,7 +170,6 @@ def add_model_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--revision", default="main", help="branch, tag or commit of the repository (default: main)")
     parser.add_argument("--trust-remote-code", action="store_true", help="run the Python code in the model's folder")
-    parser.add_argument("--within-word-l2r", action="store_true", help="masked: also hide the later tokens of the word")
     parser.add_argument(
         "--threads", type=int, default=len(os.sched_getaffinity(0)), help="number of threads (default: all cores)"
     )
@@ -268,7 +266,7 @@ def run(args: argparse.Namespace) -> None:
     suites = [pairs_of(configuration, args.suite, code) for code in settings.covered]
     with Lock(out / "partial", "another process that scores the same"):
         partial = Partial(out / "partial", made_of(origin))
-        model = score.Model(folder, settings.within_word_l2r, extra=True)
+        model = score.Model(folder, extra=True)
         score.write(*score.score_suites(model, suites, settings, partial), out)
         manifest.write(out, settings, ["pairs.parquet", "scores.json"], suites, {"model": origin})
         partial.delete()

@@ -110,7 +110,7 @@ def run(args: argparse.Namespace) -> None:
     logging.disable_progress_bar()
     logging.set_verbosity_error()
     torch.set_num_threads(args.threads)
-    model = Model(folder, args.within_word_l2r, extra=True)
+    model = Model(folder, extra=True)
     if not model.tokenizer.is_fast:
         raise UserError(f"{folder}: its tokenizer is a slow one, which does not return which word a token belongs to")
     print("\t".join(COLUMNS))

@@ -8,6 +8,7 @@ bounds.
 import dataclasses
 import functools
 import glob
+import logging
 import re
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
@@ -31,7 +32,7 @@ from babelmill.config.layers import (
 )
 from babelmill.config.model_source import SHAPE, kind_of, shape_laid_under, source_of
 from babelmill.config.resolved import ResolvedCorpus, ResolvedModel, check_source, check_together
-from babelmill.config.schema import SECTIONS, Suite, User
+from babelmill.config.schema import REMOVED, SECTIONS, Suite, User
 from babelmill.config.user_keys import check_keys
 from babelmill.config.wording import LONGEST, in_plain_words, where_said
 from babelmill.core.escape import line
@@ -43,6 +44,14 @@ NAME = re.compile(r"[a-z][A-Za-z0-9]*(_[A-Za-z0-9]+)*")
 NULL = ("null", "None", "~")  # as `Section` reads them
 S = TypeVar("S", bound=schema.Section)
 MODEL_SECTIONS = [name for name in SECTIONS if name != "corpus"]
+
+log = logging.getLogger(__name__)
+
+
+@functools.cache
+def _warn(message: str) -> None:
+    """Log a warning once, though it applies to many models."""
+    log.warning(message)
 
 
 class Configuration:
@@ -60,6 +69,9 @@ class Configuration:
         check_keys(self.user, self._origin)
         top_keys = set(User.model_fields)
         self.defaults = {key: value for key, value in defaults.items() if key not in top_keys}
+        for dotted, (value, _) in REMOVED.items():
+            section, _, key = dotted.partition(".")
+            self.defaults[section][key] = value
         top = merge(
             {key: defaults[key] for key in top_keys},
             {key: value for key, value in self.user.items() if key in top_keys},
@@ -322,6 +334,14 @@ class Configuration:
             origins |= dict.fromkeys(dotted_keys(layer.values), layer.label)
         label = functools.partial(where_said, layers)
         sections = {name: self._validate(SECTIONS[name], merged.get(name, {}), f"{name}.", label) for name in names}
+        for dotted, (value, reason) in REMOVED.items():
+            section, _, key = dotted.partition(".")
+            if section in names and (label := origins[dotted]) != DEFAULTS:
+                if getattr(sections[section], key) != value:
+                    raise UserError(
+                        f"{label}: {dotted} = {merged[section][key]!r}: this key no longer exists: {reason}"
+                    )
+                _warn(f"{label}: {dotted} no longer exists, and has no effect here; leave it out ({reason})")
         return sections, origins
 
     def _validate(self, section: type[S], values: Any, prefix: str, label: Callable[[str, str], str]) -> S:

@@ -388,7 +388,7 @@ class Trainer:
     def find_size(self) -> None:
         """Find how large forward passes may be, by trying the longest rows with the most targets."""
         length = max(self.train.sequence_lengths)
-        later = MOMENT_BYTES * sum(part.numel() for part in self.network.trained().values()) + self._gradients.copies
+        later = MOMENT_BYTES * sum(part.numel() for part in self.network.trained().values())
         first = max(1, FIRST_TOKENS // length)
         fitting = rows_that_fit(lambda size: self._try_pass(length, size, training=True), first, later, self.device)
         self.micro_batch_tokens = min(fitting * length, self.train.global_batch_tokens)

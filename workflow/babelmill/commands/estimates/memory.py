@@ -113,8 +113,7 @@ class Memory:
     def gib(self, gpus: int) -> float:
         """Return the memory of each GPU in GiB.
 
-        To sum gradients, FSDP2 copies them in fp32 (in bf16, if `train.gradient_reduction` says so, which is not
-        counted here), and holds two copies of its part of the sum.
+        To sum gradients, FSDP2 copies them in fp32, and holds two copies of its part of the sum.
         """
         summing = WEIGHT * self.summed * (1 + 2 / max(1, gpus))
         return (self.states.bytes(gpus) + max(self.working, summing)) / GIB

@@ -22,12 +22,7 @@ class Gradients(Protocol):
     """The gradients of a step, summed over all micro-batches and processes.
 
     The calls of a step are: `zero()`; `backward()` for each pass; `reduce()`; `clip()`.
-
-    Attributes:
-        copies: bytes of the bf16 copies of the gradients that a step holds while it sends them; 0 if it sends none.
     """
-
-    copies: int
 
     def zero(self) -> None:
         """Forget the gradients."""
