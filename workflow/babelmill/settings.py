@@ -16,8 +16,7 @@ import pydantic
 from babelmill.config import canonical
 from babelmill.config.added_settings import LEFT_OUT, whole
 from babelmill.config.inputs import SETTINGS, require_labels, set_aside
-from babelmill.config.resolve import Configuration
-from babelmill.config.resolved import Resolved
+from babelmill.config.resolve import Configuration, Resolved
 from babelmill.config.schema import Section
 from babelmill.config.stage_settings import RunSettings, Settings
 from babelmill.core import code_versions, manifest

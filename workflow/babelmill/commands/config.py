@@ -7,8 +7,7 @@ babelmill config eng --changed    # only what differs from config/defaults.yaml
 import argparse
 
 from babelmill.config import loading
-from babelmill.config.resolve import Configuration
-from babelmill.config.resolved import Resolved
+from babelmill.config.resolve import Configuration, Resolved
 from babelmill.config.schema import REMOVED, SECTIONS
 
 

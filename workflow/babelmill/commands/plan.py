@@ -41,8 +41,7 @@ from babelmill.commands.estimates.text_size import (
 from babelmill.commands.terminal.columns import aligned
 from babelmill.config import loading, schema
 from babelmill.config.model_size import Counted, parameters
-from babelmill.config.resolve import Configuration
-from babelmill.config.resolved import ResolvedModel
+from babelmill.config.resolve import Configuration, ResolvedModel
 from babelmill.core.files import UserError
 from babelmill.core.words import plural
 from babelmill.runtime.cost import flops, peak_of

@@ -22,7 +22,7 @@ from babelmill import graph
 from babelmill.commands import why
 from babelmill.commands.terminal.columns import aligned
 from babelmill.config import loading
-from babelmill.config.prediction_tables import PARTIAL
+from babelmill.config.inputs import PREDICTIONS
 from babelmill.config.resolve import Configuration
 from babelmill.core.bars import clock
 from babelmill.core.files import UserError
@@ -247,7 +247,7 @@ def status_of_tables(configuration: Configuration, converted: Status) -> Status:
     status = status_of_stage("predict", converted.model, jobs)
     if status.state == "waiting":
         return dataclasses.replace(converted, note=note)
-    done = [f"{table}: {rows}" for table in reasons if (rows := rows_done(PARTIAL / converted.model / table))]
+    done = [f"{table}: {rows}" for table in reasons if (rows := rows_done(PREDICTIONS / converted.model / table))]
     return dataclasses.replace(status, note="; ".join(done + ([status.note] if status.note else [])))
 
 

@@ -9,11 +9,13 @@ from pathlib import Path
 from typing import Any
 
 from babelmill.config import inputs, schema, suites
-from babelmill.config.earlier_downloads import chosen_otherwise, quoting_of_download
+from babelmill.config.earlier_results import (
+    chosen_otherwise,
+    labels_stay_as_they_stand,
+    quoting_in_settings,
+    quoting_of_download,
+)
 from babelmill.config.objectives import OBJECTIVES
-from babelmill.config.prediction_tables import prediction_table
-from babelmill.config.quotation_marks import in_settings
-from babelmill.config.raw_labels import stay_as_they_stand
 from babelmill.config.resolve import Configuration
 from babelmill.core.files import UserError, not_found, sha256
 
@@ -57,7 +59,7 @@ def add_corpus(configuration: Configuration, name: str) -> dict[str, Any]:
     """Describe the local text. Without a download, leave out the dataset's name: changing it then reruns nothing."""
     corpus = configuration.corpus(name).corpus
     added: dict[str, Any] = {"sources": inputs.corpus_sources(configuration, name)}
-    quoting = in_settings(corpus.quoting, [*corpus.files, *corpus.validation_files], said=corpus.format)
+    quoting = quoting_in_settings(corpus.quoting, [*corpus.files, *corpus.validation_files], said=corpus.format)
     if not inputs.hub_datasets(configuration, name):
         added["corpus"] = {"hub": None, "revision": "", "quoting": quoting or LEFT_OUT}
     elif quoting := quoting or quoting_of_download(corpus, inputs.CORPORA / name, DOWNLOADS / name):
@@ -67,7 +69,7 @@ def add_corpus(configuration: Configuration, name: str) -> dict[str, Any]:
     if corpus.label_columns:
         for_classes = inputs.labels_are_classes(configuration, name)
         download = DOWNLOADS / name if from_the_hub(configuration, name) else None
-        if stay_as_they_stand(corpus, for_classes, inputs.CORPORA / name, download):
+        if labels_stay_as_they_stand(corpus, for_classes, inputs.CORPORA / name, download):
             added["raw_labels"] = True
     return added
 
@@ -177,7 +179,7 @@ def add_predict(_configuration: Configuration, _name: str) -> dict[str, Any]:
 
 def add_table(configuration: Configuration, name: str, part: str) -> dict[str, Any]:
     """Add which table is predicted, and how it is read."""
-    return {"input": part, "table": prediction_table(configuration, name, part)}
+    return {"input": part, "table": inputs.prediction_table(configuration, name, part)}
 
 
 def tables_of(configuration: Configuration, name: str) -> list[str]:

@@ -28,7 +28,6 @@ from pydantic import (
     model_validator,
 )
 
-from babelmill.config.hub_names import language_tag, licence
 from babelmill.config.snapshots import Snapshots
 from babelmill.config.values import (
     budget,
@@ -37,6 +36,8 @@ from babelmill.config.values import (
     delimiter,
     each_once,
     exponent,
+    language_tag,
+    licence,
     local_path,
     number,
     optimizer,

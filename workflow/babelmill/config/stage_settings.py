@@ -47,7 +47,7 @@ class DownloadSettings(Settings):
         columns: the keys of `corpus` that define which columns are read, and how, if they differ from the defaults.
         counted: with a budget, the keys of `corpus` that decide how much text a file yields.
         byte_premium: with a budget, the language's byte premium.
-        chosen_again: whether an earlier release chose other files (see `earlier_downloads.py`).
+        chosen_again: whether an earlier release chose other files (see `earlier_results.py`).
     """
 
     source: dict[str, Any] | None = None
@@ -80,7 +80,7 @@ class CorpusSettings(Settings):
     Attributes:
         sources: the local text.
         byte_premium: the language's, if there is a budget.
-        raw_labels: whether labels stay as they stand (see `raw_labels.py`).
+        raw_labels: whether labels stay as they stand (see `earlier_results.py`).
     """
 
     corpus: schema.Corpus

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from babelmill.config import schema
 from babelmill.config.model_size import Counted, parameters
-from babelmill.config.resolved import ResolvedModel
+from babelmill.config.resolve import ResolvedModel
 from babelmill.training.plan.amounts import CHUNK
 from babelmill.training.plan.objectives import objective_of
 
