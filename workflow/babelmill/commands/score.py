@@ -18,7 +18,7 @@ from babelmill.config import loading
 from babelmill.config.layers import nearest
 from babelmill.config.model_source import lacks_config
 from babelmill.config.snapshots import FOLDER
-from babelmill.config.transformers_models import check_layers
+from babelmill.config.transformers_keys import check_layers
 from babelmill.core import escape, manifest, outside
 from babelmill.core.files import UserError, sha256
 from babelmill.core.globs import at_home

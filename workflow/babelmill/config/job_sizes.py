@@ -6,12 +6,12 @@ import re
 from pathlib import Path
 from typing import Any
 
-from babelmill.config import transformers_models
 from babelmill.config.inputs import SETTINGS
 from babelmill.config.languages import WORD
 from babelmill.config.model_size import parameters
 from babelmill.config.model_source import ModelSource
 from babelmill.config.resolve import Configuration
+from babelmill.config.transformers_keys import roughly
 from babelmill.core import manifest, outside
 from babelmill.core.files import UserError, read_json
 
@@ -74,7 +74,7 @@ def parameters_of(configuration: Configuration, model: str) -> int | None:
     entries = of_root.tokenizer.vocab_size
     if of_root.model.architecture == "gpt_bert":
         return parameters(of_root.model, entries)
-    return transformers_models.roughly(of_root.model.config or {}, entries)
+    return roughly(of_root.model.config or {}, entries)
 
 
 def _fetched(source: ModelSource) -> int | None:

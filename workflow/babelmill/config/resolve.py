@@ -34,7 +34,7 @@ from babelmill.config.mistakes import LONGEST, check_keys, in_plain_words, where
 from babelmill.config.model_size import too_large
 from babelmill.config.model_source import SHAPE, ModelSource, kind_of, shape_laid_under, source_of
 from babelmill.config.schema import REMOVED, SECTIONS, Suite, User
-from babelmill.config.transformers_models import refused, too_long, without_adapters
+from babelmill.config.transformers_keys import wrong
 from babelmill.core.escape import line
 from babelmill.core.files import UserError
 from babelmill.core.yaml_file import read_yaml
@@ -441,33 +441,53 @@ def check_together(resolved: ResolvedModel, layers: list[Layer], shape_is_known:
 
     `shape_is_known` is False for a model whose source must still be fetched.
     """
-    train, source, origins = resolved.train, resolved.source, resolved.origins
-    if train.freeze != "none" and not source:
+    model, train, evaluation, origins = resolved.model, resolved.train, resolved.evaluation, resolved.origins
+    if train.freeze != "none" and not resolved.source:
         raise UserError(
             f"{origins['train.freeze']}: train.freeze: encoder keeps the weights of model.source, but model.source is"
             " not set"
         )
-    if message := refused(resolved.model, train):
-        where = where_said(layers, "model.", f"model.source {message}" if source else message)
+    message = None
+    if train.lora_rank and (model.architecture == "gpt_bert" or model.source is None):
+        message = (
+            f"train.lora_rank = {train.lora_rank}: adapters change a trained model of transformers; set model.source to"
+            " one (model.architecture: transformers), or train.lora_rank: 0"
+        )
+    elif model.architecture == "transformers" and train.objective == "hybrid":
+        message = (
+            "model.architecture = 'transformers' has no hybrid models, only masked or causal; set train.objective:"
+            " masked, diffusion or causal"
+        )
+    elif model.config:
+        message = wrong(model.config)
+    if message:
+        where = where_said(layers, "model.", f"model.source {message}" if resolved.source else message)
         raise UserError(f"{where}: {message}")
-    if message := without_adapters(train, resolved.export):
-        raise UserError(f"{origins['export.adapter']}: {message}")
-    if resolved.evaluation.snapshots and not resolved.run.snapshots:
+    if resolved.export.adapter != "none" and not train.lora_rank:
+        raise UserError(
+            f"{origins['export.adapter']}: export.adapter = {resolved.export.adapter!r} asks for adapters, but"
+            " train.lora_rank = 0 trains none; set export.adapter: none, or set a rank"
+        )
+    if evaluation.snapshots and not resolved.run.snapshots:
         raise UserError(
             f"{origins['evaluation.snapshots']}: evaluation.snapshots: true scores what the training keeps, but"
             " run.snapshots is empty; set run.snapshots, for example to babylm (a finished training does not run again)"
         )
     if not shape_is_known:
         return
-    longest, positions = max(train.sequence_lengths), resolved.model.max_position_embeddings
+    longest, positions = max(train.sequence_lengths), model.max_position_embeddings
     if longest > positions:
         raise UserError(
             f"{origins['train.sequence_lengths']}: train.sequence_lengths has {longest}, more than"
             f" model.max_position_embeddings = {positions}; lower the first or raise the second"
         )
-    vocab_size = 0 if resolved.tokenizer.source else resolved.tokenizer.vocab_size
-    message = too_long(resolved.model, train, resolved.evaluation)
-    if resolved.model.architecture == "gpt_bert":
-        message = message or too_large(resolved.model, vocab_size)
+    if model.architecture == "gpt_bert":
+        message = too_large(model, 0 if resolved.tokenizer.source else resolved.tokenizer.vocab_size)
+    elif train.objective != "labels" and evaluation.sequence_length > positions:  # models of labels cut their texts
+        message = (
+            f"evaluation.sequence_length = {evaluation.sequence_length} is more than model.max_position_embeddings ="
+            f" {positions}, the most that model.architecture = 'transformers' can read; lower the first or raise the"
+            " second"
+        )
     if message:
         raise UserError(f"{where_said(layers, 'model.', message)}: {message}")
