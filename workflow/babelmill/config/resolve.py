@@ -117,7 +117,8 @@ class Configuration:
             {key: defaults[key] for key in top_keys},
             {key: value for key, value in self.user.items() if key in top_keys},
         )
-        self.top: User = self._validate(User, top, "", lambda key, _: self._nearest_origin(key) or DEFAULTS)
+        label = functools.partial(where_said, [Layer(values, label) for label, values in sources])
+        self.top: User = self._validate(User, top, "", label)
         self.table = self._language_table()
         self.batches = {f"tier{tier}": [c for c, row in self.table.items() if row.tier == tier] for tier in (1, 2, 3)}
         self.batches |= self.top.batches
@@ -187,10 +188,7 @@ class Configuration:
         """Return `model.source` of a model, and the layer that sets it; None if it has no source."""
         entry = self.top.models.get(model)
         preset = (entry and entry.preset) or self.top.preset
-        layers = self._user_layers("models", model, ["model"])
-        if (self.root / PRESETS / f"{preset}.yaml").is_file():  # a preset may name a source, too
-            layers = [Layer(self._preset_values(preset), f"{PRESETS}{preset}.yaml"), *layers]
-        for layer in reversed(layers):
+        for layer in reversed(self._layers("models", model, ["model"], preset)):
             if (said := lookup(layer.values, ("model", "source"))) is not ABSENT:
                 return (said, layer.label) if isinstance(said, str) and said not in NULL else None
         return None
@@ -247,11 +245,7 @@ class Configuration:
         languages = self.languages_of(name)
         preset = self._preset(name, languages)
         self._refuse_lost_budget(name, preset, languages)
-        layers = [
-            self._defaults_layer(),
-            Layer(self._preset_values(preset), f"{PRESETS}{preset}.yaml"),
-            *self._user_layers("models", name, MODEL_SECTIONS),
-        ]
+        layers = self._layers("models", name, MODEL_SECTIONS, preset)
         theirs = self._shape_of(name)
         sections, origins = self._sections(MODEL_SECTIONS, shape_laid_under(layers, theirs))
         if sections["train"].ema_decay == 0:  # there is no average to export
@@ -285,21 +279,15 @@ class Configuration:
         """Return the resolved corpus section of a language."""
         self.language(code)
         preset = self._preset(code, (code,))  # the preset of the model that has only this language
-        layers = [
-            self._defaults_layer(),
-            Layer(self._preset_values(preset), f"{PRESETS}{preset}.yaml"),
-            *self._user_layers("languages", code, ["corpus"]),
-        ]
-        sections, origins = self._sections(["corpus"], layers)
+        sections, origins = self._sections(["corpus"], self._layers("languages", code, ["corpus"], preset))
         return ResolvedCorpus(code, (code,), origins, **sections)
 
-    def _defaults_layer(self) -> Layer:
-        return Layer(self.defaults, DEFAULTS)
-
-    def _user_layers(self, group: str, name: str, sections: list[str]) -> list[Layer]:
-        """Return the user's sections, overridden by those of the entry `name` in `models:` or `languages:`."""
-        entries = [(label, lookup(values, (group, name))) for label, values in self.sources]
-        said = [*self.sources, *((f"{label}, {group}.{name}", entry) for label, entry in entries)]
+    def _layers(self, group: str, name: str, sections: list[str], preset: str) -> list[Layer]:
+        """Return all layers of some sections, the last one being the entry `name` in `models:` or `languages:`."""
+        said = [(DEFAULTS, self.defaults), *self.sources]
+        if (self.root / PRESETS / f"{preset}.yaml").is_file():  # not auto, and no mistake
+            said.insert(1, (f"{PRESETS}{preset}.yaml", self._preset_values(preset)))
+        said += [(f"{label}, {group}.{name}", lookup(values, (group, name))) for label, values in self.sources]
         return [
             Layer({key: value for key, value in values.items() if key in sections}, label)
             for label, values in said
@@ -314,11 +302,6 @@ class Configuration:
 
     def _origin(self, keys: Sequence[str]) -> str | None:
         return next((label for label, values in reversed(self.sources) if lookup(values, keys) is not ABSENT), None)
-
-    def _nearest_origin(self, dotted: str) -> str | None:
-        """Return the origin of a key, or of the nearest key around it, such as `targets` for `targets.0`."""
-        keys = dotted.split(".")
-        return next(filter(None, (self._origin(keys[:end]) for end in range(len(keys), 0, -1))), None)
 
     def origin_of_name(self, name: str) -> str:
         """Return the label of the user's source that names a model, language, batch or suite."""
