@@ -360,12 +360,11 @@ class Configuration:
         sections = {name: self._validate(SECTIONS[name], merged.get(name, {}), f"{name}.", label) for name in names}
         for dotted, (value, reason) in REMOVED.items():
             section, _, key = dotted.partition(".")
-            if section in names and (label := origins[dotted]) != DEFAULTS:
+            if section in names and (where := origins[dotted]) != DEFAULTS:
                 if getattr(sections[section], key) != value:
-                    raise UserError(
-                        f"{label}: {dotted} = {merged[section][key]!r}: this key no longer exists: {reason}"
-                    )
-                _warn(f"{label}: {dotted} no longer exists, and has no effect here; leave it out ({reason})")
+                    said = merged[section][key]
+                    raise UserError(f"{where}: {dotted} = {said!r}: this key no longer exists: {reason}")
+                _warn(f"{where}: {dotted} no longer exists, and has no effect here; leave it out ({reason})")
         return sections, origins
 
     def _validate(self, section: type[S], values: Any, prefix: str, label: Callable[[str, str], str]) -> S:
