@@ -43,7 +43,7 @@ ROOT = Path(__file__).resolve().parents[3]
 NAME = re.compile(r"[a-z][A-Za-z0-9]*(_[A-Za-z0-9]+)*")
 NULL = ("null", "None", "~")  # as `Section` reads them
 S = TypeVar("S", bound=schema.Section)
-MODEL_SECTIONS = [name for name in SECTIONS if name != "corpus"]
+MODEL_SECTIONS = list(schema.ModelSections.__annotations__)
 
 log = logging.getLogger(__name__)
 
@@ -76,23 +76,11 @@ class ResolvedCorpus(Resolved):
 
 
 @dataclasses.dataclass(frozen=True)
-class ResolvedModel(Resolved):
+class ResolvedModel(schema.ModelSections, Resolved):
     """The settings of a model. `source`: the model that it continues; None if training begins with random weights."""
 
     preset: str
     source: ModelSource | None
-    tokenizer: schema.Tokenizer
-    mixture: schema.Mixture
-    model: schema.Model
-    train: schema.Train
-    labels: schema.Labels
-    export: schema.Export
-    evaluation: schema.Evaluation
-    card: schema.Card
-    predict: schema.Predict
-    publish: schema.Publish
-    run: schema.Run
-    resources: schema.Resources
 
 
 class Configuration:
@@ -256,7 +244,9 @@ class Configuration:
                 self.suite(suite)
             except UserError as error:
                 raise UserError(f"{origins['evaluation.suites']}: evaluation.suites: {error}") from None
-        resolved = ResolvedModel(name, languages, origins, preset, source, **sections)
+        resolved = ResolvedModel(
+            name=name, languages=languages, origins=origins, preset=preset, source=source, **sections
+        )
         if source and source.kind == "model":
             check_source(resolved, self.model(source.name))
         check_together(resolved, layers, shape_is_known=not source or "max_position_embeddings" in theirs)

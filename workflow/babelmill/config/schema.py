@@ -560,21 +560,25 @@ class Resources(Section):
     gpus: Annotated[NonNegative, Field(le=100_000)]
 
 
-SECTIONS: dict[str, type[Section]] = {
-    "corpus": Corpus,
-    "tokenizer": Tokenizer,
-    "mixture": Mixture,
-    "model": Model,
-    "train": Train,
-    "labels": Labels,
-    "export": Export,
-    "evaluation": Evaluation,
-    "card": Card,
-    "predict": Predict,
-    "publish": Publish,
-    "run": Run,
-    "resources": Resources,
-}
+@dataclasses.dataclass(frozen=True)
+class ModelSections:
+    """The sections of a model. (A language has only the section `corpus`.)"""
+
+    tokenizer: Tokenizer
+    mixture: Mixture
+    model: Model
+    train: Train
+    labels: Labels
+    export: Export
+    evaluation: Evaluation
+    card: Card
+    predict: Predict
+    publish: Publish
+    run: Run
+    resources: Resources
+
+
+SECTIONS: dict[str, type[Section]] = {"corpus": Corpus, **ModelSections.__annotations__}
 
 
 class Baseline(Section):
