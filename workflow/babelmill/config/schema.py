@@ -14,6 +14,7 @@ Equal settings are equal values: the types change `8/16` to `1/2`, `size` to 1.0
 """
 
 import dataclasses
+import re
 from fractions import Fraction
 from typing import Annotated, Any, Literal, Self, get_args
 
@@ -32,7 +33,6 @@ from babelmill.config.snapshots import Snapshots
 from babelmill.config.values import (
     budget,
     column_names,
-    dataset_parts,
     delimiter,
     each_once,
     exponent,
@@ -42,7 +42,6 @@ from babelmill.config.values import (
     number,
     optimizer,
     precision,
-    prediction_inputs,
     ratio,
     repo_template,
     two_numbers,
@@ -147,6 +146,24 @@ class DatasetPart(Section):
     config: Text | None = None
     files: Names = []
     text_column: Text | None = None
+
+
+PART = "[{repository: Salesforce/wikitext, config: wikitext-103-raw-v1}]"
+
+
+def dataset_parts(value: Any) -> Any:
+    """Return a name, or a list of entries with the keys of `DatasetPart`; a list of one bare name becomes the name."""
+    if not isinstance(value, list):
+        if isinstance(value, str | None):
+            return value
+        raise ValueError(f"a name or a list is expected, such as {PART}")
+    parts = [{"repository": entry} if isinstance(entry, str) else entry for entry in value]
+    for part in parts:
+        if not isinstance(part, dict) or not isinstance(part.get("repository"), str) or not part["repository"]:
+            raise ValueError(f"each entry needs a repository, such as {PART}")
+        if unknown := part.keys() - DatasetPart.model_fields:
+            raise ValueError(f"an entry has no key {min(unknown)}; its keys are {', '.join(DatasetPart.model_fields)}")
+    return parts[0]["repository"] if len(parts) == 1 and parts[0].keys() == {"repository"} else parts
 
 
 class Corpus(Section):
@@ -499,6 +516,26 @@ class PredictInput(Section):
     delimiter: Mark | None = None
     encoding: Encoding | None = None
     quoting: Quoting | None = None
+
+
+def prediction_inputs(value: Any) -> Any:
+    """Return {name: table with the keys of `PredictInput`}; a path alone means the table's file."""
+    if not isinstance(value, dict):
+        raise ValueError("tables with their names are expected, such as {census1880: data/census.parquet}")
+    for name in value:
+        if not re.fullmatch(r"[a-zA-Z0-9]+(_[a-zA-Z0-9]+)*", str(name)):
+            raise ValueError(
+                f"{name!r} cannot be the name of a table: a name has letters and digits in groups joined by underscores"
+            )
+    if twice := [name for name in value if not isinstance(name, str) and str(name) in value]:
+        raise ValueError(f"{twice[0]} is the name of two tables, with quotes and without; choose another name for one")
+    tables = {str(name): {"file": said} if isinstance(said, str) else said for name, said in value.items()}
+    for name, said in tables.items():
+        if not isinstance(said, dict) or not said.get("file"):
+            raise ValueError(f"{name} needs a file, such as {{{name}: data/{name}.csv}}")
+        if unknown := said.keys() - PredictInput.model_fields:
+            raise ValueError(f"{name} has no key {min(unknown)}; its keys are {', '.join(PredictInput.model_fields)}")
+    return tables
 
 
 class Predict(Section):

@@ -11,11 +11,6 @@ from babelmill.config.layers import nearest
 from babelmill.core.files import UserError
 from babelmill.core.globs import at_home
 
-PART_KEYS = ("repository", "config", "files", "text_column")
-INPUT_KEYS = ("file", "text_column", "context_column", "context", "delimiter", "encoding", "quoting")
-PART = "[{repository: Salesforce/wikitext, config: wikitext-103-raw-v1}]"
-
-
 SCIENTIFIC = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)[eE][-+]?\d+")  # YAML 1.1 reads 1e4 as text
 DISPUTED = re.compile(r"[-+]?(0\d[\d_]*|\d+(_\d*)+)")  # 8 or 10 in YAML, another number or an error in Python
 
@@ -79,41 +74,6 @@ def delimiter(text: str) -> str:
     if len(text) != 1 or text in '"\r\n':
         raise ValueError(f"{text!r} is not one character that can separate fields, such as ';' or \"\\t\"")
     return text
-
-
-def dataset_parts(value: Any) -> Any:
-    """Return a name, or a list of entries with the keys of `DatasetPart`; a list of one bare name becomes the name."""
-    if not isinstance(value, list):
-        if isinstance(value, str | None):
-            return value
-        raise ValueError(f"a name or a list is expected, such as {PART}")
-    parts = [{"repository": entry} if isinstance(entry, str) else entry for entry in value]
-    for part in parts:
-        if not isinstance(part, dict) or not isinstance(part.get("repository"), str) or not part["repository"]:
-            raise ValueError(f"each entry needs a repository, such as {PART}")
-        if unknown := part.keys() - PART_KEYS:
-            raise ValueError(f"an entry has no key {min(unknown)}; its keys are {', '.join(PART_KEYS)}")
-    return parts[0]["repository"] if len(parts) == 1 and parts[0].keys() == {"repository"} else parts
-
-
-def prediction_inputs(value: Any) -> Any:
-    """Return {name: table with the keys of `PredictInput`}; a path alone means the table's file."""
-    if not isinstance(value, dict):
-        raise ValueError("tables with their names are expected, such as {census1880: data/census.parquet}")
-    for name in value:
-        if not re.fullmatch(r"[a-zA-Z0-9]+(_[a-zA-Z0-9]+)*", str(name)):
-            raise ValueError(
-                f"{name!r} cannot be the name of a table: a name has letters and digits in groups joined by underscores"
-            )
-    if twice := [name for name in value if not isinstance(name, str) and str(name) in value]:
-        raise ValueError(f"{twice[0]} is the name of two tables, with quotes and without; choose another name for one")
-    tables = {str(name): {"file": said} if isinstance(said, str) else said for name, said in value.items()}
-    for name, said in tables.items():
-        if not isinstance(said, dict) or not said.get("file"):
-            raise ValueError(f"{name} needs a file, such as {{{name}: data/{name}.csv}}")
-        if unknown := said.keys() - INPUT_KEYS:
-            raise ValueError(f"{name} has no key {min(unknown)}; its keys are {', '.join(INPUT_KEYS)}")
-    return tables
 
 
 def precision(value: Any) -> Any:
