@@ -89,7 +89,7 @@ def ours(folder: Path, method: str, texts: list[tuple[str, str]], scratch: Path,
     from babelmill.suites.partial import Partial
 
     table = pa.table({"good": [good for good, _ in texts], "bad": [bad for _, bad in texts]})
-    model = Model(folder, within_word_l2r=False)
+    model = Model(folder)
     how = model.method(method)
     loaded = model.scorer(how)
     model.scorer = lambda _how: loaded  # the others load before the clock starts, too

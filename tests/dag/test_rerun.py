@@ -8,7 +8,7 @@ from typing import Literal, get_args, get_origin
 import pytest
 
 from babelmill.config.resolve import Configuration
-from babelmill.config.schema import SECTIONS
+from babelmill.config.schema import REMOVED, SECTIONS
 from babelmill.settings import settings_of
 from babelmill.stages import STAGES, TO_CONVERTED
 from conftest import SMALL
@@ -66,7 +66,7 @@ SEVERAL |= {"train.lora_rank", "train.lora_alpha", "export.adapter"}
 SEVERAL |= {"train.freeze", "train.unknown_context", "train.typos"}
 SEVERAL |= {f"labels.{name}" for name in SECTIONS["labels"].model_fields}  # of another objective: test_labels.py
 SEVERAL |= {
-    f"evaluation.{name}" for name in ("suites", "pairs", "masked_pairs", "within_word_l2r", "snapshots")
+    f"evaluation.{name}" for name in ("suites", "pairs", "masked_pairs", "snapshots")
 }  # test_suites_of_pairs.py
 SEVERAL |= {f"predict.{name}" for name in SECTIONS["predict"].model_fields}  # of models of labels: test_predict.py
 
@@ -74,7 +74,7 @@ SEVERAL |= {f"predict.{name}" for name in SECTIONS["predict"].model_fields}  # o
 def keys():
     for section, schema in SECTIONS.items():
         for name in schema.model_fields:
-            if f"{section}.{name}" not in SEVERAL:
+            if f"{section}.{name}" not in {*SEVERAL, *REMOVED}:
                 yield section, name
 
 

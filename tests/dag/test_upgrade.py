@@ -94,9 +94,9 @@ def test_an_edited_loss_or_mask_trains_again(checkout, edit, module):
 
 def test_a_new_key_at_its_neutral_value_repeats_nothing(checkout):
     checkout.package(
-        "config/corpus_section.py",
+        "config/schema.py",
         "    min_characters: NonNegative\n",
-        "    min_characters: NonNegative\n    min_lines: Annotated[NonNegative, Neutral(0)]\n",
+        "    min_characters: NonNegative\n    min_lines: NonNegative = 0\n",
     )
     checkout.edit("config/defaults.yaml", "corpus:\n", "corpus:\n  min_lines: 0\n")
     assert checkout.would_run("converted/eng") == []
@@ -110,12 +110,10 @@ def test_a_new_key_at_its_neutral_value_repeats_nothing(checkout):
 
 def test_a_key_that_moved_repeats_nothing(checkout):
     """Checkpointing of activations becomes a matter of the model: its place in files stays, in all that names it."""
-    marks = "from babelmill.config.marks import Implied"
-    checkout.package("config/schema.py", marks, f"{marks}, Was")
     line = "    activation_checkpointing: bool\n"
     checkout.package("config/schema.py", line, "")
     moved = '    activation_checkpointing: Annotated[bool, Was("train.activation_checkpointing")]\n'
-    line = "    layer_mixing: Annotated[bool, from_scratch(True), gpt_bert(True)]\n"
+    line = "    layer_mixing: Annotated[bool, new_gpt_bert(True)]\n"
     checkout.package("config/schema.py", line, f"{line}{moved}")
     defaults = (checkout.path / "config/defaults.yaml").read_text()
     line = next(line for line in defaults.splitlines(True) if "activation_checkpointing:" in line)

@@ -18,12 +18,18 @@ from babelmill.core.files import read_json
 from babelmill.tokens.shard_file import ShardFile
 from conftest import ROOT, SMALL, WORDS, Workspace
 
-LENGTH, MASKS, BOS, MASK, TEXT = 64, 7, 1, 4, 16  # TEXT: the first token that is text
+LENGTH, MASKS, BOS, MASK, TEXT = (
+    64,
+    7,
+    1,
+    4,
+    16,
+)  # MASKS: passes of the masked score; TEXT: the first token that is text
 COLUMNS = {"text_column": "answer", "prompt_column": "question"}
 CORPUS = {"files": ["table/*.jsonl"], "validation_share": 0.25, **COLUMNS}
 SETTINGS = {name: SMALL[name] for name in ("preset", "tokenizer", "model", "train", "run")} | {
     "targets": ["eng"],
-    "evaluation": {"sequence_length": LENGTH, "documents": None, "disjoint_masks": MASKS},
+    "evaluation": {"sequence_length": LENGTH, "documents": None},
     "languages": {"eng": {"corpus": CORPUS}},
 }
 

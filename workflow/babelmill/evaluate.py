@@ -13,8 +13,8 @@ text, exactly once. Special tokens are not text and add neither nats nor bytes (
 The objective decides which scores are computed (`config/objectives.py`), and `evaluation.json` describes each one.
 
 * `causal`: each token is predicted from those before it.
-* `masked`: each token is predicted from all tokens that are not hidden. Every n-th token is hidden, in n passes
-  (`evaluation.disjoint_masks`). This is a pseudo-likelihood: it sees both sides, so it is not a code length.
+* `masked`: each token is predicted from all tokens that are not hidden. Every seventh token is hidden, in seven passes.
+  This is a pseudo-likelihood: it sees both sides, so it is not a code length.
 * `diffusion`: the evidence lower bound of masked diffusion, estimated with `evaluation.diffusion_samples` hidden shares
   of each text: an *upper bound* of the bits per byte that the model needs.
 * `unigram`: each token is predicted by its frequency in the training text of its language, with add-one smoothing: the
@@ -75,6 +75,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("babelmill.evaluate")
 
 PROGRESS_SECONDS = 10
+MASKS = 7  # passes of the masked score, each of which hides every seventh token
 Scores = dict[str, dict[str, dict[str, Score]]]  # by language, variant and metric
 Nats = dict[str, dict[str, dict[str, np.ndarray]]]  # the same of each document
 
@@ -113,8 +114,7 @@ def causal_nats(asked: ToScore) -> np.ndarray:
 
 def masked_nats(asked: ToScore) -> np.ndarray:
     """Return the sum of -ln p of each document's tokens, each predicted from the tokens that are not hidden."""
-    evaluation = asked.evaluation
-    rows = masked_rows(asked.stream, evaluation.sequence_length, evaluation.disjoint_masks, asked.vocabulary)
+    rows = masked_rows(asked.stream, asked.evaluation.sequence_length, MASKS, asked.vocabulary)
     return nats(asked.model, rows, asked.vocabulary, asked.progress)
 
 

@@ -88,7 +88,7 @@ def run(args: argparse.Namespace) -> None:
         asked.columns("predict.text_column", "predict.context_column"),
         delimiter=said.get("delimiter"),
         encoding=said.get("encoding", "utf-8"),
-        quoting=said.get("quoting", "csv"),  # see `config/quotation_marks.py`
+        quoting=said.get("quoting", "csv"),  # see `config/earlier_results.py`
         section="predict",
         scratch=args.out.parent,
     )

@@ -66,12 +66,11 @@ class Model:
 
     Args:
         folder: the folder of the model.
-        within_word_l2r: whether masked scores also hide the later tokens of a word.
         extra: see `loading.load`.
     """
 
-    def __init__(self, folder: Path, within_word_l2r: bool, extra: bool = False):
-        self.folder, self._l2r, self._extra = folder, within_word_l2r, extra
+    def __init__(self, folder: Path, extra: bool = False):
+        self.folder, self._extra = folder, extra
         self.tokenizer: Any = AutoTokenizer.from_pretrained(folder, trust_remote_code=runs_code(folder))
         self.too_long = 0
 
@@ -81,7 +80,7 @@ class Model:
         mask = read_json(self.folder / "config.json").get("mask_token_id") if mask is None else mask
         if mask is None and name != "causal":
             raise UserError(f"{self.folder}: method {name} hides tokens, but the tokenizer has no mask token")
-        return method(name, mask, self._l2r)
+        return method(name, mask)
 
     def scorer(self, how: Method) -> tuple[Scorer, int | None]:
         """Load the model for a method; return a scorer of rows, and the most tokens that it reads (None: no limit)."""
@@ -103,8 +102,7 @@ class Model:
         scorer, longest = self.scorer(how)
         able = in_order(pairs, longest, scorer.shares)
         self.too_long = len(pairs) - len(able)
-        more = {} if name == "causal" else {"within_word_l2r": self._l2r}
-        kept = partial.kept(name, pairs=hashlib.sha256(canonical_json(texts).encode()).hexdigest(), **more)
+        kept = partial.kept(name, pairs=hashlib.sha256(canonical_json(texts).encode()).hexdigest())
         found = np.full((len(pairs), 3), np.nan)
         found[kept.pairs] = kept.scores
         found[~chosen] = np.nan
@@ -185,7 +183,7 @@ def run(args: argparse.Namespace) -> None:
     upstream = [args.export, *args.suites]
     with Lock(args.partial, "another process that scores the same"):
         partial = Partial(args.partial, made_of(args.export, settings))
-        model = Model(args.export, settings.within_word_l2r)
+        model = Model(args.export)
         scored, found = score_suites(model, args.suites, settings, partial)
         if settings.snapshots:
             found["snapshots"] = score_snapshots(args, settings)
@@ -232,7 +230,7 @@ def score_suites(
         "suite": settings.suite,
         "headline": found["headline"],
         **settings.asked,
-        "within_word_l2r": settings.within_word_l2r,
+        "within_word_l2r": False,  # a removed setting, which scores.json of earlier releases has
         "too_long": model.too_long,
         "tokenizer": sha256(tokenizer) if tokenizer.is_file() else None,
         "languages": {code: each | about[code] for code, each in found["languages"].items()},
@@ -251,7 +249,7 @@ def score_snapshots(args: argparse.Namespace, settings: ScoreSettings) -> list[d
         folder = args.export / FOLDER / name
         manifest.verify(folder, within=args.export)
         partial = Partial(args.partial / name, made_of(folder, settings))
-        _, scores = score_suites(Model(folder, settings.within_word_l2r), args.suites, settings, partial)
+        _, scores = score_suites(Model(folder), args.suites, settings, partial)
         found.append({"name": name, "languages": scores["languages"]} | about(folder))
         headlines = [f"{code} {100 * each['headline']['score']:.1f} %" for code, each in scores["languages"].items()]
         log.info("%s: %s", name, ", ".join(headlines))

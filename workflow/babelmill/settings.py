@@ -20,8 +20,7 @@ import pydantic
 
 from babelmill.config import canonical
 from babelmill.config.inputs import SETTINGS, require_labels, set_aside
-from babelmill.config.resolve import Configuration
-from babelmill.config.resolved import Resolved, ResolvedModel
+from babelmill.config.resolve import Configuration, Resolved, ResolvedModel
 from babelmill.config.schema import Section
 from babelmill.config.stage_settings import ONE_LANGUAGE, RunSettings, Settings
 from babelmill.core import code_versions, manifest

@@ -12,13 +12,14 @@ from typing import Any, Literal
 
 from babelmill.config import inputs, schema, stage_settings, suites
 from babelmill.config.canonical import at_neutral
-from babelmill.config.earlier_downloads import chosen_otherwise, quoting_of_download
+from babelmill.config.earlier_results import (
+    chosen_otherwise,
+    labels_stay_as_they_stand,
+    quoting_in_settings,
+    quoting_of_download,
+)
 from babelmill.config.objectives import OBJECTIVES
-from babelmill.config.prediction_tables import prediction_table
-from babelmill.config.quotation_marks import in_settings
-from babelmill.config.raw_labels import stay_as_they_stand
-from babelmill.config.resolve import Configuration
-from babelmill.config.resolved import Resolved, ResolvedModel
+from babelmill.config.resolve import Configuration, Resolved, ResolvedModel
 from babelmill.core import code_digest, manifest
 from babelmill.core.files import UserError, not_found, sha256
 
@@ -257,7 +258,9 @@ class CorpusStage(Stage):
         corpus, download = resolved.corpus, DOWNLOADS / name if inputs.hub_datasets(configuration, name) else None
         byte_premium = configuration.table[name].byte_premium if corpus.budget else None
         for_classes = bool(corpus.label_columns) and inputs.labels_are_classes(configuration, name)
-        raw = bool(corpus.label_columns) and stay_as_they_stand(corpus, for_classes, inputs.CORPORA / name, download)
+        made, raw = inputs.CORPORA / name, False
+        if corpus.label_columns:
+            raw = labels_stay_as_they_stand(corpus, for_classes, made, download)
         return stage_settings.CorpusSettings(
             **self.whose(resolved),
             corpus=corpus if download else corpus.model_copy(update={"hub": None, "revision": ""}),
@@ -266,9 +269,9 @@ class CorpusStage(Stage):
         )
 
     def written(self, configuration: Configuration, name: str, part: str) -> dict[str, Any]:
-        """Write `quoting` only where results depend on it, and then also its neutral value (`quotation_marks.py`)."""
+        """Write `quoting` only where results depend on it, and then also its neutral value (`earlier_results.py`)."""
         written, corpus = super().written(configuration, name, part), configuration.corpus(name).corpus
-        quoting = in_settings(corpus.quoting, [*corpus.files, *corpus.validation_files], said=corpus.format)
+        quoting = quoting_in_settings(corpus.quoting, [*corpus.files, *corpus.validation_files], said=corpus.format)
         if inputs.hub_datasets(configuration, name):
             quoting = quoting or quoting_of_download(corpus, inputs.CORPORA / name, DOWNLOADS / name)
         else:
@@ -485,7 +488,7 @@ class PredictStage(Stage):
             **self.whose(resolved),
             predict=at_neutral(resolved.predict, *of_tables),
             input=part,
-            table=prediction_table(configuration, name, part),
+            table=inputs.prediction_table(configuration, name, part),
         )
 
 

@@ -50,10 +50,8 @@ if not IS_MODULE:
     os.environ.update(PYTHONSAFEPATH="1")  # for Snakemake itself in a job of a cluster
 
 from babelmill.config import loading
-from babelmill.config.input_size import input_bytes, text_bytes
-from babelmill.config.inputs import SETTINGS, has_tokenizer_of_source
-from babelmill.config.parameter_count import parameters_of
-from babelmill.config.prediction_tables import prediction_table
+from babelmill.config.inputs import SETTINGS, has_tokenizer_of_source, prediction_table
+from babelmill.config.job_sizes import input_bytes, parameters_of, text_bytes
 from babelmill.config.resolve import Configuration
 from babelmill.file_times import FileTimes
 from babelmill.hub.credentials import hub_token

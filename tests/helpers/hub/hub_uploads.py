@@ -15,7 +15,7 @@ from http.server import BaseHTTPRequestHandler
 
 import yaml
 
-from babelmill.config.hub_names import LICENCES
+from babelmill.config.values import LICENCES
 
 ATTRIBUTES = b"*.safetensors filter=lfs diff=lfs merge=lfs -text\n"  # what the Hub puts into a new repository
 SECRET = b"of the storage's signed addresses"

@@ -157,7 +157,7 @@ def refused(*words: str, **arguments) -> str:
             "train: {hybrid_ratio: 63/64}\n",
             ["= 4096 with train.batch_reduction = 4 gives 8 rows of 128", "64 that train.hybrid_ratio = 63/64"],
         ),
-        ("evaluation: {sequence_length: 4}\n", ["evaluation.disjoint_masks = 7", "evaluation.sequence_length = 4"]),
+        ("evaluation: {sequence_length: 4}\n", ["evaluation.sequence_length = 4 is less than 7"]),
         (
             "model: {hidden_size: 65536, num_attention_heads: 64, intermediate_size: 262144}\n",
             ["model.hidden_size = 65536", "parameters; at 20 bytes each", "TiB, more than 2 TiB"],

@@ -10,7 +10,7 @@ import yaml
 
 from babelmill.config.inputs import hub_datasets
 from babelmill.config.resolve import ROOT, Configuration
-from babelmill.config.schema import SECTIONS, User
+from babelmill.config.schema import REMOVED, SECTIONS, User
 from babelmill.config.values import typed
 from babelmill.core.files import UserError
 from babelmill.settings import settings_of
@@ -37,7 +37,8 @@ def test_defaults_hold_every_key_and_document_it():
     values = yaml.safe_load(text)
     assert set(values) == {*User.model_fields, *SECTIONS}
     for section, section_type in SECTIONS.items():
-        assert list(values[section]) == list(section_type.model_fields), f"{section}: other keys, or in another order"
+        keys = [key for key in section_type.model_fields if f"{section}.{key}" not in REMOVED]
+        assert list(values[section]) == keys, f"{section}: other keys, or in another order"
     for line in text.splitlines():
         continued = line.startswith(" " * 8)
         if line.strip() and not line.strip().startswith("#") and not line.strip().endswith(":") and not continued:
@@ -201,6 +202,32 @@ def test_parts_that_cannot_be_meant(hub, message):
     assert message in said and "corpus.hub" in said and "\n" not in said
 
 
+@pytest.mark.parametrize("key", REMOVED)
+def test_a_removed_key_is_refused_unless_it_asks_for_what_happens_anyway(key, caplog):
+    section, _, name = key.partition(".")
+    value, reason = REMOVED[key]
+    old = {"models": {"eng": {section: {name: str(value).lower()}}}}  # as on a command line
+    stages = ("train", "evaluate", "score.english_basics")
+    suites = {"evaluation": {"suites": ["english_basics"]}}
+    files = [[settings_of(configuration(TEXT, suites, each), "eng", stage) for stage in stages] for each in ({}, old)]
+    assert files[0] == files[1], "nothing runs again"
+    (warning,) = caplog.messages
+    assert warning.startswith(f"layer2.yaml, models.eng: {key} no longer exists") and reason in warning
+    other = {"train.gradient_reduction": "bf16", "evaluation.disjoint_masks": 3, "evaluation.within_word_l2r": True}[
+        key
+    ]
+    message = refused({section: {name: other}})
+    assert message == f"layer0.yaml: {key} = {other!r}: this key no longer exists: {reason}"
+
+
+def test_removed_keys_keep_their_place_in_settings_files():
+    """Those of earlier releases have them."""
+    assert settings_of(configuration(), "eng", "evaluate")["evaluation"]["disjoint_masks"] == 7
+    suites = {"evaluation": {"suites": ["english_basics"]}}
+    assert settings_of(configuration(TEXT, suites), "eng", "score.english_basics")["within_word_l2r"] is False
+    assert "gradient_reduction" not in settings_of(configuration(), "eng", "train")["train"]
+
+
 def test_unknown_names_come_with_the_nearest_known_ones():
     with pytest.raises(UserError, match=r"'enf'; did you mean .*eng"):
         configuration().languages_of("enf")
@@ -227,6 +254,7 @@ def test_config_command_prints_values_and_their_layers(tmp_path):
     shorter = run("eng", "--profile", "profiles/demo", "--config", "train={max_steps: 50}").stdout
     assert re.search(r"train\.max_steps +50 +--config", shorter), "what the user types beats the demo"
     assert "config/presets/tiny.yaml" in lines["model.hidden_size"]
+    assert not lines.keys() & REMOVED
     bad = run("enf")
     assert bad.returncode == 1 and bad.stderr.count("\n") == 1 and "did you mean" in bad.stderr
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from babelmill.config.input_size import input_bytes, text_bytes
+from babelmill.config.job_sizes import input_bytes, text_bytes
 from babelmill.config.resolve import Configuration
 from babelmill.core.files import write_json
 from babelmill.settings import settings_of

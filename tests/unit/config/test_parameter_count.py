@@ -2,7 +2,7 @@
 
 import pytest
 
-from babelmill.config.parameter_count import parameters_of
+from babelmill.config.job_sizes import parameters_of
 from babelmill.config.resolve import Configuration
 from babelmill.core import manifest
 from babelmill.core.files import write_json

@@ -4,7 +4,7 @@ import re
 import textwrap
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Annotated, Any
+from typing import Any
 
 import pytest
 from test_config import TEXT, configuration
@@ -193,7 +193,7 @@ def test_a_new_key_of_the_mixture_leaves_models_of_one_language_as_they_are(monk
     """They have no mixture in their files; what stages read is complete."""
 
     class Wider(schema.Mixture):
-        temperature: Annotated[float, schema.Neutral(1.0)]
+        temperature: float = 1.0
 
     class Wide(TrainSettings):
         mixture: Wider
@@ -230,8 +230,7 @@ def test_without_an_average_main_is_the_one_variant():
 def at_neutral_values(section: str) -> dict[str, Any]:
     """The values of a section's keys, for all keys that have a neutral value."""
     fields = schema.SECTIONS[section].model_fields
-    marks = {key: mark for key, field in fields.items() for mark in field.metadata if isinstance(mark, schema.Neutral)}
-    return {key: mark.value for key, mark in marks.items()}
+    return {key: field.default for key, field in fields.items() if not field.is_required()}
 
 
 @pytest.mark.parametrize("preset", ["tiny", "labels"])

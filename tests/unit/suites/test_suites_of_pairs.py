@@ -337,9 +337,8 @@ def test_what_a_key_changes(monkeypatch):
     assert changed(one, one | {"pairs": "all"}) == set(), "settings files are those of before the key existed"
     assert changed(one, one | {"pairs": 10}) == {"score.english_basics"}
     assert changed(one, one | {"masked_pairs": 10}) == {"score.english_basics"}
-    assert changed(one, one | {"within_word_l2r": True}) == {"score.english_basics"}
     assert changed(one, one | {"snapshots": True}) == {"score.english_basics"}
-    assert changed(one, one | {"disjoint_masks": 3}) == {"evaluate"}
+    assert changed(one, one | {"sequence_length": 64}) == {"evaluate"}
 
 
 def test_intervals():

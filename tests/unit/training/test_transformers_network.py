@@ -15,7 +15,7 @@ from transformers import AutoConfig
 from babelmill.config.model_size import parameters
 from babelmill.config.resolve import Configuration
 from babelmill.config.schema import Export
-from babelmill.config.transformers_models import keys
+from babelmill.config.transformers_keys import keys
 from babelmill.core import manifest
 from babelmill.core.files import write_json
 from babelmill.release.card.card import ALSO_IN_4

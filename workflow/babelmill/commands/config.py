@@ -7,9 +7,8 @@ babelmill config eng --changed    # only the settings that differ from config/de
 import argparse
 
 from babelmill.config import loading
-from babelmill.config.resolve import Configuration
-from babelmill.config.resolved import Resolved
-from babelmill.config.schema import SECTIONS
+from babelmill.config.resolve import Configuration, Resolved
+from babelmill.config.schema import REMOVED, SECTIONS
 
 
 def describe(configuration: Configuration, name: str, changed: bool = False) -> str:
@@ -26,9 +25,9 @@ def describe(configuration: Configuration, name: str, changed: bool = False) -> 
         for section, values in part.sections.items():
             defaults = SECTIONS[section].model_validate(configuration.defaults[section]).model_dump()
             for key, value in values.model_dump().items():
-                if changed and value == defaults[key]:
-                    continue
                 dotted = f"{section}.{key}"
+                if dotted in REMOVED or (changed and value == defaults[key]):
+                    continue
                 lines.append(f"  {prefix + dotted:<40} {value!s:<24} {part.origins[dotted]}")
     return "\n".join(lines)
 

@@ -73,7 +73,6 @@ def settings_by_hand(args: argparse.Namespace, name: str, folder: Path, configur
         "methods": wanted(folder, args.method),
         "masked_pairs": args.masked_pairs or "all",
         "pairs": args.pairs or "all",
-        "within_word_l2r": args.within_word_l2r,
     }
     return ScoreSettings(**values, raw=values)
 
@@ -132,7 +131,7 @@ def run(args: argparse.Namespace) -> None:
     suites = [pairs_of(configuration, args.suite, code) for code in settings.covered]
     with Lock(out / "partial", "another process that scores the same"):
         partial = Partial(out / "partial", made_of(origin))
-        model = score.Model(folder, settings.within_word_l2r, extra=True)
+        model = score.Model(folder, extra=True)
         score.write(*score.score_suites(model, suites, settings, partial), out)
         manifest.write(out, settings, ["pairs.parquet", "scores.json"], suites, {"model": origin})
         partial.delete()

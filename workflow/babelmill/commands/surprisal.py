@@ -102,7 +102,7 @@ def run(args: argparse.Namespace) -> None:
     from babelmill.score import Model  # imports PyTorch
 
     compute_quietly(args.threads)
-    model = Model(folder, args.within_word_l2r, extra=True)
+    model = Model(folder, extra=True)
     if not model.tokenizer.is_fast:
         raise UserError(f"{folder}: its tokenizer is a slow one, which does not return which word a token belongs to")
     print("\t".join(COLUMNS))

@@ -11,8 +11,7 @@ import functools
 from typing import Any, TypeVar
 
 from babelmill.config.layers import ABSENT, lookup
-from babelmill.config.marks import Implied, Neutral, OnlyIf, Was
-from babelmill.config.schema import Section
+from babelmill.config.schema import OnlyIf, Section, Was
 
 S = TypeVar("S", bound=Section)
 
@@ -25,12 +24,7 @@ def _marks(section: type[Section], key: str, mark: type) -> Any:
 
 def at_neutral(section: S, *keys: str) -> S:
     """Return a section with these keys at their neutral values, so that settings files leave them out."""
-    return section.model_copy(update={key: _marks(type(section), key, Neutral).value for key in keys})
-
-
-def all_neutral(section: type[S]) -> S:
-    """Return the section as a stage reads it from a file that leaves all its keys out."""
-    return section.model_validate(from_file({}, {"section": section})["section"])
+    return section.model_copy(update={key: type(section).model_fields[key].default for key in keys})
 
 
 def places(name: str, section: type[Section]) -> list[str]:
@@ -45,8 +39,8 @@ def _place(name: str, section: type[Section], key: str) -> str:
 
 def _matters(section: type[Section], key: str, values: dict[str, Any]) -> bool:
     """Return whether a key can matter, given the other `values` of its section."""
-    marks = [entry for entry in section.model_fields[key].metadata if isinstance(entry, OnlyIf)]
-    return all(values[mark.key] in mark.values for mark in marks)
+    mark = _marks(section, key, OnlyIf)
+    return mark is None or mark.holds(values)
 
 
 def to_file(sections: dict[str, Section]) -> dict[str, dict[str, Any]]:
@@ -54,14 +48,10 @@ def to_file(sections: dict[str, Section]) -> dict[str, dict[str, Any]]:
     written: dict[str, dict[str, Any]] = {name: {} for name in sections}
     for name, section in sections.items():
         values = section.model_dump()
-        for key, value in values.items():
-            implied, neutral = _marks(type(section), key, Implied), _marks(type(section), key, Neutral)
-            if implied is not None and value == implied.value(values):
-                value = None
-            if (neutral is not None and value == neutral.value) or not _matters(type(section), key, values):
-                continue
-            place, place_key = _place(name, type(section), key).split(".")
-            written.setdefault(place, {})[place_key] = value
+        for key, value in section.model_dump(exclude_defaults=True).items():
+            if _matters(type(section), key, values):
+                place, place_key = _place(name, type(section), key).split(".")
+                written.setdefault(place, {})[place_key] = value
     return written
 
 
@@ -81,7 +71,7 @@ def from_file(written: dict[str, Any], schemas: dict[str, type[Section]]) -> dic
     moved_away: set[tuple[str, str]] = set()
     for name, schema in schemas.items():
         values = sections[name] = dict(written.get(name, {}))
-        for key in schema.model_fields:
+        for key, field in schema.model_fields.items():
             was = _marks(schema, key, Was)
             if was is not None:
                 place, place_key = was.key.split(".")
@@ -90,9 +80,10 @@ def from_file(written: dict[str, Any], schemas: dict[str, type[Section]]) -> dic
                 if value is not ABSENT:
                     values[key] = value
             if key not in values:
-                mark = _marks(schema, key, Neutral) or _marks(schema, key, OnlyIf)
-                if mark is not None:
-                    values[key] = mark.value
+                if not field.is_required():
+                    values[key] = field.default
+                elif mark := _marks(schema, key, OnlyIf):
+                    values[key] = mark.otherwise
     for place, key in moved_away:
         if place in schemas and key not in schemas[place].model_fields:
             sections[place].pop(key, None)

@@ -1,4 +1,4 @@
-"""Read the names of a table's columns, so that one that is not there is refused before anything runs.
+"""Read the names of a table's columns, so that a column that is not there is refused before anything runs.
 
 What cannot be read here is no error: the stage that reads the table reports it, with the line.
 """
@@ -9,10 +9,26 @@ import io
 import os
 from typing import Any
 
-from babelmill.core import outside
+from babelmill.core import escape, outside
 from babelmill.core.formats import DELIMITERS, split_name
 
 BEGINNING = 1 << 20  # bytes of a file that are read
+
+
+def missing_column(
+    path: str, columns: dict[str, str | None], delimiter: str | None, encoding: str, quoting: str, delimiter_key: str
+) -> tuple[str, str] | None:
+    """Return the first key whose column a table lacks, and words about the table's columns; None if all are there.
+
+    `columns`: {key: name of a column, or None}; `delimiter_key`: the key to set if the delimiter seems to be another.
+    """
+    there = heading_of(path, delimiter, encoding, quoting)
+    for key, column in columns.items():
+        if there and column is not None and column not in there:
+            delimited = len(there) == 1 and split_name(path)[0] in DELIMITERS
+            hint = f"; does the file have another delimiter ({delimiter_key})?" if delimited else ""
+            return key, f"its columns are {escape.some(map(repr, there))}{hint}"
+    return None
 
 
 def heading_of(path: str, delimiter: str | None, encoding: str, quoting: str) -> list[str]:

@@ -1,27 +1,32 @@
-"""Find where a stage's input comes from: local files of a corpus or a model, a repository on the Hub, a tokenizer.
+"""Find where a stage's input comes from: local files, a repository on the Hub, a tokenizer, a table to predict.
 
 These facts about files and repositories belong in settings files, beside the sections of the configuration.
 """
 
 import contextlib
 import functools
+import glob
 import platform
 import re
 from pathlib import Path
 from typing import Any
 
 from babelmill.config import canonical
+from babelmill.config.earlier_results import quoting_in_settings
+from babelmill.config.headings import missing_column
+from babelmill.config.layers import nearest
 from babelmill.config.model_source import lacks_config
 from babelmill.config.objectives import OBJECTIVES
 from babelmill.config.resolve import Configuration
 from babelmill.config.schema import Corpus
-from babelmill.core import outside
+from babelmill.core import escape, known_hashes, outside
 from babelmill.core.files import UserError, read_json, sha256
 from babelmill.core.local_sources import snapshot, snapshot_of_files
 from babelmill.hub import revisions
 
 SETTINGS = Path("results/settings")
 CORPORA = Path("results/corpora")
+PREDICTIONS = Path("results/predictions")  # {model}/{input}: the rows of unfinished predictions; hashes of tables
 KEYS = ("files", "validation_files")  # keys of the section `corpus` that name local text
 MODEL_FILE = re.compile(r"^(?!\.).*\.(json|safetensors|bin)$|^README\.md$")
 # Keys of `corpus` that do not change how much text a file holds.
@@ -283,3 +288,46 @@ def set_aside(configuration: Configuration, model: str) -> float:
     """Return the largest share of a language of a model that is set aside for validation; 0 with validation files."""
     corpora = (configuration.corpus(code).corpus for code in configuration.languages_of(model))
     return max((0.0 if corpus.validation_files else corpus.validation_share for corpus in corpora), default=0.0)
+
+
+def prediction_table(configuration: Configuration, model: str, name: str) -> dict[str, Any]:
+    """Return the file of a table, the sha256 of its content (None if there is no file), and how it is read.
+
+    Raises:
+        UserError: the model predicts no such table, or its corpora do not agree on a column.
+    """
+    section = configuration.model(model).predict
+    if name not in section.inputs:
+        example = f"; name its file: predict: {{inputs: {{{name}: data/{name}.csv}}}}"
+        known = nearest(name, section.inputs) if section.inputs else example
+        raise UserError(f"model {model} has no table {name!r} to predict{known}")
+    own = section.inputs[name]
+    said = {"delimiter": own.delimiter or section.delimiter, "encoding": own.encoding or section.encoding}
+    said["text_column"] = own.text_column or section.text_column or _of_corpora(configuration, model, "text_column")
+    contexts = [(layer.context_column, layer.context) for layer in (own, section)]
+    column, context = next((pair for pair in contexts if pair != (None, None)), (None, None))
+    if column is None and context is None:
+        column, context = (_of_corpora(configuration, model, key) for key in ("context_column", "context"))
+    said |= {"context_column": column, "context": context}
+    quoting, columns = own.quoting or section.quoting, {key: said[key] for key in ("text_column", "context_column")}
+    reading = said["delimiter"], said["encoding"], quoting
+    if missing := missing_column(own.file, columns, *reading, "predict.delimiter"):
+        key, there = missing
+        raise UserError(f"{own.file}: no column {said[key]!r} (predict.inputs.{name}: {key}); {there}")
+    said["quoting"] = quoting_in_settings(quoting, [glob.escape(own.file)])
+    return {"file": own.file, "sha256": _digest(own.file, model, name)} | {k: v for k, v in said.items() if v}
+
+
+def _digest(path: str, model: str, name: str) -> str | None:
+    if not Path(path).is_file():
+        return None
+    return known_hashes.hashes([path], PREDICTIONS / model / f"{name}.hash.json")[path]
+
+
+def _of_corpora(configuration: Configuration, model: str, key: str) -> str | None:
+    """Return the value that the corpora of a model have for a key; raise a UserError if they differ."""
+    said = {code: getattr(configuration.corpus(code).corpus, key, None) for code in configuration.languages_of(model)}
+    if len(set(said.values())) > 1:
+        found = escape.some(f"{code}: {value!r}" for code, value in said.items())
+        raise UserError(f"model {model}: its corpora differ in corpus.{key} ({found}); set predict.{key}")
+    return next(iter(said.values()))

@@ -6,8 +6,8 @@ import re
 from collections.abc import Iterable
 from pathlib import Path
 
-from babelmill.config.hub_names import language_tag
 from babelmill.config.layers import nearest
+from babelmill.config.values import language_tag
 from babelmill.core.files import UserError
 
 WORD = 5.43  # bytes per English word, as in `corpus/sampling.py`

@@ -8,6 +8,7 @@ bounds.
 import dataclasses
 import functools
 import glob
+import logging
 import re
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
@@ -29,12 +30,11 @@ from babelmill.config.layers import (
     merge,
     nearest,
 )
-from babelmill.config.model_source import SHAPE, kind_of, shape_laid_under, source_of
-from babelmill.config.resolved import ResolvedCorpus, ResolvedModel, check_source, check_together
-from babelmill.config.schema import SECTIONS, User
-from babelmill.config.suite_section import Suite
-from babelmill.config.user_keys import check_keys
-from babelmill.config.wording import LONGEST, in_plain_words, where_said
+from babelmill.config.mistakes import LONGEST, check_keys, in_plain_words, where_said
+from babelmill.config.model_size import too_large
+from babelmill.config.model_source import SHAPE, ModelSource, kind_of, shape_laid_under, source_of
+from babelmill.config.schema import REMOVED, SECTIONS, Suite, User
+from babelmill.config.transformers_keys import wrong
 from babelmill.core.escape import line
 from babelmill.core.files import UserError
 from babelmill.core.places import ROOT
@@ -43,7 +43,44 @@ from babelmill.core.yaml_file import read_yaml
 NAME = re.compile(r"[a-z][A-Za-z0-9]*(_[A-Za-z0-9]+)*")
 NULL = ("null", "None", "~")  # as `Section` reads them
 S = TypeVar("S", bound=schema.Section)
-MODEL_SECTIONS = [name for name in SECTIONS if name != "corpus"]
+MODEL_SECTIONS = list(schema.ModelSections.__annotations__)
+
+log = logging.getLogger(__name__)
+
+
+@functools.cache
+def _warn(message: str) -> None:
+    """Log a warning once, though it applies to many models."""
+    log.warning(message)
+
+
+@dataclasses.dataclass(frozen=True)
+class Resolved:
+    """The settings of a model or a language. `origins`: the layer that each value came from, by dotted key."""
+
+    name: str
+    languages: tuple[str, ...]
+    origins: dict[str, str]
+
+    @property
+    def sections(self) -> dict[str, schema.Section]:
+        """Return the sections, by name."""
+        return {name: getattr(self, name) for name in SECTIONS if hasattr(self, name)}
+
+
+@dataclasses.dataclass(frozen=True)
+class ResolvedCorpus(Resolved):
+    """The settings of the corpus of a language."""
+
+    corpus: schema.Corpus
+
+
+@dataclasses.dataclass(frozen=True)
+class ResolvedModel(schema.ModelSections, Resolved):
+    """The settings of a model. `source`: the model that it continues; None if training begins with random weights."""
+
+    preset: str
+    source: ModelSource | None
 
 
 class Configuration:
@@ -61,11 +98,15 @@ class Configuration:
         check_keys(self.user, self._origin)
         top_keys = set(User.model_fields)
         self.defaults = {key: value for key, value in defaults.items() if key not in top_keys}
+        for dotted, (value, _) in REMOVED.items():
+            section, _, key = dotted.partition(".")
+            self.defaults[section][key] = value
         top = merge(
             {key: defaults[key] for key in top_keys},
             {key: value for key, value in self.user.items() if key in top_keys},
         )
-        self.top: User = self._validate(User, top, "", lambda key, _: self._nearest_origin(key) or DEFAULTS)
+        label = functools.partial(where_said, [Layer(values, label) for label, values in sources])
+        self.top: User = self._validate(User, top, "", label)
         self.table = self._language_table()
         self.batches = {f"tier{tier}": [c for c, row in self.table.items() if row.tier == tier] for tier in (1, 2, 3)}
         self.batches |= self.top.batches
@@ -135,10 +176,7 @@ class Configuration:
         """Return `model.source` of a model, and the layer that sets it; None if it has no source."""
         entry = self.top.models.get(model)
         preset = (entry and entry.preset) or self.top.preset
-        layers = self._user_layers("models", model, ["model"])
-        if (self.root / PRESETS / f"{preset}.yaml").is_file():  # a preset may name a source, too
-            layers = [Layer(self._preset_values(preset), f"{PRESETS}{preset}.yaml"), *layers]
-        for layer in reversed(layers):
+        for layer in reversed(self._layers("models", model, ["model"], preset)):
             if (said := lookup(layer.values, ("model", "source"))) is not ABSENT:
                 return (said, layer.label) if isinstance(said, str) and said not in NULL else None
         return None
@@ -195,11 +233,7 @@ class Configuration:
         languages = self.languages_of(name)
         preset = self._preset(name, languages)
         self._refuse_lost_budget(name, preset, languages)
-        layers = [
-            self._defaults_layer(),
-            Layer(self._preset_values(preset), f"{PRESETS}{preset}.yaml"),
-            *self._user_layers("models", name, MODEL_SECTIONS),
-        ]
+        layers = self._layers("models", name, MODEL_SECTIONS, preset)
         theirs = self._shape_of(name)
         sections, origins = self._sections(MODEL_SECTIONS, shape_laid_under(layers, theirs))
         if sections["train"].ema_decay == 0:  # there is no average to export
@@ -210,7 +244,9 @@ class Configuration:
                 self.suite(suite)
             except UserError as error:
                 raise UserError(f"{origins['evaluation.suites']}: evaluation.suites: {error}") from None
-        resolved = ResolvedModel(name, languages, origins, preset, source, **sections)
+        resolved = ResolvedModel(
+            name=name, languages=languages, origins=origins, preset=preset, source=source, **sections
+        )
         if source and source.kind == "model":
             check_source(resolved, self.model(source.name))
         check_together(resolved, layers, shape_is_known=not source or "max_position_embeddings" in theirs)
@@ -233,21 +269,15 @@ class Configuration:
         """Return the resolved corpus section of a language."""
         self.language(code)
         preset = self._preset(code, (code,))  # the preset of the model that has only this language
-        layers = [
-            self._defaults_layer(),
-            Layer(self._preset_values(preset), f"{PRESETS}{preset}.yaml"),
-            *self._user_layers("languages", code, ["corpus"]),
-        ]
-        sections, origins = self._sections(["corpus"], layers)
+        sections, origins = self._sections(["corpus"], self._layers("languages", code, ["corpus"], preset))
         return ResolvedCorpus(code, (code,), origins, **sections)
 
-    def _defaults_layer(self) -> Layer:
-        return Layer(self.defaults, DEFAULTS)
-
-    def _user_layers(self, group: str, name: str, sections: list[str]) -> list[Layer]:
-        """Return the user's sections, overridden by those of the entry `name` in `models:` or `languages:`."""
-        entries = [(label, lookup(values, (group, name))) for label, values in self.sources]
-        said = [*self.sources, *((f"{label}, {group}.{name}", entry) for label, entry in entries)]
+    def _layers(self, group: str, name: str, sections: list[str], preset: str) -> list[Layer]:
+        """Return all layers of some sections, the last one being the entry `name` in `models:` or `languages:`."""
+        said = [(DEFAULTS, self.defaults), *self.sources]
+        if (self.root / PRESETS / f"{preset}.yaml").is_file():  # not auto, and no mistake
+            said.insert(1, (f"{PRESETS}{preset}.yaml", self._preset_values(preset)))
+        said += [(f"{label}, {group}.{name}", lookup(values, (group, name))) for label, values in self.sources]
         return [
             Layer({key: value for key, value in values.items() if key in sections}, label)
             for label, values in said
@@ -262,11 +292,6 @@ class Configuration:
 
     def _origin(self, keys: Sequence[str]) -> str | None:
         return next((label for label, values in reversed(self.sources) if lookup(values, keys) is not ABSENT), None)
-
-    def _nearest_origin(self, dotted: str) -> str | None:
-        """Return the origin of a key, or of the nearest key around it, such as `targets` for `targets.0`."""
-        keys = dotted.split(".")
-        return next(filter(None, (self._origin(keys[:end]) for end in range(len(keys), 0, -1))), None)
 
     def origin_of_name(self, name: str) -> str:
         """Return the label of the user's source that names a model, language, batch or suite."""
@@ -323,6 +348,13 @@ class Configuration:
             origins |= dict.fromkeys(dotted_keys(layer.values), layer.label)
         label = functools.partial(where_said, layers)
         sections = {name: self._validate(SECTIONS[name], merged.get(name, {}), f"{name}.", label) for name in names}
+        for dotted, (value, reason) in REMOVED.items():
+            section, _, key = dotted.partition(".")
+            if section in names and (where := origins[dotted]) != DEFAULTS:
+                if getattr(sections[section], key) != value:
+                    said = merged[section][key]
+                    raise UserError(f"{where}: {dotted} = {said!r}: this key no longer exists: {reason}")
+                _warn(f"{where}: {dotted} no longer exists, and has no effect here; leave it out ({reason})")
         return sections, origins
 
     def _validate(self, section: type[S], values: Any, prefix: str, label: Callable[[str, str], str]) -> S:
@@ -362,3 +394,72 @@ class Configuration:
             given = {k: v for k, v in entry.model_dump(exclude={"corpus"}, exclude_unset=True).items() if v is not None}
             table[code] = dataclasses.replace(base, **given)
         return table
+
+
+def check_source(resolved: ResolvedModel, source: ResolvedModel) -> None:
+    """Raise a UserError if no model can continue `source`, a model of this workflow."""
+    where = f"{resolved.origins['model.source']}: model.source = {source.name}"
+    if source.train.lora_rank:
+        raise UserError(
+            f"{where}: the results of this model are adapters; name the folder where they are merged,"
+            f" ./results/exports/{source.name}"
+        )
+    if source.train.objective == "labels":
+        raise UserError(f"{where}: this is a model of labels; name a language model")
+
+
+def check_together(resolved: ResolvedModel, layers: list[Layer], shape_is_known: bool) -> None:
+    """Raise a UserError if the sections of a model contradict each other.
+
+    `shape_is_known` is False for a model whose source must still be fetched.
+    """
+    model, train, evaluation, origins = resolved.model, resolved.train, resolved.evaluation, resolved.origins
+    if train.freeze != "none" and not resolved.source:
+        raise UserError(
+            f"{origins['train.freeze']}: train.freeze: encoder keeps the weights of model.source, but model.source is"
+            " not set"
+        )
+    message = None
+    if train.lora_rank and (model.architecture == "gpt_bert" or model.source is None):
+        message = (
+            f"train.lora_rank = {train.lora_rank}: adapters change a trained model of transformers; set model.source to"
+            " one (model.architecture: transformers), or train.lora_rank: 0"
+        )
+    elif model.architecture == "transformers" and train.objective == "hybrid":
+        message = (
+            "model.architecture = 'transformers' has no hybrid models, only masked or causal; set train.objective:"
+            " masked, diffusion or causal"
+        )
+    elif model.config:
+        message = wrong(model.config)
+    if message:
+        where = where_said(layers, "model.", f"model.source {message}" if resolved.source else message)
+        raise UserError(f"{where}: {message}")
+    if resolved.export.adapter != "none" and not train.lora_rank:
+        raise UserError(
+            f"{origins['export.adapter']}: export.adapter = {resolved.export.adapter!r} asks for adapters, but"
+            " train.lora_rank = 0 trains none; set export.adapter: none, or set a rank"
+        )
+    if evaluation.snapshots and not resolved.run.snapshots:
+        raise UserError(
+            f"{origins['evaluation.snapshots']}: evaluation.snapshots: true scores what the training keeps, but"
+            " run.snapshots is empty; set run.snapshots, for example to babylm (a finished training does not run again)"
+        )
+    if not shape_is_known:
+        return
+    longest, positions = max(train.sequence_lengths), model.max_position_embeddings
+    if longest > positions:
+        raise UserError(
+            f"{origins['train.sequence_lengths']}: train.sequence_lengths has {longest}, more than"
+            f" model.max_position_embeddings = {positions}; lower the first or raise the second"
+        )
+    if model.architecture == "gpt_bert":
+        message = too_large(model, 0 if resolved.tokenizer.source else resolved.tokenizer.vocab_size)
+    elif train.objective != "labels" and evaluation.sequence_length > positions:  # models of labels cut their texts
+        message = (
+            f"evaluation.sequence_length = {evaluation.sequence_length} is more than model.max_position_embeddings ="
+            f" {positions}, the most that model.architecture = 'transformers' can read; lower the first or raise the"
+            " second"
+        )
+    if message:
+        raise UserError(f"{where_said(layers, 'model.', message)}: {message}")

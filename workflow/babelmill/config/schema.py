@@ -1,38 +1,59 @@
-"""Define the types and bounds of every configuration key, one class per section.
+"""Define the types and bounds of every configuration key, one class per section, and what settings files say of a key.
 
-This is the one source of truth for what a key may be. The values live in `config/defaults.yaml` (with their
-documentation), `config/presets/*.yaml` and the user's files; no class sets a default of its own, so that each value is
-in one place. `resolve.py` merges the layers, and `stage_settings.py` says which stage reads which section.
+This is the one source of truth for what a key may be. The values are in `config/defaults.yaml` (with their
+documentation), `config/presets/*.yaml` and the user's files. `resolve.py` merges these layers, and `stage_settings.py`
+says which stage reads which section.
+
+A settings file holds all keys of a section, with two exceptions (see `canonical.py`):
+
+* A key that came after a release has a default here: the behaviour from before it existed. Files leave the key out at
+  this value, so that a new key repeats nothing until somebody uses it.
+* A key that can matter only if another one has a certain value is marked with `OnlyIf`. Files leave it out otherwise.
+
+Equal settings are equal values: the types change `8/16` to `1/2`, `size` to 1.0 (see `values.py`).
 """
 
+import dataclasses
+import re
 from fractions import Fraction
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal, Self, get_args
 
-from pydantic import AfterValidator, BeforeValidator, Field, model_validator
-
-from babelmill.config.corpus_section import Corpus
-from babelmill.config.hub_names import language_tag, licence
-from babelmill.config.marks import Implied, Neutral, OnlyIf, from_scratch, gpt_bert
-from babelmill.config.predict_section import Predict
-from babelmill.config.section import (
-    BelowOne,
-    Integer,
-    LocalPath,
-    Names,
-    NonNegative,
-    Number,
-    Positive,
-    Section,
-    Share,
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    ValidationInfo,
+    field_validator,
+    model_validator,
 )
+
 from babelmill.config.snapshots import Snapshots
-from babelmill.config.suite_section import Suite
-from babelmill.config.values import each_once, exponent, optimizer, precision, ratio, repo_template, two_numbers, typed
+from babelmill.config.values import (
+    budget,
+    column_names,
+    delimiter,
+    each_once,
+    exponent,
+    language_tag,
+    licence,
+    local_path,
+    number,
+    optimizer,
+    precision,
+    ratio,
+    repo_template,
+    two_numbers,
+    typed,
+)
+from babelmill.core.formats import split_name
 
 # These limits are far above all trainings so far, and far below any overflow of arithmetic.
 MAX_STEPS = 10_000_000
 MAX_LENGTH = 2**20
 MAX_BATCH = 2**30
+MASKING = ("hybrid", "masked")  # values of train.objective that hide tokens at a rate that changes over the run
 SPELT = ("general", "hisco", "occ1950")  # values of labels.code whose codes are also predicted symbol by symbol
 
 # Keys that model.config may not set, since the workflow does, and what to set instead.
@@ -43,14 +64,184 @@ OF_THE_WORKFLOW = {
     "token_id": "the ids of special tokens come from the tokenizer",
 }
 
+Integer = Annotated[int, BeforeValidator(number)]
+Number = Annotated[float, BeforeValidator(number)]
+Positive = Annotated[Integer, Field(gt=0)]
+NonNegative = Annotated[Integer, Field(ge=0)]
+Share = Annotated[Number, Field(ge=0, le=1)]
+BelowOne = Annotated[Number, Field(ge=0, lt=1)]
+Mark = Annotated[str, AfterValidator(delimiter)]  # the character between the fields of a .csv
+Encoding = Literal["utf-8", "latin-1", "cp1252"]
+LocalPath = Annotated[str, AfterValidator(local_path)]  # a file, a folder or a glob; ~ becomes the home folder
+Quoting = Literal["format", "csv", "none"]  # whether quotation marks may enclose the fields of a .csv or .tsv
+Names = Annotated[list[str], AfterValidator(each_once)]
+Text = Annotated[str, Field(min_length=1)]
+
+
+class Section(BaseModel):
+    """A group of keys. Unknown keys are refused. The text "null" means None, since `--config` can pass only text."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _null_text(cls, values: Any) -> Any:
+        if not isinstance(values, dict):
+            return values
+        optional = {name for name, field in cls.model_fields.items() if type(None) in get_args(field.annotation)}
+        return {
+            key: None if key in optional and value in ("null", "None", "~") else value for key, value in values.items()
+        }
+
+
+class OnlyIf:
+    """Marks a key that matters only if other keys of its section have the given values.
+
+    Otherwise settings files leave the key out, and a stage reads the default of the class or, without one, `otherwise`.
+
+    Args:
+        otherwise: this value.
+        keys: for each of the other keys its value, or a tuple of several.
+    """
+
+    def __init__(self, otherwise: Any = None, **keys: Any):
+        self.otherwise = otherwise
+        self._keys = {key: value if isinstance(value, tuple) else (value,) for key, value in keys.items()}
+
+    def holds(self, values: dict[str, Any]) -> bool:
+        """Return whether the key matters, given the values of its section."""
+        return all(values[key] in allowed for key, allowed in self._keys.items())
+
+
+def new_gpt_bert(otherwise: Any) -> OnlyIf:
+    """Mark a key that only a GPT-BERT has, and that a model which continues another (`source`) takes from it."""
+    return OnlyIf(architecture="gpt_bert", source=None, otherwise=otherwise)
+
+
+@dataclasses.dataclass(frozen=True)
+class Was:
+    """Marks a key that has moved: settings files keep it in its old place, `section.key`."""
+
+    key: str
+
+
+# Keys of `corpus` that name columns, and the end of the error for a source without columns.
+TABLES = {
+    "prompt_column": "prompts come from .jsonl, .csv, .tsv or .parquet",
+    "label_columns": "labels come from .csv, .tsv, .jsonl or .parquet",
+}
+
+
+class DatasetPart(Section):
+    """An entry of `corpus.hub`: files of a dataset on the Hub. A key that is null or empty has no effect.
+
+    Attributes:
+        repository: its name; {language} stands for the language's code.
+        config: a configuration that the dataset's card declares, with its data files.
+        files: globs inside the repository.
+        text_column: replaces `corpus.text_column`.
+    """
+
+    repository: Text
+    config: Text | None = None
+    files: Names = []
+    text_column: Text | None = None
+
+
+PART = "[{repository: Salesforce/wikitext, config: wikitext-103-raw-v1}]"
+
+
+def dataset_parts(value: Any) -> Any:
+    """Return a name, or a list of entries with the keys of `DatasetPart`; a list of one bare name becomes the name."""
+    if not isinstance(value, list):
+        if isinstance(value, str | None):
+            return value
+        raise ValueError(f"a name or a list is expected, such as {PART}")
+    parts = [{"repository": entry} if isinstance(entry, str) else entry for entry in value]
+    for part in parts:
+        if not isinstance(part, dict) or not isinstance(part.get("repository"), str) or not part["repository"]:
+            raise ValueError(f"each entry needs a repository, such as {PART}")
+        if unknown := part.keys() - DatasetPart.model_fields:
+            raise ValueError(f"an entry has no key {min(unknown)}; its keys are {', '.join(DatasetPart.model_fields)}")
+    return parts[0]["repository"] if len(parts) == 1 and parts[0].keys() == {"repository"} else parts
+
+
+class Corpus(Section):
+    """Where a language's text comes from and how it becomes documents."""
+
+    files: list[LocalPath]
+    builtin: Literal["python-docs"] | None
+    hub: Annotated[
+        Annotated[list[DatasetPart], Field(min_length=1)] | str | None,
+        BeforeValidator(dataset_parts, json_schema_input_type=list[DatasetPart | str] | str | None),
+    ]
+    revision: str
+    validation_files: list[LocalPath]
+    text_column: str
+    prompt_column: Text | None = None
+    label_columns: Annotated[Names, BeforeValidator(column_names, json_schema_input_type=list[str] | str)] = []
+    context_column: Text | None = None
+    context: Text | None = None
+    delimiter: Mark = ","
+    encoding: Encoding = "utf-8"
+    format: Literal["txt", "jsonl", "csv", "tsv", "parquet"] | None = None
+    quoting: Quoting = "format"
+    document: Literal["file", "paragraph", "line"]
+    validation_share: Annotated[BelowOne, OnlyIf(validation_files=[], otherwise=0.0)]
+    on_error: Literal["stop", "skip"]
+    normalization: Literal["none", "NFC"]
+    control_characters: Literal["keep", "remove"]
+    min_characters: NonNegative
+    min_words: NonNegative = 0
+    deduplicate: bool
+    categories: list[str]
+    budget: Annotated[Annotated[Number, Field(gt=0)] | str | None, AfterValidator(budget)]
+
+    @model_validator(mode="after")
+    def _prompts_have_columns(self) -> Self:
+        if self.prompt_column is not None and self.prompt_column == self.text_column:
+            name = f"corpus.prompt_column = {self.prompt_column!r}"
+            raise ValueError(
+                f"{name} is also corpus.text_column: set corpus.text_column to the column with the responses"
+            )
+        plain = [path for path in [*self.files, *self.validation_files] if split_name(path, self.format)[0] == ".txt"]
+        found = plain[0] if plain else self.builtin
+        for key, words in TABLES.items():
+            if found and getattr(self, key):
+                raise ValueError(f"corpus.{key} = {getattr(self, key)!r}: {found} has no columns; {words}")
+        return self
+
+    @model_validator(mode="after")
+    def _columns_of_labels(self) -> Self:
+        names = {"text_column": self.text_column, "context_column": self.context_column}
+        for key, name in names.items():
+            if name in self.label_columns:
+                raise ValueError(f"corpus.label_columns names {name!r}, which is also corpus.{key}: remove one of them")
+        if self.context_column is not None and self.context is not None:
+            raise ValueError(
+                f"corpus.context_column = {self.context_column!r} and corpus.context = {self.context!r}: a text has one"
+                " context; leave one of them out"
+            )
+        for key in ("context_column", "context"):
+            if getattr(self, key) is not None and not self.label_columns:
+                raise ValueError(
+                    f"corpus.{key} = {getattr(self, key)!r} is for labelled text: also set corpus.label_columns"
+                )
+        if self.label_columns and self.prompt_column is not None:
+            raise ValueError(
+                f"corpus.prompt_column = {self.prompt_column!r} and corpus.label_columns = {self.label_columns}: text"
+                " has prompts or labels, not both; for a context of labelled text, set corpus.context_column"
+            )
+        return self
+
 
 class Tokenizer(Section):
     """The byte-level BPE tokenizer."""
 
     source: LocalPath | None
     revision: str
-    vocab_size: Annotated[Integer, Field(ge=16 + 256, le=2**20), OnlyIf("source", (None,), 16 + 256)]
-    min_frequency: Annotated[Positive, OnlyIf("source", (None,), 1)]
+    vocab_size: Annotated[Integer, Field(ge=16 + 256, le=2**20), OnlyIf(source=None, otherwise=16 + 256)]
+    min_frequency: Annotated[Positive, OnlyIf(source=None, otherwise=1)]
 
 
 class Mixture(Section):
@@ -62,23 +253,21 @@ class Mixture(Section):
 class Model(Section):
     """The architecture: GPT-BERT, a class of transformers with its `config`, or the trained model that has it."""
 
-    architecture: Annotated[Literal["gpt_bert", "transformers"], Neutral("gpt_bert")]
-    config: Annotated[
-        dict[str, Any] | None, BeforeValidator(typed), OnlyIf("architecture", ("transformers",), None), Neutral(None)
-    ]
-    source: Annotated[Annotated[LocalPath, Field(min_length=1)] | None, Neutral(None)]
-    revision: Annotated[str, Neutral("main")]
-    hidden_size: Annotated[Positive, Field(le=2**20), from_scratch(1), gpt_bert(1)]
-    intermediate_size: Annotated[Positive, Field(le=2**22), from_scratch(1), gpt_bert(1)]
-    num_attention_heads: Annotated[Positive, from_scratch(1), gpt_bert(1)]
-    num_hidden_layers: Annotated[Positive, Field(le=10_000), from_scratch(1), gpt_bert(1)]
-    max_position_embeddings: Annotated[Positive, Field(le=MAX_LENGTH), from_scratch(1)]
-    position_bucket_size: Annotated[Integer, Field(ge=2, le=MAX_LENGTH), from_scratch(2), gpt_bert(2)]
-    hidden_dropout_prob: Annotated[BelowOne, gpt_bert(0.0)]
-    attention_probs_dropout_prob: Annotated[BelowOne, gpt_bert(0.0)]
-    layer_norm_eps: Annotated[Number, Field(gt=0, le=1), from_scratch(1e-5), gpt_bert(1e-5)]
-    gate: Annotated[bool, from_scratch(True), gpt_bert(True)]
-    layer_mixing: Annotated[bool, from_scratch(True), gpt_bert(True)]
+    architecture: Literal["gpt_bert", "transformers"] = "gpt_bert"
+    config: Annotated[dict[str, Any] | None, BeforeValidator(typed), OnlyIf(architecture="transformers")] = None
+    source: Annotated[LocalPath, Field(min_length=1)] | None = None
+    revision: str = "main"
+    hidden_size: Annotated[Positive, Field(le=2**20), new_gpt_bert(1)]
+    intermediate_size: Annotated[Positive, Field(le=2**22), new_gpt_bert(1)]
+    num_attention_heads: Annotated[Positive, new_gpt_bert(1)]
+    num_hidden_layers: Annotated[Positive, Field(le=10_000), new_gpt_bert(1)]
+    max_position_embeddings: Annotated[Positive, Field(le=MAX_LENGTH), OnlyIf(source=None, otherwise=1)]
+    position_bucket_size: Annotated[Integer, Field(ge=2, le=MAX_LENGTH), new_gpt_bert(2)]
+    hidden_dropout_prob: Annotated[BelowOne, OnlyIf(architecture="gpt_bert", otherwise=0.0)]
+    attention_probs_dropout_prob: Annotated[BelowOne, OnlyIf(architecture="gpt_bert", otherwise=0.0)]
+    layer_norm_eps: Annotated[Number, Field(gt=0, le=1), new_gpt_bert(1e-5)]
+    gate: Annotated[bool, new_gpt_bert(True)]
+    layer_mixing: Annotated[bool, new_gpt_bert(True)]
 
     def shape(self) -> dict[str, Any]:
         """Return the settings that define a GPT-BERT, without those that say where its weights come from."""
@@ -115,29 +304,24 @@ class Model(Section):
         return self
 
 
-def default_alpha(train: dict[str, Any]) -> int:
-    """Return the value that `train.lora_alpha: null` means, given the section's values."""
-    return 2 * train["lora_rank"]
-
-
 class Train(Section):
     """Objective, data schedule and optimiser."""
 
     seed: Annotated[NonNegative, Field(lt=2**63)]
-    epochs: Annotated[Number, Field(gt=0, le=1e6), OnlyIf("max_steps", (None,), 1.0)]
+    epochs: Annotated[Number, Field(gt=0, le=1e6), OnlyIf(max_steps=None, otherwise=1.0)]
     max_steps: Annotated[Positive, Field(le=MAX_STEPS)] | None
     global_batch_tokens: Annotated[Positive, Field(le=MAX_BATCH)]
     batch_reduction: Annotated[Number, Field(ge=1, le=1e6)]
-    micro_batch_tokens: Annotated[Annotated[Positive, Field(le=MAX_BATCH)] | None, Neutral(None)]
+    micro_batch_tokens: Annotated[Positive, Field(le=MAX_BATCH)] | None = None
     sequence_lengths: Annotated[list[Annotated[Integer, Field(ge=2, le=MAX_LENGTH)]], Field(min_length=1)]
     phase_starts: Annotated[list[BelowOne], Field(min_length=1)]
     objective: Literal["hybrid", "masked", "causal", "diffusion", "labels"]
-    hybrid_ratio: Annotated[str, BeforeValidator(ratio), OnlyIf("objective", ("hybrid",), "1/2")]
-    token_weighted: Annotated[bool, OnlyIf("objective", ("hybrid",), False)]
-    mask_rate_start: Annotated[Number, Field(gt=0, le=1), OnlyIf("objective", ("hybrid", "masked"), 1.0)]
-    mask_rate_end: Annotated[Number, Field(gt=0, le=1), OnlyIf("objective", ("hybrid", "masked"), 1.0)]
-    mask_random: Annotated[Share, OnlyIf("objective", ("hybrid", "masked"), 0.1), Neutral(0.1)]
-    mask_keep: Annotated[Share, OnlyIf("objective", ("hybrid", "masked"), 0.1), Neutral(0.1)]
+    hybrid_ratio: Annotated[str, BeforeValidator(ratio), OnlyIf(objective="hybrid", otherwise="1/2")]
+    token_weighted: Annotated[bool, OnlyIf(objective="hybrid", otherwise=False)]
+    mask_rate_start: Annotated[Number, Field(gt=0, le=1), OnlyIf(objective=MASKING, otherwise=1.0)]
+    mask_rate_end: Annotated[Number, Field(gt=0, le=1), OnlyIf(objective=MASKING, otherwise=1.0)]
+    mask_random: Annotated[Share, OnlyIf(objective=MASKING)] = 0.1
+    mask_keep: Annotated[Share, OnlyIf(objective=MASKING)] = 0.1
     optimizer: Annotated[Literal["lamb", "adamw"], BeforeValidator(optimizer)]
     learning_rate: Annotated[Number, Field(gt=0, le=10)]
     learning_rate_floor: Share
@@ -149,15 +333,20 @@ class Train(Section):
     clip_norm: Annotated[Number, Field(gt=0)]
     z_loss_weight: Annotated[Number, Field(ge=0, le=10)]
     ema_decay: BelowOne
-    lora_rank: Annotated[NonNegative, Field(le=4096), Neutral(0)]
-    lora_alpha: Annotated[Positive | None, Neutral(None), Implied(default_alpha)]
-    freeze: Annotated[Literal["none", "encoder"], OnlyIf("objective", ("labels",), "none"), Neutral("none")]
-    unknown_context: Annotated[Share, OnlyIf("objective", ("labels",), 0.0), Neutral(0.0)]
-    typos: Annotated[Share, Neutral(0.0)]
+    lora_rank: Annotated[NonNegative, Field(le=4096)] = 0
+    lora_alpha: Positive | None = None
+    freeze: Annotated[Literal["none", "encoder"], OnlyIf(objective="labels")] = "none"
+    unknown_context: Annotated[Share, OnlyIf(objective="labels")] = 0.0
+    typos: Share = 0.0
     precision: Annotated[Literal["bf16", "fp32"], BeforeValidator(precision)]
-    gradient_reduction: Annotated[Literal["bf16", "fp32"], Neutral("fp32")]
+    gradient_reduction: Literal["bf16", "fp32"] = "fp32"  # see REMOVED
     activation_checkpointing: bool
     non_finite: Literal["stop", "skip"]
+
+    @field_validator("lora_alpha")
+    @classmethod
+    def _usual_alpha_is_null(cls, alpha: int | None, others: ValidationInfo) -> int | None:
+        return None if alpha == 2 * others.data.get("lora_rank", 0) else alpha
 
     @model_validator(mode="after")
     def _phases(self) -> Self:
@@ -243,15 +432,15 @@ class Train(Section):
 class Labels(Section):
     """What the labels of a labelled corpus mean, and what predicts them (`train.objective: labels`)."""
 
-    code: Annotated[Literal["classes", "general", "hisco", "occ1950"], Neutral("classes")]
-    block_size: Annotated[Annotated[Positive, Field(le=64)], OnlyIf("code", ("general",), 5), Neutral(5)]
-    symbol_separator: Annotated[Annotated[str, Field(min_length=1)] | None, Neutral(None)]
-    separator: Annotated[Annotated[str, Field(min_length=1)] | None, Neutral(None)]
-    codes: Annotated[LocalPath | None, Neutral(None)]
-    on_error: Annotated[Literal["stop", "skip"], Neutral("stop")]
-    blocks_weight: Annotated[Share, OnlyIf("code", SPELT, 0.5), Neutral(0.5)]
-    decoder_layers: Annotated[Annotated[Positive, Field(le=48)], OnlyIf("code", SPELT, 3), Neutral(3)]
-    class_weights: Annotated[Literal["none", "balanced"], Neutral("none")]
+    code: Literal["classes", "general", "hisco", "occ1950"] = "classes"
+    block_size: Annotated[Positive, Field(le=64), OnlyIf(code="general")] = 5
+    symbol_separator: Text | None = None
+    separator: Text | None = None
+    codes: LocalPath | None = None
+    on_error: Literal["stop", "skip"] = "stop"
+    blocks_weight: Annotated[Share, OnlyIf(code=SPELT)] = 0.5
+    decoder_layers: Annotated[Positive, Field(le=48), OnlyIf(code=SPELT)] = 3
+    class_weights: Literal["none", "balanced"] = "none"
 
     @model_validator(mode="after")
     def _symbols_of_codes(self) -> Self:
@@ -268,8 +457,8 @@ class Export(Section):
 
     variants: Annotated[list[Literal["main", "ema"]], Field(min_length=1), AfterValidator(each_once)]
     default_variant: Literal["main", "ema"]
-    logits_alignment: Annotated[Literal["mlm", "mntp"], Neutral("mlm")]
-    adapter: Annotated[Literal["none", "also", "only"], Neutral("none")]
+    logits_alignment: Literal["mlm", "mntp"] = "mlm"
+    adapter: Literal["none", "also", "only"] = "none"
     include_raw: bool
 
     @model_validator(mode="after")
@@ -285,21 +474,21 @@ class Evaluation(Section):
     """How the exported model is measured."""
 
     sequence_length: Annotated[Integer, Field(ge=2, le=MAX_LENGTH)]
-    disjoint_masks: Annotated[Integer, Field(ge=2)]
-    diffusion_samples: Annotated[Integer, Field(ge=1, le=1024), Neutral(16)]
-    documents: Annotated[Annotated[Integer, Field(ge=2)] | None, Neutral(None)]
-    suites: Annotated[Names, Neutral([])]
-    pairs: Annotated[Annotated[Positive, Field(le=MAX_BATCH)] | Literal["all"], Neutral("all")]
-    masked_pairs: Annotated[Annotated[Positive, Field(le=MAX_BATCH)] | Literal["all"], Neutral("all")]
-    within_word_l2r: Annotated[bool, Neutral(False)]
-    snapshots: Annotated[bool, Neutral(False)]
+    disjoint_masks: Annotated[Integer, Field(ge=2)]  # see REMOVED
+    diffusion_samples: Annotated[Integer, Field(ge=1, le=1024)] = 16
+    documents: Annotated[Integer, Field(ge=2)] | None = None
+    suites: Names = []
+    pairs: Annotated[Positive, Field(le=MAX_BATCH)] | Literal["all"] = "all"
+    masked_pairs: Annotated[Positive, Field(le=MAX_BATCH)] | Literal["all"] = "all"
+    within_word_l2r: bool = False  # see REMOVED
+    snapshots: bool = False
 
     @model_validator(mode="after")
     def _masks_are_in_a_row(self) -> Self:
         if self.disjoint_masks > self.sequence_length:
             raise ValueError(
-                f"evaluation.disjoint_masks = {self.disjoint_masks} is more than evaluation.sequence_length ="
-                f" {self.sequence_length}: some passes would hide nothing"
+                f"evaluation.sequence_length = {self.sequence_length} is less than {self.disjoint_masks}: the masked"
+                f" score hides every {self.disjoint_masks}th token, so some passes would hide nothing"
             )
         return self
 
@@ -311,6 +500,71 @@ class Card(Section):
     authors: list[str]
     description: str
     carbon_grams: Annotated[Number, Field(ge=0)] | None
+
+
+class PredictInput(Section):
+    """An entry of `predict.inputs`. For a key that is null, the value of the section `predict` applies.
+
+    Attributes:
+        file: the table.
+    """
+
+    file: Annotated[LocalPath, Field(min_length=1)]
+    text_column: str | None = None
+    context_column: str | None = None
+    context: str | None = None
+    delimiter: Mark | None = None
+    encoding: Encoding | None = None
+    quoting: Quoting | None = None
+
+
+def prediction_inputs(value: Any) -> Any:
+    """Return {name: table with the keys of `PredictInput`}; a path alone means the table's file."""
+    if not isinstance(value, dict):
+        raise ValueError("tables with their names are expected, such as {census1880: data/census.parquet}")
+    for name in value:
+        if not re.fullmatch(r"[a-zA-Z0-9]+(_[a-zA-Z0-9]+)*", str(name)):
+            raise ValueError(
+                f"{name!r} cannot be the name of a table: a name has letters and digits in groups joined by underscores"
+            )
+    if twice := [name for name in value if not isinstance(name, str) and str(name) in value]:
+        raise ValueError(f"{twice[0]} is the name of two tables, with quotes and without; choose another name for one")
+    tables = {str(name): {"file": said} if isinstance(said, str) else said for name, said in value.items()}
+    for name, said in tables.items():
+        if not isinstance(said, dict) or not said.get("file"):
+            raise ValueError(f"{name} needs a file, such as {{{name}: data/{name}.csv}}")
+        if unknown := said.keys() - PredictInput.model_fields:
+            raise ValueError(f"{name} has no key {min(unknown)}; its keys are {', '.join(PredictInput.model_fields)}")
+    return tables
+
+
+class Predict(Section):
+    """Tables whose rows a model of labels predicts."""
+
+    inputs: Annotated[
+        dict[str, PredictInput],
+        BeforeValidator(prediction_inputs, json_schema_input_type=dict[str, PredictInput | str]),
+    ] = {}
+    top: Annotated[Positive, Field(le=1000)] = 5
+    method: Literal["blocks", "linear"] = "blocks"
+    threshold: Share | None = None
+    review: Positive = 100
+    text_column: str | None = None
+    context_column: str | None = None
+    context: str | None = None
+    delimiter: Mark | None = None
+    encoding: Encoding = "utf-8"
+    quoting: Quoting = "format"
+
+    @model_validator(mode="after")
+    def _one_context(self) -> Self:
+        for name, said in {"": self, **self.inputs}.items():
+            if said.context_column is not None and said.context is not None:
+                where = f"predict.inputs.{name}" if name else "predict"
+                raise ValueError(
+                    f"{where}: context_column names a column, and context says it for all rows: choose one"
+                )
+        return self
 
 
 class Publish(Section):
@@ -329,11 +583,11 @@ class Run(Section):
     keep: Positive
     log_every: Positive
     validate_every: NonNegative
-    validation_tokens: Annotated[Positive | Literal["auto"], Neutral("auto")]
+    validation_tokens: Positive | Literal["auto"] = "auto"
     validation_documents: Positive | None
-    snapshots: Annotated[Snapshots, Neutral([])]
-    micro_batch_tokens: Annotated[Annotated[Positive, Field(le=MAX_BATCH)] | Literal["auto"], Neutral("auto")]
-    compile: Annotated[Literal["auto", "always", "never"], Neutral("auto")]
+    snapshots: Snapshots = []
+    micro_batch_tokens: Annotated[Positive, Field(le=MAX_BATCH)] | Literal["auto"] = "auto"
+    compile: Literal["auto", "always", "never"] = "auto"
     tracking: Literal["none", "wandb"]
 
 
@@ -343,20 +597,114 @@ class Resources(Section):
     gpus: Annotated[NonNegative, Field(le=100_000)]
 
 
-SECTIONS: dict[str, type[Section]] = {
-    "corpus": Corpus,
-    "tokenizer": Tokenizer,
-    "mixture": Mixture,
-    "model": Model,
-    "train": Train,
-    "labels": Labels,
-    "export": Export,
-    "evaluation": Evaluation,
-    "card": Card,
-    "predict": Predict,
-    "publish": Publish,
-    "run": Run,
-    "resources": Resources,
+@dataclasses.dataclass(frozen=True)
+class ModelSections:
+    """The sections of a model. (A language has only the section `corpus`.)"""
+
+    tokenizer: Tokenizer
+    mixture: Mixture
+    model: Model
+    train: Train
+    labels: Labels
+    export: Export
+    evaluation: Evaluation
+    card: Card
+    predict: Predict
+    publish: Publish
+    run: Run
+    resources: Resources
+
+
+SECTIONS: dict[str, type[Section]] = {"corpus": Corpus, **ModelSections.__annotations__}
+
+
+class Baseline(Section):
+    """A published score, which reports show beside ours.
+
+    Attributes:
+        language: the code of the language, as in this workflow.
+        model: the model that was scored.
+        pipeline: the program that scored it; a model's scores differ between pipelines.
+        score: percent of the pairs that are right.
+    """
+
+    language: Text
+    model: Text
+    pipeline: Text
+    score: Annotated[Number, Field(ge=0, le=100)]
+
+
+class Suite(Section):
+    """A set of minimal pairs: a good sentence, and a bad one that differs in little.
+
+    Attributes:
+        title: its name in reports.
+        repository: a dataset on the Hub; without one, the files are local.
+        revision: the revision of the repository.
+        files: globs; `{language}` stands for the value that `languages` has for a language.
+        language: the language of all pairs.
+        languages: instead of `language`, {code in this workflow: the language's name in the names of the files}.
+        good, bad: the columns of the sentences.
+        phenomenon: the column that says what is tested.
+        paradigm: the column of the finer group; "{file}" means the file's name without its ending.
+        delimiter, encoding, quoting: those of .csv and .tsv files.
+        headline: what counts as the score: the share of all pairs, or the mean of the paradigms' shares.
+        license: the licence of the pairs; pairs without a licence are not copied.
+        note: what a reader of a score must know.
+        baselines: published scores.
+    """
+
+    title: str = ""
+    repository: Text | None = None
+    revision: Text = "main"
+    files: Annotated[list[Annotated[LocalPath, Field(min_length=1)]], Field(min_length=1)]
+    language: Text | None = None
+    languages: dict[str, str] = {}
+    good: Text
+    bad: Text
+    phenomenon: Text | None = None
+    paradigm: Text | None = None
+    delimiter: Mark | None = None
+    encoding: Encoding = "utf-8"
+    quoting: Quoting = "format"
+    headline: Literal["pairs", "paradigms"] = "pairs"
+    license: str = ""
+    note: str = ""
+    baselines: list[Baseline] = []
+
+    @model_validator(mode="after")
+    def _languages_are_said(self) -> Self:
+        if (self.language is None) == (not self.languages):
+            raise ValueError(
+                "set `language`; or set `languages`, if the names of the files contain each language's code"
+            )
+        if self.languages and any("{language}" not in pattern for pattern in self.files):
+            raise ValueError(
+                "with `languages`, each of `files` needs {language}: else all languages have the same pairs"
+            )
+        if self.good == self.bad:
+            raise ValueError(f"good and bad are both the column {self.good!r}")
+        return self
+
+    @property
+    def covered(self) -> dict[str, str]:
+        """Return the languages of the suite: {code: the language's name in the names of the files}."""
+        return {self.language: self.language} if self.language else self.languages
+
+    def files_of(self, code: str) -> list[str]:
+        """Return the globs of a language's files."""
+        return [pattern.replace("{language}", self.covered[code]) for pattern in self.files]
+
+
+# Keys that releases had, by their dotted names: the one value that they may still have, and why they are gone. Settings
+# files and stages go on as if the key had this value, so that nothing runs again.
+REMOVED: dict[str, tuple[Any, str]] = {
+    "train.gradient_reduction": (
+        "fp32",
+        "GPUs always sum their gradients in fp32: in bf16, rounding depends on their number",
+    ),
+    "evaluation.disjoint_masks": (7, "masked scores always hide every seventh token, so that models can be compared"),
+    "evaluation.within_word_l2r": (False, "masked scores of suites hide one token at a time, as published scores do"),
 }
 
 

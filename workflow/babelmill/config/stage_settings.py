@@ -8,10 +8,10 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict
 
 from babelmill.config import schema
-from babelmill.config.canonical import all_neutral, to_file
+from babelmill.config.canonical import to_file
 
 ONE_LANGUAGE = schema.Mixture(weights=1.0)  # there is nothing to weigh
-NO_LABELS = all_neutral(schema.Labels)
+NO_LABELS = schema.Labels()
 
 
 class Settings(BaseModel):
@@ -58,7 +58,7 @@ class DownloadSettings(Settings):
         columns: the keys of `corpus` that define which columns are read, and how, if they differ from the defaults.
         counted: with a budget, the keys of `corpus` that decide how much text a file yields.
         byte_premium: with a budget, the language's byte premium.
-        chosen_again: whether an earlier release chose other files (see `earlier_downloads.py`).
+        chosen_again: whether an earlier release chose other files (see `earlier_results.py`).
     """
 
     source: dict[str, Any] | None = None
@@ -91,7 +91,7 @@ class CorpusSettings(Settings):
     Attributes:
         sources: the local text.
         byte_premium: the language's, if there is a budget.
-        raw_labels: whether labels stay as they stand (see `raw_labels.py`).
+        raw_labels: whether labels stay as they stand (see `earlier_results.py`).
     """
 
     corpus: schema.Corpus
@@ -191,7 +191,7 @@ class SuiteSettings(Settings):
 
     Attributes:
         suite: its name.
-        columns: the keys of `suite_section.Suite` that define how its files are read.
+        columns: the keys of `schema.Suite` that define how its files are read.
         files: globs in the dataset on the Hub.
         source: the dataset.
         sources: instead of `files` and `source`, the local files.

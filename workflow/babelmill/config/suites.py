@@ -5,17 +5,15 @@ import functools
 from pathlib import Path, PurePath
 from typing import Any
 
-from babelmill.config.headings import heading_of
+from babelmill.config.earlier_results import quoting_in_settings
+from babelmill.config.headings import missing_column
 from babelmill.config.inputs import SETTINGS
 from babelmill.config.layers import nearest
 from babelmill.config.objectives import OBJECTIVES
-from babelmill.config.quotation_marks import in_settings
 from babelmill.config.resolve import ROOT, Configuration
 from babelmill.config.resolve import SUITES as FILES
-from babelmill.config.suite_section import Suite
-from babelmill.core import escape
+from babelmill.config.schema import Suite
 from babelmill.core.files import UserError, read_json, sha256
-from babelmill.core.formats import DELIMITERS, split_name
 from babelmill.core.globs import expand_glob
 from babelmill.core.local_sources import files_of, recorded, snapshot
 from babelmill.hub import revisions
@@ -57,7 +55,7 @@ def pairs_of_suite(configuration: Configuration, code: str, name: str) -> dict[s
         raise UserError(f"the suite {name} has no pairs of {code}{nearest(code, suite.covered)}")
     said = suite.model_dump(include={"good", "bad", "phenomenon", "paradigm", "delimiter", "encoding"})
     files = suite.files_of(code)
-    said["quoting"] = in_settings(suite.quoting, files, local=not suite.repository)
+    said["quoting"] = quoting_in_settings(suite.quoting, files, local=not suite.repository)
     asked: dict[str, Any] = {"suite": name, "columns": {key: value for key, value in said.items() if value}}
     if not suite.repository and name not in configuration.top.suites:
         return asked | {"sources": shipped_sources(files, code, name)}
@@ -71,16 +69,12 @@ def pairs_of_suite(configuration: Configuration, code: str, name: str) -> dict[s
 def _refuse_missing(suite: Suite, patterns: list[str], where: str, name: str) -> None:
     """Raise a UserError if a local file lacks a column of the suite."""
     columns = {"good": suite.good, "bad": suite.bad, "phenomenon": suite.phenomenon, "paradigm": suite.paradigm}
+    columns = {key: column for key, column in columns.items() if column != "{file}"}
+    reading = suite.delimiter, suite.encoding, suite.quoting
     for path in (path for pattern in patterns for path in expand_glob(pattern)):
-        there = heading_of(path, suite.delimiter, suite.encoding, suite.quoting)
-        for key, column in columns.items():
-            if there and column not in (None, "{file}", *there):
-                delimited = len(there) == 1 and split_name(path)[0] in DELIMITERS
-                hint = f"; does the file have another delimiter (suites.{name}.delimiter)?" if delimited else ""
-                raise UserError(
-                    f"{where}: suites.{name}.{key}: {path} has no column {column!r}; its columns are"
-                    f" {escape.some(map(repr, there))}{hint}"
-                )
+        if missing := missing_column(path, columns, *reading, f"suites.{name}.delimiter"):
+            key, there = missing
+            raise UserError(f"{where}: suites.{name}.{key}: {path} has no column {columns[key]!r}; {there}")
 
 
 def hub_suites(configuration: Configuration, models: list[str]) -> list[dict[str, Any]]:

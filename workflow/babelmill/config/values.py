@@ -7,13 +7,9 @@ import re
 from fractions import Fraction
 from typing import Any
 
+from babelmill.config.layers import nearest
 from babelmill.core.files import UserError
 from babelmill.core.globs import at_home
-
-PART_KEYS = ("repository", "config", "files", "text_column")
-INPUT_KEYS = ("file", "text_column", "context_column", "context", "delimiter", "encoding", "quoting")
-PART = "[{repository: Salesforce/wikitext, config: wikitext-103-raw-v1}]"
-
 
 SCIENTIFIC = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)[eE][-+]?\d+")  # YAML 1.1 reads 1e4 as text
 DISPUTED = re.compile(r"[-+]?(0\d[\d_]*|\d+(_\d*)+)")  # 8 or 10 in YAML, another number or an error in Python
@@ -78,41 +74,6 @@ def delimiter(text: str) -> str:
     if len(text) != 1 or text in '"\r\n':
         raise ValueError(f"{text!r} is not one character that can separate fields, such as ';' or \"\\t\"")
     return text
-
-
-def dataset_parts(value: Any) -> Any:
-    """Return a name, or a list of entries with the keys of `DatasetPart`; a list of one bare name becomes the name."""
-    if not isinstance(value, list):
-        if isinstance(value, str | None):
-            return value
-        raise ValueError(f"a name or a list is expected, such as {PART}")
-    parts = [{"repository": entry} if isinstance(entry, str) else entry for entry in value]
-    for part in parts:
-        if not isinstance(part, dict) or not isinstance(part.get("repository"), str) or not part["repository"]:
-            raise ValueError(f"each entry needs a repository, such as {PART}")
-        if unknown := part.keys() - PART_KEYS:
-            raise ValueError(f"an entry has no key {min(unknown)}; its keys are {', '.join(PART_KEYS)}")
-    return parts[0]["repository"] if len(parts) == 1 and parts[0].keys() == {"repository"} else parts
-
-
-def prediction_inputs(value: Any) -> Any:
-    """Return {name: table with the keys of `PredictInput`}; a path alone means the table's file."""
-    if not isinstance(value, dict):
-        raise ValueError("tables with their names are expected, such as {census1880: data/census.parquet}")
-    for name in value:
-        if not re.fullmatch(r"[a-zA-Z0-9]+(_[a-zA-Z0-9]+)*", str(name)):
-            raise ValueError(
-                f"{name!r} cannot be the name of a table: a name has letters and digits in groups joined by underscores"
-            )
-    if twice := [name for name in value if not isinstance(name, str) and str(name) in value]:
-        raise ValueError(f"{twice[0]} is the name of two tables, with quotes and without; choose another name for one")
-    tables = {str(name): {"file": said} if isinstance(said, str) else said for name, said in value.items()}
-    for name, said in tables.items():
-        if not isinstance(said, dict) or not said.get("file"):
-            raise ValueError(f"{name} needs a file, such as {{{name}: data/{name}.csv}}")
-        if unknown := said.keys() - INPUT_KEYS:
-            raise ValueError(f"{name} has no key {min(unknown)}; its keys are {', '.join(INPUT_KEYS)}")
-    return tables
 
 
 def precision(value: Any) -> Any:
@@ -186,3 +147,54 @@ def exponent(value: Any) -> float:
         return {"size": 1.0, "uniform": 0.0}[value] if value in ("size", "uniform") else float(number(value))
     except (TypeError, ValueError):
         raise ValueError("expected size, uniform or a number from 0 to 1") from None
+
+
+# Names that the Hugging Face Hub accepts in a model card. It refuses a card with any other name when the finished model
+# is uploaded, which may be days later.
+# ISO 639-1; `sh` is no longer part of it, but still in use.
+_TWO = (
+    "aa ab ae af ak am an ar as av ay az ba be bg bi bm bn bo br bs ca ce ch co cr cs cu cv cy da de dv dz ee el en eo"
+    " es et eu fa ff fi fj fo fr fy ga gd gl gn gu gv ha he hi ho hr ht hu hy hz ia id ie ig ii ik io is it iu ja jv ka"
+    " kg ki kj kk kl km kn ko kr ks ku kv kw ky la lb lg li ln lo lt lu lv mg mh mi mk ml mn mr ms mt my na nb nd ne ng"
+    " nl nn no nr nv ny oc oj om or os pa pi pl ps pt qu rm rn ro ru rw sa sc sd se sg sh si sk sl sm sn so sq sr ss st"
+    " su sv sw ta te tg th ti tk tl tn to tr ts tt tw ty ug uk ur uz ve vi vo wa wo xh yi yo za zh zu"
+)
+TWO_LETTERS = frozenset(_TWO.split())
+NO_LANGUAGE = ("code", "multilingual")  # what else the Hub accepts
+
+_LICENCES = (
+    "apache-2.0 mit openrail bigscience-openrail-m creativeml-openrail-m bigscience-bloom-rail-1.0 bigcode-openrail-m"
+    " afl-3.0 artistic-2.0 bsl-1.0 bsd bsd-2-clause bsd-3-clause bsd-3-clause-clear c-uda cc cc0-1.0 cc-by-2.0"
+    " cc-by-2.5 cc-by-3.0 cc-by-4.0 cc-by-sa-3.0 cc-by-sa-4.0 cc-by-nc-2.0 cc-by-nc-3.0 cc-by-nc-4.0 cc-by-nd-4.0"
+    " cc-by-nc-nd-3.0 cc-by-nc-nd-4.0 cc-by-nc-sa-2.0 cc-by-nc-sa-3.0 cc-by-nc-sa-4.0 cdla-sharing-1.0"
+    " cdla-permissive-1.0 cdla-permissive-2.0 wtfpl ecl-2.0 epl-1.0 epl-2.0 etalab-2.0 eupl-1.1 eupl-1.2 agpl-3.0 gfdl"
+    " gpl gpl-2.0 gpl-3.0 lgpl lgpl-2.1 lgpl-3.0 isc h-research intel-research lppl-1.3c ms-pl apple-ascl apple-amlr"
+    " mpl-2.0 odc-by odbl openmdw-1.0 openrail++ osl-3.0 postgresql ofl-1.1 ncsa unlicense zlib pddl lgpl-lr"
+    " deepfloyd-if-license fair-noncommercial-research-license llama2 llama3 llama3.1 llama3.2 llama3.3 llama4"
+    " grok2-community gemma unknown other"
+)
+LICENCES = frozenset(_LICENCES.split())
+
+
+def language_tag(tag: str) -> str:
+    """Return the tag of a language; raise a ValueError if the Hub does not accept it. "" means the usual tag."""
+    if not tag or tag in NO_LANGUAGE or tag in TWO_LETTERS or re.fullmatch("[a-z]{3}", tag, re.ASCII):
+        return tag
+    if re.fullmatch("[a-z]{2}", tag, re.ASCII):
+        raise ValueError(f"{tag!r} is no code of ISO 639-1{nearest(tag, TWO_LETTERS)}")
+    begun = re.split("[_-]", tag)[0].lower()
+    instead = f", such as {begun}" if re.fullmatch("[a-z]{2,3}", begun, re.ASCII) else ", such as en or gsw"
+    raise ValueError(
+        f"the Hub does not accept {tag!r}: a code of ISO 639 is expected, two or three small letters without country or"
+        f" script{instead}; or {' or '.join(NO_LANGUAGE)}"
+    )
+
+
+def licence(name: str) -> str:
+    """Return the name of a licence; raise a ValueError if the Hub does not accept it."""
+    if name not in LICENCES:
+        raise ValueError(
+            f"the Hub does not accept this name of a licence{nearest(name, LICENCES)} (write other for a licence that"
+            " the Hub has no name for)"
+        )
+    return name

@@ -188,7 +188,7 @@ def run(args: argparse.Namespace) -> None:
     corpus, tally, sampler = settings.corpus, Tally(settings.corpus.on_error), sampler_of(settings)
     sources = inputs(corpus, next(iter(args.download), None))
     hashing = Hashing(sources.local, args.out, args.threads)
-    if not args.download and "quoting" not in settings.raw.get("corpus", {}):  # see `config/quotation_marks.py`
+    if not args.download and "quoting" not in settings.raw.get("corpus", {}):  # see `config/earlier_results.py`
         corpus = corpus.model_copy(update={"quoting": "csv"})
     reading = Reading(corpus, sources.text_columns, args.out, settings.raw_labels)
     share = 0.0 if sources.validation else corpus.validation_share

@@ -9,7 +9,6 @@ from typing import Any
 import pyarrow as pa
 
 from babelmill.config import schema
-from babelmill.config.corpus_section import TABLES
 from babelmill.core.files import UserError
 from babelmill.corpus.record_batches import (
     CONTEXT,
@@ -95,7 +94,9 @@ class Columns:
         """Raise a UserError if the user asks for prompts or labels, since plain text has no columns for them."""
         for key, wanted in (("prompt_column", self.prompt is not None), ("label_columns", bool(self.labels))):
             if wanted:
-                raise UserError(f"{path}: plain text has no columns, so it cannot have corpus.{key}; {TABLES[key]}")
+                raise UserError(
+                    f"{path}: plain text has no columns, so it cannot have corpus.{key}; {schema.TABLES[key]}"
+                )
 
     @property
     def of_documents(self) -> pa.Schema:

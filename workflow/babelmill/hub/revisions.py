@@ -25,7 +25,7 @@ HEADER = (
 
 
 def dataset_key(repository: str, revision: str) -> str:
-    """Return the key of a dataset that is a part of a language's text (see `corpus_section.DatasetPart`)."""
+    """Return the key of a dataset that is a part of a language's text (see `schema.DatasetPart`)."""
     return f"datasets/{repository}@{revision}"
 
 

@@ -23,7 +23,7 @@ def read(paths: Iterable[Path], columns: dict[str, str], suite: str = "mine", sc
 
     Args:
         paths: .csv, .tsv, .jsonl or .parquet files, plain or compressed.
-        columns: the keys of `suite_section.Suite` that say how to read the files. Without `quoting`, quotation marks
+        columns: the keys of `schema.Suite` that say how to read the files. Without `quoting`, quotation marks
             enclose fields.
         suite: the name of the suite, for errors.
         scratch: the folder for unpacked copies.

@@ -3,8 +3,7 @@
 * `causal`: each token is predicted from those before it; the first is `<s>` (or the model's token in its place).
   A GPT-BERT reads the common beginning of a pair once, see `attention.py`.
 * `masked` is the pseudo-log-likelihood (Salazar et al., 2020, arXiv:1910.14659): each token is hidden alone and
-  predicted from all others. With `within_word_l2r` (Kauf and Ivanova, 2023, arXiv:2305.10588) the later tokens of its
-  word are hidden, too, since they would give the word away.
+  predicted from all others.
 * `bound` estimates the evidence lower bound of a masked diffusion model (LLaDA, arXiv:2502.09992): each sample hides
   between one token and all tokens. If both sentences of a pair have equally many tokens, the same ones are hidden in
   both.
@@ -37,12 +36,10 @@ class Sentence(NamedTuple):
     Attributes:
         ids: the token ids, with special tokens.
         scored: the positions of the tokens to score, which are text.
-        words: for each of `scored`, the number of the word that the token belongs to.
     """
 
     ids: list[int]
     scored: list[int]
-    words: list[int]
 
 
 class Row(NamedTuple):
@@ -109,9 +106,8 @@ def encode(tokenizer: Any, texts: list[str], causal: bool) -> list[Sentence]:
     """
     found = tokenizer(texts, return_special_tokens_mask=True, add_special_tokens=True)
     sentences = []
-    for i, (ids, special) in enumerate(zip(found["input_ids"], found["special_tokens_mask"], strict=True)):
+    for ids, special in zip(found["input_ids"], found["special_tokens_mask"], strict=True):
         scored = [place for place, mark in enumerate(special) if not mark]
-        words = found.word_ids(i) if tokenizer.is_fast else list(range(len(ids)))
         if causal:
             ids = ids[: scored[-1] + 1] if scored else ids
             if scored and scored[0] == 0:
@@ -121,17 +117,17 @@ def encode(tokenizer: Any, texts: list[str], causal: bool) -> list[Sentence]:
                         f"{tokenizer.name_or_path}: its tokenizer has no token that a sentence can begin with"
                         " (bos_token or eos_token), so the first token of a sentence has no score"
                     )
-                ids, scored, words = [first, *ids], [place + 1 for place in scored], [None, *words]
-        sentences.append(Sentence(ids, scored, [words[place] for place in scored]))
+                ids, scored = [first, *ids], [place + 1 for place in scored]
+        sentences.append(Sentence(ids, scored))
     return sentences
 
 
-def method(name: str, mask: int | None, within_word_l2r: bool) -> Method:
+def method(name: str, mask: int | None) -> Method:
     """Return the method of this name. `mask` is the id of the mask token."""
     if name == "causal":
         return Method(causal_rows, causal=True)
     assert mask is not None
-    return Method(bound_rows(mask), samples=SAMPLES) if name == "bound" else Method(masked_rows(mask, within_word_l2r))
+    return Method(bound_rows(mask), samples=SAMPLES) if name == "bound" else Method(masked_rows(mask))
 
 
 def causal_rows(_pair: int, number: int, sentence: Sentence) -> Iterator[Row]:
@@ -139,17 +135,13 @@ def causal_rows(_pair: int, number: int, sentence: Sentence) -> Iterator[Row]:
     yield Row(number, sentence.ids[: sentence.scored[-1]], sentence.scored, 1.0)
 
 
-def masked_rows(mask: int, within_word_l2r: bool) -> RowsOf:
+def masked_rows(mask: int) -> RowsOf:
     """Return a function that yields one row per token of a sentence, in which the id `mask` replaces this token."""
 
     def of(_pair: int, number: int, sentence: Sentence) -> Iterator[Row]:
-        for i, place in enumerate(sentence.scored):
+        for place in sentence.scored:
             ids = list(sentence.ids)
             ids[place] = mask
-            if within_word_l2r:
-                for later, word in zip(sentence.scored[i + 1 :], sentence.words[i + 1 :], strict=True):
-                    if word == sentence.words[i]:
-                        ids[later] = mask
             yield Row(number, ids, [place], 1.0)
 
     return of

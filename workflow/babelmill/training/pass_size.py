@@ -88,7 +88,7 @@ class PassSize:
         """Find the size, by trying the longest rows with the most targets: `make` makes a pass of so many rows."""
         length = max(self._train.sequence_lengths)
         trained = sum(part.numel() for part in self._network.trained().values())
-        later = MOMENT_BYTES * trained + self._network.gradients.copies
+        later = MOMENT_BYTES * trained
         fitting = rows_that_fit(make, max(1, FIRST_TOKENS // length), later, self._processes.device)
         self.tokens = min(fitting * length, self._train.global_batch_tokens)
         log.info("forward passes of %d tokens fit into memory", self.tokens)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from babelmill.config import schema
 from babelmill.config.model_size import Counted, parameters
-from babelmill.config.resolved import ResolvedModel
+from babelmill.config.resolve import ResolvedModel
 from babelmill.training.plan.objectives import objective_of
 from babelmill.training.plan.schedule import CHUNK
 
@@ -74,8 +74,7 @@ class Memory:
     def gib(self, gpus: int) -> float:
         """Return the memory of each GPU in GiB.
 
-        To sum gradients, FSDP2 copies them in fp32 (in bf16, if `train.gradient_reduction` says so, which is not
-        counted here), and holds two copies of its part of the sum.
+        To sum gradients, FSDP2 copies them in fp32, and holds two copies of its part of the sum.
         """
         gpus = max(1, gpus)
         states = (WEIGHT * self.copies * self.trained + self.untrained) / (gpus if self.sharded else 1)

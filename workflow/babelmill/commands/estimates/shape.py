@@ -7,7 +7,7 @@ import functools
 from pathlib import Path
 from typing import Any
 
-from babelmill.config import schema, transformers_models
+from babelmill.config import schema, transformers_keys
 from babelmill.config.inputs import hub_model, require_model
 from babelmill.config.model_size import Counted
 from babelmill.config.model_source import SHAPE
@@ -46,7 +46,7 @@ def with_shape(model: schema.Model, config: dict[str, Any]) -> schema.Model:
 
 def published(model: schema.Model, config: dict[str, Any]) -> schema.Model:
     """Return the settings of a new model with the configuration of a published model of transformers."""
-    own = transformers_models.keys(str(config.get("model_type"))) - schema.OF_THE_WORKFLOW.keys()
+    own = transformers_keys.keys(str(config.get("model_type"))) - schema.OF_THE_WORKFLOW.keys()
     kept = {key: value for key, value in config.items() if key in own and not key.endswith("_token_id")}
     positions = config.get("max_position_embeddings") or config.get("n_positions") or model.max_position_embeddings
     values = {"config": {"model_type": config.get("model_type"), **kept}, "max_position_embeddings": positions}
@@ -65,7 +65,7 @@ def config_of_source(configuration: Configuration, model: str) -> dict[str, Any]
     elif not path.is_file():
         path = fetched(configuration, model)
     config = outside.read_object(path, f"{where}: config.json")
-    transformers_models.check_layers(config, where)
+    transformers_keys.check_layers(config, where)
     return llada.config_of(config, where) if config.get("model_type") == "llada" else config
 
 

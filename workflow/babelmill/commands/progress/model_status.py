@@ -14,7 +14,7 @@ from pathlib import Path
 from babelmill import graph
 from babelmill.commands.progress.jobs import CHECKPOINTS, explain
 from babelmill.commands.progress.logs import last_words, metrics
-from babelmill.config.prediction_tables import PARTIAL
+from babelmill.config.inputs import PREDICTIONS
 from babelmill.config.resolve import Configuration
 from babelmill.core.files import UserError
 from babelmill.labels.windows import rows_done
@@ -211,5 +211,5 @@ def status_of_tables(configuration: Configuration, converted: Status) -> Status:
     status = status_of_stage("predict", converted.model, jobs)
     if status.state == "waiting":
         return dataclasses.replace(converted, note=note)
-    done = [f"{table}: {rows}" for table in reasons if (rows := rows_done(PARTIAL / converted.model / table))]
+    done = [f"{table}: {rows}" for table in reasons if (rows := rows_done(PREDICTIONS / converted.model / table))]
     return dataclasses.replace(status, note="; ".join(done + ([status.note] if status.note else [])))

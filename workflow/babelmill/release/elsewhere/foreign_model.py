@@ -17,7 +17,7 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from babelmill.config.model_source import ADAPTER, only_an_adapter
-from babelmill.config.transformers_models import check_layers
+from babelmill.config.transformers_keys import check_layers
 from babelmill.core import escape, outside
 from babelmill.core.escape import line, some
 from babelmill.core.files import UserError

@@ -9,7 +9,7 @@ from typing import Any
 from babelmill.config.model_source import lacks_config
 from babelmill.config.objectives import OBJECTIVES
 from babelmill.config.snapshots import FOLDER
-from babelmill.config.transformers_models import check_layers
+from babelmill.config.transformers_keys import check_layers
 from babelmill.core import manifest, outside
 from babelmill.core.files import UserError, sha256
 from babelmill.core.globs import at_home

@@ -49,7 +49,7 @@ class GPTBertNetwork(Network):
         self._needs_spans = "attention" in used  # our kernels leave out what no query sees
         self.model = self._gpt_bert = model
         self._buckets = functools.cache(model.buckets)  # computing them takes a hundred small kernels
-        self.gradients = FlatGradients(model, processes, train.gradient_reduction)
+        self.gradients = FlatGradients(model, processes)
         self.blocks = [*model.transformer.attention_layers, *model.transformer.mlp_layers]
         self.config = asdict(shape)
         # With checkpointing, PyTorch reads the state of its generator, which it cannot do in a recording.

@@ -45,4 +45,4 @@ def frozen_in(model: nn.Module, dtype: torch.dtype) -> None:
 
 def alpha_of(train: schema.Train) -> int:
     """Return the adapters' alpha: their scale times their rank."""
-    return train.lora_alpha or schema.default_alpha(train.model_dump())
+    return train.lora_alpha or 2 * train.lora_rank

@@ -13,7 +13,7 @@ from babelmill.config.layers import nearest
 from babelmill.config.model_size import Counted
 from babelmill.config.model_source import check_shape
 from babelmill.config.stage_settings import TrainSettings
-from babelmill.config.transformers_models import ROPE
+from babelmill.config.transformers_keys import ROPE
 from babelmill.core.files import UserError
 from babelmill.model.code_decoder import padded_length
 from babelmill.tokens.vocabulary import SPECIAL_TOKENS, Vocabulary

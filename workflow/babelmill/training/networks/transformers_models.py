@@ -28,7 +28,7 @@ from babelmill.config import schema
 from babelmill.config.model_source import SHAPE
 from babelmill.config.objectives import OBJECTIVES
 from babelmill.config.schema import MAX_LENGTH
-from babelmill.config.transformers_models import check_layers
+from babelmill.config.transformers_keys import check_layers
 from babelmill.core.escape import line
 from babelmill.core.files import UserError
 from babelmill.model.code_decoder import longest_text

@@ -39,13 +39,12 @@ def shard(
         whole: the module. On the main process it has its values; elsewhere it may be on the meta device.
         blocks: parts of the module.
         processes: this process among the others.
-        train: the precision in which blocks compute, and the one in which processes sum gradients.
+        train: the precision in which blocks compute. Gradients are summed in fp32.
         loaded: whether parameters on the meta device get their values later. Then they are the same ones on all
             processes.
     """
     mesh = processes.mesh()
-    in_bf16 = train.gradient_reduction == "bf16" and processes.size > 1  # a process alone has nothing to send
-    types = {"reduce_dtype": torch.bfloat16 if in_bf16 else torch.float32}
+    types = {"reduce_dtype": torch.float32}
     types |= {"param_dtype": torch.bfloat16} if train.precision == "bf16" else {}
     empty = _allocate(whole)
     for held, name in _tensors(whole):
@@ -117,8 +116,6 @@ def local_rows(tensor: torch.Tensor) -> torch.Tensor:
 
 class ShardedGradients(Gradients):
     """Holds the gradients of a sharded model. FSDP2 sums them during each backward pass, and then keeps no part back.
-
-    The size of passes is not searched for a sharded model, so `copies` is 0.
 
     Args:
         model: a model that `shard` has cut.

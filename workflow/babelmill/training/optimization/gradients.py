@@ -4,8 +4,6 @@ Gradients are summed, never averaged. A mean could be undone by multiplying the 
 then bf16 backward passes round in another way. With three processes, this changes the gradient by 0.7 %. All gradients
 live in one flat buffer. It is cut into buckets; the sum of a bucket starts during the backward pass, as soon as its
 gradients are ready.
-
-If the network between the processes is slow, `train.gradient_reduction: bf16` halves what is sent.
 """
 
 import itertools
@@ -45,13 +43,8 @@ class Gradients(ABC):
     """Holds the gradients of a step, summed over all micro-batches and processes.
 
     The calls of a step are: `zero()`; `backward()` for each pass; `reduce()`; `clip()`.
-
-    Attributes:
-        copies: bytes of the bf16 copies of the gradients that a step holds while it sends them; 0 if it sends none.
-        sending: whether a part of this step's gradient has been sent to other processes.
     """
 
-    copies: int = 0
     sending: bool = False
 
     @abstractmethod
@@ -87,16 +80,13 @@ class FlatGradients(Gradients):
     Args:
         model: the model.
         processes: this process among the others.
-        reduction: in which precision processes sum gradients, as `train.gradient_reduction` says.
     """
 
-    def __init__(self, model: nn.Module, processes: Processes, reduction: str = "fp32"):
+    def __init__(self, model: nn.Module, processes: Processes):
         self._processes = processes
-        self._in_bf16 = reduction == "bf16"
         parameters = in_order_of_arrival(model)
         with torch.no_grad():
             self.flat, views = segments(parameters, ALIGNMENT)
-        self.copies = 2 * self.flat.numel() if self._in_bf16 and processes.size > 1 else 0
         self._buckets: list[torch.Tensor] = []
         self._members: list[list[tuple[nn.Parameter, torch.Tensor]]] = [[]]  # of each bucket, with their views
         begin = 0
@@ -113,8 +103,7 @@ class FlatGradients(Gradients):
         self._members.pop()
         self._missing = [0] * len(self._buckets)  # how many gradients a backward pass still owes to each bucket
         self._sends = False  # whether full buckets are sent
-        self._sent: list[torch.Tensor] = []  # the tensors of sums that are not finished yet
-        self._handles: list[Any] = []  # and their handles
+        self._handles: list[Any] = []  # of sums that are not finished yet
 
     def zero(self) -> None:
         """Forget the gradients."""
@@ -142,7 +131,7 @@ class FlatGradients(Gradients):
 
     def abandon(self) -> None:
         """Give the step up: send no more gradients."""
-        self._sends, self._handles, self._sent = False, [], []
+        self._sends, self._handles = False, []
 
     def _arrived(self, bucket: int) -> None:
         if self._missing[bucket] == 0:  # a backward pass that is not ours, which adds to the buffer itself
@@ -164,9 +153,7 @@ class FlatGradients(Gradients):
 
     def _send(self) -> None:
         """Send the next bucket. Every process sends the buckets in the same order."""
-        bucket = self._buckets[len(self._handles)]
-        self._sent.append(bucket.bfloat16() if self._in_bf16 else bucket)
-        self._handles.append(dist.all_reduce(self._sent[-1], async_op=True))
+        self._handles.append(dist.all_reduce(self._buckets[len(self._handles)], async_op=True))
 
     def reduce(self) -> None:
         """Send the remaining buckets and wait for all sums (on CUDA: let the stream wait)."""
@@ -174,9 +161,8 @@ class FlatGradients(Gradients):
             with lost_process():
                 while len(self._handles) < len(self._buckets):
                     self._send()
-                for handle, sent, bucket in zip(self._handles, self._sent, self._buckets, strict=True):
+                for handle in self._handles:
                     handle.wait()
-                    bucket.copy_(sent)  # does nothing if both are the same tensor
         self.abandon()
 
     def clip(self, limit: float) -> tuple[torch.Tensor, torch.Tensor]:

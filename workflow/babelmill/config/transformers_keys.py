@@ -13,7 +13,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from babelmill.config import schema
 from babelmill.config.layers import nearest
 from babelmill.core.files import UserError
 
@@ -125,44 +124,3 @@ def wrong(config: dict[str, Any]) -> str | None:
         if names <= KNOWN and type(value) in KINDS and not names & KINDS[type(value)]:
             return f"model.config.{key} = {value!r}: {types[model_type]} of transformers expects {kinds}"
     return None
-
-
-def refused(model: schema.Model, train: schema.Train) -> str | None:
-    """Return why a transformers model cannot have this combination of settings; None if it can."""
-    if train.lora_rank and (model.architecture == "gpt_bert" or model.source is None):
-        return (
-            f"train.lora_rank = {train.lora_rank}: adapters change a trained model of transformers; set model.source to"
-            " one (model.architecture: transformers), or train.lora_rank: 0"
-        )
-    if model.architecture == "gpt_bert":
-        return None
-    name = "model.architecture = 'transformers'"
-    if train.objective == "hybrid":
-        return f"{name} has no hybrid models, only masked or causal; set train.objective: masked, diffusion or causal"
-    return wrong(model.config) if model.config else None
-
-
-def without_adapters(train: schema.Train, export: schema.Export) -> str | None:
-    """Return why adapters cannot be exported; None if they can, or if the configuration does not ask for adapters."""
-    if export.adapter == "none" or train.lora_rank:
-        return None
-    return (
-        f"export.adapter = {export.adapter!r} asks for adapters, but train.lora_rank = 0 trains none; set"
-        " export.adapter: none, or set a rank"
-    )
-
-
-def too_long(model: schema.Model, train: schema.Train, evaluation: schema.Evaluation) -> str | None:
-    """Return why the rows of the evaluation are too long for a transformers model; None if they are not.
-
-    A model of labels cuts its texts, so they are never too long.
-    """
-    if model.architecture == "gpt_bert" or train.objective == "labels":
-        return None
-    if evaluation.sequence_length <= model.max_position_embeddings:
-        return None
-    return (
-        f"evaluation.sequence_length = {evaluation.sequence_length} is more than model.max_position_embeddings ="
-        f" {model.max_position_embeddings}, the most that model.architecture = 'transformers' can read; lower the"
-        " first or raise the second"
-    )
