@@ -96,25 +96,18 @@ class Documents:
         tally.merge(self.tally)
         yield from self.batches
 
-    def write(self, sink: pa.NativeFile) -> None:
-        """Write the batches in Arrow's own format. (If a slice is pickled, it is as large as the whole batch.)"""
+    def __getstate__(self) -> dict[str, Any]:
+        """Pack the batches in Arrow's own format. (If a slice is pickled, it is as large as the whole batch.)"""
+        sink = pa.BufferOutputStream()
         if self.batches:
             with pa.ipc.new_stream(sink, self.batches[0].schema) as stream:
                 for batch in self.batches:
                     stream.write_batch(batch)
-
-    def __getstate__(self) -> dict[str, Any]:
-        sink = pa.BufferOutputStream()
-        self.write(sink)
         return {"packed": sink.getvalue(), "tally": self.tally}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.tally = state["tally"]
-        self.read_from(state["packed"])
-
-    def read_from(self, packed: bytes | pa.Buffer) -> None:
-        """Read the batches that `write` wrote."""
-        self.batches = list(pa.ipc.open_stream(packed)) if len(packed) else []
+        self.batches = list(pa.ipc.open_stream(state["packed"])) if len(state["packed"]) else []
 
 
 @dataclasses.dataclass(frozen=True)
