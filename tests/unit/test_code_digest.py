@@ -141,7 +141,6 @@ SEVERAL = {
     "tables/__init__.py": {"corpus", "download", "predict", "suite"},
     "tables/columns.py": {"corpus", "download", "predict", "suite"},
     "tables/delimited.py": {"corpus", "download", "predict", "suite"},
-    "tables/json_lines.py": {"corpus", "download", "predict", "suite"},
     "tables/parquet_file.py": {"corpus", "download", "predict", "suite"},
     "tables/table.py": {"predict", "suite"},
     "suites/__init__.py": {"suite", "score"},

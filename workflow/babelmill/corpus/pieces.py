@@ -27,20 +27,11 @@ from babelmill.corpus import readers
 from babelmill.corpus.cleaning import clean
 from babelmill.corpus.columns import Columns
 from babelmill.corpus.digests import digests_of, with_digests
-from babelmill.corpus.readers.jsonl import has_document, parse_jsonl
+from babelmill.corpus.readers.lines import Block, blocks_to_parse, parse
 from babelmill.corpus.readers.parquet import open_parquet, read_row_group
-from babelmill.corpus.readers.text import (
-    Block,
-    blocks,
-    blocks_of_lines,
-    last_blank_line,
-    last_line,
-    parse_lines,
-    parse_paragraphs,
-)
 from babelmill.corpus.record_batches import BLOCK, ROWS
 from babelmill.corpus.tally import Tally
-from babelmill.text_files.opening import Stream, open_file
+from babelmill.text_files.opening import open_file
 
 log = logging.getLogger("babelmill.corpus")
 LARGE = 2 << 20  # bytes; files of at least this size are cut, smaller ones are read together
@@ -135,11 +126,10 @@ class SmallFiles:
 
 @dataclasses.dataclass(frozen=True)
 class Lines:
-    """Holds lines (or paragraphs) of a file, and whether an earlier line was a document."""
+    """Holds lines (or paragraphs) of a file."""
 
     path: Path
     block: Block
-    found: bool
 
     @property
     def size(self) -> int:
@@ -148,11 +138,8 @@ class Lines:
 
     def read(self, reading: Reading, tally: Tally) -> Iterator[pa.RecordBatch]:
         """Yield the documents."""
-        if reading.suffix(self.path) == ".txt":
-            parse = parse_paragraphs if reading.corpus.document == "paragraph" else parse_lines
-            batch = parse(self.path, self.block, tally, reading.corpus.encoding)
-        else:
-            batch = parse_jsonl(self.path, self.block, tally, reading.columns(self.path), self.found)
+        columns, suffix = reading.columns(self.path), reading.suffix(self.path)
+        batch = parse(self.path, self.block, tally, columns, suffix, reading.corpus.document)
         tally.read += batch.num_rows
         yield batch
 
@@ -235,27 +222,16 @@ def _of_large_file(path: Path, reading: Reading) -> Iterator[Piece]:
     tally = Tally(reading.corpus.on_error, held=[])
     suffix, compression = split_name(path, reading.corpus.format)
     with readers.reporting(path, tally), contextlib.closing(open_file(path, suffix, compression)) as stream:
-        if suffix in (".jsonl", ".json"):
-            yield from _of_json_lines(path, stream, reading.columns(path))
-        elif suffix == ".txt":
-            reading.columns(path).refuse_plain_text(path)
-            cut = last_blank_line if reading.corpus.document == "paragraph" else last_line
-            found = blocks_of_lines(path, stream, tally, reading.corpus.encoding, cut)
-            yield from (Lines(path, block, True) for block in found)
+        if suffix in (".jsonl", ".json", ".txt"):
+            columns, document = reading.columns(path), reading.corpus.document
+            for block in blocks_to_parse(path, stream, tally, columns, suffix, document):
+                yield Lines(path, block)
         elif suffix == ".parquet" and not compression:
             yield from _of_parquet(path, stream, reading, tally)
         else:
             for batch in reading.read(path, tally):
                 yield Documents([batch], tally.take())
     yield Documents([], tally)
-
-
-def _of_json_lines(path: Path, stream: Stream, columns: Columns) -> Iterator[Piece]:
-    """Yield blocks of lines. Each says whether an earlier block had a document (see `read_jsonl`)."""
-    found = False
-    for block in blocks(path, stream):
-        yield Lines(path, block, found)
-        found = found or has_document(block, columns)
 
 
 def _of_parquet(path: Path, stream: pa.NativeFile, reading: Reading, tally: Tally) -> Iterator[Piece]:

@@ -3,7 +3,7 @@
 The sample is the documents with the smallest digests, until the budget is full. It is uniform over all categories and
 files. (The beginning of a file would not be a fair sample, since dataset repositories are often sorted by category.)
 The sample is the same on every run, and the sample of a larger budget contains that of a smaller one. From the Hub,
-only the files that the budget needs are downloaded (`download/counting.py`).
+only the files that the budget needs are downloaded (`download.py`).
 
 One pass over the documents is enough. After the sampler has read more than the budget, digests above some threshold
 cannot be in the sample any more. The threshold falls as the sampler reads more. So the temporary file never holds much

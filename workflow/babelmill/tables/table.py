@@ -16,14 +16,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from babelmill.core import escape
-from babelmill.core.files import UserError, not_found
+from babelmill.core.files import UserError
 from babelmill.core.formats import DELIMITERS, split_name
-from babelmill.tables.columns import Asked, BadRow, NoColumn, check_cell, check_names
+from babelmill.tables.columns import Asked, BadRow, NoColumn, check_cell, check_names, object_of
 from babelmill.tables.delimited import Records, encloses, setting
-from babelmill.tables.json_lines import object_of
 from babelmill.tables.parquet_file import as_strings, holds_text, opened, plain, seekable
 from babelmill.text_files.encodings import INVISIBLE, MARK, garbled
-from babelmill.text_files.opening import Stream, Unreadable, damage, lines, open_file
+from babelmill.text_files.opening import Stream, Unreadable, damage_as_unreadable, lines, open_file
 
 FORMATS = (*DELIMITERS, ".parquet", ".jsonl", ".json")
 HAS_NUL = "has a NUL; remove it"
@@ -129,21 +128,14 @@ class Table:
     @contextlib.contextmanager
     def _errors(self) -> Iterator[None]:
         try:
-            yield
+            with damage_as_unreadable(self._path):
+                yield
         except NoColumn as problem:
             raise UserError(f"{self._where}: {problem}") from None
         except RecursionError:  # a value that could be read, but not be written
             raise UserError(f"{self._where}: values are nested too deeply") from None
         except Unreadable as problem:
             raise UserError(f"{self._where}: {problem}") from None
-        except FileNotFoundError:
-            raise UserError(f"{self._where}: {not_found(self._path)}") from None
-        except (PermissionError, IsADirectoryError) as error:
-            raise UserError(f"{self._where}: cannot be read: {error.strerror}") from None
-        except (pa.ArrowInvalid, OSError) as error:  # Arrow reports damage as OSError without an errno
-            if getattr(error, "errno", None):
-                raise
-            raise UserError(f"{self._where}: {damage(error)}") from None
 
     def _stream(self) -> contextlib.closing[Stream | pa.NativeFile]:
         """Open the file and give its content, unpacked."""

@@ -15,7 +15,7 @@ from babelmill.core import escape
 from babelmill.core.files import UserError
 from babelmill.core.formats import split_name
 from babelmill.corpus.columns import Columns
-from babelmill.corpus.readers.text import OTHER_ENCODING, Block, blocks, refuse_garbled
+from babelmill.corpus.readers.lines import OTHER_ENCODING, Block, blocks, refuse_garbled
 from babelmill.corpus.record_batches import BLOCK, METADATA, ROWS, SURROGATE, batch_of
 from babelmill.corpus.tally import Tally
 from babelmill.tables.columns import NoColumn
