@@ -138,8 +138,7 @@ class Lines:
 
     def read(self, reading: Reading, tally: Tally) -> Iterator[pa.RecordBatch]:
         """Yield the documents."""
-        columns, suffix = reading.columns(self.path), reading.suffix(self.path)
-        batch = parse(self.path, self.block, tally, columns, suffix, reading.corpus.document)
+        batch = parse(self.path, self.block, tally, reading.columns(self.path), reading.corpus.document)
         tally.read += batch.num_rows
         yield batch
 
@@ -223,9 +222,8 @@ def _of_large_file(path: Path, reading: Reading) -> Iterator[Piece]:
     suffix, compression = split_name(path, reading.corpus.format)
     with readers.reporting(path, tally), contextlib.closing(open_file(path, suffix, compression)) as stream:
         if suffix in (".jsonl", ".json", ".txt"):
-            columns, document = reading.columns(path), reading.corpus.document
-            for block in blocks_to_parse(path, stream, tally, columns, suffix, document):
-                yield Lines(path, block)
+            found = blocks_to_parse(path, stream, tally, reading.columns(path), reading.corpus.document)
+            yield from (Lines(path, block) for block in found)
         elif suffix == ".parquet" and not compression:
             yield from _of_parquet(path, stream, reading, tally)
         else:

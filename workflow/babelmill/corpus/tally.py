@@ -75,13 +75,9 @@ class Tally:
     held: list[tuple[tuple[Path, str], str]] | None = None
     _shown: Counter[tuple[Path, str]] = dataclasses.field(default_factory=Counter)
 
-    def part(self) -> "Tally":
-        """Return an empty tally for a part of the work. `merge` adds it to this one."""
-        return Tally(self.on_error, held=[])
-
     def take(self) -> "Tally":
         """Return the counts since the last call as a separate part, and start again."""
-        taken = self.part()
+        taken = Tally(self.on_error, held=[])
         self.__dict__, taken.__dict__ = taken.__dict__, self.__dict__
         return taken
 
@@ -107,17 +103,12 @@ class Tally:
         else:
             self.held.append((place, message))
 
-    def drop(self, reason: Reason, count: int = 1) -> None:
-        """Count documents that were read but are not kept."""
-        if count:
-            self.dropped[reason] += count
-
     def bad_document(self, reason: Reason, path: Path, where: str, problem: str) -> None:
         """Report a document that cannot be read: raise a UserError with file and place, or count it as dropped."""
         if self.on_error == "stop":
             raise UserError(f"{path}: {where}: {problem}; correct it, or set corpus.on_error: skip to skip it")
         self.read += 1
-        self.drop(reason)
+        self.dropped[reason] += 1
         self.warn((path, reason), f"{path}: {where}: {problem}; skipped")
 
     def bad_file(self, path: Path, problem: str, whole: bool = False) -> None:

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 from babelmill.core import escape, outside
-from babelmill.text_files.encodings import BOM
+from babelmill.text_files.encodings import BOM, MARK_INSIDE
 
 
 class Asked(NamedTuple):
@@ -69,5 +69,5 @@ def object_of(line: str) -> dict[str, Any]:
     if line.lstrip()[:1] == "[":
         problem = "not a JSON object; a file that is one array has to be cut into lines, an object each"
     if line.startswith(BOM):
-        problem = "begins with a byte order mark, as where files were joined; remove the mark (bytes EF BB BF)"
+        problem = MARK_INSIDE
     raise BadRow(problem)

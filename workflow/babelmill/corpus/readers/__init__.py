@@ -73,5 +73,5 @@ def _batches(
         elif suffix == ".txt" and document == "file":
             yield from read_text(path, stream, tally, columns)
         else:
-            for block in blocks_to_parse(path, stream, tally, columns, suffix, document):
-                yield parse(path, block, tally, columns, suffix, document)
+            for block in blocks_to_parse(path, stream, tally, columns, document):
+                yield parse(path, block, tally, columns, document)

@@ -15,6 +15,7 @@ import pyarrow as pa
 
 from babelmill.core import escape
 from babelmill.core.files import UserError
+from babelmill.core.formats import split_name
 from babelmill.corpus.columns import Columns
 from babelmill.corpus.record_batches import BLOCK, MAX_DOCUMENT, METADATA, batch_of
 from babelmill.corpus.tally import Tally
@@ -26,6 +27,23 @@ Document = Literal["file", "paragraph", "line"]
 NEWLINE = b"\n"
 OTHER_ENCODING = " (corpus.encoding can name another)"
 BLANK_LINES = re.compile(rb"(?:\A|\n)(?:[ \t\r]*\n)+")  # between paragraphs
+
+
+@dataclasses.dataclass(frozen=True)
+class Block:
+    """Whole lines of a file. The last line of a file may lack its newline.
+
+    Attributes:
+        number: number of the first line, counted from 1.
+        offset: byte offset of the first line in the uncompressed text without BOM.
+        raw: bytes of the lines.
+        found: whether an earlier line of a file of JSON lines had all keys.
+    """
+
+    number: int
+    offset: int
+    raw: bytes
+    found: bool = False
 
 
 def read_text(path: Path, stream: Stream, tally: Tally, columns: Columns) -> Iterator[pa.RecordBatch]:
@@ -63,11 +81,9 @@ def read_text(path: Path, stream: Stream, tally: Tally, columns: Columns) -> Ite
         raise cut
 
 
-def blocks_to_parse(
-    path: Path, stream: Stream, tally: Tally, columns: Columns, suffix: str, document: Document
-) -> Iterator["Block"]:
-    """Yield the blocks of a file, for `parse`. `suffix` is its format; `document`: see `readers.read`."""
-    if suffix == ".txt":
+def blocks_to_parse(path: Path, stream: Stream, tally: Tally, columns: Columns, document: Document) -> Iterator[Block]:
+    """Yield the blocks of a file, for `parse`. `document`: see `readers.read`."""
+    if split_name(path, columns.format)[0] == ".txt":
         columns.refuse_plain_text(path)
         cut = last_blank_line if document == "paragraph" else last_line
         yield from blocks_of_text(path, stream, tally, columns.encoding, cut)
@@ -78,17 +94,15 @@ def blocks_to_parse(
         found = found or has_document(block, columns)
 
 
-def parse(
-    path: Path, block: "Block", tally: Tally, columns: Columns, suffix: str, document: Document
-) -> pa.RecordBatch:
+def parse(path: Path, block: Block, tally: Tally, columns: Columns, document: Document) -> pa.RecordBatch:
     """Return the documents of a block."""
-    if suffix != ".txt":
+    if split_name(path, columns.format)[0] != ".txt":
         return parse_jsonl(path, block, tally, columns)
     parse_text = parse_paragraphs if document == "paragraph" else parse_lines
     return parse_text(path, block, tally, columns.encoding)
 
 
-def parse_paragraphs(path: Path, block: "Block", tally: Tally, encoding: str) -> pa.RecordBatch:
+def parse_paragraphs(path: Path, block: Block, tally: Tally, encoding: str) -> pa.RecordBatch:
     """Return the documents of a block of whole paragraphs. A paragraph that is not in this encoding is reported."""
     refuse_garbled(path, block, encoding)
     texts, raw, start = [], block.raw, 0
@@ -104,13 +118,13 @@ def parse_paragraphs(path: Path, block: "Block", tally: Tally, encoding: str) ->
     return batch_of({"text": [text for text in texts if text]})
 
 
-def parse_lines(path: Path, block: "Block", tally: Tally, encoding: str) -> pa.RecordBatch:
+def parse_lines(path: Path, block: Block, tally: Tally, encoding: str) -> pa.RecordBatch:
     """Return the documents of a block, one per line."""
     texts = (line.removesuffix("\r") for line in decoded(path, block, tally, encoding))
     return batch_of({"text": [text for text in texts if text]})
 
 
-def parse_jsonl(path: Path, block: "Block", tally: Tally, columns: Columns) -> pa.RecordBatch:
+def parse_jsonl(path: Path, block: Block, tally: Tally, columns: Columns) -> pa.RecordBatch:
     """Return the documents of a block of JSON lines: what the keys of `columns` hold, and metadata.
 
     Bad lines are reported. If the first object of a file lacks one of the keys, this is an error even if bad lines are
@@ -134,7 +148,7 @@ def parse_jsonl(path: Path, block: "Block", tally: Tally, columns: Columns) -> p
     return batch_of(found_there | texts | columns.labelled(path, cells, "line", numbers), tally)
 
 
-def has_document(block: "Block", columns: Columns) -> bool:
+def has_document(block: Block, columns: Columns) -> bool:
     """Return whether a line of a block is a document."""
     for raw in io.BytesIO(block.raw):
         try:
@@ -165,7 +179,7 @@ def last_line(raw: bytes) -> int:
 
 def blocks_of_text(
     path: Path, stream: Stream, tally: Tally, encoding: str, cut: Callable[[bytes], int]
-) -> Iterator["Block"]:
+) -> Iterator[Block]:
     """Yield the blocks of a file whose lines (or paragraphs, see `cut` of `blocks`) are documents.
 
     Reports a file whose lines end with CR alone.
@@ -182,7 +196,7 @@ def blocks_of_text(
         tally.bad_file(path, "its lines end with CR alone, as on old Macs; `tr '\\r' '\\n'` turns them into LF")
 
 
-def _is_one_line_with_cr(block: "Block", encoding: str) -> bool:
+def _is_one_line_with_cr(block: Block, encoding: str) -> bool:
     """Return whether a block is the first line of a file, is text, and has a CR inside."""
     if block.number > 1 or block.raw.count(b"\n") > 1 or b"\n" in block.raw[:-1]:
         return False
@@ -190,23 +204,6 @@ def _is_one_line_with_cr(block: "Block", encoding: str) -> bool:
         return "\r" in block.raw.decode(encoding).removesuffix("\n").removesuffix("\r")
     except UnicodeDecodeError:
         return False
-
-
-@dataclasses.dataclass(frozen=True)
-class Block:
-    """Whole lines of a file. The last line of a file may lack its newline.
-
-    Attributes:
-        number: number of the first line, counted from 1.
-        offset: byte offset of the first line in the uncompressed text without BOM.
-        raw: bytes of the lines.
-        found: whether an earlier line of a file of JSON lines had all keys.
-    """
-
-    number: int
-    offset: int
-    raw: bytes
-    found: bool = False
 
 
 def last_blank_line(raw: bytes) -> int:
