@@ -62,7 +62,7 @@ AT_ONCE = 8  # the largest number of files to fetch together
 
 
 @dataclass(frozen=True)
-class Part:
+class DatasetPart:
     """Holds the files that are needed from a repository.
 
     Attributes:
@@ -97,7 +97,7 @@ class Part:
         return {name: self.paths[name] for name in names}
 
 
-def open_part(asked: dict[str, Any], key: str) -> Part:
+def open_part(asked: dict[str, Any], key: str) -> DatasetPart:
     """Find the commit and the data files of a repository. `key` names its remembered commit (`revisions.py`)."""
     repository, revision = asked["repository"], asked["revision"]
     commit = asked["commit"] or revisions.recorded(key, repository, revision)
@@ -111,10 +111,10 @@ def open_part(asked: dict[str, Any], key: str) -> Part:
     total = sum(size[name] for name in files.train + files.validation)
     count = plural(len(files.train + files.validation), "file")
     log.info("%s at %s has %s, %.1f MB (%s)", repository, commit, count, total / 1e6, files)
-    return Part(asked, commit, files, size, licence_of(card))
+    return DatasetPart(asked, commit, files, size, licence_of(card))
 
 
-def wanted(parts: list[Part], split: str) -> list[tuple[Part, str]]:
+def wanted(parts: list[DatasetPart], split: str) -> list[tuple[DatasetPart, str]]:
     """Return the files of a split in the order in which a budget needs them: one file of each part in turn."""
     rounds = itertools.zip_longest(*([(p, name) for name in in_order(getattr(p.files, split))] for p in parts))
     return [file for files in rounds for file in files if file is not None]
@@ -198,7 +198,9 @@ class Arriving:
         self._bar.close()
 
 
-def until_full(parts: list[Part], split: str, limit: float, counter: Counter) -> Iterator[tuple[Part, str, int]]:
+def until_full(
+    parts: list[DatasetPart], split: str, limit: float, counter: Counter
+) -> Iterator[tuple[DatasetPart, str, int]]:
     """Fetch files until they hold `limit` (in the budget's unit). Yield each file, and how much of the unit it holds.
 
     At least one file of each part is fetched.
@@ -226,7 +228,7 @@ def until_full(parts: list[Part], split: str, limit: float, counter: Counter) ->
     arriving.end()
 
 
-def take(parts: list[Part], counter: Counter) -> list[Part]:
+def take(parts: list[DatasetPart], counter: Counter) -> list[DatasetPart]:
     """Fetch the files that a budget needs. Return the parts with only these files."""
     limits = {"train": MARGIN * counter.budget.limit, "validation": HELD_OUT * counter.budget.limit}
     taken = {
@@ -234,13 +236,13 @@ def take(parts: list[Part], counter: Counter) -> list[Part]:
         for split, limit in limits.items()
     }
 
-    def of(part: Part, split: str) -> list[str]:
+    def of(part: DatasetPart, split: str) -> list[str]:
         return sorted(name for owner, name in taken[split] if owner is part)
 
     return [replace(part, files=DataFiles(of(part, "train"), of(part, "validation"))) for part in parts]
 
 
-def take_all(parts: list[Part], asked: dict[str, Any]) -> None:
+def take_all(parts: list[DatasetPart], asked: dict[str, Any]) -> None:
     """Fetch all data files. The smallest file of each part is the first, so that its columns are checked early."""
     size = sum(part.sizes[name] for part in parts for name in part.files.train + part.files.validation)
     count = plural(sum(len(part.files.train + part.files.validation) for part in parts), "file")
@@ -262,7 +264,7 @@ def columns_of(asked: dict[str, Any], text: str | None) -> Columns:
     return Columns(**{key: value for key, value in said.items() if value is not None})
 
 
-def describe(settings: DownloadSettings, parts: list[Part]) -> dict[str, Any]:
+def describe(settings: DownloadSettings, parts: list[DatasetPart]) -> dict[str, Any]:
     """Return the manifest's figures: where the files come from, and which they are."""
     described = [
         {key: value for key, value in part.asked.items() if value}
@@ -298,7 +300,7 @@ def run(args: argparse.Namespace) -> None:
         revisions.record(key, part.repository, source["revision"], part.commit)
 
 
-def refuse_repeats(parts: list[Part]) -> None:
+def refuse_repeats(parts: list[DatasetPart]) -> None:
     """Raise a UserError if two parts share a file, whose text the corpus would contain twice."""
     seen: set[tuple[str, str]] = set()
     for part in parts:

@@ -71,7 +71,7 @@ class Reading:
 
 
 @dataclasses.dataclass
-class Documents:
+class TalliedBatches:
     """Holds batches of documents and their tally: a piece that is already read, or the result of `work`."""
 
     batches: list[pa.RecordBatch]
@@ -125,7 +125,7 @@ class SmallFiles:
 
 
 @dataclasses.dataclass(frozen=True)
-class Lines:
+class LineBlock:
     """Holds lines (or paragraphs) of a file."""
 
     path: Path
@@ -173,14 +173,14 @@ def _opened(path: Path, columns: Columns) -> pq.ParquetFile:
     return _open.file
 
 
-Piece = Documents | SmallFiles | Lines | RowGroups
+Piece = TalliedBatches | SmallFiles | LineBlock | RowGroups
 
 
-def work(piece: Piece, reading: Reading) -> Documents:
+def work(piece: Piece, reading: Reading) -> TalliedBatches:
     """Read and clean a piece. Return batches with the digests of the documents as their last column."""
     tally = Tally(reading.corpus.on_error, held=[])
     batches = [clean(batch, reading.corpus, tally) for batch in piece.read(reading, tally)]
-    return Documents([with_digests(batch, digests_of(batch)) for batch in batches], tally)
+    return TalliedBatches([with_digests(batch, digests_of(batch)) for batch in batches], tally)
 
 
 def pieces(paths: list[Path], reading: Reading) -> Iterator[Piece]:
@@ -223,13 +223,13 @@ def _of_large_file(path: Path, reading: Reading) -> Iterator[Piece]:
     with readers.reporting(path, tally), contextlib.closing(open_file(path, suffix, compression)) as stream:
         if suffix in (".jsonl", ".json", ".txt"):
             found = blocks_to_parse(path, stream, tally, reading.columns(path), reading.corpus.document)
-            yield from (Lines(path, block) for block in found)
+            yield from (LineBlock(path, block) for block in found)
         elif suffix == ".parquet" and not compression:
             yield from _of_parquet(path, stream, reading, tally)
         else:
             for batch in reading.read(path, tally):
-                yield Documents([batch], tally.take())
-    yield Documents([], tally)
+                yield TalliedBatches([batch], tally.take())
+    yield TalliedBatches([], tally)
 
 
 def _of_parquet(path: Path, stream: pa.NativeFile, reading: Reading, tally: Tally) -> Iterator[Piece]:
@@ -246,7 +246,7 @@ def _of_parquet(path: Path, stream: pa.NativeFile, reading: Reading, tally: Tall
             if facts.total_byte_size > LARGEST:
                 for batch in read_row_group(path, file, group, number, tally, columns):
                     tally.read += batch.num_rows
-                    yield Documents([batch], tally.take())
+                    yield TalliedBatches([batch], tally.take())
             else:
                 together.append((group, number))
                 size += facts.total_byte_size

@@ -29,11 +29,11 @@ from babelmill.core.files import UserError
 from babelmill.corpus.pieces import (
     EXPANDS,
     LARGEST,
-    Documents,
-    Lines,
+    LineBlock,
     Piece,
     Reading,
     SmallFiles,
+    TalliedBatches,
     pieces,
     text_size,
     work,
@@ -74,23 +74,23 @@ def said(tally: Tally, size: int) -> str:
     return f"reading: {tally.read:,} documents, {size / 1e6:,.0f} MB"
 
 
-def _in_parallel(found: Iterator[Piece], reading: Reading, threads: int) -> Generator[tuple[Piece, Documents]]:
+def _in_parallel(found: Iterator[Piece], reading: Reading, threads: int) -> Generator[tuple[Piece, TalliedBatches]]:
     """Yield the pieces and the results of `work` in order. Errors are raised in this order, too."""
     most = 2 * threads + 2
-    waiting: deque[tuple[Piece, Future[Documents]]] = deque()
+    waiting: deque[tuple[Piece, Future[TalliedBatches]]] = deque()
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["babelmill.corpus.__main__"])
     pool, processes = ThreadPoolExecutor(threads), ProcessPoolExecutor(threads, context, _begin, (reading,))
     before = sys.getswitchinterval()
     sys.setswitchinterval(SWITCH)
 
-    def begin(piece: Piece) -> Future[Documents]:
-        if not isinstance(piece, Lines | SmallFiles):
+    def begin(piece: Piece) -> Future[TalliedBatches]:
+        if not isinstance(piece, LineBlock | SmallFiles):
             return pool.submit(work, piece, reading)
         _start_server()
         return processes.submit(_work, piece)
 
-    def first() -> tuple[Piece, Documents]:
+    def first() -> tuple[Piece, TalliedBatches]:
         piece, future = waiting.popleft()
         return piece, future.result()
 
@@ -150,5 +150,5 @@ def _begin(reading: Reading) -> None:
     threading.Thread(target=follow, daemon=True).start()
 
 
-def _work(piece: Piece) -> Documents:
+def _work(piece: Piece) -> TalliedBatches:
     return work(piece, _reading)
