@@ -52,19 +52,15 @@ def read_text(path: Path, stream: Stream, tally: Tally, columns: Columns) -> Ite
     encoding, chunks, size, cut = columns.encoding, [], 0, None
     # Arrow allocates a buffer of the requested size at each call, and most files are small.
     at_once = min(BLOCK, path.stat().st_size + 1)
-    while True:
-        try:
-            chunk = stream.read(at_once)
-        except Unreadable as problem:
-            cut = problem
-            break
-        if not chunk:
-            break
-        chunks.append(chunk)
-        size += len(chunk)
-        if size > MAX_DOCUMENT:
-            hint = "set corpus.document: line if each line is a document"
-            raise UserError(f"{path}: a document of more than {MAX_DOCUMENT >> 30} GiB; {hint}")
+    try:
+        while chunk := stream.read(at_once):
+            chunks.append(chunk)
+            size += len(chunk)
+            if size > MAX_DOCUMENT:
+                hint = "set corpus.document: line if each line is a document"
+                raise UserError(f"{path}: a document of more than {MAX_DOCUMENT >> 30} GiB; {hint}")
+    except Unreadable as problem:  # the file ends early
+        cut = problem
     raw = b"".join(chunks).removeprefix(MARK)
     if cut:
         raw = raw[: raw.rfind(b"\n") + 1]
