@@ -22,7 +22,7 @@ import pyarrow.parquet as pq
 from real_text import documents, enlarge
 
 ROOT = Path(__file__).parents[1]
-LOAD = 0.6  # as in babelmill.corpus.digests: if so much of the array of 16-byte digests is filled, it doubles
+LOAD = 0.6  # if so much of the table of a Python set is filled, it doubles
 CLEANING = {"normalization": "NFC", "control_characters": "remove", "min_characters": 20}
 BARE = {
     "jsonl": "import json, sys; [json.loads(line)['text'] for line in open(sys.argv[1], encoding='utf-8')]",
@@ -94,7 +94,7 @@ def main() -> None:
                     command = [sys.executable, "-m", "babelmill.corpus", "--settings", "settings.json", "--out", "out"]
                     cpu, peak = measure(command, folder)
                     kept = sum(json.loads((folder / "out/manifest.json").read_text())["figures"]["documents"].values())
-                    digests = 16 * 2 ** math.ceil(math.log2(kept / LOAD)) / 1e6
+                    digests = (64 * kept + 16 * 2 ** math.ceil(math.log2(kept / LOAD))) / 1e6
                     print(
                         f"{kind:<10}{size:>6.0f}{count:>11,}{'all' if cleaning else 'none':>10}"
                         f"{size / cpu:>11.1f}{bare / cpu:>9.2f}{peak:>9.0f}{digests:>9.1f}",

@@ -19,19 +19,20 @@ import numpy as np
 import pyarrow as pa
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "workflow"))
+from babelmill.corpus.digests import with_digests
 from babelmill.corpus.duplicates import without_duplicates
 from babelmill.corpus.tally import Tally
 
 ROWS = 8192
 
 
-def documents(count: int) -> Iterator[tuple[pa.RecordBatch, np.ndarray]]:
-    """Yield (batch, digests)."""
+def documents(count: int) -> Iterator[pa.RecordBatch]:
+    """Yield batches with digests."""
     generator = np.random.default_rng(0)
     for start in range(0, count, ROWS):
         rows = min(ROWS, count - start)
         keys = generator.integers(0, 2**63, (rows, 2), dtype=np.uint64) * np.uint64(2)
-        yield pa.record_batch({"text": pa.array(["a short document"] * rows)}), keys
+        yield with_digests(pa.record_batch({"text": pa.array(["a short document"] * rows)}), keys)
 
 
 def measure(count: int, folder: Path) -> None:
@@ -46,7 +47,7 @@ def measure(count: int, folder: Path) -> None:
 
     threading.Thread(target=watch, daemon=True).start()
     began = time.monotonic()
-    kept = sum(batch.num_rows for batch, _ in without_duplicates(documents(count), Tally(), folder))
+    kept = sum(batch.num_rows for batch in without_duplicates(documents(count), Tally(), folder))
     print(f"| {count:.0e} | {kept:,} | {peak[0] / 1e6:.2f} | {time.monotonic() - began:.0f} |", flush=True)
 
 

@@ -160,7 +160,6 @@ SEVERAL = {
     "tables/__init__.py": TABLES,
     "tables/columns.py": TABLES,
     "tables/delimited.py": TABLES,
-    "tables/json_lines.py": TABLES,
     "tables/parquet_file.py": TABLES,
     "tables/table.py": {"predict", "suite"},
     "text_files/whole.py": {"shards of labels", "evaluate of labels"},

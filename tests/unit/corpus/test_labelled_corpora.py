@@ -19,8 +19,7 @@ from babelmill.core import manifest
 from babelmill.core.files import UserError, write_json
 from babelmill.corpus import __main__ as corpus_stage
 from babelmill.corpus import pieces, workers
-from babelmill.download.__main__ import columns_of
-from babelmill.download.counting import check_columns
+from babelmill.download import check_columns, columns_of
 from babelmill.settings import settings_of
 from babelmill.tokens.documents import Documents
 from babelmill.tokens.label_text import context_text, label_text, label_text_as_it_stands
@@ -304,7 +303,7 @@ def large(monkeypatch) -> dict[str, list[str]]:
     monkeypatch.setattr(workers, "WORTH_IT", 0)
     monkeypatch.setattr(pieces, "LARGE", 20_000)
     monkeypatch.setattr(pieces, "BLOCK", 20_000)
-    monkeypatch.setattr("babelmill.corpus.readers.text.BLOCK", 20_000)
+    monkeypatch.setattr("babelmill.corpus.readers.lines.BLOCK", 20_000)
     texts: dict[str, list[str]] = {}
     for i, kind in enumerate((*KINDS, ".jsonl.gz")):
         rows = [

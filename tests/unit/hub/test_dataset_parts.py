@@ -23,7 +23,10 @@ from helpers.hub.hub_server import Fault, HubServer
 from helpers.programs.prepared import run_python
 
 NAME = "ada/prose"
-PROGRAM = "from {module}.__main__ import main; from babelmill.hub import client; client.WAITS = (0, 0, 0, 0); main()"
+PROGRAM = (
+    "import runpy; from babelmill.hub import client; client.WAITS = (0, 0, 0, 0);"
+    " runpy.run_module({module!r}, run_name='__main__')"
+)
 CARD = b"""---
 configs:
 - config_name: plain

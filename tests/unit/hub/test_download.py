@@ -29,9 +29,7 @@ from helpers.programs.prepared import run_python
 REPOSITORY = "BabyLM-community/babylm-eng"
 CODE = STAGES["download"].digest()
 # Waiting between attempts is not what is tested.
-PROGRAM = (
-    "from babelmill.download.__main__ import main; from babelmill.hub import client; client.WAITS = {waits}; main()"
-)
+PROGRAM = "from babelmill.download import main; from babelmill.hub import client; client.WAITS = {waits}; main()"
 
 
 def parquet(texts) -> bytes:

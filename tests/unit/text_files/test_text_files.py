@@ -261,7 +261,7 @@ def test_paragraphs(tmp_path, monkeypatch, end):
     expected = [paragraph.replace("\r\n", "\n") for paragraph in paragraphs]
     assert read(path, document="paragraph")[0] == expected
     for size in range(30, 60):
-        monkeypatch.setattr("babelmill.corpus.readers.text.BLOCK", size)
+        monkeypatch.setattr("babelmill.corpus.readers.lines.BLOCK", size)
         assert read(path, document="paragraph")[0] == expected
     path.write_bytes(f"one{end}bad ".encode() + b"\xff" + f"{end}three{end}{end}four".encode())
     with pytest.raises(UserError, match=r"a\.txt: line 2 \(byte \d+\): not UTF-8"):

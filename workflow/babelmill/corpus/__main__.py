@@ -40,11 +40,11 @@ from babelmill.core.words import and_words, plural
 from babelmill.corpus import builtin
 from babelmill.corpus.cleaning import clean, keep
 from babelmill.corpus.columns import Columns
-from babelmill.corpus.digests import DigestSet, digests_of, sides_of
+from babelmill.corpus.digests import DigestSet, digests_of, sides_of, with_digests
 from babelmill.corpus.duplicates import without_duplicates
 from babelmill.corpus.pieces import Reading
 from babelmill.corpus.sampling import Budget, Sampler, sample
-from babelmill.corpus.tally import Reason, Tally
+from babelmill.corpus.tally import Tally
 from babelmill.corpus.workers import read_all
 from babelmill.corpus.writer import Writer
 from babelmill.settings import bytes_per_word, read_settings
@@ -65,36 +65,6 @@ def expand(patterns: Iterable[str], key: str, said: str | None = None) -> list[P
 def is_validation(keys: np.ndarray, share: float) -> np.ndarray:
     """Return bool [N]: whether each document, given its digest [N, 2], is for validation; about `share` of them are."""
     return keys[:, 0] < np.uint64(int(share * 2**64))
-
-
-def prepare(
-    documents: Iterable[tuple[pa.RecordBatch, np.ndarray]],
-    reading: Reading,
-    tally: Tally,
-    held_out: DigestSet,
-    sampler: Sampler | None = None,
-) -> Iterator[tuple[pa.RecordBatch, np.ndarray]]:
-    """Drop documents that are held out, not admitted or duplicates. Take and yield (batch, digests [rows, 2]).
-
-    `held_out` holds the digests of the user's own validation text. No other document may repeat this text. A document
-    with a prompt may not repeat the prompt, and a labelled document may not repeat the text. Documents that `sampler`
-    does not admit are not remembered. So memory depends on the budget, not on the size of the text.
-    """
-    found = allowed(documents, tally, held_out, sampler)
-    return without_duplicates(found, tally, reading.scratch) if reading.corpus.deduplicate else found
-
-
-def allowed(
-    documents: Iterable[tuple[pa.RecordBatch, np.ndarray]], tally: Tally, held_out: DigestSet, sampler: Sampler | None
-) -> Iterator[tuple[pa.RecordBatch, np.ndarray]]:
-    """Drop documents that are held out, and those that `sampler` does not admit."""
-    for batch, keys in documents:
-        free = ~held_out.contains(sides_of(batch, keys))
-        batch, keys = keep(batch, free, "in_validation", tally), keys[free]
-        if sampler:
-            admitted = sampler.admits(keys)
-            batch, keys = keep(batch, admitted, "over_budget", tally), keys[admitted]
-        yield batch, keys
 
 
 @dataclasses.dataclass(frozen=True)
@@ -152,34 +122,45 @@ def sampler_of(settings: CorpusSettings) -> Sampler | None:
     return Sampler(Budget.parse(settings.corpus.budget, settings.byte_premium))
 
 
-def hold_out(sources: Inputs, reading: Reading, tally: Tally, validation: Writer, threads: int) -> DigestSet:
-    """Write the user's own validation text, and return the digests of its documents."""
-    held_out = DigestSet()
-    documents = read_all(sources.validation, reading, tally, threads)
-    for batch, keys in prepare(documents, reading, tally, DigestSet()):
-        held_out.add(sides_of(batch, keys))
-        validation.write(batch)
-    return held_out
+def documents_to_keep(
+    documents: Iterable[pa.RecordBatch],
+    reading: Reading,
+    tally: Tally,
+    held_out: DigestSet,
+    sampler: Sampler | None = None,
+) -> Iterator[pa.RecordBatch]:
+    """Drop documents that are held out, not admitted or duplicates.
+
+    `held_out` holds the digests of the user's own validation text. No other document may repeat this text. A document
+    with a prompt may not repeat the prompt, and a labelled document may not repeat the text. Documents that `sampler`
+    does not admit are not remembered. So memory depends on the budget, not on the size of the text.
+    """
+
+    def allowed() -> Iterator[pa.RecordBatch]:
+        for batch in documents:
+            batch = keep(batch, ~held_out.contains(sides_of(batch)), "in_validation", tally)
+            yield keep(batch, sampler.admits(batch), "over_budget", tally) if sampler else batch
+
+    return without_duplicates(allowed(), tally, reading.scratch) if reading.corpus.deduplicate else allowed()
 
 
 def training_documents(
     sources: Inputs, reading: Reading, tally: Tally, held_out: DigestSet, sampler: Sampler | None, threads: int
-) -> Iterator[tuple[pa.RecordBatch, np.ndarray]]:
-    """Yield the documents that are not in the user's own validation text, as (batch, digests [rows, 2])."""
-    corpus = reading.corpus
+) -> Iterator[pa.RecordBatch]:
+    """Yield the documents that are not in the user's own validation text, with their digests."""
     documents = read_all(sources.train, reading, tally, threads)
-    if corpus.builtin:
-        documents = itertools.chain(documents, from_python(corpus, tally))
-    found = prepare(documents, reading, tally, held_out, sampler)
-    return sample(found, sampler, tally, reading.scratch, Columns.of(corpus).of_documents) if sampler else found
+    if reading.corpus.builtin:
+        documents = itertools.chain(documents, from_python(reading.corpus, tally))
+    found = documents_to_keep(documents, reading, tally, held_out, sampler)
+    return sample(found, sampler, tally, reading.scratch) if sampler else found
 
 
-def from_python(corpus: schema.Corpus, tally: Tally) -> Iterator[tuple[pa.RecordBatch, np.ndarray]]:
-    """Yield the clean documents that come with Python, and their digests."""
+def from_python(corpus: schema.Corpus, tally: Tally) -> Iterator[pa.RecordBatch]:
+    """Yield the clean documents that come with Python, with their digests."""
     for batch in builtin.python_docs():
         tally.read += batch.num_rows
         batch = clean(batch, corpus, tally)
-        yield batch, digests_of(batch)
+        yield with_digests(batch, digests_of(batch))
 
 
 def run(args: argparse.Namespace) -> None:
@@ -202,28 +183,42 @@ def run(args: argparse.Namespace) -> None:
             Writer(train_file, columns, args.threads) as train,
             Writer(validation_file, columns, args.threads) as validation,
         ):
-            held_out = hold_out(sources, reading, tally, validation, args.threads)
-            for batch, keys in training_documents(sources, reading, tally, held_out, sampler, args.threads):
-                aside = is_validation(sides_of(batch, keys), share)
+            held_out = DigestSet()
+            documents = read_all(sources.validation, reading, tally, args.threads)
+            for batch in documents_to_keep(documents, reading, tally, DigestSet()):
+                held_out.add(sides_of(batch))
+                validation.write(batch)
+            for batch in training_documents(sources, reading, tally, held_out, sampler, args.threads):
+                aside = is_validation(sides_of(batch), share)
                 train.write(batch.filter(pa.array(~aside)))
                 validation.write(batch.filter(pa.array(aside)))
         check(settings.name, corpus, sources.train, tally, train, validation)
     if sampler and not tally.dropped["over_budget"]:
         log.warning("%s has less text than corpus.budget: %s", settings.name, sampler.report())
     read = [*sources.train, *sources.validation]
-    found = figures(tally, train, validation) | {
-        "lost": round(lost(tally, read), 4),
-        "cut_short": len(cut_short(tally)),
+    figures = {
+        "documents": {"train": train.documents, "validation": validation.documents},
+        "bytes": {"train": train.bytes, "validation": validation.bytes},
+        "words": {"train": train.words, "validation": validation.words},
+        "read": tally.read,
+        "dropped": dict(tally.dropped),
+        "changed": dict(tally.changed),
+        "contains": dict(tally.contains),
+        "damaged_files": tally.damaged_files,
+        "categories": dict(train.by_category + validation.by_category),
+        "licenses": dict(train.by_license + validation.by_license),
+        "lost": round(tally.lost(read), 4),
+        "cut_short": tally.cut_short,
         "sources": hashing.listing(),
         "budget": sampler and sampler.report(),
         "hub": sources.hub,
     }
     if corpus.prompt_column is not None:
-        found["with_prompt"] = {"train": train.with_prompt, "validation": validation.with_prompt}
+        figures["with_prompt"] = {"train": train.with_prompt, "validation": validation.with_prompt}
     if corpus.label_columns:
-        found["without_labels"] = {"train": train.without_labels, "validation": validation.without_labels}
-    manifest.write(args.out, settings, [output.name for output in outputs], args.download, found)
-    for remark in remarks(tally, read):
+        figures["without_labels"] = {"train": train.without_labels, "validation": validation.without_labels}
+    manifest.write(args.out, settings, [output.name for output in outputs], args.download, figures)
+    for remark in tally.remarks(read):
         log.warning("%s: %s", settings.name, remark)
     log.info(
         "%s: %s%s (%.1f MB) for training, %s (%.1f MB) for validation",
@@ -278,84 +273,6 @@ def validation_advice(corpus: schema.Corpus, paths: list[Path], train: Writer) -
     if share > corpus.validation_share:
         advice.append(f"corpus.validation_share: {share:.2g}")
     return ", ".join([*advice, "or corpus.validation_files" if advice else "corpus.validation_files"])
-
-
-def figures(tally: Tally, train: Writer, validation: Writer) -> dict[str, Any]:
-    """Return the manifest's figures: documents, bytes and words of each split, and what happened to every document."""
-    return {
-        "documents": {"train": train.documents, "validation": validation.documents},
-        "bytes": {"train": train.bytes, "validation": validation.bytes},
-        "words": {"train": train.words, "validation": validation.words},
-        "read": tally.read,
-        "dropped": dict(tally.dropped),
-        "changed": dict(tally.changed),
-        "contains": dict(tally.contains),
-        "damaged_files": tally.damaged_files,
-        "categories": dict(train.by_category + validation.by_category),
-        "licenses": dict(train.by_license + validation.by_license),
-    }
-
-
-# Why documents are dropped or changed, with the key that does it; what a text may contain, with what to do.
-DROPPED: dict[Reason, str] = {
-    "duplicate": "the same text as an earlier one (corpus.deduplicate)",
-    "short": "too short (corpus.min_characters, corpus.min_words)",
-    "empty": "without text",
-    "other_category": "of another category (corpus.categories)",
-    "over_budget": "more than corpus.budget",
-    "in_validation": "also in corpus.validation_files",
-    "undecodable": "not decodable (corpus.on_error)",
-    "malformed": "malformed (corpus.on_error)",
-}
-CHANGED = {
-    "control_characters": "lost control characters (corpus.control_characters)",
-    "normalized": "changed by corpus.normalization",
-    "lone_surrogates": "got U+FFFD in place of half a surrogate pair, which is no character",
-}
-CONTAINED = {
-    "nul_characters": "NUL characters (corpus.control_characters: remove removes them)",
-    "byte_order_marks": (
-        "U+FEFF, a mark that stands inside the text where files were joined (sed -i 's/\\xef\\xbb\\xbf//g' FILE removes"
-        " it)"
-    ),
-}
-TENTH = 0.1  # share of the input; a corpus that loses more has to say so in other words
-
-
-def remarks(tally: Tally, paths: list[Path]) -> Iterator[str]:
-    """Yield what the user must know about the text that was read from `paths`: what was dropped, changed and lost."""
-    if tally.dropped.total():
-        reasons = ", ".join(f"{count:,} {DROPPED[reason]}" for reason, count in tally.dropped.most_common())
-        share = 100 * tally.dropped.total() / tally.read
-        yield f"{tally.dropped.total():,} of {plural(tally.read, 'document')} ({share:.1f} %) dropped: {reasons}"
-    for kind, count in (+tally.changed).items():
-        yield f"{plural(count, 'document')} {CHANGED[kind]}"
-    for kind, count in (+tally.contains).items():
-        yield f"{plural(count, 'document')} with {CONTAINED[kind]}"
-    if tally.damaged_files:
-        files = [path for path in paths if str(path) in tally.damaged_files]
-        names = escape.some(f"{path} ({tally.damaged_files[str(path)].partition(':')[0]})" for path in files)
-        yield f"{len(files):,} of {plural(len(paths), 'file')} could not be read to the end: {names}"
-        if count := len(cut_short(tally)):
-            yield f"the rest of {plural(count, 'file')} is missing, and nobody can say how much that is"
-    share = lost(tally, paths)
-    if share > TENTH:
-        yield (
-            f"more than a tenth of the input is lost ({100 * share:.0f} %): the lines above say what could not be read"
-        )
-
-
-def lost(tally: Tally, paths: list[Path]) -> float:
-    """Return the largest share of the input that is lost: of the documents, or of the bytes in files left out."""
-    unread = tally.dropped["undecodable"] + tally.dropped["malformed"]
-    sizes = {str(path): path.stat().st_size for path in paths} if tally.left_out else {}
-    left_out = sum(sizes.get(path, 0) for path in tally.left_out)
-    return max(unread / max(1, tally.read), left_out / max(1, sum(sizes.values())))
-
-
-def cut_short(tally: Tally) -> list[str]:
-    """Return the files that were read in part. What their rest held, only a whole copy could tell."""
-    return sorted(tally.damaged_files.keys() - tally.left_out)
 
 
 class Hashing:

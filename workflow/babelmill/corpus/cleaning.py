@@ -29,20 +29,20 @@ def clean(batch: pa.RecordBatch, corpus: schema.Corpus, tally: Tally) -> pa.Reco
     if corpus.categories:
         found = batch["category"]
         tally.categories.update(found.unique().drop_null().to_pylist())
-        batch = _keep(batch, pc.is_in(found, pa.array(corpus.categories)), "other_category", tally)
-    batch = _keep(batch, pc.is_valid(batch["text"]), "empty", tally)
+        batch = keep(batch, pc.is_in(found, pa.array(corpus.categories)), "other_category", tally)
+    batch = keep(batch, pc.is_valid(batch["text"]), "empty", tally)
     for name, found in texts_of(batch).items():
         text = _cleaned(found if name == "text" else pc.fill_null(found, ""), corpus, tally)
         if text is not found:
             batch = batch.set_column(batch.schema.get_field_index(name), name, text)
     length = pc.utf8_length(pc.utf8_trim_whitespace(batch["text"]))
     not_empty = pc.greater(length, 0)
-    batch = _keep(batch, not_empty, "empty", tally)
+    batch = keep(batch, not_empty, "empty", tally)
     long_enough = pc.greater_equal(length.filter(not_empty), corpus.min_characters)
-    batch = _keep(batch, long_enough, "short", tally)
+    batch = keep(batch, long_enough, "short", tally)
     if corpus.min_words:
         words = pc.list_value_length(pc.utf8_split_whitespace(pc.utf8_trim_whitespace(batch["text"])))
-        batch = _keep(batch, pc.greater_equal(words, corpus.min_words), "short", tally)
+        batch = keep(batch, pc.greater_equal(words, corpus.min_words), "short", tally)
     count_suspicious(batch, tally)
     return batch
 
@@ -85,18 +85,14 @@ def may_have_control_characters(text: pa.StringArray) -> bool:
     return bool(raw.translate(None, NOT_ASCII_CONTROL)) or LATIN_1_CONTROL.search(raw) is not None
 
 
-def _keep(batch: pa.RecordBatch, mask: pa.BooleanArray, reason: Reason, tally: Tally) -> pa.RecordBatch:
-    """Return the rows where `mask` is true, and count the others under `reason`."""
+def keep(batch: pa.RecordBatch, mask: pa.BooleanArray | np.ndarray, reason: Reason, tally: Tally) -> pa.RecordBatch:
+    """Return the rows where `mask` (bool [rows]) is true, and count the others under `reason`."""
+    mask = pa.array(mask) if isinstance(mask, np.ndarray) else mask
     kept = mask.true_count
     if kept == batch.num_rows:
         return batch
-    tally.drop(reason, batch.num_rows - kept)
+    tally.dropped[reason] += batch.num_rows - kept
     return batch.filter(mask)
-
-
-def keep(batch: pa.RecordBatch, mask: np.ndarray, reason: Reason, tally: Tally) -> pa.RecordBatch:
-    """Return the rows where `mask` (bool [rows]) is true, and count the others under `reason`."""
-    return _keep(batch, pa.array(mask), reason, tally)
 
 
 def _changed(before: pa.StringArray, after: pa.StringArray, kind: str, tally: Tally) -> pa.StringArray:

@@ -27,20 +27,11 @@ from babelmill.corpus import readers
 from babelmill.corpus.cleaning import clean
 from babelmill.corpus.columns import Columns
 from babelmill.corpus.digests import digests_of, with_digests
-from babelmill.corpus.readers.jsonl import has_document, parse_jsonl
+from babelmill.corpus.readers.lines import Block, blocks_to_parse, parse
 from babelmill.corpus.readers.parquet import open_parquet, read_row_group
-from babelmill.corpus.readers.text import (
-    Block,
-    blocks,
-    blocks_of_lines,
-    last_blank_line,
-    last_line,
-    parse_lines,
-    parse_paragraphs,
-)
 from babelmill.corpus.record_batches import BLOCK, ROWS
 from babelmill.corpus.tally import Tally
-from babelmill.text_files.opening import Stream, open_file
+from babelmill.text_files.opening import open_file
 
 log = logging.getLogger("babelmill.corpus")
 LARGE = 2 << 20  # bytes; files of at least this size are cut, smaller ones are read together
@@ -80,7 +71,7 @@ class Reading:
 
 
 @dataclasses.dataclass
-class Documents:
+class TalliedBatches:
     """Holds batches of documents and their tally: a piece that is already read, or the result of `work`."""
 
     batches: list[pa.RecordBatch]
@@ -96,25 +87,18 @@ class Documents:
         tally.merge(self.tally)
         yield from self.batches
 
-    def write(self, sink: pa.NativeFile) -> None:
-        """Write the batches in Arrow's own format. (If a slice is pickled, it is as large as the whole batch.)"""
+    def __getstate__(self) -> dict[str, Any]:
+        """Pack the batches in Arrow's own format. (If a slice is pickled, it is as large as the whole batch.)"""
+        sink = pa.BufferOutputStream()
         if self.batches:
             with pa.ipc.new_stream(sink, self.batches[0].schema) as stream:
                 for batch in self.batches:
                     stream.write_batch(batch)
-
-    def __getstate__(self) -> dict[str, Any]:
-        sink = pa.BufferOutputStream()
-        self.write(sink)
         return {"packed": sink.getvalue(), "tally": self.tally}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.tally = state["tally"]
-        self.read_from(state["packed"])
-
-    def read_from(self, packed: bytes | pa.Buffer) -> None:
-        """Read the batches that `write` wrote."""
-        self.batches = list(pa.ipc.open_stream(packed)) if len(packed) else []
+        self.batches = list(pa.ipc.open_stream(state["packed"])) if len(state["packed"]) else []
 
 
 @dataclasses.dataclass(frozen=True)
@@ -141,12 +125,11 @@ class SmallFiles:
 
 
 @dataclasses.dataclass(frozen=True)
-class Lines:
-    """Holds lines (or paragraphs) of a file, and whether an earlier line was a document."""
+class LineBlock:
+    """Holds lines (or paragraphs) of a file."""
 
     path: Path
     block: Block
-    found: bool
 
     @property
     def size(self) -> int:
@@ -155,11 +138,7 @@ class Lines:
 
     def read(self, reading: Reading, tally: Tally) -> Iterator[pa.RecordBatch]:
         """Yield the documents."""
-        if reading.suffix(self.path) == ".txt":
-            parse = parse_paragraphs if reading.corpus.document == "paragraph" else parse_lines
-            batch = parse(self.path, self.block, tally, reading.corpus.encoding)
-        else:
-            batch = parse_jsonl(self.path, self.block, tally, reading.columns(self.path), self.found)
+        batch = parse(self.path, self.block, tally, reading.columns(self.path), reading.corpus.document)
         tally.read += batch.num_rows
         yield batch
 
@@ -194,14 +173,14 @@ def _opened(path: Path, columns: Columns) -> pq.ParquetFile:
     return _open.file
 
 
-Piece = Documents | SmallFiles | Lines | RowGroups
+Piece = TalliedBatches | SmallFiles | LineBlock | RowGroups
 
 
-def work(piece: Piece, reading: Reading) -> Documents:
+def work(piece: Piece, reading: Reading) -> TalliedBatches:
     """Read and clean a piece. Return batches with the digests of the documents as their last column."""
     tally = Tally(reading.corpus.on_error, held=[])
     batches = [clean(batch, reading.corpus, tally) for batch in piece.read(reading, tally)]
-    return Documents([with_digests(batch, digests_of(batch)) for batch in batches], tally)
+    return TalliedBatches([with_digests(batch, digests_of(batch)) for batch in batches], tally)
 
 
 def pieces(paths: list[Path], reading: Reading) -> Iterator[Piece]:
@@ -242,27 +221,15 @@ def _of_large_file(path: Path, reading: Reading) -> Iterator[Piece]:
     tally = Tally(reading.corpus.on_error, held=[])
     suffix, compression = split_name(path, reading.corpus.format)
     with readers.reporting(path, tally), contextlib.closing(open_file(path, suffix, compression)) as stream:
-        if suffix in (".jsonl", ".json"):
-            yield from _of_json_lines(path, stream, reading.columns(path))
-        elif suffix == ".txt":
-            reading.columns(path).refuse_plain_text(path)
-            cut = last_blank_line if reading.corpus.document == "paragraph" else last_line
-            found = blocks_of_lines(path, stream, tally, reading.corpus.encoding, cut)
-            yield from (Lines(path, block, True) for block in found)
+        if suffix in (".jsonl", ".json", ".txt"):
+            found = blocks_to_parse(path, stream, tally, reading.columns(path), reading.corpus.document)
+            yield from (LineBlock(path, block) for block in found)
         elif suffix == ".parquet" and not compression:
             yield from _of_parquet(path, stream, reading, tally)
         else:
             for batch in reading.read(path, tally):
-                yield Documents([batch], tally.take())
-    yield Documents([], tally)
-
-
-def _of_json_lines(path: Path, stream: Stream, columns: Columns) -> Iterator[Piece]:
-    """Yield blocks of lines. Each says whether an earlier block had a document (see `read_jsonl`)."""
-    found = False
-    for block in blocks(path, stream):
-        yield Lines(path, block, found)
-        found = found or has_document(block, columns)
+                yield TalliedBatches([batch], tally.take())
+    yield TalliedBatches([], tally)
 
 
 def _of_parquet(path: Path, stream: pa.NativeFile, reading: Reading, tally: Tally) -> Iterator[Piece]:
@@ -279,7 +246,7 @@ def _of_parquet(path: Path, stream: pa.NativeFile, reading: Reading, tally: Tall
             if facts.total_byte_size > LARGEST:
                 for batch in read_row_group(path, file, group, number, tally, columns):
                     tally.read += batch.num_rows
-                    yield Documents([batch], tally.take())
+                    yield TalliedBatches([batch], tally.take())
             else:
                 together.append((group, number))
                 size += facts.total_byte_size

@@ -8,8 +8,8 @@ A batch holds about 1 MB of text, however large the file is.
 
 import json
 import re
-from collections.abc import Container, Sequence
-from typing import Any
+from collections.abc import Container, Iterator, Sequence
+from typing import IO, Any
 
 import numpy as np
 import pyarrow as pa
@@ -105,3 +105,25 @@ def as_text(value: Any) -> str | None:
         return None
     text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, sort_keys=True, default=str)
     return SURROGATE.sub("\ufffd", text)
+
+
+class Spool:
+    """Keeps batches of one schema in a temporary file, compressed, until they are read again."""
+
+    def __init__(self, file: IO[bytes]) -> None:
+        self._file = file
+        self._stream: pa.RecordBatchStreamWriter | None = None
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        """Add a batch."""
+        if self._stream is None:
+            options = pa.ipc.IpcWriteOptions(compression="lz4")
+            self._stream = pa.ipc.new_stream(self._file, batch.schema, options=options)
+        self._stream.write_batch(batch)
+
+    def read(self) -> Iterator[pa.RecordBatch]:
+        """Yield all batches, in order. Afterwards no more can be added."""
+        if self._stream is not None:
+            self._stream.close()
+            self._file.seek(0)
+            yield from pa.ipc.open_stream(self._file)

@@ -3,7 +3,7 @@
 The sample is the documents with the smallest digests, until the budget is full. It is uniform over all categories and
 files. (The beginning of a file would not be a fair sample, since dataset repositories are often sorted by category.)
 The sample is the same on every run, and the sample of a larger budget contains that of a smaller one. From the Hub,
-only the files that the budget needs are downloaded (`download/counting.py`).
+only the files that the budget needs are downloaded (`download.py`).
 
 One pass over the documents is enough. After the sampler has read more than the budget, digests above some threshold
 cannot be in the sample any more. The threshold falls as the sampler reads more. So the temporary file never holds much
@@ -19,8 +19,8 @@ import numpy as np
 import pyarrow as pa
 
 from babelmill.corpus.cleaning import keep
-from babelmill.corpus.digests import DIGEST, with_digests, without_digests
-from babelmill.corpus.record_batches import SCHEMA, sizes_of
+from babelmill.corpus.digests import keys_of
+from babelmill.corpus.record_batches import Spool, sizes_of
 from babelmill.corpus.tally import Tally
 
 WORD = 5.43  # bytes per English word, as in the tiers of BabyBabelLM: 100 million words are 543 MB
@@ -63,14 +63,14 @@ class Sampler:
         """Return the budget, and how large the sample is."""
         return {"unit": self.budget.unit, "asked": self.budget.limit, "realised": self._total}
 
-    def admits(self, keys: np.ndarray) -> np.ndarray:
-        """Return bool [N]: whether the documents with these digests [N, 2] may still be in the sample."""
-        return keys[:, 1] <= self._threshold
+    def admits(self, batch: pa.RecordBatch) -> np.ndarray:
+        """Return bool [N]: whether each document of a batch with digests may still be in the sample."""
+        return keys_of(batch)[:, 1] <= self._threshold
 
-    def take(self, batch: pa.RecordBatch, keys: np.ndarray) -> None:
+    def take(self, batch: pa.RecordBatch) -> None:
         """Count documents that were admitted and are not duplicates."""
-        sizes = np.ones(len(keys), np.int64) if self.budget.unit == "documents" else sizes_of(batch)
-        self._keys.append(keys[:, 1])
+        sizes = np.ones(batch.num_rows, np.int64) if self.budget.unit == "documents" else sizes_of(batch)
+        self._keys.append(keys_of(batch)[:, 1].copy())  # a view would keep the whole batch
         self._sizes.append(sizes)
         self._total += int(sizes.sum())
         if self._total > 2 * self.budget.limit:
@@ -93,25 +93,17 @@ class Sampler:
 
 
 def sample(
-    documents: Iterable[tuple[pa.RecordBatch, np.ndarray]],
-    sampler: Sampler,
-    tally: Tally,
-    scratch: Path,
-    columns: pa.Schema = SCHEMA,
-) -> Iterator[tuple[pa.RecordBatch, np.ndarray]]:
-    """Yield the (batch, digests) pairs of the sample in their order, and count the other documents.
+    documents: Iterable[pa.RecordBatch], sampler: Sampler, tally: Tally, scratch: Path
+) -> Iterator[pa.RecordBatch]:
+    """Yield the documents of the sample in their order, and count the other documents.
 
     All documents must be different. Those that may be in the sample wait in a temporary file in the folder `scratch`.
-    `columns` is the schema of the batches.
     """
-    with tempfile.TemporaryFile(dir=scratch) as spool:
-        options = pa.ipc.IpcWriteOptions(compression="lz4")
-        with pa.ipc.new_stream(spool, columns.append(DIGEST), options=options) as stream:
-            for batch, keys in documents:
-                sampler.take(batch, keys)
-                stream.write_batch(with_digests(batch, keys))
+    with tempfile.TemporaryFile(dir=scratch) as file:
+        spool = Spool(file)
+        for batch in documents:
+            sampler.take(batch)
+            spool.write(batch)
         sampler.tighten()
-        spool.seek(0)
-        for batch, keys in map(without_digests, pa.ipc.open_stream(spool)):
-            admitted = sampler.admits(keys)
-            yield keep(batch, admitted, "over_budget", tally), keys[admitted]
+        for batch in spool.read():
+            yield keep(batch, sampler.admits(batch), "over_budget", tally)

@@ -6,10 +6,13 @@ Every document is either kept, or counted in `dropped` under one reason. So `rea
 import dataclasses
 import logging
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Literal
 
+from babelmill.core import escape
 from babelmill.core.files import UserError
+from babelmill.core.words import plural
 
 log = logging.getLogger(__name__)
 SHOWN = 5  # warnings per kind and file that are logged
@@ -17,6 +20,32 @@ SHOWN = 5  # warnings per kind and file that are logged
 Reason = Literal[
     "undecodable", "malformed", "empty", "short", "other_category", "over_budget", "duplicate", "in_validation"
 ]
+
+
+# Why documents are dropped or changed, with the key that does it; what a text may contain, with what to do.
+DROPPED: dict[Reason, str] = {
+    "duplicate": "the same text as an earlier one (corpus.deduplicate)",
+    "short": "too short (corpus.min_characters, corpus.min_words)",
+    "empty": "without text",
+    "other_category": "of another category (corpus.categories)",
+    "over_budget": "more than corpus.budget",
+    "in_validation": "also in corpus.validation_files",
+    "undecodable": "not decodable (corpus.on_error)",
+    "malformed": "malformed (corpus.on_error)",
+}
+CHANGED = {
+    "control_characters": "lost control characters (corpus.control_characters)",
+    "normalized": "changed by corpus.normalization",
+    "lone_surrogates": "got U+FFFD in place of half a surrogate pair, which is no character",
+}
+CONTAINED = {
+    "nul_characters": "NUL characters (corpus.control_characters: remove removes them)",
+    "byte_order_marks": (
+        "U+FEFF, a mark that stands inside the text where files were joined (sed -i 's/\\xef\\xbb\\xbf//g' FILE removes"
+        " it)"
+    ),
+}
+TENTH = 0.1  # share of the input; a corpus that loses more has to say so in other words
 
 
 @dataclasses.dataclass
@@ -46,13 +75,9 @@ class Tally:
     held: list[tuple[tuple[Path, str], str]] | None = None
     _shown: Counter[tuple[Path, str]] = dataclasses.field(default_factory=Counter)
 
-    def part(self) -> "Tally":
-        """Return an empty tally for a part of the work. `merge` adds it to this one."""
-        return Tally(self.on_error, held=[])
-
     def take(self) -> "Tally":
         """Return the counts since the last call as a separate part, and start again."""
-        taken = self.part()
+        taken = Tally(self.on_error, held=[])
         self.__dict__, taken.__dict__ = taken.__dict__, self.__dict__
         return taken
 
@@ -78,17 +103,12 @@ class Tally:
         else:
             self.held.append((place, message))
 
-    def drop(self, reason: Reason, count: int = 1) -> None:
-        """Count documents that were read but are not kept."""
-        if count:
-            self.dropped[reason] += count
-
     def bad_document(self, reason: Reason, path: Path, where: str, problem: str) -> None:
         """Report a document that cannot be read: raise a UserError with file and place, or count it as dropped."""
         if self.on_error == "stop":
             raise UserError(f"{path}: {where}: {problem}; correct it, or set corpus.on_error: skip to skip it")
         self.read += 1
-        self.drop(reason)
+        self.dropped[reason] += 1
         self.warn((path, reason), f"{path}: {where}: {problem}; skipped")
 
     def bad_file(self, path: Path, problem: str, whole: bool = False) -> None:
@@ -105,3 +125,38 @@ class Tally:
             self.left_out.add(str(path))
         left = "the file is left out" if whole else "the rest of the file is not used"
         self.warn((path, "damaged"), f"{path}: {problem}; {left}")
+
+    def remarks(self, paths: list[Path]) -> Iterator[str]:
+        """Yield what the user must know about the text read from `paths`: what was dropped, changed and lost."""
+        if self.dropped.total():
+            reasons = ", ".join(f"{count:,} {DROPPED[reason]}" for reason, count in self.dropped.most_common())
+            share = 100 * self.dropped.total() / self.read
+            yield f"{self.dropped.total():,} of {plural(self.read, 'document')} ({share:.1f} %) dropped: {reasons}"
+        for kind, count in (+self.changed).items():
+            yield f"{plural(count, 'document')} {CHANGED[kind]}"
+        for kind, count in (+self.contains).items():
+            yield f"{plural(count, 'document')} with {CONTAINED[kind]}"
+        if self.damaged_files:
+            files = [path for path in paths if str(path) in self.damaged_files]
+            names = escape.some(f"{path} ({self.damaged_files[str(path)].partition(':')[0]})" for path in files)
+            yield f"{len(files):,} of {plural(len(paths), 'file')} could not be read to the end: {names}"
+            if count := self.cut_short:
+                yield f"the rest of {plural(count, 'file')} is missing, and nobody can say how much that is"
+        share = self.lost(paths)
+        if share > TENTH:
+            yield (
+                f"more than a tenth of the input is lost ({100 * share:.0f} %): the lines above say what could not be"
+                " read"
+            )
+
+    def lost(self, paths: list[Path]) -> float:
+        """Return the largest share of the input that is lost: of the documents, or of the bytes in files left out."""
+        unread = self.dropped["undecodable"] + self.dropped["malformed"]
+        sizes = {str(path): path.stat().st_size for path in paths} if self.left_out else {}
+        left_out = sum(sizes.get(path, 0) for path in self.left_out)
+        return max(unread / max(1, self.read), left_out / max(1, sum(sizes.values())))
+
+    @property
+    def cut_short(self) -> int:
+        """Return the number of files that were read in part. What their rest held, only a whole copy could tell."""
+        return len(self.damaged_files.keys() - self.left_out)

@@ -9,8 +9,6 @@ little text, the same functions do all work in this process.
 """
 
 import contextlib
-import ctypes
-import dataclasses
 import multiprocessing
 import os
 import signal
@@ -18,26 +16,24 @@ import sys
 import tempfile
 import threading
 from collections import deque
-from collections.abc import Callable, Generator, Iterator
-from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+from collections.abc import Generator, Iterator
+from concurrent.futures import Future, ProcessPoolExecutor, ThreadPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from multiprocessing import forkserver, resource_tracker
 from pathlib import Path
 
-import numpy as np
 import pyarrow as pa
 
 from babelmill.core.bars import Bar
 from babelmill.core.files import UserError
-from babelmill.corpus.digests import without_digests
 from babelmill.corpus.pieces import (
     EXPANDS,
     LARGEST,
-    Documents,
-    Lines,
+    LineBlock,
     Piece,
     Reading,
     SmallFiles,
+    TalliedBatches,
     pieces,
     text_size,
     work,
@@ -50,17 +46,12 @@ KILLED = (
     " corpus, under set-resources of the profile), or run it in one process (--set-threads corpus=1, after the target)"
 )
 LONGEST = 70  # bytes of the path of the folder for temporary files; the path of a socket in it may have 107
-SLOT = 4 << 20  # bytes of shared memory per piece that is being worked on: pipes take twice the time
 SWITCH = 0.0005  # seconds that a thread keeps Python's lock while others wait; with 0.005, a sixth of the time is lost
-Memory = ctypes.Array[ctypes.c_char]
 _reading: Reading  # only a worker process has it
-_memory: Memory
 
 
-def read_all(
-    paths: list[Path], reading: Reading, tally: Tally, threads: int
-) -> Iterator[tuple[pa.RecordBatch, np.ndarray]]:
-    """Yield the clean documents of all files and their digests [rows, 2], in order, counting in `tally`."""
+def read_all(paths: list[Path], reading: Reading, tally: Tally, threads: int) -> Iterator[pa.RecordBatch]:
+    """Yield the clean documents of all files with their digests, in order, counting in `tally`."""
     found, size = pieces(paths, reading), 0
     total = sum(text_size(path) * (EXPANDS if path.suffix == ".parquet" else 1) for path in paths)
     alone = threads < 2 or total < WORTH_IT
@@ -73,7 +64,7 @@ def read_all(
             tally.merge(documents.tally)
             size += sum(batch.nbytes for batch in documents.batches)  # approximate: without dropped documents
             bar.show(min(size, 0.99 * total), said(tally, size))  # the total is a guess, and there may be more
-            yield from map(without_digests, documents.batches)
+            yield from documents.batches
         if total:
             bar.show(total, said(tally, size))
 
@@ -83,17 +74,25 @@ def said(tally: Tally, size: int) -> str:
     return f"reading: {tally.read:,} documents, {size / 1e6:,.0f} MB"
 
 
-def _in_parallel(found: Iterator[Piece], reading: Reading, threads: int) -> Generator[tuple[Piece, Documents]]:
+def _in_parallel(found: Iterator[Piece], reading: Reading, threads: int) -> Generator[tuple[Piece, TalliedBatches]]:
     """Yield the pieces and the results of `work` in order. Errors are raised in this order, too."""
     most = 2 * threads + 2
-    waiting: deque[tuple[Piece, Callable[[], Documents]]] = deque()
-    pool, processes = ThreadPoolExecutor(threads), _Processes(reading, threads, most)
+    waiting: deque[tuple[Piece, Future[TalliedBatches]]] = deque()
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["babelmill.corpus.__main__"])
+    pool, processes = ThreadPoolExecutor(threads), ProcessPoolExecutor(threads, context, _begin, (reading,))
     before = sys.getswitchinterval()
     sys.setswitchinterval(SWITCH)
 
-    def first() -> tuple[Piece, Documents]:
-        piece, result = waiting.popleft()
-        return piece, result()
+    def begin(piece: Piece) -> Future[TalliedBatches]:
+        if not isinstance(piece, LineBlock | SmallFiles):
+            return pool.submit(work, piece, reading)
+        _start_server()
+        return processes.submit(_work, piece)
+
+    def first() -> tuple[Piece, TalliedBatches]:
+        piece, future = waiting.popleft()
+        return piece, future.result()
 
     try:
         error = None
@@ -108,8 +107,7 @@ def _in_parallel(found: Iterator[Piece], reading: Reading, threads: int) -> Gene
             while waiting and (len(waiting) == most or size > most * LARGEST):
                 size -= waiting[0][0].size
                 yield first()
-            parsed = isinstance(piece, Lines | SmallFiles)
-            waiting.append((piece, processes.begin(piece) if parsed else pool.submit(work, piece, reading).result))
+            waiting.append((piece, begin(piece)))
         while waiting:
             yield first()
         if error:
@@ -118,49 +116,12 @@ def _in_parallel(found: Iterator[Piece], reading: Reading, threads: int) -> Gene
         raise UserError(KILLED) from None
     finally:
         pool.shutdown(cancel_futures=True)
-        processes.close()
+        processes.shutdown(cancel_futures=True)
         sys.setswitchinterval(before)
 
 
-class _Processes:
-    """Runs worker processes, which start with the first piece. At most `most` pieces are worked on at once."""
-
-    def __init__(self, reading: Reading, threads: int, most: int) -> None:
-        self._reading, self._threads, self._free = reading, threads, deque(range(most))
-        self._pool: ProcessPoolExecutor | None = None
-        self._memory: Memory
-
-    def begin(self, piece: Piece) -> Callable[[], Documents]:
-        """Give a piece to a process. Return a function that waits for the result."""
-        if not self._pool:
-            self._pool = self._start()
-        slot = self._free.popleft()
-        future = self._pool.submit(_work, _sent(piece, _slot(self._memory, slot)), slot)
-
-        def result() -> Documents:
-            documents, size = future.result()
-            if size:
-                documents.read_from(bytes(_slot(self._memory, slot)[:size]))
-            self._free.append(slot)
-            return documents
-
-        return result
-
-    def _start(self) -> ProcessPoolExecutor:
-        context = multiprocessing.get_context("forkserver")
-        context.set_forkserver_preload(["babelmill.corpus.__main__"])
-        _start_server()
-        self._memory = context.RawArray("c", len(self._free) * SLOT)
-        return ProcessPoolExecutor(self._threads, context, _begin, (self._reading, self._memory))
-
-    def close(self) -> None:
-        """End the processes."""
-        if self._pool:
-            self._pool.shutdown(cancel_futures=True)
-
-
 def _start_server() -> None:
-    """Start the server that forks the workers. Only this process gets SIGINT (Ctrl-C), the server and workers do not.
+    """Start the server that forks the workers, if it does not run. SIGINT (Ctrl-C) reaches only this process.
 
     The server and the workers end when this process ends.
     """
@@ -175,23 +136,10 @@ def _start_server() -> None:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-def _slot(memory: Memory, slot: int) -> memoryview:
-    return memoryview(memory).cast("B")[slot * SLOT : (slot + 1) * SLOT]
-
-
-def _sent(piece: Piece, room: memoryview) -> tuple[Piece, int]:
-    """Return the piece to send to a worker, and how many of its bytes are in the shared memory instead."""
-    if not isinstance(piece, Lines) or len(piece.block.raw) > SLOT:
-        return piece, 0
-    size = len(piece.block.raw)
-    room[:size] = piece.block.raw
-    return dataclasses.replace(piece, block=dataclasses.replace(piece.block, raw=b"")), size
-
-
-def _begin(reading: Reading, memory: Memory) -> None:
+def _begin(reading: Reading) -> None:
     """Prepare a worker. It ends when its parent ends for any reason."""
-    global _reading, _memory
-    _reading, _memory = reading, memory
+    global _reading
+    _reading = reading
     parent = multiprocessing.parent_process()
     assert parent is not None
 
@@ -202,16 +150,5 @@ def _begin(reading: Reading, memory: Memory) -> None:
     threading.Thread(target=follow, daemon=True).start()
 
 
-def _work(sent: tuple[Piece, int], slot: int) -> tuple[Documents, int]:
-    """Do `work`. Return the result, and the bytes of its batches in the slot (0 if they do not fit: see the result)."""
-    piece, size = sent
-    room = _slot(_memory, slot)
-    if size and isinstance(piece, Lines):
-        piece = dataclasses.replace(piece, block=dataclasses.replace(piece.block, raw=bytes(room[:size])))
-    documents = work(piece, _reading)
-    sink = pa.FixedSizeBufferWriter(pa.py_buffer(room))
-    try:
-        documents.write(sink)
-    except (pa.ArrowException, OSError):  # the batches do not fit into the slot
-        return documents, 0
-    return Documents([], documents.tally), sink.tell()
+def _work(piece: Piece) -> TalliedBatches:
+    return work(piece, _reading)

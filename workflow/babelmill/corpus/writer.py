@@ -40,6 +40,7 @@ class Writer:
             use_dictionary=list(METADATA),  # pyright: ignore[reportArgumentType] (pyarrow takes names of columns, too)
             write_statistics=False,
         )
+        self._columns = columns.names
         self._waiting: list[pa.RecordBatch] = []
         self._size = 0
         self._thread = ThreadPoolExecutor(1) if threads > 1 else None
@@ -64,7 +65,7 @@ class Writer:
             if batch[name].null_count < batch.num_rows:
                 found = batch[name].drop_null().value_counts().to_pylist()
                 counter.update({pair["values"]: pair["counts"] for pair in found})
-        self._waiting.append(batch)
+        self._waiting.append(batch.select(self._columns))
         self._size += size
         if self._size >= ROW_GROUP:
             self._flush()

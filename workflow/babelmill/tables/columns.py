@@ -1,9 +1,10 @@
-"""Find the columns of a table that are asked for, and check what their cells hold."""
+"""Find the columns of a table that are asked for, read a line of JSON, and check what its values hold."""
 
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
-from babelmill.core import escape
+from babelmill.core import escape, outside
+from babelmill.text_files.encodings import BOM, MARK_INSIDE
 
 
 class Asked(NamedTuple):
@@ -54,3 +55,19 @@ def check_cell(asked: Asked, value: Any) -> None:
 def shown(value: Any) -> str:
     """Return a value for an error. A list or an object may be nested so deeply that it cannot be written."""
     return {list: "a list", dict: "an object"}.get(type(value)) or escape.line(repr(value), 60)
+
+
+def object_of(line: str) -> dict[str, Any]:
+    """Return the object of a line. Raise BadRow if the line is none, or has a key twice."""
+    try:
+        row = outside.parse_json(line)
+        problem = "not a JSON object"
+    except ValueError as error:
+        row, problem = None, str(error)
+    if isinstance(row, dict):
+        return row
+    if line.lstrip()[:1] == "[":
+        problem = "not a JSON object; a file that is one array has to be cut into lines, an object each"
+    if line.startswith(BOM):
+        problem = MARK_INSIDE
+    raise BadRow(problem)

@@ -16,14 +16,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from babelmill.core import escape
-from babelmill.core.files import UserError, not_found
+from babelmill.core.files import UserError
 from babelmill.core.formats import DELIMITERS, split_name
-from babelmill.tables.columns import Asked, BadRow, NoColumn, check_cell, check_names
+from babelmill.tables.columns import Asked, BadRow, NoColumn, check_cell, check_names, object_of
 from babelmill.tables.delimited import Records, encloses, setting
-from babelmill.tables.json_lines import object_of
 from babelmill.tables.parquet_file import as_strings, holds_text, opened, plain, seekable
-from babelmill.text_files.encodings import INVISIBLE, MARK, garbled
-from babelmill.text_files.opening import Stream, Unreadable, damage, lines, open_file
+from babelmill.text_files.encodings import INVISIBLE, MARK, MARK_INSIDE, decodes, garbled
+from babelmill.text_files.opening import Stream, Unreadable, damage_as_unreadable, lines, open_file
 
 FORMATS = (*DELIMITERS, ".parquet", ".jsonl", ".json")
 HAS_NUL = "has a NUL; remove it"
@@ -129,21 +128,14 @@ class Table:
     @contextlib.contextmanager
     def _errors(self) -> Iterator[None]:
         try:
-            yield
+            with damage_as_unreadable(self._path):
+                yield
         except NoColumn as problem:
             raise UserError(f"{self._where}: {problem}") from None
         except RecursionError:  # a value that could be read, but not be written
             raise UserError(f"{self._where}: values are nested too deeply") from None
         except Unreadable as problem:
             raise UserError(f"{self._where}: {problem}") from None
-        except FileNotFoundError:
-            raise UserError(f"{self._where}: {not_found(self._path)}") from None
-        except (PermissionError, IsADirectoryError) as error:
-            raise UserError(f"{self._where}: cannot be read: {error.strerror}") from None
-        except (pa.ArrowInvalid, OSError) as error:  # Arrow reports damage as OSError without an errno
-            if getattr(error, "errno", None):
-                raise
-            raise UserError(f"{self._where}: {damage(error)}") from None
 
     def _stream(self) -> contextlib.closing[Stream | pa.NativeFile]:
         """Open the file and give its content, unpacked."""
@@ -163,10 +155,7 @@ class Table:
         if b"\0" in line:
             raise UserError(f"{self._where}: line {number} {HAS_NUL}")
         if line.startswith(MARK) and encoding == "utf-8":
-            raise UserError(
-                f"{self._where}: line {number} begins with a byte order mark, as where files were joined; remove the"
-                " mark (bytes EF BB BF)"
-            )
+            raise UserError(f"{self._where}: line {number} {MARK_INSIDE}")
         try:
             return line.decode(encoding)
         except UnicodeDecodeError as error:
@@ -239,17 +228,8 @@ class Table:
     def _not_text(self, name: str, column: pa.Array, number: int) -> str:
         """Return the error for a column of text with bytes that are not UTF-8; row `number` is its first."""
         values = plain(column).cast(pa.large_binary()).to_pylist()
-        bad = next(i for i, value in enumerate(values, number) if value is not None and not is_utf8(value))
+        bad = next(i for i, value in enumerate(values, number) if value is not None and not decodes(value, "utf-8"))
         return f"{self._where}: row {bad}: column {escape.line(repr(name), 100)} contains bytes that are not UTF-8"
-
-
-def is_utf8(line: bytes) -> bool:
-    """Return whether bytes can be read as UTF-8."""
-    try:
-        line.decode("utf-8")
-    except UnicodeDecodeError:
-        return False
-    return True
 
 
 def texts_of(column: pa.Array) -> list[str] | None:

@@ -22,6 +22,7 @@ MEANINGLESS = ("Cc", "Cn", "Co", "Cs")
 INVISIBLE = re.compile(rb"[\x80-\x9f]")  # control characters in latin-1
 BOM = "\ufeff"
 MARK = BOM.encode()
+MARK_INSIDE = "begins with a byte order mark, as where files were joined; remove the mark (bytes EF BB BF)"
 
 
 class Garbled(NamedTuple):
@@ -43,10 +44,10 @@ def wide_encoding(head: bytes) -> str | None:
     if not nuls or nuls == len(head) or len(head) % 2 or len(head) < 4:
         return None
     for name in ("UTF-32LE", "UTF-32BE"):
-        if nuls >= len(head) / 4 and _decodes(head[: len(head) // 4 * 4], name):
+        if nuls >= len(head) / 4 and decodes(head[: len(head) // 4 * 4], name):
             return name
     printable = len(head) - len(head.translate(None, PRINTABLE))
-    is_utf8 = not head.isascii() and _decodes(head, "utf-8", final=False)
+    is_utf8 = not head.isascii() and decodes(head, "utf-8", final=False)
     if nuls < MANY * len(head) and (nuls == 1 or is_utf8 or printable > MOSTLY_PRINTABLE * len(head)):
         return None
     found = {name: head.decode(name, "replace")[:LOOKED_AT] for name in ("UTF-16LE", "UTF-16BE")}
@@ -62,7 +63,7 @@ def _exists(text: str) -> bool:
     return without <= len(text) / 100
 
 
-def _decodes(raw: bytes, encoding: str, final: bool = True) -> bool:
+def decodes(raw: bytes, encoding: str, final: bool = True) -> bool:
     """Return whether bytes can be decoded; without `final`, the last character may be incomplete."""
     try:
         raw.decode(encoding)
@@ -78,7 +79,7 @@ def garbled(raw: bytes, encoding: str) -> Garbled | None:
     """
     if encoding == "utf-8" or raw.isascii():
         return None
-    if _decodes(raw, "utf-8"):
+    if decodes(raw, "utf-8"):
         first = next(i for i, byte in enumerate(raw) if byte > 127)
         words = raw[raw.rfind(b"\n", 0, first) + 1 :].split(b"\n", 1)[0].decode("utf-8")
         place = next(i for i, character in enumerate(words) if not character.isascii())

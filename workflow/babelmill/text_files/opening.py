@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pyarrow as pa
 
+from babelmill.core import escape
+from babelmill.core.files import UserError, not_found
 from babelmill.text_files import kinds
 from babelmill.text_files.encodings import MARK
 
@@ -160,6 +162,27 @@ def lines(stream: Stream) -> Iterator[bytes]:
         rest.append(end)
     if last := b"".join(rest):
         yield last
+
+
+@contextlib.contextmanager
+def damage_as_unreadable(path: Path) -> Iterator[None]:
+    """Turn errors in reading a file into one kind.
+
+    Raises:
+        UserError: there is no such file, or it may not be read.
+        Unreadable: the file is damaged.
+    """
+    try:
+        yield
+    except FileNotFoundError:
+        raise UserError(f"{escape.line(path)}: {not_found(path)}") from None
+    except (PermissionError, IsADirectoryError) as error:
+        raise UserError(f"{escape.line(path)}: cannot be read: {error.strerror}") from None
+    except (pa.ArrowInvalid, OSError) as error:
+        # Arrow reports damage as OSError without an errno; with one, a disk fails or the scratch folder is full.
+        if getattr(error, "errno", None):
+            raise
+        raise Unreadable(damage(error)) from None
 
 
 def damage(error: Exception) -> str:

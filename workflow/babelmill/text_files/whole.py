@@ -2,14 +2,12 @@
 
 from pathlib import Path
 
-import pyarrow as pa
-
 from babelmill.core import escape
-from babelmill.core.files import UserError, not_found
+from babelmill.core.files import UserError
 from babelmill.core.formats import split_name
 from babelmill.text_files import kinds
 from babelmill.text_files.encodings import BOM
-from babelmill.text_files.opening import Stream, Unreadable
+from babelmill.text_files.opening import Stream, Unreadable, damage_as_unreadable
 
 
 def read_text(path: Path) -> str:
@@ -20,14 +18,12 @@ def read_text(path: Path) -> str:
     """
     where = escape.line(path)
     try:
-        with Stream(path, split_name(path)[1]) as stream:
+        with damage_as_unreadable(path), Stream(path, split_name(path)[1]) as stream:
             raw = b"".join(iter(stream.read, b""))
     except Unreadable as problem:
         raise UserError(f"{where}: {problem}") from None
-    except FileNotFoundError:
-        raise UserError(f"{where}: {not_found(path)}") from None
-    except (OSError, pa.ArrowException) as error:
-        raise UserError(f"{where}: cannot be read: {getattr(error, 'strerror', None) or error}") from None
+    except OSError as error:
+        raise UserError(f"{where}: cannot be read: {error.strerror}") from None
     return text_of(raw, where)
 
 

@@ -30,9 +30,14 @@ from babelmill.core.files import UserError, atomic_write
 
 HEADER_BYTES = 1024  # including the 8 bytes of its length; a multiple of 8, so that the offsets are aligned in memory
 OFFSET_BYTES = 8
-DTYPES = {"U16": np.dtype("<u2"), "U32": np.dtype("<u4")}
-LABELS = ("codes", "I32"), ("code_offsets", "I64"), ("code_names", "U8")
-TEXTS = ("text_offsets", "I64"), ("texts", "U8")
+DTYPES = {"U8": np.dtype("u1"), "U16": np.dtype("<u2"), "U32": np.dtype("<u4")}
+DTYPES |= {"I32": np.dtype("<i4"), "I64": np.dtype("<i8")}
+
+
+def _array(header: dict[str, Any], body: np.ndarray, name: str) -> np.ndarray:
+    """Return an array of a mapped file. The arrays after the tokens may be unaligned."""
+    start, end = header[name]["data_offsets"]
+    return body[start:end].view(DTYPES[header[name]["dtype"]])
 
 
 @dataclass(frozen=True)
@@ -51,17 +56,11 @@ class Labels:
 
     @classmethod
     def read(cls, header: dict[str, Any], body: np.ndarray) -> "Labels | None":
-        """Copy the labels from a mapped file, where they may be unaligned. Return None if the file has none."""
+        """Copy the labels from a mapped file. Return None if the file has none."""
         if "codes" not in header:
             return None
-        parts = (body[slice(*header[name]["data_offsets"])].copy() for name, _ in LABELS)
-        codes, offsets, names = parts
-        return cls(codes.view("<i4"), offsets.view("<i8"), tuple(json.loads(bytes(names))))
-
-    def parts(self) -> list[bytes]:
-        """Return the bytes of each array, as the file stores them."""
-        names = json.dumps(self.names, ensure_ascii=False).encode()
-        return [self.codes.astype("<i4").tobytes(), self.offsets.astype("<i8").tobytes(), names]
+        codes, offsets, names = (_array(header, body, name).copy() for name in ("codes", "code_offsets", "code_names"))
+        return cls(codes, offsets, tuple(json.loads(bytes(names))))
 
 
 @dataclass(frozen=True)
@@ -85,8 +84,7 @@ class Texts:
         """Map the texts of a file. Return None if the file has none."""
         if "texts" not in header:
             return None
-        offsets, content = (body[slice(*header[name]["data_offsets"])] for name, _ in TEXTS)
-        return cls(content, offsets.copy().view("<i8"))
+        return cls(_array(header, body, "texts"), _array(header, body, "text_offsets").copy())
 
 
 @dataclass(frozen=True)
@@ -126,25 +124,21 @@ class ShardFile:
             length = int(data[:8].view("<u8")[0])
             header = json.loads(bytes(data[8 : 8 + length]))
             body = data[8 + length :]
-            arrays, starts = {}, {}
-            integers = {"I64": np.dtype("<i8")}
-            for name, dtypes in (("tokens", DTYPES), ("offsets", integers), ("responses", integers)):
-                if name in header or name != "responses":
-                    starts[name], end = header[name]["data_offsets"]
-                    arrays[name] = body[starts[name] : end].view(dtypes[header[name]["dtype"]])
+            tokens, offsets = (_array(header, body, name) for name in ("tokens", "offsets"))
+            responses = _array(header, body, "responses") if "responses" in header else None
             metadata = header["__metadata__"]
             int(metadata["vocab_size"])
-            if arrays["offsets"][0] != 0 or arrays["offsets"][-1] != len(arrays["tokens"]):
+            if offsets[0] != 0 or offsets[-1] != len(tokens):
                 raise ValueError("its offsets do not span its tokens")
-            if len(arrays.get("responses", arrays["offsets"][1:])) != len(arrays["offsets"]) - 1:
+            if responses is not None and len(responses) != len(offsets) - 1:
                 raise ValueError("it does not have one response per document")
+            labels, texts = Labels.read(header, body), Texts.read(header, body)
         except FileNotFoundError:
             raise UserError(f"{path}: no such file") from None
         except (ValueError, KeyError, IndexError, TypeError) as error:
             raise UserError(f"{path}: not a token shard ({error}); delete it and run the workflow again") from None
-        position = 8 + length + starts["tokens"]
-        more = arrays.get("responses"), position, Labels.read(header, body), Texts.read(header, body)
-        return cls(path, arrays["tokens"], arrays["offsets"], metadata, *more)
+        position = 8 + length + header["tokens"]["data_offsets"][0]
+        return cls(path, tokens, offsets, metadata, responses, position, labels, texts)
 
     def in_prompts(self, place: np.ndarray) -> np.ndarray:
         """Return, for places in the stream, whether each is in a prompt or is the `<s>` before it: bool, same shape."""
@@ -175,7 +169,10 @@ class ShardWriter:
     def __init__(self, file: IO[bytes], documents: int, vocab_size: int, tokenizer_sha256: str, prompts: bool = False):
         self._file = file
         self._documents, self._prompts = documents, prompts
-        self._metadata = {"tokenizer_sha256": tokenizer_sha256, "vocab_size": str(vocab_size)}
+        self._header: dict[str, Any] = {
+            "__metadata__": {"tokenizer_sha256": tokenizer_sha256, "vocab_size": str(vocab_size)}
+        }
+        self._end = 0  # bytes of the arrays that are in the header
         self._dtype_name = "U16" if vocab_size <= 2**16 else "U32"
         self._dtype = DTYPES[self._dtype_name]
         self._offset_bytes = (documents + 1) * OFFSET_BYTES
@@ -205,49 +202,45 @@ class ShardWriter:
         """Write labels and texts, if the documents have any, and then the table of sizes."""
         if self._written != self._documents:
             raise RuntimeError(f"{self._written} documents written, {self._documents} announced")
-        first, begin = self._offset_bytes, self._before_tokens
-        end = begin + self.tokens * self._dtype.itemsize
-        responses = {"dtype": "I64", "shape": [self._documents], "data_offsets": [first, begin]}
-        header = {
-            "__metadata__": self._metadata,
-            "offsets": {"dtype": "I64", "shape": [self._documents + 1], "data_offsets": [0, first]},
-            **({"responses": responses} if self._prompts else {}),
-            "tokens": {"dtype": self._dtype_name, "shape": [self.tokens], "data_offsets": [begin, end]},
-        }
-        parts = self.labels.parts() if self.labels else []
-        for (name, dtype), part in zip(LABELS, parts, strict=False):  # the parts are all there, or there are none
-            self._put(HEADER_BYTES + end, np.frombuffer(part, np.uint8))
-            header[name] = _entry(dtype, end, len(part))
-            end += len(part)
+        self._add("offsets", "I64", self._documents + 1)
+        if self._prompts:
+            self._add("responses", "I64", self._documents)
+        self._add("tokens", self._dtype_name, self.tokens)
         if self.labels:
-            header |= self._put_texts(end)
+            names = np.frombuffer(json.dumps(self.labels.names, ensure_ascii=False).encode(), np.uint8)
+            self._put_next("codes", "I32", self.labels.codes)
+            self._put_next("code_offsets", "I64", self.labels.offsets)
+            self._put_next("code_names", "U8", names)
+            self._put_texts()
         # The format allows spaces after the JSON.
-        text = json.dumps(header, separators=(",", ":")).encode().ljust(HEADER_BYTES - 8)
+        text = json.dumps(self._header, separators=(",", ":")).encode().ljust(HEADER_BYTES - 8)
         self._put(0, np.array([len(text)], "<u8"))
         self._put(8, np.frombuffer(text, np.uint8))
 
-    def _put_texts(self, begin: int) -> dict[str, Any]:
-        """Write the offsets of the texts, and then the texts. Return their entries in the table of sizes."""
-        first = end = begin + self._offset_bytes
-        lengths: list[int] = []
+    def _add(self, name: str, dtype: str, count: int) -> int:
+        """Add the next array to the header. Return its position in the file."""
+        begin = self._end
+        self._end += count * DTYPES[dtype].itemsize
+        self._header[name] = {"dtype": dtype, "shape": [count], "data_offsets": [begin, self._end]}
+        return HEADER_BYTES + begin
+
+    def _put_next(self, name: str, dtype: str, array: np.ndarray) -> None:
+        self._put(self._add(name, dtype, len(array)), array.astype(DTYPES[dtype]))
+
+    def _put_texts(self) -> None:
+        """Write the texts, and before them their offsets, which are known only afterwards."""
+        begin, offsets = HEADER_BYTES + self._end + self._offset_bytes, [0]
         for batch in self.texts:
             parts = [text.encode() for text in batch]
-            self._put(HEADER_BYTES + end, np.frombuffer(b"".join(parts), np.uint8))
-            lengths += map(len, parts)
-            end += sum(map(len, parts))
-        if not lengths:
-            return {}
-        if len(lengths) != self._documents:
-            raise RuntimeError(f"{len(lengths)} texts written, {self._documents} announced")
-        self._put(HEADER_BYTES + begin, np.cumsum([0, *lengths]).astype("<i8"))
-        sizes = (begin, self._offset_bytes), (first, end - first)
-        return {name: _entry(dtype, *size) for (name, dtype), size in zip(TEXTS, sizes, strict=True)}
-
-
-def _entry(dtype: str, begin: int, size: int) -> dict[str, Any]:
-    """Return the table's entry for an array of `size` bytes at `begin`."""
-    count = size // {"I32": 4, "I64": 8, "U8": 1}[dtype]
-    return {"dtype": dtype, "shape": [count], "data_offsets": [begin, begin + size]}
+            self._put(begin + offsets[-1], np.frombuffer(b"".join(parts), np.uint8))
+            for part in parts:
+                offsets.append(offsets[-1] + len(part))
+        if len(offsets) == 1:
+            return
+        if len(offsets) != self._documents + 1:
+            raise RuntimeError(f"{len(offsets) - 1} texts written, {self._documents} announced")
+        self._put_next("text_offsets", "I64", np.array(offsets))
+        self._add("texts", "U8", offsets[-1])
 
 
 @contextlib.contextmanager

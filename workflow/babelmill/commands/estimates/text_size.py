@@ -188,8 +188,7 @@ def hub_text(configuration: Configuration, code: str) -> HubText | str | None:
     datasets = hub_datasets(configuration, code)
     if not datasets:
         return None
-    from babelmill.download.counting import HELD_OUT, MARGIN  # import the Hub's client only if needed
-    from babelmill.download.parts import open_part, wanted
+    from babelmill.download import HELD_OUT, MARGIN, open_part, wanted  # import the Hub's client only if needed
     from babelmill.hub.client import impatiently
 
     try:

@@ -12,16 +12,13 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from babelmill.core import escape
-from babelmill.core.files import UserError, not_found
 from babelmill.core.formats import format_of
 from babelmill.corpus.columns import Columns
 from babelmill.corpus.readers.csv_table import read_csv
-from babelmill.corpus.readers.jsonl import read_jsonl
+from babelmill.corpus.readers.lines import Document, blocks_to_parse, parse, read_text
 from babelmill.corpus.readers.parquet import read_parquet
-from babelmill.corpus.readers.text import OF_PLAIN_TEXT, Document
 from babelmill.corpus.tally import Tally
-from babelmill.text_files.opening import Unreadable, damage, open_file
+from babelmill.text_files.opening import Unreadable, damage_as_unreadable, open_file
 
 
 def read(
@@ -54,18 +51,10 @@ def read(
 def reporting(path: Path, tally: Tally) -> Iterator[None]:
     """Turn errors in reading a file into a UserError, or note a damaged file in `tally`."""
     try:
-        yield
+        with damage_as_unreadable(path):
+            yield
     except Unreadable as problem:
         tally.bad_file(path, str(problem), problem.whole)
-    except FileNotFoundError:
-        raise UserError(f"{escape.line(path)}: {not_found(path)}") from None
-    except (PermissionError, IsADirectoryError) as error:
-        raise UserError(f"{escape.line(path)}: cannot be read: {error.strerror}") from None
-    except (pa.ArrowInvalid, OSError) as error:
-        # Arrow reports damage as OSError without an errno; with one, a disk fails or the scratch folder is full.
-        if getattr(error, "errno", None):
-            raise
-        tally.bad_file(path, damage(error))
 
 
 def _batches(
@@ -79,10 +68,10 @@ def _batches(
     with contextlib.closing(open_file(path, suffix, compression)) as stream:
         if suffix == ".parquet":
             yield from read_parquet(path, stream, tally, columns, scratch)
-        elif suffix in (".jsonl", ".json"):
-            yield from read_jsonl(path, stream, tally, columns)
         elif suffix in (".csv", ".tsv"):
             yield from read_csv(path, stream, tally, columns)
+        elif suffix == ".txt" and document == "file":
+            yield from read_text(path, stream, tally, columns)
         else:
-            columns.refuse_plain_text(path)
-            yield from OF_PLAIN_TEXT[document](path, stream, tally, columns.encoding)
+            for block in blocks_to_parse(path, stream, tally, columns, document):
+                yield parse(path, block, tally, columns, document)

@@ -15,7 +15,7 @@ from babelmill.core import escape
 from babelmill.core.files import UserError
 from babelmill.core.formats import split_name
 from babelmill.corpus.columns import Columns
-from babelmill.corpus.readers.text import OTHER_ENCODING, Block, blocks, refuse_garbled
+from babelmill.corpus.readers.lines import OTHER_ENCODING, Block, blocks, refuse_garbled
 from babelmill.corpus.record_batches import BLOCK, METADATA, ROWS, SURROGATE, batch_of
 from babelmill.corpus.tally import Tally
 from babelmill.tables.columns import NoColumn
@@ -31,27 +31,23 @@ def read_csv(path: Path, stream: Stream, tally: Tally, columns: Columns) -> Iter
         return
     places = [header.index(name) for name in (*columns.texts.values(), *columns.values)]
     rows: list[tuple[int, list[str]]] = []
-    size, enclosed, found, cut = 0, 0, iter(records), None
-    while True:
-        try:
-            number, row, problem = next(found)
-        except StopIteration:
-            break
-        except Unreadable as error:  # the file ends early: what came before is read
-            cut = error
-            break
-        if problem:
-            tally.bad_document("malformed", path, f"line {number}", problem)
-        elif bad := next((byte for byte in (_bad_byte(row[place]) for place in places) if byte), None):
-            problem = f"not {columns.encoding.replace('utf', 'UTF')}: byte 0x{bad:02x}"
-            tally.bad_document("undecodable", path, f"line {number}", problem + OTHER_ENCODING)
-        else:
-            rows.append((number, row))
-            size += sum(len(row[place]) for place in places)
-            enclosed += not records.quoted and any(encloses(row[place]) for place in places)
-        if size > BLOCK or len(rows) == ROWS:
-            yield _batch(path, rows, header, columns)
-            rows, size = [], 0
+    size, enclosed, cut = 0, 0, None
+    try:
+        for number, row, problem in records:
+            if problem:
+                tally.bad_document("malformed", path, f"line {number}", problem)
+            elif bad := next((byte for byte in (_bad_byte(row[place]) for place in places) if byte), None):
+                problem = f"not {columns.encoding.replace('utf', 'UTF')}: byte 0x{bad:02x}"
+                tally.bad_document("undecodable", path, f"line {number}", problem + OTHER_ENCODING)
+            else:
+                rows.append((number, row))
+                size += sum(len(row[place]) for place in places)
+                enclosed += not records.quoted and any(encloses(row[place]) for place in places)
+            if size > BLOCK or len(rows) == ROWS:
+                yield _batch(path, rows, header, columns)
+                rows, size = [], 0
+    except Unreadable as error:  # the file ends early: what came before is read
+        cut = error
     if enclosed:
         tally.warn((Path(), "quoting"), records.about_enclosed(enclosed))
     if rows:

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from babelmill.corpus.columns import Columns
-from babelmill.corpus.readers.text import undecodable
+from babelmill.corpus.readers.lines import undecodable
 from babelmill.corpus.record_batches import BLOCK, CONTEXT, LABELS, METADATA, ORIGIN, ROWS, as_text, lists_of
 from babelmill.corpus.tally import Tally
 from babelmill.tables.parquet_file import as_strings, check, holds_text, opened, plain, seekable

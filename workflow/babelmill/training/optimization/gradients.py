@@ -43,6 +43,9 @@ class Gradients(ABC):
     """Holds the gradients of a step, summed over all micro-batches and processes.
 
     The calls of a step are: `zero()`; `backward()` for each pass; `reduce()`; `clip()`.
+
+    Attributes:
+        sending: whether a part of this step's gradient has been sent to other processes.
     """
 
     sending: bool = False

@@ -6,7 +6,9 @@ A branch such as `main` is resolved to a commit once. The manifest states this c
 So a branch that moves later changes no run.
 
 Without a budget the stage fetches all data files. With `corpus.budget` it fetches them in the order of a hash of their
-names, and reads them as they arrive, until they hold 1.25 times the budget. Which files it fetches depends only on the
+names, and counts their text as they arrive, as the stage `corpus` will count it, until they hold 1.25 times the budget.
+(The corpus draws a sample of the budget's size from them, which is then not simply all text of the first files, and can
+drop documents that are also in the validation text.) Which files it fetches depends only on the
 repository, the budget and the text. So an interrupted download continues, and a larger budget adds to the files of a
 smaller one: files in the user's Hugging Face cache are not fetched again.
 
@@ -18,29 +20,152 @@ The stage needs a network, which compute nodes often lack. The stage `corpus` re
 """
 
 import argparse
+import functools
+import itertools
 import logging
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 from huggingface_hub.utils import disable_progress_bars
 
+from babelmill.config import canonical, schema
+from babelmill.config.inputs import UNCOUNTED
 from babelmill.config.stage_settings import DownloadSettings
 from babelmill.core import manifest, stage_entry
 from babelmill.core.bars import Bar
 from babelmill.core.escape import line
 from babelmill.core.files import UserError, atomic_folder, link_or_copy
 from babelmill.core.words import plural
+from babelmill.corpus import readers
+from babelmill.corpus.cleaning import clean
 from babelmill.corpus.columns import Columns
-from babelmill.download.counting import HELD_OUT, MARGIN, Counter, check_columns, how_many
-from babelmill.download.parts import Part, open_part, wanted
+from babelmill.corpus.digests import DigestSet, digests_of
+from babelmill.corpus.record_batches import sizes_of
+from babelmill.corpus.sampling import Budget
+from babelmill.corpus.tally import Tally
 from babelmill.hub import revisions
-from babelmill.hub.data_files import DataFiles
+from babelmill.hub.client import explained
+from babelmill.hub.data_files import DataFiles, data_files, in_order
+from babelmill.hub.files import fetch, licence_of, sizes
+from babelmill.hub.sources import DATASET, explanation, resolve
 from babelmill.settings import read_settings
 
 log = logging.getLogger("babelmill.download")
+MARGIN = 1.25  # how many times the budget to fetch
+HELD_OUT = 0.02  # part of the budget to fetch as validation text, at least one file
+AT_ONCE = 8  # the largest number of files to fetch together
+
+
+@dataclass(frozen=True)
+class DatasetPart:
+    """Holds the files that are needed from a repository.
+
+    Attributes:
+        asked: the repository's entry in the settings.
+        commit: the commit to fetch.
+        files: names of the data files.
+        sizes: {name: bytes} of all files of the repository.
+        license: the licence that its card names, if it names one.
+        paths: {name: path in the cache} of the files that were fetched.
+    """
+
+    asked: dict[str, Any]
+    commit: str
+    files: DataFiles
+    sizes: dict[str, int]
+    license: str | None = None
+    paths: dict[str, Path] = field(default_factory=dict)
+
+    @property
+    def repository(self) -> str:
+        """Return its name on the Hub, `owner/name`."""
+        return self.asked["repository"]
+
+    def fetch(self, names: list[str], arrived: Callable[[int], None] | None = None) -> dict[str, Path]:
+        """Download those of the named files that are missing. Return {name: path in the cache} of all named files.
+
+        While bytes arrive, `arrived` is called with their number.
+        """
+        if lacking := [name for name in names if name not in self.paths]:
+            with explained(functools.partial(explanation, DATASET, self.repository, self.asked["revision"])):
+                self.paths.update(fetch(DATASET, self.repository, self.commit, lacking, arrived))
+        return {name: self.paths[name] for name in names}
+
+
+def open_part(asked: dict[str, Any], key: str) -> DatasetPart:
+    """Find the commit and the data files of a repository. `key` names its remembered commit (`revisions.py`)."""
+    repository, revision = asked["repository"], asked["revision"]
+    commit = asked["commit"] or revisions.recorded(key, repository, revision)
+    commit = commit or resolve(DATASET, repository, revision)
+    where = f"the dataset {repository} at {commit[:12]}"
+    with explained(functools.partial(explanation, DATASET, repository, revision)):
+        small = fetch(DATASET, repository, commit, ["README.md", ".gitattributes"])
+        size = sizes(DATASET, repository, commit)
+    card = small["README.md"] if "README.md" in size else None
+    files = data_files(list(size), asked, card, where)
+    total = sum(size[name] for name in files.train + files.validation)
+    count = plural(len(files.train + files.validation), "file")
+    log.info("%s at %s has %s, %.1f MB (%s)", repository, commit, count, total / 1e6, files)
+    return DatasetPart(asked, commit, files, size, licence_of(card))
+
+
+def wanted(parts: list[DatasetPart], split: str) -> list[tuple[DatasetPart, str]]:
+    """Return the files of a split in the order in which a budget needs them: one file of each part in turn."""
+    rounds = itertools.zip_longest(*([(p, name) for name in in_order(getattr(p.files, split))] for p in parts))
+    return [file for files in rounds for file in files if file is not None]
+
+
+class Counter:
+    """Counts documents or bytes of the text of files, as the section `corpus` would keep it."""
+
+    def __init__(self, asked: dict[str, Any], byte_premium: float, scratch: Path):
+        """Set up a count. `asked` is the result of `inputs.counted`, `scratch` the folder for temporary copies."""
+        values = canonical.from_file({"corpus": asked | UNCOUNTED}, {"corpus": schema.Corpus})["corpus"]
+        self.corpus = schema.Corpus.model_validate(values)
+        assert self.corpus.budget is not None, "only downloads with a budget count"
+        self.budget = Budget.parse(self.corpus.budget, byte_premium)
+        self._scratch = scratch
+        self._seen = DigestSet()
+
+    def of(self, path: Path, text_column: str | None) -> int:
+        """Return how much text a file adds, in the budget's unit. Documents of earlier files do not count again.
+
+        Raises:
+            UserError: the file cannot be read (see `readers.read`), or `corpus.categories` is set and the file has no
+                categories.
+        """
+        tally, corpus, total = Tally(self.corpus.on_error), self.corpus, 0
+        columns = Columns.of(corpus, text_column)
+        for batch in readers.read(path, tally, columns, document=corpus.document, scratch=self._scratch):
+            kept = clean(batch, corpus, tally)
+            if corpus.deduplicate:
+                kept = kept.filter(pa.array(self._seen.add(digests_of(kept))))
+            total += kept.num_rows if self.budget.unit == "documents" else int(sizes_of(kept).sum())
+        if corpus.categories and tally.read and not tally.categories:
+            raise UserError(f"{line(path.name)}: no document has a `category`, and corpus.categories asks for some")
+        if not total:
+            log.warning("%s adds no text: the filters drop all its %d documents", line(path.name), tally.read)
+        return total
+
+
+def how_many(counts: list[int], wanted: float) -> int:
+    """Return how many files to fetch next: as many as the sizes of the files so far show to be needed."""
+    lacking = wanted - sum(counts)
+    largest = max(counts, default=0)
+    return max(1, min(AT_ONCE, int(lacking / largest))) if largest else 1
+
+
+def check_columns(path: Path, columns: Columns) -> None:
+    """Read the beginning of a file. Raise a UserError if columns (it lists them) or documents are missing there."""
+    tally = Tally("skip")
+    first = next(readers.read(path, tally, columns, document="line"), None)
+    if tally.dropped["malformed"] and not (first and first.num_rows):
+        raise UserError(f"{line(path.name)}: its beginning contains no document of this format; see the lines above")
 
 
 class Arriving:
@@ -73,7 +198,9 @@ class Arriving:
         self._bar.close()
 
 
-def until_full(parts: list[Part], split: str, limit: float, counter: Counter) -> Iterator[tuple[Part, str, int]]:
+def until_full(
+    parts: list[DatasetPart], split: str, limit: float, counter: Counter
+) -> Iterator[tuple[DatasetPart, str, int]]:
     """Fetch files until they hold `limit` (in the budget's unit). Yield each file, and how much of the unit it holds.
 
     At least one file of each part is fetched.
@@ -101,7 +228,7 @@ def until_full(parts: list[Part], split: str, limit: float, counter: Counter) ->
     arriving.end()
 
 
-def take(parts: list[Part], counter: Counter) -> list[Part]:
+def take(parts: list[DatasetPart], counter: Counter) -> list[DatasetPart]:
     """Fetch the files that a budget needs. Return the parts with only these files."""
     limits = {"train": MARGIN * counter.budget.limit, "validation": HELD_OUT * counter.budget.limit}
     taken = {
@@ -109,13 +236,13 @@ def take(parts: list[Part], counter: Counter) -> list[Part]:
         for split, limit in limits.items()
     }
 
-    def of(part: Part, split: str) -> list[str]:
+    def of(part: DatasetPart, split: str) -> list[str]:
         return sorted(name for owner, name in taken[split] if owner is part)
 
     return [replace(part, files=DataFiles(of(part, "train"), of(part, "validation"))) for part in parts]
 
 
-def take_all(parts: list[Part], asked: dict[str, Any]) -> None:
+def take_all(parts: list[DatasetPart], asked: dict[str, Any]) -> None:
     """Fetch all data files. The smallest file of each part is the first, so that its columns are checked early."""
     size = sum(part.sizes[name] for part in parts for name in part.files.train + part.files.validation)
     count = plural(sum(len(part.files.train + part.files.validation) for part in parts), "file")
@@ -137,7 +264,7 @@ def columns_of(asked: dict[str, Any], text: str | None) -> Columns:
     return Columns(**{key: value for key, value in said.items() if value is not None})
 
 
-def describe(settings: DownloadSettings, parts: list[Part]) -> dict[str, Any]:
+def describe(settings: DownloadSettings, parts: list[DatasetPart]) -> dict[str, Any]:
     """Return the manifest's figures: where the files come from, and which they are."""
     described = [
         {key: value for key, value in part.asked.items() if value}
@@ -173,7 +300,7 @@ def run(args: argparse.Namespace) -> None:
         revisions.record(key, part.repository, source["revision"], part.commit)
 
 
-def refuse_repeats(parts: list[Part]) -> None:
+def refuse_repeats(parts: list[DatasetPart]) -> None:
     """Raise a UserError if two parts share a file, whose text the corpus would contain twice."""
     seen: set[tuple[str, str]] = set()
     for part in parts:

@@ -1,20 +1,25 @@
-"""Text files, in which the file or each line is a document, and blocks of lines, which other formats use, too.
+"""Read text files and JSON lines: a document is a whole file, a paragraph, a line, or a key of a line's JSON object.
 
+A file that is not one document is cut into blocks of whole lines or paragraphs, which can be parsed independently.
 Lines end at "\\n" alone: `str.splitlines()` would also break at U+2028, U+0085 and form feeds, inside documents.
 """
 
 import dataclasses
+import io
 import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import pyarrow as pa
 
 from babelmill.core import escape
 from babelmill.core.files import UserError
-from babelmill.corpus.record_batches import BLOCK, MAX_DOCUMENT, batch_of
+from babelmill.core.formats import split_name
+from babelmill.corpus.columns import Columns
+from babelmill.corpus.record_batches import BLOCK, MAX_DOCUMENT, METADATA, batch_of
 from babelmill.corpus.tally import Tally
+from babelmill.tables.columns import BadRow, NoColumn, check_cell, check_names, object_of
 from babelmill.text_files.encodings import MARK, garbled
 from babelmill.text_files.opening import Stream, Unreadable
 
@@ -24,24 +29,38 @@ OTHER_ENCODING = " (corpus.encoding can name another)"
 BLANK_LINES = re.compile(rb"(?:\A|\n)(?:[ \t\r]*\n)+")  # between paragraphs
 
 
-def read_text(path: Path, stream: Stream, tally: Tally, encoding: str) -> Iterator[pa.RecordBatch]:
+@dataclasses.dataclass(frozen=True)
+class Block:
+    """Whole lines of a file. The last line of a file may lack its newline.
+
+    Attributes:
+        number: number of the first line, counted from 1.
+        offset: byte offset of the first line in the uncompressed text without BOM.
+        raw: bytes of the lines.
+        found: whether an earlier line of a file of JSON lines had all keys.
+    """
+
+    number: int
+    offset: int
+    raw: bytes
+    found: bool = False
+
+
+def read_text(path: Path, stream: Stream, tally: Tally, columns: Columns) -> Iterator[pa.RecordBatch]:
     """Yield one document: the file. CRLF line ends become LF. Of a file that ends early, take the whole lines."""
-    chunks, size, cut = [], 0, None
+    columns.refuse_plain_text(path)
+    encoding, chunks, size, cut = columns.encoding, [], 0, None
     # Arrow allocates a buffer of the requested size at each call, and most files are small.
     at_once = min(BLOCK, path.stat().st_size + 1)
-    while True:
-        try:
-            chunk = stream.read(at_once)
-        except Unreadable as problem:
-            cut = problem
-            break
-        if not chunk:
-            break
-        chunks.append(chunk)
-        size += len(chunk)
-        if size > MAX_DOCUMENT:
-            hint = "set corpus.document: line if each line is a document"
-            raise UserError(f"{path}: a document of more than {MAX_DOCUMENT >> 30} GiB; {hint}")
+    try:
+        while chunk := stream.read(at_once):
+            chunks.append(chunk)
+            size += len(chunk)
+            if size > MAX_DOCUMENT:
+                hint = "set corpus.document: line if each line is a document"
+                raise UserError(f"{path}: a document of more than {MAX_DOCUMENT >> 30} GiB; {hint}")
+    except Unreadable as problem:  # the file ends early
+        cut = problem
     raw = b"".join(chunks).removeprefix(MARK)
     if cut:
         raw = raw[: raw.rfind(b"\n") + 1]
@@ -58,23 +77,28 @@ def read_text(path: Path, stream: Stream, tally: Tally, encoding: str) -> Iterat
         raise cut
 
 
-def read_lines(path: Path, stream: Stream, tally: Tally, encoding: str) -> Iterator[pa.RecordBatch]:
-    """Yield one document per line. Blank lines are not documents."""
-    for block in blocks_of_lines(path, stream, tally, encoding):
-        yield parse_lines(path, block, tally, encoding)
+def blocks_to_parse(path: Path, stream: Stream, tally: Tally, columns: Columns, document: Document) -> Iterator[Block]:
+    """Yield the blocks of a file, for `parse`. `document`: see `readers.read`."""
+    if split_name(path, columns.format)[0] == ".txt":
+        columns.refuse_plain_text(path)
+        cut = last_blank_line if document == "paragraph" else last_line
+        yield from blocks_of_text(path, stream, tally, columns.encoding, cut)
+        return
+    found = False
+    for block in blocks(path, stream):
+        yield dataclasses.replace(block, found=found)
+        found = found or has_document(block, columns)
 
 
-def read_paragraphs(path: Path, stream: Stream, tally: Tally, encoding: str) -> Iterator[pa.RecordBatch]:
-    """Yield one document per paragraph: lines that blank lines separate from others. CRLF line ends become LF."""
-    for block in blocks_of_lines(path, stream, tally, encoding, last_blank_line):
-        yield parse_paragraphs(path, block, tally, encoding)
+def parse(path: Path, block: Block, tally: Tally, columns: Columns, document: Document) -> pa.RecordBatch:
+    """Return the documents of a block."""
+    if split_name(path, columns.format)[0] != ".txt":
+        return parse_jsonl(path, block, tally, columns)
+    parse_text = parse_paragraphs if document == "paragraph" else parse_lines
+    return parse_text(path, block, tally, columns.encoding)
 
 
-Reader = Callable[[Path, Stream, Tally, str], Iterator[pa.RecordBatch]]
-OF_PLAIN_TEXT: dict[Document, Reader] = {"file": read_text, "paragraph": read_paragraphs, "line": read_lines}
-
-
-def parse_paragraphs(path: Path, block: "Block", tally: Tally, encoding: str) -> pa.RecordBatch:
+def parse_paragraphs(path: Path, block: Block, tally: Tally, encoding: str) -> pa.RecordBatch:
     """Return the documents of a block of whole paragraphs. A paragraph that is not in this encoding is reported."""
     refuse_garbled(path, block, encoding)
     texts, raw, start = [], block.raw, 0
@@ -90,10 +114,58 @@ def parse_paragraphs(path: Path, block: "Block", tally: Tally, encoding: str) ->
     return batch_of({"text": [text for text in texts if text]})
 
 
-def parse_lines(path: Path, block: "Block", tally: Tally, encoding: str) -> pa.RecordBatch:
+def parse_lines(path: Path, block: Block, tally: Tally, encoding: str) -> pa.RecordBatch:
     """Return the documents of a block, one per line."""
     texts = (line.removesuffix("\r") for line in decoded(path, block, tally, encoding))
     return batch_of({"text": [text for text in texts if text]})
+
+
+def parse_jsonl(path: Path, block: Block, tally: Tally, columns: Columns) -> pa.RecordBatch:
+    """Return the documents of a block of JSON lines: what the keys of `columns` hold, and metadata.
+
+    Bad lines are reported. If the first object of a file lacks one of the keys, this is an error even if bad lines are
+    skipped: the key is wrong, not the line.
+    """
+    rows: list[dict[str, Any]] = []
+    numbers: list[int] = []
+    for i, line in enumerate(decoded(path, block, tally, columns.encoding), block.number):
+        if not line or line.isspace():
+            continue
+        try:
+            rows.append(_row(line, columns))
+            numbers.append(i)
+        except BadRow as problem:
+            if not block.found and not rows and isinstance(problem, NoColumn):
+                raise UserError(f"{escape.line(path)}: line {i}: {problem}") from None
+            tally.bad_document("malformed", path, f"line {i}", str(problem))
+    found_there = {name: [row.get(name) for row in rows] for name in METADATA}
+    texts = {name: [row[key] for row in rows] for name, key in columns.texts.items()}
+    cells = {key: [row[key] for row in rows] for key in columns.values}
+    return batch_of(found_there | texts | columns.labelled(path, cells, "line", numbers), tally)
+
+
+def has_document(block: Block, columns: Columns) -> bool:
+    """Return whether a line of a block is a document."""
+    for raw in io.BytesIO(block.raw):
+        try:
+            if raw.strip() and _row(raw.decode(columns.encoding).removesuffix("\n"), columns):
+                return True
+        except (BadRow, UnicodeDecodeError):
+            continue
+    return False
+
+
+def _row(line: str, columns: Columns) -> dict[str, Any]:
+    """Return the object of a line. Raise BadRow if it is none, or if a key is missing or does not hold what it should.
+
+    Keys of labels and of context may hold numbers, too.
+    """
+    row = object_of(line)
+    for asked in columns.asked:
+        if asked.column not in row:
+            check_names(list(row), columns.asked, "key")
+        check_cell(asked, row[asked.column])
+    return row
 
 
 def last_line(raw: bytes) -> int:
@@ -101,9 +173,9 @@ def last_line(raw: bytes) -> int:
     return raw.rfind(b"\n") + 1
 
 
-def blocks_of_lines(
-    path: Path, stream: Stream, tally: Tally, encoding: str, cut: Callable[[bytes], int] = last_line
-) -> Iterator["Block"]:
+def blocks_of_text(
+    path: Path, stream: Stream, tally: Tally, encoding: str, cut: Callable[[bytes], int]
+) -> Iterator[Block]:
     """Yield the blocks of a file whose lines (or paragraphs, see `cut` of `blocks`) are documents.
 
     Reports a file whose lines end with CR alone.
@@ -120,7 +192,7 @@ def blocks_of_lines(
         tally.bad_file(path, "its lines end with CR alone, as on old Macs; `tr '\\r' '\\n'` turns them into LF")
 
 
-def _is_one_line_with_cr(block: "Block", encoding: str) -> bool:
+def _is_one_line_with_cr(block: Block, encoding: str) -> bool:
     """Return whether a block is the first line of a file, is text, and has a CR inside."""
     if block.number > 1 or block.raw.count(b"\n") > 1 or b"\n" in block.raw[:-1]:
         return False
@@ -128,21 +200,6 @@ def _is_one_line_with_cr(block: "Block", encoding: str) -> bool:
         return "\r" in block.raw.decode(encoding).removesuffix("\n").removesuffix("\r")
     except UnicodeDecodeError:
         return False
-
-
-@dataclasses.dataclass(frozen=True)
-class Block:
-    """Whole lines of a file. The last line of a file may lack its newline.
-
-    Attributes:
-        number: number of the first line, counted from 1.
-        offset: byte offset of the first line in the uncompressed text without BOM.
-        raw: bytes of the lines.
-    """
-
-    number: int
-    offset: int
-    raw: bytes
 
 
 def last_blank_line(raw: bytes) -> int:
