@@ -2,7 +2,6 @@
 
 import sys
 
-import mended_interpreter  # noqa: F401  (it mends the interpreter)
 import torch
 
 from babelmill.model.gpt_bert import GPTBert, GPTBertShape, training_mask
@@ -14,6 +13,7 @@ from babelmill.training.kernels import (
 )
 from babelmill.training.kernels.compilation import Graphs
 from babelmill.training.kernels.kernel_trial import CLOSE, of_attention
+from helpers.kernels import mended_interpreter  # noqa: F401  (it mends the interpreter)
 from helpers.kernels.guarded import guard
 
 CPU = torch.device("cpu")
