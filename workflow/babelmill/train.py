@@ -33,10 +33,9 @@ from babelmill.core.files import UserError, atomic_write, link_or_copy, sha256, 
 from babelmill.core.words import plural
 from babelmill.labels import begun_heads
 from babelmill.runtime import checkpoint, gpu_claims, slurm
-from babelmill.runtime.identity import SPLITS, identity
 from babelmill.runtime.launch import launch
 from babelmill.runtime.processes import Processes, forget_other_launchers, was_launched
-from babelmill.runtime.record import energy_kwh
+from babelmill.runtime.record import SPLITS, energy_kwh, identity
 from babelmill.runtime.run_folder import Done, RunFolder
 from babelmill.runtime.stopping import EXIT_CODE, Stop
 from babelmill.settings import read_settings

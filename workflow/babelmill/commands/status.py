@@ -28,7 +28,7 @@ from babelmill.core.bars import clock
 from babelmill.core.files import UserError
 from babelmill.core.words import plural
 from babelmill.labels.windows import rows_done
-from babelmill.runtime.attempt_log import newest_log
+from babelmill.runtime.record import newest_log
 from babelmill.runtime.run_lock import DEAD_AFTER, died_here
 from babelmill.stages import STAGES, TO_CONVERTED, leading_to
 

@@ -11,7 +11,7 @@ from babelmill.core.files import UserError
 from babelmill.labels.batches import Frame, LabelStream, known_codes, most_codes
 from babelmill.labels.begun_heads import begun
 from babelmill.labels.typos import Typos
-from babelmill.runtime.identity import SPLITS
+from babelmill.runtime.record import SPLITS
 from babelmill.tokens.shard_file import ShardFile
 from babelmill.tokens.tokenizer_file import load_tokenizer
 from babelmill.tokens.vocabulary import Vocabulary

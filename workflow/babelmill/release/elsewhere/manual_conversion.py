@@ -33,7 +33,7 @@ from babelmill.release.elsewhere import published_checkpoint
 from babelmill.release.folder.architecture import ExportInputs
 from babelmill.release.folder.hub_folder import build, prove
 from babelmill.release.folder.loading import WEIGHTS
-from babelmill.runtime.identity import SOURCE
+from babelmill.runtime.record import SOURCE
 from babelmill.settings import recorded
 from babelmill.tokens.tokenizer_file import load_tokenizer, vocab_size
 from babelmill.tokens.vocabulary import BOS, EOS, MASK, PAD
