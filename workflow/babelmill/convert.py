@@ -24,7 +24,7 @@ from babelmill.release.card import card
 from babelmill.release.card.card_beginning import without_path
 from babelmill.release.card.snapshot_card import convert_snapshots
 from babelmill.release.card.suite_card import Scored
-from babelmill.runtime.snapshots import names
+from babelmill.runtime.checkpoint import names
 from babelmill.settings import read_settings, recorded
 
 # The files of weights. With `export.adapter: only`, the folder has none of them.

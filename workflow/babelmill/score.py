@@ -35,9 +35,9 @@ from babelmill.core.words import plural
 from babelmill.evaluation.samples import most_pairs, sample_of
 from babelmill.release.folder.loading import aligned, load, runs_code
 from babelmill.runtime import gpu_claims
+from babelmill.runtime.checkpoint import about, names
 from babelmill.runtime.processes import scoring_device
 from babelmill.runtime.run_lock import Lock
-from babelmill.runtime.snapshots import about, names
 from babelmill.settings import read_settings
 from babelmill.suites.headline import headline, headline_method
 from babelmill.suites.partial import Partial

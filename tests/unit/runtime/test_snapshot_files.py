@@ -6,7 +6,7 @@ import torch
 from babelmill.config.snapshots import name_of
 from babelmill.core import manifest
 from babelmill.core.files import UserError
-from babelmill.runtime.snapshots import Snapshots
+from babelmill.runtime.checkpoint import Snapshots
 
 WEIGHTS = {"weight": torch.zeros(3)}
 ABOUT = {"step": 1, "tokens": 9}

@@ -7,7 +7,7 @@ validating.json         how far a validation is, while there is one
 logs/                   the log of each attempt (record.py)
 step-00000040.*         checkpoints (checkpoint.py)
 metrics.jsonl           the record (record.py)
-snapshots/              weights after given numbers of words (snapshots.py)
+snapshots/              weights after given numbers of words (checkpoint.py)
 words.json              the words of shards that do not say them (training/batches/words_read.py)
 training_history.*      lists and a picture of the losses (history.py)
 """
@@ -24,11 +24,10 @@ import torch
 
 from babelmill.config import schema
 from babelmill.core.files import UserError, write_json
-from babelmill.runtime.checkpoint import Checkpoints
+from babelmill.runtime.checkpoint import Checkpoints, Snapshots
 from babelmill.runtime.history import History
 from babelmill.runtime.record import Record, begin_attempt, fingerprint, keep_log
 from babelmill.runtime.run_lock import Lock
-from babelmill.runtime.snapshots import Snapshots
 from babelmill.runtime.wandb_mirror import mirror
 
 log = logging.getLogger(__name__)

@@ -9,7 +9,7 @@ from babelmill.config.snapshots import FOLDER
 from babelmill.core import manifest
 from babelmill.core.escape import plain
 from babelmill.core.files import atomic_write, link_or_copy, sha256
-from babelmill.runtime.snapshots import names
+from babelmill.runtime.checkpoint import names
 
 CARD = """\
 ---
