@@ -19,7 +19,7 @@ from safetensors.torch import load_file
 
 from babelmill.commands import unlock
 from babelmill.core.files import UserError, sha256, write_json
-from babelmill.runtime import run_lock, slurm, wandb_mirror
+from babelmill.runtime import followers, run_lock, slurm
 from babelmill.runtime.checkpoint import Checkpoints, write_tensors
 from babelmill.runtime.progress import Progress
 from babelmill.runtime.record import Record
@@ -424,10 +424,10 @@ def test_a_full_disk_while_the_record_is_written(tmp_path):
 
 def mirror(folder, monkeypatch, patience: float):
     """Mirror a record that is empty at first, and wait so many seconds for the mirror's end."""
-    monkeypatch.setattr(wandb_mirror, "PATIENCE", patience)
+    monkeypatch.setattr(followers, "PATIENCE", patience)
     (folder / "metrics.jsonl").touch()
     (folder / "identity.json").write_text(json.dumps({"settings": {"train": {"seed": 1}}}))
-    return wandb_mirror.mirror("eng", folder)
+    return followers.mirror("eng", folder)
 
 
 @pytest.fixture

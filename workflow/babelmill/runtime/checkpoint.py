@@ -27,7 +27,6 @@ from safetensors import safe_open
 from babelmill.config.snapshots import FOLDER, name_of
 from babelmill.core import manifest
 from babelmill.core.files import UserError, atomic_write, read_json, sha256, write_json
-from babelmill.runtime.checkpoint import write_tensors
 
 log = logging.getLogger(__name__)
 

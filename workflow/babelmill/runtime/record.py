@@ -1,8 +1,8 @@
 """Write what the folder of a training run says about the run: who it is, its attempts with their logs, its losses.
 
 `identity.json` holds the settings and the data of the run, whose fingerprint is the folder's name. `attempt.json`
-counts attempts: after two without progress, the run ends with an error. `logs/` has the log of each attempt, since Snakemake
-deletes a rule's log before the next attempt. They stay as long as the folder, and are small: a run that SLURM
+counts attempts: after two without progress, the run ends with an error. `logs/` has the log of each attempt, since
+Snakemake deletes a rule's log before the next attempt. They stay as long as the folder, and are small: a run that SLURM
 interrupts a hundred times writes as many lines of progress as one without interruptions, and a dozen more per attempt.
 
 `metrics.jsonl` is the record, one JSON object per line. During training, it is in the run's folder, so that it stays

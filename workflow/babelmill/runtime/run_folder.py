@@ -9,7 +9,7 @@ step-00000040.*         checkpoints (checkpoint.py)
 metrics.jsonl           the record (record.py)
 snapshots/              weights after given numbers of words (checkpoint.py)
 words.json              the words of shards that do not say them (training/batches/words_read.py)
-training_history.*      lists and a picture of the losses (history.py)
+training_history.*      lists and a picture of the losses (followers.py)
 """
 
 import contextlib
@@ -25,10 +25,9 @@ import torch
 from babelmill.config import schema
 from babelmill.core.files import UserError, write_json
 from babelmill.runtime.checkpoint import Checkpoints, Snapshots
-from babelmill.runtime.history import History
+from babelmill.runtime.followers import History, mirror
 from babelmill.runtime.record import Record, begin_attempt, fingerprint, keep_log
 from babelmill.runtime.run_lock import Lock
-from babelmill.runtime.wandb_mirror import mirror
 
 log = logging.getLogger(__name__)
 
