@@ -11,7 +11,7 @@ import torch
 
 from babelmill.commands import status
 from babelmill.core.files import UserError
-from babelmill.runtime.gpu_figures import GpuFigures
+from babelmill.runtime.progress import GpuFigures
 from babelmill.runtime.record import energy_kwh
 from babelmill.runtime.run_folder import Done, RunFolder
 from babelmill.runtime.stopping import Stop

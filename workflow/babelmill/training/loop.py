@@ -18,8 +18,7 @@ import torch
 from babelmill.config import schema
 from babelmill.config.snapshots import name_of
 from babelmill.core.files import UserError
-from babelmill.runtime.gpu_figures import GpuFigures, gpus_of
-from babelmill.runtime.progress import Progress, peak_flops, peak_memory, shown
+from babelmill.runtime.progress import GpuFigures, Progress, gpus_of, peak_flops, peak_memory, shown
 from babelmill.runtime.run_folder import Done, RunFolder
 from babelmill.runtime.stopping import Stop
 from babelmill.training.batches.words_read import WordRate
