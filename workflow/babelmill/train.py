@@ -37,7 +37,7 @@ from babelmill.runtime.launch import launch
 from babelmill.runtime.processes import Processes, forget_other_launchers, was_launched
 from babelmill.runtime.record import SPLITS, energy_kwh, identity
 from babelmill.runtime.run_folder import Done, RunFolder
-from babelmill.runtime.stopping import EXIT_CODE, Stop
+from babelmill.runtime.slurm import EXIT_CODE, Stop
 from babelmill.settings import read_settings
 from babelmill.tokens.shard_file import ShardFile
 from babelmill.tokens.vocabulary import Vocabulary

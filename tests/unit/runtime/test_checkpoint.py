@@ -25,7 +25,7 @@ from babelmill.runtime.progress import Progress
 from babelmill.runtime.record import Record
 from babelmill.runtime.run_folder import RunFolder
 from babelmill.runtime.run_lock import Lock
-from babelmill.runtime.stopping import Stop, seconds_left
+from babelmill.runtime.slurm import Stop, seconds_left
 from babelmill.training.metrics import summarize
 from babelmill.training.plan.objectives import objective_of
 from helpers.training.training_data import section

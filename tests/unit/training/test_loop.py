@@ -14,7 +14,7 @@ from babelmill.core.files import UserError
 from babelmill.runtime.progress import GpuFigures
 from babelmill.runtime.record import energy_kwh
 from babelmill.runtime.run_folder import Done, RunFolder
-from babelmill.runtime.stopping import Stop
+from babelmill.runtime.slurm import Stop
 from babelmill.training import loop as loop_module
 from babelmill.training.loop import Loop, Window
 from babelmill.training.pending import Pending

@@ -24,7 +24,7 @@ from torch.distributed import DistError, TCPStore  # pyright: ignore[reportPriva
 from babelmill.core.files import UserError
 from babelmill.runtime import slurm
 from babelmill.runtime.processes import LAUNCHED
-from babelmill.runtime.stopping import EXIT_CODE, signals
+from babelmill.runtime.slurm import EXIT_CODE, signals
 
 MEETING_SECONDS = 600  # time in which the launchers of all machines must start
 SHUTDOWN_SECONDS = 900  # time for a last step and a checkpoint, before a process that was asked to end is killed

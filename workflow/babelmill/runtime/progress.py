@@ -1,9 +1,9 @@
 """Show the progress of a training run, and read the figures of its devices: speed, memory, power, energy.
 
 The figures of GPUs come from the driver, with NVIDIA's NVML. A thread asks the driver, since a driver that hangs must
-not stop the training. A caller waits a moment for new figures, and otherwise gets the last ones. Figures that cannot be
-read are left out: without NVML or the permission to use it, or if a part of a GPU (MIG) does not have the figure. Energy
-includes the work of other jobs on the same GPU.
+not stop the training. A caller waits a moment for new figures, and otherwise gets the last ones. Figures that cannot
+be read are left out: without NVML or the permission to use it, or if a part of a GPU (MIG) does not have the figure.
+Energy includes the work of other jobs on the same GPU.
 """
 
 import importlib

@@ -20,7 +20,7 @@ from babelmill.config.snapshots import name_of
 from babelmill.core.files import UserError
 from babelmill.runtime.progress import GpuFigures, Progress, gpus_of, peak_flops, peak_memory, shown
 from babelmill.runtime.run_folder import Done, RunFolder
-from babelmill.runtime.stopping import Stop
+from babelmill.runtime.slurm import Stop
 from babelmill.training.batches.words_read import WordRate
 from babelmill.training.metrics import summarize
 from babelmill.training.networks.loss import STATISTICS
