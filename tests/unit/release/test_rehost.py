@@ -16,7 +16,7 @@ from babelmill.commands import rehosting
 from babelmill.config.languages import read_table
 from babelmill.core import manifest
 from babelmill.core.files import UserError, write_json
-from babelmill.hub import client, owners
+from babelmill.hub import client, sources
 from babelmill.hub.files import Files
 from babelmill.model.gpt_bert import GPTBert, GPTBertShape
 from babelmill.publish import publish_folder
@@ -45,7 +45,7 @@ MODEL, EMA, LAST = "model.safetensors", "model_ema.safetensors", "model_main.saf
 def folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(client, "WAITS", ())
-    monkeypatch.setattr(owners, "QUICK", ())
+    monkeypatch.setattr(sources, "QUICK", ())
     return tmp_path
 
 
