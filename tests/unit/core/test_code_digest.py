@@ -97,7 +97,6 @@ SEVERAL = {
     "corpus/workers.py": {"corpus"},
     "corpus/writer.py": {"corpus"},
     "evaluation/__init__.py": {"evaluate", "convert", "score"},
-    "evaluation/comparison.py": set(),
     "evaluation/metrics.py": {"evaluate", "convert"},
     "evaluation/samples.py": {"convert", "score"},
     "release/folder/architecture.py": {"export"},

@@ -23,8 +23,8 @@ from babelmill.core.files import UserError, read_json
 from babelmill.core.words import plural
 
 if TYPE_CHECKING:
-    from babelmill.evaluation.comparison import Difference
     from babelmill.suites.comparison import Comparison
+    from babelmill.suites.statistics import Difference
 
 RESULTS = Path("results")
 WIDTH = 100
@@ -143,8 +143,8 @@ def check_same_export(scores: dict[str, Path], about: dict[str, Any], folder: Pa
 
 def bits_per_byte(sides: list[list[Model]], names: list[str]) -> list[str]:
     """Return lines with the scores of evaluation.json side by side, or a line that says why they cannot be compared."""
-    from babelmill.evaluation.comparison import over_seeds
     from babelmill.evaluation.metrics import metrics_of, shown, units, value_of
+    from babelmill.suites.statistics import over_seeds
 
     everyone = [model for side in sides for model in side]
     evaluations = [model.evaluation for model in everyone if model.evaluation is not None]
@@ -196,7 +196,7 @@ def of_two(models: list[Model], metric: str, values: list[list[float]]) -> "Diff
     """Return the difference between two models in a metric, with an interval if both have a table of documents."""
     from pyarrow import parquet
 
-    from babelmill.evaluation.comparison import Difference, over_documents
+    from babelmill.suites.statistics import Difference, over_documents
 
     first, second = models
     if first.documents is None or second.documents is None:
