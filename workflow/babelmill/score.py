@@ -32,14 +32,13 @@ from babelmill.core import manifest, stage_entry
 from babelmill.core.bars import Bar
 from babelmill.core.files import UserError, atomic_write, canonical_json, read_json, sha256, write_json
 from babelmill.core.words import plural
-from babelmill.evaluation.samples import most_pairs, sample_of
+from babelmill.evaluation.suite_scores import headline, headline_method, most_pairs, sample_of
 from babelmill.release.folder.loading import aligned, load, runs_code
 from babelmill.runtime import gpu_claims
 from babelmill.runtime.checkpoint import about, names
 from babelmill.runtime.processes import scoring_device
 from babelmill.runtime.run_lock import Lock
 from babelmill.settings import read_settings
-from babelmill.suites.headline import headline, headline_method
 from babelmill.suites.partial import Partial
 from babelmill.suites.results import sample, summary
 from babelmill.suites.sentences import Method, Pair, Scorer, encode, in_order, method, scores

@@ -12,8 +12,8 @@ from babelmill.cli import main
 from babelmill.core import manifest
 from babelmill.core.files import read_json, write_json
 from babelmill.evaluation.metrics import described
+from babelmill.evaluation.suite_scores import headline
 from babelmill.evaluation.validation_text import entry
-from babelmill.suites.headline import headline
 from babelmill.suites.results import summary
 
 KINDS = [kind for kind in ("one", "two", "three") for _ in range(100)]

@@ -98,7 +98,7 @@ SEVERAL = {
     "corpus/writer.py": {"corpus"},
     "evaluation/__init__.py": {"evaluate", "convert", "score"},
     "evaluation/metrics.py": {"evaluate", "convert"},
-    "evaluation/samples.py": {"convert", "score"},
+    "evaluation/suite_scores.py": {"convert", "score"},
     "release/folder/architecture.py": {"export"},
     "release/folder/gpt_bert_folder.py": {"export"},
     "labels/card.py": {"convert"},

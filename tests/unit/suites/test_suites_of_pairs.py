@@ -17,10 +17,9 @@ from babelmill.config.resolve import Configuration
 from babelmill.config.suites import suites_of_language, suites_of_model
 from babelmill.core import manifest
 from babelmill.core.files import UserError, canonical_json, write_json
-from babelmill.evaluation.samples import most_pairs
+from babelmill.evaluation.suite_scores import headline, headline_method, most_pairs
 from babelmill.settings import settings_of
 from babelmill.suites import pairs
-from babelmill.suites.headline import headline, headline_method
 from babelmill.suites.partial import Partial
 from babelmill.suites.results import mean_of_groups, right, sample, share, summary, wilson
 from conftest import ROOT, SMALL

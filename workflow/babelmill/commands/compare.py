@@ -237,7 +237,7 @@ def _size(evaluation: dict[str, Any]) -> tuple[int, int, int]:
 
 def suite_lines(comparison: "Comparison", title: str, names: list[str]) -> list[str]:
     """Return the lines about one suite in one language."""
-    from babelmill.suites.headline import weighting
+    from babelmill.evaluation.suite_scores import weighting
 
     methods = " and ".join(dict.fromkeys(comparison.methods))
     what = f"{weighting(comparison.of)} that are right"

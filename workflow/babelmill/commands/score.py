@@ -22,7 +22,7 @@ from babelmill.config.transformers_models import check_layers
 from babelmill.core import escape, manifest, outside
 from babelmill.core.files import UserError, sha256
 from babelmill.core.globs import at_home
-from babelmill.suites.headline import METHODS
+from babelmill.evaluation.suite_scores import METHODS
 
 if TYPE_CHECKING:
     from babelmill.config.resolve import Configuration

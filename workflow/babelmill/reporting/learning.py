@@ -5,10 +5,10 @@ from typing import NamedTuple
 
 from markupsafe import Markup
 
+from babelmill.evaluation.suite_scores import headline_method
 from babelmill.reporting.figures import LEFT, RIGHT, TOP, WIDTH, Scale, height, log_ticks, safe, tick_labels, ticks
 from babelmill.reporting.results import Model
 from babelmill.reporting.table import Row, head
-from babelmill.suites.headline import headline_method
 
 CHANCE = 0.5  # the share of pairs that a coin gets right
 MOST = 8  # numbers on an axis at most

@@ -15,14 +15,13 @@ from babelmill import __version__
 from babelmill.core import escape
 from babelmill.core.words import plural
 from babelmill.evaluation.metrics import SHARE, Metric, value_of
-from babelmill.evaluation.samples import most_pairs
+from babelmill.evaluation.suite_scores import METHODS, headline_method, most_pairs, weighting
 from babelmill.release.card.training_history import training_curves, training_hours
 from babelmill.reporting import figures
 from babelmill.reporting.asked import TEMPLATE
 from babelmill.reporting.learning import CHANCE, Span, learning_curve, moments
 from babelmill.reporting.results import Model
 from babelmill.reporting.table import ALL, Row, metrics_of_all, rows_of, unit_of
-from babelmill.suites.headline import METHODS, headline_method, weighting
 
 COLUMNS = 6  # columns of a table of phenomena, so that it fits a printed page
 

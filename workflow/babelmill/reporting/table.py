@@ -7,8 +7,8 @@ from typing import IO, Any, NamedTuple
 
 from babelmill.core.escape import csv_cell
 from babelmill.evaluation.metrics import SHARE, Metric, metrics_of, value_of
+from babelmill.evaluation.suite_scores import headline_method
 from babelmill.reporting.results import Model
-from babelmill.suites.headline import headline_method
 from babelmill.suites.results import Z
 
 ALL = "all"  # in place of the phenomenon and the paradigm, in a row with a suite's score

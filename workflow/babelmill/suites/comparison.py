@@ -13,8 +13,7 @@ import pyarrow.parquet as pq
 
 from babelmill.core import manifest
 from babelmill.core.files import UserError, read_json
-from babelmill.evaluation.samples import most_pairs
-from babelmill.suites.headline import headline_method
+from babelmill.evaluation.suite_scores import headline_method, most_pairs
 from babelmill.suites.results import by, mean_of_groups, right, share_of
 from babelmill.suites.statistics import McNemar, bootstrap, holm, mcnemar
 

@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 from huggingface_hub import EvalResult
 
 from babelmill.core import escape
-from babelmill.evaluation.samples import sample_of
+from babelmill.evaluation.suite_scores import sample_of
 from babelmill.release.card.card_table import table
 
 MEANINGS = {
