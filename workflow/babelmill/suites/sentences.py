@@ -1,7 +1,7 @@
 """Score sentences with an exported model, as its users load it: sums of ln p at temperature 1, in fp32.
 
 * `causal`: each token is predicted from those before it; the first is `<s>` (or the model's token in its place).
-  A GPT-BERT reads the common beginning of a pair once, see `attention.py`.
+  A GPT-BERT reads the common beginning of a pair once, see `fast_layers.py`.
 * `masked` is the pseudo-log-likelihood (Salazar et al., 2020, arXiv:1910.14659): each token is hidden alone and
   predicted from all others. With `within_word_l2r` (Kauf and Ivanova, 2023, arXiv:2305.10588) the later tokens of its
   word are hidden, too, since they would give the word away.
@@ -22,8 +22,7 @@ import torch
 from babelmill.core.escape import line
 from babelmill.core.files import UserError
 from babelmill.core.words import NOT_A_NUMBER
-from babelmill.suites import packed_linear
-from babelmill.suites.attention import FreePositions
+from babelmill.suites.fast_layers import FreePositions, pack_linear_layers
 
 GROUP = 4  # batches per group; the rows of a group are sorted by length and scored together
 SAMPLES = 128  # samples per sentence for `bound`
@@ -199,7 +198,7 @@ class Scorer:
         self.shares = causal and target is not None
         self._device = next(model.parameters()).device
         if target is not None and self._device.type == "cpu":
-            packed_linear.install(model)
+            pack_linear_layers(model)
         entries = model.get_output_embeddings().weight.shape[0] if model.get_output_embeddings() else 1 << 15
         self.positions = min(POSITIONS[self._device.type], LOGITS // (4 * entries))
 
