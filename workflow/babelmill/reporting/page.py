@@ -19,7 +19,7 @@ from babelmill.evaluation.suite_scores import METHODS, headline_method, most_pai
 from babelmill.release.card.training_history import training_curves, training_hours
 from babelmill.reporting import figures
 from babelmill.reporting.asked import TEMPLATE
-from babelmill.reporting.learning import CHANCE, Span, learning_curve, moments
+from babelmill.reporting.figures import CHANCE, Span, learning_curve, moments
 from babelmill.reporting.results import Model
 from babelmill.reporting.table import ALL, Row, metrics_of_all, rows_of, unit_of
 
