@@ -1,4 +1,4 @@
-"""Make an exported model score short rows fast: attention for pairs of sentences, and linear layers that are packed once.
+"""Make an exported model score short rows fast: attention for pairs of sentences, linear layers that are packed once.
 
 The sentences of a pair are equal up to some token. Up to there, the states of a causal model are equal, too. So a row
 holds the common beginning once, then the rest of the first sentence, then the rest of the second. The positions of each
