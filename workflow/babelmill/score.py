@@ -60,7 +60,7 @@ def read_pairs(folders: dict[str, Path]) -> pa.Table:
     return pa.concat_tables(tables)
 
 
-class Model:
+class ScoringModel:
     """An exported model that scores sentences by some methods.
 
     Args:
@@ -120,7 +120,7 @@ class Model:
         return found
 
 
-def score_all(model: Model, table: pa.Table, settings: ScoreSettings, partial: Partial) -> pa.Table:
+def score_all(model: ScoringModel, table: pa.Table, settings: ScoreSettings, partial: Partial) -> pa.Table:
     """Return the table with the columns {method}_good and {method}_bad for each method; `bound` also has an error."""
     found: dict[str, np.ndarray] = {}
     for name in sorted(settings.methods, key="fused".__eq__):  # "fused" comes last: it is the sum of the other two
@@ -184,7 +184,7 @@ def run(args: argparse.Namespace) -> None:
     upstream = [args.export, *args.suites]
     with Lock(args.partial, "another process that scores the same"):
         partial = Partial(args.partial, made_of(args.export, settings))
-        model = Model(args.export, settings.within_word_l2r)
+        model = ScoringModel(args.export, settings.within_word_l2r)
         scored, found = score_suites(model, args.suites, settings, partial)
         if settings.snapshots:
             found["snapshots"] = score_snapshots(args, settings)
@@ -209,7 +209,7 @@ def is_loaded(name: str) -> bool:
 
 
 def score_suites(
-    model: Model, suites: list[Path], settings: ScoreSettings, partial: Partial
+    model: ScoringModel, suites: list[Path], settings: ScoreSettings, partial: Partial
 ) -> tuple[pa.Table, dict[str, Any]]:
     """Score the pairs in the folders of the stage `suite`, one folder per language of the settings.
 
@@ -250,7 +250,7 @@ def score_snapshots(args: argparse.Namespace, settings: ScoreSettings) -> list[d
         folder = args.export / FOLDER / name
         manifest.verify(folder, within=args.export)
         partial = Partial(args.partial / name, made_of(folder, settings))
-        _, scores = score_suites(Model(folder, settings.within_word_l2r), args.suites, settings, partial)
+        _, scores = score_suites(ScoringModel(folder, settings.within_word_l2r), args.suites, settings, partial)
         found.append({"name": name, "languages": scores["languages"]} | about(folder))
         headlines = [f"{code} {100 * each['headline']['score']:.1f} %" for code, each in scores["languages"].items()]
         log.info("%s: %s", name, ", ".join(headlines))

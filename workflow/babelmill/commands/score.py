@@ -268,7 +268,7 @@ def run(args: argparse.Namespace) -> None:
     suites = [pairs_of(configuration, args.suite, code) for code in settings.covered]
     with Lock(out / "partial", "another process that scores the same"):
         partial = Partial(out / "partial", made_of(origin))
-        model = score.Model(folder, settings.within_word_l2r, extra=True)
+        model = score.ScoringModel(folder, settings.within_word_l2r, extra=True)
         score.write(*score.score_suites(model, suites, settings, partial), out)
         manifest.write(out, settings, ["pairs.parquet", "scores.json"], suites, {"model": origin})
         partial.delete()

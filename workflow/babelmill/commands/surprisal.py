@@ -105,12 +105,12 @@ def run(args: argparse.Namespace) -> None:
     import torch
     from transformers.utils import logging
 
-    from babelmill.score import Model
+    from babelmill.score import ScoringModel
 
     logging.disable_progress_bar()
     logging.set_verbosity_error()
     torch.set_num_threads(args.threads)
-    model = Model(folder, args.within_word_l2r, extra=True)
+    model = ScoringModel(folder, args.within_word_l2r, extra=True)
     if not model.tokenizer.is_fast:
         raise UserError(f"{folder}: its tokenizer is a slow one, which does not return which word a token belongs to")
     print("\t".join(COLUMNS))

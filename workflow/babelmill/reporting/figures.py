@@ -13,8 +13,8 @@ from markupsafe import Markup, escape
 
 from babelmill.core.escape import line
 from babelmill.evaluation.suite_scores import headline_method
-from babelmill.reporting.results import Model
-from babelmill.reporting.table import Row, head
+from babelmill.reporting.results import ReportedModel
+from babelmill.reporting.table import ScoreRow, head
 
 WIDTH, STRIP, LEFT, RIGHT, TOP, GAP = 360, 44, 48, 8, 26, 18
 WIDE = 1080  # the width of a picture that is alone on a screen
@@ -291,11 +291,11 @@ class Moment(NamedTuple):
     """
 
     words: float
-    row: Row
+    row: ScoreRow
     last: bool
 
 
-def moments(model: Model, code: str, suite: str) -> list[Moment]:
+def moments(model: ReportedModel, code: str, suite: str) -> list[Moment]:
     """Return the scores of a model's snapshots on a suite, the earliest first; the finished model comes last."""
     scores = model.scores.get(suite, {})
     kept = [each for each in scores.get("snapshots", []) if code in each["languages"]]
@@ -311,14 +311,14 @@ def moments(model: Model, code: str, suite: str) -> list[Moment]:
     return [Moment(words, row, i == len(kept)) for i, (words, row) in enumerate(rows) if row]
 
 
-class Span(NamedTuple):
+class LearningAxes(NamedTuple):
     """The ends of axes on which several curves can be drawn, with their intervals and with chance."""
 
     words: tuple[float, float]
     scores: tuple[float, float]
 
     @classmethod
-    def of(cls, curves: Iterable[list[Moment]]) -> "Span":
+    def of(cls, curves: Iterable[list[Moment]]) -> "LearningAxes":
         """Return the axes for some curves."""
         found = [moment for curve in curves for moment in curve]
         rows, words = [moment.row for moment in found], [moment.words for moment in found]
@@ -327,7 +327,7 @@ class Span(NamedTuple):
         return cls((min(words), max(words)), scores)
 
 
-def learning_curve(found: list[Moment], title: str, axes: Span, width: int = WIDTH) -> Markup:
+def learning_curve(found: list[Moment], title: str, axes: LearningAxes, width: int = WIDTH) -> Markup:
     """Draw scores with 95 % intervals over words, on a logarithmic scale; a filled square marks the finished model."""
     bottom = TOP + height(width)
     y = Scale(*axes.scores, bottom, TOP)

@@ -16,7 +16,7 @@ UNREADABLE = (UserError, OSError, LookupError, TypeError, ValueError)  # from da
 
 
 @dataclasses.dataclass
-class Model:
+class ReportedModel:
     """A model and the results that exist for it.
 
     Attributes:
@@ -56,7 +56,7 @@ class Model:
         return found or (self.evaluation or {} if len(self.languages) == 1 else {})
 
 
-def read_all(asked: dict[str, Any], states: dict[str, tuple[str, str]] | None = None) -> list[Model]:
+def read_all(asked: dict[str, Any], states: dict[str, tuple[str, str]] | None = None) -> list[ReportedModel]:
     """Return the models of a report with their results.
 
     Args:
@@ -66,7 +66,7 @@ def read_all(asked: dict[str, Any], states: dict[str, tuple[str, str]] | None = 
     """
     models = []
     for name, about in asked["models"].items():
-        model = Model(name, about["languages"], about["suites"])
+        model = ReportedModel(name, about["languages"], about["suites"])
         if states is not None:
             model.state, model.note = states[name]
         read_into(model, strict=states is None)
@@ -83,7 +83,7 @@ def of_present_model(stage: str, folder: Path, model: str) -> None:
                 manifest.verify_upstream(later, earlier)
 
 
-def read_into(model: Model, strict: bool) -> None:
+def read_into(model: ReportedModel, strict: bool) -> None:
     """Fill in the results of a model; with `strict`, raise an error if one is missing or damaged."""
 
     def look(key: Any, folder: Path, take: Callable[[Path], None] | None = None) -> None:

@@ -78,7 +78,7 @@ class Progress:
         self._validated += share == 1
 
 
-class Reading(NamedTuple):
+class GpuReading(NamedTuple):
     """One answer: the figures for the record, and the energy of all GPUs since their driver was loaded, in mJ."""
 
     figures: dict[str, float]
@@ -103,7 +103,7 @@ class GpuFigures:
 
     def __init__(self, uuids: list[str]):
         self._asked, self._idle = threading.Event(), threading.Event()  # idle is not set before the first answer
-        self._latest: Reading | None = None
+        self._latest: GpuReading | None = None
         self._counted: int | None = None  # the energy that `joules` has returned so far, mJ
         if uuids:
             threading.Thread(target=self._answer, args=(uuids,), daemon=True).start()
@@ -154,7 +154,7 @@ def _handle(nvml: Any, uuid: str) -> Any:
         return nvml.nvmlDeviceGetHandleByUUID(f"MIG-{bare}")
 
 
-def read(nvml: Any, handles: list[Any]) -> Reading:
+def read(nvml: Any, handles: list[Any]) -> GpuReading:
     """Read all GPUs: the mean of their use, the highest memory and temperature, and the sum of their power."""
 
     def ask(question: Callable[[Any], float]) -> list[float] | None:
@@ -171,7 +171,7 @@ def read(nvml: Any, handles: list[Any]) -> Reading:
         "gpu_temperature": (ask(lambda gpu: nvml.nvmlDeviceGetTemperature(gpu, nvml.NVML_TEMPERATURE_GPU)), max),
     }
     energy = ask(nvml.nvmlDeviceGetTotalEnergyConsumption)
-    return Reading(
+    return GpuReading(
         {name: combine(found) for name, (found, combine) in answers.items() if found is not None},
         None if energy is None else int(sum(energy)),
     )

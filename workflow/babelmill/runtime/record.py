@@ -45,6 +45,7 @@ from babelmill.core import manifest
 from babelmill.core.files import UserError, atomic_write, flush, read_json, write_json, writing
 from babelmill.runtime import slurm
 
+LOGS = "logs"  # the folder of the logs
 SPLITS = ("train", "validation")
 SOURCE = "model.source"  # no language can have this name
 
@@ -95,9 +96,14 @@ def begin_attempt(path: Path, attempt: int, done: int, steps: int, tokens: int, 
     before = read_json(record) if attempt > 1 and record.exists() else None
     fruitless = 0
     if before is not None:
-        refuse_after_cancelled(before, attempt, done)
+        earlier = before["job"]
+        if before["attempt"] == attempt - 1 and earlier not in (None, job) and slurm.was_cancelled(earlier):
+            raise UserError(
+                f"training is not tried again: its job {earlier} was cancelled; run the workflow again to continue"
+                f" after step {done}"
+            )
         if before["began_after_step"] == done:
-            fruitless = before["fruitless"] + (job is None or before["job"] != job)
+            fruitless = before["fruitless"] + (job is None or earlier != job)
     if fruitless > 1:
         raise UserError(
             f"training failed in two attempts without progress after step {done}, so it is not tried again;"
@@ -105,19 +111,6 @@ def begin_attempt(path: Path, attempt: int, done: int, steps: int, tokens: int, 
         )
     note = {"attempt": attempt, "job": job, "began_after_step": done, "fruitless": fruitless}
     write_json(record, note | {"steps": steps, "tokens": tokens, "host": platform.node(), "device": device})
-
-
-def refuse_after_cancelled(before: dict[str, Any], attempt: int, done: int) -> None:
-    """Raise a UserError if the attempt `before` this one was another SLURM job that was cancelled."""
-    job = before["job"]
-    if before["attempt"] == attempt - 1 and job not in (None, slurm.job_id()) and slurm.was_cancelled(job):
-        raise UserError(
-            f"training is not tried again: its job {job} was cancelled; run the workflow again to continue after"
-            f" step {done}"
-        )
-
-
-FOLDER = "logs"
 
 
 def keep_log(folder: Path, model: str, preset: str, done: int, steps: int) -> None:
@@ -134,9 +127,9 @@ def keep_log(folder: Path, model: str, preset: str, done: int, steps: int) -> No
         done, steps: the number of steps that are done, and of all steps of the run.
     """
     now, job = datetime.now(UTC), slurm.job_id()
-    attempt = 1 + sum(1 for _ in (folder / FOLDER).glob("*.log"))
+    attempt = 1 + sum(1 for _ in (folder / LOGS).glob("*.log"))
     parts = [f"{now:%Y%m%d-%H%M%S}", preset, f"attempt{attempt}", job and f"job{job}"]
-    path = folder / FOLDER / ("_".join(part for part in parts if part) + ".log")
+    path = folder / LOGS / ("_".join(part for part in parts if part) + ".log")
     path.parent.mkdir(parents=True, exist_ok=True)
     where = f"{platform.node()}{f', job {job}' if job else ''}"
     with open(path, "a", encoding="utf-8") as file:
@@ -149,7 +142,7 @@ def keep_log(folder: Path, model: str, preset: str, done: int, steps: int) -> No
 
 def newest_log(folder: Path) -> Path | None:
     """Return the log of the newest attempt of the run in a folder; None if there is none."""
-    return max((folder / FOLDER).glob("*.log"), default=None)
+    return max((folder / LOGS).glob("*.log"), default=None)
 
 
 class Record:

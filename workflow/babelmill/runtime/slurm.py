@@ -61,16 +61,20 @@ def ask(job: str, field: str) -> str | None:
 
     The field `%T` is the job's state, `%L` the time left, and `%i` the name of the job, such as `12_3` in an array.
     """
+    return _line_of(job, ["squeue", "--noheader", "--states", "all", "--jobs", job, "--format", f"%A|{field}"])
+
+
+def _line_of(job: str, command: list[str]) -> str | None:
+    """Return what a command prints after `|` in the line of a job; see `ask`."""
     try:
-        command = ["squeue", "--noheader", "--states", "all", "--jobs", job, "--format", f"%A|{field}"]
         answer = subprocess.run(command, capture_output=True, text=True, timeout=20)
     except (OSError, subprocess.SubprocessError):
         return None
-    if answer.returncode == 0:
-        # One job of an array has the array's number: then squeue prints a line for each job of the array.
-        lines = (line.partition("|") for line in answer.stdout.splitlines())
-        return next((value.strip() for number, _, value in lines if number.strip() == job), "")
-    return "" if "Invalid job id" in answer.stderr else None
+    if answer.returncode:
+        return "" if "Invalid job id" in answer.stderr else None
+    # One job of an array has the array's number: then squeue prints a line for each job of the array.
+    lines = (line.partition("|") for line in answer.stdout.splitlines())
+    return next((value.strip() for number, _, value in lines if number.strip() == job), "")
 
 
 def may_have_processes(state: str) -> bool:
@@ -89,15 +93,9 @@ def was_cancelled(job: str) -> bool:
     """Return whether a job was ended with `scancel`. For old jobs, this is known only if the cluster has accounting."""
     state = ask(job, "%T")
     if not state:
-        try:
-            command = ["sacct", "--allocations", "--noheader", "--parsable2", "--jobs", job]
-            command += ["--format", "JobIDRaw,State"]
-            answer = subprocess.run(command, capture_output=True, text=True, timeout=20).stdout
-        except (OSError, subprocess.SubprocessError):
-            return False
-        lines = (line.partition("|") for line in answer.splitlines())
-        state = next((value for number, _, value in lines if number == job), "")
-    return state.startswith("CANCELLED")
+        command = ["sacct", "--allocations", "--noheader", "--parsable2", "--jobs", job, "--format", "JobIDRaw,State"]
+        state = _line_of(job, command)
+    return state is not None and state.startswith("CANCELLED")
 
 
 def needs_step() -> bool:

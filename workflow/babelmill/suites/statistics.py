@@ -9,14 +9,13 @@ are compared by the means over their models (Welch, 1947): the interval says wha
 documents.
 """
 
-import math
 import statistics
 from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
-from scipy.stats import binomtest
+from scipy.stats import binomtest, ttest_ind
 from scipy.stats import t as student
 
 from babelmill.core.files import UserError
@@ -162,11 +161,7 @@ def over_seeds(first: Sequence[float], second: Sequence[float]) -> Difference:
     value = statistics.fmean(first) - statistics.fmean(second)
     if min(len(first), len(second)) < 2:
         return Difference(value, None, None)
-    parts = [statistics.variance(side) / len(side) for side in (first, second)]
-    if not sum(parts):
+    if len({*first}) == len({*second}) == 1:  # no variance
         return Difference(value, value, value)
-    freedom = sum(parts) ** 2 / sum(
-        part**2 / (len(side) - 1) for part, side in zip(parts, (first, second), strict=True)
-    )
-    half = float(student.ppf(0.975, freedom)) * math.sqrt(sum(parts))
-    return Difference(value, value - half, value + half)
+    interval = ttest_ind(first, second, equal_var=False).confidence_interval(0.95)
+    return Difference(value, float(interval.low), float(interval.high))

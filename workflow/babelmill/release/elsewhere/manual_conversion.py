@@ -278,4 +278,4 @@ def convert(found: Found, source: Path | str, scratch: Path, out: Path) -> None:
         files += card.write(folder, facts, found.metrics)
         settings = {"export": wanted.model_dump(exclude=set(neutral))} | found.asked
         figures = {"origin": found.origin} | found.record
-        manifest.write(folder, manifest.Asked("convert", out.name, settings), files, figures=figures)
+        manifest.write(folder, manifest.StageRequest("convert", out.name, settings), files, figures=figures)
