@@ -28,8 +28,8 @@ from babelmill.config.stage_settings import BaseModelSettings
 from babelmill.core import local_sources, manifest, outside, stage_entry
 from babelmill.core.files import UserError, atomic_folder, copy_file, write_json
 from babelmill.hub import revisions
-from babelmill.hub.files import Files, licence_of, of_repository
-from babelmill.hub.sources import MODEL, resolve
+from babelmill.hub.files import Files, licence_of, of_source
+from babelmill.hub.sources import MODEL
 from babelmill.labels import occcanine
 from babelmill.release.elsewhere.foreign_model import (
     Kind,
@@ -49,18 +49,6 @@ from babelmill.tokens.published_tokenizer import FILES
 from babelmill.tokens.tokenizer_file import load_tokenizer, vocab_size
 
 log = logging.getLogger("babelmill.base_model")
-
-
-def on_the_hub(source: dict[str, Any]) -> Files:
-    """Return the files of a repository.
-
-    The commit is the one in the settings, or the one recorded for the revision, or the revision's present one.
-    """
-    repository, revision = source["repository"], source["revision"]
-    key = revisions.model_key(repository, revision)
-    commit = source["commit"] or revisions.recorded(key, repository, revision) or resolve(MODEL, repository, revision)
-    log.info("%s at %s", repository, commit)
-    return of_repository(MODEL, repository, commit, revision)
 
 
 def in_a_folder(folder: Path) -> Files:
@@ -149,8 +137,9 @@ def run(args: argparse.Namespace) -> None:
     settings = read_settings(args.settings, BaseModelSettings)
     if not sys.stderr.isatty():
         disable_progress_bars()
-    local = next(iter(settings.sources), None)
-    files = in_a_folder(Path(local)) if local else on_the_hub(settings.source or {})
+    local, source = next(iter(settings.sources), None), settings.source or {}
+    key = "" if local else revisions.model_key(source["repository"], source["revision"])
+    files = in_a_folder(Path(local)) if local else of_source(MODEL, key, source)
     where = files.where
     config = require_config(files)
     values = outside.read_object(config, f"{where}: config.json")
@@ -199,8 +188,7 @@ def run(args: argparse.Namespace) -> None:
         figures["instructed"] = instructed(files.names, settings_of, figures.get("repository", ""))
         figures["sources"] = hashed(local, folder) if local else []
         manifest.write(folder, settings, ["model.safetensors", "config.json", *names], figures=figures)
-    if source := settings.source:
-        key = revisions.model_key(source["repository"], source["revision"])
+    if key:
         revisions.record(key, source["repository"], source["revision"], figures["commit"])
 
 

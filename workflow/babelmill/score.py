@@ -41,7 +41,7 @@ from babelmill.runtime.run_lock import Lock
 from babelmill.settings import read_settings
 from babelmill.suites.partial import Partial
 from babelmill.suites.results import sample, summary
-from babelmill.suites.sentences import Method, Pair, Scorer, encode, in_order, method, scores
+from babelmill.suites.sentences import Method, Pair, Scorer, encode, in_order, scores
 from babelmill.tokens.tokenizer_file import use_threads
 from babelmill.training.networks.transformers_models import longest_row
 
@@ -80,7 +80,7 @@ class ScoringModel:
         mask = read_json(self.folder / "config.json").get("mask_token_id") if mask is None else mask
         if mask is None and name != "causal":
             raise UserError(f"{self.folder}: method {name} hides tokens, but the tokenizer has no mask token")
-        return method(name, mask, self._l2r)
+        return Method(name, mask, self._l2r)
 
     def scorer(self, how: Method) -> tuple[Scorer, int | None]:
         """Load the model for a method; return a scorer of rows, and the most tokens that it reads (None: no limit)."""

@@ -188,29 +188,53 @@ class Axes(NamedTuple):
 
 
 class Canvas:
-    """The curves of one run, drawn panel by panel from top to bottom."""
+    """A picture with one axis of x, drawn panel by panel from top to bottom.
 
-    def __init__(self, curves: dict[str, Any], axes: Axes, width: int):
-        self.curves, self.axes, self.width, self.parts, self.y = curves, axes, width, [], TOP
-        self.x = Scale(0, axes.tokens, LEFT, width - RIGHT)
+    Attributes:
+        x: the scale of all panels.
+        width: the width of the picture.
+        parts: the SVG so far.
+        y: the top of the next panel.
+    """
+
+    def __init__(self, x: Scale, width: int):
+        self.x, self.width, self.y = x, width, float(TOP)
+        self.parts: list[str] = []
 
     def text(self, x: float, y: float, text: str, anchor: str = "middle", look: str = "") -> None:
         """Draw a text."""
         of_class = f' class="{look}"' if look else ""
         self.parts.append(f'<text{of_class} x="{x:g}" y="{y:g}" text-anchor="{anchor}">{safe(text)}</text>')
 
-    def panel(self, title: str, scale: Scale, marks: list[float], lines: list[str]) -> None:
-        """Draw a panel: its title, its grid with numbers at `marks`, and `lines`, which are SVG already."""
-        for at, label in zip(marks, tick_labels(marks), strict=True):
-            y = scale(at)
-            self.parts.append(f'<line class="grid" x1="{LEFT}" x2="{self.width - RIGHT}" y1="{y:g}" y2="{y:g}"/>')
-            self.text(LEFT - 4, y + 3.5, label, "end")
-        for at in ticks(0, self.x.high, 5):
+    def across(self, y: float, look: str = "grid") -> None:
+        """Draw a line from the left to the right."""
+        self.parts.append(f'<line class="{look}" x1="{LEFT}" x2="{self.width - RIGHT}" y1="{y:g}" y2="{y:g}"/>')
+
+    def panel(self, title: str, y: Scale, marks: Sequence[float], columns: Sequence[float], unit: float = 1) -> None:
+        """Draw a panel: its title, and its grid with numbers, in `unit`, at `marks`, and lines at `columns`."""
+        for at, label in zip(marks, tick_labels([at / unit for at in marks]), strict=True):
+            self.across(y(at))
+            self.text(LEFT - 4, y(at) + 3.5, label, "end")
+        top, bottom = sorted((y.start, y.end))
+        for at in columns:
             x = self.x(at)
-            top, bottom = sorted((scale.start, scale.end))
             self.parts.append(f'<line class="grid" x1="{x:g}" x2="{x:g}" y1="{top:g}" y2="{bottom:g}"/>')
-        self.parts.extend(lines)
-        self.text(LEFT, min(scale.start, scale.end) - 5, title, "start", "title")
+        self.text(LEFT, top - 5, title, "start", "title")
+
+    def picture(self, label: str) -> Markup:
+        """Return the picture; `label` describes it to readers who cannot see it."""
+        return Markup(
+            f'<svg class="curves" viewBox="0 0 {self.width} {self.y:g}" role="img" aria-label="{safe(label)}">'
+            f"{''.join(self.parts)}</svg>"
+        )
+
+
+class RunCanvas(Canvas):
+    """The curves of one run over tokens."""
+
+    def __init__(self, curves: dict[str, Any], axes: Axes, width: int):
+        super().__init__(Scale(0, axes.tokens, LEFT, width - RIGHT), width)
+        self.curves, self.axes = curves, axes
 
     def losses(self, kind: str) -> None:
         """Draw the losses of one kind of rows: of training, and of last and averaged weights on the validation text."""
@@ -224,8 +248,8 @@ class Canvas:
         ends = ends if ends[1] > ends[0] else (low - 0.5, high + 0.5)
         scale = Scale(*ends, self.y + height(self.width), self.y, log and ends[0] > 0)
         marks = log_ticks(*ends, 7) if scale.log else ticks(*ends, 5)
-        lines = [path(thinned(found[name]), self.x, scale, name) for name in ("training", "raw", "averaged")]
-        self.panel(f"{kind}, nats per target{' (log)' if scale.log else ''}", scale, marks, lines)
+        self.panel(f"{kind}, nats per target{' (log)' if scale.log else ''}", scale, marks, ticks(0, self.x.high, 5))
+        self.parts += [path(thinned(found[name]), self.x, scale, name) for name in ("training", "raw", "averaged")]
         self.y += height(self.width) + GAP
 
     def strips(self) -> None:
@@ -236,8 +260,9 @@ class Canvas:
                 continue
             high = getattr(self.axes, name) or 1
             scale = Scale(0, high * 1.1, self.y + STRIP, self.y)
-            drawn = path(points, self.x, scale, name, steps=name == "sequence_length")
-            self.panel(title, scale, ticks(0, high * 1.1, 2) if name == "learning_rate" else [0, high], [drawn])
+            marks = ticks(0, high * 1.1, 2) if name == "learning_rate" else [0, high]
+            self.panel(title, scale, marks, ticks(0, self.x.high, 5))
+            self.parts.append(path(points, self.x, scale, name, steps=name == "sequence_length"))
             self.y += STRIP + GAP
         bottom, end = self.y - GAP + 12, self.width - 15
         for at in ticks(0, self.x.high, 5):
@@ -256,17 +281,13 @@ class Canvas:
 
 def run_curves(curves: dict[str, Any], name: str, axes: Axes, width: int = WIDTH) -> Markup:
     """Draw the curves of a training run (`training_curves`) over tokens and steps."""
-    canvas = Canvas(curves, axes, width)
+    canvas = RunCanvas(curves, axes, width)
     for kind in curves["kinds"]:
         canvas.losses(kind)
     canvas.strips()
-    ends = [
-        f"{kind} {found['raw'][-1][1]:.3f}" for kind, found in curves["kinds"].items() if found["raw"]
-    ]  # for readers who cannot see the picture
-    label = f"Training of {name}: {curves['steps']:,} steps; last losses on the validation text: {', '.join(ends)}"
-    return Markup(
-        f'<svg class="curves" viewBox="0 0 {width} {canvas.y:g}" role="img" aria-label="{safe(label)}">'
-        f"{''.join(canvas.parts)}</svg>"
+    ends = [f"{kind} {found['raw'][-1][1]:.3f}" for kind, found in curves["kinds"].items() if found["raw"]]
+    return canvas.picture(
+        f"Training of {name}: {curves['steps']:,} steps; last losses on the validation text: {', '.join(ends)}"
     )
 
 
@@ -329,37 +350,28 @@ class LearningAxes(NamedTuple):
 
 def learning_curve(found: list[Moment], title: str, axes: LearningAxes, width: int = WIDTH) -> Markup:
     """Draw scores with 95 % intervals over words, on a logarithmic scale; a filled square marks the finished model."""
-    bottom = TOP + height(width)
+    canvas = Canvas(Scale(*axes.words, LEFT + 8, width - RIGHT - 8, log=True), width)
+    x, bottom = canvas.x, TOP + height(width)
     y = Scale(*axes.scores, bottom, TOP)
-    x = Scale(*axes.words, LEFT + 8, width - RIGHT - 8, log=True)
-    parts = []
-    marks = ticks(y.low, y.high, 5)
-    for at, label in zip(marks, tick_labels([100 * at for at in marks]), strict=True):
-        parts.append(f'<line class="grid" x1="{LEFT}" x2="{width - RIGHT}" y1="{y(at)}" y2="{y(at)}"/>')
-        parts.append(f'<text x="{LEFT - 4}" y="{y(at) + 3.5:g}" text-anchor="end">{label}</text>')
-    for at in log_ticks(*axes.words, MOST):
-        place = x(at)
-        parts.append(f'<line class="grid" x1="{place}" x2="{place}" y1="{TOP}" y2="{bottom}"/>')
-        parts.append(f'<text x="{place}" y="{bottom + 12}" text-anchor="middle">{at:g}</text>')
-    parts.append(f'<line class="chance" x1="{LEFT}" x2="{width - RIGHT}" y1="{y(CHANCE)}" y2="{y(CHANCE)}"/>')
-    places = [(x(moment.words), y(moment.row.score)) for moment in found]
-    line = " ".join(f"{a:g},{b:g}" for a, b in places)
-    marks = []
-    for (a, b), moment in zip(places, found, strict=True):
+    columns = log_ticks(*axes.words, MOST)
+    canvas.panel(f"{title}, %", y, ticks(y.low, y.high, 5), columns, unit=0.01)
+    for at in columns:
+        canvas.text(x(at), bottom + 12, f"{at:g}")
+    canvas.across(y(CHANCE), "chance")
+    line = " ".join(f"{x(moment.words):g},{y(moment.row.score):g}" for moment in found)
+    canvas.parts.append(f'<g class="learning"><polyline points="{line}"/>')
+    for moment in found:
+        a, b = x(moment.words), y(moment.row.score)
         if moment.row.low is not None and moment.row.high is not None:
             ends = f'y1="{y(moment.row.low)}" y2="{y(moment.row.high)}"'
-            marks.append(f'<line class="whisker" x1="{a}" x2="{a}" {ends}/>')
-        marks.append(
+            canvas.parts.append(f'<line class="whisker" x1="{a}" x2="{a}" {ends}/>')
+        canvas.parts.append(
             f'<rect class="last" x="{a - 3.5:g}" y="{b - 3.5:g}" width="7" height="7"/>'
             if moment.last
             else f'<circle class="dot" cx="{a}" cy="{b}" r="3"/>'
         )
-    parts.append(f'<g class="learning"><polyline points="{line}"/>{"".join(marks)}</g>')
-    parts.append(f'<text x="{LEFT}" y="{TOP - 6}" class="title">{safe(title)}, %</text>')
-    middle = (LEFT + width) / 2
-    parts.append(f'<text x="{middle:g}" y="{bottom + 26}" text-anchor="middle">million words (log)</text>')
-    said = ", ".join(f"{moment.words:.3g} million words {100 * moment.row.score:.1f} %" for moment in found)
-    return Markup(
-        f'<svg class="curves" viewBox="0 0 {width} {bottom + 32}" role="img"'
-        f' aria-label="{safe(f"{title}: {said}")}">{"".join(parts)}</svg>'
-    )
+    canvas.parts.append("</g>")
+    canvas.text((LEFT + width) / 2, bottom + 26, "million words (log)")
+    canvas.y = bottom + 32
+    scores = ", ".join(f"{moment.words:.3g} million words {100 * moment.row.score:.1f} %" for moment in found)
+    return canvas.picture(f"{title}: {scores}")
