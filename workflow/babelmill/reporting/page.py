@@ -19,7 +19,7 @@ from babelmill.evaluation.suite_scores import METHODS, headline_method, most_pai
 from babelmill.release.card.training_history import training_curves, training_hours
 from babelmill.reporting import figures
 from babelmill.reporting.asked import TEMPLATE
-from babelmill.reporting.figures import CHANCE, Span, learning_curve, moments
+from babelmill.reporting.figures import CHANCE, LearningAxes, learning_curve, moments
 from babelmill.reporting.results import ReportedModel
 from babelmill.reporting.table import ALL, ScoreRow, metrics_of_all, rows_of, unit_of
 
@@ -71,7 +71,7 @@ def learning(asked: dict[str, Any], models: list[ReportedModel]) -> list[tuple[R
     ]
     if not found:
         return []
-    axes = Span.of(curve for *_, curve in found)
+    axes = LearningAxes.of(curve for *_, curve in found)
     pictures = []
     for model, code, title, curve in found:
         draw = functools.partial(learning_curve, curve, title, axes)
