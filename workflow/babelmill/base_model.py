@@ -72,11 +72,11 @@ def check_architecture(settings: BaseModelSettings, kind: Kind, config: dict[str
         raise UserError(f"{where} is a GPT-BERT model: remove model.architecture next to model.source")
 
 
-def under_its_names(model: Model, weights: Weights, auto_class: str, said: dict[str, Any], where: str) -> Model:
+def under_its_names(model: Model, weights: Weights, auto_class: str, asked: dict[str, Any], where: str) -> Model:
     """Return a transformers model whose tensors have the names that its class uses.
 
     Raises:
-        UserError: some weights are missing, or the model's shape differs from what the configuration says (`said`).
+        UserError: some weights are missing, or the model's shape differs from what the configuration says (`asked`).
     """
     from babelmill.release.elsewhere.transformers_names import (  # imports transformers, for seconds
         encoder_names_of,
@@ -89,7 +89,7 @@ def under_its_names(model: Model, weights: Weights, auto_class: str, said: dict[
         {ours: weights.shapes[name] for ours, name in model.names.items()}, lambda name: weights.load(model.names[name])
     )
     made = on_meta(config, auto_class, most=1000 + 4 * len(weights.shapes))
-    check_shape(said, shape_of(made), where)
+    check_shape(asked, shape_of(made), where)
     names = (encoder_names_of if auto_class == CLASSIFIER else names_of)(made, theirs, where)
     return replace(model, names={ours: model.names[name] for ours, name in names.items()})
 

@@ -267,8 +267,8 @@ def write(scored: pa.Table, found: dict[str, Any], out: Path) -> None:
         low, high = (100 * end for end in each["headline"]["interval"])
         method = found["headline"]["method"]
         some = f", {of}" if (of := sample_of(found, method)) else ""
-        said = found["suite"], code, method, 100 * each["headline"]["score"], low, high, each["headline"]["n"], some
-        log.info("%s, %s, %s: %.1f %% right (%.1f to %.1f, n = %d%s)", *said)
+        figures = found["suite"], code, method, 100 * each["headline"]["score"], low, high, each["headline"]["n"], some
+        log.info("%s, %s, %s: %.1f %% right (%.1f to %.1f, n = %d%s)", *figures)
 
 
 def main() -> None:

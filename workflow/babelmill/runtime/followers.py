@@ -150,9 +150,9 @@ class History:
         process, self._process = self._process, None
         if process is None:
             return
-        said = process.communicate()[1].strip().splitlines()
+        output = process.communicate()[1].strip().splitlines()
         if process.returncode:
-            log.warning("no training history: %s", said[-1] if said else f"it ended with {process.returncode}")
+            log.warning("no training history: %s", output[-1] if output else f"it ended with {process.returncode}")
 
 
 if __name__ == "__main__":
