@@ -127,24 +127,12 @@ def score_all(model: ScoringModel, table: pa.Table, settings: ScoreSettings, par
         if name == "fused":
             found[name] = found["causal"] + found["masked"]
             continue
-        found[name] = model.score(name, table, sampled(table, most_pairs(settings.asked, name)), partial)
+        found[name] = model.score(name, table, sample(table, most_pairs(settings.asked, name)), partial)
     for name, rows in found.items():
         for i, column in enumerate(("good", "bad", "error")):
             if column != "error" or name == "bound":
                 table = table.append_column(f"{name}_{column}", pa.array(rows[:, i], from_pandas=True))
     return table
-
-
-def sampled(table: pa.Table, most: int | None) -> np.ndarray:
-    """Return which pairs are in the sample of their language, of at most `most` pairs per paradigm: bool [pairs]."""
-    if most is None:
-        return np.ones(len(table), bool)
-    languages = np.array(table["language"].to_pylist(), dtype=object)
-    chosen = np.zeros(len(table), bool)
-    for code in dict.fromkeys(languages):
-        mine = languages == code
-        chosen[mine] = sample(table.filter(pa.array(mine)), most)
-    return chosen
 
 
 def report(table: pa.Table, settings: ScoreSettings) -> dict[str, Any]:
