@@ -19,7 +19,6 @@ from scipy.stats import binomtest, ttest_ind
 from scipy.stats import t as student
 
 from babelmill.core.files import UserError
-from babelmill.evaluation.validation_text import entry, pooled
 
 DRAWS = 10_000  # resamples of a bootstrap
 AT_ONCE = 1 << 22  # random numbers that are drawn at once, at most
@@ -141,6 +140,8 @@ def over_documents(tables: tuple[pa.Table, pa.Table], columns: tuple[str, str]) 
     Raises:
         UserError: the tables are not about the same documents.
     """
+    from babelmill.evaluation.validation_text import entry, pooled  # imports torch, which suites do not need
+
     same = ("language", "document", "bytes")
     if any(tables[0][key].to_pylist() != tables[1][key].to_pylist() for key in same):
         raise UserError("the two models were not measured on the same documents; run the workflow again for both")
