@@ -184,7 +184,7 @@ def test_the_bound_hides_the_same_places_in_both_sentences(exported, tmp_path, p
     tokenizer = AutoTokenizer.from_pretrained(exported / "export", trust_remote_code=True)
     good = sentences.encode(tokenizer, [SENTENCES[0]], causal=False)[0]
     other = good._replace(ids=good.ids[:1] + good.ids[:0:-1])
-    rows_of = sentences.bound_rows(tokenizer.mask_token_id)
+    rows_of = sentences.Method("bound", tokenizer.mask_token_id).rows
     both = [list(rows_of(7, number, each)) for number, each in enumerate((good, other))]
     assert [row.scored for row in both[0]] == [row.scored for row in both[1]]
     assert {len(row.scored) for row in both[0]} == set(range(1, len(good.scored) + 1))
