@@ -142,12 +142,7 @@ class Repository:
         A Hub may have no Xet, and a firewall may block its servers. hf_xet raises Python's built-in exceptions.
         """
         create = functools.partial(
-            self.api.create_commit,
-            self.name,
-            operations,
-            commit_message=message,
-            parent_commit=parent,
-            revision=branch,
+            self.api.create_commit, self.name, operations, commit_message=message, parent_commit=parent, revision=branch
         )
         try:
             return create().oid
