@@ -84,6 +84,11 @@ def write_tensors(
     return digest.hexdigest()
 
 
+def is_intact(data: Path) -> bool:
+    """Return whether a file of weights has the sha256 that the .json file beside it, its seal, holds."""
+    return sha256(data) == read_json(data.with_suffix(".json"))["sha256"]
+
+
 class Checkpoints:
     """The checkpoints in a run's folder; only the newest `keep` are kept."""
 
@@ -128,7 +133,7 @@ class Checkpoints:
         for step in reversed(self.steps()):
             data, seal = self._paths(step)
             try:
-                if sha256(data) == read_json(seal)["sha256"]:
+                if is_intact(data):
                     return step
                 error = "its sha256 differs from the one in its .json file"
             except (UserError, OSError, KeyError) as raised:
@@ -218,7 +223,7 @@ class Snapshots:
     def weights(self, name: str) -> Path:
         """Return the file of a snapshot; raise a UserError if it is damaged or missing."""
         data = self._folder / f"{name}.safetensors"
-        if not data.is_file() or sha256(data) != read_json(data.with_suffix(".json"))["sha256"]:
+        if not data.is_file() or not is_intact(data):
             raise UserError(
                 f"{data}: missing or damaged (its sha256 differs from the one in the .json beside it); delete both"
                 " files, then the snapshot counts as not kept"
