@@ -391,7 +391,10 @@ def test_a_sample_is_of_each_paradigm_and_the_same_in_any_order():
     taken = sample(table, 7)
     assert np.bincount(np.arange(60)[taken] % 3).tolist() == [7, 7, 7]
     assert sample(back, 7)[::-1].tolist() == taken.tolist()
-    assert sample(table, 100).all()
+    assert sample(table, 100).all() and sample(table, None).all()
+    languages = ["eng" if i < 30 else "deu" for i in range(60)]
+    both = table.add_column(0, "language", pa.array(languages))
+    assert sample(both, 7).tolist() == [*sample(table[:30], 7), *sample(table[30:], 7)], "each language has its own"
 
 
 KEPT = np.arange(12.0).reshape(4, 3)
