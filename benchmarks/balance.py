@@ -17,8 +17,9 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "workflow"))
 
+from babelmill.config.model_size import parameters
 from babelmill.config.resolve import Configuration
-from babelmill.runtime.cost import flops, parameters
+from babelmill.runtime.cost import flops
 from babelmill.training.plan import rows as dealing
 from babelmill.training.plan.layouts import Packed
 from babelmill.training.plan.plan import Plan

@@ -142,7 +142,7 @@ def verification(folder: Path) -> list[str]:
     """Return the times of verifying a stream at the first start, and at the next."""
     from babelmill.core import manifest
 
-    manifest.write(folder, manifest.Asked("shards", "eng", {}), ["train.safetensors"])
+    manifest.write(folder, manifest.StageRequest("shards", "eng", {}), ["train.safetensors"])
     return [f"{verify(folder):.2f} s" for _ in range(2)]
 
 

@@ -85,11 +85,11 @@ def ours(folder: Path, method: str, texts: list[tuple[str, str]], scratch: Path,
     import numpy as np
     import pyarrow as pa
 
-    from babelmill.score import Model
+    from babelmill.score import ScoringModel
     from babelmill.suites.partial import Partial
 
     table = pa.table({"good": [good for good, _ in texts], "bad": [bad for _, bad in texts]})
-    model = Model(folder)
+    model = ScoringModel(folder)
     how = model.method(method)
     loaded = model.scorer(how)
     model.scorer = lambda _how: loaded  # the others load before the clock starts, too

@@ -47,7 +47,7 @@ def test_what_changes_no_result_repeats_nothing_and_a_half_finished_run_goes_on(
     """Messages, waits, the table of GPUs, the record, the mirror, comments, annotations, docstrings."""
     checkout.package("runtime/cost.py", '"L4": 121e12', '"L4": 121e12, "B300": 2500e12')
     checkout.package("runtime/slurm.py", "COMPLETING_SECONDS = 120", "COMPLETING_SECONDS = 240")
-    checkout.package("runtime/wandb_mirror.py", "PATIENCE = 15.0", "PATIENCE = 20.0")
+    checkout.package("runtime/followers.py", "PATIENCE = 15.0", "PATIENCE = 20.0")
     checkout.package("runtime/record.py", "for line in path.read_text", "for line in  path.read_text")
     checkout.package("runtime/gpu_claims.py", "but of {len(available)} on this machine", "but of {len(available)} here")
     checkout.package(

@@ -15,7 +15,7 @@ from babelmill import evaluate
 from babelmill.config import schema
 from babelmill.core import manifest
 from babelmill.core.files import UMASK, UserError, sha256
-from babelmill.evaluation.scoring import Stream
+from babelmill.evaluation.scoring import ScoringStream
 from babelmill.release.folder import hub_folder, trying
 from babelmill.release.folder.prove import check_differences
 from babelmill.tokens.shard_file import ShardFile
@@ -88,7 +88,7 @@ def test_a_folder_for_the_mntp_backend(trained):
 
     shard = ShardFile.open(trained.folder / "shards/validation.safetensors")
     words = Vocabulary.read(trained.folder / "tokenizer/tokenizer.json", len(logits[0][0, 0]))
-    text = SimpleNamespace(stream=Stream(shard.tokens), count=1, score=lambda nats: {"value": nats.sum()})
+    text = SimpleNamespace(stream=ScoringStream(shard.tokens), count=1, score=lambda nats: {"value": nats.sum()})
     evaluation = yaml.safe_load((ROOT / "config/defaults.yaml").read_text())["evaluation"]
     settings = SimpleNamespace(evaluation=schema.Evaluation.model_validate(evaluation), scores=["causal", "masked"])
     scores = [evaluate.evaluate_model(path, {"eng": text}, words, settings)[0] for path in folders]

@@ -352,6 +352,6 @@ def test_a_folder_is_published_by_hand(hub, work):
     )
     text = work.path / "results/corpora/eng"
     text.mkdir(parents=True, exist_ok=True)
-    manifest.write(text, manifest.Asked("corpus", "eng", {}), [])
+    manifest.write(text, manifest.StageRequest("corpus", "eng", {}), [])
     refused = work.python(*command[:3], "results/corpora/eng", *command[4:]).stderr
     assert "has the results of the stage corpus, not a converted model; publish converted/{model}" in refused

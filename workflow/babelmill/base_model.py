@@ -28,8 +28,8 @@ from babelmill.config.stage_settings import BaseModelSettings
 from babelmill.core import local_sources, manifest, outside, stage_entry
 from babelmill.core.files import UserError, atomic_folder, copy_file, write_json
 from babelmill.hub import revisions
-from babelmill.hub.files import Files, in_a_folder, licence_of, of_repository
-from babelmill.hub.sources import MODEL, resolve
+from babelmill.hub.files import in_a_folder, licence_of, of_source
+from babelmill.hub.sources import MODEL
 from babelmill.labels import occcanine
 from babelmill.labels.codes import CODES_OF_SOURCE
 from babelmill.release.elsewhere.foreign_model import (
@@ -52,18 +52,6 @@ from babelmill.tokens.tokenizer_file import load_tokenizer, vocab_size
 log = logging.getLogger("babelmill.base_model")
 
 
-def on_the_hub(source: dict[str, Any]) -> Files:
-    """Return the files of a repository.
-
-    The commit is the one in the settings, or the one recorded for the revision, or the revision's present one.
-    """
-    repository, revision = source["repository"], source["revision"]
-    key = revisions.model_key(repository, revision)
-    commit = source["commit"] or revisions.recorded(key, repository, revision) or resolve(MODEL, repository, revision)
-    log.info("%s at %s", repository, commit)
-    return of_repository(MODEL, repository, commit, revision)
-
-
 def check_architecture(settings: BaseModelSettings, kind: Kind, config: dict[str, Any], where: str) -> None:
     """Raise a UserError if the model has another architecture than the configuration says.
 
@@ -79,11 +67,11 @@ def check_architecture(settings: BaseModelSettings, kind: Kind, config: dict[str
         raise UserError(f"{where} is a GPT-BERT model: remove model.architecture next to model.source")
 
 
-def under_its_names(model: Model, weights: Weights, auto_class: str, said: dict[str, Any], where: str) -> Model:
+def under_its_names(model: Model, weights: Weights, auto_class: str, asked: dict[str, Any], where: str) -> Model:
     """Return a transformers model whose tensors have the names that its class uses.
 
     Raises:
-        UserError: some weights are missing, or the model's shape differs from what the configuration says (`said`).
+        UserError: some weights are missing, or the model's shape differs from what the configuration says (`asked`).
     """
     from babelmill.release.elsewhere.transformers_names import (  # imports transformers, for seconds
         encoder_names_of,
@@ -96,7 +84,7 @@ def under_its_names(model: Model, weights: Weights, auto_class: str, said: dict[
         {ours: weights.shapes[name] for ours, name in model.names.items()}, lambda name: weights.load(model.names[name])
     )
     made = on_meta(config, auto_class, most=1000 + 4 * len(weights.shapes))
-    check_shape(said, shape_of(made), where)
+    check_shape(asked, shape_of(made), where)
     names = (encoder_names_of if auto_class == CLASSIFIER else names_of)(made, theirs, where)
     return replace(model, names={ours: model.names[name] for ours, name in names.items()})
 
@@ -144,8 +132,9 @@ def run(args: argparse.Namespace) -> None:
     settings = read_settings(args.settings, BaseModelSettings)
     if not sys.stderr.isatty():
         disable_progress_bars()
-    local = next(iter(settings.sources), None)
-    files = in_a_folder(Path(local)) if local else on_the_hub(settings.source or {})
+    local, source = next(iter(settings.sources), None), settings.source or {}
+    key = "" if local else revisions.model_key(source["repository"], source["revision"])
+    files = in_a_folder(Path(local)) if local else of_source(MODEL, key, source)
     where = files.where
     config = require_config(files)
     values = outside.read_object(config, f"{where}: config.json")
@@ -194,8 +183,7 @@ def run(args: argparse.Namespace) -> None:
         figures["instructed"] = instructed(files.names, settings_of, figures.get("repository", ""))
         figures["sources"] = hashed(local, folder) if local else []
         manifest.write(folder, settings, ["model.safetensors", "config.json", *names], figures=figures)
-    if source := settings.source:
-        key = revisions.model_key(source["repository"], source["revision"])
+    if key:
         revisions.record(key, source["repository"], source["revision"], figures["commit"])
 
 

@@ -23,7 +23,7 @@ from babelmill.labels.card import LabelsCard
 from babelmill.labels.folder_config import completed
 from babelmill.release.card.card import ModelCard, SuiteScores, shown_settings, snapshot_card, without_path
 from babelmill.release.card.training_history import read_record
-from babelmill.runtime.snapshots import names
+from babelmill.runtime.checkpoint import names
 from babelmill.settings import read_settings, recorded
 
 # The files of weights. With `export.adapter: only`, the folder has none of them.

@@ -36,9 +36,8 @@ import argparse
 import logging
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
@@ -54,7 +53,7 @@ from babelmill.core import manifest, stage_entry
 from babelmill.core.files import UserError, atomic_write, read_json, sha256, write_json
 from babelmill.core.words import NOT_A_NUMBER
 from babelmill.evaluation.metrics import described
-from babelmill.evaluation.scoring import Stream, causal_rows, diffusion_rows, masked_rows, nats
+from babelmill.evaluation.scoring import ScoringRows, ScoringStream, causal_rows, diffusion_rows, masked_rows, nats
 from babelmill.evaluation.validation_text import DOCUMENTS, Score, Text, of_documents, pooled
 from babelmill.labels.corpus_codes import listed
 from babelmill.labels.evaluation import LabelledText, Predicted, Report, predict
@@ -83,12 +82,13 @@ Nats = dict[str, dict[str, dict[str, np.ndarray]]]  # the same of each document
 class ScoringProgress:
     """Logs the progress of one score every `PROGRESS_SECONDS`."""
 
-    def __init__(self, name: str, tokens: int, unit: str = "targets"):
-        self.name, self.tokens, self.done, self.unit = name, tokens, 0, unit
+    def __init__(self, name: str, tokens: int, part: float = 1, unit: str = "targets"):
+        """Start the clock; `part`: which part of a token each one that is scored stands for."""
+        self.name, self.tokens, self.part, self.done, self.unit = name, tokens, part, 0, unit
         self.began = self.reported = time.monotonic()
 
     def __call__(self, tokens: float) -> None:
-        self.done += tokens
+        self.done += self.part * tokens
         now = time.monotonic()
         if now - self.reported > PROGRESS_SECONDS:
             self.reported = now
@@ -96,43 +96,25 @@ class ScoringProgress:
             log.info("%s: %.0f %%, %.0f %s/s", self.name, 100 * self.done / self.tokens, rate, self.unit)
 
 
-class ToScore(NamedTuple):
-    """The arguments of a scorer: the model, the text, and how to score it."""
-
-    model: torch.nn.Module
-    stream: Stream
-    vocabulary: Vocabulary
-    evaluation: schema.Evaluation
-    progress: Callable[[float], None]
-
-
-def causal_nats(asked: ToScore) -> np.ndarray:
-    """Return -ln p of each document, with each token predicted from those before it."""
-    rows = causal_rows(asked.stream, asked.evaluation.sequence_length, asked.vocabulary)
-    return nats(asked.model, rows, asked.vocabulary, asked.progress)
-
-
-def masked_nats(asked: ToScore) -> np.ndarray:
-    """Return the sum of -ln p of each document's tokens, each predicted from the tokens that are not hidden."""
-    rows = masked_rows(asked.stream, asked.evaluation.sequence_length, MASKS, asked.vocabulary)
-    return nats(asked.model, rows, asked.vocabulary, asked.progress)
-
-
-def diffusion_nats(asked: ToScore) -> np.ndarray:
-    """Return an estimate of each document's negated evidence lower bound, which is at least its -ln p."""
-    evaluation = asked.evaluation
-    samples = evaluation.diffusion_samples
-    rows = diffusion_rows(asked.stream, evaluation.sequence_length, samples, asked.vocabulary)
-    # A sample scores half of the tokens on average.
-    return nats(asked.model, rows, asked.vocabulary, lambda scored: asked.progress(2 * scored / samples))
-
-
-# For each metric: the class that loads the model, and the function that returns the nats of each document.
-SCORERS: "dict[str, tuple[type[_BaseAutoModelClass], Callable[[ToScore], np.ndarray]]]" = {
-    "causal": (AutoModelForCausalLM, causal_nats),
-    "masked": (AutoModelForMaskedLM, masked_nats),
-    "diffusion": (AutoModelForMaskedLM, diffusion_nats),
+# For each metric, the class that loads the model; `rows_of` says how it is measured.
+SCORERS: "dict[str, type[_BaseAutoModelClass]]" = {
+    "causal": AutoModelForCausalLM,
+    "masked": AutoModelForMaskedLM,
+    "diffusion": AutoModelForMaskedLM,
 }
+
+
+def rows_of(metric: str, stream: ScoringStream, vocabulary: Vocabulary, evaluation: schema.Evaluation) -> ScoringRows:
+    """Return the rows in which a model predicts the tokens of a text, as a metric measures it.
+
+    The nats of each document over the rows of `diffusion` are an estimate of its negated evidence lower bound.
+    """
+    length = evaluation.sequence_length
+    if metric == "causal":
+        return causal_rows(stream, length, vocabulary)
+    if metric == "masked":
+        return masked_rows(stream, length, MASKS, vocabulary)
+    return diffusion_rows(stream, length, evaluation.diffusion_samples, vocabulary)
 
 
 def evaluate_model(
@@ -146,26 +128,26 @@ def evaluate_model(
     exported = recorded(manifest.read(folder)["settings"], ExportSettings, folder).export
     device = scoring_device()
     scores: Scores = {language: {} for language in texts}
-    nats: Nats = {language: {} for language in texts}
+    found_nats: Nats = {language: {} for language in texts}
     for variant in exported.variants:
         for metric in settings.scores:
             named = None if variant == exported.default_variant else variant
-            model_class, score_with = SCORERS[metric]
-            model = load(model_class, folder, named, **aligned(folder)).to(device)
+            model = load(SCORERS[metric], folder, named, **aligned(folder)).to(device)
             model.config.use_cache = False  # pyright: ignore (not every class takes it as an argument)
             for language, text in texts.items():
-                progress = ScoringProgress(f"{variant} {metric} {language}", text.count)
-                asked = ToScore(model, text.stream, vocabulary, settings.evaluation, progress)
-                found = score_with(asked)
+                rows = rows_of(metric, text.stream, vocabulary, settings.evaluation)
+                part = 2 / rows.samples if rows.samples else 1  # a sample scores half of the tokens on average
+                progress = ScoringProgress(f"{variant} {metric} {language}", text.count, part)
+                found = nats(model, rows, vocabulary, progress)
                 if wrong := int((~np.isfinite(found)).sum()):
                     raise UserError(
                         f"{folder}: the {metric} scores ({variant}) of {wrong} of {len(found)} validation documents of"
                         f" {language} are not numbers: {NOT_A_NUMBER}"
                     )
-                nats[language].setdefault(variant, {})[metric] = found
+                found_nats[language].setdefault(variant, {})[metric] = found
                 score = scores[language].setdefault(variant, {})[metric] = text.score(found)
                 log.info("%s %s %s: %.3f bits per byte", variant, metric, language, score["value"])
-    return scores, nats
+    return scores, found_nats
 
 
 def check_length(folder: Path, length: int) -> None:
@@ -237,7 +219,7 @@ def evaluate_labels(args: argparse.Namespace, settings: EvaluateSettings) -> dic
     cut = 0
     for variant in exported.variants:
         named = None if variant == exported.default_variant else variant
-        progress = ScoringProgress(variant, len(text.languages), "texts")
+        progress = ScoringProgress(variant, len(text.languages), unit="texts")
         predicted[variant], cut = predict(Predictor(folder, scoring_device(), named), text, methods, progress)
     names = listed(settings.labels.codes, settings.labels) if settings.labels.codes else {}
     return Report(text, about, training, names).of(predicted, exported.default_variant, methods[0], cut)

@@ -26,12 +26,13 @@ from safetensors.torch import load_file
 
 from babelmill.config.stage_settings import ExportSettings
 from babelmill.core import manifest, stage_entry
-from babelmill.core.files import UserError, atomic_folder, atomic_write, copy_file, read_json, sha256
+from babelmill.core.files import UserError, atomic_folder, atomic_write, copy_file
 from babelmill.release.folder.architecture import ExportInputs
 from babelmill.release.folder.hub_folder import build, prove
 from babelmill.release.folder.loading import WEIGHTS
 from babelmill.release.folder.merged_adapters import frozen_file
 from babelmill.release.folder.snapshots import export_snapshots
+from babelmill.runtime.checkpoint import is_intact
 from babelmill.settings import read_settings
 from babelmill.tokens.vocabulary import published_roles
 
@@ -85,7 +86,7 @@ def copy_checkpoint(folder: Path, model: Path, checkpoints: Path, name: str) -> 
     remedy = "set export.include_raw to false, or train again: snakemake --forcerun train"
     if not (data.is_file() and seal.is_file()):
         raise UserError(f"{data}: the final checkpoint is missing; {remedy}")
-    if sha256(data) != read_json(seal)["sha256"]:
+    if not is_intact(data):
         raise UserError(f"{data}: damaged, its sha256 is not the one in {seal}; {remedy}")
     with safe_open(data, "pt") as file:
         averaged = any(name.startswith("average.") for name in file.keys())

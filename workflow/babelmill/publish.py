@@ -17,10 +17,11 @@ import functools
 import json
 import logging
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from huggingface_hub import CommitInfo, CommitOperationAdd, CommitOperationDelete, HfApi, ModelInfo, constants, errors
+from huggingface_hub import CommitOperationAdd, CommitOperationDelete, HfApi, ModelInfo, constants, errors
 from huggingface_hub.hf_api import RepoFile
 from huggingface_hub.utils import disable_progress_bars, httpx
 from huggingface_hub.utils._runtime import is_xet_available
@@ -38,6 +39,7 @@ from babelmill.settings import read_settings
 log = logging.getLogger("babelmill.publish")
 
 MAIN = "main"
+Operation = CommitOperationAdd | CommitOperationDelete
 
 
 def explanation(repository: str, error: BaseException) -> str | None:
@@ -71,30 +73,119 @@ def explanation(repository: str, error: BaseException) -> str | None:
     return None
 
 
-def find_or_create(api: HfApi, repository: str, private: bool) -> ModelInfo:
-    """Return the repository's state. If needed, first create it or make it private. Nothing is made public."""
-    try:
-        info = api.model_info(repository)
-    except errors.RepositoryNotFoundError as error:
-        if error.response.status_code != 404:
-            raise
-        api.create_repo(repository, private=private)  # 409 if somebody else just created it: the next attempt finds it
-        info = api.model_info(repository)
-    if info.private and not private:
-        raise UserError(
-            f"the repository {repository} on {constants.ENDPOINT} is private, but publish.private is false; make it"
-            " public there if you want this, or set publish.private: true (by hand: --private)"
+@dataclass
+class Repository:
+    """A repository on the Hub, and what is published there.
+
+    Attributes:
+        api: the client.
+        name: the name of the repository, with that of its owner.
+        model: the name of the model.
+        private: whether the repository is to be private.
+    """
+
+    api: HfApi
+    name: str
+    model: str
+    private: bool
+
+    def find_or_create(self) -> ModelInfo:
+        """Return the repository's state. If needed, first create it or make it private. Nothing is made public."""
+        try:
+            info = self.api.model_info(self.name)
+        except errors.RepositoryNotFoundError as error:
+            if error.response.status_code != 404:
+                raise
+            # 409 if somebody else just created it: the next attempt finds it
+            self.api.create_repo(self.name, private=self.private)
+            info = self.api.model_info(self.name)
+        if info.private and not self.private:
+            raise UserError(
+                f"the repository {self.name} on {constants.ENDPOINT} is private, but publish.private is false; make it"
+                " public there if you want this, or set publish.private: true (by hand: --private)"
+            )
+        if self.private and not info.private:
+            log.info("%s: made private", self.name)
+            self.api.update_repo_settings(self.name, private=True)
+        return info
+
+    def listing(self, commit: str) -> dict[str, RepoFile]:
+        """Return the files of the repository at a commit."""
+        entries = self.api.list_repo_tree(self.name, revision=commit, recursive=True)
+        return {entry.path: entry for entry in entries if isinstance(entry, RepoFile)}
+
+    def earlier_files(self, commit: str, there: dict[str, RepoFile]) -> set[str]:
+        """Return the files that were published here before: those that the manifest in the repository lists.
+
+        Raises:
+            UserError: the manifest is that of another model.
+        """
+        if manifest.NAME not in there:
+            return set()
+        path = self.api.hf_hub_download(self.name, manifest.NAME, revision=commit)
+        try:
+            earlier = outside.read_object(path)
+            name, files = earlier["name"], set(earlier["files"])
+        except (UserError, KeyError, TypeError):
+            log.warning("%s: its manifest.json is not ours; none of its files is deleted", self.name)
+            return set()
+        if name != self.model:
+            raise UserError(
+                f"the repository {self.name} contains the model {name}, not {self.model}; use {{model}} in"
+                " publish.repo_template, so that each model has its own repository"
+            )
+        return files
+
+    def commit(self, operations: list[Operation], message: str, parent: str, branch: str) -> str:
+        """Make a commit, and return it. Files are uploaded through Xet if hf_xet is installed; if it fails, without it.
+
+        A Hub may have no Xet, and a firewall may block its servers. hf_xet raises Python's built-in exceptions.
+        """
+        create = functools.partial(
+            self.api.create_commit, self.name, operations, commit_message=message, parent_commit=parent, revision=branch
         )
-    if private and not info.private:
-        log.info("%s: made private", repository)
-        api.update_repo_settings(repository, private=True)
-    return info
+        try:
+            return create().oid
+        except (OSError, RuntimeError) as error:
+            if isinstance(cause(error), errors.HfHubHTTPError | httpx.TransportError) or not is_xet_available():
+                raise
+            log.warning("upload through Xet failed: %s; uploading without it", one_line(error))
+            constants.HF_HUB_DISABLE_XET = True
+        return create().oid
 
+    def push(
+        self, folder: Path, files: dict[str, str], message: str, parent: str | None = None, branch: str = MAIN
+    ) -> str:
+        """Bring a branch of the repository to the state of the folder. Return its commit. This is safe to repeat.
 
-def listing(api: HfApi, repository: str, commit: str) -> dict[str, RepoFile]:
-    """Return the files of a repository at a commit."""
-    entries = api.list_repo_tree(repository, revision=commit, recursive=True)
-    return {entry.path: entry for entry in entries if isinstance(entry, RepoFile)}
+        `files` are {name: sha256}. `parent` is the commit that the repository must be at; None allows any. If it is at
+        another one and there is something to commit, a UserError is raised.
+        """
+        info = self.find_or_create()
+        if branch != MAIN:
+            self.api.create_branch(self.name, branch=branch, exist_ok=True)
+            info = self.api.model_info(self.name, revision=branch)
+        head = commit_of(self.name, info.sha)
+        where = self.name if branch == MAIN else f"{self.name}, branch {branch}"
+        there = self.listing(head)
+        earlier = self.earlier_files(head, there)
+        changed = differing(files, folder, there)
+        gone = sorted((earlier & there.keys()) - files.keys())
+        if not changed and not gone:
+            log.info("%s is up to date at %s", where, head)
+            return head
+        if parent not in (None, head):
+            raise UserError(f"{self.name} was at {parent[:12]}, but is at {head[:12]} now: run the same command again")
+        log.info("%s: %d of %d files differ, %d are deleted", where, len(changed), len(files), len(gone))
+        uploads = [CommitOperationAdd(name, folder / name) for name in changed]
+        commit = self.commit([*uploads, *map(CommitOperationDelete, gone)], message, head, branch)
+        if left := differing(files, folder, self.listing(commit)):
+            raise UserError(
+                f"the repository {self.name} did not accept {escape.some(left)}: if a .gitignore in it names them,"
+                " delete the .gitignore and run the same command again"
+            )
+        log.info("%s: commit %s", where, commit)
+        return commit
 
 
 def differing(files: dict[str, str], folder: Path, there: dict[str, RepoFile]) -> list[str]:
@@ -109,99 +200,6 @@ def differing(files: dict[str, str], folder: Path, there: dict[str, RepoFile]) -
         return entry.size == (folder / name).stat().st_size and entry.blob_id == git_oid(folder / name)
 
     return [name for name in files if not same(name)]
-
-
-def earlier_files(api: HfApi, repository: str, commit: str, there: dict[str, RepoFile], model: str) -> set[str]:
-    """Return the files that were published here before: those that the manifest in the repository lists.
-
-    Raises:
-        UserError: the manifest is that of another model.
-    """
-    if manifest.NAME not in there:
-        return set()
-    path = api.hf_hub_download(repository, manifest.NAME, revision=commit)
-    try:
-        earlier = outside.read_object(path)
-        name, files = earlier["name"], set(earlier["files"])
-    except (UserError, KeyError, TypeError):
-        log.warning("%s: its manifest.json is not ours; none of its files is deleted", repository)
-        return set()
-    if name != model:
-        raise UserError(
-            f"the repository {repository} contains the model {name}, not {model}; use {{model}} in"
-            " publish.repo_template, so that each model has its own repository"
-        )
-    return files
-
-
-def create_commit(
-    api: HfApi,
-    repository: str,
-    operations: list[CommitOperationAdd | CommitOperationDelete],
-    message: str,
-    parent: str,
-    branch: str,
-) -> CommitInfo:
-    """Call `api.create_commit`, which uploads through Xet if hf_xet is installed. If Xet fails, repeat it without Xet.
-
-    A Hub may have no Xet, and a firewall may block its servers. hf_xet raises Python's built-in exceptions.
-    """
-
-    def attempt() -> CommitInfo:
-        return api.create_commit(repository, operations, commit_message=message, parent_commit=parent, revision=branch)
-
-    try:
-        return attempt()
-    except (OSError, RuntimeError) as error:
-        if isinstance(cause(error), errors.HfHubHTTPError | httpx.TransportError) or not is_xet_available():
-            raise
-        log.warning("upload through Xet failed: %s; uploading without it", one_line(error))
-        constants.HF_HUB_DISABLE_XET = True
-    return attempt()
-
-
-def push(
-    api: HfApi,
-    repository: str,
-    folder: Path,
-    files: dict[str, str],
-    model: str,
-    private: bool,
-    message: str,
-    parent: str | None,
-    branch: str = MAIN,
-) -> str:
-    """Bring a branch of the repository to the state of the folder. Return its commit. This is safe to repeat.
-
-    `parent` is the commit that the repository must be at; None allows any. If it is at another one and there is
-    something to commit, a UserError is raised.
-    """
-    info = find_or_create(api, repository, private)
-    if branch != MAIN:
-        api.create_branch(repository, branch=branch, exist_ok=True)
-        info = api.model_info(repository, revision=branch)
-    head = commit_of(repository, info.sha)
-    where = repository if branch == MAIN else f"{repository}, branch {branch}"
-    there = listing(api, repository, head)
-    earlier = earlier_files(api, repository, head, there, model)
-    changed = differing(files, folder, there)
-    gone = sorted((earlier & there.keys()) - files.keys())
-    if not changed and not gone:
-        log.info("%s is up to date at %s", where, head)
-        return head
-    if parent not in (None, head):
-        raise UserError(f"{repository} was at {parent[:12]}, but is at {head[:12]} now: run the same command again")
-    log.info("%s: %d of %d files differ, %d are deleted", where, len(changed), len(files), len(gone))
-    uploads = [CommitOperationAdd(name, folder / name) for name in changed]
-    deletions = [CommitOperationDelete(name) for name in gone]
-    commit = create_commit(api, repository, [*uploads, *deletions], message, head, branch).oid
-    if left := differing(files, folder, listing(api, repository, commit)):
-        raise UserError(
-            f"the repository {repository} did not accept {escape.some(left)}: if a .gitignore in it names them, delete"
-            " the .gitignore and run the same command again"
-        )
-    log.info("%s: commit %s", where, commit)
-    return commit
 
 
 def publish_folder(
@@ -223,13 +221,14 @@ def publish_folder(
         if "{username}" in repository:
             repository = repository.replace("{username}", patiently(api.whoami)["name"])
     with explained(functools.partial(explanation, repository)):
-        commit = patiently(lambda: push(api, repository, folder, files, model, private, message, parent))
+        target = Repository(api, repository, model, private)
+        commit = patiently(lambda: target.push(folder, files, message, parent))
         branches = {}
         for name, digest in verified["figures"].get("snapshots", {}).items():
             snapshot = manifest.verify(folder / FOLDER / name, within=folder)
             hashes = {each: entry["sha256"] for each, entry in snapshot["files"].items()} | {manifest.NAME: digest}
-            given = folder / FOLDER / name, hashes, model, private, f"{message}: {name}", None, name
-            branches[name] = patiently(functools.partial(push, api, repository, *given))
+            given = folder / FOLDER / name, hashes, f"{message}: {name}", None, name
+            branches[name] = patiently(functools.partial(target.push, *given))
     return {
         "repository": repository,
         "private": private,

@@ -17,11 +17,11 @@ from babelmill.core import manifest, stage_entry
 from babelmill.core.files import atomic_write, read_json
 from babelmill.reporting.asked import MADE_WITH, made_with
 from babelmill.reporting.page import page
-from babelmill.reporting.results import Model, read_all
+from babelmill.reporting.results import ReportedModel, read_all
 from babelmill.reporting.table import write_csv
 
 
-def write(asked: dict[str, Any], models: list[Model], html: Path, table: Path) -> None:
+def write(asked: dict[str, Any], models: list[ReportedModel], html: Path, table: Path) -> None:
     """Write the page and the table."""
     text = page(asked, models)
     for path in (html, table):

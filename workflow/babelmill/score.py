@@ -32,16 +32,15 @@ from babelmill.core import manifest, stage_entry
 from babelmill.core.bars import Bar
 from babelmill.core.files import UserError, atomic_write, canonical_json, read_json, sha256, write_json
 from babelmill.core.words import plural
-from babelmill.evaluation.samples import most_pairs, sample_of
+from babelmill.evaluation.suite_scores import headline, headline_method, most_pairs, sample_of
 from babelmill.release.folder.loading import aligned, load, runs_code
 from babelmill.runtime import gpu_claims
+from babelmill.runtime.checkpoint import about, names
 from babelmill.runtime.run_lock import Lock
-from babelmill.runtime.snapshots import about, names
 from babelmill.settings import read_settings
-from babelmill.suites.headline import headline, headline_method
 from babelmill.suites.partial import Partial
 from babelmill.suites.results import sample, summary
-from babelmill.suites.sentences import Method, Pair, Scorer, encode, in_order, method, scores
+from babelmill.suites.sentences import Method, Pair, Scorer, encode, in_order, scores
 from babelmill.tokens.tokenizer_file import use_threads
 from babelmill.training.arithmetic import scoring_device
 from babelmill.training.networks.transformers_models import longest_row
@@ -61,7 +60,7 @@ def read_pairs(folders: dict[str, Path]) -> pa.Table:
     return pa.concat_tables(tables)
 
 
-class Model:
+class ScoringModel:
     """An exported model that scores sentences by some methods.
 
     Args:
@@ -80,7 +79,7 @@ class Model:
         mask = read_json(self.folder / "config.json").get("mask_token_id") if mask is None else mask
         if mask is None and name != "causal":
             raise UserError(f"{self.folder}: method {name} hides tokens, but the tokenizer has no mask token")
-        return method(name, mask)
+        return Method(name, mask)
 
     def scorer(self, how: Method) -> tuple[Scorer, int | None]:
         """Load the model for a method; return a scorer of rows, and the most tokens that it reads (None: no limit)."""
@@ -119,31 +118,19 @@ class Model:
         return found
 
 
-def score_all(model: Model, table: pa.Table, settings: ScoreSettings, partial: Partial) -> pa.Table:
+def score_all(model: ScoringModel, table: pa.Table, settings: ScoreSettings, partial: Partial) -> pa.Table:
     """Return the table with the columns {method}_good and {method}_bad for each method; `bound` also has an error."""
     found: dict[str, np.ndarray] = {}
     for name in sorted(settings.methods, key="fused".__eq__):  # "fused" comes last: it is the sum of the other two
         if name == "fused":
             found[name] = found["causal"] + found["masked"]
             continue
-        found[name] = model.score(name, table, sampled(table, most_pairs(settings.asked, name)), partial)
+        found[name] = model.score(name, table, sample(table, most_pairs(settings.asked, name)), partial)
     for name, rows in found.items():
         for i, column in enumerate(("good", "bad", "error")):
             if column != "error" or name == "bound":
                 table = table.append_column(f"{name}_{column}", pa.array(rows[:, i], from_pandas=True))
     return table
-
-
-def sampled(table: pa.Table, most: int | None) -> np.ndarray:
-    """Return which pairs are in the sample of their language, of at most `most` pairs per paradigm: bool [pairs]."""
-    if most is None:
-        return np.ones(len(table), bool)
-    languages = np.array(table["language"].to_pylist(), dtype=object)
-    chosen = np.zeros(len(table), bool)
-    for code in dict.fromkeys(languages):
-        mine = languages == code
-        chosen[mine] = sample(table.filter(pa.array(mine)), most)
-    return chosen
 
 
 def report(table: pa.Table, settings: ScoreSettings) -> dict[str, Any]:
@@ -183,7 +170,7 @@ def run(args: argparse.Namespace) -> None:
     upstream = [args.export, *args.suites]
     with Lock(args.partial, "another process that scores the same"):
         partial = Partial(args.partial, made_of(args.export, settings))
-        model = Model(args.export)
+        model = ScoringModel(args.export)
         scored, found = score_suites(model, args.suites, settings, partial)
         if settings.snapshots:
             found["snapshots"] = score_snapshots(args, settings)
@@ -208,7 +195,7 @@ def is_loaded(name: str) -> bool:
 
 
 def score_suites(
-    model: Model, suites: list[Path], settings: ScoreSettings, partial: Partial
+    model: ScoringModel, suites: list[Path], settings: ScoreSettings, partial: Partial
 ) -> tuple[pa.Table, dict[str, Any]]:
     """Score the pairs in the folders of the stage `suite`, one folder per language of the settings.
 
@@ -249,7 +236,7 @@ def score_snapshots(args: argparse.Namespace, settings: ScoreSettings) -> list[d
         folder = args.export / FOLDER / name
         manifest.verify(folder, within=args.export)
         partial = Partial(args.partial / name, made_of(folder, settings))
-        _, scores = score_suites(Model(folder), args.suites, settings, partial)
+        _, scores = score_suites(ScoringModel(folder), args.suites, settings, partial)
         found.append({"name": name, "languages": scores["languages"]} | about(folder))
         headlines = [f"{code} {100 * each['headline']['score']:.1f} %" for code, each in scores["languages"].items()]
         log.info("%s: %s", name, ", ".join(headlines))
@@ -266,8 +253,8 @@ def write(scored: pa.Table, found: dict[str, Any], out: Path) -> None:
         low, high = (100 * end for end in each["headline"]["interval"])
         method = found["headline"]["method"]
         some = f", {of}" if (of := sample_of(found, method)) else ""
-        said = found["suite"], code, method, 100 * each["headline"]["score"], low, high, each["headline"]["n"], some
-        log.info("%s, %s, %s: %.1f %% right (%.1f to %.1f, n = %d%s)", *said)
+        figures = found["suite"], code, method, 100 * each["headline"]["score"], low, high, each["headline"]["n"], some
+        log.info("%s, %s, %s: %.1f %% right (%.1f to %.1f, n = %d%s)", *figures)
 
 
 def main() -> None:

@@ -11,7 +11,6 @@ This stage needs a network, which compute nodes often lack.
 
 import argparse
 import fnmatch
-import functools
 import logging
 import sys
 from pathlib import Path
@@ -28,9 +27,8 @@ from babelmill.core.files import UserError, atomic_write
 from babelmill.core.globs import distinct
 from babelmill.core.words import plural
 from babelmill.hub import revisions
-from babelmill.hub.client import explained
-from babelmill.hub.files import fetch, sizes
-from babelmill.hub.sources import SUITE, explanation, resolve
+from babelmill.hub.files import of_source
+from babelmill.hub.sources import SUITE
 from babelmill.settings import read_settings
 from babelmill.suites import pairs
 
@@ -41,22 +39,17 @@ def from_the_hub(settings: SuiteSettings, source: dict[str, Any]) -> tuple[list[
     """Fetch the files that match the globs; return their paths, sorted, and where they come from."""
     repository, revision = source["repository"], source["revision"]
     key = revisions.dataset_key(repository, revision)
-    commit = source["commit"] or revisions.recorded(key, repository, revision) or resolve(SUITE, repository, revision)
-    explain = functools.partial(explanation, SUITE, repository, revision)
-    with explained(explain):
-        fetch(SUITE, repository, commit, [".gitattributes"])
-        there = sorted(sizes(SUITE, repository, commit))
-    names = [name for name in there if any(fnmatch.fnmatchcase(name, pattern) for pattern in settings.files)]
+    files = of_source(SUITE, key, source, below=True)
+    names = [name for name in files.names if any(fnmatch.fnmatchcase(name, pattern) for pattern in settings.files)]
     if not names:
         raise UserError(
-            f"the suite {repository} at {commit[:12]} has no file {some(settings.files)} for {settings.name}; it"
-            f" has {some(there) or 'no files'}"
+            f"{files.where} has no file {some(settings.files)} for {settings.name}; it has"
+            f" {some(files.names) or 'no files'}"
         )
-    log.info("%s of %s at %s", plural(len(names), "file"), repository, commit)
-    with explained(explain):
-        paths = fetch(SUITE, repository, commit, names)
-    revisions.record(key, repository, revision, commit)
-    return [paths[name] for name in names], {"repository": repository, "revision": revision, "commit": commit}
+    log.info("%s of %s at %s", plural(len(names), "file"), repository, files.figures["commit"])
+    paths = files.get(names)
+    revisions.record(key, repository, revision, files.figures["commit"])
+    return [paths[name] for name in names], files.figures
 
 
 def run(args: argparse.Namespace) -> None:

@@ -33,13 +33,12 @@ from babelmill.core.words import plural
 from babelmill.labels.codes import CODES_OF_SOURCE
 from babelmill.labels.data import LabelledData
 from babelmill.runtime import checkpoint, gpu_claims, slurm
-from babelmill.runtime.identity import SPLITS, identity
 from babelmill.runtime.launch import launch
 from babelmill.runtime.processes import Processes, forget_other_launchers, was_launched
 from babelmill.runtime.progress import device_name
-from babelmill.runtime.record import energy_kwh
+from babelmill.runtime.record import SPLITS, energy_kwh, identity
 from babelmill.runtime.run_folder import Done, RunFolder
-from babelmill.runtime.stopping import EXIT_CODE, Stop
+from babelmill.runtime.slurm import EXIT_CODE, Stop
 from babelmill.settings import read_settings
 from babelmill.tokens.shard_file import ShardFile
 from babelmill.tokens.vocabulary import Vocabulary

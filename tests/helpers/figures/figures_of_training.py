@@ -196,9 +196,9 @@ def twenty_steps_figures(folder: Path) -> dict:
 
 def scored_rows(folder: Path) -> dict:
     """Return the rows of both scores of a validation text."""
-    from babelmill.evaluation.scoring import Stream, causal_rows, masked_rows
+    from babelmill.evaluation.scoring import ScoringStream, causal_rows, masked_rows
 
-    stream, words = Stream(shard_files(folder, "validation")[0].tokens), vocabulary()
+    stream, words = ScoringStream(shard_files(folder, "validation")[0].tokens), vocabulary()
     return {"causal": causal_rows(stream, 32, words), "masked": masked_rows(stream, 32, 7, words)}
 
 

@@ -78,7 +78,7 @@ class Trained:
     def write_manifest(self, name: str, files: list[str], upstream=()) -> None:
         """Write the manifest of a stage's folder. Paths are relative to the whole, so that it can be copied."""
         with contextlib.chdir(self.folder):
-            manifest.write(name, manifest.Asked(name, "test", {}), files, upstream)
+            manifest.write(name, manifest.StageRequest(name, "test", {}), files, upstream)
 
     def _write_shards(self) -> None:
         tokens, lengths = encode(self.tokenizer, SENTENCES)

@@ -42,7 +42,7 @@ def finish(configuration: Configuration, *models: str) -> None:
             if job.stage.record(job.name, job.part).is_file():
                 continue
             settings = settings_of(configuration, job.name, job.stage.settings_name(job.part))
-            about = manifest.Asked(job.stage.name, job.name, settings, job.stage.modules(labelled))
+            about = manifest.StageRequest(job.stage.name, job.name, settings, job.stage.modules(labelled))
             names = FILES.get(job.stage.name, ("model.safetensors",))
             job.folder.mkdir(parents=True)
             for name in names:

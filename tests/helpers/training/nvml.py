@@ -5,7 +5,7 @@ import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
-from babelmill.runtime.gpu_figures import GpuFigures
+from babelmill.runtime.progress import GpuFigures
 from helpers import DATA
 
 UUIDS = ["aaaaaaaa-0000-0000-0000-000000000000", "bbbbbbbb-0000-0000-0000-000000000000"]  # as PyTorch has them

@@ -9,7 +9,7 @@ import yaml
 
 from babelmill.config.loading import load
 from babelmill.core.files import read_json, write_json
-from babelmill.runtime.identity import fingerprint, identity
+from babelmill.runtime.record import fingerprint, identity
 from babelmill.runtime.run_lock import Lock
 from babelmill.settings import settings_of
 from helpers.training.training_data import Data

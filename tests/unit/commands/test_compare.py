@@ -12,8 +12,8 @@ from babelmill.cli import main
 from babelmill.core import manifest
 from babelmill.core.files import read_json, write_json
 from babelmill.evaluation.metrics import described
+from babelmill.evaluation.suite_scores import headline
 from babelmill.evaluation.validation_text import entry
-from babelmill.suites.headline import headline
 from babelmill.suites.results import summary
 
 KINDS = [kind for kind in ("one", "two", "three") for _ in range(100)]
@@ -44,7 +44,7 @@ def scored(name, shares, seed=0, of="pairs", digest="a" * 64, sampled=None, good
     languages = {code: {"pairs": figures, "methods": methods}}
     about = {"suite": "mine", "headline": {"method": "causal", "of": of}, "languages": languages}
     write_json(folder / "scores.json", about | {"masked_pairs": "all", "pairs": 50 if sampled else "all"})
-    manifest.write(folder, manifest.Asked("score", name, {}), ["pairs.parquet", "scores.json"])
+    manifest.write(folder, manifest.StageRequest("score", name, {}), ["pairs.parquet", "scores.json"])
 
 
 def evaluated(name, value, corpus="c" * 64, documents=10, of_documents=True) -> None:
@@ -65,7 +65,7 @@ def evaluated(name, value, corpus="c" * 64, documents=10, of_documents=True) -> 
         columns |= {"whole_bytes": [int(size.sum())] * documents, "ema_causal": nats}
         pq.write_table(pa.table(columns), folder / "documents.parquet")
         files.append("documents.parquet")
-    manifest.write(folder, manifest.Asked("evaluate", name, {}), files)
+    manifest.write(folder, manifest.StageRequest("evaluate", name, {}), files)
     about = manifest.read(folder)
     write_json(folder / "manifest.json", about | {"upstream": {"results/corpora/eng": corpus}})
 
@@ -157,7 +157,7 @@ def test_models_of_labels_have_no_scores_of_documents(capsys):
         exact = {"value": value, "standard_error": 0.02}
         evaluation = {"variants": {"ema": {"exact": exact}}, "documents": {"scored": 9, "of": 9}, "labels": {}}
         write_json(folder / "evaluation.json", evaluation | {"metrics": described(["exact"])})
-        manifest.write(folder, manifest.Asked("evaluate", name, {}), ["evaluation.json"])
+        manifest.write(folder, manifest.StageRequest("evaluate", name, {}), ["evaluation.json"])
     found = compare(capsys, "a", "b")
     assert "share of 9 documents, ± standard errors\n" in found and "-0.250\n" in found and "version 0.3" not in found
 

@@ -93,7 +93,7 @@ def test_scores_and_what_is_asked_for_are_shown(tmp_path, capsys, monkeypatch):
     methods = {"causal": {"pairs": share, "paradigms": share}}
     found = {"headline": {"of": "pairs"}, "languages": {"eng": {"methods": methods}}}
     figures = {"evaluation": evaluation, "scores": {"blimp": found}}
-    manifest.write(folder, manifest.Asked("convert", "gpt", {}), ["config.json"], figures=figures)
+    manifest.write(folder, manifest.StageRequest("convert", "gpt", {}), ["config.json"], figures=figures)
     folder = folder.rename(tmp_path / "gpt\x1b[2J")
     monkeypatch.setattr(sys, "stdout", Screen())
     assert cli.run(["show", str(folder)]) == 0

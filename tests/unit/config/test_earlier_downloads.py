@@ -30,7 +30,7 @@ def made(stage: str, files: dict[str, str], earlier: bool = True, figures: dict 
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_text(text)
     asked = settings(stage, **corpus)
-    manifest.write(folder, manifest.Asked(stage, "eng", asked), files, figures=figures)
+    manifest.write(folder, manifest.StageRequest(stage, "eng", asked), files, figures=figures)
     if earlier:
         write_json(folder / "manifest.json", manifest.read(folder))
         assert "sha256" not in read_json(folder / "manifest.json")

@@ -124,7 +124,7 @@ def test_a_folder_counts_by_its_content():
     assert first["shape"] == {"hidden_size": 64} and first["source"] is None
     sources = [{"path": f"theirs/{n}", "sha256": digest} for n, digest in content("theirs").items()]
     results = Path("results/base_models/more")
-    manifest.write(results, manifest.Asked("base_model", "more", first), [], figures={"sources": sources})
+    manifest.write(results, manifest.StageRequest("base_model", "more", first), [], figures={"sources": sources})
     assert asked() == first
     os.utime("theirs/model.safetensors", (1, 1))
     Path("theirs/notes.txt").write_text("other")

@@ -46,7 +46,7 @@ def test_a_source_counts_as_what_is_there_of_it(tmp_path, monkeypatch):
     assert count(model=model, train=train) == 500
     hub = model | {"source": "owner/name"}
     assert count(model=hub, train=train) is None
-    fetched = manifest.Asked("base_model", "a", {})
+    fetched = manifest.StageRequest("base_model", "a", {})
     manifest.write("results/base_models/a", fetched, [], figures={"parameters": 321})
     assert count(model=hub, train=train) == 321
 

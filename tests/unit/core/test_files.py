@@ -21,7 +21,7 @@ from babelmill.core.files import UserError, atomic_folder, atomic_write, read_js
 from babelmill.runtime.run_lock import Lock
 from helpers.programs.prepared import run_python
 
-SETTINGS = manifest.Asked("corpus", "eng", {"stage": "corpus"}, {"corpus": "0123"})
+SETTINGS = manifest.StageRequest("corpus", "eng", {"stage": "corpus"}, {"corpus": "0123"})
 
 
 def test_a_failed_write_leaves_the_old_file_and_nothing_else(tmp_path):

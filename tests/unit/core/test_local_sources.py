@@ -46,7 +46,7 @@ def make_corpus() -> dict:
     entry = snapshot()
     content = local_sources.hashes(local_sources.expand_glob(PATTERN), CORPUS)
     figures = {"sources": [{"path": path, "sha256": digest} for path, digest in content.items()]}
-    manifest.write(CORPUS, manifest.Asked("corpus", "eng", {"sources": {PATTERN: entry}}), [], figures=figures)
+    manifest.write(CORPUS, manifest.StageRequest("corpus", "eng", {"sources": {PATTERN: entry}}), [], figures=figures)
     return entry
 
 

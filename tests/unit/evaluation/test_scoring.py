@@ -13,7 +13,16 @@ from transformers import AutoConfig
 
 from babelmill.core.files import UserError
 from babelmill.evaluate import check_length
-from babelmill.evaluation.scoring import Stream, arrays, batches, causal_rows, diffusion_rows, masked_rows, nats, parts
+from babelmill.evaluation.scoring import (
+    ScoringStream,
+    arrays,
+    batches,
+    causal_rows,
+    diffusion_rows,
+    masked_rows,
+    nats,
+    parts,
+)
 from babelmill.evaluation.validation_text import changed, choose, entry, in_prompts, pooled, unigram_nats
 from babelmill.tokens.documents import Documents
 from babelmill.tokens.vocabulary import Vocabulary
@@ -22,7 +31,7 @@ from helpers.models.published_models import bytes_bpe, word_piece
 BOS, EOS, PAD, MASK = 1, 2, 3, 4
 VOCABULARY = Vocabulary(size=40, bos=BOS, eos=EOS, pad=PAD, mask=MASK, special=tuple(range(16)))
 DOCUMENTS = [[16, 17, 18], [], [19], list(range(20, 40)), [16] * 9]
-STREAM = Stream(np.array([token for document in DOCUMENTS for token in (BOS, *document, EOS)], np.uint16))
+STREAM = ScoringStream(np.array([token for document in DOCUMENTS for token in (BOS, *document, EOS)], np.uint16))
 TEXT = [token for document in DOCUMENTS for token in document]
 
 
@@ -84,7 +93,7 @@ PROMPTS = np.array([2, 0, 0, 13, 8])  # tokens of each document's
 def test_responses_are_scored_once_each_given_the_prompt(length, passes):
     """A document that fits into a row is in one; of what is longer, each row has the next part."""
     lengths = np.array([len(document) + 2 for document in DOCUMENTS])
-    stream = Stream(STREAM.tokens, in_prompts(PROMPTS, lengths))
+    stream = ScoringStream(STREAM.tokens, in_prompts(PROMPTS, lengths))
     pairs = zip(DOCUMENTS, PROMPTS, strict=True)
     expected = [(n, token) for n, (document, size) in enumerate(pairs) for token in document[size:]]
     rows = causal_rows(stream, length, VOCABULARY)
@@ -102,7 +111,7 @@ def test_responses_are_scored_once_each_given_the_prompt(length, passes):
 
 def test_no_sample_of_diffusion_hides_a_prompt():
     lengths = np.array([len(document) + 2 for document in DOCUMENTS])
-    stream = Stream(STREAM.tokens, in_prompts(PROMPTS, lengths))
+    stream = ScoringStream(STREAM.tokens, in_prompts(PROMPTS, lengths))
     rows = diffusion_rows(stream, 24, 4, VOCABULARY)
     inputs, targets, scored, documents, weights = arrays(rows, parts(rows, VOCABULARY), VOCABULARY)
     assert ((inputs == MASK) == scored).all() and (inputs == targets)[~scored].all()
@@ -133,7 +142,7 @@ def test_nats_are_summed_by_document():
 
 def test_samples_of_diffusion_hide_every_share_once():
     """With as many samples as there are tokens of text, each number from one to all is hidden once."""
-    stream = Stream(np.array([BOS, *range(16, 31), EOS], np.uint16))
+    stream = ScoringStream(np.array([BOS, *range(16, 31), EOS], np.uint16))
     rows = diffusion_rows(stream, 20, 15, VOCABULARY)
     found = parts(rows, VOCABULARY)
     inputs, targets, scored, _, weights = arrays(rows, found, VOCABULARY)
@@ -170,7 +179,7 @@ def test_the_bound_of_diffusion_is_its_expectation():
                 list(subset), [text[i - 1] for i in subset]
             ]
             exact += losses.sum().item() / count / math.comb(4, count)
-    stream = Stream(np.array(copies * [BOS, *text, EOS], np.uint16))
+    stream = ScoringStream(np.array(copies * [BOS, *text, EOS], np.uint16))
     estimates = nats(Neighbours(), diffusion_rows(stream, 7, 2, VOCABULARY), VOCABULARY, lambda _: None)
     spread = estimates.std() / math.sqrt(copies)
     assert 0 < spread < 0.02 * exact

@@ -128,7 +128,7 @@ def test_its_folder_learns_a_padding_token_of_the_text_if_the_class_can_do_witho
     write_json(model / "config.json", network.config | ENDS_AND_PADS.ids)
     save_file({name: value.contiguous() for name, value in network.weights().items()}, model / "model.safetensors")
     roles = {"entries": 96, "begin": 1, "end": 2, "pad": None, "mask": 4, "unknown": 0}
-    manifest.write(tmp_path, manifest.Asked("tokenizer", "eng", {}), [], figures={"roles": roles})
+    manifest.write(tmp_path, manifest.StageRequest("tokenizer", "eng", {}), [], figures={"roles": roles})
     export = section("export", variants=["main"], default_variant="main")
     LabelsFolder().write(folder, ExportInputs(model, tmp_path, []), export)
     assert (read_json(folder / "config.json")["pad_token_id"] is None) == without

@@ -16,7 +16,7 @@ from babelmill.commands import rehost
 from babelmill.config.languages import read_table
 from babelmill.core import manifest
 from babelmill.core.files import UserError, write_json
-from babelmill.hub import client, owners
+from babelmill.hub import client, sources
 from babelmill.hub.files import Files
 from babelmill.model.gpt_bert import GPTBert, GPTBertShape
 from babelmill.publish import publish_folder
@@ -46,7 +46,7 @@ MODEL, EMA, LAST = "model.safetensors", "model_ema.safetensors", "model_main.saf
 def folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(client, "WAITS", ())
-    monkeypatch.setattr(owners, "QUICK", ())
+    monkeypatch.setattr(sources, "QUICK", ())
     return tmp_path
 
 
@@ -292,7 +292,7 @@ def test_a_commit_is_on_top_of_what_was_converted(hub, folder, monkeypatch):
     monkeypatch.setenv("HF_TOKEN", "hf_good")
     (folder / "made").mkdir()
     (folder / "made/a.txt").write_text("a")
-    manifest.write("made", manifest.Asked("convert", "made", {}), ["a.txt"])
+    manifest.write("made", manifest.StageRequest("convert", "made", {}), ["a.txt"])
     head = hub.repositories["models/lab/old-eng"].branches["main"]
     hub.commit("models/lab/old-eng", {"b.txt": b"theirs"})
     with pytest.raises(
@@ -336,7 +336,7 @@ def test_a_target_that_was_made_before(hub, folder, capsys):
     for name in [name for name in hub.repositories if name != "models/lab/old-eng"]:
         del hub.repositories[name]
     commit = hub.repositories["models/lab/old-eng"].branches["main"]
-    made = manifest.Asked("convert", "made", {})
+    made = manifest.StageRequest("convert", "made", {})
     manifest.write(".", made, [], figures={"rehosted": {"repository": "lab/old-eng", "commit": commit}})
     sealed, where = Path(manifest.NAME).read_text(), ["lab/old-eng", "--repo-template", "ada/new"]
     hub.commit("models/ada/new", {manifest.NAME: sealed.encode()})

@@ -14,7 +14,7 @@ from babelmill.core.files import UserError, read_json, write_json
 from babelmill.reporting.asked import asked_of
 from babelmill.reporting.figures import Axes, log_ticks, run_curves, tick_labels
 from babelmill.reporting.page import page
-from babelmill.reporting.results import Model, read_all
+from babelmill.reporting.results import ReportedModel, read_all
 from babelmill.reporting.table import rows_of, write_csv
 from helpers.results import report_results
 
@@ -30,7 +30,7 @@ def asked(tmp_path, monkeypatch):
     return found
 
 
-def there(asked) -> Model:
+def there(asked) -> ReportedModel:
     (model,) = read_all(asked, {"eng": ("stopped (train)", "")})
     return model
 

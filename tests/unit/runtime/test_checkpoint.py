@@ -17,15 +17,15 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from babelmill.commands import unlock
+from babelmill.commands.progress import earlier_runs
 from babelmill.core.files import UserError, sha256, write_json
-from babelmill.runtime import run_lock, slurm, wandb_mirror
+from babelmill.runtime import followers, run_lock, slurm
 from babelmill.runtime.checkpoint import Checkpoints, write_tensors
 from babelmill.runtime.progress import Progress
 from babelmill.runtime.record import Record
 from babelmill.runtime.run_folder import RunFolder
 from babelmill.runtime.run_lock import Lock
-from babelmill.runtime.stopping import Stop, seconds_left
+from babelmill.runtime.slurm import Stop, seconds_left
 from babelmill.training.networks.loss import summarize
 from babelmill.training.plan.objectives import objective_of
 from helpers.training.training_data import section
@@ -256,7 +256,7 @@ def test_a_process_with_the_number_of_a_job_that_is_over_is_none_of_slurm(squeue
             process.stdin.write(b"\n")
             process.stdin.flush()
             process.stdout.readline()  # now it has begun, with its environment
-            assert unlock.of_slurm(process.pid) == alive
+            assert earlier_runs.of_slurm(process.pid) == alive
         finally:
             process.kill()
     assert ("SLURM_JOB_ID = 7 names a job that is over" in caplog.text) != alive
@@ -424,10 +424,10 @@ def test_a_full_disk_while_the_record_is_written(tmp_path):
 
 def mirror(folder, monkeypatch, patience: float):
     """Mirror a record that is empty at first, and wait so many seconds for the mirror's end."""
-    monkeypatch.setattr(wandb_mirror, "PATIENCE", patience)
+    monkeypatch.setattr(followers, "PATIENCE", patience)
     (folder / "metrics.jsonl").touch()
     (folder / "identity.json").write_text(json.dumps({"settings": {"train": {"seed": 1}}}))
-    return wandb_mirror.mirror("eng", folder)
+    return followers.mirror("eng", folder)
 
 
 @pytest.fixture

@@ -3,8 +3,8 @@
 import pytest
 import torch
 
-from babelmill.runtime.gpu_figures import GpuFigures, gpus_of
 from babelmill.runtime.processes import Processes
+from babelmill.runtime.progress import GpuFigures, gpus_of
 from babelmill.training.pending import Votes
 from helpers.programs.prepared import run_python
 from helpers.training.nvml import FIGURES, UUIDS, answered
@@ -46,7 +46,7 @@ def test_where_there_is_no_driver(driver):
     """None of its GPUs, and in a process without the library; on a CPU nobody asks."""
     unknown = GpuFigures(["cccccccc-0000-0000-0000-000000000000"])
     code = (
-        "import threading; from babelmill.runtime.gpu_figures import GpuFigures\n"
+        "import threading; from babelmill.runtime.progress import GpuFigures\n"
         f"gpus = GpuFigures({UUIDS})\n"
         "[thread.join() for thread in threading.enumerate() if thread.daemon]\n"
         "print(gpus.figures, gpus.joules())"

@@ -7,9 +7,8 @@ import pyarrow as pa
 import pytest
 
 from babelmill.core.files import UserError
-from babelmill.evaluation.comparison import over_documents, over_seeds
 from babelmill.evaluation.validation_text import entry, pooled
-from babelmill.suites.statistics import bootstrap, holm, mcnemar
+from babelmill.suites.statistics import bootstrap, holm, mcnemar, over_documents, over_seeds
 
 
 def points(right: np.ndarray) -> np.ndarray:

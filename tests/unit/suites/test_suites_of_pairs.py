@@ -17,10 +17,9 @@ from babelmill.config.resolve import Configuration
 from babelmill.config.suites import suites_of_language, suites_of_model
 from babelmill.core import manifest
 from babelmill.core.files import UserError, canonical_json, write_json
-from babelmill.evaluation.samples import most_pairs
+from babelmill.evaluation.suite_scores import headline, headline_method, most_pairs
 from babelmill.settings import settings_of
 from babelmill.suites import pairs
-from babelmill.suites.headline import headline, headline_method
 from babelmill.suites.partial import Partial
 from babelmill.suites.results import mean_of_groups, right, sample, share, summary, wilson
 from conftest import ROOT, SMALL
@@ -391,7 +390,10 @@ def test_a_sample_is_of_each_paradigm_and_the_same_in_any_order():
     taken = sample(table, 7)
     assert np.bincount(np.arange(60)[taken] % 3).tolist() == [7, 7, 7]
     assert sample(back, 7)[::-1].tolist() == taken.tolist()
-    assert sample(table, 100).all()
+    assert sample(table, 100).all() and sample(table, None).all()
+    languages = ["eng" if i < 30 else "deu" for i in range(60)]
+    both = table.add_column(0, "language", pa.array(languages))
+    assert sample(both, 7).tolist() == [*sample(table[:30], 7), *sample(table[30:], 7)], "each language has its own"
 
 
 KEPT = np.arange(12.0).reshape(4, 3)

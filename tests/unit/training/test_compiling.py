@@ -175,7 +175,7 @@ SIGNALLED = """
 import os, signal, sys, time
 from pathlib import Path
 from babelmill.runtime import compiling
-from babelmill.runtime.stopping import Stop
+from babelmill.runtime.slurm import Stop
 compiling.prepare(int(sys.argv[1]), Path(sys.argv[2]))
 from torch._inductor import config
 from torch._inductor.async_compile import AsyncCompile

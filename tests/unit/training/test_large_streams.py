@@ -160,7 +160,7 @@ def test_large_files_are_hashed_once(tmp_path, monkeypatch):
     path = folder / "train.safetensors"
     with open(path, "wb") as file:
         file.truncate(1 << 24)
-    manifest.write(folder, manifest.Asked("shards", "eng", {}), [path.name])
+    manifest.write(folder, manifest.StageRequest("shards", "eng", {}), [path.name])
 
     def read(function) -> int:
         before = bytes_read()

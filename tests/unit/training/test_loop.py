@@ -11,10 +11,10 @@ import torch
 
 from babelmill.commands.progress import model_status
 from babelmill.core.files import UserError
-from babelmill.runtime.gpu_figures import GpuFigures
+from babelmill.runtime.progress import GpuFigures
 from babelmill.runtime.record import energy_kwh
 from babelmill.runtime.run_folder import Done, RunFolder
-from babelmill.runtime.stopping import Stop
+from babelmill.runtime.slurm import Stop
 from babelmill.training import loop as loop_module
 from babelmill.training.loop import Loop, Window
 from babelmill.training.pending import Pending

@@ -23,7 +23,7 @@ from babelmill.config.resolve import Configuration
 from babelmill.core import escape, writers
 from babelmill.core.files import read_json
 from babelmill.graph import changed_values
-from babelmill.runtime.identity import fingerprint
+from babelmill.runtime.record import fingerprint
 from babelmill.runtime.run_lock import Lock
 from babelmill.settings import settings_of
 

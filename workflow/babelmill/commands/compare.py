@@ -24,8 +24,8 @@ from babelmill.core.files import UserError, read_json
 from babelmill.core.words import plural
 
 if TYPE_CHECKING:
-    from babelmill.evaluation.comparison import Difference
     from babelmill.suites.comparison import Comparison
+    from babelmill.suites.statistics import Difference
 
 RESULTS = Path("results")
 WIDTH = 100
@@ -122,8 +122,8 @@ def upstream(about: dict[str, Any], what: str) -> dict[str, str]:
 
 def bits_per_byte(sides: list[list[Compared]], names: list[str]) -> list[str]:
     """Return lines with the scores of evaluation.json side by side, or a line that says why they cannot be compared."""
-    from babelmill.evaluation.comparison import over_seeds
     from babelmill.evaluation.metrics import metrics_of, shown, units, value_of
+    from babelmill.suites.statistics import over_seeds
 
     everyone = [model for side in sides for model in side]
     evaluations = [model.evaluation for model in everyone if model.evaluation is not None]
@@ -181,7 +181,7 @@ def of_two(models: list[Compared], metric: str, values: list[list[float]]) -> "D
     """Return the difference between two models in a metric, with an interval if both have a table of documents."""
     from pyarrow import parquet
 
-    from babelmill.evaluation.comparison import Difference, over_documents
+    from babelmill.suites.statistics import Difference, over_documents
 
     first, second = models
     if first.documents is None or second.documents is None:
@@ -208,7 +208,7 @@ def _size(evaluation: dict[str, Any]) -> tuple[int, int, int]:
 
 def suite_lines(comparison: "Comparison", title: str, names: list[str]) -> list[str]:
     """Return the lines about one suite in one language: scores, the significance test, phenomena, and single pairs."""
-    from babelmill.suites.headline import weighting
+    from babelmill.evaluation.suite_scores import weighting
 
     methods = " and ".join(dict.fromkeys(comparison.methods))
     what = f"{weighting(comparison.of)} that are right"

@@ -20,11 +20,11 @@ from babelmill.config.stage_settings import ScoreSettings
 from babelmill.config.suites import SUITES
 from babelmill.core import escape, manifest
 from babelmill.core.files import UserError, write_json
+from babelmill.evaluation.suite_scores import METHODS
 from babelmill.release.elsewhere.given_model import add_model_arguments, compute_quietly, methods_of, model_folder
 from babelmill.runtime.run_lock import Lock
 from babelmill.settings import settings_of
 from babelmill.stages import STAGES
-from babelmill.suites.headline import METHODS
 
 
 def wanted(folder: Path, asked: list[str] | None) -> list[str]:
@@ -131,7 +131,7 @@ def run(args: argparse.Namespace) -> None:
     suites = [pairs_of(configuration, args.suite, code) for code in settings.covered]
     with Lock(out / "partial", "another process that scores the same"):
         partial = Partial(out / "partial", made_of(origin))
-        model = score.Model(folder, extra=True)
+        model = score.ScoringModel(folder, extra=True)
         score.write(*score.score_suites(model, suites, settings, partial), out)
         manifest.write(out, settings, ["pairs.parquet", "scores.json"], suites, {"model": origin})
         partial.delete()

@@ -99,10 +99,10 @@ def run(args: argparse.Namespace) -> None:
     name = args.method or ("causal" if "causal" in there else "masked")
     if name not in there:
         raise UserError(f"--method {name}: {folder} scores sentences by {', '.join(there)}")
-    from babelmill.score import Model  # imports PyTorch
+    from babelmill.score import ScoringModel  # imports PyTorch
 
     compute_quietly(args.threads)
-    model = Model(folder, extra=True)
+    model = ScoringModel(folder, extra=True)
     if not model.tokenizer.is_fast:
         raise UserError(f"{folder}: its tokenizer is a slow one, which does not return which word a token belongs to")
     print("\t".join(COLUMNS))

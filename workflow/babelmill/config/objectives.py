@@ -10,7 +10,7 @@ class About(NamedTuple):
         scores: the metrics that its evaluation measures (`evaluation/metrics.py`).
         suffix: the value of `{causal_suffix}` in the name of its repository.
         sentences: the methods that score sentences (`suites/sentences.py`); the last is the headline of a
-            suite, unless another scored more pairs (`suites/headline.py`).
+            suite, unless another scored more pairs (`evaluation/suite_scores.py`).
         unmasks: whether it generates by filling masks in any order, with code of its own.
         auto_class: the Auto class of a transformers model; None if no transformers model has this objective.
     """

@@ -226,7 +226,7 @@ class ScoreSettings(Settings):
 
     @property
     def asked(self) -> dict[str, Any]:
-        """Return how many pairs of each paradigm are scored, as scores.json says it (see `evaluation/samples.py`)."""
+        """Return how many pairs of each paradigm are scored, as scores.json says it: `evaluation/suite_scores.py`."""
         return {"masked_pairs": self.masked_pairs} | ({} if self.pairs == "all" else {"pairs": self.pairs})
 
 

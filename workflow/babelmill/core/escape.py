@@ -39,15 +39,15 @@ class Markdown(str):
 
 def line(text: object, longest: int = 0) -> str:
     """Return text as a part of one line: what a terminal would obey becomes `\\x1b`; `longest` > 0 cuts it there."""
-    said = str(text)
-    if not (said.isascii() and said.isprintable()):
-        said = "".join(
+    shown = str(text)
+    if not (shown.isascii() and shown.isprintable()):
+        shown = "".join(
             character
             if unicodedata.category(character) not in OBEYED or character in JOINERS
             else character.encode("unicode_escape", "surrogatepass").decode("ascii")
-            for character in said
+            for character in shown
         )
-    return f"{said[:longest]}... ({len(said):,} characters)" if 0 < longest < len(said) else said
+    return f"{shown[:longest]}... ({len(shown):,} characters)" if 0 < longest < len(shown) else shown
 
 
 def lines(text: object) -> str:
@@ -84,10 +84,10 @@ def markdown(text: object) -> Markdown:
     """
     if isinstance(text, Markdown):
         return text
-    said = plain(str(text))
-    if ADDRESS.search(said):
-        return code(said)
-    return Markdown(BLOCK.sub(r"\1\\", said.translate(MARKDOWN)))
+    plain_text = plain(str(text))
+    if ADDRESS.search(plain_text):
+        return code(plain_text)
+    return Markdown(BLOCK.sub(r"\1\\", plain_text.translate(MARKDOWN)))
 
 
 def code(text: object) -> Markdown:
@@ -95,11 +95,11 @@ def code(text: object) -> Markdown:
 
     Renderers disagree on a backslash before `|` in a table, so it is written as `\\x5c`.
     """
-    said = plain(str(text)).replace("\\|", "\\x5c|")
-    longest = max(map(len, re.findall("`+", said)), default=0)
+    plain_text = plain(str(text)).replace("\\|", "\\x5c|")
+    longest = max(map(len, re.findall("`+", plain_text)), default=0)
     fence = "`" * (longest + 1)
-    space = " " if said.startswith("`") or said.endswith("`") else ""
-    return Markdown(f"{fence}{space}{said}{space}{fence}" if said else "")
+    space = " " if plain_text.startswith("`") or plain_text.endswith("`") else ""
+    return Markdown(f"{fence}{space}{plain_text}{space}{fence}" if plain_text else "")
 
 
 def python(text: object) -> str:
@@ -121,5 +121,5 @@ def csv_cell(value: Any) -> Any:
     """
     if not isinstance(value, str) or value.isalnum():
         return value
-    said = value if value.isprintable() else CONTROL.sub(lambda found: line(found[0]), value)
-    return f"'{said}" if FORMULA.match(said) and not SIGNED.fullmatch(said) else said
+    shown = value if value.isprintable() else CONTROL.sub(lambda found: line(found[0]), value)
+    return f"'{shown}" if FORMULA.match(shown) and not SIGNED.fullmatch(shown) else shown

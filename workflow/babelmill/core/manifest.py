@@ -21,7 +21,7 @@ HASHES = "known_hashes.json"  # in a folder whose large files are read repeatedl
 
 
 @dataclass(frozen=True)
-class Asked:
+class StageRequest:
     """Describes what a stage was asked to do.
 
     Attributes:
@@ -38,7 +38,7 @@ class Asked:
 
 
 class StageSettings(Protocol):
-    """The attributes of `Asked` or of a stage's settings that `write` needs."""
+    """The attributes of `StageRequest` or of a stage's settings that `write` needs."""
 
     @property
     def stage(self) -> str: ...
@@ -63,7 +63,7 @@ def write(
 
     Args:
         folder: the stage's output folder.
-        asked: what `settings.read_settings` returned, or an `Asked`.
+        asked: what `settings.read_settings` returned, or a `StageRequest`.
         files: the files that this stage wrote, absolute or relative to `folder`.
         upstream: the folders of the results that this stage read; the sha256 of each manifest is recorded.
         figures: numbers that later stages or readers need (documents, tokens, seconds).

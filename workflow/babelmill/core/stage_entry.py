@@ -66,7 +66,7 @@ def write_if_no_memory(descriptor: int) -> None:
             os.write(descriptor, NO_MEMORY_LEFT)
 
 
-class Terminal(logging.StreamHandler[TextIO]):
+class TerminalHandler(logging.StreamHandler[TextIO]):
     """Standard error. What cannot be written there is lost, except that memory is short."""
 
     def handleError(self, record: logging.LogRecord) -> None:
@@ -139,7 +139,7 @@ def configure_logging(path: Path | None, subject: str = "") -> None:
     """
     logging.raiseExceptions = False  # no traceback when standard error is closed, or on a full disk
     accept_all_letters(sys.stdout, sys.stderr)
-    terminal = Terminal(sys.stderr)
+    terminal = TerminalHandler(sys.stderr)
     handlers: list[logging.Handler] = [terminal]
     if path is not None:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -162,13 +162,6 @@ def places(error: Exception, args: argparse.Namespace) -> str:
     return f" (where results go, {args.out}, or temporary files, {os.environ.get('TMPDIR', '/tmp')})"
 
 
-def left_behind(args: argparse.Namespace) -> list[Path]:
-    """Return what killed processes left in the folders in which a stage writes."""
-    out, kept = getattr(args, "out", None), [getattr(args, name, None) for name in ("partial", "checkpoints")]
-    beside = writers.leftovers([out, out.parent]) if out else []
-    return [*beside, *writers.leftovers([folder for folder in kept if folder], deep=True)]
-
-
 def run(function: Callable[[argparse.Namespace], int | None], args: argparse.Namespace) -> int:
     """Run a stage and return its exit code: 1 after an error, which is one line if the user or the machine caused it.
 
@@ -178,7 +171,9 @@ def run(function: Callable[[argparse.Namespace], int | None], args: argparse.Nam
     shown_name = f"{args.settings.parent.name}  "
     try:
         configure_logging(args.log, f"{args.settings.stem:<9}  {args.settings.parent.name:<8}")
-        for path in left_behind(args):
+        out, kept = getattr(args, "out", None), [getattr(args, name, None) for name in ("partial", "checkpoints")]
+        beside = writers.leftovers([out, out.parent] if out else [])
+        for path in [*beside, *writers.leftovers(filter(None, kept), deep=True)]:
             log.info("deleting %s, which a process that was killed left", path)
             writers.remove(path)
         return function(args) or 0

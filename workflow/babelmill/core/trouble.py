@@ -95,8 +95,8 @@ def trouble(error: BaseException) -> str | None:
 
 def located(what: str, where: str) -> str:
     """Put where the machine refused something (one of REFUSALS) before the advice."""
-    said, mark, advice = what.partition("; ")
-    return f"{said}{where}{mark}{advice}"
+    problem, mark, advice = what.partition("; ")
+    return f"{problem}{where}{mark}{advice}"
 
 
 def ignored(unraisable: "sys.UnraisableHookArgs") -> None:
@@ -119,18 +119,18 @@ def report(kind: type[BaseException], error: BaseException, where: TracebackType
     """
     try:
         if issubclass(kind, KeyboardInterrupt):
-            said = "interrupted; the same command starts this again\n"
+            message = "interrupted; the same command starts this again\n"
         elif (problem := trouble(error)) is not None:
-            said = f"error: {problem}\n"
+            message = f"error: {problem}\n"
         else:
-            said = f"{BUG}\n{''.join(traceback.format_exception(kind, error, where))}"
-        words = said.encode(errors="backslashreplace")
+            message = f"{BUG}\n{''.join(traceback.format_exception(kind, error, where))}"
+        data = message.encode(errors="backslashreplace")
     except MemoryError:
-        words = NO_MEMORY_LEFT
+        data = NO_MEMORY_LEFT
     path = sys.argv[sys.argv.index("--log") + 1] if "--log" in sys.argv[:-1] else ""
     with contextlib.suppress(OSError, MemoryError):
-        os.write(2, words)  # standard error without its buffer, which needs memory
+        os.write(2, data)  # standard error without its buffer, which needs memory
     with contextlib.suppress(OSError, MemoryError):
         os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
         log = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o666)
-        os.write(log, words)
+        os.write(log, data)

@@ -124,17 +124,20 @@ def inside(
 
 def disputed(node: yaml.ScalarNode, words_allowed: bool) -> Iterator[str]:
     """Yield what is wrong with a number or word without quotes that readers of YAML do not agree on."""
-    said, line = node.value, node.start_mark.line + 1
+    written, line = node.value, node.start_mark.line + 1
     is_number = node.tag in (f"{TAG}int", f"{TAG}float")
-    if DISPUTED.fullmatch(said) or (is_number and IN_OLD_FORM.match(said)):
+    if DISPUTED.fullmatch(written) or (is_number and IN_OLD_FORM.match(written)):
         yield (
-            f"line {line}: {said} is one number in YAML 1.1 and another, or a text, in YAML 1.2: write a number in"
-            f' plain digits, without zeros before it, _ and :, or a text in quotes: "{said}"'
+            f"line {line}: {written} is one number in YAML 1.1 and another, or a text, in YAML 1.2: write a number in"
+            f' plain digits, without zeros before it, _ and :, or a text in quotes: "{written}"'
         )
-    if is_number and len(said) > LONGEST:
-        yield f"line {line}: a number of {len(said):,} characters; no key takes one of more than {LONGEST}"
-    if not words_allowed and WORDS.fullmatch(said):
-        yield f'line {line}: Snakemake reads {said} as a boolean: write true or false, or the word in quotes: "{said}"'
+    if is_number and len(written) > LONGEST:
+        yield f"line {line}: a number of {len(written):,} characters; no key takes one of more than {LONGEST}"
+    if not words_allowed and WORDS.fullmatch(written):
+        yield (
+            f"line {line}: Snakemake reads {written} as a boolean: write true or false, or the word in quotes:"
+            f' "{written}"'
+        )
 
 
 def pairs(node: yaml.Node) -> Iterator[tuple[str, yaml.Node]]:

@@ -2,14 +2,15 @@
 
 `evaluation.json` holds `metrics`, with one entry per metric that was measured. For each variant of the weights it holds
 one score per metric (`validation_text.Score`), beside the score of the baseline: `unigram`, or `most_frequent` for a
-model of labels (`label_report.py`). To add a metric, add an entry here and one in `evaluate.SCORERS`.
+model of labels (`label_report.py`). To add a metric, add an entry here, and see `evaluate.rows_of`.
 """
 
 from dataclasses import asdict, dataclass
 from typing import Any
 
 TEXT = "the validation text"
-SHARE = "share"
+BITS, SHARE = "bits per byte", "share"
+GENERATION, FILL_MASK, CLASSIFICATION = "text-generation", "fill-mask", "text-classification"  # names of the Hub
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,45 +40,29 @@ class Metric:
 METRICS = {
     metric.name: metric
     for metric in (
-        Metric(
-            name="causal",
-            unit="bits per byte",
-            meaning="each token from those before it",
-            perplexity=True,
-            task="text-generation",
-        ),
-        Metric(
-            name="masked",
-            unit="bits per byte",
-            meaning="each token hidden once, from both sides",
-            task="fill-mask",
-        ),
+        Metric(name="causal", unit=BITS, meaning="each token from those before it", perplexity=True, task=GENERATION),
+        Metric(name="masked", unit=BITS, meaning="each token hidden once, from both sides", task=FILL_MASK),
         Metric(
             name="diffusion",
-            unit="bits per byte",
+            unit=BITS,
             bound=True,
             meaning="any share of the tokens hidden, from both sides: an upper bound of what each text needs",
             perplexity=True,
-            task="fill-mask",
+            task=FILL_MASK,
         ),
         Metric(
             name="unigram",
-            unit="bits per byte",
+            unit=BITS,
             meaning="each token by its frequency in the training text",
             perplexity=True,
             task="",
         ),
-        Metric(
-            name="exact",
-            unit=SHARE,
-            meaning="texts whose codes are all right, and no other",
-            task="text-classification",
-        ),
+        Metric(name="exact", unit=SHARE, meaning="texts whose codes are all right, and no other", task=CLASSIFICATION),
         Metric(
             name="f1",
             unit=SHARE,
             meaning="harmonic mean of precision and recall of all codes together",
-            task="text-classification",
+            task=CLASSIFICATION,
         ),
     )
 }

@@ -41,7 +41,7 @@ class ScoringRows:
     samples: int = 0
 
 
-class Stream(NamedTuple):
+class ScoringStream(NamedTuple):
     """A stream of documents to score.
 
     Attributes:
@@ -58,7 +58,7 @@ class Stream(NamedTuple):
         return text if self.prompts is None else text & ~self.prompts
 
 
-class Part(NamedTuple):
+class DocumentPart(NamedTuple):
     """The part of a document that lies in a row, from `start` up to but not including `end`, in the pass `turn`."""
 
     row: int
@@ -72,7 +72,7 @@ class Part(NamedTuple):
         return self.end - self.start
 
 
-def places(stream: Stream, length: int, vocabulary: Vocabulary) -> np.ndarray:
+def places(stream: ScoringStream, length: int, vocabulary: Vocabulary) -> np.ndarray:
     """Return the places of a stream's tokens in rows of `length`, counted through all rows: [tokens] int64.
 
     With prompts, a document that does not fit into the rest of a row begins in the next row.
@@ -107,7 +107,7 @@ def numbered(tokens: np.ndarray, vocabulary: Vocabulary) -> np.ndarray:
     return np.cumsum(tokens == vocabulary.bos) - 1
 
 
-def causal_rows(stream: Stream, length: int, vocabulary: Vocabulary) -> ScoringRows:
+def causal_rows(stream: ScoringStream, length: int, vocabulary: Vocabulary) -> ScoringRows:
     """Return rows as in training: `<s>` and length - 1 tokens are the input, all `length` tokens are the targets."""
     where = places(stream, length, vocabulary)
     targets = cut(stream.tokens, where, length, vocabulary.pad)
@@ -116,7 +116,7 @@ def causal_rows(stream: Stream, length: int, vocabulary: Vocabulary) -> ScoringR
     return ScoringRows(inputs, targets, turns, cut(numbered(stream.tokens, vocabulary), where, length, 0), hides=False)
 
 
-def masked_rows(stream: Stream, length: int, masks: int, vocabulary: Vocabulary) -> ScoringRows:
+def masked_rows(stream: ScoringStream, length: int, masks: int, vocabulary: Vocabulary) -> ScoringRows:
     """Return rows of `<s>` and length - 1 tokens, scored in `masks` passes; each hides every `masks`-th token of text.
 
     The scores at a position are for the token at it (`logits_alignment` "mlm"), so the row holds all tokens to score.
@@ -129,13 +129,13 @@ def masked_rows(stream: Stream, length: int, masks: int, vocabulary: Vocabulary)
     return ScoringRows(targets, targets, turns, documents, hides=True)
 
 
-def diffusion_rows(stream: Stream, length: int, samples: int, vocabulary: Vocabulary) -> ScoringRows:
+def diffusion_rows(stream: ScoringStream, length: int, samples: int, vocabulary: Vocabulary) -> ScoringRows:
     """Return rows as `masked_rows` does; each of `samples` passes hides a part of the text, see `hidden_at_once`."""
     rows = masked_rows(stream, length, 1, vocabulary)
     return replace(rows, samples=samples)
 
 
-def hidden_at_once(rows: ScoringRows, part: Part) -> tuple[np.ndarray, float]:
+def hidden_at_once(rows: ScoringRows, part: DocumentPart) -> tuple[np.ndarray, float]:
     """Return which positions of a part are scored (and hidden) in its pass, [length] bool, and the weight of each.
 
     For `diffusion_rows`, sample j of n hides k = 1 + floor(t e) random tokens of the part's e tokens of text, where
@@ -156,7 +156,7 @@ def hidden_at_once(rows: ScoringRows, part: Part) -> tuple[np.ndarray, float]:
     return chosen, len(text) / count / rows.samples
 
 
-def parts(rows: ScoringRows, vocabulary: Vocabulary) -> list[Part]:
+def parts(rows: ScoringRows, vocabulary: Vocabulary) -> list[DocumentPart]:
     """Return the documents' parts in the rows, once per pass that scores tokens of the part, the shortest first."""
     found = []
     for row, (inputs, turns) in enumerate(zip(rows.inputs, rows.turns, strict=True)):
@@ -165,13 +165,13 @@ def parts(rows: ScoringRows, vocabulary: Vocabulary) -> list[Part]:
             passes = np.unique(turns[start:end]).tolist()
             if rows.samples and passes[-1] == 0:
                 passes = range(rows.samples)
-            found += [Part(row, int(start), int(end), turn) for turn in passes if turn >= 0]
+            found += [DocumentPart(row, int(start), int(end), turn) for turn in passes if turn >= 0]
     return sorted(found, key=lambda part: part.length)
 
 
-def batches(found: list[Part], size: int) -> Iterator[list[Part]]:
+def batches(found: list[DocumentPart], size: int) -> Iterator[list[DocumentPart]]:
     """Yield parts in batches of at most `size` positions, padding included; a longer part is a batch of its own."""
-    batch: list[Part] = []
+    batch: list[DocumentPart] = []
     for part in found:
         if batch and (len(batch) + 1) * part.length > size:
             yield batch
@@ -181,7 +181,7 @@ def batches(found: list[Part], size: int) -> Iterator[list[Part]]:
         yield batch
 
 
-def arrays(rows: ScoringRows, batch: list[Part], vocabulary: Vocabulary) -> tuple[np.ndarray, ...]:
+def arrays(rows: ScoringRows, batch: list[DocumentPart], vocabulary: Vocabulary) -> tuple[np.ndarray, ...]:
     """Return inputs, targets, whether each target is scored, its document and its weight: [parts, longest part]."""
     shape = len(batch), max(part.length for part in batch)
     inputs, targets = np.full(shape, vocabulary.pad), np.full(shape, vocabulary.pad)

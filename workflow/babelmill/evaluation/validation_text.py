@@ -15,7 +15,7 @@ from tokenizers import Tokenizer
 
 from babelmill.core import manifest
 from babelmill.core.files import UserError
-from babelmill.evaluation.scoring import Stream
+from babelmill.evaluation.scoring import ScoringStream
 from babelmill.tokens.documents import Documents
 from babelmill.tokens.quality import vocabulary_used
 from babelmill.tokens.shard_file import ShardFile
@@ -143,13 +143,13 @@ def changed(tokenizer: Tokenizer, documents: Documents, chosen: np.ndarray) -> i
     return count
 
 
-def stream_of(shard: ShardFile, chosen: np.ndarray) -> tuple[Stream, int]:
+def stream_of(shard: ShardFile, chosen: np.ndarray) -> tuple[ScoringStream, int]:
     """Return the documents of a shard with the numbers `chosen`, and how many of them have a prompt."""
     tokens = np.concatenate([shard.tokens[shard.offsets[i] : shard.offsets[i + 1]] for i in chosen])
     if shard.responses is None:
-        return Stream(tokens), 0
+        return ScoringStream(tokens), 0
     prompts = (shard.responses - shard.offsets[:-1] - 1)[chosen]
-    return Stream(tokens, in_prompts(prompts, np.diff(shard.offsets)[chosen])), int((prompts > 0).sum())
+    return ScoringStream(tokens, in_prompts(prompts, np.diff(shard.offsets)[chosen])), int((prompts > 0).sum())
 
 
 def in_prompts(prompts: np.ndarray, lengths: np.ndarray) -> np.ndarray:

@@ -16,8 +16,9 @@ from huggingface_hub.utils import tqdm
 from babelmill.core import outside
 from babelmill.core.escape import line
 from babelmill.core.files import UserError, sha256
+from babelmill.hub import revisions
 from babelmill.hub.client import explained, git_oid, patiently
-from babelmill.hub.sources import COMMIT, Use, explanation
+from babelmill.hub.sources import COMMIT, Use, explanation, resolve
 
 log = logging.getLogger("babelmill.hub.files")
 FEW = 100  # files that one call fetches by patterns
@@ -30,7 +31,7 @@ class Files:
     """The files of a folder or a repository.
 
     Attributes:
-        names: the names of all files that are not in subfolders.
+        names: the names of all files; of a model, only those that are not in subfolders.
         get: a function that fetches some files, by their names, and returns {name: path}.
         where: a description of the place, which begins errors.
         figures: where the files come from, for the manifest.
@@ -57,8 +58,20 @@ def in_a_folder(folder: Path) -> Files:
     return Files(names, lambda names: {n: folder / n for n in names}, f"the model in {folder}", {"folder": str(folder)})
 
 
-def of_repository(use: Use, repository: str, commit: str, revision: str) -> Files:
-    """Return the files of a repository at a commit, which the user named as `revision`.
+def of_source(use: Use, key: str, source: dict[str, Any], below: bool = False) -> Files:
+    """Return the files of the repository that a stage's settings name (`source`); for the others, see `of_repository`.
+
+    The commit is the one in the settings, or the one recorded for the revision, or the revision's present one.
+    `key` names the record, see `revisions.py`.
+    """
+    repository, revision = source["repository"], source["revision"]
+    commit = source["commit"] or revisions.recorded(key, repository, revision) or resolve(use, repository, revision)
+    log.info("%s at %s", repository, commit)
+    return of_repository(use, repository, commit, revision, below)
+
+
+def of_repository(use: Use, repository: str, commit: str, revision: str, below: bool = False) -> Files:
+    """Return the files of a repository at a commit, which the user named as `revision`; with `below`, of all folders.
 
     Raises:
         UserError: the files cannot be fetched; the message says why.
@@ -72,7 +85,7 @@ def of_repository(use: Use, repository: str, commit: str, revision: str) -> File
 
     get([".gitattributes"])
     with explained(explain):
-        names = sorted(name for name in sizes(use, repository, commit) if "/" not in name)
+        names = sorted(name for name in sizes(use, repository, commit) if below or "/" not in name)
     figures = {"repository": repository, "revision": revision, "commit": commit}
     return Files(names, get, f"the {use.noun} {repository} at {commit[:12]}", figures)
 

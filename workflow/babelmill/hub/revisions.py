@@ -84,8 +84,8 @@ def source(key: str, repository: str, revision: str, settings: Path) -> dict[str
     wanted = {"repository": repository, "revision": revision, "commit": commit}
     as_asked = wanted | {"commit": None}
     if commit == known and settings.is_file():
-        said = read_json(settings)
-        parts = [part for part in [*said.get("parts", []), said.get("source")] if part]
+        asked = read_json(settings)
+        parts = [part for part in [*asked.get("parts", []), asked.get("source")] if part]
         if as_asked in [{key: part[key] for key in wanted} for part in parts]:
             return as_asked
     return wanted

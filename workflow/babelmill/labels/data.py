@@ -20,7 +20,7 @@ from babelmill.core.files import UserError, read_json
 from babelmill.core.words import plural
 from babelmill.labels.codes import CODES_OF_SOURCE, PAD, SYSTEMS, Codes, written
 from babelmill.labels.typos import Typos
-from babelmill.runtime.identity import SPLITS
+from babelmill.runtime.record import SPLITS
 from babelmill.tokens.shard_file import Labels, ShardFile
 from babelmill.tokens.tokenizer_file import load_tokenizer
 from babelmill.tokens.vocabulary import Vocabulary

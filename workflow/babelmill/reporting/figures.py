@@ -1,4 +1,4 @@
-"""Draw the figures of a report as inline SVG: strips of intervals, and the curves of a training run.
+"""Draw the figures of a report as inline SVG: strips of intervals, the curves of a run, scores over words read.
 
 Colours are classes of the page's style sheet, so that one figure suits light and dark pages. They are those of Okabe
 and Ito: readers who confuse red and green can tell them apart. Kinds of lines also differ in dash and marker, for grey
@@ -12,6 +12,9 @@ from typing import Any, NamedTuple
 from markupsafe import Markup, escape
 
 from babelmill.core.escape import line
+from babelmill.evaluation.suite_scores import headline_method
+from babelmill.reporting.results import ReportedModel
+from babelmill.reporting.table import ScoreRow, head
 
 WIDTH, STRIP, LEFT, RIGHT, TOP, GAP = 360, 44, 48, 8, 26, 18
 WIDE = 1080  # the width of a picture that is alone on a screen
@@ -185,29 +188,53 @@ class Axes(NamedTuple):
 
 
 class Canvas:
-    """The curves of one run, drawn panel by panel from top to bottom."""
+    """A picture with one axis of x, drawn panel by panel from top to bottom.
 
-    def __init__(self, curves: dict[str, Any], axes: Axes, width: int):
-        self.curves, self.axes, self.width, self.parts, self.y = curves, axes, width, [], TOP
-        self.x = Scale(0, axes.tokens, LEFT, width - RIGHT)
+    Attributes:
+        x: the scale of all panels.
+        width: the width of the picture.
+        parts: the SVG so far.
+        y: the top of the next panel.
+    """
+
+    def __init__(self, x: Scale, width: int):
+        self.x, self.width, self.y = x, width, float(TOP)
+        self.parts: list[str] = []
 
     def text(self, x: float, y: float, text: str, anchor: str = "middle", look: str = "") -> None:
         """Draw a text."""
         of_class = f' class="{look}"' if look else ""
         self.parts.append(f'<text{of_class} x="{x:g}" y="{y:g}" text-anchor="{anchor}">{safe(text)}</text>')
 
-    def panel(self, title: str, scale: Scale, marks: list[float], lines: list[str]) -> None:
-        """Draw a panel: its title, its grid with numbers at `marks`, and `lines`, which are SVG already."""
-        for at, label in zip(marks, tick_labels(marks), strict=True):
-            y = scale(at)
-            self.parts.append(f'<line class="grid" x1="{LEFT}" x2="{self.width - RIGHT}" y1="{y:g}" y2="{y:g}"/>')
-            self.text(LEFT - 4, y + 3.5, label, "end")
-        for at in ticks(0, self.x.high, 5):
+    def across(self, y: float, look: str = "grid") -> None:
+        """Draw a line from the left to the right."""
+        self.parts.append(f'<line class="{look}" x1="{LEFT}" x2="{self.width - RIGHT}" y1="{y:g}" y2="{y:g}"/>')
+
+    def panel(self, title: str, y: Scale, marks: Sequence[float], columns: Sequence[float], unit: float = 1) -> None:
+        """Draw a panel: its title, and its grid with numbers, in `unit`, at `marks`, and lines at `columns`."""
+        for at, label in zip(marks, tick_labels([at / unit for at in marks]), strict=True):
+            self.across(y(at))
+            self.text(LEFT - 4, y(at) + 3.5, label, "end")
+        top, bottom = sorted((y.start, y.end))
+        for at in columns:
             x = self.x(at)
-            top, bottom = sorted((scale.start, scale.end))
             self.parts.append(f'<line class="grid" x1="{x:g}" x2="{x:g}" y1="{top:g}" y2="{bottom:g}"/>')
-        self.parts.extend(lines)
-        self.text(LEFT, min(scale.start, scale.end) - 5, title, "start", "title")
+        self.text(LEFT, top - 5, title, "start", "title")
+
+    def picture(self, label: str) -> Markup:
+        """Return the picture; `label` describes it to readers who cannot see it."""
+        return Markup(
+            f'<svg class="curves" viewBox="0 0 {self.width} {self.y:g}" role="img" aria-label="{safe(label)}">'
+            f"{''.join(self.parts)}</svg>"
+        )
+
+
+class RunCanvas(Canvas):
+    """The curves of one run over tokens."""
+
+    def __init__(self, curves: dict[str, Any], axes: Axes, width: int):
+        super().__init__(Scale(0, axes.tokens, LEFT, width - RIGHT), width)
+        self.curves, self.axes = curves, axes
 
     def losses(self, kind: str) -> None:
         """Draw the losses of one kind of rows: of training, and of last and averaged weights on the validation text."""
@@ -221,8 +248,8 @@ class Canvas:
         ends = ends if ends[1] > ends[0] else (low - 0.5, high + 0.5)
         scale = Scale(*ends, self.y + height(self.width), self.y, log and ends[0] > 0)
         marks = log_ticks(*ends, 7) if scale.log else ticks(*ends, 5)
-        lines = [path(thinned(found[name]), self.x, scale, name) for name in ("training", "raw", "averaged")]
-        self.panel(f"{kind}, nats per target{' (log)' if scale.log else ''}", scale, marks, lines)
+        self.panel(f"{kind}, nats per target{' (log)' if scale.log else ''}", scale, marks, ticks(0, self.x.high, 5))
+        self.parts += [path(thinned(found[name]), self.x, scale, name) for name in ("training", "raw", "averaged")]
         self.y += height(self.width) + GAP
 
     def strips(self) -> None:
@@ -233,8 +260,9 @@ class Canvas:
                 continue
             high = getattr(self.axes, name) or 1
             scale = Scale(0, high * 1.1, self.y + STRIP, self.y)
-            drawn = path(points, self.x, scale, name, steps=name == "sequence_length")
-            self.panel(title, scale, ticks(0, high * 1.1, 2) if name == "learning_rate" else [0, high], [drawn])
+            marks = ticks(0, high * 1.1, 2) if name == "learning_rate" else [0, high]
+            self.panel(title, scale, marks, ticks(0, self.x.high, 5))
+            self.parts.append(path(points, self.x, scale, name, steps=name == "sequence_length"))
             self.y += STRIP + GAP
         bottom, end = self.y - GAP + 12, self.width - 15
         for at in ticks(0, self.x.high, 5):
@@ -253,17 +281,13 @@ class Canvas:
 
 def run_curves(curves: dict[str, Any], name: str, axes: Axes, width: int = WIDTH) -> Markup:
     """Draw the curves of a training run (`training_curves`) over tokens and steps."""
-    canvas = Canvas(curves, axes, width)
+    canvas = RunCanvas(curves, axes, width)
     for kind in curves["kinds"]:
         canvas.losses(kind)
     canvas.strips()
-    ends = [
-        f"{kind} {found['raw'][-1][1]:.3f}" for kind, found in curves["kinds"].items() if found["raw"]
-    ]  # for readers who cannot see the picture
-    label = f"Training of {name}: {curves['steps']:,} steps; last losses on the validation text: {', '.join(ends)}"
-    return Markup(
-        f'<svg class="curves" viewBox="0 0 {width} {canvas.y:g}" role="img" aria-label="{safe(label)}">'
-        f"{''.join(canvas.parts)}</svg>"
+    ends = [f"{kind} {found['raw'][-1][1]:.3f}" for kind, found in curves["kinds"].items() if found["raw"]]
+    return canvas.picture(
+        f"Training of {name}: {curves['steps']:,} steps; last losses on the validation text: {', '.join(ends)}"
     )
 
 
@@ -272,3 +296,82 @@ def fitted(draw: Callable[[int], Markup], alone: bool) -> Markup:
     if not alone:
         return draw(WIDTH)
     return Markup(f'<div class="narrow">{draw(WIDTH)}</div><div class="broad">{draw(WIDE)}</div>')
+
+
+CHANCE = 0.5  # the share of pairs that a coin gets right
+MOST = 8  # numbers on an axis at most
+
+
+class Moment(NamedTuple):
+    """A score at a moment of the training.
+
+    Attributes:
+        words: how many million words the model had read.
+        row: the score.
+        last: whether this is the finished model.
+    """
+
+    words: float
+    row: ScoreRow
+    last: bool
+
+
+def moments(model: ReportedModel, code: str, suite: str) -> list[Moment]:
+    """Return the scores of a model's snapshots on a suite, the earliest first; the finished model comes last."""
+    scores = model.scores.get(suite, {})
+    kept = [each for each in scores.get("snapshots", []) if code in each["languages"]]
+    if not kept:
+        return []
+    # The true number of words, which snapshots of earlier releases do not have: the run may end shortly before a point.
+    read = [each["words"] / 1e6 if "words" in each else each["million_words"] for each in kept]
+    found = [(words, scores | each) for words, each in zip(read, kept, strict=True)]
+    if tokens := model.manifests.get("train", {}).get("figures", {}).get("tokens"):
+        found.append((read[-1] * tokens / kept[-1]["tokens"], scores))
+    method = headline_method(scores)
+    rows = [(words, head(model.name, code, suite, each, method)) for words, each in found]
+    return [Moment(words, row, i == len(kept)) for i, (words, row) in enumerate(rows) if row]
+
+
+class LearningAxes(NamedTuple):
+    """The ends of axes on which several curves can be drawn, with their intervals and with chance."""
+
+    words: tuple[float, float]
+    scores: tuple[float, float]
+
+    @classmethod
+    def of(cls, curves: Iterable[list[Moment]]) -> "LearningAxes":
+        """Return the axes for some curves."""
+        found = [moment for curve in curves for moment in curve]
+        rows, words = [moment.row for moment in found], [moment.words for moment in found]
+        ends = [end for row in rows for end in (row.low, row.high, row.score) if end is not None]
+        scores = max(0.0, min([CHANCE, *ends]) - 0.02), min(1.0, max([CHANCE, *ends]) + 0.02)
+        return cls((min(words), max(words)), scores)
+
+
+def learning_curve(found: list[Moment], title: str, axes: LearningAxes, width: int = WIDTH) -> Markup:
+    """Draw scores with 95 % intervals over words, on a logarithmic scale; a filled square marks the finished model."""
+    canvas = Canvas(Scale(*axes.words, LEFT + 8, width - RIGHT - 8, log=True), width)
+    x, bottom = canvas.x, TOP + height(width)
+    y = Scale(*axes.scores, bottom, TOP)
+    columns = log_ticks(*axes.words, MOST)
+    canvas.panel(f"{title}, %", y, ticks(y.low, y.high, 5), columns, unit=0.01)
+    for at in columns:
+        canvas.text(x(at), bottom + 12, f"{at:g}")
+    canvas.across(y(CHANCE), "chance")
+    line = " ".join(f"{x(moment.words):g},{y(moment.row.score):g}" for moment in found)
+    canvas.parts.append(f'<g class="learning"><polyline points="{line}"/>')
+    for moment in found:
+        a, b = x(moment.words), y(moment.row.score)
+        if moment.row.low is not None and moment.row.high is not None:
+            ends = f'y1="{y(moment.row.low)}" y2="{y(moment.row.high)}"'
+            canvas.parts.append(f'<line class="whisker" x1="{a}" x2="{a}" {ends}/>')
+        canvas.parts.append(
+            f'<rect class="last" x="{a - 3.5:g}" y="{b - 3.5:g}" width="7" height="7"/>'
+            if moment.last
+            else f'<circle class="dot" cx="{a}" cy="{b}" r="3"/>'
+        )
+    canvas.parts.append("</g>")
+    canvas.text((LEFT + width) / 2, bottom + 26, "million words (log)")
+    canvas.y = bottom + 32
+    scores = ", ".join(f"{moment.words:.3g} million words {100 * moment.row.score:.1f} %" for moment in found)
+    return canvas.picture(f"{title}: {scores}")

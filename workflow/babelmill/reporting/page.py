@@ -15,19 +15,18 @@ from babelmill import __version__
 from babelmill.core import escape
 from babelmill.core.words import plural
 from babelmill.evaluation.metrics import SHARE, Metric, value_of
-from babelmill.evaluation.samples import most_pairs
+from babelmill.evaluation.suite_scores import METHODS, headline_method, most_pairs, weighting
 from babelmill.release.card.training_history import training_curves, training_hours
 from babelmill.reporting import figures
 from babelmill.reporting.asked import TEMPLATE
-from babelmill.reporting.learning import CHANCE, Span, learning_curve, moments
-from babelmill.reporting.results import Model
-from babelmill.reporting.table import ALL, Row, metrics_of_all, rows_of, unit_of
-from babelmill.suites.headline import METHODS, headline_method, weighting
+from babelmill.reporting.figures import CHANCE, LearningAxes, learning_curve, moments
+from babelmill.reporting.results import ReportedModel
+from babelmill.reporting.table import ALL, ScoreRow, metrics_of_all, rows_of, unit_of
 
 COLUMNS = 6  # columns of a table of phenomena, so that it fits a printed page
 
 
-def page(asked: dict[str, Any], models: list[Model]) -> str:
+def page(asked: dict[str, Any], models: list[ReportedModel]) -> str:
     """Return the report as one HTML file."""
     # Names, notes and error messages may hold HTML, which is escaped, and what terminals and browsers obey.
     template = Environment(
@@ -61,7 +60,7 @@ def plain(value: Any) -> Any:
     return escape.line(value) if isinstance(value, str) and not isinstance(value, Markup) else value
 
 
-def learning(asked: dict[str, Any], models: list[Model]) -> list[tuple[Model, str, Markup]]:
+def learning(asked: dict[str, Any], models: list[ReportedModel]) -> list[tuple[ReportedModel, str, Markup]]:
     """Return the curves of all suites on the same axes, for the models and languages whose snapshots were scored."""
     found = [
         (model, code, about["title"], curve)
@@ -72,7 +71,7 @@ def learning(asked: dict[str, Any], models: list[Model]) -> list[tuple[Model, st
     ]
     if not found:
         return []
-    axes = Span.of(curve for *_, curve in found)
+    axes = LearningAxes.of(curve for *_, curve in found)
     pictures = []
     for model, code, title, curve in found:
         draw = functools.partial(learning_curve, curve, title, axes)
@@ -80,7 +79,7 @@ def learning(asked: dict[str, Any], models: list[Model]) -> list[tuple[Model, st
     return pictures
 
 
-def training(models: list[Model]) -> dict[str, Any]:
+def training(models: list[ReportedModel]) -> dict[str, Any]:
     """Return the curves of all runs on the same axes, and the kinds of lines in them."""
     runs = [(model, training_curves(model.record)) for model in models if model.record]
     axes = figures.Axes.of([curves for _, curves in runs])
@@ -103,12 +102,12 @@ def part(value: float | None, digits: int = 2) -> str:
     return "–" if value is None else f"{value:,.{digits}f}"
 
 
-def headline_of(model: Model, suite: str) -> str:
+def headline_of(model: ReportedModel, suite: str) -> str:
     """Return the method of a model's headline score on a suite; "" if there is no score."""
     return headline_method(model.scores[suite]) if suite in model.scores else ""
 
 
-def overview(asked: dict[str, Any], models: list[Model], rows: list[Row]) -> dict[str, Any]:
+def overview(asked: dict[str, Any], models: list[ReportedModel], rows: list[ScoreRow]) -> dict[str, Any]:
     """Return the overview table: its columns, and one line per model and language."""
     found = {(row.model, row.language, row.suite, row.method): row for row in rows if row.is_whole}
     metrics = metrics_of_all(models)
@@ -122,7 +121,7 @@ def overview(asked: dict[str, Any], models: list[Model], rows: list[Row]) -> dic
     return {"metrics": metrics, "lines": lines}
 
 
-def of_metric(name: str, metric: Metric, models: list[Model], rows: list[Row]) -> dict[str, Any]:
+def of_metric(name: str, metric: Metric, models: list[ReportedModel], rows: list[ScoreRow]) -> dict[str, Any]:
     """Return the strips of a metric on the validation text, the best model first."""
     mine = [row for row in rows if row.suite == "" and row.method == name]
     mine.sort(key=lambda row: (row.score if metric.unit != SHARE else -row.score, row.model, row.language))
@@ -150,14 +149,14 @@ def of_metric(name: str, metric: Metric, models: list[Model], rows: list[Row]) -
     }
 
 
-def simple_score(model: Model, code: str, metric: str) -> float | None:
+def simple_score(model: ReportedModel, code: str, metric: str) -> float | None:
     """Return the score of a much simpler model: a unigram model, or one that always gives the most frequent code."""
     found = model.variants_of(code)
     score = found.get("unigram") or found.get("most_frequent", {}).get(metric)
     return value_of(score) if score else None
 
 
-def of_suite(name: str, asked: dict[str, Any], models: list[Model], rows: list[Row]) -> dict[str, Any]:
+def of_suite(name: str, asked: dict[str, Any], models: list[ReportedModel], rows: list[ScoreRow]) -> dict[str, Any]:
     """Return the strips of a suite and its published baselines, by language, and the table of its phenomena."""
     about, by_name = asked["suites"][name], {model.name: model for model in models}
     every = [row for row in rows if row.suite == name]
@@ -194,7 +193,7 @@ def of_suite(name: str, asked: dict[str, Any], models: list[Model], rows: list[R
     }
 
 
-def by_method(heads: list[Row], rows: list[Row]) -> dict[str, Any]:
+def by_method(heads: list[ScoreRow], rows: list[ScoreRow]) -> dict[str, Any]:
     """Return the table of the scores by all methods, a line per model and language; {} if there is only one method."""
     found = {(row.model, row.language, row.method): row for row in rows if row.is_whole}
     methods = sorted({method for _, _, method in found}, key=METHODS.index)
@@ -204,13 +203,13 @@ def by_method(heads: list[Row], rows: list[Row]) -> dict[str, Any]:
     return {"methods": methods, "lines": [(key, [found.get((*key, method)) for method in methods]) for key in keys]}
 
 
-def grouped(rows: list[Row], kind: str) -> list[dict[str, Any]]:
+def grouped(rows: list[ScoreRow], kind: str) -> list[dict[str, Any]]:
     """Return tables of the scores by phenomenon or paradigm (`kind`), the one with the best mean first.
 
     Groups are lines and models are columns, COLUMNS in a table, so that it fits a page. If there are few groups and
     many models, groups are the columns of one table.
     """
-    groups: dict[str, list[Row]] = {}
+    groups: dict[str, list[ScoreRow]] = {}
     for row in rows:
         groups.setdefault(getattr(row, kind), []).append(row)
     if len(groups) < 2:
@@ -230,7 +229,7 @@ def grouped(rows: list[Row], kind: str) -> list[dict[str, Any]]:
     return tables
 
 
-def pairs(rows: list[Row]) -> str:
+def pairs(rows: list[ScoreRow]) -> str:
     """Return the number of pairs of a phenomenon as text; it may differ between languages."""
     fewest, most = min(row.n for row in rows), max(row.n for row in rows)
     return f"{most:,}" if fewest == most else f"{fewest:,} to {most:,}"
@@ -241,7 +240,7 @@ def shade(score: float) -> int:
     return max(0, min(5, int((score - CHANCE) / (1 - CHANCE) * 5 + 0.5)))
 
 
-def tokenizers(models: list[Model]) -> list[dict[str, Any]]:
+def tokenizers(models: list[ReportedModel]) -> list[dict[str, Any]]:
     """Return what is known about each model's tokenizer, by language, the fewest tokens per word first."""
     found = []
     for model in models:
@@ -254,7 +253,7 @@ def tokenizers(models: list[Model]) -> list[dict[str, Any]]:
     return sorted(found, key=lambda line: (line.get("tokens_per_word", 0), line["model"]))
 
 
-def cost(model: Model) -> dict[str, Any]:
+def cost(model: ReportedModel) -> dict[str, Any]:
     """Return the cost of training a model. Its `energy` is None unless all of the training was measured."""
     figures_of = model.manifests["train"]["figures"]
     joules = [line.get("energy") for line in model.record if line["kind"] == "train"]
@@ -269,7 +268,7 @@ def cost(model: Model) -> dict[str, Any]:
     }
 
 
-def coverage(asked: dict[str, Any], models: list[Model]) -> dict[str, Any]:
+def coverage(asked: dict[str, Any], models: list[ReportedModel]) -> dict[str, Any]:
     """Return, for each language and suite, how many pairs there are, or that the suite does not cover the language."""
     lines = []
     for code in asked["languages"]:
@@ -284,7 +283,7 @@ def coverage(asked: dict[str, Any], models: list[Model]) -> dict[str, Any]:
     return {"suites": [about["title"] for about in asked["suites"].values()], "lines": lines}
 
 
-def versions(models: list[Model]) -> list[tuple[str, str, list[str]]]:
+def versions(models: list[ReportedModel]) -> list[tuple[str, str, list[str]]]:
     """Return the versions of the code that made the results: (stage, version, models made by it)."""
     found: dict[tuple[str, str], list[str]] = {}
     for model in models:
@@ -295,7 +294,7 @@ def versions(models: list[Model]) -> list[tuple[str, str, list[str]]]:
     return [(stage, code, list(dict.fromkeys(names))) for (stage, code), names in sorted(found.items())]
 
 
-def sources(models: list[Model]) -> list[tuple[str, str, str]]:
+def sources(models: list[ReportedModel]) -> list[tuple[str, str, str]]:
     """Return where texts and suites come from: (what, language, origin)."""
     found: dict[tuple[str, str], str] = {}
     for model in models:

@@ -16,7 +16,7 @@ UNREADABLE = (UserError, OSError, LookupError, TypeError, ValueError)  # from da
 
 
 @dataclasses.dataclass
-class Model:
+class ReportedModel:
     """A model and the results that exist for it.
 
     Attributes:
@@ -56,7 +56,7 @@ class Model:
         return found or (self.evaluation or {} if len(self.languages) == 1 else {})
 
 
-def read_all(asked: dict[str, Any], states: dict[str, tuple[str, str]] | None = None) -> list[Model]:
+def read_all(asked: dict[str, Any], states: dict[str, tuple[str, str]] | None = None) -> list[ReportedModel]:
     """Return the models of a report with their results.
 
     Args:
@@ -66,7 +66,7 @@ def read_all(asked: dict[str, Any], states: dict[str, tuple[str, str]] | None = 
     """
     models = []
     for name, about in asked["models"].items():
-        model = Model(name, about["languages"], about["suites"])
+        model = ReportedModel(name, about["languages"], about["suites"])
         if states is not None:
             model.state, model.note = states[name]
         read_into(model, strict=states is None)
@@ -83,41 +83,33 @@ def of_present_model(stage: str, folder: Path, model: str) -> None:
                 manifest.verify_upstream(later, earlier)
 
 
-def read_into(model: Model, strict: bool) -> None:
+def read_into(model: ReportedModel, strict: bool) -> None:
     """Fill in the results of a model; with `strict`, raise an error if one is missing or damaged."""
 
-    def look(key: Any, folder: Path, take: Callable[[Path], None] | None = None) -> None:
+    def look(key: Any, folder: Path, read: Callable[[Path], Any] | None = None) -> Any:
+        """Keep the manifest of a result; return what `read` returns of its file, None if there is none."""
         stage = key if isinstance(key, str) else key[0]
         try:
             if strict or (folder / manifest.NAME).is_file():
-                read = (READ[stage],) if stage in READ else ()
-                model.manifests[key] = manifest.verify(folder, *read) if read else manifest.read(folder)
+                names = (READ[stage],) if read else ()
+                model.manifests[key] = manifest.verify(folder, *names) if names else manifest.read(folder)
                 of_present_model(stage, folder, model.name)
-                if take:
-                    take(folder)
+                return read(folder / READ[stage]) if read else None
         except UNREADABLE as error:
             known = isinstance(error, UserError | OSError)
-            said = str(error) if known else f"{folder}: cannot be read ({type(error).__name__}: {error})"
+            message = str(error) if known else f"{folder}: cannot be read ({type(error).__name__}: {error})"
             if strict:
-                raise UserError(said) from error
+                raise UserError(message) from error
             model.manifests.pop(key, None)
-            model.problems += [said] if said not in model.problems else []
-
-    def evaluation(folder: Path) -> None:
-        model.evaluation = read_json(folder / "evaluation.json")
-
-    def record(folder: Path) -> None:
-        model.record = read_record(folder / "metrics.jsonl")
-
-    def scores(folder: Path) -> None:
-        model.scores[folder.name] = read_json(folder / "scores.json")
+            model.problems += [message] if message not in model.problems else []
 
     for code in model.languages:
         look(("corpus", code), STAGES["corpus"].path(code, code))
         look(("shards", code), STAGES["shards"].path(model.name, code))
     look("tokenizer", STAGES["tokenizer"].path(model.name, ""))
-    look("train", STAGES["train"].path(model.name, ""), record)
+    model.record = look("train", STAGES["train"].path(model.name, ""), read_record) or []
     look("export", STAGES["export"].path(model.name, ""))
-    look("evaluate", STAGES["evaluate"].path(model.name, ""), evaluation)
+    model.evaluation = look("evaluate", STAGES["evaluate"].path(model.name, ""), read_json)
     for suite in model.asked:
-        look(("score", suite), STAGES["score"].path(model.name, suite), scores)
+        if (found := look(("score", suite), STAGES["score"].path(model.name, suite), read_json)) is not None:
+            model.scores[suite] = found

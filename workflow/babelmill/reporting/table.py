@@ -7,15 +7,15 @@ from typing import IO, Any, NamedTuple
 
 from babelmill.core.escape import csv_cell
 from babelmill.evaluation.metrics import SHARE, Metric, metrics_of, value_of
-from babelmill.reporting.results import Model
-from babelmill.suites.headline import headline_method
+from babelmill.evaluation.suite_scores import headline_method
+from babelmill.reporting.results import ReportedModel
 from babelmill.suites.results import Z
 
 ALL = "all"  # in place of the phenomenon and the paradigm, in a row with a suite's score
 UNNAMED = "unnamed"  # the phenomenon of pairs without one, which the stage `suite` names "all"
 
 
-class Row(NamedTuple):
+class ScoreRow(NamedTuple):
     """A score.
 
     Attributes:
@@ -50,7 +50,7 @@ class Row(NamedTuple):
         return self.phenomenon == ALL == self.paradigm
 
 
-def rows_of(model: Model) -> Iterator[Row]:
+def rows_of(model: ReportedModel) -> Iterator[ScoreRow]:
     """Yield the scores of a model, for the variant that users load."""
     metrics = metrics_of(model.evaluation) if model.evaluation else {}
     for code in model.languages:
@@ -60,7 +60,7 @@ def rows_of(model: Model) -> Iterator[Row]:
         for name, score in [(name, score) for name, score in measured.items() if name in metrics]:
             value, error = value_of(score), score.get("standard_error")
             low, high = (None, None) if error is None else (value - Z * error, value + Z * error)
-            yield Row(model.name, code, "", name, ALL, ALL, value, unit_of(metrics[name]), documents, low, high)
+            yield ScoreRow(model.name, code, "", name, ALL, ALL, value, unit_of(metrics[name]), documents, low, high)
         for suite, scores in model.scores.items():
             if code in scores["languages"]:
                 yield from of_suite(model.name, code, suite, scores)
@@ -71,7 +71,7 @@ def unit_of(metric: Metric) -> str:
     return f"{metric.unit}, upper bound" if metric.bound else metric.unit
 
 
-def of_suite(model: str, code: str, suite: str, scores: dict[str, Any]) -> Iterator[Row]:
+def of_suite(model: str, code: str, suite: str, scores: dict[str, Any]) -> Iterator[ScoreRow]:
     """Yield the scores of a language in scores.json: of all pairs, of the phenomena, of the paradigms."""
     of = scores["headline"]["of"]
     for method, found in scores["languages"][code]["methods"].items():
@@ -85,12 +85,12 @@ def of_suite(model: str, code: str, suite: str, scores: dict[str, Any]) -> Itera
         for phenomenon, paradigm, share in [*shares, *(("", name, share) for name, share in paradigms.items())]:
             if share:
                 low, high = share["interval"]
-                yield Row(
+                yield ScoreRow(
                     model, code, suite, method, phenomenon, paradigm, share["score"], SHARE, share["n"], low, high
                 )
 
 
-def head(model: str, code: str, suite: str, scores: dict[str, Any], method: str = "") -> Row | None:
+def head(model: str, code: str, suite: str, scores: dict[str, Any], method: str = "") -> ScoreRow | None:
     """Return the headline score of a language, from scores.json or the entry of a snapshot in it.
 
     `method`: that of another score to return instead.
@@ -99,7 +99,7 @@ def head(model: str, code: str, suite: str, scores: dict[str, Any], method: str 
     return next((row for row in of_suite(model, code, suite, scores) if row.method == method and row.is_whole), None)
 
 
-def snapshots_of(model: Model) -> Iterator[tuple[float, Row]]:
+def snapshots_of(model: ReportedModel) -> Iterator[tuple[float, ScoreRow]]:
     """Yield the scores of a model's snapshots, each with the millions of words after which it was kept."""
     for suite, scores in model.scores.items():
         for each in scores.get("snapshots", []):
@@ -107,7 +107,7 @@ def snapshots_of(model: Model) -> Iterator[tuple[float, Row]]:
                 yield from ((each["million_words"], row) for row in of_suite(model.name, code, suite, scores | each))
 
 
-def training_settings(model: Model) -> dict[str, Any]:
+def training_settings(model: ReportedModel) -> dict[str, Any]:
     """Return the settings that decide a model's weights, by dotted key, from the manifests of its stages."""
     found = {}
     for stage, sections in (("tokenizer", ("tokenizer",)), ("train", ("model", "train", "labels", "mixture"))):
@@ -117,7 +117,7 @@ def training_settings(model: Model) -> dict[str, Any]:
     return found
 
 
-def differing_settings(models: list[Model]) -> dict[str, str]:
+def differing_settings(models: list[ReportedModel]) -> dict[str, str]:
     """Return, for each model, its values of the settings in which the models differ, besides their seeds.
 
     Models with the same text are the same recipe: `train.learning_rate=0.01 train.optimizer="lamb"`.
@@ -129,7 +129,7 @@ def differing_settings(models: list[Model]) -> dict[str, str]:
     return {name: " ".join(f"{key}={settings[key]}" for key in differ) for name, settings in texts.items()}
 
 
-def write_csv(models: list[Model], file: IO[str]) -> None:
+def write_csv(models: list[ReportedModel], file: IO[str]) -> None:
     """Write the table of all models: a row's attributes, and these columns.
 
     * `million_words`: for a snapshot, after how many words it was kept; empty for finished models.
@@ -137,7 +137,7 @@ def write_csv(models: list[Model], file: IO[str]) -> None:
     * `settings`: see `differing_settings`.
     """
     writer = csv.writer(file, lineterminator="\n")
-    writer.writerow([*Row._fields, "million_words", "seed", "settings"])
+    writer.writerow([*ScoreRow._fields, "million_words", "seed", "settings"])
     differing = differing_settings(models)
     for model in models:
         more = training_settings(model).get("train.seed"), differing.get(model.name)
@@ -147,7 +147,7 @@ def write_csv(models: list[Model], file: IO[str]) -> None:
             writer.writerow(f"{cell:.6g}" if isinstance(cell, float) else csv_cell(cell) for cell in row)
 
 
-def metrics_of_all(models: list[Model]) -> dict[str, Metric]:
+def metrics_of_all(models: list[ReportedModel]) -> dict[str, Metric]:
     """Return the metrics by which models were measured, by name; metrics where less is better come first."""
     found: dict[str, Metric] = {}
     for evaluation in [model.evaluation for model in models if model.evaluation]:

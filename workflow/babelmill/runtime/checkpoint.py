@@ -1,11 +1,16 @@
-"""Save and load the checkpoints of a run, so that only a broken disk can lose them.
+"""Save and load the weights that a run keeps: checkpoints, so that only a broken disk can lose them, and snapshots.
 
 A checkpoint is one safetensors file, `step-00000040.safetensors`. It holds the weights, their moving average and the
 optimizer state, and in its metadata all other state as JSON. So reading it cannot run code, and it does not depend on
 the number of processes. It is valid if the small file beside it, `step-00000040.json`, which is written after it, holds
 its sha256. A damaged checkpoint is skipped with a warning, and the one before it is used. An incomplete file has
-another name. The run's folder also holds the metrics, and `identity.json`: the settings and the data whose fingerprint
-is the folder's name.
+another name.
+
+Snapshots are weights after given numbers of words (`config/snapshots.py`). A run that continues from a checkpoint
+before a snapshot writes the same snapshot again.
+
+    snapshots/chck_10M.safetensors    the averaged weights, or the weights if there is no average
+    snapshots/chck_10M.json           its sha256, and its place in the run; written last, so the weights are complete
 """
 
 import hashlib
@@ -19,6 +24,8 @@ from typing import Any
 import torch
 from safetensors import safe_open
 
+from babelmill.config.snapshots import FOLDER, name_of
+from babelmill.core import manifest
 from babelmill.core.files import UserError, atomic_write, read_json, sha256, write_json
 
 log = logging.getLogger(__name__)
@@ -77,6 +84,11 @@ def write_tensors(
     return digest.hexdigest()
 
 
+def is_intact(data: Path) -> bool:
+    """Return whether a file of weights has the sha256 that the .json file beside it, its seal, holds."""
+    return sha256(data) == read_json(data.with_suffix(".json"))["sha256"]
+
+
 class Checkpoints:
     """The checkpoints in a run's folder; only the newest `keep` are kept."""
 
@@ -121,7 +133,7 @@ class Checkpoints:
         for step in reversed(self.steps()):
             data, seal = self._paths(step)
             try:
-                if sha256(data) == read_json(seal)["sha256"]:
+                if is_intact(data):
                     return step
                 error = "its sha256 differs from the one in its .json file"
             except (UserError, OSError, KeyError) as raised:
@@ -168,3 +180,52 @@ class SavedTensors(Mapping[str, torch.Tensor]):
 
     def __len__(self) -> int:
         return len(self._names)
+
+
+def names(folder: Path) -> list[str]:
+    """Return the names of the snapshots in a folder of a model, the earliest first."""
+    found = {path.parent.name: about(path.parent) for path in (folder / FOLDER).glob(f"*/{manifest.NAME}")}
+    return sorted(found, key=lambda name: found[name]["million_words"])
+
+
+def about(folder: Path) -> dict[str, Any]:
+    """Return the place of a snapshot in the run: `million_words`, `step`, `tokens`, and, if known, the true `words`."""
+    return manifest.read(folder)["figures"]
+
+
+class Snapshots:
+    """The snapshots of a run. `folder`: the run's folder."""
+
+    def __init__(self, folder: Path):
+        self._folder = folder / FOLDER
+
+    def save(
+        self,
+        point: float,
+        tensors: Mapping[str, torch.Tensor],
+        about: dict[str, Any],
+        load: Callable[[str], torch.Tensor],
+    ) -> None:
+        """Save the snapshot after `point` million words; `about`: its place in the run; `load`: see `write_tensors`."""
+        self._folder.mkdir(exist_ok=True)
+        data = self._folder / f"{name_of(point)}.safetensors"
+        data.with_suffix(".json").unlink(missing_ok=True)  # from an earlier attempt: its sha256 would be wrong
+        for left in self._folder.glob(".chck_*"):  # left by a process that was killed
+            left.unlink(missing_ok=True)
+        digest = write_tensors(data, tensors, {"format": "pt"}, load)
+        write_json(data.with_suffix(".json"), {"sha256": digest, "million_words": point} | about)
+
+    def kept(self) -> dict[str, dict[str, Any]]:
+        """Return {name: content of its .json file} of all snapshots, the earliest first."""
+        found = {path.stem: read_json(path) for path in self._folder.glob("chck_*.json")}
+        return dict(sorted(found.items(), key=lambda item: item[1]["million_words"]))
+
+    def weights(self, name: str) -> Path:
+        """Return the file of a snapshot; raise a UserError if it is damaged or missing."""
+        data = self._folder / f"{name}.safetensors"
+        if not data.is_file() or not is_intact(data):
+            raise UserError(
+                f"{data}: missing or damaged (its sha256 differs from the one in the .json beside it); delete both"
+                " files, then the snapshot counts as not kept"
+            )
+        return data

@@ -24,7 +24,7 @@ from torch.distributed import DistError, TCPStore  # pyright: ignore[reportPriva
 from babelmill.core.files import UserError
 from babelmill.runtime import slurm
 from babelmill.runtime.processes import LAUNCHED
-from babelmill.runtime.stopping import EXIT_CODE, signals
+from babelmill.runtime.slurm import EXIT_CODE, signals
 
 MEETING_SECONDS = 600  # time in which the launchers of all machines must start
 SHUTDOWN_SECONDS = 900  # time for a last step and a checkpoint, before a process that was asked to end is killed
@@ -120,11 +120,13 @@ class Children:
         while self._running:
             if self._signalled:
                 self._ask_to_end()
-            for child in self._ended():
+            ended = [child for child in self._running if child.poll() is not None]
+            self._running = [child for child in self._running if child not in ended]
+            for child in ended:
                 if child.returncode != 0:
                     # If our signal ended a process before it could handle it, the others only lost contact to it.
                     left = self._signalled and child.returncode == -signal.SIGTERM
-                    result = EXIT_CODE if left else result or self._exit_code(child)
+                    result = EXIT_CODE if left else result or max(1, child.returncode)  # less than 0: the signal
                     self._ask_to_end()
             if time.monotonic() > self._deadline:
                 for child in self._running:
@@ -132,24 +134,12 @@ class Children:
             time.sleep(POLL_SECONDS)
         return result
 
-    def _ended(self) -> list[subprocess.Popen[bytes]]:
-        """Return the processes that have ended since the last call."""
-        ended = [child for child in self._running if child.poll() is not None]
-        self._running = [child for child in self._running if child.returncode is None]
-        return ended
-
     def _ask_to_end(self) -> None:
         """Send SIGTERM to the processes that still run, once."""
         if self._deadline == math.inf:
             self._deadline = time.monotonic() + SHUTDOWN_SECONDS
             for child in self._running:
                 child.terminate()
-
-    def _exit_code(self, child: subprocess.Popen[bytes]) -> int:
-        """Return the exit code of a process that has ended; it is 75 if our signal to leave has ended it."""
-        if child.returncode > 0:
-            return child.returncode
-        return EXIT_CODE if self._signalled and child.returncode == -signal.SIGTERM else 1
 
 
 def end_with_launcher(launcher: int) -> None:

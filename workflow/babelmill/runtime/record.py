@@ -1,7 +1,13 @@
-"""Write the record of a run: `metrics.jsonl`, one JSON object per line.
+"""Write what the folder of a training run says about the run: who it is, its attempts with their logs, its losses.
 
-During training, the file is in the checkpoint folder, so that it stays after a failed attempt. At the end it becomes a
-result of the stage. A resumed run first drops the lines after its checkpoint, so the record has each logged step once.
+`identity.json` holds the settings and the data of the run, whose fingerprint is the folder's name. `attempt.json`
+counts attempts: after two without progress, the run ends with an error. `logs/` has the log of each attempt, since
+Snakemake deletes a rule's log before the next attempt. They stay as long as the folder, and are small: a run that SLURM
+interrupts a hundred times writes as many lines of progress as one without interruptions, and a dozen more per attempt.
+
+`metrics.jsonl` is the record, one JSON object per line. During training, it is in the run's folder, so that it stays
+after a failed attempt. At the end it becomes a result of the stage. A resumed run first drops the lines after its
+checkpoint, so the record has each logged step once.
 
 The fields of a line are `step` (steps done), `kind` and those below. In training lines, they are means since the last
 training line:
@@ -26,12 +32,117 @@ validation text differ (`run.validation_tokens`; earlier versions do not say it)
 `languages`: the same losses for each.
 """
 
+import hashlib
 import json
+import logging
 import math
+import platform
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from babelmill.core.files import atomic_write, flush, writing
+from babelmill.core import manifest
+from babelmill.core.files import UserError, atomic_write, flush, read_json, write_json, writing
+from babelmill.runtime import slurm
+
+LOGS = "logs"  # the folder of the logs
+SPLITS = ("train", "validation")
+SOURCE = "model.source"  # no language can have this name
+
+
+def identity(
+    settings: dict[str, Any], tokenizer: Path, shards: list[Path], source: Path | None = None
+) -> dict[str, Any]:
+    """Return the identity of a run, for JSON.
+
+    Args:
+        settings: the content of the stage's settings file, which also names the version of the code.
+        tokenizer, shards: the folders of the data, whose manifests are read.
+        source: the folder of the model that the run continues.
+    """
+    data: dict[str, Any] = {"tokenizer": manifest.read(tokenizer)["files"]["tokenizer.json"]["sha256"]}
+    for folder in shards:
+        files = manifest.read(folder)["files"]
+        data[folder.name] = {split: files[f"{split}.safetensors"]["sha256"] for split in SPLITS}
+    if source:
+        weights = manifest.read(source)["files"][settings["begin_with"]]["sha256"]
+        data[SOURCE] = {"weights": weights, "shape": read_json(source / "config.json")}
+    return {"settings": settings, "data": data}
+
+
+def fingerprint(identity: dict[str, Any]) -> str:
+    """Return the name of the run's folder: 16 hexadecimal digits."""
+    return hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def begin_attempt(path: Path, attempt: int, done: int, steps: int, tokens: int, device: str) -> None:
+    """Record in the run's folder that an attempt begins; `babelmill status` and `plan` read this record.
+
+    One retry without progress is allowed, since it may have more memory or another machine. A job that SLURM put back
+    into its queue is still the same attempt.
+
+    Args:
+        path: the run's folder.
+        attempt: the number of the attempt: 1, or more for a retry.
+        done: the number of steps that were done before.
+        steps, tokens: the number of steps and tokens of the whole run.
+        device: the device that trains, "cuda" or "cpu".
+
+    Raises:
+        UserError: the two attempts before this one made no progress, or the attempt before was a SLURM job that was
+            cancelled. (A user who cancels a job does not want it to start again.)
+    """
+    record, job = path / "attempt.json", slurm.job_id()
+    before = read_json(record) if attempt > 1 and record.exists() else None
+    fruitless = 0
+    if before is not None:
+        earlier = before["job"]
+        if before["attempt"] == attempt - 1 and earlier not in (None, job) and slurm.was_cancelled(earlier):
+            raise UserError(
+                f"training is not tried again: its job {earlier} was cancelled; run the workflow again to continue"
+                f" after step {done}"
+            )
+        if before["began_after_step"] == done:
+            fruitless = before["fruitless"] + (job is None or earlier != job)
+    if fruitless > 1:
+        raise UserError(
+            f"training failed in two attempts without progress after step {done}, so it is not tried again;"
+            " fix the cause and run the workflow again"
+        )
+    note = {"attempt": attempt, "job": job, "began_after_step": done, "fruitless": fruitless}
+    write_json(record, note | {"steps": steps, "tokens": tokens, "host": platform.node(), "device": device})
+
+
+def keep_log(folder: Path, model: str, preset: str, done: int, steps: int) -> None:
+    """Write the log of this process also to `logs/20261122-143105_small_attempt2_job812.log`, from now on.
+
+    The time is UTC, so that the names sort by time on any machine. All attempts are counted. This includes attempts
+    that the user or SLURM starts again, which Snakemake counts as the first. Each message is written immediately, so it
+    is in the file even if the process is killed right after it.
+
+    Args:
+        folder: the folder of the run.
+        model: the name of the model.
+        preset: the preset of the model; "" if it is not known.
+        done, steps: the number of steps that are done, and of all steps of the run.
+    """
+    now, job = datetime.now(UTC), slurm.job_id()
+    attempt = 1 + sum(1 for _ in (folder / LOGS).glob("*.log"))
+    parts = [f"{now:%Y%m%d-%H%M%S}", preset, f"attempt{attempt}", job and f"job{job}"]
+    path = folder / LOGS / ("_".join(part for part in parts if part) + ".log")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    where = f"{platform.node()}{f', job {job}' if job else ''}"
+    with open(path, "a", encoding="utf-8") as file:
+        file.write(f"{now:%Y-%m-%d %H:%M:%S} UTC: attempt {attempt} of {model} on {where}, after step {done}/{steps}\n")
+    handler = logging.FileHandler(path, encoding="utf-8")
+    handler.setFormatter(logging.Formatter("%(asctime)s %(message)s", "%Y-%m-%d %H:%M:%S"))
+    # It stays until the process ends: an error of the process is logged after the folder is closed.
+    logging.getLogger().addHandler(handler)
+
+
+def newest_log(folder: Path) -> Path | None:
+    """Return the log of the newest attempt of the run in a folder; None if there is none."""
+    return max((folder / LOGS).glob("*.log"), default=None)
 
 
 class Record:

@@ -2,14 +2,14 @@
 
 lock.json, lock.guard   the process that writes here (run_lock.py)
 identity.json           the settings and data whose fingerprint is the folder's name
-attempt.json            the number of attempts (attempts.py)
+attempt.json            the number of attempts (record.py)
 validating.json         how far a validation is, while there is one
-logs/                   the log of each attempt (attempt_log.py)
+logs/                   the log of each attempt (record.py)
 step-00000040.*         checkpoints (checkpoint.py)
 metrics.jsonl           the record (record.py)
-snapshots/              weights after given numbers of words (snapshots.py)
+snapshots/              weights after given numbers of words (checkpoint.py)
 words.json              the words of shards that do not say them (training/words_read.py)
-training_history.*      lists and a picture of the losses (history.py)
+training_history.*      lists and a picture of the losses (followers.py)
 """
 
 import contextlib
@@ -24,15 +24,10 @@ import torch
 
 from babelmill.config import schema
 from babelmill.core.files import UserError, write_json
-from babelmill.runtime.attempt_log import keep_log
-from babelmill.runtime.attempts import begin_attempt
-from babelmill.runtime.checkpoint import Checkpoints
-from babelmill.runtime.history import History
-from babelmill.runtime.identity import fingerprint
-from babelmill.runtime.record import Record
+from babelmill.runtime.checkpoint import Checkpoints, Snapshots
+from babelmill.runtime.followers import History, mirror
+from babelmill.runtime.record import Record, begin_attempt, fingerprint, keep_log
 from babelmill.runtime.run_lock import Lock
-from babelmill.runtime.snapshots import Snapshots
-from babelmill.runtime.wandb_mirror import mirror
 
 log = logging.getLogger(__name__)
 
@@ -56,7 +51,7 @@ class RunFolder:
     """
 
     def __init__(self, parent: Path, identity: dict[str, Any], run: schema.Run, preset: str = ""):
-        """Describe the folder without opening it; `identity`: see `identity.py`; `preset`: the model's preset."""
+        """Describe the folder without opening it; `identity`: see `record.identity`; `preset`: the model's preset."""
         self.name = fingerprint(identity)
         self.path = parent / self.name
         self.checkpoints = Checkpoints(self.path, run.keep)

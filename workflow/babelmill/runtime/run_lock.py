@@ -52,7 +52,11 @@ class Lock:
         self._path.parent.mkdir(parents=True, exist_ok=True)
         with open(self._guard, "w") as guard:  # so that of two processes that start at once only one gets the lock
             writers.lock(guard)
-            self._refuse_if_held()
+            owner = self._read()
+            if owner and self._same_cluster(owner) and owner["job"] != self._owner["job"]:
+                slurm.wait_while_completing(owner["job"])
+            if holder := self.holder():
+                raise UserError(f"{self._path.parent}: {self._what} is writing here: {holder}; wait for it, or end it")
             write_json(self._path, self._owner)
         threading.Thread(target=self._beat, daemon=True).start()
         return self
@@ -73,13 +77,6 @@ class Lock:
             return json.loads(self._path.read_text(encoding="utf-8"))
         except (FileNotFoundError, ValueError):
             return None
-
-    def _refuse_if_held(self) -> None:
-        owner = self._read()
-        if owner and self._same_cluster(owner) and owner["job"] != self._owner["job"]:
-            slurm.wait_while_completing(owner["job"])
-        if holder := self.holder():
-            raise UserError(f"{self._path.parent}: {self._what} is writing here: {holder}; wait for it, or end it")
 
     def _same_cluster(self, owner: dict[str, Any]) -> bool:
         return bool(owner["job"] and self._owner["job"]) and owner.get("cluster") == self._owner["cluster"]

@@ -1,9 +1,12 @@
-"""Run training inside a SLURM job: in its own job step, with requeueing.
+"""Run training inside a SLURM job: in its own job step, with requeueing; and decide, anywhere, when to leave early.
 
 Own job step: SLURM sends SIGTERM (at preemption, at the time limit, after scancel) only to the first process of a job
 step. In a step that Snakemake started, this is Snakemake, which ignores the signal while its job runs. So training
 starts its own step with srun. As its first process, it receives the signal and saves a checkpoint. The same srun starts
 one launcher on each node.
+
+Leaving early: after a signal, or shortly before the end of the allocation, training ends the current step, saves a
+checkpoint and leaves with exit code 75 ("try again", EX_TEMPFAIL of sysexits.h).
 
 Requeueing: a training that must leave before its end puts its own job back into SLURM's queue, if the profile asks for
 it (`requeue: 1`). Snakemake waits for the same job, and its `retries` remain for failures.
@@ -12,10 +15,14 @@ it (`requeue: 1`). Snakemake waits for the same job, and its `retries` remain fo
 import functools
 import logging
 import os
+import re
 import shutil
+import signal
 import subprocess
 import sys
+import threading
 import time
+from types import FrameType
 
 log = logging.getLogger(__name__)
 
@@ -27,10 +34,7 @@ WITHOUT_PROCESSES = {
 }
 OWN_STEP = "BABELMILL_STEP"
 KEPT = {"SLURM_JOB_ID", "SLURM_JOBID", "SLURM_CLUSTER_NAME", "SLURM_CONF"}
-FIRST_PORT, PORTS = (
-    15_000,
-    15_000,
-)  # ports where the nodes of a job meet; the system itself assigns only ports from 32768 on
+FIRST_PORT = PORTS = 15_000  # ports where the nodes of a job meet; the system itself assigns only ports from 32768 on
 COMPLETING_SECONDS = 120  # longest wait between the end of a job and the end of its processes
 REQUEUE_SECONDS = 60  # how long a job that must leave tries to put itself back into the queue
 
@@ -57,16 +61,20 @@ def ask(job: str, field: str) -> str | None:
 
     The field `%T` is the job's state, `%L` the time left, and `%i` the name of the job, such as `12_3` in an array.
     """
+    return _line_of(job, ["squeue", "--noheader", "--states", "all", "--jobs", job, "--format", f"%A|{field}"])
+
+
+def _line_of(job: str, command: list[str]) -> str | None:
+    """Return what a command prints after `|` in the line of a job; see `ask`."""
     try:
-        command = ["squeue", "--noheader", "--states", "all", "--jobs", job, "--format", f"%A|{field}"]
         answer = subprocess.run(command, capture_output=True, text=True, timeout=20)
     except (OSError, subprocess.SubprocessError):
         return None
-    if answer.returncode == 0:
-        # One job of an array has the array's number: then squeue prints a line for each job of the array.
-        lines = (line.partition("|") for line in answer.stdout.splitlines())
-        return next((value.strip() for number, _, value in lines if number.strip() == job), "")
-    return "" if "Invalid job id" in answer.stderr else None
+    if answer.returncode:
+        return "" if "Invalid job id" in answer.stderr else None
+    # One job of an array has the array's number: then squeue prints a line for each job of the array.
+    lines = (line.partition("|") for line in answer.stdout.splitlines())
+    return next((value.strip() for number, _, value in lines if number.strip() == job), "")
 
 
 def may_have_processes(state: str) -> bool:
@@ -85,15 +93,9 @@ def was_cancelled(job: str) -> bool:
     """Return whether a job was ended with `scancel`. For old jobs, this is known only if the cluster has accounting."""
     state = ask(job, "%T")
     if not state:
-        try:
-            command = ["sacct", "--allocations", "--noheader", "--parsable2", "--jobs", job]
-            command += ["--format", "JobIDRaw,State"]
-            answer = subprocess.run(command, capture_output=True, text=True, timeout=20).stdout
-        except (OSError, subprocess.SubprocessError):
-            return False
-        lines = (line.partition("|") for line in answer.splitlines())
-        state = next((value for number, _, value in lines if number == job), "")
-    return state.startswith("CANCELLED")
+        command = ["sacct", "--allocations", "--noheader", "--parsable2", "--jobs", job, "--format", "JobIDRaw,State"]
+        state = _line_of(job, command)
+    return state is not None and state.startswith("CANCELLED")
 
 
 def needs_step() -> bool:
@@ -154,3 +156,60 @@ def requeue() -> None:
             answer = done.stderr.strip()
         time.sleep(1)
     print(f"SLURM did not put job {job} back into the queue: {answer}", file=sys.stderr)
+
+
+EXIT_CODE = 75
+ASK_EVERY = 60.0  # seconds; a time limit may be changed while the job runs
+RESERVE = 30.0  # seconds in addition to the measured time of a step and a checkpoint
+
+
+def seconds_left(text: str) -> float | None:
+    """Parse squeue's time left, `[days-][hours:]minutes:seconds`; return None for other words (UNLIMITED, INVALID)."""
+    match = re.fullmatch(r"(?:(?:(\d+)-)?(\d+):)?(\d+):(\d+)", text.strip())
+    if not match:
+        return None
+    days, hours, minutes, seconds = (int(part or 0) for part in match.groups())
+    return float(((days * 24 + hours) * 60 + minutes) * 60 + seconds)
+
+
+def signals() -> list[signal.Signals]:
+    """Return the signals that ask a training to leave. A terminal that closes sends SIGHUP, which `nohup` ignores."""
+    hangup = [] if signal.getsignal(signal.SIGHUP) == signal.SIG_IGN else [signal.SIGHUP]
+    return [signal.SIGTERM, signal.SIGINT, *hangup]
+
+
+class Stop:
+    """Watches for reasons to leave."""
+
+    def __init__(self, ask_slurm: bool):
+        """Watch for signals; with `ask_slurm`, also for the end of the allocation (one process does this for all)."""
+        self._signal: int | None = None
+        self.signalled: float | None = None  # when a signal came (time.monotonic)
+        self._end: float | None = None
+        for number in signals():
+            signal.signal(number, self._received)
+        job = job_id()
+        if ask_slurm and job:
+            self._ask(job)
+            threading.Thread(target=self._watch, args=(job,), daemon=True).start()
+
+    def _received(self, number: int, _frame: FrameType | None) -> None:
+        self._signal, self.signalled = number, time.monotonic()
+
+    def _ask(self, job: str) -> None:
+        left = seconds_left(ask(job, "%L") or "")
+        if left is not None:
+            self._end = time.monotonic() + left
+
+    def _watch(self, job: str) -> None:
+        while True:
+            time.sleep(ASK_EVERY)
+            self._ask(job)
+
+    def reason(self, needed: float) -> str | None:
+        """Return why to leave now, or None; `needed`: how many seconds a step and a checkpoint may take."""
+        if self._signal is not None:
+            return f"received {signal.Signals(self._signal).name}"
+        if self._end is not None and time.monotonic() + needed + RESERVE > self._end:
+            return "the allocation ends soon"
+        return None

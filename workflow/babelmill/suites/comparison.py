@@ -13,13 +13,12 @@ import pyarrow.parquet as pq
 
 from babelmill.core import manifest
 from babelmill.core.files import UserError, read_json
-from babelmill.evaluation.samples import most_pairs
-from babelmill.suites.headline import headline_method
+from babelmill.evaluation.suite_scores import headline_method, most_pairs
 from babelmill.suites.results import by, mean_of_groups, right, share_of
 from babelmill.suites.statistics import McNemar, bootstrap, holm, mcnemar
 
 
-class Scored(NamedTuple):
+class ScoredModel(NamedTuple):
     """The scores of a model on a suite: the model's name, `scores.json`, and the rows of `pairs.parquet`."""
 
     name: str
@@ -73,18 +72,18 @@ class Comparison:
     most: list[Pair]
 
 
-def read(folder: Path, name: str) -> Scored:
+def read(folder: Path, name: str) -> ScoredModel:
     """Read the folder of scores that the stage `score`, or the command, wrote."""
     manifest.verify(folder)
-    return Scored(name, read_json(folder / "scores.json"), pq.ParquetFile(folder / "pairs.parquet").read())
+    return ScoredModel(name, read_json(folder / "scores.json"), pq.ParquetFile(folder / "pairs.parquet").read())
 
 
-def languages_of(models: Sequence[Scored]) -> list[str]:
+def languages_of(models: Sequence[ScoredModel]) -> list[str]:
     """Return the languages that all models were scored in."""
     return [code for code in models[0].about["languages"] if all(code in each.about["languages"] for each in models)]
 
 
-def method_of(side: Sequence[Scored], asked: str | None) -> str:
+def method_of(side: Sequence[ScoredModel], asked: str | None) -> str:
     """Return the method of a side: the one asked for, or that of its models' headlines.
 
     Raises:
@@ -104,7 +103,7 @@ def method_of(side: Sequence[Scored], asked: str | None) -> str:
     return method
 
 
-def check_same(models: Sequence[Scored], suite: str, code: str) -> None:
+def check_same(models: Sequence[ScoredModel], suite: str, code: str) -> None:
     """Raise a UserError unless all models were scored on the same pairs in the same way."""
     first = models[0]
     for other in models[1:]:
@@ -127,13 +126,13 @@ def _origin(figures: dict[str, Any]) -> str:
     return ", ".join(f"{Path(source['path']).name} ({source['sha256'][:12]})" for source in figures["sources"])
 
 
-def _of(model: Scored, code: str) -> pa.Table:
+def _of(model: ScoredModel, code: str) -> pa.Table:
     """Return the rows of a language."""
     return model.rows.filter(pa.array([language == code for language in model.rows["language"].to_pylist()]))
 
 
 def compare(
-    sides: tuple[Sequence[Scored], Sequence[Scored]], suite: str, code: str, asked: str | None, count: int
+    sides: tuple[Sequence[ScoredModel], Sequence[ScoredModel]], suite: str, code: str, asked: str | None, count: int
 ) -> Comparison:
     """Compare two sides in a language.
 
@@ -159,7 +158,7 @@ def compare(
     points = [right(each[:, 0], each[:, 1]) for each in scores]  # [models, pairs] of each side
     table = rows.filter(pa.array(common))
     sampled = any(most_pairs(each.about, methods[i]) is not None for i, side in enumerate(sides) for each in side)
-    score = Score.of(table, everyone[0].about["headline"]["of"], rows if sampled else None)
+    score = SuiteScore.of(table, everyone[0].about["headline"]["of"], rows if sampled else None)
     means, several = [each.mean(0) for each in points], max(map(len, points)) > 1
     margins = [(each[:, 0] - each[:, 1]).mean(0) for each in scores]
     return Comparison(
@@ -176,7 +175,7 @@ def compare(
     )
 
 
-class Score(NamedTuple):
+class SuiteScore(NamedTuple):
     """The score of a suite, computed on some pairs as `results.summary` computes it on those that were scored.
 
     Attributes:
@@ -190,7 +189,7 @@ class Score(NamedTuple):
     sizes: dict[str, int] | None
 
     @classmethod
-    def of(cls, table: pa.Table, how: str, everything: pa.Table | None) -> "Score":
+    def of(cls, table: pa.Table, how: str, everything: pa.Table | None) -> "SuiteScore":
         """Return the score of the pairs in `table`; `everything`: all pairs, if these are a sample of them."""
         sizes = None if everything is None else dict(Counter(everything["paradigm"].to_pylist()))
         return cls(how, np.array(table["paradigm"].to_pylist(), object), sizes)
@@ -209,18 +208,18 @@ class Score(NamedTuple):
         weighted = self.sizes if self.how != "paradigms" else None
         return bootstrap(first, second, strata, [weighted[name] for name in names] if weighted else ())
 
-    def among(self, chosen: np.ndarray) -> "Score":
+    def among(self, chosen: np.ndarray) -> "SuiteScore":
         """Return the share of the right pairs among some pairs, bool [pairs]."""
-        return Score("pairs", self.paradigms[chosen], self.sizes)
+        return SuiteScore("pairs", self.paradigms[chosen], self.sizes)
 
 
-def _scores(model: Scored, code: str, method: str) -> np.ndarray:
+def _scores(model: ScoredModel, code: str, method: str) -> np.ndarray:
     """Return the scores of the good and the bad sentences: [2, pairs]; nan if a pair has none."""
     rows = _of(model, code)
     return np.array([rows[f"{method}_{key}"].to_numpy().astype(float) for key in ("good", "bad")])
 
 
-def _headline(points: np.ndarray, score: Score) -> dict[str, Any]:
+def _headline(points: np.ndarray, score: SuiteScore) -> dict[str, Any]:
     """Return the headline score of a side from the points of its models, [models, pairs]."""
     found = score(points.mean(0))
     if len(points) == 1:
@@ -228,7 +227,7 @@ def _headline(points: np.ndarray, score: Score) -> dict[str, Any]:
     return found | {"interval": score.interval(points, np.zeros((1, points.shape[1])))}
 
 
-def _phenomena(names: list[str], means: list[np.ndarray], score: Score, several: bool) -> list[Phenomenon]:
+def _phenomena(names: list[str], means: list[np.ndarray], score: SuiteScore, several: bool) -> list[Phenomenon]:
     """Return the phenomena, the smallest p first; an empty list if there is only one phenomenon.
 
     Args:

@@ -71,9 +71,9 @@ def _of_file(path: Path, columns: dict[str, str], section: str, scratch: Path | 
                     f"{escape.line(path)}: row {number}: the {key} sentence ({columns[key]!r}) is empty; correct the"
                     " file"
                 )
-        said = {key: stem if place is None else row[place] for key, place in groups.items()}
-        phenomenon = said.get("phenomenon") or "all"
-        found.append((row[sentences["good"]], row[sentences["bad"]], phenomenon, said.get("paradigm") or phenomenon))
+        group = {key: stem if place is None else row[place] for key, place in groups.items()}
+        phenomenon = group.get("phenomenon") or "all"
+        found.append((row[sentences["good"]], row[sentences["bad"]], phenomenon, group.get("paradigm") or phenomenon))
     return found
 
 

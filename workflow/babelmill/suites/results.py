@@ -95,16 +95,18 @@ def summary(pairs: pa.Table, good: np.ndarray, bad: np.ndarray, sampled: bool = 
     }
 
 
-def sample(pairs: pa.Table, most: int) -> np.ndarray:
-    """Return which pairs are in a sample of at most `most` pairs per paradigm: bool [pairs].
+def sample(pairs: pa.Table, most: int | None) -> np.ndarray:
+    """Return which pairs are in a sample of at most `most` pairs per paradigm of a language (None: all): bool [pairs].
 
     A hash of the sentences chooses the pairs, so that all models are scored on the same ones.
     """
     rows = pairs.to_pylist()
+    if most is None:
+        return np.ones(len(rows), bool)
     keys = [hashlib.blake2b(f"{row['good']}\n{row['bad']}".encode(), digest_size=8).digest() for row in rows]
-    taken, counts = np.zeros(len(rows), bool), dict.fromkeys((row["paradigm"] for row in rows), 0)
+    taken, counts = np.zeros(len(rows), bool), Counter[tuple[str, str]]()
     for i in sorted(range(len(rows)), key=lambda i: keys[i]):
-        if counts[rows[i]["paradigm"]] < most:
-            counts[rows[i]["paradigm"]] += 1
-            taken[i] = True
+        group = rows[i].get("language", ""), rows[i]["paradigm"]
+        taken[i] = counts[group] < most
+        counts[group] += 1
     return taken

@@ -1,7 +1,7 @@
 """Score sentences with an exported model, as its users load it: sums of ln p at temperature 1, in fp32.
 
 * `causal`: each token is predicted from those before it; the first is `<s>` (or the model's token in its place).
-  A GPT-BERT reads the common beginning of a pair once, see `attention.py`.
+  A GPT-BERT reads the common beginning of a pair once, see `fast_layers.py`.
 * `masked` is the pseudo-log-likelihood (Salazar et al., 2020, arXiv:1910.14659): each token is hidden alone and
   predicted from all others.
 * `bound` estimates the evidence lower bound of a masked diffusion model (LLaDA, arXiv:2502.09992): each sample hides
@@ -12,7 +12,8 @@ Special tokens are context and are never scored. Scores are not divided by a len
 """
 
 import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
@@ -21,8 +22,7 @@ import torch
 from babelmill.core.escape import line
 from babelmill.core.files import UserError
 from babelmill.core.words import NOT_A_NUMBER
-from babelmill.suites import packed_linear
-from babelmill.suites.attention import FreePositions
+from babelmill.suites.fast_layers import FreePositions, pack_linear_layers
 
 GROUP = 4  # batches per group; the rows of a group are sorted by length and scored together
 SAMPLES = 128  # samples per sentence for `bound`
@@ -78,21 +78,61 @@ class Both(NamedTuple):
 
 
 AnyRow = TypeVar("AnyRow", Row, Both)
-RowsOf = Callable[[int, int, Sentence], Iterator[Row]]  # takes pair number, sentence number and sentence
 
 
-class Method(NamedTuple):
+@dataclass(frozen=True)
+class Method:
     """A way to score sentences.
 
     Attributes:
-        rows_of: yields the rows of a sentence.
-        causal: whether the model's scores for a token stand at the position before it.
-        samples: the number of rows per sentence, if the score is their mean; 0 if the score is their sum.
+        name: "causal", "masked" or "bound".
+        mask: the id of the token that hides others; None for `causal`, which hides none.
     """
 
-    rows_of: RowsOf
-    causal: bool = False
-    samples: int = 0
+    name: str
+    mask: int | None = None
+
+    @property
+    def causal(self) -> bool:
+        """Return whether the model's scores for a token stand at the position before it."""
+        return self.name == "causal"
+
+    @property
+    def samples(self) -> int:
+        """Return the number of rows per sentence, if the score is their mean; 0 if the score is their sum."""
+        return SAMPLES if self.name == "bound" else 0
+
+    def rows(self, pair: int, number: int, sentence: Sentence) -> Iterator[Row]:
+        """Yield the rows of a sentence; `pair` and `number` are those of its pair and of the sentence."""
+        if self.causal:  # without the last token, from which nothing is predicted
+            yield Row(number, sentence.ids[: sentence.scored[-1]], sentence.scored, 1.0)
+        elif self.name == "masked":
+            for place in sentence.scored:
+                yield Row(number, self._hidden(sentence, [place]), [place], 1.0)
+        else:
+            yield from self._samples(pair, number, sentence)
+
+    def _hidden(self, sentence: Sentence, places: Iterable[int]) -> list[int]:
+        assert self.mask is not None
+        ids = list(sentence.ids)
+        for place in places:
+            ids[place] = self.mask
+        return ids
+
+    def _samples(self, pair: int, number: int, sentence: Sentence) -> Iterator[Row]:
+        """Yield SAMPLES rows of a sentence.
+
+        Sample j of n hides k = 1 + floor(t e) of e tokens, where t = (j + u) / n, with one random u for all samples.
+        Each hidden token has the weight e / (k n). If both sentences of a pair have equally many tokens, the same ones
+        are hidden.
+        """
+        tokens = len(sentence.scored)
+        times = (np.arange(SAMPLES) + np.random.default_rng(pair).random()) / SAMPLES
+        for sample, time in enumerate(times):
+            count = min(tokens, 1 + int(time * tokens))
+            chosen = np.argsort(np.random.default_rng((pair, sample)).random(tokens), kind="stable")[:count]
+            hidden = [sentence.scored[place] for place in sorted(chosen)]
+            yield Row(number, self._hidden(sentence, hidden), hidden, tokens / count / SAMPLES)
 
 
 def encode(tokenizer: Any, texts: list[str], causal: bool) -> list[Sentence]:
@@ -122,54 +162,6 @@ def encode(tokenizer: Any, texts: list[str], causal: bool) -> list[Sentence]:
     return sentences
 
 
-def method(name: str, mask: int | None) -> Method:
-    """Return the method of this name. `mask` is the id of the mask token."""
-    if name == "causal":
-        return Method(causal_rows, causal=True)
-    assert mask is not None
-    return Method(bound_rows(mask), samples=SAMPLES) if name == "bound" else Method(masked_rows(mask))
-
-
-def causal_rows(_pair: int, number: int, sentence: Sentence) -> Iterator[Row]:
-    """Yield the sentence without its last token, from which nothing is predicted."""
-    yield Row(number, sentence.ids[: sentence.scored[-1]], sentence.scored, 1.0)
-
-
-def masked_rows(mask: int) -> RowsOf:
-    """Return a function that yields one row per token of a sentence, in which the id `mask` replaces this token."""
-
-    def of(_pair: int, number: int, sentence: Sentence) -> Iterator[Row]:
-        for place in sentence.scored:
-            ids = list(sentence.ids)
-            ids[place] = mask
-            yield Row(number, ids, [place], 1.0)
-
-    return of
-
-
-def bound_rows(mask: int) -> RowsOf:
-    """Return a function that yields SAMPLES rows of a sentence.
-
-    Sample j of n hides k = 1 + floor(t e) of e tokens, where t = (j + u) / n, with one random u for all samples. Each
-    hidden token has the weight e / (k n). If both sentences of a pair have equally many tokens, the same ones are
-    hidden.
-    """
-
-    def of(pair: int, number: int, sentence: Sentence) -> Iterator[Row]:
-        tokens = len(sentence.scored)
-        times = (np.arange(SAMPLES) + np.random.default_rng(pair).random()) / SAMPLES
-        for sample, time in enumerate(times):
-            count = min(tokens, 1 + int(time * tokens))
-            chosen = np.argsort(np.random.default_rng((pair, sample)).random(tokens), kind="stable")[:count]
-            hidden = [sentence.scored[place] for place in sorted(chosen)]
-            ids = list(sentence.ids)
-            for place in hidden:
-                ids[place] = mask
-            yield Row(number, ids, hidden, tokens / count / SAMPLES)
-
-    return of
-
-
 class Scorer:
     """Scores rows with a model.
 
@@ -191,7 +183,7 @@ class Scorer:
         self.shares = causal and target is not None
         self._device = next(model.parameters()).device
         if target is not None and self._device.type == "cpu":
-            packed_linear.install(model)
+            pack_linear_layers(model)
         entries = model.get_output_embeddings().weight.shape[0] if model.get_output_embeddings() else 1 << 15
         self.positions = min(POSITIONS[self._device.type], LOGITS // (4 * entries))
 
@@ -345,7 +337,7 @@ def scores(scorer: Scorer, pairs: list[Pair], order: list[int], method: Method) 
 
 def _of_group(scorer: Scorer, pairs: list[Pair], numbers: list[int], method: Method) -> np.ndarray:
     sentences = [each for pair in pairs for each in pair]
-    rows = [row for i, each in enumerate(sentences) for row in method.rows_of(numbers[i // 2], i, each)]
+    rows = [row for i, each in enumerate(sentences) for row in method.rows(numbers[i // 2], i, each)]
     owners = np.array([row.sentence for row in rows])
     lengths = np.array([len(row.ids) for row in rows])
     order = np.argsort(lengths, kind="stable")
@@ -361,7 +353,7 @@ def _of_group(scorer: Scorer, pairs: list[Pair], numbers: list[int], method: Met
 
 def token_scores(scorer: Scorer, sentences: list[Sentence], method: Method) -> list[np.ndarray]:
     """Return ln p of the scored tokens of each sentence, by a method without samples: arrays [tokens] float64."""
-    rows = [row for i, each in enumerate(sentences) if each.scored for row in method.rows_of(0, i, each)]
+    rows = [row for i, each in enumerate(sentences) if each.scored for row in method.rows(0, i, each)]
     order = sorted(range(len(rows)), key=lambda i: len(rows[i].ids))
     found: dict[int, np.ndarray] = {}
     done = 0

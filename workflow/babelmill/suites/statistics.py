@@ -1,14 +1,24 @@
-"""Test whether the difference of two models is real, and compute its interval. Both were scored on the same pairs.
+"""Test whether the difference of two sides is real, and compute its interval: on pairs of a suite, in bits per byte.
 
-Points are 1, 0 or 1/2 per pair, as `results.right` returns them: [models, pairs]. The bootstrap resamples the pairs;
-if a side has several models (seeds of a recipe), it resamples the models, too.
+On pairs, points are 1, 0 or 1/2 per pair, as `results.right` returns them: [models, pairs]. The bootstrap resamples the
+pairs; if a side has several models (seeds of a recipe), it resamples the models, too.
+
+In bits per byte, two models are compared on the same documents: what makes a document hard for both then cancels out,
+and the interval is that of the ratio estimate over the differences of documents (`validation_text.entry`). Two recipes
+are compared by the means over their models (Welch, 1947): the interval says what other seeds would give on the same
+documents.
 """
 
+import statistics
 from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
-from scipy.stats import binomtest
+import pyarrow as pa
+from scipy.stats import binomtest, ttest_ind
+from scipy.stats import t as student
+
+from babelmill.core.files import UserError
 
 DRAWS = 10_000  # resamples of a bootstrap
 AT_ONCE = 1 << 22  # random numbers that are drawn at once, at most
@@ -110,3 +120,49 @@ def _of_models(scores: np.ndarray, random: np.random.Generator) -> np.ndarray:
         return mean
     weights = random.multinomial(models, np.full(models, 1 / models), draws) / models
     return mean + np.sqrt(models / (models - 1)) * ((weights * scores).sum(1) - mean)
+
+
+class Difference(NamedTuple):
+    """A difference, first minus second, and the ends of its 95 % interval, None if it is not known."""
+
+    value: float
+    low: float | None
+    high: float | None
+
+
+def over_documents(tables: tuple[pa.Table, pa.Table], columns: tuple[str, str]) -> Difference:
+    """Return the difference between two models on the same documents.
+
+    Args:
+        tables: the documents of each model (`validation_text.of_documents`).
+        columns: the column of each model's nats.
+
+    Raises:
+        UserError: the tables are not about the same documents.
+    """
+    from babelmill.evaluation.validation_text import entry, pooled  # imports torch, which suites do not need
+
+    same = ("language", "document", "bytes")
+    if any(tables[0][key].to_pylist() != tables[1][key].to_pylist() for key in same):
+        raise UserError("the two models were not measured on the same documents; run the workflow again for both")
+    nats = tables[0][columns[0]].to_numpy() - tables[1][columns[1]].to_numpy()
+    languages, size, whole = (tables[0][key].to_numpy() for key in ("language", "bytes", "whole_bytes"))
+    each = [languages == code for code in dict.fromkeys(languages)]
+    found = pooled([entry(nats[mine], size[mine], 1) for mine in each], [int(whole[mine][0]) for mine in each])
+    freedom = len(nats) - len(each)
+    error = found["standard_error"]
+    if error is None or freedom < 1:
+        return Difference(found["value"], None, None)
+    half = float(student.ppf(0.975, freedom)) * error
+    return Difference(found["value"], found["value"] - half, found["value"] + half)
+
+
+def over_seeds(first: Sequence[float], second: Sequence[float]) -> Difference:
+    """Return the difference between the means of two sides' models; without an interval if a side has one model."""
+    value = statistics.fmean(first) - statistics.fmean(second)
+    if min(len(first), len(second)) < 2:
+        return Difference(value, None, None)
+    if len({*first}) == len({*second}) == 1:  # no variance
+        return Difference(value, value, value)
+    interval = ttest_ind(first, second, equal_var=False).confidence_interval(0.95)
+    return Difference(value, float(interval.low), float(interval.high))

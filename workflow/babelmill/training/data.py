@@ -5,7 +5,7 @@ from pathlib import Path
 import torch
 
 from babelmill.config.stage_settings import TrainSettings
-from babelmill.runtime.identity import SPLITS
+from babelmill.runtime.record import SPLITS
 from babelmill.tokens.shard_file import ShardFile
 from babelmill.tokens.vocabulary import Vocabulary
 from babelmill.training.batches.token_batches import Stream, TokenStream

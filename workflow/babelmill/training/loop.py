@@ -19,10 +19,9 @@ import torch
 from babelmill.config import schema
 from babelmill.config.snapshots import name_of
 from babelmill.core.files import UserError
-from babelmill.runtime.gpu_figures import GpuFigures, gpus_of
-from babelmill.runtime.progress import Progress, peak_flops, peak_memory, shown
+from babelmill.runtime.progress import GpuFigures, Progress, gpus_of, peak_flops, peak_memory, shown
 from babelmill.runtime.run_folder import Done, RunFolder
-from babelmill.runtime.stopping import Stop
+from babelmill.runtime.slurm import Stop
 from babelmill.training.networks.loss import STATISTICS, summarize
 from babelmill.training.optimization.sharding import Load
 from babelmill.training.pending import Pending, Votes

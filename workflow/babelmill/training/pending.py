@@ -14,7 +14,7 @@ import torch
 
 from babelmill.core.files import UserError
 from babelmill.runtime.processes import LOST_PROCESS, Processes
-from babelmill.runtime.stopping import Stop
+from babelmill.runtime.slurm import Stop
 from babelmill.training.plan.plan import Step
 
 

@@ -25,7 +25,7 @@ from babelmill.config.stage_settings import TrainSettings
 from babelmill.core import manifest
 from babelmill.core.files import UserError, canonical_json, read_json
 from babelmill.runtime.cost import flops, peak_of
-from babelmill.runtime.identity import SOURCE
+from babelmill.runtime.record import SOURCE
 from babelmill.settings import recorded
 from babelmill.stages import STAGES
 from babelmill.training.plan.objectives import objective_of

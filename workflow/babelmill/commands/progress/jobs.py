@@ -7,7 +7,7 @@ from babelmill import graph
 from babelmill.config.model_source import ModelSource
 from babelmill.config.resolve import Configuration
 from babelmill.core import manifest
-from babelmill.runtime.identity import fingerprint, identity
+from babelmill.runtime.record import fingerprint, identity
 from babelmill.settings import settings_of
 from babelmill.stages import STAGES
 

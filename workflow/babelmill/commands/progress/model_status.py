@@ -18,7 +18,7 @@ from babelmill.config.inputs import PREDICTIONS
 from babelmill.config.resolve import Configuration
 from babelmill.core.files import UserError
 from babelmill.labels.windows import rows_done
-from babelmill.runtime.attempt_log import newest_log
+from babelmill.runtime.record import newest_log
 from babelmill.runtime.run_lock import DEAD_AFTER, died_here
 from babelmill.stages import STAGES, TO_CONVERTED, leading_to
 

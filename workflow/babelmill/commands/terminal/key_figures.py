@@ -13,10 +13,9 @@ from babelmill.core.escape import some
 from babelmill.core.files import UserError, read_json
 from babelmill.core.words import and_words, short
 from babelmill.evaluation.metrics import metrics_of, shown, units
-from babelmill.evaluation.samples import sample_of
+from babelmill.evaluation.suite_scores import headline, headline_method, sample_of
 from babelmill.settings import bytes_per_word
 from babelmill.stages import STAGES
-from babelmill.suites.headline import headline, headline_method
 
 UNREADABLE = (UserError, OSError, LookupError, TypeError, ValueError)  # from old or damaged results
 

@@ -23,7 +23,7 @@ from babelmill.core.escape import Markdown, code, markdown, plain
 from babelmill.core.files import atomic_write
 from babelmill.core.words import plural
 from babelmill.evaluation.metrics import METRICS, Metric, metrics_of, shown, units, value_of
-from babelmill.evaluation.samples import sample_of
+from babelmill.evaluation.suite_scores import sample_of
 from babelmill.release.card import training_history
 from babelmill.release.card.earlier_card import EarlierCard
 from babelmill.release.card.templates import render

@@ -3,7 +3,7 @@
     python -m babelmill.release.card.training_history results/checkpoints/eng/2f61c0de8a91b7d3 eng --draw
 
 `convert` puts both files into the folder of the model. A running training starts this command at each validation
-(`runtime/history.py`), in a separate process, so that drawing neither delays nor stops the training.
+(`runtime/followers.py`), in a separate process, so that drawing neither delays nor stops the training.
 
 The keys of `training_history.json` (losses are cross-entropies in nats per target, or null if they are not known):
     unit, kinds         the unit of the losses; the kinds of rows, such as `masked` and `causal`

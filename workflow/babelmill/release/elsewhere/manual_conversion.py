@@ -34,7 +34,7 @@ from babelmill.release.elsewhere import published_checkpoint
 from babelmill.release.folder.architecture import ExportInputs
 from babelmill.release.folder.hub_folder import build, prove
 from babelmill.release.folder.loading import WEIGHTS
-from babelmill.runtime.identity import SOURCE
+from babelmill.runtime.record import SOURCE
 from babelmill.settings import recorded
 from babelmill.tokens.tokenizer_file import load_tokenizer, vocab_size
 from babelmill.tokens.vocabulary import BOS, EOS, MASK, PAD
@@ -282,4 +282,4 @@ def convert(found: FoundModel, source: Path | str, scratch: Path, out: Path) -> 
         files += card.write(folder)
         settings = {"export": wanted.model_dump(exclude=set(neutral))} | found.asked
         figures = {"origin": found.origin} | found.record
-        manifest.write(folder, manifest.Asked("convert", out.name, settings), files, figures=figures)
+        manifest.write(folder, manifest.StageRequest("convert", out.name, settings), files, figures=figures)

@@ -22,7 +22,7 @@ from babelmill.config.layers import nearest
 from babelmill.config.resolve import ROOT
 from babelmill.core import escape, manifest, outside
 from babelmill.core.files import UserError, sha256
-from babelmill.hub import owners
+from babelmill.hub import sources
 from babelmill.hub.client import commit_of
 from babelmill.hub.files import Files, in_a_folder, of_repository
 from babelmill.hub.sources import MODEL, TOKENIZER, resolve
@@ -72,7 +72,7 @@ def repositories(source: str) -> list[str]:
     owner = source.split("/")[0]
     if not get_token():
         log.warning("HF_TOKEN is not set, so private repositories of %s are not found", owner)
-    known = owners.models_of(owner)
+    known = sources.models_of(owner)
     found = [name for name in known if name.startswith(source)]
     if not found:
         raise UserError(f"{source}: this owner has no model whose name begins like this{nearest(source, known)}")
@@ -89,7 +89,7 @@ def models_in(source: str, args: argparse.Namespace) -> list[Old] | str:
             raise UserError("no such folder")
         files, private = in_a_folder(Path(source)), False
     else:
-        info = owners.state(OLD, source)
+        info = sources.state(OLD, source)
         if info is None:
             raise UserError("the repository no longer exists, or HF_TOKEN may not read it")
         files, private = of_repository(OLD, source, commit_of(source, info.sha), "main"), bool(info.private)
@@ -169,7 +169,7 @@ def already(old: Old) -> str | None:
     Raises:
         UserError: the target holds something else.
     """
-    info = owners.state(OLD, old.target) if old.target != old.source.get("repository") else None
+    info = sources.state(OLD, old.target) if old.target != old.source.get("repository") else None
     if info is None:
         return None
     there = of_repository(OLD, old.target, commit_of(old.target, info.sha), "main")

@@ -17,7 +17,7 @@ from babelmill.core.files import copy_file
 from babelmill.release.folder.architecture import ExportInputs
 from babelmill.release.folder.hub_folder import build, prove
 from babelmill.release.folder.loading import WEIGHTS
-from babelmill.runtime.snapshots import Snapshots
+from babelmill.runtime.checkpoint import Snapshots
 
 log = logging.getLogger(__name__)
 

@@ -1,19 +1,23 @@
-"""Compute attention of an exported GPT-BERT for scoring: a row holds both sentences of a pair, and short rows are fast.
+"""Make an exported model score short rows fast: attention for pairs of sentences, linear layers that are packed once.
 
 The sentences of a pair are equal up to some token. Up to there, the states of a causal model are equal, too. So a row
 holds the common beginning once, then the rest of the first sentence, then the rest of the second. The positions of each
 rest follow those of the beginning.
 
-The scores and the operations are those of `babelmill.model.attention.attention`, which is shipped. Two things differ.
-Tokens may have any position. And the products with the tables of positions are made once per head, not once per head
-and row, and only with the table rows of distances that occur: in short rows these products took longer than attention
-itself.
+The scores and the operations of attention are those of `babelmill.model.attention.attention`, which is shipped. Two
+things differ. Tokens may have any position. And the products with the tables of positions are made once per head, not
+once per head and row, and only with the table rows of distances that occur: in short rows these products took longer
+than attention itself.
+
+Linear layers call oneDNN, a part of PyTorch, as PyTorch's compiler would do for inference on a CPU. Their results
+differ from those of `nn.Linear` by rounding, since sums are computed in another order.
 """
 
 import math
 from typing import Any
 
 import torch
+from torch import nn
 from torch.nn import functional as F
 
 
@@ -73,3 +77,26 @@ def _products(states: torch.Tensor, table: torch.Tensor, places: torch.Tensor) -
     found = states.transpose(1, 2).flatten(0, 1).transpose(0, 1) @ table.mT
     index = places.flatten(1).expand(heads, batch, -1)
     return found.view(heads, batch, -1).gather(2, index).unflatten(2, (length, length))
+
+
+def pack_linear_layers(model: nn.Module) -> None:
+    """Replace the linear layers of a model with packed ones, if PyTorch has oneDNN."""
+    if not torch.backends.mkldnn.is_available():
+        return
+    for module in list(model.modules()):
+        for name, child in module.named_children():
+            if isinstance(child, nn.Linear):
+                setattr(module, name, PackedLinear(child))
+
+
+class PackedLinear(nn.Module):
+    """A linear layer for inference alone."""
+
+    def __init__(self, layer: nn.Linear):
+        super().__init__()
+        self._weight = torch.ops.mkldnn._reorder_linear_weight(layer.weight.detach())
+        self._bias = layer.bias
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Return x W^T + b."""
+        return torch.ops.mkldnn._linear_pointwise(x, self._weight, self._bias, "none", [], "")

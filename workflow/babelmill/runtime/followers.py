@@ -1,9 +1,12 @@
-"""Mirror a run's record to Weights & Biases, in a separate process that can neither stop nor delay the run.
+"""Follow the record of a run in processes of their own, which can neither stop nor delay the run: W&B, and its picture.
 
-W&B reads its own variables, such as `WANDB_API_KEY`, `WANDB_NAME`, `WANDB_PROJECT` and `WANDB_MODE`. If it cannot be
-online, for instance without a key, it records offline. The run's id stays the same after a resume. W&B adds to
-an online run. But an offline recording cannot be continued, so a resumed run's recording begins with the first line of
-the record, and takes the place of the one before.
+Weights & Biases reads its own variables, such as `WANDB_API_KEY`, `WANDB_NAME`, `WANDB_PROJECT` and `WANDB_MODE`. If it
+cannot be online, for instance without a key, it records offline. The run's id stays the same after a resume. W&B adds
+to an online run. But an offline recording cannot be continued, so a resumed run's recording begins with the first line
+of the record, and takes the place of the one before. This module is also the program that sends the lines.
+
+`training_history.json` and `.png` are written by `release/card/training_history.py`, which takes about a second of one
+core to draw the picture. For a run that ends before the first picture, only the stage `convert` draws it.
 """
 
 import contextlib
@@ -16,6 +19,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from subprocess import DEVNULL, PIPE
@@ -90,6 +94,65 @@ def remove_older(folder: Path, mine: Path, run_id: str) -> None:
     for other in (folder / "wandb").glob(f"offline-run-*-{run_id}"):
         if other.resolve() != mine.resolve():
             shutil.rmtree(other, ignore_errors=True)
+
+
+log = logging.getLogger(__name__)
+
+
+class History:
+    """Updates the history files of a run at each validation; only the main process has one."""
+
+    EVERY = 10.0  # seconds between two pictures
+    PATIENCE = 15.0  # seconds that `close` waits at the end of the training
+
+    def __init__(self, folder: Path, model: str):
+        """Remember the run's `folder`, and the name of the `model` for the title of the picture."""
+        self._folder, self._model = folder, model
+        self._process: subprocess.Popen[str] | None = None
+        self._drawn = time.monotonic()
+        self._behind = False  # the record has a validation that is not in the files yet
+
+    def update(self) -> None:
+        """Update the files in the background; if the last update still runs, leave this one to the next call."""
+        self._behind = True
+        if self._process is None or self._process.poll() is not None:
+            self._report()
+            self._start()
+
+    def close(self) -> None:
+        """Wait at most `PATIENCE` seconds until the last validation is in the files."""
+        end = time.monotonic() + self.PATIENCE
+        while self._process is not None:
+            try:
+                self._process.wait(max(0.1, end - time.monotonic()))
+            except subprocess.TimeoutExpired:
+                return  # the process continues alone
+            self._report()
+            if self._behind:
+                self._start()
+
+    def _start(self) -> None:
+        command = [sys.executable, "-m", "babelmill.release.card.training_history", str(self._folder), self._model]
+        if time.monotonic() - self._drawn >= self.EVERY:
+            command.append("--draw")
+            self._drawn = time.monotonic()
+        self._behind = False
+        null, pipe = subprocess.DEVNULL, subprocess.PIPE
+        try:
+            self._process = subprocess.Popen(
+                command, stdin=null, stdout=null, stderr=pipe, text=True, start_new_session=True
+            )
+        except OSError as error:
+            log.warning("no training history: %s", error)
+
+    def _report(self) -> None:
+        """Log in one line why the process failed, if it failed."""
+        process, self._process = self._process, None
+        if process is None:
+            return
+        output = process.communicate()[1].strip().splitlines()
+        if process.returncode:
+            log.warning("no training history: %s", output[-1] if output else f"it ended with {process.returncode}")
 
 
 if __name__ == "__main__":

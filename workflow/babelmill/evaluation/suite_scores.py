@@ -1,11 +1,12 @@
-"""Choose the headline among the scores of a suite that scores.json holds.
+"""Read a suite's scores in scores.json: which of them is the headline, and of how many pairs.
 
-A hybrid model has several scores, and those that hide tokens may be of a small sample of the pairs. The headline is the
-most precise score. All readers of scores.json ask these functions, so that a report, a comparison and a run's last
-lines name the same number.
+A hybrid model has several scores, and those that hide tokens may be of a small sample of the pairs (`evaluation.pairs`
+and `masked_pairs`). The headline is the most precise score. All readers of scores.json ask these functions, so that a
+report, a comparison and a run's last lines name the same number.
 """
 
 from collections import Counter
+from collections.abc import Mapping
 from typing import Any
 
 METHODS = ("causal", "masked", "fused", "bound")  # in the order in which they are shown
@@ -35,3 +36,19 @@ def headline(scores: dict[str, Any], code: str) -> dict[str, Any] | None:
 def weighting(of: str) -> str:
     """Return how pairs are weighted in a suite's score; `of` is `headline` of the suite."""
     return "the unweighted mean of paradigms" if of == "paradigms" else "the share of all pairs"
+
+
+def most_pairs(asked: Mapping[str, Any], method: str) -> int | None:
+    """Return how many pairs of each paradigm a method scores at most (None: all).
+
+    `asked`: has the keys `pairs` and `masked_pairs` of the section `evaluation`; scores of earlier versions have no
+    `pairs`.
+    """
+    keys = ("pairs",) if method == "causal" else ("pairs", "masked_pairs")
+    return min((limit for key in keys if (limit := asked.get(key, "all")) != "all"), default=None)
+
+
+def sample_of(asked: Mapping[str, Any], method: str) -> str:
+    """Describe the sample of pairs that a method scored, see `most_pairs`; "" if it scored all pairs."""
+    most = most_pairs(asked, method)
+    return "" if most is None else f"sample of {most:,} pairs of each paradigm"
