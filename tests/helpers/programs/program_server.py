@@ -55,7 +55,7 @@ def join(asker: int) -> None:
     import ctypes
     import platform
 
-    from helpers.programs.program_client import freezer_of
+    from program_client import freezer_of
 
     libc = ctypes.CDLL(None, use_errno=True)
     with open(f"/sys/fs/cgroup/freezer{freezer_of(asker)}/cgroup.procs", "w") as file:
