@@ -20,12 +20,12 @@ import pydantic
 
 from babelmill.config import canonical
 from babelmill.config.inputs import SETTINGS, require_labels, set_aside
-from babelmill.config.resolve import Configuration, Resolved, ResolvedModel
+from babelmill.config.resolve import Configuration, Resolved
 from babelmill.config.schema import Section
 from babelmill.config.stage_settings import ONE_LANGUAGE, RunSettings, Settings
 from babelmill.core import code_versions, manifest
 from babelmill.core.files import UserError, atomic_write, canonical_json, read_json
-from babelmill.stages import STAGES, Stage
+from babelmill.stages import STAGES, Stage, learns_labels
 
 T = TypeVar("T", bound=Settings)
 
@@ -86,11 +86,6 @@ def _code(configuration: Configuration, name: str, stage: Stage, part: str) -> s
         return digest
     made_by = _made_by(stage, name, [part] if part else resolved.languages)
     return made_by if made_by in found[0].digests else found[0].label
-
-
-def learns_labels(resolved: Resolved) -> bool:
-    """Return whether these are the settings of a model of labels. Its stages also run the code in `labels/`."""
-    return isinstance(resolved, ResolvedModel) and resolved.train.objective == "labels"
 
 
 def versions_of_others(configuration: Configuration, name: str, stage: Stage) -> set[str]:

@@ -519,9 +519,9 @@ class PublishStage(Stage):
 # What several stages are asked.
 
 
-def learns_labels(resolved: ResolvedModel) -> bool:
-    """Return whether a model learns labels."""
-    return resolved.train.objective == "labels"
+def learns_labels(resolved: Resolved) -> bool:
+    """Return whether these are the settings of a model that learns labels: its stages also run the code in `labels/`."""
+    return isinstance(resolved, ResolvedModel) and resolved.train.objective == "labels"
 
 
 def mixture_of(resolved: ResolvedModel) -> dict[str, Any]:
