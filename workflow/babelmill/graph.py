@@ -20,8 +20,8 @@ from babelmill.core.code_versions import results_between
 from babelmill.core.files import canonical_json, sha256
 from babelmill.core.globs import expand_glob
 from babelmill.core.local_sources import hashes
-from babelmill.settings import learns_labels, settings_of, versions_of_others
-from babelmill.stages import STAGES, TO_CONVERTED, Stage, leading_to
+from babelmill.settings import settings_of, versions_of_others
+from babelmill.stages import STAGES, TO_CONVERTED, Stage, leading_to, learns_labels
 
 Own = Callable[[Configuration, "Job"], list[str]]
 OWN_WORDS = ("code", "sources")  # keys of a settings file that `changed_code` and `changed_sources` explain

@@ -520,7 +520,7 @@ class PublishStage(Stage):
 
 
 def learns_labels(resolved: Resolved) -> bool:
-    """Return whether these are the settings of a model that learns labels: its stages also run the code in `labels/`."""
+    """Return whether these settings are of a model that learns labels: its stages also run the code in `labels/`."""
     return isinstance(resolved, ResolvedModel) and resolved.train.objective == "labels"
 
 

@@ -8,7 +8,7 @@ from babelmill.core.files import sha256
 from babelmill.core.globs import expand_glob
 from babelmill.graph import jobs_of
 from babelmill.reporting import asked
-from babelmill.settings import learns_labels, settings_of
+from babelmill.settings import settings_of
 
 FILES = {
     "corpus": ("train.parquet", "validation.parquet"),
