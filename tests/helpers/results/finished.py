@@ -9,6 +9,7 @@ from babelmill.core.globs import expand_glob
 from babelmill.graph import jobs_of
 from babelmill.reporting import asked
 from babelmill.settings import settings_of
+from babelmill.stages import learns_labels
 
 FILES = {
     "corpus": ("train.parquet", "validation.parquet"),
