@@ -180,7 +180,7 @@ def test_what_is_asked_wrongly_is_one_line(labeller, tmp_path):
         assert done.returncode == 1 and done.stderr.splitlines()[-1].startswith("error: "), done.stderr
         assert said in done.stderr and "Traceback" not in done.stderr
 
-    refused("not a model of labels", tmp_path / "model", tmp_path / "in.csv", out)
+    refused("not a label model", tmp_path / "model", tmp_path / "in.csv", out)
     refused("is not a model, since it has no config.json", tmp_path, tmp_path / "in.csv", out)
     refused("there are 'id', 'occ1', 'lang'", labeller, tmp_path / "in.csv", out, "--text", "occ2")
     refused("exists already; delete it", labeller, tmp_path / "in.csv", tmp_path / "there.csv")

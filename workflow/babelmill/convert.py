@@ -126,7 +126,7 @@ def convert_snapshots(export: Path, folder: Path, adapters_only: bool, settings:
 def transformers_own(config: dict[str, Any]) -> bool:
     """Return whether a class of transformers itself holds the weights.
 
-    A model of labels counts if its encoder is such a class; the code around the encoder is ours.
+    A label model counts if its encoder is such a class; the code around the encoder is ours.
     """
     return "auto_map" not in config or ("labels" in config and "AutoConfig" not in config["auto_map"])
 

@@ -1,4 +1,4 @@
-"""Predict the codes of every row of a table with a converted model of labels (stage `predict`).
+"""Predict the codes of every row of a table with a converted label model (stage `predict`).
 
     python -m babelmill.predict --settings results/settings/occ/predict.census1880.json --converted converted/occ \\
         --table data/census.parquet --partial results/predictions/occ/census1880 --out predictions/occ/census1880.csv \\

@@ -89,7 +89,7 @@ def _code(configuration: Configuration, name: str, stage: Stage, part: str) -> s
 
 
 def learns_labels(resolved: Resolved) -> bool:
-    """Return whether these are the settings of a model of labels. Its stages also run the code in `labels/`."""
+    """Return whether these are the settings of a label model. Its stages also run the code in `labels/`."""
     return isinstance(resolved, ResolvedModel) and resolved.train.objective == "labels"
 
 
@@ -167,7 +167,7 @@ def recorded(raw: dict[str, Any], settings: type[T], where: str | Path) -> T:
 
 
 def check_code(path: str | Path, stage: Stage, raw: dict[str, Any]) -> bool:
-    """Return whether the stage runs its code for models of labels.
+    """Return whether the stage runs its code for label models.
 
     Raises:
         UserError: the settings file was written for other code than the present code.

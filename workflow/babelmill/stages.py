@@ -137,16 +137,16 @@ class Stage:
     # The code.
 
     def modules(self, labelled: bool = False) -> dict[str, str]:
-        """Return {module: digest} of the stage's code; `labelled`: of a model of labels (see `code_digest.py`)."""
+        """Return {module: digest} of the stage's code; `labelled`: of a label model (see `code_digest.py`)."""
         return code_digest.modules(self.name, self.also, labelled)
 
     def digest(self, labelled: bool = False) -> str:
-        """Return the digest of the stage's code; `labelled`: for a model of labels."""
+        """Return the digest of the stage's code; `labelled`: for a label model."""
         return code_digest.digest(self.name, self.also, labelled)
 
     @property
     def digests(self) -> list[str]:
-        """Return all digests of the stage's code: one, or two if it runs other code for models of labels."""
+        """Return all digests of the stage's code: one, or two if it runs other code for label models."""
         return list(dict.fromkeys([self.digest(), self.digest(labelled=True)]))
 
 

@@ -112,7 +112,7 @@ def memory_in_words() -> Iterator[None]:
         yield
     except torch.OutOfMemoryError as error:
         raise UserError(
-            "training does not fit into memory; choose a smaller model, or (if it is one of transformers) use more"
+            "training does not fit into memory; choose a smaller model, or (for a transformers model) use more"
             f" GPUs, train.ema_decay: 0 or adapters (train.lora_rank): {str(error).splitlines()[0]}"
         ) from error
 

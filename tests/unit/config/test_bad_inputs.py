@@ -204,7 +204,7 @@ def test_a_mistake_in_a_file_is_one_line_that_names_the_file(text, words):
         ("{source: b, config: {model_type: gpt2}}", "{}", ["model.config: a model that continues b takes its config"]),
         ("{source: b, architecture: gpt_bert}", "{}", ["model.architecture = gpt_bert", "where it is transformers"]),
         ("{source: deu, architecture: transformers}", "{}", ["where it is gpt_bert; leave the key out"]),
-        ("{source: deu}", "{lora_rank: 8}", ["train.lora_rank = 8: adapters change a trained model of transformers"]),
+        ("{source: deu}", "{lora_rank: 8}", ["train.lora_rank = 8: adapters change a trained transformers model"]),
         ("{source: b}", "{objective: masked, optimizer: adamw, sequence_lengths: [1024], phase_starts: [0]}", ["1024"]),
     ],
 )

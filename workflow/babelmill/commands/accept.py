@@ -53,7 +53,7 @@ def state_of(stage: Stage) -> tuple[bool, str]:
     if not versions[0]:
         return False, "edited, in no version: the next run makes its results again"
     if not versions[-1]:
-        return False, "edited in labels/, in no version: the next run makes its results of models of labels again"
+        return False, "edited in labels/, in no version: the next run makes its results of label models again"
     return True, versions[0].label if versions[0] is versions[-1] else f"{versions[0].label}, {versions[-1].label}"
 
 

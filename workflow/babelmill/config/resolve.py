@@ -405,7 +405,7 @@ def check_source(resolved: ResolvedModel, source: ResolvedModel) -> None:
             f" ./results/exports/{source.name}"
         )
     if source.train.objective == "labels":
-        raise UserError(f"{where}: this is a model of labels; name a language model")
+        raise UserError(f"{where}: this is a label model; name a language model")
 
 
 def check_together(resolved: ResolvedModel, layers: list[Layer], shape_is_known: bool) -> None:
@@ -422,7 +422,7 @@ def check_together(resolved: ResolvedModel, layers: list[Layer], shape_is_known:
     message = None
     if train.lora_rank and (model.architecture == "gpt_bert" or model.source is None):
         message = (
-            f"train.lora_rank = {train.lora_rank}: adapters change a trained model of transformers; set model.source to"
+            f"train.lora_rank = {train.lora_rank}: adapters change a trained transformers model; set model.source to"
             " one (model.architecture: transformers), or train.lora_rank: 0"
         )
     elif model.architecture == "transformers" and train.objective == "hybrid":
@@ -455,7 +455,7 @@ def check_together(resolved: ResolvedModel, layers: list[Layer], shape_is_known:
         )
     if model.architecture == "gpt_bert":
         message = too_large(model, 0 if resolved.tokenizer.source else resolved.tokenizer.vocab_size)
-    elif train.objective != "labels" and evaluation.sequence_length > positions:  # models of labels cut their texts
+    elif train.objective != "labels" and evaluation.sequence_length > positions:  # label models cut their texts
         message = (
             f"evaluation.sequence_length = {evaluation.sequence_length} is more than model.max_position_embeddings ="
             f" {positions}, the most that model.architecture = 'transformers' can read; lower the first or raise the"

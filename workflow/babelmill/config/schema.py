@@ -281,14 +281,12 @@ class Model(Section):
         if wanted != (self.config is not None):
             needed = "needs model.config" if self.config is None else "does not use model.config"
             raise ValueError(
-                f"model.architecture = {self.architecture!r} {needed}: the model of transformers and its sizes, such as"
+                f"model.architecture = {self.architecture!r} {needed}: the transformers model and its sizes, such as"
                 " {model_type: gpt2, n_embd: 512, n_layer: 8, n_head: 8}, under model.architecture: transformers"
             )
         config = self.config or {"model_type": ""}
         if not isinstance(config.get("model_type"), str):
-            raise ValueError(
-                "model.config needs `model_type`, the name of a model of transformers, such as gpt2 or bert"
-            )
+            raise ValueError("model.config needs `model_type`, the name of a transformers model, such as gpt2 or bert")
         for key in config:
             if setting := OF_THE_WORKFLOW.get("token_id" if str(key).endswith("_token_id") else key):
                 raise ValueError(f"model.config has {key}, which the workflow sets: {setting}")
@@ -381,7 +379,7 @@ class Train(Section):
             )
         if self.lora_rank:
             raise ValueError(
-                f"train.lora_rank = {self.lora_rank}: models of labels have no adapters; train.freeze: encoder trains"
+                f"train.lora_rank = {self.lora_rank}: label models have no adapters; train.freeze: encoder trains"
                 " only the heads"
             )
         return self
@@ -539,7 +537,7 @@ def prediction_inputs(value: Any) -> Any:
 
 
 class Predict(Section):
-    """Tables whose rows a model of labels predicts."""
+    """Tables whose rows a label model predicts."""
 
     inputs: Annotated[
         dict[str, PredictInput],

@@ -1,4 +1,4 @@
-"""Add the results of the evaluation to the config.json of a model of labels."""
+"""Add the results of the evaluation to the config.json of a label model."""
 
 from typing import Any
 

@@ -143,7 +143,7 @@ class DueSnapshots:
         if not self._asked:
             return {}
         if not self._possible:
-            log.warning("run.snapshots: no snapshot is kept, since a model of labels does not read running text")
+            log.warning("run.snapshots: no snapshot is kept, since a label model does not read running text")
             return {}
         last, kept = self._plan.steps, self._folder.snapshots.kept()
         steps = snapshot_steps(self._plan, self._rate.per_token, self._asked)

@@ -32,7 +32,7 @@ class TrainingText:
     """The text that a model learns.
 
     Attributes:
-        tokens: number of tokens. For a model of labels, each description counts as a whole row, as it does in training.
+        tokens: number of tokens. For a label model, each description counts as a whole row, as it does in training.
         source: what the tokens are counted on (`shards`) or estimated from.
         learnt: the share of the tokens that belongs to no prompt; prompts are known only from shards.
         words_per_token: mean number of words per token; languages count by their share of the training.

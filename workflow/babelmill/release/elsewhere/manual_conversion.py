@@ -179,7 +179,7 @@ def from_run(path: Path, tokenizer: Path) -> FoundModel:
 def require_gpt_bert(architecture: str, source: Path | str) -> None:
     """Raise a UserError for any other architecture."""
     if architecture != "gpt_bert":
-        raise UserError(f"{source} is not a GPT-BERT; use the workflow, which can convert models of transformers")
+        raise UserError(f"{source} is not a GPT-BERT; use the workflow, which can convert transformers models")
 
 
 def check(found: FoundModel, source: Path | str) -> None:

@@ -48,7 +48,7 @@ def graphs_of(
     """
     if run.compile == "never" or (run.compile == "auto" and (not compiles or processes.device.type == "cpu")):
         return None
-    required, problem = run.compile == "always", "transformers models and models of labels are not compiled"
+    required, problem = run.compile == "always", "transformers models and label models are not compiled"
     if compiles:
         lacks = compiling.lacking(processes.device)
         problem = lacks and f"this machine lacks {lacks}"
