@@ -258,10 +258,10 @@ def take_all(parts: list[DatasetPart], asked: dict[str, Any]) -> None:
 
 def columns_of(asked: dict[str, Any], text: str | None) -> Columns:
     """Return the columns to read, from keys of the section `corpus`. If given, `text` replaces the column of text."""
-    said = {"text": text or asked.get("text_column"), "prompt": asked.get("prompt_column")}
-    said |= {"labels": tuple(asked.get("label_columns", ())), "context": asked.get("context_column")}
-    said |= {key: asked.get(key) for key in ("delimiter", "encoding", "format", "quoting")}
-    return Columns(**{key: value for key, value in said.items() if value is not None})
+    columns = {"text": text or asked.get("text_column"), "prompt": asked.get("prompt_column")}
+    columns |= {"labels": tuple(asked.get("label_columns", ())), "context": asked.get("context_column")}
+    columns |= {key: asked.get(key) for key in ("delimiter", "encoding", "format", "quoting")}
+    return Columns(**{key: value for key, value in columns.items() if value is not None})
 
 
 def describe(settings: DownloadSettings, parts: list[DatasetPart]) -> dict[str, Any]:

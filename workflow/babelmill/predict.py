@@ -81,21 +81,21 @@ def run(args: argparse.Namespace) -> None:
     settings = read_settings(args.settings, PredictSettings)
     gpu_claims.claim(args.gpus)
     torch.set_num_threads(args.threads)
-    said = settings.table
-    asked = TextColumns(said["text_column"], said.get("context_column"), said.get("context") or "")
+    columns = settings.table
+    asked = TextColumns(columns["text_column"], columns.get("context_column"), columns.get("context") or "")
     table = Table(
         args.table,
         asked.columns("predict.text_column", "predict.context_column"),
-        delimiter=said.get("delimiter"),
-        encoding=said.get("encoding", "utf-8"),
-        quoting=said.get("quoting", "csv"),  # see `config/earlier_results.py`
+        delimiter=columns.get("delimiter"),
+        encoding=columns.get("encoding", "utf-8"),
+        quoting=columns.get("quoting", "csv"),  # see `config/earlier_results.py`
         section="predict",
         scratch=args.out.parent,
     )
     digest = sha256(args.table)
-    if digest != said.get("sha256"):
+    if digest != columns.get("sha256"):
         raise UserError(f"{args.table} has changed since {args.settings} was written; run the workflow again")
-    identity = {"table": digest, "read": {key: said[key] for key in READ if key in said}}
+    identity = {"table": digest, "read": {key: columns[key] for key in READ if key in columns}}
     section = settings.predict
     wanted, review = Wanted(section.top, section.method, section.threshold), (section.review, args.review)
     with held(args.partial):

@@ -271,7 +271,9 @@ class CorpusStage(Stage):
     def written(self, configuration: Configuration, name: str, part: str) -> dict[str, Any]:
         """Write `quoting` only where results depend on it, and then also its neutral value (`earlier_results.py`)."""
         written, corpus = super().written(configuration, name, part), configuration.corpus(name).corpus
-        quoting = quoting_in_settings(corpus.quoting, [*corpus.files, *corpus.validation_files], said=corpus.format)
+        quoting = quoting_in_settings(
+            corpus.quoting, [*corpus.files, *corpus.validation_files], file_format=corpus.format
+        )
         if inputs.hub_datasets(configuration, name):
             quoting = quoting or quoting_of_download(corpus, inputs.CORPORA / name, DOWNLOADS / name)
         else:

@@ -44,8 +44,8 @@ def check(path: str | Path, where: str) -> None:
     if done.returncode < 0:  # the library ends the process where it gets no memory
         raise UserError(f"{where}: {TOO_MUCH}")
     if done.returncode:
-        said, failed = (out.decode(errors="replace").strip().split("\n")[-1] for out in (done.stdout, done.stderr))
-        raise UserError(f"{where}: {said or f'it could not be tried: {line(failed, 300)}'}")
+        message, failed = (out.decode(errors="replace").strip().split("\n")[-1] for out in (done.stdout, done.stderr))
+        raise UserError(f"{where}: {message or f'it could not be tried: {line(failed, 300)}'}")
 
 
 def encode_texts(path: str) -> None:

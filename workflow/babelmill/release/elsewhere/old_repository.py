@@ -106,9 +106,9 @@ def shipped(files: Files) -> WeightFiles:
 def alone(files: Files) -> str:
     """Return which variant a repository's only weights are, according to the scripts' card or the repository's name."""
     card = files.some("README.md").get("README.md")
-    said = re.search(r"^## Variants Available\s+(main|ema)\s*$", read_text(card), re.MULTILINE) if card else None
+    declared = re.search(r"^## Variants Available\s+(main|ema)\s*$", read_text(card), re.MULTILINE) if card else None
     named = re.search(r"[-_]ema\b", files.figures.get("repository", ""))
-    return said[1] if said else "ema" if named else "main"
+    return declared[1] if declared else "ema" if named else "main"
 
 
 def read_weights(

@@ -70,11 +70,11 @@ def possible(required: bool, processes: Processes, problem: str | None) -> bool:
     """
     if not processes.any(problem is not None):
         return True
-    said = problem or "another process cannot compile, see its message"
+    message = problem or "another process cannot compile, see its message"
     if required:
-        raise UserError(f"run.compile = always: {said}")
+        raise UserError(f"run.compile = always: {message}")
     if problem or processes.main:
-        log.warning("training without compiled kernels, which is slower: %s", said)
+        log.warning("training without compiled kernels, which is slower: %s", message)
     return False
 
 
