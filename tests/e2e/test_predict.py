@@ -140,7 +140,9 @@ def test_a_killed_run_goes_on_to_the_same_bytes(labeller, tmp_path):
     first.write_bytes(first.read_bytes().replace(b"00001,", b"was kept,", 1))
     said = predict(labeller, tmp_path / "in.csv", tmp_path / "out.csv", "--method", "linear")
     whole = (tmp_path / "whole.csv").read_bytes()
-    assert (tmp_path / "out.csv").read_bytes() == whole.replace(b"00001,", b"was kept,", 1) and "going on after" in said
+    assert (tmp_path / "out.csv").read_bytes() == whole.replace(
+        b"00001,", b"was kept,", 1
+    ) and "continuing after" in said
     asked = [re.search(r"[\d,]+ different texts", each) for each in (undisturbed, said)]
     assert asked[0] and asked[1] and asked[0][0] == asked[1][0], "no text is asked for again"
 

@@ -89,7 +89,9 @@ def verify(settings: TrainSettings, tokenizer: Path, shards: list[Path], source:
     if len(shards) != len(settings.languages):
         raise UserError(f"--shards: {len(shards)} folders for the languages {escape.some(settings.languages)}")
     if (source is None) != (settings.begin_with is None):
-        raise UserError(f"--source needs one folder if model.source is set, else none; it is {settings.model.source}")
+        raise UserError(
+            f"--source: expected one folder if model.source is set, else none; it is {settings.model.source}"
+        )
     if source and settings.begin_with:
         heads = [CODES_OF_SOURCE] if (source / CODES_OF_SOURCE).is_file() else []
         manifest.verify(source, "config.json", settings.begin_with, *heads, remember=True)
@@ -172,7 +174,7 @@ def make_labels_network(
     from babelmill.labels.network import LabelsNetwork, encoder_config  # imports transformers, for seconds
 
     if processes.main and (cut := data.cut()):
-        text = "%s cut at the end: longer than train.sequence_lengths = %s, with the context"
+        text = "%s cut at the end: text and context together are longer than train.sequence_lengths = %s"
         log.warning(text, plural(cut, "training text"), settings.train.sequence_lengths)
     weights = data.class_weights()
     config = processes.on_main(lambda: encoder_config(settings, source, data.vocabulary))  # an error is reported once

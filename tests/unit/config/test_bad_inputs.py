@@ -147,7 +147,7 @@ def refused(*words: str, **arguments) -> str:
         ),
         ("export: {adapter: also}\n", ["export.adapter = 'also'", "train.lora_rank = 0 trains none"]),
         ("train: {lora_alpha: 32}\n", ["train.lora_alpha = 32", "train.lora_rank = 0 means no adapters"]),
-        ("train: {warmup: 0.7, cooldown: 0.6}\n", ["train.warmup = 0.7 and train.cooldown = 0.6 are 1.3"]),
+        ("train: {warmup: 0.7, cooldown: 0.6}\n", ["train.warmup = 0.7 and train.cooldown = 0.6 add up to 1.3"]),
         ("train: {max_steps: 1000000000000000000}\n", ["train.max_steps = 1000000000000000000", "10000000"]),
         ("train: {learning_rate: 1.0e+300}\n", ["train.learning_rate = 1e+300", "less than or equal to 10"]),
         ("train: {seed: 99999999999999999999}\n", ["train.seed = 99999999999999999999", "less than"]),

@@ -81,7 +81,7 @@ def note_results(label: str, text: str) -> None:
     changelog = CHANGELOG.read_text(encoding="utf-8")
     section = re.search(r"^## .*\n(?:(?!^## ).*\n)*", changelog, re.MULTILINE)
     if section is None:
-        raise UserError(f"{CHANGELOG}: has no section (## ...) to add a line to")
+        raise UserError(f"{CHANGELOG} has no section (## ...) to which a line can be added")
     line = f"- Results: {label}: {' '.join(text.split())}\n"
     heading = re.search(r"^### Results\n\n", section[0], re.MULTILINE)
     place = section.start() + heading.end() if heading else section.end()

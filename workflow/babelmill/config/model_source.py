@@ -172,7 +172,7 @@ def source_of(
                 f" {shape[key]}; leave the key out"
             )
     unread = [key for key in SHAPE if key not in beside and key not in shape]
-    origins |= dict.fromkeys((f"model.{key}" for key in unread), f"not read: that of {text} is")
+    origins |= dict.fromkeys((f"model.{key}" for key in unread), f"not used: the value of {text} applies")
     beside.pop("architecture", None)
     base = Path("results/base_models", name)
     if kind == "model":

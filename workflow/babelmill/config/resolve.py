@@ -167,7 +167,7 @@ class Configuration:
             if source[0] in chain:
                 raise UserError(
                     f"{where}: model.source: {' continues '.join([*chain, source[0]])}: a model cannot continue itself;"
-                    " name another model, under models.<name>.model of the model that continues it"
+                    " set another model.source, under models.<name>"
                 )
             chain.append(source[0])
         return chain[1:]

@@ -407,8 +407,8 @@ class Train(Section):
         together = self.warmup + self.cooldown
         if together > 1 + 1e-9:
             raise ValueError(
-                f"train.warmup = {self.warmup:g} and train.cooldown = {self.cooldown:g} are {together:g} of all steps"
-                " together; 1 is the most"
+                f"train.warmup = {self.warmup:g} and train.cooldown = {self.cooldown:g} add up to {together:g} of"
+                " all steps; together they may be 1 at most"
             )
         return self
 

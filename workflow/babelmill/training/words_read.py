@@ -150,7 +150,7 @@ class DueSnapshots:
         late = {step: [point for point in found if name_of(point) not in kept] for step, found in steps.items()}
         # Weights that are here just now can still be kept, also those of a finished run.
         ahead = {step: late[step] if step == done.steps else steps[step] for step in steps if step >= done.steps}
-        text = f"{plural(sum(map(len, ahead.values())), 'snapshot')} to be kept in {self._read:,.4g} million words"
+        text = f"{plural(sum(map(len, ahead.values())), 'snapshot')} will be kept in {self._read:,.4g} million words"
         if lost := [name_of(point) for step in late if step < done.steps for point in late[step]]:
             text += f"; not kept, since the run is already further: {escape.some(lost)}"
         if after := [name_of(point) for point in steps.get(last, []) if point > self._read]:

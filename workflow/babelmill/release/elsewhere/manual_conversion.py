@@ -196,9 +196,13 @@ def check(found: FoundModel, source: Path | str) -> None:
             )
     entries, rows = vocab_size(load_tokenizer(found.tokenizer)), found.shape["vocab_size"]
     if entries > rows:
-        raise UserError(f"the tokenizer has {entries:,} entries, the model only {rows:,}: it is not the model's own")
+        raise UserError(
+            f"the tokenizer has {entries:,} entries, the model only {rows:,}: this is not the model's own tokenizer"
+        )
     if entries < rows:
-        log.warning("the tokenizer has %d entries, the model %d: the model's last ones are never used", entries, rows)
+        log.warning(
+            "the tokenizer has only %d entries, the model %d: the model's last entries are never used", entries, rows
+        )
 
 
 def known_from(settings: dict[str, Any]) -> dict[str, Any]:

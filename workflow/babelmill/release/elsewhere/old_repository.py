@@ -172,8 +172,8 @@ def read_repository(
     adapted = published_checkpoint.adapted_tokenizer(tokenizer)
     if vocab_size(adapted) > shape["vocab_size"]:
         raise UserError(
-            f"its tokenizer has {vocab_size(adapted):,} entries, the model only {shape['vocab_size']:,}: it is not the"
-            " model's own"
+            f"its tokenizer has {vocab_size(adapted):,} entries, the model only {shape['vocab_size']:,}: this is not"
+            " the model's own tokenizer"
         )
     masked_target = masked_target or learnt_target(shape, tensors[default], adapted)
     if masked_target is None:

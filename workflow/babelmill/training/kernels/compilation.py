@@ -174,7 +174,6 @@ class Graphs:
         torch.compiler.set_stance("eager_on_recompile")
         reasons = [line.strip(" -") for line in refused.splitlines() if line.strip().startswith("- ")]
         log.warning(
-            "a forward pass has no compiled kernels, and runs without them, slower: %s;"
-            " please report it, with the configuration",
+            "a forward pass has no compiled kernels, so it is slower: %s; please report this with your configuration",
             "; ".join(reasons) or refused,
         )
