@@ -150,7 +150,7 @@ def main() -> int:
     parser.add_argument("--corpora", required=True, type=stage_entry.folder, nargs="+", help="one for each language")
     parser.add_argument("--tokenizer", required=True, type=stage_entry.folder, help="results/tokenizers/{model}")
     parser.add_argument("--model", required=True, type=stage_entry.folder, help="results/models/{model}")
-    parser.add_argument("--made-with", default=[], type=Path, nargs="+", help="settings files of the stages before")
+    parser.add_argument("--made-with", default=[], type=Path, nargs="+", help="settings files of the earlier stages")
     parser.add_argument("--out", required=True, type=Path, help="converted/{model}")
     return stage_entry.run(convert, parser.parse_args())
 

@@ -108,9 +108,11 @@ if __name__ == "__main__":
     parser = stage_entry.arguments(__doc__)
     parser.add_argument("--converted", required=True, type=Path, help="converted/{model}")
     parser.add_argument("--table", required=True, type=Path, help="the table whose rows are predicted")
-    parser.add_argument("--partial", required=True, type=Path, help="folder for the rows that are done so far")
+    parser.add_argument(
+        "--partial", required=True, type=Path, help="folder that keeps the predictions of killed attempts"
+    )
     parser.add_argument("--out", required=True, type=Path, help="predictions/{model}/{input}.csv")
     parser.add_argument("--review", required=True, type=Path, help="predictions/{model}/{input}.review.csv")
-    parser.add_argument("--threads", type=int, default=1)
-    parser.add_argument("--gpus", type=int, default=0, help="1 uses a GPU, 0 the CPU")
+    parser.add_argument("--threads", type=int, default=1, help="number of threads")
+    parser.add_argument("--gpus", type=int, default=0, help="1 for a GPU, 0 for the CPU")
     sys.exit(stage_entry.run(run, parser.parse_args()))

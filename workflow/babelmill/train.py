@@ -356,7 +356,11 @@ def parser() -> argparse.ArgumentParser:
         "--shards", required=True, type=stage_entry.folder, nargs="+", help="a folder for each language, in order"
     )
     parser.add_argument(
-        "--source", default=[], type=stage_entry.folder, nargs="*", help="folder of the model that it continues from"
+        "--source",
+        default=[],
+        type=stage_entry.folder,
+        nargs="*",
+        help="folder of the model that training continues from",
     )
     parser.add_argument("--checkpoints", required=True, type=Path, help="the model's folder of runs")
     parser.add_argument("--compiled", type=Path, help="a folder that keeps compiled kernels for later runs")

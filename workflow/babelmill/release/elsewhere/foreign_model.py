@@ -104,7 +104,7 @@ def kind_of(config: Any, where: str) -> Kind:
     if model_type not in known:
         raise UserError(
             f"{where}: model_type = {line(repr(model_type), 100)} in config.json is neither a masked nor a causal"
-            " language model of transformers, nor a text encoder, nor GPT-BERT"
+            " transformers model, nor a text encoder, nor GPT-BERT"
         )
     return "transformers"
 
