@@ -111,7 +111,7 @@ def main() -> None:
     parser.add_argument(
         "--processes", type=int, nargs="+", default=[2, 3, 4], help="numbers of processes (default: 2 3 4)"
     )
-    parser.add_argument("--sharded", action="store_true", help="measure models of transformers")
+    parser.add_argument("--sharded", action="store_true", help="measure transformers models")
     parser.add_argument("--save", type=Path, help="file to which all differences are written as JSON")
     parser.add_argument("--gradients", type=Path, help=argparse.SUPPRESS)  # starts one process
     args = parser.parse_args()

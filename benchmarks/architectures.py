@@ -4,7 +4,7 @@
 
 This trains the presets `small`, `gpt2_30m` and `bert_30m` in FOLDER with the workflow, each for 300 steps of 16 rows of
 128 tokens of English (`real_text.py`: the help of LibreOffice and the documentation of Python). It loads each converted
-folder of a model of transformers as its users do, without `trust_remote_code`, and prints a table. Existing results in
+folder of a transformers model as its users do, without `trust_remote_code`, and prints a table. Existing results in
 FOLDER are kept. Speed is the median of the record's lines, and memory is their maximum. If the machine was busy, use
 only the scores, and measure the speed again with `--steps 30` in another folder.
 """

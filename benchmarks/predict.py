@@ -46,10 +46,10 @@ def command(folder: Path, table: Path, method: str, threads: int) -> subprocess.
 
 def ours(folder: Path, table: Path, method: str, threads: int) -> float:
     """Return the rows per second of the command."""
-    said = command(folder, table, method, threads).communicate()[1]
-    found = re.search(r"([\d,]+) rows/s", said)
+    output = command(folder, table, method, threads).communicate()[1]
+    found = re.search(r"([\d,]+) rows/s", output)
     if not found:
-        sys.exit(said)
+        sys.exit(output)
     return float(found[1].replace(",", ""))
 
 

@@ -334,5 +334,5 @@ def test_what_show_and_a_run_say(made, evaluation, monkeypatch):
     monkeypatch.chdir(made.folder)
     (made.folder / "converted/test").symlink_to(".")
     assert re.search(r"parameters +share +where\ntest ", "\n".join(table(["test"])))
-    with pytest.raises(UserError, match="a model of labels cannot fill masks"):
+    with pytest.raises(UserError, match="a label model cannot fill masks"):
         show.run(argparse.Namespace(folder=made.folder / "converted", masked="a <mask>", prompt=None, steps=None))

@@ -129,7 +129,7 @@ def test_a_killed_snakemake_is_unlocked_and_goes_on(undisturbed, workspace, monk
     log = (workspace.path / "logs/train/eng.log").read_text()
     second = workspace.snakemake(*goal, check=False)
     assert second.returncode != 0
-    assert f"error: train eng: a job of an earlier run is still doing this, process {launcher}" in second.stderr
+    assert f"error: train eng: process {launcher} of an earlier run is still doing this job" in second.stderr
     assert (workspace.path / "logs/train/eng.log").read_text() == log and "M parameters" in log
     for pid in orphans:
         os.kill(pid, signal.SIGTERM)

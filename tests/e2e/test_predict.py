@@ -140,7 +140,9 @@ def test_a_killed_run_goes_on_to_the_same_bytes(labeller, tmp_path):
     first.write_bytes(first.read_bytes().replace(b"00001,", b"was kept,", 1))
     said = predict(labeller, tmp_path / "in.csv", tmp_path / "out.csv", "--method", "linear")
     whole = (tmp_path / "whole.csv").read_bytes()
-    assert (tmp_path / "out.csv").read_bytes() == whole.replace(b"00001,", b"was kept,", 1) and "going on after" in said
+    assert (tmp_path / "out.csv").read_bytes() == whole.replace(
+        b"00001,", b"was kept,", 1
+    ) and "continuing after" in said
     asked = [re.search(r"[\d,]+ different texts", each) for each in (undisturbed, said)]
     assert asked[0] and asked[1] and asked[0][0] == asked[1][0], "no text is asked for again"
 
@@ -180,7 +182,7 @@ def test_what_is_asked_wrongly_is_one_line(labeller, tmp_path):
         assert done.returncode == 1 and done.stderr.splitlines()[-1].startswith("error: "), done.stderr
         assert said in done.stderr and "Traceback" not in done.stderr
 
-    refused("not a model of labels", tmp_path / "model", tmp_path / "in.csv", out)
+    refused("not a label model", tmp_path / "model", tmp_path / "in.csv", out)
     refused("is not a model, since it has no config.json", tmp_path, tmp_path / "in.csv", out)
     refused("there are 'id', 'occ1', 'lang'", labeller, tmp_path / "in.csv", out, "--text", "occ2")
     refused("exists already; delete it", labeller, tmp_path / "in.csv", tmp_path / "there.csv")

@@ -32,7 +32,7 @@ def test_from_training_to_branches(workspace, hub, monkeypatch):
     monkeypatch.setenv("HF_TOKEN", "hf_good")
     workspace.snakemake("published/eng.json", "reports/eng.html")
     log = (workspace.path / "logs/train/eng.log").read_text()
-    assert "run.snapshots: 2 snapshots to be kept in" in log
+    assert "run.snapshots: 2 snapshots will be kept in" in log
     trained = read_json(workspace.path / "results/models/eng/manifest.json")["figures"]
     text = read_json(workspace.path / "results/corpora/eng/manifest.json")["figures"]["words"]["train"]
     assert trained["words"] == pytest.approx(text * trained["epochs"], abs=1), "the words of the corpus, at each pass"

@@ -56,7 +56,7 @@ def test_texts_that_are_cut_are_counted(whole, tmp_path):
     cut = sum(length > 6 for length in lengths)
     assert 20 < cut < 160
     assert (
-        f"{cut} training texts cut at the end: longer than train.sequence_lengths = [6], with the context"
+        f"{cut} training texts cut at the end: text and context together are longer than train.sequence_lengths = [6]"
         in data.train()
     )
 

@@ -28,7 +28,7 @@ COMMANDS = {
     "score": "score any model on a suite of minimal pairs",
     "surprisal": "print the bits of each word of a text, as a table",
     "compare": "compare two models: bits per byte, suites with tests",
-    "predict": "predict codes for a table, with a model of labels",
+    "predict": "predict codes for a table, with a label model",
     "report": "write a page and a table of all existing scores",
     "show": "show scores and sample output of a converted model",
     "clean": "list or delete the checkpoints that no setting uses",

@@ -126,7 +126,7 @@ def convert_snapshots(export: Path, folder: Path, adapters_only: bool, settings:
 def transformers_own(config: dict[str, Any]) -> bool:
     """Return whether a class of transformers itself holds the weights.
 
-    A model of labels counts if its encoder is such a class; the code around the encoder is ours.
+    A label model counts if its encoder is such a class; the code around the encoder is ours.
     """
     return "auto_map" not in config or ("labels" in config and "AutoConfig" not in config["auto_map"])
 
@@ -150,7 +150,7 @@ def main() -> int:
     parser.add_argument("--corpora", required=True, type=stage_entry.folder, nargs="+", help="one for each language")
     parser.add_argument("--tokenizer", required=True, type=stage_entry.folder, help="results/tokenizers/{model}")
     parser.add_argument("--model", required=True, type=stage_entry.folder, help="results/models/{model}")
-    parser.add_argument("--made-with", default=[], type=Path, nargs="+", help="settings files of the stages before")
+    parser.add_argument("--made-with", default=[], type=Path, nargs="+", help="settings files of the earlier stages")
     parser.add_argument("--out", required=True, type=Path, help="converted/{model}")
     return stage_entry.run(convert, parser.parse_args())
 

@@ -7,10 +7,10 @@ So a branch that moves later changes no run.
 
 Without a budget the stage fetches all data files. With `corpus.budget` it fetches them in the order of a hash of their
 names, and counts their text as they arrive, as the stage `corpus` will count it, until they hold 1.25 times the budget.
-(The corpus draws a sample of the budget's size from them, which is then not simply all text of the first files, and can
-drop documents that are also in the validation text.) Which files it fetches depends only on the
-repository, the budget and the text. So an interrupted download continues, and a larger budget adds to the files of a
-smaller one: files in the user's Hugging Face cache are not fetched again.
+(From these files, the stage `corpus` draws a sample of the budget's size. Since there is more text than the budget, the
+sample is not simply all text of the first files, and documents that are also in the validation text can be dropped.)
+Which files are fetched depends only on the repository, the budget and the text. So an interrupted download continues,
+and a larger budget adds to the files of a smaller one: files in the user's Hugging Face cache are not fetched again.
 
 Files come through that cache (`HF_HOME`) and are hard links into it where the file system allows. `HF_ENDPOINT`,
 `HF_TOKEN` and `HF_HUB_OFFLINE` mean what they mean to huggingface_hub. This stage adds two things that the client does
@@ -258,10 +258,10 @@ def take_all(parts: list[DatasetPart], asked: dict[str, Any]) -> None:
 
 def columns_of(asked: dict[str, Any], text: str | None) -> Columns:
     """Return the columns to read, from keys of the section `corpus`. If given, `text` replaces the column of text."""
-    said = {"text": text or asked.get("text_column"), "prompt": asked.get("prompt_column")}
-    said |= {"labels": tuple(asked.get("label_columns", ())), "context": asked.get("context_column")}
-    said |= {key: asked.get(key) for key in ("delimiter", "encoding", "format", "quoting")}
-    return Columns(**{key: value for key, value in said.items() if value is not None})
+    columns = {"text": text or asked.get("text_column"), "prompt": asked.get("prompt_column")}
+    columns |= {"labels": tuple(asked.get("label_columns", ())), "context": asked.get("context_column")}
+    columns |= {key: asked.get(key) for key in ("delimiter", "encoding", "format", "quoting")}
+    return Columns(**{key: value for key, value in columns.items() if value is not None})
 
 
 def describe(settings: DownloadSettings, parts: list[DatasetPart]) -> dict[str, Any]:

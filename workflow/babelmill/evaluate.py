@@ -20,7 +20,7 @@ The objective decides which scores are computed (`config/objectives.py`), and `e
 * `unigram`: each token is predicted by its frequency in the training text of its language, with add-one smoothing: the
   baseline to beat.
 
-A model of labels is measured on all validation texts, with the same predictions that `predict` of its folder makes:
+A label model is measured on all validation texts, with the same predictions that `predict` of its folder makes:
 `labels/metrics.py` has its metrics, `labels/evaluation.py` says what `evaluation.json` holds then. The rest of
 this text is about other models.
 
@@ -209,7 +209,7 @@ def training_codes(shards: list[Path], corpora: list[Path], known: list[str]) ->
 
 
 def evaluate_labels(args: argparse.Namespace, settings: EvaluateSettings) -> dict[str, Any]:
-    """Return the evaluation of a model of labels."""
+    """Return the evaluation of a label model."""
     folder, about = args.export, read_json(args.export / "config.json")["labels"]
     training = training_codes(args.shards, args.corpora, about["codes"])
     text = LabelledText(dict(zip(settings.languages, args.corpora, strict=True)), settings.labels, about["codes"])

@@ -1,4 +1,4 @@
-"""Predict the codes of every row of a table with a converted model of labels (stage `predict`).
+"""Predict the codes of every row of a table with a converted label model (stage `predict`).
 
     python -m babelmill.predict --settings results/settings/occ/predict.census1880.json --converted converted/occ \\
         --table data/census.parquet --partial results/predictions/occ/census1880 --out predictions/occ/census1880.csv \\
@@ -81,21 +81,21 @@ def run(args: argparse.Namespace) -> None:
     settings = read_settings(args.settings, PredictSettings)
     gpu_claims.claim(args.gpus)
     torch.set_num_threads(args.threads)
-    said = settings.table
-    asked = TextColumns(said["text_column"], said.get("context_column"), said.get("context") or "")
+    columns = settings.table
+    asked = TextColumns(columns["text_column"], columns.get("context_column"), columns.get("context") or "")
     table = Table(
         args.table,
         asked.columns("predict.text_column", "predict.context_column"),
-        delimiter=said.get("delimiter"),
-        encoding=said.get("encoding", "utf-8"),
-        quoting=said.get("quoting", "csv"),  # see `config/earlier_results.py`
+        delimiter=columns.get("delimiter"),
+        encoding=columns.get("encoding", "utf-8"),
+        quoting=columns.get("quoting", "csv"),  # see `config/earlier_results.py`
         section="predict",
         scratch=args.out.parent,
     )
     digest = sha256(args.table)
-    if digest != said.get("sha256"):
+    if digest != columns.get("sha256"):
         raise UserError(f"{args.table} has changed since {args.settings} was written; run the workflow again")
-    identity = {"table": digest, "read": {key: said[key] for key in READ if key in said}}
+    identity = {"table": digest, "read": {key: columns[key] for key in READ if key in columns}}
     section = settings.predict
     wanted, review = Wanted(section.top, section.method, section.threshold), (section.review, args.review)
     with held(args.partial):
@@ -108,9 +108,11 @@ if __name__ == "__main__":
     parser = stage_entry.arguments(__doc__)
     parser.add_argument("--converted", required=True, type=Path, help="converted/{model}")
     parser.add_argument("--table", required=True, type=Path, help="the table whose rows are predicted")
-    parser.add_argument("--partial", required=True, type=Path, help="folder for the rows that are done so far")
+    parser.add_argument(
+        "--partial", required=True, type=Path, help="folder that keeps the predictions of killed attempts"
+    )
     parser.add_argument("--out", required=True, type=Path, help="predictions/{model}/{input}.csv")
     parser.add_argument("--review", required=True, type=Path, help="predictions/{model}/{input}.review.csv")
-    parser.add_argument("--threads", type=int, default=1)
-    parser.add_argument("--gpus", type=int, default=0, help="1 uses a GPU, 0 the CPU")
+    parser.add_argument("--threads", type=int, default=1, help="number of threads")
+    parser.add_argument("--gpus", type=int, default=0, help="1 for a GPU, 0 for the CPU")
     sys.exit(stage_entry.run(run, parser.parse_args()))

@@ -162,7 +162,7 @@ def recorded(raw: dict[str, Any], settings: type[T], where: str | Path) -> T:
 
 
 def check_code(path: str | Path, stage: Stage, raw: dict[str, Any]) -> bool:
-    """Return whether the stage runs its code for models of labels.
+    """Return whether the stage runs its code for label models.
 
     Raises:
         UserError: the settings file was written for other code than the present code.

@@ -137,16 +137,16 @@ class Stage:
     # The code.
 
     def modules(self, labelled: bool = False) -> dict[str, str]:
-        """Return {module: digest} of the stage's code; `labelled`: of a model of labels (see `code_digest.py`)."""
+        """Return {module: digest} of the stage's code; `labelled`: of a label model (see `code_digest.py`)."""
         return code_digest.modules(self.name, self.also, labelled)
 
     def digest(self, labelled: bool = False) -> str:
-        """Return the digest of the stage's code; `labelled`: for a model of labels."""
+        """Return the digest of the stage's code; `labelled`: for a label model."""
         return code_digest.digest(self.name, self.also, labelled)
 
     @property
     def digests(self) -> list[str]:
-        """Return all digests of the stage's code: one, or two if it runs other code for models of labels."""
+        """Return all digests of the stage's code: one, or two if it runs other code for label models."""
         return list(dict.fromkeys([self.digest(), self.digest(labelled=True)]))
 
 
@@ -271,7 +271,9 @@ class CorpusStage(Stage):
     def written(self, configuration: Configuration, name: str, part: str) -> dict[str, Any]:
         """Write `quoting` only where results depend on it, and then also its neutral value (`earlier_results.py`)."""
         written, corpus = super().written(configuration, name, part), configuration.corpus(name).corpus
-        quoting = quoting_in_settings(corpus.quoting, [*corpus.files, *corpus.validation_files], said=corpus.format)
+        quoting = quoting_in_settings(
+            corpus.quoting, [*corpus.files, *corpus.validation_files], file_format=corpus.format
+        )
         if inputs.hub_datasets(configuration, name):
             quoting = quoting or quoting_of_download(corpus, inputs.CORPORA / name, DOWNLOADS / name)
         else:

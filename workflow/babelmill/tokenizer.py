@@ -333,7 +333,7 @@ def main() -> None:
     parser.add_argument(
         "--out", required=True, type=stage_entry.folder, help="output folder, results/tokenizers/{model}"
     )
-    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--threads", type=int, default=1, help="number of threads")
     sys.exit(stage_entry.run(run, parser.parse_args()))
 
 

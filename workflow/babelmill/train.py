@@ -88,7 +88,9 @@ def verify(settings: TrainSettings, tokenizer: Path, shards: list[Path], source:
     if len(shards) != len(settings.languages):
         raise UserError(f"--shards: {len(shards)} folders for the languages {escape.some(settings.languages)}")
     if (source is None) != (settings.begin_with is None):
-        raise UserError(f"--source needs one folder if model.source is set, else none; it is {settings.model.source}")
+        raise UserError(
+            f"--source: expected one folder if model.source is set, else none; it is {settings.model.source}"
+        )
     if source and settings.begin_with:
         heads = [CODES_OF_SOURCE] if (source / CODES_OF_SOURCE).is_file() else []
         manifest.verify(source, "config.json", settings.begin_with, *heads, remember=True)
@@ -111,7 +113,7 @@ def memory_in_words() -> Iterator[None]:
         yield
     except torch.OutOfMemoryError as error:
         raise UserError(
-            "training does not fit into memory; choose a smaller model, or (if it is one of transformers) use more"
+            "training does not fit into memory; choose a smaller model, or (for a transformers model) use more"
             f" GPUs, train.ema_decay: 0 or adapters (train.lora_rank): {str(error).splitlines()[0]}"
         ) from error
 
@@ -171,7 +173,7 @@ def make_labels_network(
     from babelmill.labels.network import LabelsNetwork, encoder_config  # imports transformers, for seconds
 
     if processes.main and (cut := data.cut()):
-        text = "%s cut at the end: longer than train.sequence_lengths = %s, with the context"
+        text = "%s cut at the end: text and context together are longer than train.sequence_lengths = %s"
         log.warning(text, plural(cut, "training text"), settings.train.sequence_lengths)
     weights = data.class_weights()
     config = processes.on_main(lambda: encoder_config(settings, source, data.vocabulary))  # an error is reported once
@@ -353,7 +355,11 @@ def parser() -> argparse.ArgumentParser:
         "--shards", required=True, type=stage_entry.folder, nargs="+", help="a folder for each language, in order"
     )
     parser.add_argument(
-        "--source", default=[], type=stage_entry.folder, nargs="*", help="folder of the model that it continues from"
+        "--source",
+        default=[],
+        type=stage_entry.folder,
+        nargs="*",
+        help="folder of the model that training continues from",
     )
     parser.add_argument("--checkpoints", required=True, type=Path, help="the model's folder of runs")
     parser.add_argument("--compiled", type=Path, help="a folder that keeps compiled kernels for later runs")

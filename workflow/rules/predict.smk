@@ -1,4 +1,4 @@
-"""Stage `predict`. Takes: a table, and converted/{model} of a model of labels. Gives:
+"""Stage `predict`. Takes: a table, and converted/{model} of a label model. Gives:
 predictions/{model}/{input}{,.review}.csv.
 """
 

@@ -147,7 +147,7 @@ def refused(*words: str, **arguments) -> str:
         ),
         ("export: {adapter: also}\n", ["export.adapter = 'also'", "train.lora_rank = 0 trains none"]),
         ("train: {lora_alpha: 32}\n", ["train.lora_alpha = 32", "train.lora_rank = 0 means no adapters"]),
-        ("train: {warmup: 0.7, cooldown: 0.6}\n", ["train.warmup = 0.7 and train.cooldown = 0.6 are 1.3"]),
+        ("train: {warmup: 0.7, cooldown: 0.6}\n", ["train.warmup = 0.7 and train.cooldown = 0.6 add up to 1.3"]),
         ("train: {max_steps: 1000000000000000000}\n", ["train.max_steps = 1000000000000000000", "10000000"]),
         ("train: {learning_rate: 1.0e+300}\n", ["train.learning_rate = 1e+300", "less than or equal to 10"]),
         ("train: {seed: 99999999999999999999}\n", ["train.seed = 99999999999999999999", "less than"]),
@@ -204,7 +204,7 @@ def test_a_mistake_in_a_file_is_one_line_that_names_the_file(text, words):
         ("{source: b, config: {model_type: gpt2}}", "{}", ["model.config: a model that continues b takes its config"]),
         ("{source: b, architecture: gpt_bert}", "{}", ["model.architecture = gpt_bert", "where it is transformers"]),
         ("{source: deu, architecture: transformers}", "{}", ["where it is gpt_bert; leave the key out"]),
-        ("{source: deu}", "{lora_rank: 8}", ["train.lora_rank = 8: adapters change a trained model of transformers"]),
+        ("{source: deu}", "{lora_rank: 8}", ["train.lora_rank = 8: adapters change a trained transformers model"]),
         ("{source: b}", "{objective: masked, optimizer: adamw, sequence_lengths: [1024], phase_starts: [0]}", ["1024"]),
     ],
 )

@@ -168,7 +168,7 @@ def test_accept_tells_an_edit_of_labels_from_other_edits(versions, capsys):
     plain, of_labels = STAGES["train"].digests
     for digests, state in (
         ((plain, of_labels), "train        train 1 (aaaaaaaa)\n"),
-        ((plain,), "train        edited in labels/, in no version: the next run makes its results of models of labels"),
+        ((plain,), "train        edited in labels/, in no version: the next run makes its results of label models"),
         ((of_labels,), "train        edited, in no version: the next run makes its results again\n"),
     ):
         versions(*(f"train 1 aaaaaaaa {digest} began" for digest in digests))

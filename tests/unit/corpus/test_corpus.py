@@ -292,7 +292,7 @@ def test_python_docs_is_the_same_on_every_run_and_never_imported(folder, monkeyp
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert done.stdout == "set()\n"
     assert re.fullmatch(
-        r"eng: \d+ of \d+ documents \(.* %\) dropped: \d+ the same text as an earlier one .*\n", done.stderr
+        r"eng: \d+ of \d+ documents \(.* %\) dropped: \d+ with the same text as an earlier one .*\n", done.stderr
     )
     assert Path("again/train.parquet").read_bytes() == Path("out/train.parquet").read_bytes()
 
@@ -360,7 +360,7 @@ def test_what_is_dropped_is_said_with_its_key(folder, caplog):
     Path("a.txt").write_text("yes\nno\nwell then\nyes\nyes\n\ufeffa bell\0\n")
     figures = build(files=["a.txt"], document="line", validation_share=0, min_characters=3)
     assert (
-        "eng: 3 of 6 documents (50.0 %) dropped: 2 the same text as an earlier one (corpus.deduplicate), 1 too short"
+        "eng: 3 of 6 documents (50.0 %) dropped: 2 with the same text as an earlier one (corpus.deduplicate), 1 too short"
         " (corpus.min_characters, corpus.min_words)"
     ) in caplog.text
     assert "1 document with NUL characters (corpus.control_characters: remove removes them)" in caplog.text
@@ -403,7 +403,7 @@ def test_a_file_that_ends_early_is_no_share_of_the_input(folder, caplog, kept):
     figures = build(files=["*.jsonl", "*.gz"], on_error="skip", validation_share=0, deduplicate=False)
     assert 500 * kept - 50 < figures["documents"]["train"] < 500 * kept + 80, "what was readable is used"
     assert "1 of 2 files could not be read to the end: b.jsonl.gz (truncated)" in caplog.text
-    assert "the rest of 1 file is missing, and nobody can say how much that is" in caplog.text
+    assert "the rest of 1 file is missing, and it is not known how much that is" in caplog.text
     assert figures["cut_short"] == 1 and figures["lost"] < 0.01 and "a tenth" not in caplog.text
     (said,) = losses()
     assert said.startswith("corpus eng: the rest of 1 damaged file is missing, which may be much")

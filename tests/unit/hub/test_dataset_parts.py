@@ -218,7 +218,7 @@ def test_what_is_no_text_is_said_after_the_first_file(hub):
     hub.commit("datasets/ada/array", {f"{i}.json": array + b" " * i for i in range(20)} | {"empty.json": b""})
     done = stage(hub, "download", {"hub": "ada/array"}, "--out", "out/manifest.json")
     assert "error: 0.json: its beginning contains no document of this format" in done.stderr
-    assert "a file that is one array has to be cut into lines" in done.stderr
+    assert "if the file is one array, write each of its objects into a line" in done.stderr
     assert hub.count("HEAD .*json") == 1
 
 

@@ -411,7 +411,7 @@ def test_what_depends_on_the_section_labels():
             {"objective": "causal", "typos": 0.1},
             "train.typos = 0.1 changes only labelled texts (train.objective: labels), not",
         ),
-        ({"lora_rank": 4}, "models of labels have no adapters; train.freeze: encoder trains"),
+        ({"lora_rank": 4}, "label models have no adapters; train.freeze: encoder trains"),
         ({"freeze": "encoder"}, "train.freeze: encoder keeps the weights of model.source, but model.source is not set"),
     ],
 )
@@ -436,5 +436,5 @@ def test_a_model_of_labels_is_no_source():
     after = {"model": {"source": "occ"}, "languages": ["eng"]}
     configuration = Configuration([("test", {"models": {"occ": occ | {"languages": ["eng"]}, "more": after}})])
     assert configuration.model("occ").train.objective == "labels"
-    with pytest.raises(UserError, match=r"model\.source = occ: this is a model of labels; name a language model"):
+    with pytest.raises(UserError, match=r"model\.source = occ: this is a label model; name a language model"):
         configuration.model("more")

@@ -200,7 +200,7 @@ def test_a_folder_that_is_no_converted_model_of_labels_is_one_line(tmp_path, mon
     Path("models/occ").mkdir(parents=True)
     refused("models/occ is not a model, since it has no config.json")
     Path("models/occ/config.json").write_text("{}")
-    refused("models/occ is not a model of labels")
+    refused("models/occ is not a label model")
     Path("models/occ/config.json").write_text('{"labels": {"codes": ["1"]}, "class": "BertModel"}')
     refused("models/occ is a result of training, which is not converted; name converted/occ")
     with pytest.raises(UserError, match="--delimiter: ';;' is not one character"):

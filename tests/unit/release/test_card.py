@@ -517,7 +517,8 @@ def test_words_shares_and_snapshots():
     assert "| 1,234 | 900,123 | 5 | 25.0 % |" in text and "| 1,234 |  | 5 | 75.0 % |" in text
     assert "9 steps, 7,200 tokens, 1.0 passes over the text, 9,001,230 words in all." in text
     assert (
-        "## Snapshots" in text and "`chck_1M`, `chck_2M`. There is none for `chck_9M`: training ended before," in text
+        "## Snapshots" in text
+        and "`chck_1M`, `chck_2M`. There is none for `chck_9M`: training ended before this" in text
     )
     assert text.index("## Results") < text.index("## Use") < text.index("## Training data")
     # Corpora of earlier versions do not have the words: 5 MB, 4 bytes a token, 1.5 tokens a word.

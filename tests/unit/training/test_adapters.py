@@ -157,7 +157,7 @@ def test_adapters_are_those_that_peft_loads(kind, begun, tmp_path):
     row = torch.arange(5, 25)[None]
     with torch.no_grad():
         torch.testing.assert_close(found.eval()(row).logits, merged(row).logits, atol=1e-5, rtol=1e-5)
-    with pytest.raises(UserError, match="have here the names of those of EuroBERT"):
+    with pytest.raises(UserError, match="have new names here, those of EuroBERT"):
         write_adapter(tmp_path / "other", saved, made.config["adapter"], known | {"renamed": "EuroBERT"})
 
 

@@ -167,7 +167,7 @@ def test_what_a_machine_lacks(monkeypatch, tmp_path, caplog):
     monkeypatch.setattr(compiling, "lacking", lambda _: None)
     one_of_four = Processes(rank=0, size=1, local_size=4, device=ALONE.device)  # four on this machine share its threads
     assert graphs_of(section("run", compile="always"), one_of_four, True, 8, tmp_path) and prepared == [(2, tmp_path)]
-    with pytest.raises(UserError, match=r"^run.compile = always: transformers models and models of labels are not"):
+    with pytest.raises(UserError, match=r"^run.compile = always: transformers models and label models are not"):
         graphs_of(section("run", compile="always"), ALONE, False, 1, None)
 
 

@@ -27,4 +27,4 @@ def test_where_the_kernels_cannot_run_a_warning_says_why(caplog, precision):
     assert [type(module) for module in model.modules()].count(GEGLU) == 1
     said = [record.getMessage() for record in caplog.records]
     assert len(said) == (precision == "bf16")
-    assert all("which are slower: the kernel of Babelmill cannot be used: " in message for message in said)
+    assert all("which are slower: Babelmill's kernel cannot be used: " in message for message in said)

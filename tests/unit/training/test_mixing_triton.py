@@ -35,8 +35,8 @@ def test_where_the_kernels_cannot_run_a_warning_says_why(caplog, precision, laye
     assert [type(module) for module in model.modules()].count(LayerMixingByHand) == layer_mixing
     if precision == "bf16":
         (record,) = caplog.records
-        what = "layer mixing is" if layer_mixing else "residual sums are"
-        assert re.match(f"{what} PyTorch's.*: the kernel of Babelmill cannot be used: ", record.getMessage())
+        what = "layer mixing uses" if layer_mixing else "residual sums use"
+        assert re.match(f"{what} PyTorch's.*: Babelmill's kernel cannot be used: ", record.getMessage())
     else:
         assert not caplog.records
 

@@ -281,7 +281,9 @@ def test_a_validation_that_does_not_fit_is_made_of_smaller_passes(make, small_de
     assert found.keys() == wanted.keys()
     for name in ("loss", "loss_masked", "loss_causal", "accuracy", "ema_loss"):
         assert found[name] == pytest.approx(wanted[name], rel=1e-5)
-    assert caplog.messages[-1].startswith("5 rows are validated at once from now on, more do not fit: CUDA")
+    assert caplog.messages[-1].startswith(
+        "from now on, 5 rows are validated at once, since more do not fit into memory: CUDA"
+    )
     assert trainer.size.tokens == 320
     with pytest.raises(torch.OutOfMemoryError):
         make(micro_batch_tokens=320, sequence_lengths=[128, 128], global_batch_tokens=640).validation.measure()

@@ -74,7 +74,7 @@ def test_a_model_that_cannot_be_made_smaller_is_tested_whole(monkeypatch, caplog
     assert prove(config, auto_class(train_section("gpt2")), VOCABULARY, 32) == 0
     (record,) = caplog.records
     assert record.getMessage().startswith(
-        "the smaller model failed (KeyError('no such layer')): the whole model is made"
+        "the test of a smaller model failed (KeyError('no such layer')): the whole model is made"
     )
 
 

@@ -53,7 +53,7 @@ def state_of(stage: Stage) -> tuple[bool, str]:
     if not versions[0]:
         return False, "edited, in no version: the next run makes its results again"
     if not versions[-1]:
-        return False, "edited in labels/, in no version: the next run makes its results of models of labels again"
+        return False, "edited in labels/, in no version: the next run makes its results of label models again"
     return True, versions[0].label if versions[0] is versions[-1] else f"{versions[0].label}, {versions[-1].label}"
 
 
@@ -81,7 +81,7 @@ def note_results(label: str, text: str) -> None:
     changelog = CHANGELOG.read_text(encoding="utf-8")
     section = re.search(r"^## .*\n(?:(?!^## ).*\n)*", changelog, re.MULTILINE)
     if section is None:
-        raise UserError(f"{CHANGELOG}: has no section (## ...) to add a line to")
+        raise UserError(f"{CHANGELOG} has no section (## ...) to which a line can be added")
     line = f"- Results: {label}: {' '.join(text.split())}\n"
     heading = re.search(r"^### Results\n\n", section[0], re.MULTILINE)
     place = section.start() + heading.end() if heading else section.end()

@@ -74,7 +74,7 @@ def results_of(word: str) -> Compared:
         about = manifest.verify(folder)
         if "evaluation" not in about["figures"]:
             raise UserError(
-                f"{folder}: neither a converted model nor scores; run `babelmill score {folder} --suite ...` first"
+                f"{folder}: expected a converted model or scores; run `babelmill score {folder} --suite ...` first"
             )
         name, exported, results = about["name"], folder, folder.resolve().parents[1] / RESULTS  # of the same workflow
         evaluation = about["figures"]["evaluation"]

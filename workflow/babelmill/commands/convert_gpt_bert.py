@@ -14,10 +14,12 @@ log = logging.getLogger(__name__)
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's arguments."""
-    parser.add_argument("weights", type=Path, help="model.bin, or model_state_dict.bin, which has the average too")
-    parser.add_argument("--ema", type=Path, help="model_ema.bin, the average of the weights (optional)")
     parser.add_argument(
-        "--config", required=True, type=Path, help="the JSON file with the model's shape that was trained with"
+        "weights", type=Path, help="model.bin, or model_state_dict.bin, which also has the averaged weights"
+    )
+    parser.add_argument("--ema", type=Path, help="model_ema.bin, the averaged weights (optional)")
+    parser.add_argument(
+        "--config", required=True, type=Path, help="the JSON file with the model's shape, as it was used in training"
     )
     parser.add_argument("--tokenizer", required=True, type=Path, help="its tokenizer.json")
     parser.add_argument(

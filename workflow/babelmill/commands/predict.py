@@ -1,4 +1,4 @@
-"""Predict the codes of every row of a table, with a converted model of labels.
+"""Predict the codes of every row of a table, with a converted label model.
 
     babelmill predict converted/occ in.csv --text occ1 --context lang --out out.csv
 
@@ -27,7 +27,7 @@ QUOTED = "say whether quotation marks enclose fields (default: format, which is 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's arguments."""
     add = parser.add_argument
-    add("model", type=Path, metavar="MODEL", help="the folder of a model of labels, such as converted/occ")
+    add("model", type=Path, metavar="MODEL", help="the folder of a label model, such as converted/occ")
     add("table", type=Path, metavar="TABLE", help="the table with the rows to predict")
     add("--text", required=True, metavar="COLUMN", help="read the text from this column")
     add("--context", metavar="COLUMN", help="read the context from this column, if the model learnt with one")

@@ -43,7 +43,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="masked positions learnt to predict the next token (GPT-BERT) or the same one (BabyBabelLM's code);"
         " without this option, the model's own predictions decide",
     )
-    add("--tokenizer", metavar="ID_OR_PATH", help="take this repository's tokenizer, or this file; may have {language}")
+    add(
+        "--tokenizer",
+        metavar="ID_OR_PATH",
+        help="take this repository's tokenizer, or this file; {language} stands for the language",
+    )
     add("--checkpoint-glob", metavar="GLOB", help="read the weights from these files, such as 'mono_*_small_1_2*.bin'")
     add(
         "--checkpoint-regex",

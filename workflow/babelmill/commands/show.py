@@ -83,9 +83,7 @@ def run(args: argparse.Namespace) -> None:
             " model here, set export.adapter: also"
         )
     if tried and "labels" in read_json(args.folder / "config.json"):
-        raise UserError(
-            f"{args.folder}: a model of labels cannot fill masks or write text; its card says how to use it"
-        )
+        raise UserError(f"{args.folder}: a label model cannot fill masks or write text; its card says how to use it")
     if tried:
         os.environ.setdefault("HF_HUB_OFFLINE", "1")  # the folder holds everything
         from transformers.utils import logging

@@ -104,7 +104,7 @@ def run(args: argparse.Namespace) -> None:
     compute_quietly(args.threads)
     model = ScoringModel(folder, extra=True)
     if not model.tokenizer.is_fast:
-        raise UserError(f"{folder}: its tokenizer is a slow one, which does not return which word a token belongs to")
+        raise UserError(f"{folder}: its tokenizer is a slow one, which does not tell which characters a token covers")
     print("\t".join(COLUMNS))
     for row in table_of(model, name, lines):
         print("\t".join(map(str, row)))

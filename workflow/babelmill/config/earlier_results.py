@@ -29,19 +29,21 @@ from babelmill.hub.data_files import chosen_by_words
 NAMES = [f"{suffix}{packed}" for suffix in FORMATS for packed in ("", ".gz", ".zst")]
 
 
-def quoting_in_settings(asked: str, patterns: Iterable[str], local: bool = True, said: str | None = None) -> str | None:
+def quoting_in_settings(
+    asked: str, patterns: Iterable[str], local: bool = True, file_format: str | None = None
+) -> str | None:
     """Return what a settings file says about quoting, or None where it says nothing.
 
     Args:
         asked: the value of the key `quoting`.
         patterns: the globs of the files.
         local: whether the files are local. Of a repository, only the globs are known.
-        said: the format of the files, if their names do not say it (a key that came with this one).
+        file_format: the format of the files, if their names do not say it (a key that came with this one).
     """
     if asked != "format":
         return "none" if asked == "none" else None
-    if said is not None:
-        return "format" if said == "tsv" else None
+    if file_format is not None:
+        return "format" if file_format == "tsv" else None
     possible = filter(_may_be_tsv, patterns)
     if not local:
         return "format" if any(possible) else None
@@ -153,7 +155,7 @@ def quoting_of_download(corpus: Corpus, made: Path, download: Path) -> str | Non
         return "format"
     if not _is_earlier(about):
         return None
-    return quoting_in_settings("format", downloaded(download), said=corpus.format)
+    return quoting_in_settings("format", downloaded(download), file_format=corpus.format)
 
 
 def chosen_otherwise(download: Path) -> bool:

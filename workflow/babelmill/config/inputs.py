@@ -51,15 +51,15 @@ def hub_datasets(configuration: Configuration, code: str) -> list[tuple[str, dic
     corpus, settings = configuration.corpus(code).corpus, SETTINGS / code / "download.json"
     if corpus.files or corpus.builtin or not corpus.hub:
         return []
-    said_format = {"format": corpus.format} if corpus.format else {}
+    file_format = {"format": corpus.format} if corpus.format else {}
     if isinstance(corpus.hub, str):
         source = revisions.source(code, corpus.hub.replace("{language}", code), corpus.revision, settings)
-        return [(code, source | said_format)]
+        return [(code, source | file_format)]
     found = []
     for part in corpus.hub:
-        said: dict[str, Any] = {key: _of_language(value, code) for key, value in part.model_dump().items() if value}
-        key = revisions.dataset_key(said["repository"], corpus.revision)
-        found.append((key, said | said_format | revisions.source(key, said["repository"], corpus.revision, settings)))
+        entry: dict[str, Any] = {key: _of_language(value, code) for key, value in part.model_dump().items() if value}
+        key = revisions.dataset_key(entry["repository"], corpus.revision)
+        found.append((key, entry | file_format | revisions.source(key, entry["repository"], corpus.revision, settings)))
     return found
 
 
@@ -202,12 +202,12 @@ def corpus_sources(configuration: Configuration, code: str) -> dict[str, Any]:
 
 
 @functools.cache
-def _snapshot(named: tuple[tuple[str, str], ...], code: str, said: str | None) -> dict[str, dict[str, Any]]:
+def _snapshot(named: tuple[tuple[str, str], ...], code: str, file_format: str | None) -> dict[str, dict[str, Any]]:
     before: dict[str, Any] = {}
     where = dict(named)
     with contextlib.suppress(UserError, KeyError, TypeError):  # the settings file is missing or incomplete
         before = {p: entry for p, entry in read_json(SETTINGS / code / "corpus.json")["sources"].items() if p in where}
-    return snapshot(where, CORPORA / code, before, said=said)
+    return snapshot(where, CORPORA / code, before, said=file_format)
 
 
 def tokenizer_source(configuration: Configuration, model: str) -> dict[str, Any]:
@@ -302,20 +302,20 @@ def prediction_table(configuration: Configuration, model: str, name: str) -> dic
         known = nearest(name, section.inputs) if section.inputs else example
         raise UserError(f"model {model} has no table {name!r} to predict{known}")
     own = section.inputs[name]
-    said = {"delimiter": own.delimiter or section.delimiter, "encoding": own.encoding or section.encoding}
-    said["text_column"] = own.text_column or section.text_column or _of_corpora(configuration, model, "text_column")
+    table = {"delimiter": own.delimiter or section.delimiter, "encoding": own.encoding or section.encoding}
+    table["text_column"] = own.text_column or section.text_column or _of_corpora(configuration, model, "text_column")
     contexts = [(layer.context_column, layer.context) for layer in (own, section)]
     column, context = next((pair for pair in contexts if pair != (None, None)), (None, None))
     if column is None and context is None:
         column, context = (_of_corpora(configuration, model, key) for key in ("context_column", "context"))
-    said |= {"context_column": column, "context": context}
-    quoting, columns = own.quoting or section.quoting, {key: said[key] for key in ("text_column", "context_column")}
-    reading = said["delimiter"], said["encoding"], quoting
+    table |= {"context_column": column, "context": context}
+    quoting, columns = own.quoting or section.quoting, {key: table[key] for key in ("text_column", "context_column")}
+    reading = table["delimiter"], table["encoding"], quoting
     if missing := missing_column(own.file, columns, *reading, "predict.delimiter"):
         key, there = missing
-        raise UserError(f"{own.file}: no column {said[key]!r} (predict.inputs.{name}: {key}); {there}")
-    said["quoting"] = quoting_in_settings(quoting, [glob.escape(own.file)])
-    return {"file": own.file, "sha256": _digest(own.file, model, name)} | {k: v for k, v in said.items() if v}
+        raise UserError(f"{own.file}: no column {table[key]!r} (predict.inputs.{name}: {key}); {there}")
+    table["quoting"] = quoting_in_settings(quoting, [glob.escape(own.file)])
+    return {"file": own.file, "sha256": _digest(own.file, model, name)} | {k: v for k, v in table.items() if v}
 
 
 def _digest(path: str, model: str, name: str) -> str | None:
@@ -326,8 +326,8 @@ def _digest(path: str, model: str, name: str) -> str | None:
 
 def _of_corpora(configuration: Configuration, model: str, key: str) -> str | None:
     """Return the value that the corpora of a model have for a key; raise a UserError if they differ."""
-    said = {code: getattr(configuration.corpus(code).corpus, key, None) for code in configuration.languages_of(model)}
-    if len(set(said.values())) > 1:
-        found = escape.some(f"{code}: {value!r}" for code, value in said.items())
+    values = {code: getattr(configuration.corpus(code).corpus, key, None) for code in configuration.languages_of(model)}
+    if len(set(values.values())) > 1:
+        found = escape.some(f"{code}: {value!r}" for code, value in values.items())
         raise UserError(f"model {model}: its corpora differ in corpus.{key} ({found}); set predict.{key}")
-    return next(iter(said.values()))
+    return next(iter(values.values()))

@@ -56,7 +56,7 @@ def check_keys(user: dict[str, Any], origin: Callable[[Sequence[str]], str | Non
 LONGEST = 200  # characters of a value in a message
 
 
-def where_said(layers: list[Layer], key: str, message: str) -> str:
+def where_set(layers: list[Layer], key: str, message: str) -> str:
     """Return the label of the layer to look at for a mistake: the last one that sets the key, or a key in the message.
 
     If no layer sets the key, the keys around it are tried, from the inside out. If no layer sets

@@ -96,8 +96,8 @@ def unknown(text: str, models: Collection[str]) -> str:
 
 def _place(layers: list[Layer]) -> int:
     """Return the index of the last layer that sets `model.source`."""
-    said = [i for i, layer in enumerate(layers) if lookup(layer.values, ("model", "source")) is not ABSENT]
-    return max(said, default=0)
+    setting = [i for i, layer in enumerate(layers) if lookup(layer.values, ("model", "source")) is not ABSENT]
+    return max(setting, default=0)
 
 
 def shape_laid_under(layers: list[Layer], shape: dict[str, Any]) -> list[Layer]:
@@ -112,7 +112,7 @@ def shape_laid_under(layers: list[Layer], shape: dict[str, Any]) -> list[Layer]:
     return [*layers[:place], Layer({"model": shape}, "model.source"), *layers[place:]]
 
 
-def _said_beside(layers: list[Layer]) -> list[str]:
+def _set_beside(layers: list[Layer]) -> list[str]:
     """Return the keys fixed by the source that are set in the same layer as `model.source`, or in a later one."""
     over = layers[_place(layers) :]
     return [
@@ -122,15 +122,15 @@ def _said_beside(layers: list[Layer]) -> list[str]:
     ]
 
 
-def check_shape(said: dict[str, Any], theirs: dict[str, Any], where: str) -> None:
+def check_shape(values: dict[str, Any], theirs: dict[str, Any], where: str) -> None:
     """Raise a UserError if the source has another shape than the configuration sets beside it.
 
     Args:
-        said: keys of `SHAPE` in the configuration.
+        values: keys of `SHAPE` in the configuration.
         theirs: the source's configuration.
         where: the name of the source, for the error.
     """
-    for key, value in said.items():
+    for key, value in values.items():
         if key not in theirs:
             raise UserError(f"model.{key} = {value}: {where} has no such key; leave the key out")
         if theirs[key] != value:
@@ -164,7 +164,7 @@ def source_of(
     kind = kind_of(text, models)
     if kind is None:
         raise UserError(f"{origins['model.source']}: model.source = {text!r}: {unknown(text, models)}")
-    beside = {key: values[key] for key in _said_beside(layers)}
+    beside = {key: values[key] for key in _set_beside(layers)}
     for key, value in beside.items():
         if kind == "model" and value != shape.get(key, value):
             raise UserError(
@@ -172,7 +172,7 @@ def source_of(
                 f" {shape[key]}; leave the key out"
             )
     unread = [key for key in SHAPE if key not in beside and key not in shape]
-    origins |= dict.fromkeys((f"model.{key}" for key in unread), f"not read: that of {text} is")
+    origins |= dict.fromkeys((f"model.{key}" for key in unread), f"not used: the value of {text} applies")
     beside.pop("architecture", None)
     base = Path("results/base_models", name)
     if kind == "model":

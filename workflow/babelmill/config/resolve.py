@@ -30,7 +30,7 @@ from babelmill.config.layers import (
     merge,
     nearest,
 )
-from babelmill.config.mistakes import LONGEST, check_keys, in_plain_words, where_said
+from babelmill.config.mistakes import LONGEST, check_keys, in_plain_words, where_set
 from babelmill.config.model_size import too_large
 from babelmill.config.model_source import SHAPE, ModelSource, kind_of, shape_laid_under, source_of
 from babelmill.config.schema import REMOVED, SECTIONS, Suite, User
@@ -105,7 +105,7 @@ class Configuration:
             {key: defaults[key] for key in top_keys},
             {key: value for key, value in self.user.items() if key in top_keys},
         )
-        label = functools.partial(where_said, [Layer(values, label) for label, values in sources])
+        label = functools.partial(where_set, [Layer(values, label) for label, values in sources])
         self.top: User = self._validate(User, top, "", label)
         self.table = self._language_table()
         self.batches = {f"tier{tier}": [c for c, row in self.table.items() if row.tier == tier] for tier in (1, 2, 3)}
@@ -162,23 +162,23 @@ class Configuration:
             UserError: one of them continues `model`, or itself.
         """
         chain, names, where = [model], self.known_models(), ""
-        while (said := self._said_source(chain[-1])) and kind_of(said[0], names) == "model":
-            where = where or said[1]
-            if said[0] in chain:
+        while (source := self._set_source(chain[-1])) and kind_of(source[0], names) == "model":
+            where = where or source[1]
+            if source[0] in chain:
                 raise UserError(
-                    f"{where}: model.source: {' continues '.join([*chain, said[0]])}: a model cannot continue itself;"
-                    " name another model, under models.<name>.model of the model that continues it"
+                    f"{where}: model.source: {' continues '.join([*chain, source[0]])}: a model cannot continue itself;"
+                    " set another model.source, under models.<name>"
                 )
-            chain.append(said[0])
+            chain.append(source[0])
         return chain[1:]
 
-    def _said_source(self, model: str) -> tuple[str, str] | None:
+    def _set_source(self, model: str) -> tuple[str, str] | None:
         """Return `model.source` of a model, and the layer that sets it; None if it has no source."""
         entry = self.top.models.get(model)
         preset = (entry and entry.preset) or self.top.preset
         for layer in reversed(self._layers("models", model, ["model"], preset)):
-            if (said := lookup(layer.values, ("model", "source"))) is not ABSENT:
-                return (said, layer.label) if isinstance(said, str) and said not in NULL else None
+            if (source := lookup(layer.values, ("model", "source"))) is not ABSENT:
+                return (source, layer.label) if isinstance(source, str) and source not in NULL else None
         return None
 
     def language(self, code: str) -> Language:
@@ -259,7 +259,7 @@ class Configuration:
             return {}
         base = self.model(ancestors[0]).model
         known = {"architecture": base.architecture}
-        if self._said_source(ancestors[-1]):
+        if self._set_source(ancestors[-1]):
             return known
         keys = SHAPE if base.architecture == "gpt_bert" else ("max_position_embeddings",)
         return known | {key: getattr(base, key) for key in keys}
@@ -274,13 +274,13 @@ class Configuration:
 
     def _layers(self, group: str, name: str, sections: list[str], preset: str) -> list[Layer]:
         """Return all layers of some sections, the last one being the entry `name` in `models:` or `languages:`."""
-        said = [(DEFAULTS, self.defaults), *self.sources]
+        layers = [(DEFAULTS, self.defaults), *self.sources]
         if (self.root / PRESETS / f"{preset}.yaml").is_file():  # not auto, and no mistake
-            said.insert(1, (f"{PRESETS}{preset}.yaml", self._preset_values(preset)))
-        said += [(f"{label}, {group}.{name}", lookup(values, (group, name))) for label, values in self.sources]
+            layers.insert(1, (f"{PRESETS}{preset}.yaml", self._preset_values(preset)))
+        layers += [(f"{label}, {group}.{name}", lookup(values, (group, name))) for label, values in self.sources]
         return [
             Layer({key: value for key, value in values.items() if key in sections}, label)
-            for label, values in said
+            for label, values in layers
             if isinstance(values, dict)
         ]
 
@@ -330,11 +330,11 @@ class Configuration:
     def _preset_values(self, preset: str) -> dict[str, Any]:
         path, known = f"{PRESETS}{preset}.yaml", [*MODEL_SECTIONS, "corpus"]
         values = read_yaml(self.root / path)
-        for section, said in values.items():
+        for section, keys in values.items():
             if section not in known:
                 raise UserError(f"{path}: unknown section {section}{nearest(section, known)}")
-            if not isinstance(said, dict):
-                raise UserError(f"{path}: {section} = {said!r}: keys are expected; leave out a section that has none")
+            if not isinstance(keys, dict):
+                raise UserError(f"{path}: {section} = {keys!r}: keys are expected; leave out a section that has none")
         if values.get("corpus", {}).keys() - {"budget"}:
             raise UserError(f"{path}: a preset may set only one key of the section corpus, corpus.budget")
         return values
@@ -346,14 +346,14 @@ class Configuration:
         for layer in layers:
             merged = merge(merged, layer.values)
             origins |= dict.fromkeys(dotted_keys(layer.values), layer.label)
-        label = functools.partial(where_said, layers)
+        label = functools.partial(where_set, layers)
         sections = {name: self._validate(SECTIONS[name], merged.get(name, {}), f"{name}.", label) for name in names}
         for dotted, (value, reason) in REMOVED.items():
             section, _, key = dotted.partition(".")
             if section in names and (where := origins[dotted]) != DEFAULTS:
                 if getattr(sections[section], key) != value:
-                    said = merged[section][key]
-                    raise UserError(f"{where}: {dotted} = {said!r}: this key no longer exists: {reason}")
+                    given = merged[section][key]
+                    raise UserError(f"{where}: {dotted} = {given!r}: this key no longer exists: {reason}")
                 _warn(f"{where}: {dotted} no longer exists, and has no effect here; leave it out ({reason})")
         return sections, origins
 
@@ -379,8 +379,8 @@ class Configuration:
             if not names:
                 raise UserError(f"{label(key, message)}: {message}") from None
             value = line(repr(first["input"]), LONGEST)
-            said = f"{value} is a key of {key}" if of_key else f"{key} = {value}"
-            raise UserError(f"{label(key, message)}: {said}: {message}") from None
+            setting = f"{value} is a key of {key}" if of_key else f"{key} = {value}"
+            raise UserError(f"{label(key, message)}: {setting}: {message}") from None
 
     def _language_table(self) -> dict[str, Language]:
         table = read_table(self.root / "config/languages.tsv")
@@ -405,7 +405,7 @@ def check_source(resolved: ResolvedModel, source: ResolvedModel) -> None:
             f" ./results/exports/{source.name}"
         )
     if source.train.objective == "labels":
-        raise UserError(f"{where}: this is a model of labels; name a language model")
+        raise UserError(f"{where}: this is a label model; name a language model")
 
 
 def check_together(resolved: ResolvedModel, layers: list[Layer], shape_is_known: bool) -> None:
@@ -422,7 +422,7 @@ def check_together(resolved: ResolvedModel, layers: list[Layer], shape_is_known:
     message = None
     if train.lora_rank and (model.architecture == "gpt_bert" or model.source is None):
         message = (
-            f"train.lora_rank = {train.lora_rank}: adapters change a trained model of transformers; set model.source to"
+            f"train.lora_rank = {train.lora_rank}: adapters change a trained transformers model; set model.source to"
             " one (model.architecture: transformers), or train.lora_rank: 0"
         )
     elif model.architecture == "transformers" and train.objective == "hybrid":
@@ -433,7 +433,7 @@ def check_together(resolved: ResolvedModel, layers: list[Layer], shape_is_known:
     elif model.config:
         message = wrong(model.config)
     if message:
-        where = where_said(layers, "model.", f"model.source {message}" if resolved.source else message)
+        where = where_set(layers, "model.", f"model.source {message}" if resolved.source else message)
         raise UserError(f"{where}: {message}")
     if resolved.export.adapter != "none" and not train.lora_rank:
         raise UserError(
@@ -455,11 +455,11 @@ def check_together(resolved: ResolvedModel, layers: list[Layer], shape_is_known:
         )
     if model.architecture == "gpt_bert":
         message = too_large(model, 0 if resolved.tokenizer.source else resolved.tokenizer.vocab_size)
-    elif train.objective != "labels" and evaluation.sequence_length > positions:  # models of labels cut their texts
+    elif train.objective != "labels" and evaluation.sequence_length > positions:  # label models cut their texts
         message = (
             f"evaluation.sequence_length = {evaluation.sequence_length} is more than model.max_position_embeddings ="
             f" {positions}, the most that model.architecture = 'transformers' can read; lower the first or raise the"
             " second"
         )
     if message:
-        raise UserError(f"{where_said(layers, 'model.', message)}: {message}")
+        raise UserError(f"{where_set(layers, 'model.', message)}: {message}")

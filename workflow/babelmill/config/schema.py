@@ -281,14 +281,12 @@ class Model(Section):
         if wanted != (self.config is not None):
             needed = "needs model.config" if self.config is None else "does not use model.config"
             raise ValueError(
-                f"model.architecture = {self.architecture!r} {needed}: the model of transformers and its sizes, such as"
+                f"model.architecture = {self.architecture!r} {needed}: the transformers model and its sizes, such as"
                 " {model_type: gpt2, n_embd: 512, n_layer: 8, n_head: 8}, under model.architecture: transformers"
             )
         config = self.config or {"model_type": ""}
         if not isinstance(config.get("model_type"), str):
-            raise ValueError(
-                "model.config needs `model_type`, the name of a model of transformers, such as gpt2 or bert"
-            )
+            raise ValueError("model.config needs `model_type`, the name of a transformers model, such as gpt2 or bert")
         for key in config:
             if setting := OF_THE_WORKFLOW.get("token_id" if str(key).endswith("_token_id") else key):
                 raise ValueError(f"model.config has {key}, which the workflow sets: {setting}")
@@ -381,7 +379,7 @@ class Train(Section):
             )
         if self.lora_rank:
             raise ValueError(
-                f"train.lora_rank = {self.lora_rank}: models of labels have no adapters; train.freeze: encoder trains"
+                f"train.lora_rank = {self.lora_rank}: label models have no adapters; train.freeze: encoder trains"
                 " only the heads"
             )
         return self
@@ -409,8 +407,8 @@ class Train(Section):
         together = self.warmup + self.cooldown
         if together > 1 + 1e-9:
             raise ValueError(
-                f"train.warmup = {self.warmup:g} and train.cooldown = {self.cooldown:g} are {together:g} of all steps"
-                " together; 1 is the most"
+                f"train.warmup = {self.warmup:g} and train.cooldown = {self.cooldown:g} add up to {together:g} of"
+                " all steps; together they may be 1 at most"
             )
         return self
 
@@ -444,11 +442,11 @@ class Labels(Section):
 
     @model_validator(mode="after")
     def _symbols_of_codes(self) -> Self:
-        said = f"labels.symbol_separator = {self.symbol_separator!r}"
+        setting = f"labels.symbol_separator = {self.symbol_separator!r}"
         if self.symbol_separator and self.code != "general":
-            raise ValueError(f"{said} is only for labels.code: general, not for {self.code}; leave it out")
+            raise ValueError(f"{setting} is only for labels.code: general, not for {self.code}; leave it out")
         if self.symbol_separator and self.symbol_separator == self.separator:
-            raise ValueError(f"{said} is also labels.separator, which separates the codes of a column; change one")
+            raise ValueError(f"{setting} is also labels.separator, which separates the codes of a column; change one")
         return self
 
 
@@ -529,17 +527,17 @@ def prediction_inputs(value: Any) -> Any:
             )
     if twice := [name for name in value if not isinstance(name, str) and str(name) in value]:
         raise ValueError(f"{twice[0]} is the name of two tables, with quotes and without; choose another name for one")
-    tables = {str(name): {"file": said} if isinstance(said, str) else said for name, said in value.items()}
-    for name, said in tables.items():
-        if not isinstance(said, dict) or not said.get("file"):
+    tables = {str(name): {"file": table} if isinstance(table, str) else table for name, table in value.items()}
+    for name, table in tables.items():
+        if not isinstance(table, dict) or not table.get("file"):
             raise ValueError(f"{name} needs a file, such as {{{name}: data/{name}.csv}}")
-        if unknown := said.keys() - PredictInput.model_fields:
+        if unknown := table.keys() - PredictInput.model_fields:
             raise ValueError(f"{name} has no key {min(unknown)}; its keys are {', '.join(PredictInput.model_fields)}")
     return tables
 
 
 class Predict(Section):
-    """Tables whose rows a model of labels predicts."""
+    """Tables whose rows a label model predicts."""
 
     inputs: Annotated[
         dict[str, PredictInput],
@@ -558,8 +556,8 @@ class Predict(Section):
 
     @model_validator(mode="after")
     def _one_context(self) -> Self:
-        for name, said in {"": self, **self.inputs}.items():
-            if said.context_column is not None and said.context is not None:
+        for name, table in {"": self, **self.inputs}.items():
+            if table.context_column is not None and table.context is not None:
                 where = f"predict.inputs.{name}" if name else "predict"
                 raise ValueError(
                     f"{where}: context_column names a column, and context says it for all rows: choose one"
@@ -673,7 +671,7 @@ class Suite(Section):
     baselines: list[Baseline] = []
 
     @model_validator(mode="after")
-    def _languages_are_said(self) -> Self:
+    def _languages_are_named(self) -> Self:
         if (self.language is None) == (not self.languages):
             raise ValueError(
                 "set `language`; or set `languages`, if the names of the files contain each language's code"

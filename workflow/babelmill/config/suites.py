@@ -53,10 +53,10 @@ def pairs_of_suite(configuration: Configuration, code: str, name: str) -> dict[s
     suite = configuration.suite(name)
     if code not in suite.covered:
         raise UserError(f"the suite {name} has no pairs of {code}{nearest(code, suite.covered)}")
-    said = suite.model_dump(include={"good", "bad", "phenomenon", "paradigm", "delimiter", "encoding"})
+    columns = suite.model_dump(include={"good", "bad", "phenomenon", "paradigm", "delimiter", "encoding"})
     files = suite.files_of(code)
-    said["quoting"] = quoting_in_settings(suite.quoting, files, local=not suite.repository)
-    asked: dict[str, Any] = {"suite": name, "columns": {key: value for key, value in said.items() if value}}
+    columns["quoting"] = quoting_in_settings(suite.quoting, files, local=not suite.repository)
+    asked: dict[str, Any] = {"suite": name, "columns": {key: value for key, value in columns.items() if value}}
     if not suite.repository and name not in configuration.top.suites:
         return asked | {"sources": shipped_sources(files, code, name)}
     if not suite.repository:

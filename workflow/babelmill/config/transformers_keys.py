@@ -31,7 +31,7 @@ MOST_LAYERS = 1000
 
 @functools.cache
 def _models() -> Path | None:
-    """Return the folder of transformers' models."""
+    """Return the folder with the models in the transformers package."""
     spec = importlib.util.find_spec("transformers")
     return Path(spec.origin).parent / "models" if spec and spec.origin else None
 

@@ -20,7 +20,7 @@ def number(value: Any) -> Any:
     if isinstance(value, bool):
         raise ValueError("a number is expected")
     if isinstance(value, str) and DISPUTED.fullmatch(value):
-        raise ValueError("a number in plain digits is expected, without zeros before it or _ in it")
+        raise ValueError("a number in plain digits is expected, without leading zeros and without _")
     return float(value) if isinstance(value, str) and SCIENTIFIC.fullmatch(value) else value
 
 

@@ -6,7 +6,7 @@ result: comments, docstrings, formatting, annotations, and the messages of error
 count as its code: beside `card.py`, these are `card.md`, `card.use.md` and so on.
 
 The packages in `SHARED` are left out, too: they affect a stage only through its settings, or do not change what it
-computes. The package `labels` counts only for models of labels, since only they run it. So a stage that imports it has
+computes. The package `labels` counts only for label models, since only they run it. So a stage that imports it has
 two digests, and an edit there runs no other model again. `code_versions.py` says which digests give the same results.
 """
 

@@ -13,7 +13,7 @@ A line contains the stage, its version, the first digits of the digest that the 
 the digest is: that with which the version began, that of a release, or that of the present code if it is neither. The
 next accepted edit replaces an "unreleased" line: results name a version by its label, so nobody needs the digests in
 between. A stage that imports `labels/` has two digests, one of its code without this package, and one of all its code
-for models of labels (see `code_digest.py`). Both have lines like these.
+for label models (see `code_digest.py`). Both have lines like these.
 
 If the digest of the present code is in the list, the settings file of the stage says `train 2 (3f2a91c0)`. Otherwise it
 says the digest itself. So a user who edits the code reruns the edited stages, and an upgrade reruns only the stages
@@ -176,7 +176,7 @@ def begin(
     Args:
         stage: the stage.
         digests: the digests of its present code: without `labels/`, and of all of it. If the first is not new, only
-            `labels/` was edited, so the version is limited to models of labels.
+            `labels/` was edited, so the version is limited to label models.
         when, unless: see `Version`.
 
     Raises:

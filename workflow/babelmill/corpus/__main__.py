@@ -52,13 +52,13 @@ from babelmill.settings import bytes_per_word, read_settings
 log = logging.getLogger("babelmill.corpus")
 
 
-def expand(patterns: Iterable[str], key: str, said: str | None = None) -> list[Path]:
-    """Return the files that the globs match, sorted, each once. `said`: their format, if their names do not say it.
+def expand(patterns: Iterable[str], key: str, file_format: str | None = None) -> list[Path]:
+    """Return the files that the globs match, sorted, each once. `file_format` is `corpus.format`.
 
     Raises:
         UserError: see `files_of`.
     """
-    found = {path for pattern in patterns for path in local_sources.files_of(pattern, f"corpus.{key}:", said)}
+    found = {path for pattern in patterns for path in local_sources.files_of(pattern, f"corpus.{key}:", file_format)}
     return [Path(path) for path in sorted(found)]
 
 

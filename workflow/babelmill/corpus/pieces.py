@@ -186,11 +186,11 @@ def work(piece: Piece, reading: Reading) -> TalliedBatches:
 def pieces(paths: list[Path], reading: Reading) -> Iterator[Piece]:
     """Yield the pieces of files, in order."""
     small: list[Path] = []
-    size, spoken = 0, 0.0
+    size, logged = 0, 0.0
     for i, path in enumerate(paths, 1):
-        if time.monotonic() - spoken > QUIET:
+        if time.monotonic() - logged > QUIET:
             log.info("reading %s (%d of %d)", line(path), i, len(paths))
-            spoken = time.monotonic()
+            logged = time.monotonic()
         weight = text_size(path)
         if weight < LARGE or _is_one_document(path, reading):
             small.append(path)

@@ -24,7 +24,7 @@ Reason = Literal[
 
 # Why documents are dropped or changed, with the key that does it; what a text may contain, with what to do.
 DROPPED: dict[Reason, str] = {
-    "duplicate": "the same text as an earlier one (corpus.deduplicate)",
+    "duplicate": "with the same text as an earlier one (corpus.deduplicate)",
     "short": "too short (corpus.min_characters, corpus.min_words)",
     "empty": "without text",
     "other_category": "of another category (corpus.categories)",
@@ -141,7 +141,7 @@ class Tally:
             names = escape.some(f"{path} ({self.damaged_files[str(path)].partition(':')[0]})" for path in files)
             yield f"{len(files):,} of {plural(len(paths), 'file')} could not be read to the end: {names}"
             if count := self.cut_short:
-                yield f"the rest of {plural(count, 'file')} is missing, and nobody can say how much that is"
+                yield f"the rest of {plural(count, 'file')} is missing, and it is not known how much that is"
         share = self.lost(paths)
         if share > TENTH:
             yield (

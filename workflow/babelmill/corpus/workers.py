@@ -63,13 +63,13 @@ def read_all(paths: list[Path], reading: Reading, tally: Tally, threads: int) ->
                 continue
             tally.merge(documents.tally)
             size += sum(batch.nbytes for batch in documents.batches)  # approximate: without dropped documents
-            bar.show(min(size, 0.99 * total), said(tally, size))  # the total is a guess, and there may be more
+            bar.show(min(size, 0.99 * total), progress(tally, size))  # the total is a guess, and there may be more
             yield from documents.batches
         if total:
-            bar.show(total, said(tally, size))
+            bar.show(total, progress(tally, size))
 
 
-def said(tally: Tally, size: int) -> str:
+def progress(tally: Tally, size: int) -> str:
     """Return the progress in words. `size` is the bytes of text so far."""
     return f"reading: {tally.read:,} documents, {size / 1e6:,.0f} MB"
 

@@ -1,4 +1,4 @@
-"""Write the card of a model of labels: how to use it, what was measured, and which codes it knows.
+"""Write the card of a label model: how to use it, what was measured, and which codes it knows.
 
 The prose is in the template `card.md`. Beside the card, a picture shows how well the probabilities are calibrated, and
 what share of the codes is right.
@@ -30,7 +30,7 @@ BELOW: dict[str, Any] = {"loc": "upper center", "bbox_to_anchor": (0.5, -0.2), "
 
 @dataclasses.dataclass(kw_only=True)
 class LabelsCard(ModelCard):
-    """Holds all facts that the card of a model of labels can state, and makes the card.
+    """Holds all facts that the card of a label model can state, and makes the card.
 
     Attributes:
         labels: `labels` in config.json.

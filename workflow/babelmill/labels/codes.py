@@ -1,6 +1,6 @@
 """Define how each system writes its codes, and which symbols spell them.
 
-A model of labels predicts codes in two ways: as classes, and spelt, which means symbol by symbol. A spelt code is a
+A label model predicts codes in two ways: as classes, and spelt, which means symbol by symbol. A spelt code is a
 block of `block_size` symbols. The blocks of a text's codes follow one another, and empty blocks come last. The systems
 are those of OccCANINE (Dahl, Johansen and Vedel, 2024, arXiv:2402.13604), with its ids:
 

@@ -1,4 +1,4 @@
-"""Measure a model of labels on all labelled validation text, and write `evaluation.json`.
+"""Measure a label model on all labelled validation text, and write `evaluation.json`.
 
 It has the same keys as for every model (`metrics`, `variants`, `languages`, `documents`). In addition it has
 `most_frequent`, the scores of always predicting the most frequent code of the training text, and `labels`:

@@ -1,4 +1,4 @@
-"""Write the Hugging Face folder of a model of labels. Name the cases that prove it equal to the trained model.
+"""Write the Hugging Face folder of a label model. Name the cases that prove it equal to the trained model.
 
 `model.safetensors` holds the encoder with its classifier, under the names of their transformers class. This class
 needs no code of ours, except for a GPT-BERT. `decoder.safetensors` holds the decoder that spells the codes; it needs
@@ -53,7 +53,7 @@ def hub_config(trained: dict[str, Any]) -> dict[str, Any]:
 
 
 class LabelsFolder(Architecture):
-    """Writes the folder of a model of labels."""
+    """Writes the folder of a label model."""
 
     def write(self, folder: Path, inputs: ExportInputs, export: Export) -> list[str]:
         """See `Architecture.write`."""

@@ -1,4 +1,4 @@
-"""Add the results of the evaluation to the config.json of a model of labels."""
+"""Add the results of the evaluation to the config.json of a label model."""
 
 from typing import Any
 
@@ -27,8 +27,8 @@ def completed(
     contexts = any(corpus.context_column or corpus.context for corpus in corpora)
     cleaning: dict[str, str] = {}
     for key, neutral in Cleaning()._asdict().items():
-        said = {getattr(corpus, key) for corpus in corpora}
-        cleaning |= {key: said.pop()} if len(said - {neutral}) == len(said) == 1 else {}
+        values = {getattr(corpus, key) for corpus in corpora}
+        cleaning |= {key: values.pop()} if len(values - {neutral}) == len(values) == 1 else {}
     more = {"names": names, "threshold": best and best["value"], "cleaning": cleaning}
     return config | {
         "labels": config["labels"] | {key: value for key, value in more.items() if value} | {"contexts": contexts}

@@ -1,4 +1,4 @@
-"""Define a model of labels: an encoder with its classifier, and a decoder that spells the codes."""
+"""Define a label model: an encoder with its classifier, and a decoder that spells the codes."""
 
 from collections.abc import Collection
 from typing import Any

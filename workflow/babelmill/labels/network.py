@@ -1,4 +1,4 @@
-"""Train a model of labels: an encoder with its classifier, and a decoder that spells the codes."""
+"""Train a label model: an encoder with its classifier, and a decoder that spells the codes."""
 
 from collections.abc import Collection
 from dataclasses import asdict
@@ -125,7 +125,7 @@ def right_codes(symbols: torch.Tensor, blocks: torch.Tensor) -> torch.Tensor:
 
 
 class LabelsNetwork(TransformersNetwork):
-    """Trains a model of labels, which is spread over all processes (`fsdp.py`).
+    """Trains a label model, which is spread over all processes (`fsdp.py`).
 
     Args:
         config: configuration of the encoder; for a GPT-BERT, our `GPTBertConfig`.

@@ -63,7 +63,9 @@ def classes_of(key: Any, count: int, where: str) -> list[tuple[int, str]]:
     if isinstance(key, list):
         key = {code: i for i, code in enumerate(key)}
     if not isinstance(key, dict) or not all(isinstance(number, int) for number in key.values()):
-        raise UserError(f"{where} has no `key`, which must say which code is which class; use the .bin of the training")
+        raise UserError(
+            f"{where} has no `key`, which gives the class of each code; use the .bin file that the training saved"
+        )
     classes = sorted((number, str(code)) for code, number in key.items())
     if not classes or len({number for number, _ in classes}) < len(classes) or not 0 <= classes[-1][0] < count:
         raise UserError(f"{where}: its `key` does not fit its linear head of {count:,} classes")

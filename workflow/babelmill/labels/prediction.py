@@ -113,7 +113,7 @@ class Prediction:
             if not begun:
                 begun, before = time.monotonic(), self._counts["rows"]
                 if before:
-                    log.info("going on after %s of %s rows", f"{before:,}", f"{self._table.rows:,}")
+                    log.info("continuing after %s of %s rows", f"{before:,}", f"{self._table.rows:,}")
             self._windows.write(self._predicted(rows, bar))
         seconds = time.monotonic() - begun if begun else 0.0
         speed = {"rows_per_second": (self._counts["rows"] - before) / seconds} if seconds else {}

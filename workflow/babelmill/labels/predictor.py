@@ -1,4 +1,4 @@
-"""Predict the codes of many texts at once with an exported model of labels, for its evaluation and for tables."""
+"""Predict the codes of many texts at once with an exported label model, for its evaluation and for tables."""
 
 import contextlib
 import logging
@@ -50,7 +50,7 @@ class Predictor:
         longest: how many tokens the encoder can read.
 
     Raises:
-        UserError: the folder does not contain a model of labels.
+        UserError: the folder does not contain a label model.
     """
 
     def __init__(self, folder: Path, device: torch.device, variant: str | None = None):
@@ -137,7 +137,7 @@ def labels_of(folder: Path) -> dict[str, Any]:
     config = read_json(folder / "config.json")
     labels = config.get("labels")
     if not isinstance(labels, dict) or "codes" not in labels:
-        raise UserError(f"{folder} is not a model of labels (train.objective: labels), so it cannot predict codes")
+        raise UserError(f"{folder} is not a label model (train.objective: labels), so it cannot predict codes")
     if "auto_map" not in config:
         raise UserError(f"{folder} is a result of training, which is not converted; name converted/{folder.name}")
     return labels

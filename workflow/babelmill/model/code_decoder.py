@@ -1,4 +1,4 @@
-"""Define the decoder of a model of labels, which writes a text's codes symbol by symbol (`labels/codes.py`).
+"""Define the decoder of a label model, which writes a text's codes symbol by symbol (`labels/codes.py`).
 
 It is a transformer decoder with sinusoidal positions, which attends to the encoder's hidden states of the text.
 OccCANINE (Dahl et al., 2024, arXiv:2402.13604) has the same decoder, and its names of weights are kept here.

@@ -67,7 +67,7 @@ def object_of(line: str) -> dict[str, Any]:
     if isinstance(row, dict):
         return row
     if line.lstrip()[:1] == "[":
-        problem = "not a JSON object; a file that is one array has to be cut into lines, an object each"
+        problem = "not a JSON object; if the file is one array, write each of its objects into a line of its own"
     if line.startswith(BOM):
         problem = MARK_INSIDE
     raise BadRow(problem)

@@ -83,9 +83,9 @@ def garbled(raw: bytes, encoding: str) -> Garbled | None:
         first = next(i for i, byte in enumerate(raw) if byte > 127)
         words = raw[raw.rfind(b"\n", 0, first) + 1 :].split(b"\n", 1)[0].decode("utf-8")
         place = next(i for i, character in enumerate(words) if not character.isascii())
-        said = words[max(0, place - 10) : place + 10]
+        example = words[max(0, place - 10) : place + 10]
         return Garbled(
-            first, f"this is UTF-8, such as {said!r}, and {encoding} would garble it: leave the encoding out"
+            first, f"this is UTF-8, such as {example!r}, and {encoding} would garble it: leave the encoding out"
         )
     found = INVISIBLE.search(raw) if encoding == "latin-1" else None
     if not found:

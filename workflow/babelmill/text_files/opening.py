@@ -195,10 +195,10 @@ def damage(error: Exception) -> str:
 
 def long_window(size: int | None) -> str:
     """Return what to do with a .zst that needs a window of this size, if it is known, to be unpacked."""
-    said = f" of {size >> 20:,} MB" if size else ""
+    window = f" of {size >> 20:,} MB" if size else ""
     return (
-        f"it was compressed with a long window{said}, and {WINDOW >> 20} MB are the most that can be read; compress it"
-        " again: zstd -d --long=31 OLD.zst -c | zstd -o NEW.zst"
+        f"it was compressed with a long window{window}, and {WINDOW >> 20} MB are the most that can be read;"
+        " compress it again: zstd -d --long=31 OLD.zst -c | zstd -o NEW.zst"
     )
 
 

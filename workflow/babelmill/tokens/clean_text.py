@@ -1,4 +1,4 @@
-"""Clean a single text as the corpus does, so that a model of labels reads new texts in the form of its training texts.
+"""Clean a single text as the corpus does, so that a label model reads new texts in the form of its training texts.
 
 `corpus/cleaning.py` does the same with whole columns.
 """

@@ -44,15 +44,15 @@ def check(path: str | Path, where: str) -> None:
     if done.returncode < 0:  # the library ends the process where it gets no memory
         raise UserError(f"{where}: {TOO_MUCH}")
     if done.returncode:
-        said, failed = (out.decode(errors="replace").strip().split("\n")[-1] for out in (done.stdout, done.stderr))
-        raise UserError(f"{where}: {said or f'it could not be tried: {line(failed, 300)}'}")
+        message, failed = (out.decode(errors="replace").strip().split("\n")[-1] for out in (done.stdout, done.stderr))
+        raise UserError(f"{where}: {message or f'it could not be tried: {line(failed, 300)}'}")
 
 
 def encode_texts(path: str) -> None:
     """Encode short texts. Raise a UserError if the file or the number of tokens of a text is beyond the limits."""
     tokenizer = load_tokenizer(path)
     if not 0 < (entries := vocab_size(tokenizer)) <= MOST_ENTRIES:
-        raise UserError(f"it has {entries:,} entries, of at most {MOST_ENTRIES:,}; use another tokenizer")
+        raise UserError(f"it has {entries:,} entries, but at most {MOST_ENTRIES:,} are allowed; use another tokenizer")
     for text in TEXTS:
         size, count = len(text.encode()), len(tokenizer.encode(text, add_special_tokens=False).ids)
         if count > MOST_TOKENS * size:

@@ -182,7 +182,7 @@ class Recorder:
             else:
                 self._recorded[shape] = recording, result
         except RuntimeError as error:  # from CUDA, or no memory is left
-            problem = _said(error)
+            problem = _message(error)
         gradient.copy_(wanted)
         if problem is not None:
             log.warning("passes are not recorded, so small steps take longer: %s", problem)
@@ -191,7 +191,7 @@ class Recorder:
         return sums
 
 
-def _said(error: BaseException) -> str:
+def _message(error: BaseException) -> str:
     """Return the first line of an error, or of one that came before it: then a recording could only not be ended."""
     first = error.__context__ or error
     return (str(first).strip().splitlines() or [type(first).__name__])[0]

@@ -253,15 +253,15 @@ class Loop:
 
     def _validate(self, done: int) -> None:
         """Validate. If a signal to leave arrives meanwhile, the resumed run begins with this validation."""
-        began, main, said = time.monotonic(), self._trainer.processes.main, -math.inf
+        began, main, reported = time.monotonic(), self._trainer.processes.main, -math.inf
 
         def show(share: float) -> None:
-            nonlocal said
+            nonlocal reported
             if not main:
                 return
             self._progress.validate(done, share)
-            if time.monotonic() - said >= SAY_EVERY:
-                said = time.monotonic()
+            if time.monotonic() - reported >= SAY_EVERY:
+                reported = time.monotonic()
                 self._folder.validating({"step": done, "share": share})
 
         show(0.0)

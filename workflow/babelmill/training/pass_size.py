@@ -75,7 +75,7 @@ class PassSize:
         if gradients.sending:
             raise UserError(
                 f"a forward pass did not fit into memory; set run.micro_batch_tokens: {self.tokens} and run the"
-                f" workflow again, it goes on from the last checkpoint: {refused}"
+                f" workflow again: it continues from the last checkpoint: {refused}"
             )
         gradients.abandon()
         log.warning("a forward pass did not fit into memory: passes of %d tokens from now on", self.tokens)

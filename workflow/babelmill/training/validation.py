@@ -133,4 +133,8 @@ class Validation:
                 if network.sharded or largest < 2:  # the others would wait for this process's passes
                     raise
             self._at_once = largest // 2
-            log.warning("%d rows are validated at once from now on, more do not fit: %s", largest // 2, refused)
+            log.warning(
+                "from now on, %d rows are validated at once, since more do not fit into memory: %s",
+                largest // 2,
+                refused,
+            )

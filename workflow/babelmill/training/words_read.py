@@ -143,14 +143,14 @@ class DueSnapshots:
         if not self._asked:
             return {}
         if not self._possible:
-            log.warning("run.snapshots: no snapshot is kept, since a model of labels does not read running text")
+            log.warning("run.snapshots: no snapshot is kept, since a label model does not read running text")
             return {}
         last, kept = self._plan.steps, self._folder.snapshots.kept()
         steps = snapshot_steps(self._plan, self._rate.per_token, self._asked)
         late = {step: [point for point in found if name_of(point) not in kept] for step, found in steps.items()}
         # Weights that are here just now can still be kept, also those of a finished run.
         ahead = {step: late[step] if step == done.steps else steps[step] for step in steps if step >= done.steps}
-        text = f"{plural(sum(map(len, ahead.values())), 'snapshot')} to be kept in {self._read:,.4g} million words"
+        text = f"{plural(sum(map(len, ahead.values())), 'snapshot')} will be kept in {self._read:,.4g} million words"
         if lost := [name_of(point) for step in late if step < done.steps for point in late[step]]:
             text += f"; not kept, since the run is already further: {escape.some(lost)}"
         if after := [name_of(point) for point in steps.get(last, []) if point > self._read]:

@@ -45,7 +45,7 @@ class Cost:
         gpus: GPUs that the job asks for; busy: mean share of them that has work.
         memory_gib: memory per GPU; measured: whether this and the utilisation come from a training of this shape.
         disk_gb: space for shards, checkpoints, results, export and converted folder.
-        strategies: for a model of transformers, the memory for each choice of what is trained and each number of GPUs;
+        strategies: for a transformers model, the memory for each choice of what is trained and each number of GPUs;
             "" for other models.
         mfu: share of the GPUs' peak; None without GPUs.
         flops_per_second: FLOP/s of this machine's processor; None with GPUs.

@@ -1,6 +1,6 @@
 """Estimate the GPU memory and the disk space of a training: rough formulas, until a training measures the memory.
 
-Each GPU holds a whole GPT-BERT. The states of a model of transformers (weights, gradients, moments of the optimizer,
+Each GPU holds a whole GPT-BERT. The states of a transformers model (weights, gradients, moments of the optimizer,
 moving average) are split into equal parts, one per GPU (FSDP2); each GPU holds all that a forward pass needs. With
 adapters (LoRA), only the adapters have such states, and the frozen base is stored once, in bf16.
 """

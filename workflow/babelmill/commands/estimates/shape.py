@@ -45,7 +45,7 @@ def with_shape(model: schema.Model, config: dict[str, Any]) -> schema.Model:
 
 
 def published(model: schema.Model, config: dict[str, Any]) -> schema.Model:
-    """Return the settings of a new model with the configuration of a published model of transformers."""
+    """Return the settings of a new model with the configuration of a published transformers model."""
     own = transformers_keys.keys(str(config.get("model_type"))) - schema.OF_THE_WORKFLOW.keys()
     kept = {key: value for key, value in config.items() if key in own and not key.endswith("_token_id")}
     positions = config.get("max_position_embeddings") or config.get("n_positions") or model.max_position_embeddings
@@ -85,7 +85,7 @@ def fetched(configuration: Configuration, model: str) -> Path:
 
 
 def sized(model: schema.Model, train: schema.Train, vocab_size: int) -> schema.Model | Counted:
-    """Return what costs are computed from: a GPT-BERT's settings, or the counted sizes of a model of transformers."""
+    """Return what costs are computed from: a GPT-BERT's settings, or the counted sizes of a transformers model."""
     if model.architecture == "gpt_bert":
         return model
     from babelmill.training.networks.transformers_config import planned  # imports transformers, which takes seconds

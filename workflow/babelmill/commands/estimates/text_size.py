@@ -32,7 +32,7 @@ class TrainingText:
     """The text that a model learns.
 
     Attributes:
-        tokens: number of tokens. For a model of labels, each description counts as a whole row, as it does in training.
+        tokens: number of tokens. For a label model, each description counts as a whole row, as it does in training.
         source: what the tokens are counted on (`shards`) or estimated from.
         learnt: the share of the tokens that belongs to no prompt; prompts are known only from shards.
         words_per_token: mean number of words per token; languages count by their share of the training.
@@ -136,13 +136,13 @@ def unpacked(path: str, size: int) -> float:
     return size * (PACKED if compression is not None or suffix == ".parquet" else 1)
 
 
-def bytes_per_word(patterns: list[str], format_said: str | None) -> float | None:
+def bytes_per_word(patterns: list[str], file_format: str | None) -> float | None:
     """Return the bytes per word of plain text files, from the beginnings of some of them; None if there are none.
 
-    `format_said` is `corpus.format`.
+    `file_format` is `corpus.format`.
     """
     every = [path for pattern in patterns for path in expand_glob(pattern)]
-    paths = [path for path in every if split_name(path, format_said) == (".txt", None)]
+    paths = [path for path in every if split_name(path, file_format) == (".txt", None)]
     size = words = 0
     for path in paths[:: max(1, len(paths) // MOST_FILES)]:
         with open(path, "rb") as file:

@@ -93,7 +93,7 @@ def refuse_beside_themselves(jobs: set[str]) -> None:
     for pid, job in living_jobs(processes_here()).items():
         if job in jobs and not of_slurm(pid):
             raise UserError(
-                f"{job}: a job of an earlier run is still doing this, process {pid}; wait for it, or end it with `kill`"
+                f"{job}: process {pid} of an earlier run is still doing this job; wait for it, or end it with `kill`"
                 " (training saves first)"
             )
 

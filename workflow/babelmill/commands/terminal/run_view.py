@@ -116,7 +116,7 @@ class RunView:
         self._jobs: dict[int, AnnouncedJob] = {}
         self._total = self._done = 0
         self._failed: dict[int, str] = {}  # for each job, the last log lines of its last attempt
-        self._interrupted = self._said_no_gpu = False
+        self._interrupted = self._warned_of_no_gpu = False
         self._remote = False  # whether jobs are sent to a cluster
         if not dry_run:  # stages on the same terminal then show only warnings and progress
             os.environ[TERMINAL] = terminal_id()
@@ -167,9 +167,9 @@ class RunView:
     def _without_gpu(self, record: Any) -> str:
         """Return, once, the note that a training asks for a GPU and this machine has none."""
         asked = getattr(getattr(record, "resources", None), "gpu", 0)
-        if record.rule_name != "train" or not asked or self._said_no_gpu or has_gpu():
+        if record.rule_name != "train" or not asked or self._warned_of_no_gpu or has_gpu():
             return ""
-        self._said_no_gpu = True
+        self._warned_of_no_gpu = True
         return " on the CPU: this machine has no GPU"
 
     def _end(self, record: Any) -> None:

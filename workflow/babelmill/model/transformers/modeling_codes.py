@@ -1,4 +1,4 @@
-"""Define a model of labels for transformers: an encoder, its classifier, and a decoder that writes codes.
+"""Define a label model for transformers: an encoder, its classifier, and a decoder that writes codes.
 
 `AutoModelForSequenceClassification` loads only the encoder and the classifier, and does not need this file. `AutoModel`
 (with `trust_remote_code=True`) loads this class, whose `predict` returns the codes of a text.

@@ -1,4 +1,4 @@
-"""Define a model of labels whose encoder is a GPT-BERT: transformers needs the class of its configuration.
+"""Define a label model whose encoder is a GPT-BERT: transformers needs the class of its configuration.
 
 This file is shipped inside exported models: it imports nothing but the files beside it.
 """

@@ -2,7 +2,7 @@
 
 The prose is in the template `card.md` and in what it includes. This module holds the facts and makes the tables, and
 the front matter with a model-index, so that the Hub shows the results next to those of other models. The stage
-`convert` writes the card; `labels/card.py` is the card of a model of labels.
+`convert` writes the card; `labels/card.py` is the card of a label model.
 """
 
 import dataclasses

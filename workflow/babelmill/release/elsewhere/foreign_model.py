@@ -88,7 +88,7 @@ def kind_of(config: Any, where: str) -> Kind:
     if "auto_map" in config:
         raise UserError(
             f"{where} needs code of its author (auto_map in config.json), which is never run; supported are GPT-BERT"
-            " models, LLaDA, and masked and causal models of transformers itself, such as BERT, GPT-2, Llama, EuroBERT"
+            " models, LLaDA, and masked and causal transformers models, such as BERT, GPT-2, Llama, EuroBERT"
         )
     from transformers.models.auto.modeling_auto import (  # takes seconds
         MODEL_FOR_CAUSAL_LM_MAPPING_NAMES,
@@ -104,7 +104,7 @@ def kind_of(config: Any, where: str) -> Kind:
     if model_type not in known:
         raise UserError(
             f"{where}: model_type = {line(repr(model_type), 100)} in config.json is neither a masked nor a causal"
-            " language model of transformers, nor an encoder of text, nor GPT-BERT"
+            " transformers model, nor a text encoder, nor GPT-BERT"
         )
     return "transformers"
 

@@ -24,7 +24,6 @@ def add_model_arguments(parser: argparse.ArgumentParser) -> None:
     add("model", metavar="MODEL", type=at_home, help="a folder, such as converted/eng, or a repository on the Hub")
     add("--revision", default="main", help="read this branch, tag or commit of the repository (default: main)")
     add("--trust-remote-code", action="store_true", help="allow the Python code in the model's folder to run")
-    add("--within-word-l2r", action="store_true", help="with method masked, also hide the later tokens of a word")
     cores = len(os.sched_getaffinity(0))
     add("--threads", type=int, default=cores, metavar="N", help="use N threads (default: all cores)")
 
@@ -135,4 +134,4 @@ def methods_of(folder: Path) -> list[str]:
         return ["masked"]
     if str(config.get("model_type")) in MODEL_FOR_CAUSAL_LM_MAPPING_NAMES:
         return ["causal"]
-    raise UserError(f"{folder}: config.json names neither a causal nor a masked language model of transformers")
+    raise UserError(f"{folder}: config.json names neither a causal nor a masked language model")

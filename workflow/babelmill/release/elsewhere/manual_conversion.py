@@ -179,7 +179,7 @@ def from_run(path: Path, tokenizer: Path) -> FoundModel:
 def require_gpt_bert(architecture: str, source: Path | str) -> None:
     """Raise a UserError for any other architecture."""
     if architecture != "gpt_bert":
-        raise UserError(f"{source} is not a GPT-BERT; use the workflow, which can convert models of transformers")
+        raise UserError(f"{source} is not a GPT-BERT; use the workflow, which can convert transformers models")
 
 
 def check(found: FoundModel, source: Path | str) -> None:
@@ -196,9 +196,13 @@ def check(found: FoundModel, source: Path | str) -> None:
             )
     entries, rows = vocab_size(load_tokenizer(found.tokenizer)), found.shape["vocab_size"]
     if entries > rows:
-        raise UserError(f"the tokenizer has {entries:,} entries, the model only {rows:,}: it is not the model's own")
+        raise UserError(
+            f"the tokenizer has {entries:,} entries, the model only {rows:,}: this is not the model's own tokenizer"
+        )
     if entries < rows:
-        log.warning("the tokenizer has %d entries, the model %d: the model's last ones are never used", entries, rows)
+        log.warning(
+            "the tokenizer has only %d entries, the model %d: the model's last entries are never used", entries, rows
+        )
 
 
 def known_from(settings: dict[str, Any]) -> dict[str, Any]:

@@ -106,9 +106,9 @@ def shipped(files: Files) -> WeightFiles:
 def alone(files: Files) -> str:
     """Return which variant a repository's only weights are, according to the scripts' card or the repository's name."""
     card = files.some("README.md").get("README.md")
-    said = re.search(r"^## Variants Available\s+(main|ema)\s*$", read_text(card), re.MULTILINE) if card else None
+    declared = re.search(r"^## Variants Available\s+(main|ema)\s*$", read_text(card), re.MULTILINE) if card else None
     named = re.search(r"[-_]ema\b", files.figures.get("repository", ""))
-    return said[1] if said else "ema" if named else "main"
+    return declared[1] if declared else "ema" if named else "main"
 
 
 def read_weights(
@@ -172,8 +172,8 @@ def read_repository(
     adapted = published_checkpoint.adapted_tokenizer(tokenizer)
     if vocab_size(adapted) > shape["vocab_size"]:
         raise UserError(
-            f"its tokenizer has {vocab_size(adapted):,} entries, the model only {shape['vocab_size']:,}: it is not the"
-            " model's own"
+            f"its tokenizer has {vocab_size(adapted):,} entries, the model only {shape['vocab_size']:,}: this is not"
+            " the model's own tokenizer"
         )
     masked_target = masked_target or learnt_target(shape, tensors[default], adapted)
     if masked_target is None:

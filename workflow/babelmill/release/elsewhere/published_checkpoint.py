@@ -121,8 +121,8 @@ def sizes_in(config: dict[str, Any], where: object) -> dict[str, Any]:
     for key, kind in KEYS.items():
         value: Any = config.get(key)
         if isinstance(value, bool) or not isinstance(value, kind) or not 0 <= value < LARGEST:
-            said = line(repr(value), 60)
-            raise UserError(f"{where}: {key} = {said} is not allowed; use the configuration file of the training")
+            shown = line(repr(value), 60)
+            raise UserError(f"{where}: {key} = {shown} is not allowed; use the configuration file of the training")
     shape = {key: config[key] for key in KEYS}
     if not shape["num_attention_heads"] or shape["hidden_size"] % shape["num_attention_heads"]:
         raise UserError(f"{where}: num_attention_heads = {shape['num_attention_heads']} does not divide hidden_size")

@@ -33,7 +33,7 @@ def write_adapter(folder: Path, adapters: Path, adapter: dict[str, int], base: d
 
     if base.get("renamed"):
         raise UserError(
-            f"export.adapter: the weights of {base['name']} have here the names of those of {base['renamed']}, so no"
+            f"export.adapter: the weights of {base['name']} have new names here, those of {base['renamed']}, so no"
             " adapter fits its repository; set export.adapter: none"
         )
     saved = SavedTensors(adapters)

@@ -27,7 +27,7 @@ from babelmill.tokens.vocabulary import BOS, EOS, MASK, PAD, UNK, published_role
 log = logging.getLogger(__name__)
 
 DIFFERS = 3  # the exit code of `prove` if the exported folder differs
-# Models of labels are above this module, so the table names their class, and it is imported when it is needed.
+# Label models are above this module, so the table names their class, and it is imported when it is needed.
 ARCHITECTURES: dict[str, type[Architecture] | str] = {
     "gpt_bert": GPTBertFolder,
     "transformers": TransformersFolder,

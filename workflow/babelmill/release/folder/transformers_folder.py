@@ -1,4 +1,4 @@
-"""Write the Hugging Face folder of a model of transformers, which needs no code. Name the case that proves it equal."""
+"""Write the Hugging Face folder of a transformers model, which needs no code. Name the case that proves it equal."""
 
 from pathlib import Path
 from typing import Any
@@ -33,7 +33,7 @@ def hub_config(trained: dict[str, Any]) -> dict[str, Any]:
 
 
 class TransformersFolder(Architecture):
-    """Writes the folder of a model of transformers."""
+    """Writes the folder of a transformers model."""
 
     def write(self, folder: Path, inputs: ExportInputs, export: Export) -> list[str]:
         """See `Architecture.write`."""

@@ -40,7 +40,7 @@ def fitting(folder: Path, tokenizer: Any, given: int, wanted: int, option: str) 
     if not own:
         follow = " with those that follow" if wanted else ""
         raise UserError(f"{option} has {given:,} tokens, but the model reads only {longest:,}{follow}: shorten it")
-    log.warning("%s has %d tokens: the model was made for %d, and may be worse beyond", option, given, longest)
+    log.warning("%s has %d tokens: the model was made for %d, and may be worse with more", option, given, longest)
     return wanted
 
 

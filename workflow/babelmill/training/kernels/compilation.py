@@ -48,7 +48,7 @@ def graphs_of(
     """
     if run.compile == "never" or (run.compile == "auto" and (not compiles or processes.device.type == "cpu")):
         return None
-    required, problem = run.compile == "always", "transformers models and models of labels are not compiled"
+    required, problem = run.compile == "always", "transformers models and label models are not compiled"
     if compiles:
         lacks = compiling.lacking(processes.device)
         problem = lacks and f"this machine lacks {lacks}"
@@ -70,11 +70,11 @@ def possible(required: bool, processes: Processes, problem: str | None) -> bool:
     """
     if not processes.any(problem is not None):
         return True
-    said = problem or "another process cannot compile, see its message"
+    message = problem or "another process cannot compile, see its message"
     if required:
-        raise UserError(f"run.compile = always: {said}")
+        raise UserError(f"run.compile = always: {message}")
     if problem or processes.main:
-        log.warning("training without compiled kernels, which is slower: %s", said)
+        log.warning("training without compiled kernels, which is slower: %s", message)
     return False
 
 
@@ -174,7 +174,6 @@ class Graphs:
         torch.compiler.set_stance("eager_on_recompile")
         reasons = [line.strip(" -") for line in refused.splitlines() if line.strip().startswith("- ")]
         log.warning(
-            "a forward pass has no compiled kernels, and runs without them, slower: %s;"
-            " please report it, with the configuration",
+            "a forward pass has no compiled kernels, so it is slower: %s; please report this with your configuration",
             "; ".join(reasons) or refused,
         )

@@ -71,7 +71,7 @@ def install_attention(model: GPTBert, processes: Processes, precision: str) -> b
     if precision != "bf16" or not supported:
         if processes.main:
             log.warning(
-                "%s: the kernel of Babelmill needs train.precision: bf16, heads of width 16, 32, 64 or 128, and a"
+                "%s: Babelmill's kernel needs train.precision: bf16, heads of width 16, 32, 64 or 128, and a"
                 " model.position_bucket_size of at most %d",
                 otherwise,
                 BUCKETS,
@@ -122,7 +122,7 @@ def install_sums(model: GPTBert, processes: Processes, precision: str) -> bool:
     def try_it() -> float:
         return kernel_trial.of_sums(processes.device, model.config.hidden_size, mixes)
 
-    otherwise = f"{'layer mixing is' if mixes else 'residual sums are'} PyTorch's, which is slower"
+    otherwise = f"{'layer mixing uses' if mixes else 'residual sums use'} PyTorch's operations, which are slower"
     if not kernel_trial.passed(processes, try_it, otherwise):
         return False
     from babelmill.training.kernels.mixing_triton import FusedMixing

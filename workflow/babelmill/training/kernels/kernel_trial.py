@@ -45,7 +45,7 @@ def passed(processes: Processes, trial: Callable[[], float], otherwise: str) -> 
             error = error.__cause__
         problem = f"{type(error).__name__}: {(str(error).strip().splitlines() or ['no message'])[0]}"
     if problem:
-        log.warning("%s: the kernel of Babelmill cannot be used: %s", otherwise, problem)
+        log.warning("%s: Babelmill's kernel cannot be used: %s", otherwise, problem)
     return not processes.any(problem is not None)
 
 

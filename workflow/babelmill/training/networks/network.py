@@ -108,7 +108,7 @@ class Network(ABC):
         """
         weights = self.begun_with()
         if odd := sorted(set(saved) ^ weights.keys()):
-            raise UserError(f"{where}: {odd[0]} is {'not there' if odd[0] in weights else 'no weight of the model'}")
+            raise UserError(f"{where}: {odd[0]} is {'missing' if odd[0] in weights else 'not a weight of the model'}")
         return {name: name for name in weights}
 
     def weights(self) -> dict[str, torch.Tensor]:

@@ -61,7 +61,9 @@ def prove(config: PreTrainedConfig, auto: str, vocabulary: Vocabulary, length: i
     problem: Exception | None = None
     for candidate in (smaller, lambda config, _: config):
         if problem is not None:
-            log.warning("the smaller model failed (%r): the whole model is made on the CPU and tested", problem)
+            log.warning(
+                "the test of a smaller model failed (%r): the whole model is made on the CPU and tested", problem
+            )
         try:
             return Proof(make_model(candidate(config, auto), auto), auto == MASKED, vocabulary, length).run()
         except _Failed as failure:
@@ -210,7 +212,7 @@ class Proof:
         found = self._scores(ids)
         matrix, bias = layer.weight, getattr(layer, "bias", None)
         fits = found.size(-1) == matrix.size(-1)  # pyright: ignore[reportCallIssue]
-        text = "its scores are not the features times the output matrix (it caps them)"
+        text = "its scores are not the product of its features and its output matrix (it caps them)"
         _require(fits and _same(torch.nn.functional.linear(found, matrix, bias), wanted), text)  # pyright: ignore
 
 

@@ -271,7 +271,7 @@ def output_layer(model: PreTrainedModel) -> nn.Module:
     """
     layer = model.get_output_embeddings()
     if layer is None or not isinstance(getattr(layer, "weight", None), torch.Tensor):
-        raise refused(model.config.model_type, "it has no output layer of one matrix")
+        raise refused(model.config.model_type, "its output layer is not one matrix")
     return layer
 
 
