@@ -24,6 +24,7 @@ from huggingface_hub.utils import disable_progress_bars
 
 from babelmill.config.inputs import model_files
 from babelmill.config.model_source import check_shape
+from babelmill.config.objectives import OBJECTIVES
 from babelmill.config.stage_settings import BaseModelSettings
 from babelmill.core import local_sources, manifest, outside, stage_entry
 from babelmill.core.files import UserError, atomic_folder, copy_file, write_json
@@ -142,7 +143,8 @@ def run(args: argparse.Namespace) -> None:
     check_architecture(settings, kind, values, where)
     chosen = weight_files(files.names, files.json, where)
     weights, heads, codes = open_weights(files.get(chosen), where), {}, None
-    if settings.auto_class and occcanine.is_of(weights):
+    of_labels = settings.auto_class == OBJECTIVES["labels"].auto_class
+    if of_labels and occcanine.is_of(weights):
         heads, codes = occcanine.heads_of(weights, where)
         weights = occcanine.encoder_of(weights)
     model = read_model(kind, config, weights, where)

@@ -220,7 +220,10 @@ def evaluate_labels(args: argparse.Namespace, settings: EvaluateSettings) -> dic
     for variant in exported.variants:
         named = None if variant == exported.default_variant else variant
         progress = ScoringProgress(variant, len(text.languages), unit="texts")
-        predicted[variant], cut = predict(Predictor(folder, scoring_device(), named), text, methods, progress)
+        try:
+            predicted[variant], cut = predict(Predictor(folder, scoring_device(), named), text, methods, progress)
+        except UserError as error:
+            raise UserError(f"{folder} ({variant}): {error}") from None
     names = listed(settings.labels.codes, settings.labels) if settings.labels.codes else {}
     return Report(text, about, training, names).of(predicted, exported.default_variant, methods[0], cut)
 

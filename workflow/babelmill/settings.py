@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 
 import pydantic
 
-from babelmill.config import canonical
+from babelmill.config import canonical, schema
 from babelmill.config.inputs import SETTINGS, require_labels, set_aside
 from babelmill.config.resolve import Configuration, Resolved
 from babelmill.config.schema import Section
@@ -135,7 +135,18 @@ def read_settings(path: str | Path, settings: type[T]) -> T:
     if unknown := raw.keys() - settings.model_fields.keys() - known:
         raise UserError(f"{path}: unknown key {min(unknown)}; delete the file, and run the workflow again")
     modules = stage.modules(labelled=check_code(path, stage, raw)) if stage else {}
+    refuse_removed(path, raw)
     return recorded(raw, settings, path).model_copy(update={"modules": modules})
+
+
+def refuse_removed(path: str | Path, raw: dict[str, Any]) -> None:
+    """Raise a UserError if a settings file of an earlier release asks for what no longer exists."""
+    for dotted, (value, reason) in schema.REMOVED.items():
+        section, _, key = dotted.partition(".")
+        sections = [raw, raw.get(section, {})]  # `score` has the key without its section
+        given = next((each[key] for each in sections if isinstance(each, dict) and key in each), value)
+        if given != value and not raw.get("labelled"):  # a label model is not scored by tokens: its value cannot matter
+            raise UserError(f"{path}: {dotted} = {given!r}: this key no longer exists: {reason}")
 
 
 def bytes_per_word(language: str) -> float | None:

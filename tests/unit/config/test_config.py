@@ -12,8 +12,9 @@ from babelmill.config.inputs import hub_datasets
 from babelmill.config.resolve import ROOT, Configuration
 from babelmill.config.schema import REMOVED, SECTIONS, User
 from babelmill.config.values import typed
-from babelmill.core.files import UserError
-from babelmill.settings import settings_of
+from babelmill.core.files import UserError, write_json
+from babelmill.settings import read_settings, settings_of
+from babelmill.stages import STAGES
 
 TEXT = {"languages": {"eng": {"corpus": {"builtin": "python-docs"}}}}
 
@@ -213,11 +214,35 @@ def test_a_removed_key_is_refused_unless_it_asks_for_what_happens_anyway(key, ca
     assert files[0] == files[1], "nothing runs again"
     (warning,) = caplog.messages
     assert warning.startswith(f"layer2.yaml, models.eng: {key} no longer exists") and reason in warning
-    other = {"train.gradient_reduction": "bf16", "evaluation.disjoint_masks": 3, "evaluation.within_word_l2r": True}[
-        key
-    ]
-    message = refused({section: {name: other}})
-    assert message == f"layer0.yaml: {key} = {other!r}: this key no longer exists: {reason}"
+    others = {
+        "train.gradient_reduction": ["bf16", "fp16"],
+        "evaluation.disjoint_masks": [3, 1, 600],  # also what was never allowed
+        "evaluation.within_word_l2r": [True],
+    }
+    for other in others[key]:
+        assert (
+            refused({section: {name: other}}) == f"layer0.yaml: {key} = {other!r}: this key no longer exists: {reason}"
+        )
+
+
+@pytest.mark.parametrize(
+    ("stage", "place", "value"),
+    [
+        ("train", ("train", "gradient_reduction"), "bf16"),
+        ("evaluate", ("evaluation", "disjoint_masks"), 5),
+        ("score.english_basics", ("within_word_l2r",), True),
+    ],
+)
+def test_settings_files_of_an_earlier_release_that_ask_for_a_removed_key_are_refused(tmp_path, stage, place, value):
+    """A stage that is started by hand: the workflow itself would have refused the configuration."""
+    content = settings_of(configuration(TEXT, {"evaluation": {"suites": ["english_basics"]}}), "eng", stage)
+    values = content
+    for key in place[:-1]:
+        values = values[key]
+    values[place[-1]] = value
+    write_json(tmp_path / "settings.json", content)
+    with pytest.raises(UserError, match=f"settings.json: .*{place[-1]} = {value!r}: this key no longer exists"):
+        read_settings(tmp_path / "settings.json", STAGES[stage.partition(".")[0]].settings)
 
 
 def test_removed_keys_keep_their_place_in_settings_files():

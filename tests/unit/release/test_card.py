@@ -694,7 +694,7 @@ KINDS["labels_hisco"][0]["labels"] |= {"cleaning": {"normalization": "NFC"}, "na
 
 @pytest.mark.parametrize("kind", [*KINDS, "snapshot"])
 def test_the_card_of_each_kind_is_the_stored_one(kind):
-    """`STORE_CARDS=1 pytest tests/unit/test_card.py -k stored` stores them anew: then read what `git diff` shows."""
+    """`STORE_CARDS=1 pytest tests/unit/release/test_card.py -k stored` stores them anew: then read what `git diff` shows."""
     changes, record = KINDS.get(kind, ({}, None))
     text = render(card(**changes), record)
     if kind == "snapshot":

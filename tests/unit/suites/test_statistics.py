@@ -1,6 +1,7 @@
 """Tests and intervals for two models on the same pairs, beside known values and many made comparisons."""
 
 import math
+import warnings
 
 import numpy as np
 import pyarrow as pa
@@ -133,4 +134,7 @@ def test_the_difference_over_seeds_is_welchs():
 
     found, expected = over_seeds(first, second), ttest_ind(first, second, equal_var=False).confidence_interval()
     assert found == pytest.approx((np.mean(first) - np.mean(second), expected.low, expected.high))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert over_seeds([1.0, 1.0], [1.1, 1.2]).low < -0.1, "seeds of one side that agree are no warning"
     assert over_seeds([1.5], second) == (pytest.approx(1.5 - np.mean(second)), None, None)

@@ -347,15 +347,14 @@ class Configuration:
             merged = merge(merged, layer.values)
             origins |= dict.fromkeys(dotted_keys(layer.values), layer.label)
         label = functools.partial(where_set, layers)
-        sections = {name: self._validate(SECTIONS[name], merged.get(name, {}), f"{name}.", label) for name in names}
-        for dotted, (value, reason) in REMOVED.items():
+        for dotted, (value, reason) in REMOVED.items():  # first: what other checks say of their values helps nobody
             section, _, key = dotted.partition(".")
             if section in names and (where := origins[dotted]) != DEFAULTS:
-                if getattr(sections[section], key) != value:
-                    given = merged[section][key]
+                given = merged[section][key]
+                if str(given).lower() != str(value).lower():
                     raise UserError(f"{where}: {dotted} = {given!r}: this key no longer exists: {reason}")
                 _warn(f"{where}: {dotted} no longer exists, and has no effect here; leave it out ({reason})")
-        return sections, origins
+        return {n: self._validate(SECTIONS[n], merged.get(n, {}), f"{n}.", label) for n in names}, origins
 
     def _validate(self, section: type[S], values: Any, prefix: str, label: Callable[[str, str], str]) -> S:
         """Validate values, or raise a UserError of one line: file: key = value: what is allowed.

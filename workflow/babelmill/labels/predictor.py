@@ -96,7 +96,7 @@ class Predictor:
         padded = self._tokenizer.pad({"input_ids": rows}, padding=True, return_tensors="pt").to(self.device)
         found = self._model.predict(padded["input_ids"], padded["attention_mask"], **wanted._asdict())
         if not all(math.isfinite(chance) for each in found for _, chance in (*each.codes, *each.likeliest)):
-            raise UserError(f"the probability of a code is not a number: {NOT_A_NUMBER}")
+            raise UserError(f"{wanted.method}: the probability of a code is not a number: {NOT_A_NUMBER}")
         return found
 
     def _shortened(self, pair: Pair) -> list[int]:

@@ -42,18 +42,25 @@ REQUEUE_SECONDS = 60  # how long a job that must leave tries to put itself back 
 def job_id() -> str | None:
     """Return the number of the SLURM job that this process belongs to; None outside of SLURM."""
     job = os.environ.get("SLURM_JOB_ID")
-    return None if job is None or (OWN_STEP not in os.environ and is_left_over(job)) else job
+    if job is None or OWN_STEP in os.environ or not (state := ended_as(job)):
+        return job
+    _warn_once(f"SLURM_JOB_ID = {job} names a job that is over ({state}), so it is not used; unset it")
+    return None
 
 
 @functools.cache
-def is_left_over(job: str) -> bool:
-    """Return whether the environment names a job that is over, for instance in a shell that has outlived it."""
+def _warn_once(message: str) -> None:
+    log.warning(message)
+
+
+@functools.cache
+def ended_as(job: str) -> str | None:
+    """Return the state of a job that is over, "unknown" if SLURM has forgotten it; None if it is not over.
+
+    The environment of a shell that has outlived its job still names it.
+    """
     state = ask(job, "%T")
-    over = state is not None and state in WITHOUT_PROCESSES - {"COMPLETING"}
-    if over:
-        text = "SLURM_JOB_ID = %s names a job that is over (%s), so it is not used; unset it"
-        log.warning(text, job, state or "unknown")
-    return over
+    return state or "unknown" if state is not None and state in WITHOUT_PROCESSES - {"COMPLETING"} else None
 
 
 def ask(job: str, field: str) -> str | None:

@@ -10,6 +10,7 @@ documents.
 """
 
 import statistics
+import warnings
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -164,5 +165,7 @@ def over_seeds(first: Sequence[float], second: Sequence[float]) -> Difference:
         return Difference(value, None, None)
     if len({*first}) == len({*second}) == 1:  # no variance
         return Difference(value, value, value)
-    interval = ttest_ind(first, second, equal_var=False).confidence_interval(0.95)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)  # the seeds of one side agree, which is no fault
+        interval = ttest_ind(first, second, equal_var=False).confidence_interval(0.95)
     return Difference(value, float(interval.low), float(interval.high))

@@ -82,7 +82,7 @@ def of_slurm(pid: int) -> bool:
         job = psutil.Process(pid).environ().get("SLURM_JOB_ID")
     except psutil.Error:
         return False
-    return job is not None and not slurm.is_left_over(job)
+    return job is not None and not slurm.ended_as(job)
 
 
 def refuse_beside_themselves(jobs: set[str]) -> None:

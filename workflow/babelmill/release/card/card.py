@@ -49,7 +49,7 @@ class SuiteScores(NamedTuple):
     Attributes:
         title: the name of the suite in the card.
         found: scores.json.
-        baselines: the suite's baselines (`suite_section.Baseline`), as mappings.
+        baselines: the suite's baselines (`schema.Baseline`), as mappings.
     """
 
     title: str
