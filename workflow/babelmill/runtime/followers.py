@@ -27,7 +27,7 @@ from subprocess import DEVNULL, PIPE
 from babelmill.config.layers import flatten
 
 log = logging.getLogger(__name__)
-PATIENCE = 15.0  # seconds to wait for the process after the end of the training
+PATIENCE = 15.0  # seconds to wait for a process after the end of the training
 FIXED = {"WANDB_INIT_TIMEOUT": "8", "WANDB_FINISH_TIMEOUT": "6"}  # seconds
 FIXED |= {"WANDB_RESUME": "allow", "WANDB_SILENT": "true", "WANDB_CONSOLE": "off", "WANDB_X_DISABLE_STATS": "true"}
 
@@ -96,14 +96,10 @@ def remove_older(folder: Path, mine: Path, run_id: str) -> None:
             shutil.rmtree(other, ignore_errors=True)
 
 
-log = logging.getLogger(__name__)
-
-
 class History:
     """Updates the history files of a run at each validation; only the main process has one."""
 
     EVERY = 10.0  # seconds between two pictures
-    PATIENCE = 15.0  # seconds that `close` waits at the end of the training
 
     def __init__(self, folder: Path, model: str):
         """Remember the run's `folder`, and the name of the `model` for the title of the picture."""
@@ -121,7 +117,7 @@ class History:
 
     def close(self) -> None:
         """Wait at most `PATIENCE` seconds until the last validation is in the files."""
-        end = time.monotonic() + self.PATIENCE
+        end = time.monotonic() + PATIENCE
         while self._process is not None:
             try:
                 self._process.wait(max(0.1, end - time.monotonic()))
