@@ -220,6 +220,13 @@ def workspace(built, tmp_path) -> Workspace:
 
 
 @pytest.fixture
+def folder(monkeypatch, tmp_path) -> Path:
+    """Return an empty folder, which is the working folder."""
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.fixture
 def hub(monkeypatch, tmp_path):
     """Yield a Hub on this machine, which this process and all that it starts talk to, with an empty cache."""
     from helpers.hub.hub_server import HubServer

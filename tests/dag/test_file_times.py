@@ -33,12 +33,11 @@ VALUES = copy.deepcopy(SMALL) | {
 
 
 @pytest.fixture
-def tree(tmp_path, monkeypatch) -> Workspace:
+def tree(folder) -> Workspace:
     """A finished tree of a mixture, of a model that continues another one, and a report. Snakemake remembers nothing."""
-    monkeypatch.chdir(tmp_path)
     for language in ("eng", "deu"):
-        write_texts(tmp_path / "texts" / language, language, documents=3)
-    workspace = Workspace(tmp_path)
+        write_texts(folder / "texts" / language, language, documents=3)
+    workspace = Workspace(folder)
     workspace.configure(VALUES)
     finish(loading.load(), "two", "more")
     finish_report(loading.load(), "two+more")

@@ -88,22 +88,20 @@ def test_only_a_file_that_looks_changed_is_read(workspace, monkeypatch):
     assert len(read) == 1 + len(texts(workspace))
 
 
-def test_before_the_first_corpus_nothing_is_read(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "a.txt").write_text("text")
+def test_before_the_first_corpus_nothing_is_read(folder, monkeypatch):
+    (folder / "a.txt").write_text("text")
     monkeypatch.setattr(known_hashes, "sha256", lambda path: pytest.fail(f"{path} was read"))
-    found = local_sources.snapshot({"*.txt": "config.yaml"}, tmp_path / "results/corpora/eng")
+    found = local_sources.snapshot({"*.txt": "config.yaml"}, folder / "results/corpora/eng")
     assert found == {"*.txt": {"files": 1, "bytes": 4, "sha256": None}}
-    assert not (tmp_path / "results").exists()
+    assert not (folder / "results").exists()
 
 
-def test_ten_thousand_files_are_no_problem(tmp_path, monkeypatch):
+def test_ten_thousand_files_are_no_problem(folder):
     """A look at each, and a settings file of a few lines; 2,000 files here."""
-    monkeypatch.chdir(tmp_path)
-    corpus = tmp_path / "corpus"
-    (tmp_path / "texts").mkdir()
+    corpus = folder / "corpus"
+    (folder / "texts").mkdir()
     for number in range(2000):
-        (tmp_path / f"texts/{number}.txt").write_text(str(number))
+        (folder / f"texts/{number}.txt").write_text(str(number))
     corpus.mkdir()
     content = local_sources.hashes(local_sources.expand_glob("texts/*.txt"), corpus)
     listing = [{"path": path, "sha256": digest} for path, digest in content.items()]
@@ -113,7 +111,7 @@ def test_ten_thousand_files_are_no_problem(tmp_path, monkeypatch):
     (corpus / "manifest.json").write_text(json.dumps(manifest))
     assert local_sources.snapshot({"texts/*.txt": "config.yaml"}, corpus) == sources
     time.sleep(0.01)
-    (tmp_path / "texts/7.txt").write_text("8")
+    (folder / "texts/7.txt").write_text("8")
     (entry,) = local_sources.snapshot({"texts/*.txt": "config.yaml"}, corpus).values()
     assert entry["files"] == 2000 and entry["sha256"] is not None
 

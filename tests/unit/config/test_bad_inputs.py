@@ -27,14 +27,13 @@ TEXT = "languages: {eng: {corpus: {files: [texts/*.txt]}}}\n"
 
 
 @pytest.fixture(autouse=True)
-def project(tmp_path, monkeypatch):
+def project(folder):
     """A folder with a text and a configuration, in which commands would be typed."""
-    monkeypatch.chdir(tmp_path)
     Path("texts").mkdir()
     Path("texts/a.txt").write_text("A text.")
     Path("config").mkdir()
     Path("config/config.yaml").write_text(TEXT)
-    return tmp_path
+    return folder
 
 
 @contextlib.contextmanager

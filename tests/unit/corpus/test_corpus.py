@@ -26,14 +26,9 @@ from babelmill.corpus import __main__ as corpus_stage
 from babelmill.graph import changed_sources
 from babelmill.settings import settings_of
 
+pytestmark = pytest.mark.usefixtures("folder")
+
 DOCUMENTS = [f"Document number {i} says something of its own." for i in range(1000)]
-
-
-@pytest.fixture(autouse=True)
-def folder(tmp_path, monkeypatch):
-    """Globs are relative to the working folder."""
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
 
 
 def settings_file(**corpus) -> Path:

@@ -27,6 +27,8 @@ from babelmill.tokens.shard_file import ShardFile
 from helpers.training.training_data import write_tokenizer
 from scripts import make_occupations
 
+pytestmark = pytest.mark.usefixtures("folder")
+
 COLUMNS = {"text_column": "occ1", "label_columns": ["code1", "code2"], "context_column": "lang"}
 TABLE = [
     {"occ1": "farmer and fisher", "lang": "eng", "code1": "61110", "code2": "64100"},
@@ -36,12 +38,6 @@ TABLE = [
     {"occ1": "unknown", "lang": "eng", "code1": None, "code2": None},
 ]
 KINDS = (".csv", ".tsv", ".jsonl", ".parquet")
-
-
-@pytest.fixture(autouse=True)
-def folder(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
 
 
 def table(rows: list[dict], kind: str, delimiter: str = ",", encoding: str = "utf-8") -> bytes:

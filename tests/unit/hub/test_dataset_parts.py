@@ -22,6 +22,8 @@ from babelmill.settings import settings_of
 from helpers.hub.hub_server import Fault, HubServer
 from helpers.programs.prepared import run_python
 
+pytestmark = pytest.mark.usefixtures("folder")
+
 NAME = "ada/prose"
 PROGRAM = (
     "import runpy; from babelmill.hub import client; client.WAITS = (0, 0, 0, 0);"
@@ -72,11 +74,6 @@ def hub(files):
     with HubServer() as server:
         server.commit(f"datasets/{NAME}", files)
         yield server
-
-
-@pytest.fixture(autouse=True)
-def folder(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
 
 
 def stage(hub, name: str, corpus: dict, *arguments: str):

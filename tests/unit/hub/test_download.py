@@ -26,6 +26,8 @@ from babelmill.stages import STAGES
 from helpers.hub.hub_server import Fault, HubServer
 from helpers.programs.prepared import run_python
 
+pytestmark = pytest.mark.usefixtures("folder")
+
 REPOSITORY = "BabyLM-community/babylm-eng"
 CODE = STAGES["download"].digest()
 # Waiting between attempts is not what is tested.
@@ -58,12 +60,6 @@ VALIDATION = ["data/validation-00000-of-00001.parquet"]
 def hub():
     with HubServer() as server:
         yield server
-
-
-@pytest.fixture(autouse=True)
-def folder(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
 
 
 def run(

@@ -18,11 +18,7 @@ from babelmill.tokens.shard_file import ShardFile
 from babelmill.training.plan.plan import Plan
 from helpers.training.training_data import write_tokenizer
 
-
-@pytest.fixture(autouse=True)
-def folder(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
+pytestmark = pytest.mark.usefixtures("folder")
 
 
 def test_a_plan_has_the_steps_of_the_training():

@@ -31,9 +31,8 @@ LABELS = section("labels", code="hisco")
 
 
 @pytest.fixture(autouse=True)
-def theirs(tmp_path, monkeypatch):
+def theirs(folder):
     """The published model; the folder has the configuration and tokenizer of its encoder beside it."""
-    monkeypatch.chdir(tmp_path)
     folder = publish_canine(Path("theirs"))
     (folder / "pytorch_model.bin").unlink()
     return write(folder, transformers.CanineConfig.from_pretrained(folder))

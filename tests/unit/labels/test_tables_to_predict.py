@@ -187,8 +187,7 @@ def test_the_least_probable_code_of_a_row_decides_whether_to_look_at_it(tmp_path
     assert [row[0] for row in Table(tmp_path / "review.csv")] == ["4", "2", "3", "1"]
 
 
-def test_a_folder_that_is_no_converted_model_of_labels_is_one_line(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def test_a_folder_that_is_no_converted_model_of_labels_is_one_line(folder):
 
     def refused(said: str) -> None:
         with pytest.raises(UserError, match=said):
@@ -235,8 +234,7 @@ def settings(part: str, **predict) -> dict:
     return settings_of(Configuration([("test", {"models": {"occ": occ}})]), "occ", part)
 
 
-def test_each_table_has_settings_of_its_own(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def test_each_table_has_settings_of_its_own(folder):
     Path("census.csv").write_text("text\nfisher\n")
     one = settings("predict.census")
     assert (
@@ -257,8 +255,7 @@ def test_each_table_has_settings_of_its_own(tmp_path, monkeypatch):
         settings("predict.censu")
 
 
-def test_a_missing_column_of_a_plain_table_is_found_before_anything_runs(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def test_a_missing_column_of_a_plain_table_is_found_before_anything_runs(folder):
     Path("letters.csv").write_bytes('\n"first line";språk\nfisher;da\n'.encode("latin-1"))
     for there in ({"text_column": "first line"}, {"context_column": "språk"}):
         file = {"file": "letters.csv", "text_column": "first line", "delimiter": ";"}
@@ -274,9 +271,8 @@ def test_a_missing_column_of_a_plain_table_is_found_before_anything_runs(tmp_pat
 
 
 @pytest.mark.parametrize("name", ["a.parquet", "a.jsonl"])
-def test_a_missing_column_of_other_formats_is_found_before_anything_runs(tmp_path, monkeypatch, name):
+def test_a_missing_column_of_other_formats_is_found_before_anything_runs(folder, name):
     """A key of JSON may be missing in some lines."""
-    monkeypatch.chdir(tmp_path)
     if name == "a.parquet":
         pq.write_table(pa.table({"text": ["a"]}), name)
     else:
@@ -292,9 +288,8 @@ def test_a_missing_column_of_other_formats_is_found_before_anything_runs(tmp_pat
     settings("predict.letters", **asked)  # the stage says what is wrong with it
 
 
-def test_quotation_marks_in_settings_of_tables(tmp_path, monkeypatch):
+def test_quotation_marks_in_settings_of_tables(folder):
     """The file is a path, and no glob."""
-    monkeypatch.chdir(tmp_path)
     for name, text in (("q[1].tsv", '"Hello'), ("plain.tsv", "Hello")):
         Path(name).write_text(f"text\n{text}\n")
         said = settings("predict.census", inputs={"census": {"file": name, "text_column": "text"}})["table"]
@@ -326,8 +321,7 @@ def test_the_name_of_a_corpus_is_no_language_of_the_card():
     assert [configuration.table[code].tag for code in languages] == ["", "fao", "no"]
 
 
-def test_settings_files_of_tables(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def test_settings_files_of_tables(folder):
     corpus = {"label_columns": ["code1"]}
     write_settings(Configuration([("test", {"corpus": corpus, "models": {"occ": OCC}})]), "occ")
     names = {path.name for path in Path("results/settings/occ").glob("predict*")}

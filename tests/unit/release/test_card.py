@@ -479,8 +479,7 @@ def test_what_a_user_writes_for_a_card_keeps_its_markdown():
 
 
 @pytest.mark.parametrize("pad", [None, "</s>"])
-def test_the_example_of_a_classifier_pads_without_a_padding_token_of_its_own(pad, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def test_the_example_of_a_classifier_pads_without_a_padding_token_of_its_own(pad, folder):
     words = Tokenizer(models.WordLevel({"<unk>": 0, "</s>": 1, "text": 2}, unk_token="<unk>"))
     words.pre_tokenizer = pre_tokenizers.Whitespace()
     PreTrainedTokenizerFast(tokenizer_object=words, eos_token="</s>", pad_token=pad).save_pretrained("own")

@@ -470,16 +470,15 @@ def test_where_it_cannot_begin_a_line_says_why(tmp_path, monkeypatch, caplog):
     assert "W&B: turned off for the rest of this run: [Errno 2] No such file" in caplog.text
 
 
-def test_nothing_is_imported_from_the_working_folder_or_another_projects_path(tmp_path, monkeypatch, caplog):
+def test_nothing_is_imported_from_the_working_folder_or_another_projects_path(folder, monkeypatch, caplog):
     """W&B's process, like all others of this package, ignores both."""
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "wandb.py").write_text("raise ImportError('not the library')")
-    (tmp_path / "select.py").write_text("raise ImportError('not the library')")
-    monkeypatch.setenv("PYTHONPATH", f"{tmp_path}{os.pathsep}{os.environ['PYTHONPATH']}")
+    (folder / "wandb.py").write_text("raise ImportError('not the library')")
+    (folder / "select.py").write_text("raise ImportError('not the library')")
+    monkeypatch.setenv("PYTHONPATH", f"{folder}{os.pathsep}{os.environ['PYTHONPATH']}")
     monkeypatch.setenv("WANDB_MODE", "offline")
-    with mirror(tmp_path, monkeypatch, patience=120):
+    with mirror(folder, monkeypatch, patience=120):
         pass
-    assert len(list(tmp_path.glob("wandb/offline-run-*/*.wandb"))) == 1 and not caplog.text
+    assert len(list(folder.glob("wandb/offline-run-*/*.wandb"))) == 1 and not caplog.text
 
 
 def test_the_end_of_a_run_does_not_wait_for_ever(tmp_path, monkeypatch, silent_server, caplog):

@@ -27,6 +27,8 @@ from conftest import ROOT, SMALL
 from helpers.hub.hub_server import Fault
 from helpers.programs.prepared import run_module
 
+pytestmark = pytest.mark.usefixtures("folder")
+
 COLUMNS = {"good": "sen", "bad": "wrong_sen", "phenomenon": "phenomenon"}
 ROWS = [
     ("She is 5'4\".", "She are 5'4\".", "SV-#"),
@@ -54,12 +56,6 @@ def write(name: str, rows=ROWS, heading=("sen", "wrong_sen", "phenomenon")) -> P
         text = "".join(json.dumps(each) + "\n" for each in objects).encode()
         path.write_bytes(gzip.compress(text, mtime=0) if path.suffix == ".gz" else text)
     return path
-
-
-@pytest.fixture(autouse=True)
-def folder(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
 
 
 @pytest.mark.parametrize("name", ["a.tsv", "a.csv", "a.jsonl", "a.jsonl.gz", "a.parquet"])

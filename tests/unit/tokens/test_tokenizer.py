@@ -356,12 +356,11 @@ def test_ones_own_tokenizer_must_be_fit_for_training(tmp_path, arguments, messag
 
 
 @pytest.mark.parametrize("source, message", [("missing/tokenizer.json", "no such file"), ("broken", "not a tokenizer")])
-def test_a_source_that_is_not_there(tmp_path, monkeypatch, source, message):
-    monkeypatch.chdir(tmp_path)
+def test_a_source_that_is_not_there(folder, source, message):
     Path("broken").write_text("{}")
-    corpus = write_corpus(tmp_path / "deu", [ARTICLE["deu"]])
+    corpus = write_corpus(folder / "deu", [ARTICLE["deu"]])
     with pytest.raises(UserError, match=rf"{source}.*{message}"):
-        run(tmp_path, {"deu": corpus}, tokenizer={"source": source})
+        run(folder, {"deu": corpus}, tokenizer={"source": source})
 
 
 def test_a_damaged_corpus_is_refused(tmp_path):
