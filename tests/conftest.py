@@ -34,11 +34,7 @@ SMALL = {
         **{"hidden_size": 32, "intermediate_size": 48, "num_attention_heads": 2, "num_hidden_layers": 2},
         "max_position_embeddings": 128,
     },
-    "train": {
-        "max_steps": 8,
-        "global_batch_tokens": 256,
-        "sequence_lengths": [16, 32, 64],
-    },
+    "train": {"max_steps": 8, "global_batch_tokens": 256, "sequence_lengths": [16, 32, 64]},
     "evaluation": {"documents": 10},
     "run": {"micro_batch_tokens": 128, "log_every": 1, "checkpoint_every": 4, "checkpoint_share": 1},
     "languages": {

@@ -117,10 +117,7 @@ def test_scores_are_of_responses_given_their_prompts(made):
     count = sum(scored for row in rows_of(shard, LENGTH) for _, _, scored in row)
     documents = {"scored": len(rows), "of": len(rows), "with_prompt": sum(bool(prompt) for prompt, _ in rows)}
     assert evaluation["documents"] == evaluation["languages"]["eng"]["documents"] == documents
-    for metric, auto, reference in (
-        ("causal", AutoModelForCausalLM, causal),
-        ("masked", AutoModelForMaskedLM, masked),
-    ):
+    for metric, auto, reference in (("causal", AutoModelForCausalLM, causal), ("masked", AutoModelForMaskedLM, masked)):
         model = auto.from_pretrained(made.path / "converted/eng", trust_remote_code=True).eval()
         score, nats = evaluation["variants"]["ema"][metric], reference(model, shard)
         assert score["value"] == pytest.approx(sum(nats) / math.log(2) / size, rel=1e-5)

@@ -240,12 +240,7 @@ def test_half_precision(cls, dtype, batch):
 # Generation.
 
 
-GENERATION = [
-    {},
-    {"num_beams": 3},
-    {"num_beams": 2, "num_return_sequences": 2},
-    {"cache_implementation": "static"},
-]
+GENERATION = [{}, {"num_beams": 3}, {"num_beams": 2, "num_return_sequences": 2}, {"cache_implementation": "static"}]
 
 
 @pytest.mark.parametrize("options", GENERATION, ids=str)

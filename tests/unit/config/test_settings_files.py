@@ -32,10 +32,7 @@ GPT2 = {"model": {"architecture": "transformers", "config": {"model_type": "gpt2
         ({"models": {"eng": {"publish": {"repo_template": "lab/my-english.v2"}}}}, "lab/my-english.v2"),
         (GPT2, "{username}/babybabellm-gpt2-eng-causal"),
         ({"preset": "bert_30m"}, "{username}/babybabellm-bert-eng"),
-        (
-            {"models": {"eng": LLADA}},
-            "{username}/babybabellm-llada-8b-eng",
-        ),
+        ({"models": {"eng": LLADA}}, "{username}/babybabellm-llada-8b-eng"),
     ],
 )
 def test_the_repository_of_a_model(layer, repository):

@@ -24,10 +24,7 @@ from helpers.programs.prepared import run_python
 
 REPOSITORY = "someone/tokenizer"
 REPOSITORY_ON_HUB = f"models/{REPOSITORY}"
-CONFIGURATION = {
-    "languages": {"eng": {"corpus": {"builtin": "python-docs"}}},
-    "tokenizer": {"source": REPOSITORY},
-}
+CONFIGURATION = {"languages": {"eng": {"corpus": {"builtin": "python-docs"}}}, "tokenizer": {"source": REPOSITORY}}
 PROGRAM = "from babelmill import tokenizer; from babelmill.hub import client; client.WAITS = (0, 0); tokenizer.main()"
 
 

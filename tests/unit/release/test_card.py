@@ -39,9 +39,7 @@ EVALUATION = {
     "unigram": SCORE,
     "documents": DOCUMENTS,
     "languages": {"eng": {"variants": {"ema": SCORES}, "unigram": SCORE, "documents": DOCUMENTS}},
-    "tokenizer": {
-        "eng": {"bytes_per_token": 4, "tokens_per_word": 1.5, "vocabulary_used": 1, "round_trip_rate": 1},
-    },
+    "tokenizer": {"eng": {"bytes_per_token": 4, "tokens_per_word": 1.5, "vocabulary_used": 1, "round_trip_rate": 1}},
     "vocab_size": 8192,
     "sequence_length": 512,
 }

@@ -53,8 +53,7 @@ def replica(rank: int, size: int, port: int, damage: str, folder: str, results) 
 
 
 @pytest.mark.parametrize(
-    ("size", "damage"),
-    [(2, ""), (2, f"model.{PARAMETER}"), (3, f"average.{PARAMETER}"), (3, "optimizer.0.5.exp_avg")],
+    ("size", "damage"), [(2, ""), (2, f"model.{PARAMETER}"), (3, f"average.{PARAMETER}"), (3, "optimizer.0.5.exp_avg")]
 )
 def test_replicas(size, damage, tmp_path):
     """With three processes, the one that differs is named; with two, either may be at fault."""
