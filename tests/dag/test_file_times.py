@@ -116,8 +116,7 @@ def test_shuffled_times_change_nothing_of_what_runs(tree, happens, draws):
     said = {job.folder: job for model in ("two", "more") for job in explain(configuration, model) if job.runs}
     assert bool(said) == (happens not in (SITUATIONS["nothing"][0], lost_intermediates, lost_manifest))
     program = ROOT / "tests/scripts/file_time_checks.py"
-    done = run_python(program, draws, 7, ROOT / "Snakefile", "reports/two+more.html", cwd=tree.path)
-    assert done.returncode == 0, done.stderr
+    done = run_python(program, draws, 7, ROOT / "Snakefile", "reports/two+more.html", cwd=tree.path, check=True)
     found, *others = re.findall(r"^\d+ draws: (.*)", done.stdout, re.MULTILINE)
     assert not others, done.stdout
     report = ["reports"] if said else []

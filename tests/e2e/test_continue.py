@@ -26,8 +26,7 @@ def validations(path: Path, model: str) -> list[dict]:
 
 
 def said(workspace, *command) -> str:
-    done = workspace.python("-m", "babelmill", *command)
-    assert done.returncode == 0, done.stderr
+    done = workspace.python("-m", "babelmill", *command, check=True)
     return done.stdout
 
 

@@ -52,8 +52,9 @@ def test_the_card_s_code_generates(diffused, tmp_path):
     card = (folder / "README.md").read_text()
     (code,) = (code for code in re.findall(r"```python\n(.*?)```", card, re.DOTALL) if "diffusion_generation" in code)
     code = code.replace(f'"{MODEL}"', f'"{folder}"')
-    done = run_python("-c", code, cwd=tmp_path, environment={"PATH": "/usr/bin:/bin", "HOME": str(tmp_path)})
-    assert done.returncode == 0, done.stderr
+    done = run_python(
+        "-c", code, cwd=tmp_path, environment={"PATH": "/usr/bin:/bin", "HOME": str(tmp_path)}, check=True
+    )
     assert done.stdout.startswith("The beginning of a text")
 
 

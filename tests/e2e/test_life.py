@@ -120,8 +120,7 @@ def test_a_killed_snakemake_is_unlocked_and_goes_on(undisturbed, workspace, monk
     locked = workspace.snakemake(*local, check=False)
     assert locked.returncode == 1
     assert [line[:28] for line in locked.stderr.splitlines()[1:]] == ["error: this folder is locked"], locked.stderr
-    unlocked = workspace.python(*unlock)
-    assert unlocked.returncode == 0, unlocked.stdout + unlocked.stderr
+    unlocked = workspace.python(*unlock, check=True)
     lines = unlocked.stdout.splitlines()
     assert lines[1] == f"  train eng: process {launcher}" and lines[-1].startswith("Removed the lock")
     assert not list((workspace.path / ".snakemake").glob("locks/*"))

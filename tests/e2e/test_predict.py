@@ -44,8 +44,7 @@ def command(model: Path, source: Path, out: Path, *more: object) -> list[str]:
 
 def predict(*arguments) -> str:
     """Run it to its end; what it said."""
-    done = run_module(*command(*arguments))
-    assert done.returncode == 0, done.stderr
+    done = run_module(*command(*arguments), check=True)
     return done.stderr
 
 

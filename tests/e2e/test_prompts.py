@@ -37,7 +37,7 @@ SETTINGS = {name: SMALL[name] for name in ("preset", "tokenizer", "model", "trai
 @pytest.fixture(scope="module")
 def made(tmp_path_factory) -> Workspace:
     """The workflow's folder, after it has run on 160 pairs, of which every eighth has no prompt."""
-    workspace, words = Workspace(tmp_path_factory.mktemp("prompts")), WORDS["eng"]
+    workspace, words = Workspace(tmp_path_factory.mktemp("prompts")), WORDS["eng"].split()
     workspace.configure(SETTINGS)
     rows = []
     for i in range(160):

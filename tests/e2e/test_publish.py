@@ -339,8 +339,7 @@ def test_it_loads_from_the_repository(hub, work):
 def test_a_folder_is_published_by_hand(hub, work):
     """As the workflow does it: one commit, nothing twice; the repository's name is the user's."""
     command = ["-m", "babelmill", "publish", "converted/eng", "--repo", "lab/mine"]
-    done = work.python(*command)
-    assert done.returncode == 0, done.stderr
+    done = work.python(*command, check=True)
     commit = hub.repositories["models/lab/mine"].branches["main"]
     assert done.stdout == f"{hub.url}/lab/mine is converted/eng at {commit}\n"
     assert content(hub, "models/lab/mine").items() >= work.folder().items()

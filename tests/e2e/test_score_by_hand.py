@@ -118,8 +118,7 @@ def test_an_exported_folder_and_a_repository_of_the_hub(exported, hub):
     hub.commit("models/org/model", {p.name: p.read_bytes() for p in (exported / "export").iterdir()})
     shutil.copytree(exported / "export", "mine")
     for model, more in (("mine", []), ("org/model", ["--trust-remote-code"])):
-        done = run_module("babelmill", "score", model, "--suite", "mine", *more, cwd=Path.cwd())
-        assert done.returncode == 0, done.stderr
+        run_module("babelmill", "score", model, "--suite", "mine", *more, cwd=Path.cwd(), check=True)
     rows = [pq.read_table(f"scores/{name}/mine/pairs.parquet") for name in ("mine", "org--model")]
     assert rows[0].equals(rows[1]) and "fused_good" in rows[0].column_names
     done = run_module("babelmill", "score", "org/model", "--suite", "mine", cwd=Path.cwd())

@@ -147,8 +147,7 @@ def use(workspace: Workspace, folders: list[str], more: str) -> list[str]:
     for packages in ([], [str(installed(TRANSFORMERS_4))]):
         environment = os.environ | {"PYTHONPATH": os.pathsep.join(packages), "HF_HUB_OFFLINE": "1"}
         code = f"FOLDERS = {folders}\n{USE}{more}"
-        done = run_python("-c", code, cwd=workspace.path, environment=environment)
-        assert done.returncode == 0, done.stderr
+        done = run_python("-c", code, cwd=workspace.path, environment=environment, check=True)
         said.append(done.stdout[done.stdout.index(folders[0].split("/")[1]) :])
     return said
 

@@ -80,8 +80,7 @@ def test_models_go_on_from_published_ones(tmp_path, hub):
     assert workspace.would_run(targets=targets) == set()
 
     environment = os.environ | {"PYTHONPATH": "", "HF_HUB_OFFLINE": "1"}
-    done = run_python("-c", USE, cwd=workspace.path, environment=environment)
-    assert done.returncode == 0, done.stderr
+    done = run_python("-c", USE, cwd=workspace.path, environment=environment, check=True)
     for name, source in (("more", published), ("bert", theirs)):
         converted = workspace.path / f"converted/{name}"
         for file in ("tokenizer.json", "tokenizer_config.json"):

@@ -115,22 +115,8 @@ class Cluster:
 
     def _ended(self, folder: Path, name: str) -> list[dict]:
         """The jobs of `history`; none while accounting still thinks that one goes on, and lacks its comment."""
-        fields = [
-            "JobIDRaw",
-            "State",
-            "NodeList",
-            "Partition",
-            "Comment",
-            "TimelimitRaw",
-            "AllocTRES",
-            "ReqCPUS",
-            "NNodes",
-            "Account",
-            "QOS",
-            "Constraints",
-            "WorkDir",
-            "End",
-        ]
+        fields = ["JobIDRaw", "State", "NodeList", "Partition", "Comment", "TimelimitRaw", "AllocTRES", "ReqCPUS"]
+        fields += ["NNodes", "Account", "QOS", "Constraints", "WorkDir", "End"]
         lines = self.ask("sacct", "-X", "-D", "-P", "-n", "-S", "now-1day", "-o", ",".join(fields)).splitlines()
         rows = [dict(zip(fields, line.split("|"), strict=True)) for line in lines]
         mine = [row for row in rows if row["WorkDir"] == str(folder)]

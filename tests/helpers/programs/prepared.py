@@ -57,20 +57,22 @@ def run_module(module: str, *arguments, **where) -> subprocess.CompletedProcess:
     return run_python("-m", module, *arguments, **where)
 
 
-def run_python(*words, cwd=None, environment=None) -> subprocess.CompletedProcess:
-    """Run Python and return its exit code and what it said.
+def run_python(*words, cwd=None, environment=None, check=False) -> subprocess.CompletedProcess:
+    """Run Python and return its exit code and output.
 
     Args:
         words: `-m` and a module, `-c` and code, or a file; and arguments.
         cwd: the folder that it runs in; None for the present one.
         environment: all its environment variables; None for the present ones.
+        check: fail, with its output, if its exit code is not 0.
     """
     with tempfile.TemporaryFile() as stdout, tempfile.TemporaryFile() as stderr:
-        code, said = Program(*words, cwd=cwd, environment=environment, outputs=[stdout, stderr]).wait(), []
+        code, outputs = Program(*words, cwd=cwd, environment=environment, outputs=[stdout, stderr]).wait(), []
         for file in (stdout, stderr):
             file.seek(0)
-            said.append(file.read().decode(errors="replace"))
-        return subprocess.CompletedProcess([*map(str, words)], code, *said)
+            outputs.append(file.read().decode(errors="replace"))
+    assert not check or code == 0, "".join(outputs)
+    return subprocess.CompletedProcess([*map(str, words)], code, *outputs)
 
 
 class Program:

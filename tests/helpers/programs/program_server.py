@@ -17,24 +17,12 @@ import sys
 
 # All that take long, but for those that read the environment when they are imported (huggingface_hub, transformers,
 # wandb), and those that some tests use in other versions (`environments.py`). No test sets a variable of matplotlib.
-LIBRARIES = [
-    "snakemake.cli",
-    "snakemake.report.html_reporter",
-    "snakemake_executor_plugin_slurm_jobstep",
-    "smart_open",
-    "pydantic",
-    "pyarrow.parquet",
-    "tokenizers",
-]
-LIBRARIES += ["torch", "torch._dynamo", "torch.distributed.tensor", "safetensors.torch", "matplotlib.figure", "httpx2"]
+LIBRARIES = ["snakemake.cli", "snakemake.report.html_reporter", "snakemake_executor_plugin_slurm_jobstep", "smart_open"]
+LIBRARIES += ["pydantic", "pyarrow.parquet", "tokenizers", "torch", "torch._dynamo", "torch.distributed.tensor"]
+LIBRARIES += ["safetensors.torch", "matplotlib.figure", "httpx2"]
 # What transformers imports.
-LIBRARIES += [
-    "torch.distributed.checkpoint",
-    "torch.distributed.fsdp",
-    "scipy.optimize",
-    "scipy.sparse",
-    "scipy.spatial",
-]
+LIBRARIES += ["torch.distributed.checkpoint", "torch.distributed.fsdp"]
+LIBRARIES += [f"scipy.{part}" for part in ("optimize", "sparse", "spatial")]
 LIBRARIES += ["filelock", "jinja2.sandbox", "truststore", "anyio", "h11", "httpcore2", "PIL.Image", "regex"]
 # Our modules that import neither transformers nor huggingface_hub, which read the environment.
 PACKAGE = "babelmill"

@@ -347,8 +347,7 @@ def export(data: LabelledData, out: str = "export") -> Path:
     shards = [str(folder / "shards" / language) for language in data.languages]
     more = ["--checkpoints", str(folder / "checkpoints"), "--out", str(folder / out)]
     more += ["--source", str(folder / "base")] if (folder / "base").is_dir() else []
-    done = run_module("babelmill.export", *pairs, "--shards", *shards, *more)
-    assert done.returncode == 0, done.stderr + done.stdout
+    run_module("babelmill.export", *pairs, "--shards", *shards, *more, check=True)
     return folder / out
 
 

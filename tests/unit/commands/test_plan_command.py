@@ -35,8 +35,7 @@ def fresh(tmp_path):
 
 def plan(workspace, *arguments):
     """Rows of the plan by model, as text."""
-    done = workspace.python("-m", "babelmill", "plan", *arguments, "--tsv")
-    assert done.returncode == 0, done.stderr
+    done = workspace.python("-m", "babelmill", "plan", *arguments, "--tsv", check=True)
     return {row["model"]: row for row in csv.DictReader(io.StringIO(done.stdout), delimiter="\t")}
 
 
@@ -301,8 +300,9 @@ def test_a_model_of_the_hub_is_planned_from_its_configuration_alone(fresh, hub):
     """No weights are fetched (there are none); memory by what is trained, on each number of GPUs."""
     hub.commit("models/GSAI-ML/LLaDA-8B-Base", {"config.json": json.dumps(LLADA).encode()})
     fresh.configure({"models": {"bard": {"languages": ["eng"], "preset": "diffusion_8b"}}})
-    done = fresh.python("-m", "babelmill", "plan", "bard", "--gpu", "H200", "--gpus", "1", "2", "8", "--tsv")
-    assert done.returncode == 0, done.stderr
+    done = fresh.python(
+        "-m", "babelmill", "plan", "bard", "--gpu", "H200", "--gpus", "1", "2", "8", "--tsv", check=True
+    )
     rows = list(csv.DictReader(io.StringIO(done.stdout), delimiter="\t"))
     assert [row["gpus"] for row in rows] == ["1", "2", "8"]
     assert {row["parameters"] for row in rows} == {"8015581184"}

@@ -140,7 +140,9 @@ tokens/published_tokenizer tokens/trial: base_model tokenizer
 tokens/quality: tokenizer evaluate
 tokens/shard_file: shards train export evaluate
 training: train
-training/__init__ training/networks/__init__: base_model train export evaluate score
+training/__init__: base_model train export evaluate score predict
+training/arithmetic: train evaluate score predict
+training/networks/__init__: base_model train export evaluate score
 training/networks/document_masks training/networks/transformers_models: base_model train export evaluate score
 training/networks/lora: train export
 """
@@ -149,12 +151,13 @@ RUN_BY = {
     for names, stages in (line.split(": ") for line in TABLE.split("\n") if line)
     for name in names.split()
 }
-# No stage runs commands, what acts through the settings alone, what looks after a run without changing what it
-# computes, and what compares models afterwards. The digest of a report is in its own settings file.
+# No stage runs commands and what they alone use, what acts through the settings alone, and what looks after a run without
+# changing what it computes. The digest of a report is in its own settings file.
 NONE = {"__init__", "__main__", "cli", "commands", "config", "core", "hub", "runtime", "settings", "stages"}
-NONE |= {"report", "reporting", "file_times", "graph"}
-NONE |= {"evaluation/comparison", "suites/comparison", "suites/statistics"}
-NONE |= {f"release/elsewhere/{name}" for name in ("manual_conversion", "masked_target", "old_repository")}
+NONE |= {"report", "reporting", "file_times", "graph", "evaluation/comparison", "suites/comparison"}
+NONE |= {"suites/statistics", "release/folder/trying"}
+OF_COMMANDS = ("given_model", "manual_conversion", "masked_target", "old_repository", "rehosting")
+NONE |= {f"release/elsewhere/{name}" for name in OF_COMMANDS}
 
 
 def run_by(module: str) -> set[str]:

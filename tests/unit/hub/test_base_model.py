@@ -62,11 +62,7 @@ def refused(**arguments) -> str:
 
 
 BERT = {
-    "vocab_size": 270,
-    "hidden_size": 8,
-    "num_hidden_layers": 1,
-    "num_attention_heads": 2,
-    "intermediate_size": 8,
+    **{"vocab_size": 270, "hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 8},
     "max_position_embeddings": 32,
 }
 

@@ -4,7 +4,6 @@ import argparse
 from pathlib import Path
 
 import pytest
-from test_labelled_corpora import COLUMNS, configuration_of, write_csv
 
 from babelmill import shards
 from babelmill.commands.estimates.cost import cost_of
@@ -16,6 +15,7 @@ from babelmill.labels.data import DocumentRows, LabelledData
 from babelmill.settings import read_settings, settings_of, write_settings
 from babelmill.tokens.shard_file import ShardFile
 from babelmill.training.plan.plan import Plan
+from helpers.labelled_texts import COLUMNS, configuration_of, write_csv
 from helpers.training.training_data import write_tokenizer
 
 pytestmark = pytest.mark.usefixtures("folder")

@@ -83,8 +83,7 @@ def test_each_stage_imports_what_it_uses():
     """Alone in a process: the others may be forks of one that has imported all of our modules."""
     for stage in (*STAGES, "cli"):
         code = f"import sys; sys.meta_path[1]._modules.clear(); import babelmill.{stage}"
-        done = run_python("-c", code)
-        assert done.returncode == 0, done.stderr
+        run_python("-c", code, check=True)
 
 
 def test_transformers_has_the_names_that_it_finds_itself():

@@ -14,13 +14,13 @@ from babelmill.config.resolve import Configuration
 from babelmill.config.stage_settings import ShardsSettings
 from babelmill.core import manifest
 from babelmill.core.files import read_json, write_json
+from babelmill.labels.data import frame_of
 from babelmill.release.folder.hub_folder import copy_published
 from babelmill.settings import read_settings, settings_of
 from babelmill.tokens import characters
 from babelmill.tokens.shard_file import ShardFile
 from babelmill.tokens.tokenizer_file import encode, load_tokenizer, vocab_size
 from babelmill.tokens.vocabulary import Vocabulary
-from babelmill.training.data import frame_of
 from helpers.models.published_models import publish_canine
 
 pytestmark = pytest.mark.usefixtures("folder")

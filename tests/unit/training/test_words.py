@@ -25,7 +25,8 @@ from babelmill.tokens.vocabulary import Vocabulary
 from babelmill.training import words_read
 from babelmill.training.plan.layouts import Packed
 from babelmill.training.plan.plan import Plan
-from helpers.training.training_data import ROOT, section
+from helpers import ROOT
+from helpers.training.training_data import section
 
 TEXTS = [
     "\n  The cat\tsat\n\non the mat. ",
