@@ -2,9 +2,9 @@
 
 import sys
 
-import mended_interpreter  # noqa: F401  (it mends the interpreter)
 import torch
 
+import helpers.kernels.mended_interpreter  # noqa: F401  (it mends the interpreter)
 from babelmill.model.gpt_bert import GPTBert, GPTBertShape, training_mask
 from babelmill.training.kernels import compilation, geglu_triton
 from babelmill.training.kernels.compilation import Graphs

@@ -4,9 +4,9 @@ import sys
 import tempfile
 from pathlib import Path
 
-import mended_interpreter  # noqa: F401  (it mends the interpreter)
 import torch
 
+import helpers.kernels.mended_interpreter  # noqa: F401  (it mends the interpreter)
 from babelmill.config import schema
 from babelmill.model.gpt_bert import GPTBertShape
 from babelmill.runtime.processes import Processes

@@ -3,9 +3,9 @@
 import math
 import sys
 
-import mended_interpreter  # noqa: F401  (it mends the interpreter)
 import torch
 
+import helpers.kernels.mended_interpreter  # noqa: F401  (it mends the interpreter)
 from babelmill.model.gpt_bert import GPTBert, GPTBertShape, training_mask
 from babelmill.model.mixing import LayerMixing
 from babelmill.training.kernels import dropout, mixing_triton, residual_triton
