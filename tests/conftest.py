@@ -162,8 +162,8 @@ def build(path: Path) -> None:
     workspace.configure(SMALL)
     for language in WORDS:
         write_texts(workspace.path / "texts" / language, language)
-    said = workspace.snakemake("converted/eng", "converted/deu", "--profile", ROOT / "profiles/local").stderr
-    (path / "said.txt").write_text(said)  # what a user sees
+    output = workspace.snakemake("converted/eng", "converted/deu", "--profile", ROOT / "profiles/local").stderr
+    (path / "output.txt").write_text(output)  # what a user sees
 
 
 @pytest.fixture(scope="session")

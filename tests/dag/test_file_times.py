@@ -165,8 +165,8 @@ def restored(workspace: Workspace, folder: Path, copy_function=shutil.copy2) -> 
 
 def why(workspace: Workspace, model: str) -> set[str]:
     """The stages that run, according to the command."""
-    said = workspace.python("-m", "babelmill", "why", model).stdout.splitlines()[1:]
-    return {line.split()[0] for line in said if not line.endswith("up to date")}
+    output = workspace.python("-m", "babelmill", "why", model).stdout.splitlines()[1:]
+    return {line.split()[0] for line in output if not line.endswith("up to date")}
 
 
 @pytest.mark.parametrize("remembers", [True, False], ids=["with .snakemake", "without"])

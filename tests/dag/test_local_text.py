@@ -39,8 +39,8 @@ def test_an_edit_of_equal_size_and_time_is_seen(workspace):
     os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
     assert path.stat().st_size == before.st_size and path.stat().st_mtime_ns == before.st_mtime_ns
     assert workspace.would_run() == CORPUS
-    said = workspace.python("-m", "babelmill", "why", "eng").stdout
-    assert f"corpus           corpus file texts/eng/{path.name} replaced\n" in said
+    output = workspace.python("-m", "babelmill", "why", "eng").stdout
+    assert f"corpus           corpus file texts/eng/{path.name} replaced\n" in output
     path.write_bytes(content)
     assert workspace.would_run() == set()
 

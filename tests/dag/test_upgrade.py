@@ -34,7 +34,7 @@ def test_the_release_itself_repeats_nothing(checkout):
     assert checkout.would_run("converted/eng") == []
     shutil.rmtree(checkout.results / ".snakemake")
     assert checkout.would_run("converted/eng") == []
-    assert "up to date" in (said := checkout.babelmill("why", "eng")) and "changed" not in said
+    assert "up to date" in (output := checkout.babelmill("why", "eng")) and "changed" not in output
     assert checkout.would_run("converted/deu") == AFTER_TRAIN
 
 
@@ -82,9 +82,9 @@ def test_what_changes_no_result_repeats_nothing_and_a_half_finished_run_goes_on(
 def test_an_edited_loss_or_mask_trains_again(checkout, edit, module):
     checkout.package(*edit)
     assert checkout.would_run("converted/eng") == AFTER_TRAIN
-    said = checkout.babelmill("why", "eng")
-    assert re.search(rf"^  train +source code of babelmill\.train changed in .*\b{module}\b", said, re.MULTILINE)
-    assert "export           runs because train does" in said
+    output = checkout.babelmill("why", "eng")
+    assert re.search(rf"^  train +source code of babelmill\.train changed in .*\b{module}\b", output, re.MULTILINE)
+    assert "export           runs because train does" in output
     listed = checkout.babelmill("accept")
     assert re.search(r"train +edited, in no version: the next run makes its results again\n", listed)
     assert (
@@ -141,8 +141,8 @@ def test_an_accepted_edit_repeats_nothing(checkout):
     checkout.package(*LOSS)
     assert f"train: this code counts as {NOW} (" in checkout.babelmill("accept", "train")
     assert checkout.would_run("converted/eng") == []
-    said = checkout.babelmill("accept")
-    assert re.search(rf"train +{NOW} \(\w{{8}}\)\n", said) and said.endswith("there is nothing to accept.\n")
+    output = checkout.babelmill("accept")
+    assert re.search(rf"train +{NOW} \(\w{{8}}\)\n", output) and output.endswith("there is nothing to accept.\n")
 
 
 def test_a_new_version_trains_again_and_why_quotes_the_changelog(checkout):
@@ -152,9 +152,9 @@ def test_a_new_version_trains_again_and_why_quotes_the_changelog(checkout):
     checkout.babelmill("accept", "--new", "train", "--results", "the z-loss counts half")
     assert re.search(rf"^- Results: {NEXT} \(\w{{8}}\): the z-loss counts half$", changelog(checkout), re.MULTILINE)
     assert checkout.would_run("converted/eng") == AFTER_TRAIN
-    said = checkout.babelmill("why", "eng")
+    output = checkout.babelmill("why", "eng")
     # In between there may be versions that are limited to models of other settings: nothing is said of these.
-    assert re.search(rf"train +{NEXT} \(\w{{8}}\) instead of train \d+ \(\w{{8}}\): the z-loss counts half\n", said)
+    assert re.search(rf"train +{NEXT} \(\w{{8}}\) instead of train \d+ \(\w{{8}}\): the z-loss counts half\n", output)
     # From then on the old code's results are the old ones, and the new code's edits can be accepted.
     checkout.package("training/batches/masking.py", "int((1 - hiding.keep) * 2**32)", "int(2**32 * (1 - hiding.keep))")
     assert NEXT in checkout.babelmill("accept", "train")
@@ -175,8 +175,8 @@ def test_a_limited_version_repeats_only_what_it_is_limited_to(checkout):
 def test_a_limit_that_holds_for_nobody_is_refused(checkout, value):
     """Otherwise new results would pass unseen."""
     checkout.package(*LOSS)
-    said = checkout.babelmill("accept", "--new", "train", "--results", "other", "--when", value, check=False)
-    assert said.startswith("error: ") and said.count("\n") == 1
+    output = checkout.babelmill("accept", "--new", "train", "--results", "other", "--when", value, check=False)
+    assert output.startswith("error: ") and output.count("\n") == 1
     assert NEXT not in (checkout.path / "workflow/babelmill/code_versions.txt").read_text()
 
 
@@ -240,9 +240,11 @@ def test_folders_with_brackets_and_braces(tmp_path):
     checkout.snakemake("results/suites/english_basics/eng/manifest.json", "--configfile", "config/config.yaml")
     assert "suite" not in (runs := checkout.would_run("converted/eng", profile=None)) and "score" in runs
     braces = Checkout(tmp_path / "check{out}", checkout.results)
-    said = braces.snakemake("converted/eng", "--dry-run", check=False).splitlines()
+    output = braces.snakemake("converted/eng", "--dry-run", check=False).splitlines()
     assert (
-        said[-1].startswith("error: ") and "rename the folder" in said[-1] and not any("NameError" in x for x in said)
+        output[-1].startswith("error: ")
+        and "rename the folder" in output[-1]
+        and not any("NameError" in x for x in output)
     )
 
 

@@ -85,11 +85,11 @@ def test_an_interrupted_run_goes_on_and_ends_the_same(undisturbed, workspace, wa
         for pid in trainers(workspace):
             os.kill(pid, signal.SIGTERM if "SIGTERM" in way else signal.SIGKILL)
     assert process.wait() != 0
-    said = (workspace.path / "out.txt").read_text()
+    output = (workspace.path / "out.txt").read_text()
     if way != "kill -9 of the trainer":
-        assert "0 of 1 model converted, interrupted: 1 model continues from here with the same command\n" in said
+        assert "0 of 1 model converted, interrupted: 1 model continues from here with the same command\n" in output
     else:
-        assert "0 of 1 model converted, 1 job failed:\n  train eng:" in said
+        assert "0 of 1 model converted, 1 job failed:\n  train eng:" in output
     assert not (workspace.path / "results/models/eng/model.safetensors").exists(), (
         "interrupted too late to show anything"
     )

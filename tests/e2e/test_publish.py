@@ -140,8 +140,8 @@ def test_visibility_and_owner(hub, work):
     assert repository.private
     work.settings(private=False, username="lab", repo_template="{username}/my-{model}")
     assert work.would_run(targets=[RECEIPT]) == {("publish", "eng")}
-    said = work.publish(check=False)
-    assert "lab/my-eng" in said and "is private, but publish.private is false" in said and "--private" in said
+    output = work.publish(check=False)
+    assert "lab/my-eng" in output and "is private, but publish.private is false" in output and "--private" in output
     assert repository.private and len(repository.history) == 1
     assert hub.count("whoami") == 0
 
@@ -259,13 +259,13 @@ def test_a_damaged_folder_is_not_published(hub, work):
     assert hub.log == []
 
 
-@pytest.mark.parametrize(("endpoint", "said"), [("whoami", "Unauthorized"), ("/commit/", "Invalid: <HF_TOKEN>")])
-def test_a_token_that_is_not_accepted(hub, work, endpoint, said):
+@pytest.mark.parametrize(("endpoint", "message"), [("whoami", "Unauthorized"), ("/commit/", "Invalid: <HF_TOKEN>")])
+def test_a_token_that_is_not_accepted(hub, work, endpoint, message):
     """Said at once, and once, in a line that does not repeat the token even where the Hub does."""
     echo = json.dumps({"error": f"Invalid: {TOKEN}"}).encode()
     hub.faults.append(Fault(endpoint, status=401, body=echo, times=99))
     line = work.publish(check=False)
-    assert line.startswith(f"{hub.url} does not accept the token in HF_TOKEN (401 {said})")
+    assert line.startswith(f"{hub.url} does not accept the token in HF_TOKEN (401 {message})")
     assert hub.count(endpoint) == 1
 
 

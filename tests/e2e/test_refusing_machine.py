@@ -29,8 +29,8 @@ def complete(built, tmp_path_factory) -> Path:
         workspace = Workspace(folder)
         workspace.configure(values)
         workspace.snakemake("reports/eng.html")
-        said = workspace.snakemake("reports/eng.html", "--forceall", "--dry-run", "--printshellcmds")
-        commands = re.findall(r"python -m babelmill\.(\w+) (.*)", said.stdout + said.stderr)
+        output = workspace.snakemake("reports/eng.html", "--forceall", "--dry-run", "--printshellcmds")
+        commands = re.findall(r"python -m babelmill\.(\w+) (.*)", output.stdout + output.stderr)
         (folder / "commands").write_text("\n".join(f"{stage} {words}" for stage, words in commands))
 
     return made_once(tmp_path_factory, "complete", make)

@@ -108,8 +108,8 @@ def test_models_go_on_from_published_ones(tmp_path, hub):
     about = manifest.read(alone)  # of a folder that was made so
     about["files"] = {name: entry for name, entry in about["files"].items() if not name.startswith("model")}
     manifest.write_sealed(alone / manifest.NAME, about)
-    said = workspace.python("-m", "babelmill", "show", "alone", "--prompt", "the").stderr
-    assert said == (
+    output = workspace.python("-m", "babelmill", "show", "alone", "--prompt", "the").stderr
+    assert output == (
         "error: alone holds only adapters (export.adapter: only), and its card says how to load them; to try the model"
         " here, set export.adapter: also\n"
     )

@@ -88,9 +88,9 @@ class Program:
         if VARIABLE not in os.environ:
             start_server()
         self.returncode: int | None = None
-        self._said, said = os.pipe() if outputs is None else (None, None)
+        self._errors, errors = os.pipe() if outputs is None else (None, None)
         with open(os.devnull, "r+") as nothing:
-            opened = [nothing, nothing, said] if outputs is None else [nothing, *outputs]
+            opened = [nothing, nothing, errors] if outputs is None else [nothing, *outputs]
             self._connection, self.pid = program_client.ask(
                 os.environ[VARIABLE],
                 [*map(str, words)],
@@ -99,8 +99,8 @@ class Program:
                 [file if isinstance(file, int) else file.fileno() for file in opened],
                 session=session,
             )
-        if said is not None:
-            os.close(said)
+        if errors is not None:
+            os.close(errors)
 
     def poll(self) -> int | None:
         """Return the exit code, or None while the program runs."""
@@ -117,8 +117,8 @@ class Program:
 
     def communicate(self) -> tuple[None, str]:
         """Wait until nobody holds its standard error any more. Return what was written there."""
-        with open(self._said, encoding="utf-8", errors="replace") as said:
-            text = said.read()
+        with open(self._errors, encoding="utf-8", errors="replace") as errors:
+            text = errors.read()
         self.wait()
         return None, text
 

@@ -400,8 +400,8 @@ def test_a_file_that_ends_early_is_no_share_of_the_input(folder, caplog, kept):
     assert "1 of 2 files could not be read to the end: b.jsonl.gz (truncated)" in caplog.text
     assert "the rest of 1 file is missing, and nobody can say how much that is" in caplog.text
     assert figures["cut_short"] == 1 and figures["lost"] < 0.01 and "a tenth" not in caplog.text
-    (said,) = losses()
-    assert said.startswith("corpus eng: the rest of 1 damaged file is missing, which may be much")
+    (message,) = losses()
+    assert message.startswith("corpus eng: the rest of 1 damaged file is missing, which may be much")
 
 
 @pytest.mark.parametrize("threads", [1, 2])

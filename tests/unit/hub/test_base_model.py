@@ -343,8 +343,8 @@ def test_a_cache_without_space_is_one_line(tmp_path):
     with HubServer() as hub:
         hub.commit("models/owner/long", files | {f"{number}.png": b"" for number in range(200)})
         hub.commit("models/owner/name", files)
-        said = [hub_stage(hub, source=f"owner/{name}", size=5000).stderr for name in ("long", "name")]
-    lines = [text.splitlines()[-1] for text in said]
+        output = [hub_stage(hub, source=f"owner/{name}", size=5000).stderr for name in ("long", "name")]
+    lines = [text.splitlines()[-1] for text in output]
     assert "error: the list of files of the model owner/long on http" in lines[0] and "ulimit -f" in lines[0]
     assert "error: a file got larger than allowed while downloading the model owner/name on http" in lines[1]
     assert all("to the Hugging Face cache, " in line for line in lines)

@@ -393,8 +393,8 @@ def test_a_hostile_card_declares_nothing_and_is_named(tmp_path, caplog, what):
     card.write_text(f"---\n{HOSTILE[what]}\n---\n# Text\n")
     found = data_files(["a.csv", "b/c.csv"], {"repository": NAME}, card, "the dataset")
     assert found.train == ["a.csv", "b/c.csv"]
-    [said] = caplog.messages
-    assert said.startswith("the dataset: README.md: not valid YAML: ") and len(said) < 500 and "\n" not in said
+    [message] = caplog.messages
+    assert message.startswith("the dataset: README.md: not valid YAML: ") and len(message) < 500 and "\n" not in message
 
 
 def test_names_in_a_card_that_are_no_text_are_ignored(tmp_path):

@@ -128,7 +128,7 @@ def test_a_nul_in_a_parquet_file_is_found(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("name", "content", "said"),
+    ("name", "content", "message"),
     [
         ("a.csv", b"a,b\n1,2\n3\n", "line 3: 1 field, but the heading has 2"),
         ("a.csv", b'a,b\n1,"2\n', "line 2: not CSV"),
@@ -152,9 +152,9 @@ def test_a_nul_in_a_parquet_file_is_found(tmp_path):
         ("a.csv", b"a,b,a\n", r"2 columns are named 'a' \(--text\)"),
     ],
 )
-def test_what_is_no_table_is_one_line(tmp_path, name, content, said):
+def test_what_is_no_table_is_one_line(tmp_path, name, content, message):
     (tmp_path / name).write_bytes(content)
-    with pytest.raises(UserError, match=said) as raised:
+    with pytest.raises(UserError, match=message) as raised:
         Table(tmp_path / name, [Asked("a", "--text")])
     assert str(raised.value).startswith(str(tmp_path / name)) and "\n" not in str(raised.value)
     with pytest.raises(UserError, match="no such file"):
@@ -182,8 +182,8 @@ def test_the_least_probable_code_of_a_row_decides_whether_to_look_at_it(tmp_path
 
 def test_a_folder_that_is_no_converted_model_of_labels_is_one_line(folder):
 
-    def refused(said: str) -> None:
-        with pytest.raises(UserError, match=said):
+    def refused(message: str) -> None:
+        with pytest.raises(UserError, match=message):
             labels_of(Path("models/occ"))
 
     refused("models/occ: no such folder; name one such as converted/occ")
@@ -322,8 +322,8 @@ def test_settings_files_of_tables(folder):
 
 
 def test_tables_in_the_configuration():
-    def refused(said: str, **predict) -> None:
-        with pytest.raises(UserError, match=said):
+    def refused(message: str, **predict) -> None:
+        with pytest.raises(UserError, match=message):
             settings("predict.census", **predict)
 
     refused(r"predict: context_column names a column, and context says it", context="da", context_column="lang")

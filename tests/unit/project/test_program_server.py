@@ -26,8 +26,8 @@ def start(folder) -> tuple[subprocess.Popen, int]:
     (folder / "waits.py").write_text(WAITS)
     command = [f"{os.environ[VARIABLE]}/python", "-m", "waits", "an argument"]
     process = subprocess.Popen(command, cwd=folder, stdout=subprocess.PIPE, text=True)
-    number, *said = process.stdout.readline().split(maxsplit=1)
-    assert said == ["True False ['an argument']\n"] and int(number) != process.pid
+    number, *output = process.stdout.readline().split(maxsplit=1)
+    assert output == ["True False ['an argument']\n"] and int(number) != process.pid
     return process, int(number)
 
 
@@ -75,8 +75,8 @@ def test_our_package_is_imported_from_where_it_is_found(tmp_path):
 
 def test_its_temporary_folder_and_its_random_numbers_are_its_own(tmp_path):
     code = "import numpy, random, tempfile; print(tempfile.gettempdir(), random.random(), numpy.random.rand())"
-    said = [run_python("-c", code, environment=os.environ | {"TMPDIR": str(tmp_path)}).stdout.split() for _ in "12"]
-    assert said[0][0] == said[1][0] == str(tmp_path) and not set(said[0][1:]) & set(said[1][1:])
+    output = [run_python("-c", code, environment=os.environ | {"TMPDIR": str(tmp_path)}).stdout.split() for _ in "12"]
+    assert output[0][0] == output[1][0] == str(tmp_path) and not set(output[0][1:]) & set(output[1][1:])
 
 
 def test_each_stage_imports_what_it_uses():
@@ -114,5 +114,5 @@ def test_transformers_has_the_names_that_it_finds_itself():
 def test_it_ends_as_python_does(code):
     ours = run_python("-c", code)
     theirs = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
-    said = [(done.returncode, done.stdout, done.stderr.splitlines()[-1:]) for done in (ours, theirs)]
-    assert said[0] == said[1]
+    output = [(done.returncode, done.stdout, done.stderr.splitlines()[-1:]) for done in (ours, theirs)]
+    assert output[0] == output[1]

@@ -117,7 +117,7 @@ def test_origin_of_the_text(manifest, origin):
 
 
 @pytest.mark.parametrize(
-    ("datasets", "documents", "said"),
+    ("datasets", "documents", "message"),
     [
         ([{"license": "mit"}], {"cc0-1.0": 3}, "cc0-1.0"),
         ([{"license": "mit"}, {"license": "mit"}], {}, "mit (the dataset's card)"),
@@ -126,9 +126,9 @@ def test_origin_of_the_text(manifest, origin):
         ([], {}, "unknown"),
     ],
 )
-def test_the_licence_of_the_text_is_that_of_its_datasets_where_no_document_names_one(datasets, documents, said):
+def test_the_licence_of_the_text_is_that_of_its_datasets_where_no_document_names_one(datasets, documents, message):
     manifest = corpus(hub=[HUB | dataset for dataset in datasets], licenses=documents)
-    assert f" | 1,234 | 5 | {said} |" in render(card(corpora={"eng": manifest}))
+    assert f" | 1,234 | 5 | {message} |" in render(card(corpora={"eng": manifest}))
 
 
 def test_a_tokenizer_from_elsewhere_is_named():

@@ -406,13 +406,13 @@ def test_a_bar_on_a_terminal():
     termios.tcsetwinsize(theirs, (24, 100))
     subprocess.run([sys.executable, "-c", code], stderr=theirs, check=True)
     os.close(theirs)
-    said = os.read(ours, 10_000).decode()
+    output = os.read(ours, 10_000).decode()
     os.close(ours)
     line = "step {}/2  loss 2.5000  99 tokens/s  {} left"
     half = f"\r 50% [############............] {line.format(1, 'unknown time')}"
     whole = f"\r100% [########################] {line.format(2, '0:00:00')}"
-    assert said.startswith(f"\r  0% [........................] {half}\r\033[Kmessage 1\r\n{whole}")
-    assert said.endswith(f"{whole}\r\n\r\033[Kmessage 2\r\n")
+    assert output.startswith(f"\r  0% [........................] {half}\r\033[Kmessage 1\r\n{whole}")
+    assert output.endswith(f"{whole}\r\n\r\033[Kmessage 2\r\n")
 
 
 def test_a_full_disk_while_the_record_is_written(tmp_path):

@@ -89,9 +89,9 @@ def test_a_file_that_is_something_else_is_named(tmp_path, name, kind, encoding):
     path.write_bytes(OF_KIND[kind])
     with pytest.raises(UserError) as error:
         read(path, encoding=encoding)
-    said = str(error.value)
-    assert said.startswith(f"{path}: this is {kind}") and "\n" not in said and "latin-1" not in said
-    assert "corpus.on_error: skip to leave the file out" in said
+    message = str(error.value)
+    assert message.startswith(f"{path}: this is {kind}") and "\n" not in message and "latin-1" not in message
+    assert "corpus.on_error: skip to leave the file out" in message
     texts, tally = read(path, "skip", encoding)
     assert texts == [] and list(tally.damaged_files) == [str(path)]
     if "txt" not in name:
