@@ -21,6 +21,7 @@ from babelmill.graph import Job, explain, jobs_of
 from babelmill.settings import settings_of
 from babelmill.stages import STAGES
 from conftest import ROOT, SMALL, Workspace, write_texts
+from helpers.damage import flip_a_bit
 from helpers.programs.prepared import run_python
 from helpers.results.finished import finish, finish_report
 
@@ -272,20 +273,13 @@ def test_results_of_somebody_else_that_may_not_be_written(tmp_path):
         os.seteuid(0)
 
 
-def flipped(path: Path) -> None:
-    """Change one bit in the middle of a file."""
-    content = bytearray(path.read_bytes())
-    content[len(content) // 2] ^= 1
-    path.write_bytes(content)
-
-
 @pytest.mark.parametrize("words", [["show"], ["compare", "converted/deu"], ["surprisal"], ["score"], ["publish"]])
 @pytest.mark.parametrize("file", ["model.safetensors", "tokenizer.json"])
 def test_no_command_uses_a_damaged_model(workspace, monkeypatch, capsys, words, file):
     monkeypatch.chdir(workspace.path)
     monkeypatch.setenv("HF_TOKEN", "hf_x")
     Path("sentences.txt").write_text("a dog\n")
-    flipped(Path("converted/eng", file))
+    flip_a_bit(Path("converted/eng", file))
     more = {"surprisal": ["sentences.txt"], "score": ["--suite", "english_basics"], "publish": ["--repo", "a/b"]}.get(
         words[0], []
     )

@@ -208,25 +208,6 @@ def test_a_wrong_acceptance_can_be_taken_back(checkout):
     assert again.startswith(f"error: train: this code already belongs to {NEXT}") and again.count("\n") == 1
 
 
-def test_a_job_whose_code_changed_while_it_was_queued_refuses(checkout):
-    checkout.would_run("converted/deu")  # writes the settings that a job is submitted with
-    checkout.package("tokenizer.py", "REPORT_BYTES = 8_000_000", "REPORT_BYTES = 4_000_000")
-    arguments = [
-        "--settings",
-        "results/settings/eng/tokenizer.json",
-        "--corpora",
-        "results/corpora/eng",
-        "--out",
-        "new",
-    ]
-    done = checkout.run("babelmill.tokenizer", *arguments)
-    lines = [line for line in done.stderr.splitlines() if line.strip()]
-    assert done.returncode == 1 and len(lines) == 1, done.stderr
-    wanted = "tokenizer.json: the code of stage tokenizer has changed since this file was written (tokenizer 1 ("
-    assert wanted in lines[0] and lines[0].endswith("run the workflow again")
-    assert not (checkout.results / "new").exists()
-
-
 @pytest.mark.parametrize("profile", ["demo", "local", "slurm", "slurm-multinode", None])
 def test_an_edited_command_of_a_rule_repeats_nothing(checkout, profile):
     checkout.edit("workflow/rules/tokenizer.smk", "--threads {threads} --log", "--threads {threads}  --log")

@@ -21,6 +21,7 @@ from babelmill.release.folder.prove import check_differences
 from babelmill.tokens.shard_file import ShardFile
 from babelmill.tokens.vocabulary import Vocabulary
 from helpers import ROOT, SCRIPTS
+from helpers.damage import flip_a_bit
 from helpers.environments import TRANSFORMERS_4, TUNING, installed
 from helpers.hub.hub_server import HubServer
 from helpers.programs.prepared import run_python
@@ -164,10 +165,7 @@ def test_a_model_that_cannot_be_proven_is_not_kept(trained):
 
 
 def test_damaged_weights_are_refused(trained):
-    path = trained.folder / "model/model.safetensors"
-    data = bytearray(path.read_bytes())
-    data[-5] ^= 1
-    path.write_bytes(data)
+    flip_a_bit(trained.folder / "model/model.safetensors")
     done = trained.export("new")
     assert done.returncode == 1 and "error: model/model.safetensors: damaged" in done.stderr
     assert not (trained.folder / "new").exists()

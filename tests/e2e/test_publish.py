@@ -10,6 +10,7 @@ from huggingface_hub.errors import RepositoryNotFoundError
 from babelmill.core import manifest
 from babelmill.core.files import read_json, sha256
 from conftest import Workspace
+from helpers.damage import flip_a_bit
 from helpers.hub.hub_server import Fault
 from helpers.hub.hub_uploads import ATTRIBUTES
 from helpers.programs.prepared import run_limited
@@ -252,9 +253,7 @@ def test_a_hub_without_xet(hub, work, monkeypatch):
 
 
 def test_a_damaged_folder_is_not_published(hub, work):
-    path = work.path / "converted/eng/model.safetensors"
-    data = path.read_bytes()
-    path.write_bytes(data[:-1] + bytes([data[-1] ^ 1]))
+    flip_a_bit(work.path / "converted/eng/model.safetensors")
     assert "model.safetensors: damaged" in work.publish(check=False)
     assert hub.log == []
 

@@ -22,6 +22,7 @@ from safetensors.torch import load_file
 
 from babelmill.runtime.slurm import OWN_STEP
 from conftest import EXPLODING
+from helpers.damage import flip_a_bit
 from helpers.training.training_data import (
     EXPECTED,
     STEPS,
@@ -307,9 +308,7 @@ def test_a_damaged_checkpoint_is_left_out(data, finished):
     names = [f"step-{step:08d}.safetensors" for step in (50, 55, 60)]
     assert sorted(path.name for path in data.runs[0].glob("step-*.safetensors")) == names
     last, before = data.runs[0] / names[2], data.runs[0] / names[1]
-    content = bytearray(last.read_bytes())
-    content[len(content) // 2] ^= 1
-    last.write_bytes(content)
+    flip_a_bit(last)
     before.write_bytes(before.read_bytes()[:1000])
     output = data.train()
     assert (
@@ -372,9 +371,7 @@ def test_a_loss_that_is_not_finite_stops_the_run_or_is_left_out(data):
 
 def test_damaged_data_is_named(data):
     shard = data.folder / "shards/eng/train.safetensors"
-    content = bytearray(shard.read_bytes())
-    content[-9] ^= 4
-    shard.write_bytes(content)
+    flip_a_bit(shard)
     output = data.train(code=1)
     assert f"{shard}: damaged" in output and "Traceback" not in output
     assert not (data.folder / "model").exists()
