@@ -4,11 +4,11 @@ import sys
 
 import torch
 
-import helpers.kernels.mended_interpreter  # noqa: F401  (it mends the interpreter)
 from babelmill.model.gpt_bert import GPTBert, GPTBertShape, training_mask
 from babelmill.training.kernels import compilation, geglu_triton
 from babelmill.training.kernels.compilation import Graphs
 from babelmill.training.kernels.kernel_trial import CLOSE, of_geglu
+from helpers.kernels import mended_interpreter  # noqa: F401  (it mends the interpreter)
 from helpers.kernels.guarded import guard
 
 CPU = torch.device("cpu")

@@ -6,7 +6,6 @@ from pathlib import Path
 
 import torch
 
-import helpers.kernels.mended_interpreter  # noqa: F401  (it mends the interpreter)
 from babelmill.config import schema
 from babelmill.model.gpt_bert import GPTBertShape
 from babelmill.runtime.processes import Processes
@@ -19,6 +18,7 @@ from babelmill.training.kernels.install import install, install_triton
 from babelmill.training.kernels.mixing_triton import FusedMixing
 from babelmill.training.networks import gpt_bert
 from babelmill.training.networks.gpt_bert import GPTBertNetwork
+from helpers.kernels import mended_interpreter  # noqa: F401  (it mends the interpreter)
 from helpers.training.tiny_trainer import trainer_maker
 
 STEP = 3

@@ -5,7 +5,6 @@ import sys
 
 import torch
 
-import helpers.kernels.mended_interpreter  # noqa: F401  (it mends the interpreter)
 from babelmill.model.gpt_bert import GPTBert, GPTBertShape, training_mask
 from babelmill.model.mixing import LayerMixing
 from babelmill.training.kernels import dropout, mixing_triton, residual_triton
@@ -14,6 +13,7 @@ from babelmill.training.kernels.kernel_trial import CLOSE
 from babelmill.training.kernels.kernel_trial import of_sums as differences
 from babelmill.training.kernels.mixing_triton import FusedMixing
 from babelmill.training.kernels.residual_triton import FusedResidual
+from helpers.kernels import mended_interpreter  # noqa: F401  (it mends the interpreter)
 from helpers.kernels.guarded import guard
 
 CPU = torch.device("cpu")
