@@ -17,7 +17,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from babelmill.commands import unlock
+from babelmill.commands.progress import earlier_runs
 from babelmill.core.files import UserError, sha256, write_json
 from babelmill.runtime import run_lock, slurm, wandb_mirror
 from babelmill.runtime.checkpoint import Checkpoints, write_tensors
@@ -256,7 +256,7 @@ def test_a_process_with_the_number_of_a_job_that_is_over_is_none_of_slurm(squeue
             process.stdin.write(b"\n")
             process.stdin.flush()
             process.stdout.readline()  # now it has begun, with its environment
-            assert unlock.of_slurm(process.pid) == alive
+            assert earlier_runs.of_slurm(process.pid) == alive
         finally:
             process.kill()
     assert ("SLURM_JOB_ID = 7 names a job that is over" in caplog.text) != alive
