@@ -57,21 +57,21 @@ def story(tmp_path_factory):
 
 def test_a_look_says_a_line_of_each_and_writes_nothing(story):
     """What is damaged, incomplete, or something else has its line, and the rest is done."""
-    output = lines(story["dry"])
-    assert story["dry"].returncode == 1 and list(output) == [
+    said = lines(story["dry"])
+    assert story["dry"].returncode == 1 and list(said) == [
         f"lab/old-{name}" for name in ("bert", "deu", "eng", "fra", "nld", "zho")
     ]
-    assert output["lab/old-bert"] == "skipped: not a GPT-BERT (model_type bert)"
-    assert "model.safetensors: truncated or damaged" in output["lab/old-fra"]
-    assert output["lab/old-deu"].startswith("failed: it has no tokenizer.json; name another repository")
-    assert output["lab/old-zho"] == "failed: its tokenizer has 97 entries, the model only 96: it is not the model's own"
+    assert said["lab/old-bert"] == "skipped: not a GPT-BERT (model_type bert)"
+    assert "model.safetensors: truncated or damaged" in said["lab/old-fra"]
+    assert said["lab/old-deu"].startswith("failed: it has no tokenizer.json; name another repository")
+    assert said["lab/old-zho"] == "failed: its tokenizer has 97 entries, the model only 96: it is not the model's own"
     found = "22,227 parameters, masked target next"
     for name, files in {
         "eng": "model.safetensors, model_ema.safetensors, model_main.safetensors",
         "nld": "mono_nld_small_1_2.bin, mono_nld_small_1_2_ema.bin",
     }.items():
         made = f"ready in rehosted/lab/old-{name}, --push writes it to lab/old-{name}"
-        assert output[f"lab/old-{name}"] == f"main and ema in {files}, {found}; {made}"
+        assert said[f"lab/old-{name}"] == f"main and ema in {files}, {found}; {made}"
     assert not [line for line in story["asked"] if re.match("POST|PUT|DELETE", line)]
     assert story["dry"].stderr.count("comparisons with the training model: difference at most") == len(DONE)
 
@@ -80,13 +80,13 @@ def test_one_commit_each_also_after_a_kill(story):
     """What was pushed or made is neither pushed nor made again, and the Hub is waited for."""
     hub = story["hub"]
     assert story["killed"] == -9 and story["after"] == {"eng": 1, "nld": 0}
-    output = lines(story["resumed"])
-    assert output["lab/old-eng"] == "done already: Babelmill made it"
+    said = lines(story["resumed"])
+    assert said["lab/old-eng"] == "done already: Babelmill made it"
     history = hub.repositories["models/lab/old-nld"].history
-    assert output["lab/old-nld"].endswith(f"pushed to lab/old-nld, commit {history[0]['commit']}")
+    assert said["lab/old-nld"].endswith(f"pushed to lab/old-nld, commit {history[0]['commit']}")
     assert "next attempt in 1 s" in story["resumed"].stderr and "building" not in story["resumed"].stderr
-    output = lines(story["again"])
-    assert story["again"].returncode == 1 and all(output[f"lab/old-{name}"].startswith("done already") for name in DONE)
+    said = lines(story["again"])
+    assert story["again"].returncode == 1 and all(said[f"lab/old-{name}"].startswith("done already") for name in DONE)
     assert not [line for line in story["nothing"] if re.match("POST|PUT|DELETE", line)]
     history_of = {name: len(hub.repositories[f"models/lab/old-{name}"].history) for name in (*DONE, "fra", "bert")}
     assert history_of == {"eng": 1, "nld": 1, "fra": 0, "bert": 0}

@@ -198,7 +198,7 @@ class Run:
             )
 
     @property
-    def output(self) -> str:
+    def printed(self) -> str:
         return self.output.read_text()
 
     def finish(self) -> int:
@@ -263,7 +263,7 @@ class Training:
     @property
     def step(self) -> int:
         """Steps done of a run that has begun on the cluster."""
-        return self.metrics[-1]["step"] if "parameters, " in self.output and self.metrics else 0
+        return self.metrics[-1]["step"] if "parameters, " in self.printed and self.metrics else 0
 
     @property
     def devices(self) -> list[str]:
@@ -275,7 +275,7 @@ class Training:
         return seen
 
     @property
-    def output(self) -> str:
+    def printed(self) -> str:
         """What all jobs of this training said."""
         logs = sorted((self.path / f".snakemake/slurm_logs/rule_train/{self.model}").glob("*.log"))
         return "".join(log.read_text() for log in logs)
@@ -314,9 +314,9 @@ class Training:
             yield
         job = self.job.number
         self.cluster.limit(job, minutes)
-        while self.output.count("the allocation ends soon") < times:
+        while self.printed.count("the allocation ends soon") < times:
             yield
-            if self.output.count("parameters, ") > begun:
+            if self.printed.count("parameters, ") > begun:
                 begun += 1
                 first = self.step
                 while self._commands() and self.step < first + 10:  # asking SLURM could take longer than all steps
