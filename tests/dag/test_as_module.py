@@ -57,8 +57,7 @@ def test_a_wheel_has_the_rules_inside_of_the_package(tmp_path):
     environment = {"PATH": "/usr/bin:/bin", "HOME": str(tmp_path), "PYTHONPATH": str(site)}
 
     def run(*command) -> str:
-        done = run_module(*map(str, command), cwd=results, environment=environment)
-        assert done.returncode == 0, done.stdout + done.stderr
+        done = run_module(*map(str, command), cwd=results, environment=environment, check=True)
         return done.stdout
 
     corpus = "results/corpora/eng/manifest.json"

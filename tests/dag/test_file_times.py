@@ -21,6 +21,7 @@ from babelmill.graph import Job, explain, jobs_of
 from babelmill.settings import settings_of
 from babelmill.stages import STAGES
 from conftest import ROOT, SMALL, Workspace, write_texts
+from helpers.damage import flip_a_bit
 from helpers.programs.prepared import run_python
 from helpers.results.finished import finish, finish_report
 
@@ -33,12 +34,11 @@ VALUES = copy.deepcopy(SMALL) | {
 
 
 @pytest.fixture
-def tree(tmp_path, monkeypatch) -> Workspace:
+def tree(folder) -> Workspace:
     """A finished tree of a mixture, of a model that continues another one, and a report. Snakemake remembers nothing."""
-    monkeypatch.chdir(tmp_path)
     for language in ("eng", "deu"):
-        write_texts(tmp_path / "texts" / language, language, documents=3)
-    workspace = Workspace(tmp_path)
+        write_texts(folder / "texts" / language, language, documents=3)
+    workspace = Workspace(folder)
     workspace.configure(VALUES)
     finish(loading.load(), "two", "more")
     finish_report(loading.load(), "two+more")
@@ -117,8 +117,7 @@ def test_shuffled_times_change_nothing_of_what_runs(tree, happens, draws):
     said = {job.folder: job for model in ("two", "more") for job in explain(configuration, model) if job.runs}
     assert bool(said) == (happens not in (SITUATIONS["nothing"][0], lost_intermediates, lost_manifest))
     program = ROOT / "tests/scripts/file_time_checks.py"
-    done = run_python(program, draws, 7, ROOT / "Snakefile", "reports/two+more.html", cwd=tree.path)
-    assert done.returncode == 0, done.stderr
+    done = run_python(program, draws, 7, ROOT / "Snakefile", "reports/two+more.html", cwd=tree.path, check=True)
     found, *others = re.findall(r"^\d+ draws: (.*)", done.stdout, re.MULTILINE)
     assert not others, done.stdout
     report = ["reports"] if said else []
@@ -167,8 +166,8 @@ def restored(workspace: Workspace, folder: Path, copy_function=shutil.copy2) -> 
 
 def why(workspace: Workspace, model: str) -> set[str]:
     """The stages that run, according to the command."""
-    said = workspace.python("-m", "babelmill", "why", model).stdout.splitlines()[1:]
-    return {line.split()[0] for line in said if not line.endswith("up to date")}
+    output = workspace.python("-m", "babelmill", "why", model).stdout.splitlines()[1:]
+    return {line.split()[0] for line in output if not line.endswith("up to date")}
 
 
 @pytest.mark.parametrize("remembers", [True, False], ids=["with .snakemake", "without"])
@@ -274,20 +273,13 @@ def test_results_of_somebody_else_that_may_not_be_written(tmp_path):
         os.seteuid(0)
 
 
-def flipped(path: Path) -> None:
-    """Change one bit in the middle of a file."""
-    content = bytearray(path.read_bytes())
-    content[len(content) // 2] ^= 1
-    path.write_bytes(content)
-
-
 @pytest.mark.parametrize("words", [["show"], ["compare", "converted/deu"], ["surprisal"], ["score"], ["publish"]])
 @pytest.mark.parametrize("file", ["model.safetensors", "tokenizer.json"])
 def test_no_command_uses_a_damaged_model(workspace, monkeypatch, capsys, words, file):
     monkeypatch.chdir(workspace.path)
     monkeypatch.setenv("HF_TOKEN", "hf_x")
     Path("sentences.txt").write_text("a dog\n")
-    flipped(Path("converted/eng", file))
+    flip_a_bit(Path("converted/eng", file))
     more = {"surprisal": ["sentences.txt"], "score": ["--suite", "english_basics"], "publish": ["--repo", "a/b"]}.get(
         words[0], []
     )

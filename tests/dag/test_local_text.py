@@ -1,15 +1,10 @@
-"""Text that is touched, copied, edited: the content of files decides, at the cost of a look at each."""
+"""Text that is touched, copied, edited: its content decides what runs (`unit/core/test_local_sources.py` has the rest)."""
 
-import json
 import os
 import shutil
 import subprocess
-import time
 
-import pytest
-
-from babelmill.core import known_hashes, local_sources, manifest
-from babelmill.core.files import sha256
+from babelmill.core import manifest
 from conftest import Workspace
 
 CORPUS = {("corpus", "eng"), ("tokenizer", "eng"), ("shards", "eng"), ("train", "eng")}
@@ -39,8 +34,8 @@ def test_an_edit_of_equal_size_and_time_is_seen(workspace):
     os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
     assert path.stat().st_size == before.st_size and path.stat().st_mtime_ns == before.st_mtime_ns
     assert workspace.would_run() == CORPUS
-    said = workspace.python("-m", "babelmill", "why", "eng").stdout
-    assert f"corpus           corpus file texts/eng/{path.name} replaced\n" in said
+    output = workspace.python("-m", "babelmill", "why", "eng").stdout
+    assert f"corpus           corpus file texts/eng/{path.name} replaced\n" in output
     path.write_bytes(content)
     assert workspace.would_run() == set()
 
@@ -67,55 +62,6 @@ def test_a_deleted_corpus_repeats_no_more_than_itself(workspace):
     shutil.rmtree(workspace.path / "results/corpora/eng")
     assert workspace.would_run(targets=[target]) == set()
     assert (workspace.path / "results/settings/eng/corpus.json").read_text() == before
-
-
-def test_only_a_file_that_looks_changed_is_read(workspace, monkeypatch):
-    monkeypatch.chdir(workspace.path)
-    read = []
-    monkeypatch.setattr(known_hashes, "sha256", lambda path: read.append(path) or sha256(path))
-    folder = workspace.path / "results/corpora/eng"
-    patterns = {"texts/eng/*.txt": "config.yaml"}
-    local_sources.snapshot(patterns, folder)  # the copy of the workspace has new inodes
-    assert len(read) == len(texts(workspace))
-    read.clear()
-    local_sources.snapshot(patterns, folder)
-    assert read == []
-    texts(workspace)[5].touch()
-    local_sources.snapshot(patterns, folder)
-    assert read == ["texts/eng/005.txt"]
-    (folder / local_sources.HASHES).write_text("{damaged")
-    local_sources.snapshot(patterns, folder)
-    assert len(read) == 1 + len(texts(workspace))
-
-
-def test_before_the_first_corpus_nothing_is_read(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "a.txt").write_text("text")
-    monkeypatch.setattr(known_hashes, "sha256", lambda path: pytest.fail(f"{path} was read"))
-    found = local_sources.snapshot({"*.txt": "config.yaml"}, tmp_path / "results/corpora/eng")
-    assert found == {"*.txt": {"files": 1, "bytes": 4, "sha256": None}}
-    assert not (tmp_path / "results").exists()
-
-
-def test_ten_thousand_files_are_no_problem(tmp_path, monkeypatch):
-    """A look at each, and a settings file of a few lines; 2,000 files here."""
-    monkeypatch.chdir(tmp_path)
-    corpus = tmp_path / "corpus"
-    (tmp_path / "texts").mkdir()
-    for number in range(2000):
-        (tmp_path / f"texts/{number}.txt").write_text(str(number))
-    corpus.mkdir()
-    content = local_sources.hashes(local_sources.expand_glob("texts/*.txt"), corpus)
-    listing = [{"path": path, "sha256": digest} for path, digest in content.items()]
-    sources = {"texts/*.txt": {"files": 2000, "bytes": 1, "sha256": None}}
-    manifest = {"stage": "corpus", "settings": {"sources": sources}, "files": {}, "upstream": {}}
-    manifest["figures"] = {"sources": listing}
-    (corpus / "manifest.json").write_text(json.dumps(manifest))
-    assert local_sources.snapshot({"texts/*.txt": "config.yaml"}, corpus) == sources
-    time.sleep(0.01)
-    (tmp_path / "texts/7.txt").write_text("8")
-    (entry,) = local_sources.snapshot({"texts/*.txt": "config.yaml"}, corpus).values()
-    assert entry["files"] == 2000 and entry["sha256"] is not None
 
 
 def test_a_locale_without_letters(tmp_path):

@@ -122,7 +122,7 @@ def test_where_the_deliverable_needs_it_the_commands_know_it(checkout):
         '        settings=settings("convert"),\n        entries="results/counts/{model}/manifest.json",\n',
     )
     assert checkout.would_run("converted/eng") == ["count", "convert"]
-    said = checkout.babelmill("why", "eng")
-    assert "count            its results are missing, and its settings have changed" in said
-    assert "convert          runs because count does" in said
+    output = checkout.babelmill("why", "eng")
+    assert "count            its results are missing, and its settings have changed" in output
+    assert "convert          runs because count does" in output
     assert re.search(r"eng +count +waiting", checkout.babelmill("status", "eng"))

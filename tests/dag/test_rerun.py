@@ -14,15 +14,8 @@ from babelmill.stages import STAGES, TO_CONVERTED
 from conftest import SMALL
 
 # The first stage that reads a section (`mixture` only for a model of several languages).
-READER = {
-    "corpus": "corpus",
-    "tokenizer": "tokenizer",
-    "model": "train",
-    "train": "train",
-    "export": "export",
-    "evaluation": "evaluate",
-    "card": "convert",
-}
+READER = {"evaluation": "evaluate", "card": "convert", "model": "train"}
+READER |= {stage: stage for stage in ("corpus", "tokenizer", "train", "export")}
 # Keys whose other value cannot be made from the type alone.
 OTHER = {
     "corpus.files": ["texts/eng/0*.txt"],

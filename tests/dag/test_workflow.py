@@ -56,8 +56,8 @@ def test_each_suite_is_scored_with_its_own_pairs(fresh):
     suites = {"blimp": ["eng"], "multiblimp": ["eng", "deu"]}
     values = {"corpus": {"builtin": "python-docs"}, "evaluation": {"suites": [*suites]}}
     fresh.configure(values | {"models": {"two": {"languages": ["eng", "deu"]}}})
-    said = fresh.snakemake("converted/two", "--dry-run").stdout
-    jobs = re.findall(r"^rule score:\n    input: (.*)(?:\n    .*)*?suite=(\w+)", said, re.MULTILINE)
+    output = fresh.snakemake("converted/two", "--dry-run").stdout
+    jobs = re.findall(r"^rule score:\n    input: (.*)(?:\n    .*)*?suite=(\w+)", output, re.MULTILINE)
     assert {suite: re.findall(r"results/suites/(\S+)/manifest.json", files) for files, suite in jobs} == {
         suite: [f"{suite}/{code}" for code in codes] for suite, codes in suites.items()
     }
@@ -163,8 +163,8 @@ def test_what_snakemake_would_refuse_by_itself_is_one_line(fresh, monkeypatch, a
     monkeypatch.chdir(fresh.path)
     done = fresh.snakemake("--profile", ROOT / "profiles/local", *arguments, check=False)
     assert done.returncode == 1
-    *before, said = done.stderr.splitlines()
-    assert all(line.startswith("Using profile ") for line in before) and said.startswith(f"error: {error}")
+    *before, output = done.stderr.splitlines()
+    assert all(line.startswith("Using profile ") for line in before) and output.startswith(f"error: {error}")
 
 
 def test_the_way_to_a_first_model(fresh, monkeypatch):
@@ -180,9 +180,9 @@ def test_the_way_to_a_first_model(fresh, monkeypatch):
     lines = re.findall(r"^snakemake --profile profiles/slurm ([^#\n]+)", guide, re.MULTILINE)
     counted = []
     for line in lines:
-        said = fresh.snakemake(*line.split(), "--dry-run", "--profile", ROOT / "profiles/slurm").stdout
-        counted.append(dict(re.findall(r"^  (\w+) +(\d+)  [a-z0-9, ]+: results not made yet$", said, re.MULTILINE)))
-        assert len(said.splitlines()) <= 25, "a dry run is a table, by stage"
+        output = fresh.snakemake(*line.split(), "--dry-run", "--profile", ROOT / "profiles/slurm").stdout
+        counted.append(dict(re.findall(r"^  (\w+) +(\d+)  [a-z0-9, ]+: results not made yet$", output, re.MULTILINE)))
+        assert len(output.splitlines()) <= 25, "a dry run is a table, by stage"
     rules = ("download", "corpus", "tokenizer", "shards", "train", "export", "evaluate", "convert")
     assert counted == [{"download": "9"}, dict.fromkeys(rules, "9")]
 
@@ -209,8 +209,8 @@ def test_more_memory_for_a_stage_leaves_the_others_as_they_are(fresh):
     del profile["logger"]  # Snakemake itself lists the resources of jobs
     (fresh.path / "mine").mkdir()
     (fresh.path / "mine/profile.yaml").write_text(yaml.safe_dump(profile))
-    said = fresh.snakemake("converted/eng", "--dry-run", "--profile", fresh.path / "mine").stdout
-    of = dict(re.findall(r"^rule (\w+):\n(?:    .*\n)*?    resources: (.*)$", said, re.MULTILINE))
+    output = fresh.snakemake("converted/eng", "--dry-run", "--profile", fresh.path / "mine").stdout
+    of = dict(re.findall(r"^rule (\w+):\n(?:    .*\n)*?    resources: (.*)$", output, re.MULTILINE))
     assert "mem_mb=64000" in of["export"] and "slurm_partition=cpu" in of["export"]
     assert "slurm_partition=gpu" in of["train"] and "requeue=1" in of["train"] and "mem_mb=8000" in of["corpus"]
 
@@ -287,15 +287,15 @@ def test_parsing_imports_nothing_heavy(fresh):
     more = ["converted/big", "--set-resources", "evaluate:mem_mb=5000"]
     arguments = fresh.command("converted/eng", *more, "--dry-run", *large)[3:]
     done = subprocess.run([sys.executable, "-c", code, *arguments], capture_output=True, text=True)
-    said = done.stdout + done.stderr
-    assert "HEAVY []" in done.stdout, said[-500:]
+    output = done.stdout + done.stderr
+    assert "HEAVY []" in done.stdout, output[-500:]
     asked = {
         (rule, model): dict(re.findall(r"\b(mem_mb|runtime)=(\d+)", resources))
         for rule, model, resources in re.findall(
-            r"rule (\w+):\n(?:    .*\n)*?    wildcards: model=(\w+)\n(?:    .*\n)*?    resources: (.*)", said
+            r"rule (\w+):\n(?:    .*\n)*?    wildcards: model=(\w+)\n(?:    .*\n)*?    resources: (.*)", output
         )
     }
-    corpus = re.search(r"rule corpus:\n(?:    .*\n)*?    resources: (.*)", said)
+    corpus = re.search(r"rule corpus:\n(?:    .*\n)*?    resources: (.*)", output)
     assert corpus and "disk_mb=1000" in corpus[1] and "mem_mb=4000" in corpus[1]  # a few lines of text
     assert asked["export", "eng"] == {"mem_mb": "17000", "runtime": "35"}  # 120 million parameters
     assert asked["train", "eng"]["mem_mb"] == "51000"  # of 4 GPUs

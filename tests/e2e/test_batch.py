@@ -14,20 +14,20 @@ def test_a_failure_stops_nobody_else_and_is_told_at_the_end(workspace):
     workspace.configure(SMALL | {"models": models, "batches": {"mine": ["eng", *models]}})
     done = workspace.snakemake("mine", "--profile", ROOT / "profiles/local", "--retries", "1", check=False)
     assert done.returncode == 1
-    said = done.stdout + done.stderr
-    summary = said[said.rindex("2 of 4 models converted, 2 jobs failed:") :].splitlines()
+    output = done.stdout + done.stderr
+    summary = output[output.rindex("2 of 4 models converted, 2 jobs failed:") :].splitlines()
     greedy = next(i for i, line in enumerate(summary) if line.strip() == "tokenizer greedy: 2 attempts")
     assert summary[greedy + 1].strip() == "logs/tokenizer/greedy.log:"
     assert "error: tokenizer.vocab_size = 100000" in summary[greedy + 3]
     hasty = next(i for i, line in enumerate(summary) if line.strip() == "train hasty: 2 attempts")
     assert "learning_rate" in "".join(summary[hasty + 1 : hasty + 7])
     assert "cc-by-4.0" in (workspace.path / "converted/deu/README.md").read_text()
-    failed = re.findall(r"^\d\d:\d\d:\d\d   failed  (\w+ \w+)$", said, re.MULTILINE)
+    failed = re.findall(r"^\d\d:\d\d:\d\d   failed  (\w+ \w+)$", output, re.MULTILINE)
     assert sorted(failed) == ["tokenizer greedy"] * 2 + ["train hasty"] * 2
-    assert said.count("    logs/tokenizer/greedy.log:\n") == 2, "of the first attempt, and in the summary"
-    assert said.count("error: tokenizer.vocab_size = 100000") == 2
+    assert output.count("    logs/tokenizer/greedy.log:\n") == 2, "of the first attempt, and in the summary"
+    assert output.count("error: tokenizer.vocab_size = 100000") == 2
     for noise in ("Error in rule", "RuleException", "Traceback", "WorkflowError", "Select jobs", "reason"):
-        assert noise not in said
+        assert noise not in output
 
 
 def test_a_failed_stage_is_not_forgotten(workspace):

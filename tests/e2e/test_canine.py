@@ -82,8 +82,7 @@ def test_a_published_model_gives_codes_with_our_code_and_without(work):
         rows = list(csv.DictReader(file))
     assert [row["predicted"] for row in rows] == ["yes", "yes", "yes", "yes", "cut"]
     environment = os.environ | {"PYTHONPATH": "", "HF_HUB_OFFLINE": "1"}
-    done = run_python("-c", USE, json.dumps(TEXTS), cwd=work.path, environment=environment)
-    assert done.returncode == 0, done.stderr
+    done = run_python("-c", USE, json.dumps(TEXTS), cwd=work.path, environment=environment, check=True)
     found = json.loads(done.stdout.splitlines()[-1])
     assert found["ids"] == [0xE000, ord("中"), ord("🧔"), 0xE001] and len(found["as_it_is"]) == 3
     for row, likeliest in zip(rows, found["fours"], strict=True):

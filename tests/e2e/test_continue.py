@@ -25,9 +25,8 @@ def validations(path: Path, model: str) -> list[dict]:
     return [line for line in map(json.loads, lines) if line["kind"] == "validation"]
 
 
-def said(workspace, *command) -> str:
-    done = workspace.python("-m", "babelmill", *command)
-    assert done.returncode == 0, done.stderr
+def output_of(workspace, *command) -> str:
+    done = workspace.python("-m", "babelmill", *command, check=True)
     return done.stdout
 
 
@@ -62,17 +61,17 @@ def test_a_model_goes_on_from_another(workspace, hub):
     assert "base_model" not in card.split("---")[1] and "| `model.hidden_size` | 32 |" in card
     figures = json.loads((path / "results/models/hub/manifest.json").read_text())["figures"]
     assert (figures["source"]["repository"], figures["source"]["commit"]) == ("ada/eng", commit)
-    assert f"models/ada/eng@main: ada/eng at {commit}" in said(workspace, "lock", "hub")
-    assert re.search(r"more +convert +converted", said(workspace, "status", "more"))
+    assert f"models/ada/eng@main: ada/eng at {commit}" in output_of(workspace, "lock", "hub")
+    assert re.search(r"more +convert +converted", output_of(workspace, "status", "more"))
 
     # Another source is another run; its text and tokenizer stay.
     changed = SMALL | {"models": MODELS | {"eng": {"train": SMALL["train"] | {"max_steps": 6}}}}
     workspace.configure(changed)
     after = {("train", "eng"), *((stage, "more") for stage in ("train", "export", "evaluate", "convert"))}
     assert workspace.would_run(targets=["converted/more"]) == after
-    why = said(workspace, "why", "more")
+    why = output_of(workspace, "why", "more")
     assert "eng: train       train.max_steps 8 -> 6" in why and "  train            runs because train does" in why
     assert re.search(r"^  tokenizer +up to date", why, re.MULTILINE)
-    assert re.search(r"more +train +outdated", said(workspace, "status", "more"))
-    unused = [line for line in said(workspace, "clean").splitlines() if " unused " in line]
+    assert re.search(r"more +train +outdated", output_of(workspace, "status", "more"))
+    unused = [line for line in output_of(workspace, "clean").splitlines() if " unused " in line]
     assert len(unused) == 1 and "/eng/" in unused[0]

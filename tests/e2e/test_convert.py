@@ -66,8 +66,7 @@ def test_the_code_in_the_card_runs(built, tmp_path):
     script = "\n".join(f"exec({piece!r}, {{}})" for piece in pieces)  # nothing that one has imported serves another
     environment = {"HF_HOME": str(tmp_path / "cache"), "HF_HUB_OFFLINE": "1", "PATH": "/usr/bin:/bin"}
     environment["PYTHONPATH"] = str(installed(TUNING))  # which the card says to install
-    done = run_python("-c", script, cwd=tmp_path, environment=environment)
-    assert done.returncode == 0, done.stderr
+    done = run_python("-c", script, cwd=tmp_path, environment=environment, check=True)
     for words in ("token_str", "The beginning of a text", "train_loss", "tensor([[", "trainable params: "):
         assert words in done.stdout
 

@@ -52,8 +52,9 @@ def test_the_card_s_code_generates(diffused, tmp_path):
     card = (folder / "README.md").read_text()
     (code,) = (code for code in re.findall(r"```python\n(.*?)```", card, re.DOTALL) if "diffusion_generation" in code)
     code = code.replace(f'"{MODEL}"', f'"{folder}"')
-    done = run_python("-c", code, cwd=tmp_path, environment={"PATH": "/usr/bin:/bin", "HOME": str(tmp_path)})
-    assert done.returncode == 0, done.stderr
+    done = run_python(
+        "-c", code, cwd=tmp_path, environment={"PATH": "/usr/bin:/bin", "HOME": str(tmp_path)}, check=True
+    )
     assert done.stdout.startswith("The beginning of a text")
 
 
@@ -86,15 +87,15 @@ def test_generation_fills_blocks_from_left_to_right(diffused, remasking):
 
 
 @pytest.mark.parametrize(
-    "options, said",
+    "options, message",
     [
         ({"gen_length": 10, "block_length": 4}, "gen_length 10 is no multiple of block_length 4"),
         ({"gen_length": 8, "block_length": 4, "steps": 3}, "steps 3 is no multiple of the 2 blocks"),
         ({"remasking": "high_confidence"}, "choose one of low_confidence, random"),
     ],
 )
-def test_numbers_of_generation_that_do_not_fit(options, said):
-    with pytest.raises(ValueError, match=re.escape(said)):
+def test_numbers_of_generation_that_do_not_fit(options, message):
+    with pytest.raises(ValueError, match=re.escape(message)):
         generate(torch.nn.Identity(), torch.zeros(1, 1, dtype=torch.long), 4, **options)
 
 

@@ -107,8 +107,7 @@ class Labelled(LabelledData):
         pairs = ["--settings", str(self.folder / f"{stage}.json"), "--out", str(self.folder / out)]
         for name, values in folders.items():
             pairs += [f"--{name}", *(str(self.folder / value) for value in np.atleast_1d(values))]
-        done = run_module(f"babelmill.{stage}", *pairs, *more)
-        assert done.returncode == 0, done.stderr + done.stdout
+        run_module(f"babelmill.{stage}", *pairs, *more, check=True)
         return self.folder / out
 
     def all(self) -> None:

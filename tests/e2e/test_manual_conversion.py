@@ -157,8 +157,7 @@ def test_a_published_checkpoint_computes_what_it_did(published):
     done = convert(published, *ARGUMENTS, "--ema", "weights.bin", "--out", "out/old")
     assert done.returncode == 0, done.stderr
     environment = os.environ | {"HF_HUB_OFFLINE": "1", "HF_HOME": str(published / "cache")}
-    compared = run_python("-c", COMPARE, GOLDEN, published / "out/old", environment=environment)
-    assert compared.returncode == 0, compared.stderr
+    compared = run_python("-c", COMPARE, GOLDEN, published / "out/old", environment=environment, check=True)
     default, main = map(float, compared.stdout.split())
     assert default < 1e-5 < main  # the weights are fp32 now, and the default ones are the averaged
     folder = published / "out/old"

@@ -44,8 +44,7 @@ def command(model: Path, source: Path, out: Path, *more: object) -> list[str]:
 
 def predict(*arguments) -> str:
     """Run it to its end; what it said."""
-    done = run_module(*command(*arguments))
-    assert done.returncode == 0, done.stderr
+    done = run_module(*command(*arguments), check=True)
     return done.stderr
 
 
@@ -205,13 +204,7 @@ def test_no_batch_has_more_beams_than_tokens(labeller, tmp_path, monkeypatch):
     monkeypatch.setattr(prediction, "CPU_TOKENS", 12)
     (tmp_path / "in.csv").write_text("occ1\n")
     made, rows = Predictor(labeller, torch.device("cpu")), []
-    asked = (
-        Table(tmp_path / "in.csv"),
-        prediction.TextColumns("occ1"),
-        made,
-        Wanted(top=6),
-        Windows(tmp_path, {}),
-    )
+    asked = (Table(tmp_path / "in.csv"), prediction.TextColumns("occ1"), made, Wanted(top=6), Windows(tmp_path, {}))
     made._model.encoder.register_forward_pre_hook(
         lambda _, __, given: rows.append(len(given["input_ids"])), with_kwargs=True
     )

@@ -37,7 +37,7 @@ SETTINGS = {name: SMALL[name] for name in ("preset", "tokenizer", "model", "trai
 @pytest.fixture(scope="module")
 def made(tmp_path_factory) -> Workspace:
     """The workflow's folder, after it has run on 160 pairs, of which every eighth has no prompt."""
-    workspace, words = Workspace(tmp_path_factory.mktemp("prompts")), WORDS["eng"]
+    workspace, words = Workspace(tmp_path_factory.mktemp("prompts")), WORDS["eng"].split()
     workspace.configure(SETTINGS)
     rows = []
     for i in range(160):
@@ -117,10 +117,7 @@ def test_scores_are_of_responses_given_their_prompts(made):
     count = sum(scored for row in rows_of(shard, LENGTH) for _, _, scored in row)
     documents = {"scored": len(rows), "of": len(rows), "with_prompt": sum(bool(prompt) for prompt, _ in rows)}
     assert evaluation["documents"] == evaluation["languages"]["eng"]["documents"] == documents
-    for metric, auto, reference in (
-        ("causal", AutoModelForCausalLM, causal),
-        ("masked", AutoModelForMaskedLM, masked),
-    ):
+    for metric, auto, reference in (("causal", AutoModelForCausalLM, causal), ("masked", AutoModelForMaskedLM, masked)):
         model = auto.from_pretrained(made.path / "converted/eng", trust_remote_code=True).eval()
         score, nats = evaluation["variants"]["ema"][metric], reference(model, shard)
         assert score["value"] == pytest.approx(sum(nats) / math.log(2) / size, rel=1e-5)

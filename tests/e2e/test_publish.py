@@ -10,6 +10,7 @@ from huggingface_hub.errors import RepositoryNotFoundError
 from babelmill.core import manifest
 from babelmill.core.files import read_json, sha256
 from conftest import Workspace
+from helpers.damage import flip_a_bit
 from helpers.hub.hub_server import Fault
 from helpers.hub.hub_uploads import ATTRIBUTES
 from helpers.programs.prepared import run_limited
@@ -140,8 +141,8 @@ def test_visibility_and_owner(hub, work):
     assert repository.private
     work.settings(private=False, username="lab", repo_template="{username}/my-{model}")
     assert work.would_run(targets=[RECEIPT]) == {("publish", "eng")}
-    said = work.publish(check=False)
-    assert "lab/my-eng" in said and "is private, but publish.private is false" in said and "--private" in said
+    output = work.publish(check=False)
+    assert "lab/my-eng" in output and "is private, but publish.private is false" in output and "--private" in output
     assert repository.private and len(repository.history) == 1
     assert hub.count("whoami") == 0
 
@@ -252,20 +253,18 @@ def test_a_hub_without_xet(hub, work, monkeypatch):
 
 
 def test_a_damaged_folder_is_not_published(hub, work):
-    path = work.path / "converted/eng/model.safetensors"
-    data = path.read_bytes()
-    path.write_bytes(data[:-1] + bytes([data[-1] ^ 1]))
+    flip_a_bit(work.path / "converted/eng/model.safetensors")
     assert "model.safetensors: damaged" in work.publish(check=False)
     assert hub.log == []
 
 
-@pytest.mark.parametrize(("endpoint", "said"), [("whoami", "Unauthorized"), ("/commit/", "Invalid: <HF_TOKEN>")])
-def test_a_token_that_is_not_accepted(hub, work, endpoint, said):
+@pytest.mark.parametrize(("endpoint", "message"), [("whoami", "Unauthorized"), ("/commit/", "Invalid: <HF_TOKEN>")])
+def test_a_token_that_is_not_accepted(hub, work, endpoint, message):
     """Said at once, and once, in a line that does not repeat the token even where the Hub does."""
     echo = json.dumps({"error": f"Invalid: {TOKEN}"}).encode()
     hub.faults.append(Fault(endpoint, status=401, body=echo, times=99))
     line = work.publish(check=False)
-    assert line.startswith(f"{hub.url} does not accept the token in HF_TOKEN (401 {said})")
+    assert line.startswith(f"{hub.url} does not accept the token in HF_TOKEN (401 {message})")
     assert hub.count(endpoint) == 1
 
 
@@ -339,8 +338,7 @@ def test_it_loads_from_the_repository(hub, work):
 def test_a_folder_is_published_by_hand(hub, work):
     """As the workflow does it: one commit, nothing twice; the repository's name is the user's."""
     command = ["-m", "babelmill", "publish", "converted/eng", "--repo", "lab/mine"]
-    done = work.python(*command)
-    assert done.returncode == 0, done.stderr
+    done = work.python(*command, check=True)
     commit = hub.repositories["models/lab/mine"].branches["main"]
     assert done.stdout == f"{hub.url}/lab/mine is converted/eng at {commit}\n"
     assert content(hub, "models/lab/mine").items() >= work.folder().items()

@@ -12,6 +12,7 @@ from safetensors.torch import load_file, save_file
 from babelmill import export
 from babelmill.core import manifest
 from babelmill.core.files import UserError
+from helpers.damage import flip_a_bit
 
 
 def test_the_checkpoint_is_delivered_and_taken_up_elsewhere(workspace):
@@ -72,8 +73,7 @@ def test_a_missing_checkpoint_is_an_error(run):
 
 def test_a_damaged_checkpoint_is_an_error(run):
     path, deliver = run
-    data = path.read_bytes()
-    path.write_bytes(data[:-1] + bytes([data[-1] ^ 1]))
+    flip_a_bit(path)
     with pytest.raises(UserError, match=r"step-00000008.safetensors: damaged"):
         deliver()
 

@@ -142,8 +142,7 @@ print(AutoTokenizer.from_pretrained(sys.argv[2], trust_remote_code=True)("A").in
 def test_it_loads_from_the_hub_and_gives_the_reference_logits(story):
     """Those of the published implementation, in a fresh cache."""
     environment = os.environ | {"HF_HOME": str(story["folder"] / "fresh")}
-    done = run_python("-c", LOAD, GOLDEN, "lab/old-nld", environment=environment)
-    assert done.returncode == 0, done.stderr
+    done = run_python("-c", LOAD, GOLDEN, "lab/old-nld", environment=environment, check=True)
     difference, begin = done.stdout.split()
     assert float(difference) < 1e-5 and begin == "1"
 

@@ -60,7 +60,7 @@ def looked_at(browser: Browser, path, large: bool = False) -> None:
     for width, dark in ((360, True), (1600, False)):
         browser.open(path, width, dark)
         assert browser.value("document.documentElement.scrollWidth") <= width, "it overflows"
-        assert {*browser.requests} <= {path.resolve().as_uri(), "data:,"} and browser.said == []
+        assert {*browser.requests} <= {path.resolve().as_uri(), "data:,"} and browser.errors == []
         small = browser.value("Math.min(...[...document.querySelectorAll('td, th, p')].map(e => e.offsetHeight))")
         assert small > 0, "it renders"
         assert large or browser.violations() == []

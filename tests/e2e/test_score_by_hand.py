@@ -7,13 +7,7 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 from tokenizers import Tokenizer, models, pre_tokenizers, processors
-from transformers import (
-    BertConfig,
-    BertForPreTraining,
-    GPT2Config,
-    GPT2LMHeadModel,
-    PreTrainedTokenizerFast,
-)
+from transformers import BertConfig, BertForPreTraining, GPT2Config, GPT2LMHeadModel, PreTrainedTokenizerFast
 
 from babelmill.cli import main
 from babelmill.commands.score import refuse_others
@@ -124,8 +118,7 @@ def test_an_exported_folder_and_a_repository_of_the_hub(exported, hub):
     hub.commit("models/org/model", {p.name: p.read_bytes() for p in (exported / "export").iterdir()})
     shutil.copytree(exported / "export", "mine")
     for model, more in (("mine", []), ("org/model", ["--trust-remote-code"])):
-        done = run_module("babelmill", "score", model, "--suite", "mine", *more, cwd=Path.cwd())
-        assert done.returncode == 0, done.stderr
+        run_module("babelmill", "score", model, "--suite", "mine", *more, cwd=Path.cwd(), check=True)
     rows = [pq.read_table(f"scores/{name}/mine/pairs.parquet") for name in ("mine", "org--model")]
     assert rows[0].equals(rows[1]) and "fused_good" in rows[0].column_names
     done = run_module("babelmill", "score", "org/model", "--suite", "mine", cwd=Path.cwd())

@@ -96,16 +96,16 @@ def test_the_number_of_processes_changes_along_a_run(data, finished, kind):
     process = data.start("model", 3)
     wait_for_step(data, 5, process)
     process.send_signal(signal.SIGTERM)
-    said = process.communicate()[1]
-    assert process.returncode == 75 and "Traceback" not in said, said
-    assert "dropout" not in said, "there is none"
+    output = process.communicate()[1]
+    assert process.returncode == 75 and "Traceback" not in output, output
+    assert "dropout" not in output, "there is none"
     process = data.start("model", 2)
     wait_for_writing(data, process)
     (second,) = (w for w in psutil.Process(process.pid).children() if w.environ()["RANK"] == "1")
     second.kill()
-    said = process.communicate()[1]
-    assert process.returncode == 1 and "lost contact with another process of this run" in said, said
-    assert "Traceback" not in said and said.count("error: ") == 1, said
+    output = process.communicate()[1]
+    assert process.returncode == 1 and "lost contact with another process of this run" in output, output
+    assert "Traceback" not in output and output.count("error: ") == 1, output
     assert "going on after step" in data.train()
     for name in ("model.safetensors", "ema.safetensors"):
         ours, theirs = (load_file(folder / "model" / name) for folder in (data.folder, finished.folder))

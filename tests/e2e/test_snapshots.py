@@ -42,8 +42,8 @@ def test_from_training_to_branches(workspace, hub, monkeypatch):
     assert log.count(ends) == 2, "before the first step and at the end"
     assert trained["missing_snapshots"] == ["chck_5M"] and f"{trained['words']:,} words in all" in log
     assert key_figures("train", workspace.path / "results/models/eng").endswith(", no snapshot chck_5M")
-    said = workspace.python("-m", "babelmill", "plan", "eng").stdout
-    assert f"Snapshot chck_5M will not exist: the run ends after {trained['words'] / 1e6:.4g} million words" in said
+    output = workspace.python("-m", "babelmill", "plan", "eng").stdout
+    assert f"Snapshot chck_5M will not exist: the run ends after {trained['words'] / 1e6:.4g} million words" in output
 
     converted = workspace.path / "converted/eng"
     assert (
@@ -72,8 +72,8 @@ def test_from_training_to_branches(workspace, hub, monkeypatch):
         assert all(torch.equal(value, kept[key]) for key, value in loaded.state_dict().items() if key in kept)
     first, second = (load_file(converted / f"snapshots/{name}/model.safetensors") for name in NAMES)
     assert any(not torch.equal(first[key], second[key]) for key in first)
-    said = workspace.snakemake("published/eng.json", "--forcerun", "publish").stderr
-    assert f"branch {NAMES[0]} is up to date" in said
+    output = workspace.snakemake("published/eng.json", "--forcerun", "publish").stderr
+    assert f"branch {NAMES[0]} is up to date" in output
 
 
 def test_a_killed_run_keeps_the_same_snapshots(data):
@@ -100,9 +100,9 @@ def test_a_finished_run_still_keeps_the_weights_of_its_end(data):
     """A point that is asked for later and belongs to the end; those before it are lost, and named."""
     data.settings(max_steps=30)
     data.run_settings(checkpoint_every=5)
-    said = data.train()
+    output = data.train()
     (run,) = data.runs
-    words = int(re.search(r"([\d,]+) words in all", said)[1].replace(",", "")) / 1e6
+    words = int(re.search(r"([\d,]+) words in all", output)[1].replace(",", "")) / 1e6
     data.run_settings(checkpoint_every=5, snapshots=[words / 2, words * 1.01])
     data.train()
     (kept,) = (run / "snapshots").glob("*.safetensors")

@@ -22,6 +22,7 @@ from safetensors.torch import load_file
 
 from babelmill.runtime.slurm import OWN_STEP
 from conftest import EXPLODING
+from helpers.damage import flip_a_bit
 from helpers.training.training_data import (
     EXPECTED,
     STEPS,
@@ -60,11 +61,11 @@ def test_a_signal_leaves_a_checkpoint_and_code_75(data, finished, number):
     process = data.start()
     wait_for_step(data, 12, process)
     process.send_signal(number)
-    said = process.communicate()[1]
-    assert process.returncode == 75, said
-    assert f"received {number.name}" in said and "Traceback" not in said
+    output = process.communicate()[1]
+    assert process.returncode == 75, output
+    assert f"received {number.name}" in output and "Traceback" not in output
     assert not (data.folder / "model/manifest.json").exists()
-    assert f"going on after step {said.split('left after step ')[1].split(';')[0]}" in data.train()
+    assert f"going on after step {output.split('left after step ')[1].split(';')[0]}" in data.train()
     assert_same(data, finished)
 
 
@@ -95,8 +96,8 @@ def test_variables_that_another_launcher_left_are_named_and_not_used(data):
     data.train("calm")
     shutil.rmtree(data.folder / "checkpoints")
     left = {"RANK": "1", "WORLD_SIZE": "4", "LOCAL_RANK": "1", "MASTER_ADDR": "nowhere", "MASTER_PORT": "29500"}
-    said = data.train(environment=left)
-    assert "RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR, MASTER_PORT in the environment: no launcher" in said
+    output = data.train(environment=left)
+    assert "RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR, MASTER_PORT in the environment: no launcher" in output
     assert data.weights() == data.weights("calm") and "step 4/4" in (data.folder / "model.log").read_text()
     shutil.rmtree(data.folder / "checkpoints")
     assert "WORLD_SIZE in the environment" in data.train("model", 2, environment={"WORLD_SIZE": "4"})
@@ -115,10 +116,10 @@ def test_a_signal_while_kernels_are_compiled_ends_in_75(data, tmp_path, number):
         assert process.poll() is None, process.communicate()[1]
         time.sleep(0.05)
     os.killpg(process.pid, number)
-    said = process.communicate(timeout=400)[1]
-    assert process.returncode == 75, said
-    assert f"received {number.name}" in said and "Traceback" not in said
-    assert "kernels for" not in said and "without compiled kernels" not in said
+    output = process.communicate(timeout=400)[1]
+    assert process.returncode == 75, output
+    assert f"received {number.name}" in output and "Traceback" not in output
+    assert "kernels for" not in output and "without compiled kernels" not in output
 
 
 def kill_at_random_moments(data: Data, seed: int, kills: int) -> None:
@@ -220,8 +221,8 @@ def test_weights_and_biases(data, monkeypatch):
         process.send_signal(signal.SIGCONT)
         if attempt == 1:
             process.send_signal(signal.SIGTERM)
-        said = process.communicate()[1]
-        assert process.returncode == code, said
+        output = process.communicate()[1]
+        assert process.returncode == code, output
     (recorded,) = run.glob("wandb/offline-run-*/*.wandb")
     assert recorded.name == f"run-test-{run.name}.wandb" and {recorded} == before
     assert recorded_steps(recorded) == set(range(1, STEPS + 1)), "all of the run, also from before it was interrupted"
@@ -256,10 +257,10 @@ def test_killed_while_a_checkpoint_is_written(data, kills):
             names = {path.name for run in data.runs for path in run.glob(".step-*.safetensors.*")}
             half += sorted(names - before - {*half})
         process.kill()
-        said = process.communicate()[1]
-        assert process.returncode == -signal.SIGKILL, said
+        output = process.communicate()[1]
+        assert process.returncode == -signal.SIGKILL, output
         if killed:
-            assert bool(re.search(rf"going on after step {done}\b", said)) == (done > 0)
+            assert bool(re.search(rf"going on after step {done}\b", output)) == (done > 0)
         hits += (data.runs[0] / half[-1]).exists()  # it was killed while it wrote, not a moment after
         before |= {*half}
         done = max((int(path.stem[5:]) for path in data.runs[0].glob("step-*.json")), default=0)
@@ -288,9 +289,9 @@ def test_going_back_to_earlier_settings_trains_nothing(data, finished):
     shutil.copytree(finished.folder / "model", data.folder / "model")
     before = data.weights()
     data.settings(max_steps=5, learning_rate=0.001, ema_decay=0)
-    said = data.train()
+    output = data.train()
     assert data.weights() != before and len(data.runs) == 2
-    assert "step 5: validation loss" in said and "averaged" not in said
+    assert "step 5: validation loss" in output and "averaged" not in output
     assert len(set(data.weights())) == 1, "without an average, the last weights"
     (checkpoint,) = data.folder.glob("checkpoints/*/step-00000005.safetensors")
     assert not any(name.startswith("average.") for name in load_file(checkpoint))
@@ -307,12 +308,12 @@ def test_a_damaged_checkpoint_is_left_out(data, finished):
     names = [f"step-{step:08d}.safetensors" for step in (50, 55, 60)]
     assert sorted(path.name for path in data.runs[0].glob("step-*.safetensors")) == names
     last, before = data.runs[0] / names[2], data.runs[0] / names[1]
-    content = bytearray(last.read_bytes())
-    content[len(content) // 2] ^= 1
-    last.write_bytes(content)
+    flip_a_bit(last)
     before.write_bytes(before.read_bytes()[:1000])
-    said = data.train()
-    assert f"{names[2]} is damaged" in said and f"{names[1]} is damaged" in said and "going on after step 50" in said
+    output = data.train()
+    assert (
+        f"{names[2]} is damaged" in output and f"{names[1]} is damaged" in output and "going on after step 50" in output
+    )
     assert_same(data, finished)
 
 
@@ -320,11 +321,11 @@ def test_a_second_trainer_is_kept_out(data, finished):
     process = data.start()
     wait_for_step(data, 2, process)
     process.send_signal(signal.SIGSTOP)
-    said = data.train(code=1)
-    assert f"another training run is writing here: process {process.pid} on {socket.gethostname()}" in said
+    output = data.train(code=1)
+    assert f"another training run is writing here: process {process.pid} on {socket.gethostname()}" in output
     process.send_signal(signal.SIGCONT)
-    said = process.communicate()[1]
-    assert process.returncode == 0, said
+    output = process.communicate()[1]
+    assert process.returncode == 0, output
     assert_same(data, finished)
 
 
@@ -334,8 +335,8 @@ def test_an_allocation_about_to_end_leaves_a_checkpoint(data, tmp_path):
     squeue.write_text("#!/bin/sh\necho '7|0:25'\n")
     squeue.chmod(0o755)
     environment = {"SLURM_JOB_ID": "7", OWN_STEP: "1", "PATH": f"{squeue.parent}:{os.environ['PATH']}"}
-    said = data.train(environment=environment, code=75)
-    assert "the allocation ends soon: finishing step 1" in said
+    output = data.train(environment=environment, code=75)
+    assert "the allocation ends soon: finishing step 1" in output
     assert (data.runs[0] / "step-00000001.json").exists()
 
 
@@ -344,8 +345,8 @@ def test_an_attempt_without_progress_is_not_repeated(data):
     data.run_settings(checkpoint_every=STEPS)
     for attempt in ("1", "2"):
         assert "not finite" in data.train("model", 1, "--attempt", attempt, code=1)
-    said = data.train("model", 1, "--attempt", "3", code=1)
-    assert "training failed in two attempts without progress after step 0" in said
+    output = data.train("model", 1, "--attempt", "3", code=1)
+    assert "training failed in two attempts without progress after step 0" in output
     kept = [path.name.split("_", 1)[1] for path in logs_of(data)]
     assert kept == ["tiny_attempt1.log", "tiny_attempt2.log"], "in order of their times; there was no third"
     for number, path in enumerate(logs_of(data), 1):
@@ -355,13 +356,13 @@ def test_an_attempt_without_progress_is_not_repeated(data):
 
 def test_a_loss_that_is_not_finite_stops_the_run_or_is_left_out(data):
     data.settings(**EXPLODING)
-    said = data.train(code=1)
-    assert "loss or gradient is not finite" in said and "rows of 16 tokens from row" in said and "eng" in said
-    assert "train.non_finite: skip" in said and "Traceback" not in said
+    output = data.train(code=1)
+    assert "loss or gradient is not finite" in output and "rows of 16 tokens from row" in output and "eng" in output
+    assert "train.non_finite: skip" in output and "Traceback" not in output
     assert not (data.folder / "model/model.safetensors").exists()
     data.settings(**EXPLODING, non_finite="skip")
-    said = data.train()
-    assert "the step is skipped" in said
+    output = data.train()
+    assert "the step is skipped" in output
     skipped = [line["skipped"] for line in data.metrics() if line["kind"] == "train"]
     assert sum(skipped) >= 10 and [line["loss"] for line in data.metrics()][-2] is None
     weights = load_file(data.folder / "model/model.safetensors")
@@ -370,11 +371,9 @@ def test_a_loss_that_is_not_finite_stops_the_run_or_is_left_out(data):
 
 def test_damaged_data_is_named(data):
     shard = data.folder / "shards/eng/train.safetensors"
-    content = bytearray(shard.read_bytes())
-    content[-9] ^= 4
-    shard.write_bytes(content)
-    said = data.train(code=1)
-    assert f"{shard}: damaged" in said and "Traceback" not in said
+    flip_a_bit(shard)
+    output = data.train(code=1)
+    assert f"{shard}: damaged" in output and "Traceback" not in output
     assert not (data.folder / "model").exists()
 
 

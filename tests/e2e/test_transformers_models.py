@@ -126,8 +126,8 @@ def test_others_are_trained_evaluated_and_loaded(tmp_path):
     workspace.snakemake(*targets, "--profile", ROOT / "profiles/local")
     check_scores(workspace, OTHERS)
     assert workspace.would_run(targets=targets) == set()
-    said = use(workspace, targets, "")
-    assert said[0] == said[1] and len(said[0].splitlines()) == len(OTHERS)
+    output = use(workspace, targets, "")
+    assert output[0] == output[1] and len(output[0].splitlines()) == len(OTHERS)
 
 
 def test_the_folders_load_in_both_versions_without_trust(made):
@@ -137,8 +137,8 @@ def test_the_folders_load_in_both_versions_without_trust(made):
     assert "gen_length=32" in code, "it reads 64 tokens"
     assert "of the folder, which contains only the sampler" in card
     code = "torch.manual_seed(0)\n" + code.replace('"modernbert"', '"converted/modernbert"')
-    said = use(made, [f"converted/{kind}" for kind in SIZES], PIPELINES + code)
-    assert said[0] == said[1] and "\nThe beginning of a text" in said[0]
+    output = use(made, [f"converted/{kind}" for kind in SIZES], PIPELINES + code)
+    assert output[0] == output[1] and "\nThe beginning of a text" in output[0]
 
 
 def use(workspace: Workspace, folders: list[str], more: str) -> list[str]:
@@ -147,8 +147,7 @@ def use(workspace: Workspace, folders: list[str], more: str) -> list[str]:
     for packages in ([], [str(installed(TRANSFORMERS_4))]):
         environment = os.environ | {"PYTHONPATH": os.pathsep.join(packages), "HF_HUB_OFFLINE": "1"}
         code = f"FOLDERS = {folders}\n{USE}{more}"
-        done = run_python("-c", code, cwd=workspace.path, environment=environment)
-        assert done.returncode == 0, done.stderr
+        done = run_python("-c", code, cwd=workspace.path, environment=environment, check=True)
         said.append(done.stdout[done.stdout.index(folders[0].split("/")[1]) :])
     return said
 
@@ -172,9 +171,9 @@ def test_show_fills_and_continues(made, capsys, monkeypatch):
     show.run(show_arguments(made.path / "converted/bert", masked="the <mask> fox"))
     diffusion = made.path / "converted/modernbert"
     show.run(show_arguments(diffusion, prompt="seven wizards", steps="8", masked="the <mask> fox"))
-    said = capsys.readouterr().out
-    assert "causal" in said and "masked" in said and "the quick ..." in said and "the <mask> fox" in said
-    assert "diffusion at most" in said and "'seven wizards" in said
+    output = capsys.readouterr().out
+    assert "causal" in output and "masked" in output and "the quick ..." in output and "the <mask> fox" in output
+    assert "diffusion at most" in output and "'seven wizards" in output
     with pytest.raises(UserError, match=r"--prompt has .* tokens, but the model reads only 64 with those that follow"):
         trying.complete(diffusion, "seven wizards boil warm water " * 9, None)
 

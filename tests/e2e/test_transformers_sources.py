@@ -80,8 +80,7 @@ def test_models_go_on_from_published_ones(tmp_path, hub):
     assert workspace.would_run(targets=targets) == set()
 
     environment = os.environ | {"PYTHONPATH": "", "HF_HUB_OFFLINE": "1"}
-    done = run_python("-c", USE, cwd=workspace.path, environment=environment)
-    assert done.returncode == 0, done.stderr
+    done = run_python("-c", USE, cwd=workspace.path, environment=environment, check=True)
     for name, source in (("more", published), ("bert", theirs)):
         converted = workspace.path / f"converted/{name}"
         for file in ("tokenizer.json", "tokenizer_config.json"):
@@ -109,8 +108,8 @@ def test_models_go_on_from_published_ones(tmp_path, hub):
     about = manifest.read(alone)  # of a folder that was made so
     about["files"] = {name: entry for name, entry in about["files"].items() if not name.startswith("model")}
     manifest.write_sealed(alone / manifest.NAME, about)
-    said = workspace.python("-m", "babelmill", "show", "alone", "--prompt", "the").stderr
-    assert said == (
+    output = workspace.python("-m", "babelmill", "show", "alone", "--prompt", "the").stderr
+    assert output == (
         "error: alone holds only adapters (export.adapter: only), and its card says how to load them; to try the model"
         " here, set export.adapter: also\n"
     )

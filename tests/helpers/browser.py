@@ -56,12 +56,12 @@ class Browser:
 
     Attributes:
         requests: the addresses that were asked for since the last `open`.
-        said: errors that the page has written to its console.
+        errors: errors that the page has written to its console.
     """
 
     def __init__(self) -> None:
         self.requests: list[str] = []
-        self.said: list[str] = []
+        self.errors: list[str] = []
         self._number, self._session, self._events = 0, None, b""
 
     def __enter__(self) -> "Browser":
@@ -118,7 +118,7 @@ class Browser:
         if message.get("method") == "Network.requestWillBeSent":
             self.requests.append(about["request"]["url"])
         elif message.get("method") == "Log.entryAdded" and about["entry"]["level"] == "error":
-            self.said.append(about["entry"]["text"])
+            self.errors.append(about["entry"]["text"])
         return message
 
     def open(self, path: Path, width: int, dark: bool = False) -> None:

@@ -15,30 +15,11 @@ TRANSFORMERS_4 = ["transformers==4.57.6", "tokenizers==0.22.2", "huggingface-hub
 # What transformers' Trainer and adapters need.
 TUNING = ["peft==0.21.2", "accelerate==1.15.0"]
 # Evaluation suites, with what they import and the environment does not have. None of it asks for another PyTorch.
-SUITES = [
-    "lm_eval==0.4.13",
-    "minicons==0.3.39",
-    "accelerate==1.15.0",
-    "chardet==6.0.0.post1",
-    "colorama==0.4.6",
-    "DataProperty==1.1.1",
-    "datasets==5.2.0",
-    "dill==0.4.1",
-    "lxml==6.1.3",
-    "mbstrdecoder==1.1.5",
-    "multiprocess==0.70.19",
-    "pathvalidate==3.3.1",
-    "portalocker==4.4.2",
-    "pytablewriter==1.2.1",
-    "python-dateutil==2.9.0.post0",
-    "pytz==2026.6",
-    "sacrebleu==2.6.0",
-    "six==1.17.0",
-    "tabledata==1.3.5",
-    "tcolorpy==0.1.7",
-    "typepy==1.3.5",
-    "wonderwords==3.0.1",
-]
+SUITES = ["lm_eval==0.4.13", "minicons==0.3.39", "accelerate==1.15.0", "chardet==6.0.0.post1", "colorama==0.4.6"]
+SUITES += ["DataProperty==1.1.1", "datasets==5.2.0", "dill==0.4.1", "lxml==6.1.3", "mbstrdecoder==1.1.5"]
+SUITES += ["multiprocess==0.70.19", "pathvalidate==3.3.1", "portalocker==4.4.2", "pytablewriter==1.2.1"]
+SUITES += ["python-dateutil==2.9.0.post0", "pytz==2026.6", "sacrebleu==2.6.0", "six==1.17.0", "tabledata==1.3.5"]
+SUITES += ["tcolorpy==0.1.7", "typepy==1.3.5", "wonderwords==3.0.1"]
 
 
 def installed(packages: list[str]) -> Path:

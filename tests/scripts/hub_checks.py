@@ -46,9 +46,9 @@ def test_every_weight_is_found(cls):
 def test_loading_says_nothing_of_the_language_models_head(cls, caplog):
     logging.getLogger("transformers").propagate = True
     cls.from_pretrained(FOLDER, trust_remote_code=True)
-    said = "\n".join(record.getMessage() for record in caplog.records)
-    assert "classifier" not in said and "UNEXPECTED" not in said and "were not used" not in said
-    assert ("score.weight" in said) == (cls is not AutoModel)  # which is new, and it says so
+    message = "\n".join(record.getMessage() for record in caplog.records)
+    assert "classifier" not in message and "UNEXPECTED" not in message and "were not used" not in message
+    assert ("score.weight" in message) == (cls is not AutoModel)  # which is new, and it says so
 
 
 def test_config_and_tokenizer(tokenizer):
@@ -240,12 +240,7 @@ def test_half_precision(cls, dtype, batch):
 # Generation.
 
 
-GENERATION = [
-    {},
-    {"num_beams": 3},
-    {"num_beams": 2, "num_return_sequences": 2},
-    {"cache_implementation": "static"},
-]
+GENERATION = [{}, {"num_beams": 3}, {"num_beams": 2, "num_return_sequences": 2}, {"cache_implementation": "static"}]
 
 
 @pytest.mark.parametrize("options", GENERATION, ids=str)

@@ -55,17 +55,7 @@ PLACES = (
     ("", "", "", " in het dorp", " aan de haven", " alhier", " op het landgoed", " te Gent"),
 )
 AND = (" and ", " und ", " en ")
-SPELLINGS = (
-    ("ck", "k"),
-    ("th", "t"),
-    ("ee", "e"),
-    ("ij", "y"),
-    ("f", "ff"),
-    ("i", "y"),
-    ("s", "z"),
-    ("er", "ar"),
-    ("k", "c"),
-)
+SPELLINGS = [pair.split() for pair in ("ck k", "th t", "ee e", "ij y", "f ff", "i y", "s z", "er ar", "k c")]
 HEADER = ("id", "occ1", "lang", "code1", "code2")
 
 

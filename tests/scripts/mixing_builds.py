@@ -52,10 +52,10 @@ def resources(cubin: bytes) -> tuple[int, int]:
     with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
         file.write(cubin)
         file.flush()
-        said = subprocess.run(
+        done = subprocess.run(
             [f"{folder}/cuobjdump", "-res-usage", file.name], capture_output=True, text=True, check=True
         )
-    return tuple(int(re.search(rf"{name}:(\d+)", said.stdout).group(1)) for name in ("REG", "STACK"))
+    return tuple(int(re.search(rf"{name}:(\d+)", done.stdout).group(1)) for name in ("REG", "STACK"))
 
 
 if __name__ == "__main__":

@@ -29,11 +29,7 @@ SETTINGS = {
     "preset": "tiny",
     "tokenizer": {"vocab_size": 300},
     "model": {"hidden_size": 16, "intermediate_size": 24, "num_attention_heads": 2, "num_hidden_layers": 1},
-    "train": {
-        "max_steps": 8,
-        "global_batch_tokens": 128,
-        "sequence_lengths": [16, 32, 64],
-    },
+    "train": {"max_steps": 8, "global_batch_tokens": 128, "sequence_lengths": [16, 32, 64]},
     "run": {"micro_batch_tokens": 64, "log_every": 1, "checkpoint_every": 4, "checkpoint_share": 1, "keep": 1},
     "languages": {
         language: {"corpus": {"files": [f"texts/{language}/*.txt"], "validation_share": 0.2}} for language in WORDS

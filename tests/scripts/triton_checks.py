@@ -5,12 +5,7 @@ import sys
 import torch
 
 from babelmill.model.gpt_bert import GPTBert, GPTBertShape, training_mask
-from babelmill.training.kernels import (
-    attention_block_triton,
-    attention_triton,
-    compilation,
-    dropout,
-)
+from babelmill.training.kernels import attention_block_triton, attention_triton, compilation, dropout
 from babelmill.training.kernels.compilation import Graphs
 from babelmill.training.kernels.kernel_trial import CLOSE, of_attention
 from helpers.kernels import mended_interpreter  # noqa: F401  (it mends the interpreter)

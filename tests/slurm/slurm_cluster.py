@@ -115,22 +115,8 @@ class Cluster:
 
     def _ended(self, folder: Path, name: str) -> list[dict]:
         """The jobs of `history`; none while accounting still thinks that one goes on, and lacks its comment."""
-        fields = [
-            "JobIDRaw",
-            "State",
-            "NodeList",
-            "Partition",
-            "Comment",
-            "TimelimitRaw",
-            "AllocTRES",
-            "ReqCPUS",
-            "NNodes",
-            "Account",
-            "QOS",
-            "Constraints",
-            "WorkDir",
-            "End",
-        ]
+        fields = ["JobIDRaw", "State", "NodeList", "Partition", "Comment", "TimelimitRaw", "AllocTRES", "ReqCPUS"]
+        fields += ["NNodes", "Account", "QOS", "Constraints", "WorkDir", "End"]
         lines = self.ask("sacct", "-X", "-D", "-P", "-n", "-S", "now-1day", "-o", ",".join(fields)).splitlines()
         rows = [dict(zip(fields, line.split("|"), strict=True)) for line in lines]
         mine = [row for row in rows if row["WorkDir"] == str(folder)]
@@ -212,7 +198,7 @@ class Run:
             )
 
     @property
-    def said(self) -> str:
+    def printed(self) -> str:
         return self.output.read_text()
 
     def finish(self) -> int:
@@ -277,7 +263,7 @@ class Training:
     @property
     def step(self) -> int:
         """Steps done of a run that has begun on the cluster."""
-        return self.metrics[-1]["step"] if "parameters, " in self.said and self.metrics else 0
+        return self.metrics[-1]["step"] if "parameters, " in self.printed and self.metrics else 0
 
     @property
     def devices(self) -> list[str]:
@@ -289,7 +275,7 @@ class Training:
         return seen
 
     @property
-    def said(self) -> str:
+    def printed(self) -> str:
         """What all jobs of this training said."""
         logs = sorted((self.path / f".snakemake/slurm_logs/rule_train/{self.model}").glob("*.log"))
         return "".join(log.read_text() for log in logs)
@@ -328,9 +314,9 @@ class Training:
             yield
         job = self.job.number
         self.cluster.limit(job, minutes)
-        while self.said.count("the allocation ends soon") < times:
+        while self.printed.count("the allocation ends soon") < times:
             yield
-            if self.said.count("parameters, ") > begun:
+            if self.printed.count("parameters, ") > begun:
                 begun += 1
                 first = self.step
                 while self._commands() and self.step < first + 10:  # asking SLURM could take longer than all steps

@@ -76,7 +76,7 @@ def preempted_and_then_without_node(training, cluster):
     while training.step < before + 20:
         yield
     training.signal(signal.SIGSTOP)
-    went_on = int(re.findall(r"going on after step (\d+)", training.said)[-1])
+    went_on = int(re.findall(r"going on after step (\d+)", training.printed)[-1])
     assert before <= left == went_on, "it left with a checkpoint, and lost no step"
     node = training.job.node
     cluster.kill_node(node)
@@ -99,20 +99,20 @@ def test_interrupted_in_every_way(workspace, calm, cluster, start, time_limits):
 
     def tell(story) -> None:
         for _ in story:
-            assert run.process.poll() is None, run.said
+            assert run.process.poll() is None, run.printed
             time.sleep(0.2)
 
     with ThreadPoolExecutor() as beside:  # a story that waits for SLURM must not hold up the other, which has a limit
         for told in [beside.submit(tell, story) for story in stories]:
             told.result()
-    assert run.finish() == 0, run.said
+    assert run.finish() == 0, run.printed
     ends = [(row["JobIDRaw"], row["State"]) for row in eng.history + deu.history]
-    assert len({job for job, _ in ends}) == 2, f"SLURM brings the same jobs back: {ends}\n{eng.said}\n{deu.said}"
+    assert len({job for job, _ in ends}) == 2, f"SLURM brings the same jobs back: {ends}\n{eng.printed}\n{deu.printed}"
     assert calm.finish() == 0
     assert_undisturbed(cluster, workspace, calm, "eng")
     assert_undisturbed(cluster, workspace, calm, "deu")
     assert [row["State"] for row in eng.history] == ["PREEMPTED", "NODE_FAIL", "COMPLETED"]
-    assert re.search(r"2 x cpu; going on after step", eng.said)
+    assert re.search(r"2 x cpu; going on after step", eng.printed)
 
 
 ARRAY = """#!/bin/sh

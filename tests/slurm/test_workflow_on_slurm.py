@@ -61,7 +61,7 @@ def test_end_to_end_with_a_failure_and_a_cancelled_job(workspace, cluster, start
     cluster.ask("scancel", job)
     assert run.finish() == 1
 
-    summary = run.said[run.said.rindex("1 of 3 models converted, 2 jobs failed:") :]
+    summary = run.printed[run.printed.rindex("1 of 3 models converted, 2 jobs failed:") :]
     assert re.search(
         r"tokenizer greedy: 2 attempts, SLURM-job \d+ FAILED\n +logs/tokenizer/greedy.log:\n(.*\n){1,3}.*vocab_size = 100000",
         summary,
@@ -72,7 +72,7 @@ def test_end_to_end_with_a_failure_and_a_cancelled_job(workspace, cluster, start
         summary,
     )
     assert (workspace.path / "converted/eng/manifest.json").is_file()
-    assert "2 x cpu" in cluster.training(workspace, "eng").said
+    assert "2 x cpu" in cluster.training(workspace, "eng").printed
     assert "No such file" not in summary
 
     profile = yaml.safe_load(text)
@@ -103,7 +103,7 @@ def test_a_job_that_slurm_does_not_take(workspace, start):
     run = start(workspace, "converted/deu", "--force", "--retries", "0", "--default-resources", "slurm_partition=none")
     assert run.finish() == 1
     refused = r"1 job failed:\n  \w+ deu: sbatch: invalid partition specified: none; Batch job submission failed: .+\n"
-    assert re.search(refused, run.said), run.said
+    assert re.search(refused, run.printed), run.printed
 
 
 @pytest.mark.timeout(900)  # it waits for a time limit, which SLURM counts in minutes
@@ -128,14 +128,14 @@ def test_two_nodes_give_what_one_process_gives(workspace, cluster, start):
 
     def come_back() -> list[str]:
         """The GPUs that its four processes see, once it trains again; those of before may not be gone yet."""
-        assert run.process.poll() is None, run.said
+        assert run.process.poll() is None, run.printed
         devices = training.devices
-        return devices if len(devices) == 4 and training.said.count("parameters, ") == 2 else []
+        return devices if len(devices) == 4 and training.printed.count("parameters, ") == 2 else []
 
     assert [len(seen.split(",")) for seen in cluster.wait("training", come_back)] == [2, 2, 2, 2]
-    assert run.finish() == 0, run.said
-    assert "4 x cpu; going on after step" in training.said
-    jobs = re.findall(r"is SLURM job (\d+)", run.said)
+    assert run.finish() == 0, run.printed
+    assert "4 x cpu; going on after step" in training.printed
+    jobs = re.findall(r"is SLURM job (\d+)", run.printed)
     assert len(jobs) == 1, "it has put its own job back"
     (row,) = training.history[-1:]
     assert (row["NNodes"], "gres/gpu=4" in row["AllocTRES"]) == ("2", True)
@@ -173,7 +173,7 @@ def test_a_crash_of_the_login_node(workspace, cluster, start):
     second = start(workspace, target)
     assert second.finish() == 1
     locked = r"error: (another Snakemake, process \d+, works|this folder is locked)"
-    assert re.search(locked, second.said) and "LockException" not in second.said
+    assert re.search(locked, second.printed) and "LockException" not in second.printed
 
     refused = workspace.python("-m", "babelmill.train", *TRAINING)
     assert refused.returncode == 1
@@ -190,9 +190,9 @@ def test_a_crash_of_the_login_node(workspace, cluster, start):
     training.signal(signal.SIGCONT)
     cluster.wait("the end of the job", lambda: not training.ending)
     left = training.step
-    assert third.finish() == 0, third.said
-    assert f"Cancelling SLURM jobs that an earlier run left behind: {job.number}" in third.said
-    went_on = int(re.search(r"going on after step (\d+)", training.said)[1])
+    assert third.finish() == 0, third.printed
+    assert f"Cancelling SLURM jobs that an earlier run left behind: {job.number}" in third.printed
+    went_on = int(re.search(r"going on after step (\d+)", training.printed)[1])
     assert step <= left == went_on, "the cancelled job has saved a checkpoint, and no step is lost"
     lines = [json.dumps([line["kind"], line["step"]]) for line in training.metrics]
     assert len(lines) == len(set(lines)) == 101

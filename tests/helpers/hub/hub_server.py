@@ -124,18 +124,6 @@ class _Handler(Uploads):
     def log_message(self, *_):
         pass
 
-    def do_HEAD(self):
-        self.answer()
-
-    def do_GET(self):
-        self.answer()
-
-    def do_POST(self):
-        self.answer()
-
-    def do_PUT(self):
-        self.answer()
-
     def answer(self):
         """Find the fault that applies, if any, then the endpoint."""
         path = urllib.parse.unquote(self.path)
@@ -190,6 +178,8 @@ class _Handler(Uploads):
                     endpoint(asked, commit, repository.commits[commit], query, fault)
                 return None
         return self.send(404, b'{"error": "no such endpoint"}')
+
+    do_HEAD = do_GET = do_POST = do_PUT = answer
 
     def repository(self, name: str, token: str | None, content: bool = False) -> Repository | None:
         """Return the repository, or None after the answer that the Hub gives to who may not see it."""

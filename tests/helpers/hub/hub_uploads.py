@@ -232,15 +232,8 @@ class Uploads(BaseHTTPRequestHandler):
             check_card(files["README.md"].decode())
         commit = self.hub.commit(name, files, branch)
         summary = head["value"]["summary"]
-        entry = {
-            "branch": branch,
-            "commit": commit,
-            "parent": parent,
-            "summary": summary,
-            "changed": changed,
-            "deleted": deleted,
-        }
-        repository.history.append(entry)
+        what = {"summary": summary, "changed": changed, "deleted": deleted}
+        repository.history.append({"branch": branch, "commit": commit, "parent": parent} | what)
         return {"success": True, "commitOid": commit, "commitUrl": f"{self.hub.url}/{name}/commit/{commit}"}
 
 

@@ -28,12 +28,7 @@ NAMES = {
         "unk_token": "[UNK]",
     },
     "llama": {"bos_token": "<s>", "eos_token": "</s>", "unk_token": "<unk>"},
-    "eurobert": {
-        "bos_token": "<|begin|>",
-        "eos_token": "<|end|>",
-        "pad_token": "<|pad|>",
-        "mask_token": "<|mask|>",
-    },
+    "eurobert": {"bos_token": "<|begin|>", "eos_token": "<|end|>", "pad_token": "<|pad|>", "mask_token": "<|mask|>"},
 }
 
 

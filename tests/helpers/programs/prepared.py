@@ -57,20 +57,22 @@ def run_module(module: str, *arguments, **where) -> subprocess.CompletedProcess:
     return run_python("-m", module, *arguments, **where)
 
 
-def run_python(*words, cwd=None, environment=None) -> subprocess.CompletedProcess:
-    """Run Python and return its exit code and what it said.
+def run_python(*words, cwd=None, environment=None, check=False) -> subprocess.CompletedProcess:
+    """Run Python and return its exit code and output.
 
     Args:
         words: `-m` and a module, `-c` and code, or a file; and arguments.
         cwd: the folder that it runs in; None for the present one.
         environment: all its environment variables; None for the present ones.
+        check: fail, with its output, if its exit code is not 0.
     """
     with tempfile.TemporaryFile() as stdout, tempfile.TemporaryFile() as stderr:
-        code, said = Program(*words, cwd=cwd, environment=environment, outputs=[stdout, stderr]).wait(), []
+        code, outputs = Program(*words, cwd=cwd, environment=environment, outputs=[stdout, stderr]).wait(), []
         for file in (stdout, stderr):
             file.seek(0)
-            said.append(file.read().decode(errors="replace"))
-        return subprocess.CompletedProcess([*map(str, words)], code, *said)
+            outputs.append(file.read().decode(errors="replace"))
+    assert not check or code == 0, "".join(outputs)
+    return subprocess.CompletedProcess([*map(str, words)], code, *outputs)
 
 
 class Program:
@@ -86,9 +88,9 @@ class Program:
         if VARIABLE not in os.environ:
             start_server()
         self.returncode: int | None = None
-        self._said, said = os.pipe() if outputs is None else (None, None)
+        self._errors, errors = os.pipe() if outputs is None else (None, None)
         with open(os.devnull, "r+") as nothing:
-            opened = [nothing, nothing, said] if outputs is None else [nothing, *outputs]
+            opened = [nothing, nothing, errors] if outputs is None else [nothing, *outputs]
             self._connection, self.pid = program_client.ask(
                 os.environ[VARIABLE],
                 [*map(str, words)],
@@ -97,8 +99,8 @@ class Program:
                 [file if isinstance(file, int) else file.fileno() for file in opened],
                 session=session,
             )
-        if said is not None:
-            os.close(said)
+        if errors is not None:
+            os.close(errors)
 
     def poll(self) -> int | None:
         """Return the exit code, or None while the program runs."""
@@ -115,8 +117,8 @@ class Program:
 
     def communicate(self) -> tuple[None, str]:
         """Wait until nobody holds its standard error any more. Return what was written there."""
-        with open(self._said, encoding="utf-8", errors="replace") as said:
-            text = said.read()
+        with open(self._errors, encoding="utf-8", errors="replace") as errors:
+            text = errors.read()
         self.wait()
         return None, text
 

@@ -17,34 +17,18 @@ import sys
 
 # All that take long, but for those that read the environment when they are imported (huggingface_hub, transformers,
 # wandb), and those that some tests use in other versions (`environments.py`). No test sets a variable of matplotlib.
-LIBRARIES = [
-    "snakemake.cli",
-    "snakemake.report.html_reporter",
-    "snakemake_executor_plugin_slurm_jobstep",
-    "smart_open",
-    "pydantic",
-    "pyarrow.parquet",
-    "tokenizers",
-]
-LIBRARIES += ["torch", "torch._dynamo", "torch.distributed.tensor", "safetensors.torch", "matplotlib.figure", "httpx2"]
+LIBRARIES = ["snakemake.cli", "snakemake.report.html_reporter", "snakemake_executor_plugin_slurm_jobstep", "smart_open"]
+LIBRARIES += ["pydantic", "pyarrow.parquet", "tokenizers", "torch", "torch._dynamo", "torch.distributed.tensor"]
+LIBRARIES += ["safetensors.torch", "matplotlib.figure", "httpx2"]
 # What transformers imports.
-LIBRARIES += [
-    "torch.distributed.checkpoint",
-    "torch.distributed.fsdp",
-    "scipy.optimize",
-    "scipy.sparse",
-    "scipy.spatial",
-]
+LIBRARIES += ["torch.distributed.checkpoint", "torch.distributed.fsdp"]
+LIBRARIES += [f"scipy.{part}" for part in ("optimize", "sparse", "spatial")]
 LIBRARIES += ["filelock", "jinja2.sandbox", "truststore", "anyio", "h11", "httpcore2", "PIL.Image", "regex"]
 # Our modules that import neither transformers nor huggingface_hub, which read the environment.
 PACKAGE = "babelmill"
 COMMANDS = ["accept", "clean", "compare", "config", "plan", "report", "show", "status", "why"]
 OURS = ["settings", "corpus.__main__", "shards", "train", "export", "predict", "report", "cli", "hub.credentials"]
 OURS += [f"commands.{name}" for name in COMMANDS]
-# Kinds of Snakemake's plugins. To find those of a kind, it looks through all installed packages. (One of the loggers is
-# ours, so programs look for loggers themselves.)
-PLUGINS = ["Executor", "Storage", "Report", "Scheduler"]
-MADV_COLLAPSE = 25  # of Linux 6.1 and later
 MOST_BYTES = 200_000  # of a request; mostly environment variables
 HERE = os.path.dirname(os.path.abspath(__file__))
 WORKFLOW = os.path.join(os.path.abspath(os.path.join(HERE, "../../..")), "workflow")
@@ -99,7 +83,6 @@ class Server:
         if not self._prepared:
             prepare()
             gc.freeze()
-            collapse()
             self._prepared = True
         connection, _ = self._listener.accept()
         message, descriptors, _, _ = socket.recv_fds(connection, MOST_BYTES, 3)
@@ -145,8 +128,6 @@ class Server:
 
 def prepare() -> None:
     """Do once what programs would do when they import."""
-    import importlib
-    import inspect
     import weakref
 
     from import_caches import Known, found  # a program that asks has no path to these
@@ -154,9 +135,6 @@ def prepare() -> None:
 
     for library in LIBRARIES:
         __import__(library)
-    for kind in PLUGINS:
-        registry = importlib.import_module(f"snakemake_interface_{kind.lower()}_plugins.registry")
-        getattr(registry, f"{kind}PluginRegistry")()
     sys.path.insert(0, WORKFLOW)
     with contextlib.suppress(Exception):  # a module that is being edited: programs will say what is wrong with it
         for module in OURS:
@@ -168,22 +146,6 @@ def prepare() -> None:
     Known(found())
     for finalizer in weakref.finalize._registry:  # pyright: ignore[reportAttributeAccessIssue]
         finalizer.atexit = False  # no program takes the libraries apart at its end
-    inspect.getmodule(inspect.currentframe())  # it looks for the files of all modules, and remembers them
-
-
-def collapse() -> None:
-    """Move memory into huge pages, where Linux can do that: a process with 90,000 small ones takes 20 ms longer to fork."""
-    import ctypes
-
-    advise, size = ctypes.CDLL(None).madvise, 2**21
-    with open("/proc/self/maps") as file:
-        regions = [line.split() for line in file]
-    for place, access, _, _, _, *name in regions:
-        if access.startswith("rw") and name in ([], ["[heap]"]):
-            begin, end = (int(address, 16) for address in place.split("-"))
-            begin, end = -(-begin // size) * size, end // size * size
-            if begin < end:
-                advise(ctypes.c_void_p(begin), ctypes.c_size_t(end - begin), MADV_COLLAPSE)
 
 
 def _tell(connection: socket.socket, number: int) -> None:

@@ -41,20 +41,18 @@ class Checkout:
         variables = {"PATH": "/usr/bin:/bin", "HOME": str(Path.home()), "OMP_NUM_THREADS": "1"}
         return variables | {"PYTHONPATH": str(self.path / "workflow"), "PYTHONDONTWRITEBYTECODE": "1"}
 
-    def run(self, *command) -> subprocess.CompletedProcess:
-        return run_module(*command, cwd=self.results, environment=self.environment)
+    def run(self, *command, check: bool = False) -> subprocess.CompletedProcess:
+        return run_module(*command, cwd=self.results, environment=self.environment, check=check)
 
     def babelmill(self, *arguments, check: bool = True) -> str:
         """Return what a command prints."""
-        done = self.run("babelmill", *arguments)
-        assert not check or done.returncode == 0, done.stdout + done.stderr
+        done = self.run("babelmill", *arguments, check=check)
         return done.stdout + done.stderr
 
     def snakemake(self, *arguments, check: bool = True) -> str:
         """Return what Snakemake prints."""
         options = ["--snakefile", self.path / "Snakefile", "--resources", "gpu=0", "--cores", "1"]
-        done = run_module("snakemake", *options, *arguments, cwd=self.results, environment=self.environment)
-        assert not check or done.returncode == 0, done.stdout + done.stderr
+        done = self.run("snakemake", *options, *arguments, check=check)
         return done.stdout + done.stderr
 
     def would_run(self, *targets, profile: str | None = "local") -> list[str]:

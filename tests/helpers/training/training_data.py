@@ -29,12 +29,7 @@ SPECIAL = ["<unk>", "<s>", "</s>", "<pad>", "<mask>", *(f"<special_{i}>" for i i
 VOCABULARY = Vocabulary(size=96, bos=1, eos=2, pad=3, mask=4, special=tuple(range(16)))
 
 TINY = {
-    "model": {
-        "hidden_size": 16,
-        "intermediate_size": 24,
-        "num_attention_heads": 2,
-        "num_hidden_layers": 2,
-    },
+    "model": {"hidden_size": 16, "intermediate_size": 24, "num_attention_heads": 2, "num_hidden_layers": 2},
     "train": {
         "seed": 7,
         "max_steps": 12,
@@ -352,8 +347,7 @@ def export(data: LabelledData, out: str = "export") -> Path:
     shards = [str(folder / "shards" / language) for language in data.languages]
     more = ["--checkpoints", str(folder / "checkpoints"), "--out", str(folder / out)]
     more += ["--source", str(folder / "base")] if (folder / "base").is_dir() else []
-    done = run_module("babelmill.export", *pairs, "--shards", *shards, *more)
-    assert done.returncode == 0, done.stderr + done.stdout
+    run_module("babelmill.export", *pairs, "--shards", *shards, *more, check=True)
     return folder / out
 
 

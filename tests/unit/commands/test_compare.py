@@ -16,13 +16,10 @@ from babelmill.evaluation.suite_scores import headline
 from babelmill.evaluation.validation_text import entry
 from babelmill.suites.results import summary
 
+pytestmark = pytest.mark.usefixtures("folder")
+
 KINDS = [kind for kind in ("one", "two", "three") for _ in range(100)]
 GOOD = [f"Good sentence {i}, " + "which is long and goes on and on and on, " * 3 for i in range(300)]
-
-
-@pytest.fixture(autouse=True)
-def folder(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
 
 
 def scored(name, shares, seed=0, of="pairs", digest="a" * 64, sampled=None, good=GOOD, code="eng", kinds=KINDS) -> None:

@@ -35,8 +35,7 @@ def fresh(tmp_path):
 
 def plan(workspace, *arguments):
     """Rows of the plan by model, as text."""
-    done = workspace.python("-m", "babelmill", "plan", *arguments, "--tsv")
-    assert done.returncode == 0, done.stderr
+    done = workspace.python("-m", "babelmill", "plan", *arguments, "--tsv", check=True)
     return {row["model"]: row for row in csv.DictReader(io.StringIO(done.stdout), delimiter="\t")}
 
 
@@ -76,12 +75,13 @@ def test_an_estimate_of_snapshots_is_no_fact(fresh):
     (fresh.path / "a.txt").write_text("".join(f"{'abc' if n % 10 == 0 else 'abcd'} " for n in range(200_000)))
     text = {"languages": {"eng": {"corpus": {"files": ["a.txt"], "document": "line", "deduplicate": False}}}}
     fresh.configure(text | {"run": {"snapshots": [0.1, 1, 1.9, 1.98, 3]}, "train": {"epochs": 10}})
-    said = fresh.python("-m", "babelmill", "plan", "eng").stdout
+    output = fresh.python("-m", "babelmill", "plan", "eng").stdout
     assert (
-        "eng: about 4 snapshots of 5, included in the disk space. Snapshot chck_3M will probably not exist: the" in said
+        "eng: about 4 snapshots of 5, included in the disk space. Snapshot chck_3M will probably not exist: the"
+        in output
     )
-    ends = re.search(r"ends after about ([\d.]+) million words, an estimate", said)
-    assert 1.96 <= float(ends[1]) < 2.05 and "train.epochs" not in said, "the steps are whole"
+    ends = re.search(r"ends after about ([\d.]+) million words, an estimate", output)
+    assert 1.96 <= float(ends[1]) < 2.05 and "train.epochs" not in output, "the steps are whole"
 
 
 def test_words_are_those_of_the_mixture(tmp_path):
@@ -101,8 +101,8 @@ def test_shards_of_earlier_settings_are_named_and_text_of_others_does_not_count(
     workspace.configure(SMALL | {"tokenizer": {"vocab_size": 300}})
     before = plan(workspace, "eng")["eng"]
     assert before["source"] == "old shards" and int(before["tokens"]) > 0
-    said = workspace.python("-m", "babelmill", "plan", "eng").stdout
-    assert "estimated" in said and "old shards: tokens of shards that earlier settings made" in said
+    output = workspace.python("-m", "babelmill", "plan", "eng").stdout
+    assert "estimated" in output and "old shards: tokens of shards that earlier settings made" in output
     (workspace.path / "texts/eng/more.txt").write_text("word " * 840_000)
     after = plan(workspace, "eng")["eng"]
     assert after["source"] == "files" and int(after["tokens"]) > 1e6
@@ -219,11 +219,11 @@ def test_without_a_gpu_the_hours_are_of_this_machine(workspace):
     row = plan(workspace, "eng")["eng"]
     assert (row["gpus"], row["mfu"], row["gpu_hours"], row["measured"]) == ("0", "", "", "True")
     assert seconds / 3 < 3600 * float(row["hours"]) < seconds * 3, "both models' speeds count, and each step's length"
-    said = workspace.python("-m", "babelmill", "plan", "eng").stdout
-    assert "hours of this machine's processor" in said and "H100" not in said and "1 model " in said
-    heading = said.splitlines()[0].split()
-    assert re.search(r"e\+\d\d +(< )?0\.\d  ", said.splitlines()[1]), "GiB of a small model, which are not 0"
-    assert "hours" in heading and not {"GPUs", "busy", "GPU-hours"} & set(heading) and "(of a GPU" not in said
+    output = workspace.python("-m", "babelmill", "plan", "eng").stdout
+    assert "hours of this machine's processor" in output and "H100" not in output and "1 model " in output
+    heading = output.splitlines()[0].split()
+    assert re.search(r"e\+\d\d +(< )?0\.\d  ", output.splitlines()[1]), "GiB of a small model, which are not 0"
+    assert "hours" in heading and not {"GPUs", "busy", "GPU-hours"} & set(heading) and "(of a GPU" not in output
     cluster = workspace.path / "cluster"
     cluster.mkdir()
     (cluster / "profile.yaml").write_text("executor: slurm\n")
@@ -236,7 +236,7 @@ def test_without_a_gpu_the_hours_are_of_this_machine(workspace):
     assert training * float(guessed["flops_per_second"]) == pytest.approx(float(row["flops"]) / 3600)
     workspace.configure(SMALL | {"resources": {"gpus": 4}, "run": SMALL["run"] | {"validation_tokens": 16}})
     fewer = plan(workspace, "eng")["eng"]
-    assert float(fewer["hours"]) < float(guessed["hours"]) and "validations take" in said
+    assert float(fewer["hours"]) < float(guessed["hours"]) and "validations take" in output
 
 
 # As the repository of LLaDA-8B has it, as far as it counts.
@@ -260,13 +260,13 @@ def test_downloads_are_told_before_anything_is_fetched(fresh, hub):
     )
     assert [row["source"] for row in plan(fresh, "prose", "few").values()] == ["listing", "budget"]
     done = fresh.python("-m", "babelmill", "plan", "prose", "few")
-    said = done.stdout
+    output = done.stdout
     assert "Fetching" not in done.stderr and "No files matched" not in done.stderr, done.stderr
     whole = 40 * len(data) / 1e6
     assert (
-        f"prose: downloads 40 of 40 files, {whole:,.0f} MB; the text takes about {whole:,.0f} MB more on disk" in said
+        f"prose: downloads 40 of 40 files, {whole:,.0f} MB; the text takes about {whole:,.0f} MB more on disk" in output
     )
-    assert "few: downloads 2 of 40 files, 1 MB; " in said  # 375,000 bytes of text
+    assert "few: downloads 2 of 40 files, 1 MB; " in output  # 375,000 bytes of text
     assert not hub.sent, "no file of the repository was asked for"
 
 
@@ -279,10 +279,12 @@ def test_presets_are_listed_with_their_cost_and_their_command(fresh, hub):
     assert max(map(len, done.stdout.splitlines())) <= 100
     hours = {name: float(lines[f"h200_8gpu_{name}"].split()[8]) for name in ("standard", "quality")}
     assert hours["quality"] > 5 * hours["standard"], "of two million documents, ten times"
-    said = fresh.python("-m", "babelmill", "presets", "4gpu_standard", "--gpu", "H200").stdout
-    assert "snakemake --profile profiles/local --resources gpu=4 --config preset=4gpu_standard -- converted/eng" in said
-    assert "gpu=4 --config preset=4gpu_standard 'corpus={hub: [{repository: allenai/c4, config: en}]}'" in said
-    assert "on 4 H200s, calculated" in said.replace("\n", " ") and "16,384 tokens per batch" in said
+    output = fresh.python("-m", "babelmill", "presets", "4gpu_standard", "--gpu", "H200").stdout
+    assert (
+        "snakemake --profile profiles/local --resources gpu=4 --config preset=4gpu_standard -- converted/eng" in output
+    )
+    assert "gpu=4 --config preset=4gpu_standard 'corpus={hub: [{repository: allenai/c4, config: en}]}'" in output
+    assert "on 4 H200s, calculated" in output.replace("\n", " ") and "16,384 tokens per batch" in output
     of_laptops = fresh.python("-m", "babelmill", "presets", "tiny").stdout
     assert "config: en}], budget: 1M words}'" in of_laptops and "gpu=" not in of_laptops
     assert "did you mean" in fresh.python("-m", "babelmill", "presets", "4gpu_standrd").stderr
@@ -293,27 +295,30 @@ def test_presets_without_a_network_name_what_is_not_known(fresh):
     variables = os.environ | {"HF_ENDPOINT": "http://127.0.0.1:9", "HF_HOME": "none", "HF_HUB_OFFLINE": "0"}
     done = run_python("-m", "babelmill", "presets", cwd=fresh.path, environment=variables)
     assert done.returncode == 0 and not done.stderr, done.stderr
-    said = " ".join(done.stdout.split())
-    assert said.count("cannot be reached") == 1 and "diffusion_8b, labels: size not known: the model GSAI-ML" in said
+    output = " ".join(done.stdout.split())
+    assert (
+        output.count("cannot be reached") == 1 and "diffusion_8b, labels: size not known: the model GSAI-ML" in output
+    )
 
 
 def test_a_model_of_the_hub_is_planned_from_its_configuration_alone(fresh, hub):
     """No weights are fetched (there are none); memory by what is trained, on each number of GPUs."""
     hub.commit("models/GSAI-ML/LLaDA-8B-Base", {"config.json": json.dumps(LLADA).encode()})
     fresh.configure({"models": {"bard": {"languages": ["eng"], "preset": "diffusion_8b"}}})
-    done = fresh.python("-m", "babelmill", "plan", "bard", "--gpu", "H200", "--gpus", "1", "2", "8", "--tsv")
-    assert done.returncode == 0, done.stderr
+    done = fresh.python(
+        "-m", "babelmill", "plan", "bard", "--gpu", "H200", "--gpus", "1", "2", "8", "--tsv", check=True
+    )
     rows = list(csv.DictReader(io.StringIO(done.stdout), delimiter="\t"))
     assert [row["gpus"] for row in rows] == ["1", "2", "8"]
     assert {row["parameters"] for row in rows} == {"8015581184"}
     assert [round(float(row["memory_gib"])) for row in rows] == [25, 17, 11]
     hours = [float(row["hours"]) for row in rows]
     assert hours[0] / hours[1] == pytest.approx(2, rel=0.1) and float(rows[0]["disk_gb"]) > 2 * 32
-    said = fresh.python("-m", "babelmill", "plan", "bard", "--gpus", "2", "4").stdout
-    assert "2 models" not in said
-    assert "bard: GiB of each of 1, 2, 4, 8 GPUs, calculated: all weights: 161, 86, 48, 30;" in said
-    assert "The evaluation takes 30 GiB of one GPU and more for its scores: it computes in fp32." in said
-    assert "adapters of rank 16 (LoRA), train.ema_decay: 0: 25, 17, 13, 11." in said
+    output = fresh.python("-m", "babelmill", "plan", "bard", "--gpus", "2", "4").stdout
+    assert "2 models" not in output
+    assert "bard: GiB of each of 1, 2, 4, 8 GPUs, calculated: all weights: 161, 86, 48, 30;" in output
+    assert "The evaluation takes 30 GiB of one GPU and more for its scores: it computes in fp32." in output
+    assert "adapters of rank 16 (LoRA), train.ema_decay: 0: 25, 17, 13, 11." in output
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,7 @@ STAGES = [stage for stage in TO_CONVERTED if stage not in ("download", "base_mod
 
 
 def test_a_line_as_each_stage_begins_and_ends(built):
-    lines = (built / "said.txt").read_text().splitlines()
+    lines = (built / "output.txt").read_text().splitlines()
     assert len(lines) <= 45
     for model in ("eng", "deu"):
         for stage in STAGES:
@@ -35,16 +35,16 @@ def test_a_line_as_each_stage_begins_and_ends(built):
 
 
 def test_the_figures_are_those_of_the_results(built):
-    said = (built / "said.txt").read_text()
+    output = (built / "output.txt").read_text()
     documents = json.loads((built / "results/corpora/eng/manifest.json").read_text())["figures"]["documents"]
-    assert re.search(rf"corpus +eng .* {documents['train']} documents, .*; {documents['validation']} for valid", said)
+    assert re.search(rf"corpus +eng .* {documents['train']} documents, .*; {documents['validation']} for valid", output)
     loss = json.loads((built / "results/models/eng/metrics.jsonl").read_text().splitlines()[-1])["loss"]
-    assert re.search(rf"train +eng .* 8 steps, 2.0 k tokens, [0-9.k ]+ words, validation loss {loss:.3f}\n", said)
+    assert re.search(rf"train +eng .* 8 steps, 2.0 k tokens, [0-9.k ]+ words, validation loss {loss:.3f}\n", output)
     scores = json.loads((built / "results/evaluations/eng/evaluation.json").read_text())["variants"]["ema"]
     shown = {mode: f"{score['value']:.3f} ± {score['standard_error']:.3f} {mode}" for mode, score in scores.items()}
     bits = f"{shown['causal']}, {shown['masked']}"
-    assert re.search(rf"evaluate +eng .* bits per byte {bits}.*\n", said)
-    end = said[said.index("\n\nmodel ") :]
+    assert re.search(rf"evaluate +eng .* bits per byte {bits}.*\n", output)
+    end = output[output.index("\n\nmodel ") :]
     assert re.search(rf"\neng +33.5 k +{bits} .*  converted/eng\n", end)
     assert re.search(r"\n2 of 2 models converted in [\d:]+( s)?\nComplete log\(s\): /", end)
 
@@ -63,12 +63,12 @@ def test_a_score_comes_with_its_error_and_its_sample(tmp_path):
 
 
 def test_messages_of_stages_and_of_snakemake_are_in_the_logs(built):
-    said = (built / "said.txt").read_text()
-    assert "M parameters" in (built / "logs/train/eng.log").read_text() and "M parameters" not in said
+    output = (built / "output.txt").read_text()
+    assert "M parameters" in (built / "logs/train/eng.log").read_text() and "M parameters" not in output
     (log,) = (built / ".snakemake/log").glob("*.log")
     for words in ("Building DAG", "Job stats", "reason: ", "Finished jobid", "2 of 2 models converted"):
         assert words in log.read_text()
-        assert words not in said or words.startswith("2 of 2")
+        assert words not in output or words.startswith("2 of 2")
 
 
 def test_a_stage_beside_the_plugin_says_warnings(tmp_path):
@@ -125,8 +125,8 @@ def test_a_job_that_was_interrupted_stops_with_its_last_words_if_it_has_any(capf
         about |= {"benchmark": None, "reason": "", "local": True, "log": [str(tmp_path / "log")], "rule_msg": ""}
         view.show(logging.makeLogRecord(about | {"event": "job_info"}))
         view.show(logging.makeLogRecord(about | {"event": "job_error"}))
-    said = [line.split("eng ")[1].strip() for line in capfd.readouterr().err.splitlines() if "stops" in line]
-    assert said == ["stops: eng: loading", "stops"]
+    output = [line.split("eng ")[1].strip() for line in capfd.readouterr().err.splitlines() if "stops" in line]
+    assert output == ["stops: eng: loading", "stops"]
 
 
 def test_a_training_without_its_gpu_says_so_once(capfd, monkeypatch):
@@ -142,9 +142,9 @@ def test_a_training_without_its_gpu_says_so_once(capfd, monkeypatch):
         }
         event |= {"benchmark": None, "reason": "", "local": True, "resources": SimpleNamespace(gpu=gpus)}
         view.show(logging.makeLogRecord(event))
-    said = [line.split("eng ")[1].strip() for line in capfd.readouterr().err.splitlines()]
+    output = [line.split("eng ")[1].strip() for line in capfd.readouterr().err.splitlines()]
     note = "begins" if has_gpu() else "begins on the CPU: this machine has no GPU"
-    assert said == ["begins", "begins", note, "begins"]
+    assert output == ["begins", "begins", note, "begins"]
 
 
 def test_a_dry_run_says_after_which_step_training_goes_on(workspace, monkeypatch):

@@ -14,8 +14,7 @@ from helpers.programs.prepared import Program
 
 def status(workspace, *names):
     """Lines of the view by model, and its last lines."""
-    done = workspace.python("-m", "babelmill", "status", *names)
-    assert done.returncode == 0, done.stderr
+    done = workspace.python("-m", "babelmill", "status", *names, check=True)
     lines = done.stdout.splitlines()
     end = next(i for i, line in enumerate(lines) if re.match(r"\d+ models?: ", line))
     return {line.split()[0]: line for line in lines[1:end]}, lines[end:]

@@ -27,14 +27,13 @@ TEXT = "languages: {eng: {corpus: {files: [texts/*.txt]}}}\n"
 
 
 @pytest.fixture(autouse=True)
-def project(tmp_path, monkeypatch):
+def project(folder):
     """A folder with a text and a configuration, in which commands would be typed."""
-    monkeypatch.chdir(tmp_path)
     Path("texts").mkdir()
     Path("texts/a.txt").write_text("A text.")
     Path("config").mkdir()
     Path("config/config.yaml").write_text(TEXT)
-    return tmp_path
+    return folder
 
 
 @contextlib.contextmanager
@@ -278,7 +277,7 @@ def test_what_looks_like_a_repetition_and_is_none():
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "message"),
     [
         (["train.learning_rate=1"], "'train={learning_rate: 1}'"),
         (["train={seed: 1, seed: 2}"], "train.seed|the key seed appears twice"),
@@ -288,8 +287,8 @@ def test_what_looks_like_a_repetition_and_is_none():
         (["train={max_steps: 1:30}"], "1:30 is one number in YAML 1.1"),
     ],
 )
-def test_mistakes_on_the_command_line(words, said):
-    with pytest.raises(UserError, match=rf"^--config.*({said})"):
+def test_mistakes_on_the_command_line(words, message):
+    with pytest.raises(UserError, match=rf"^--config.*({message})"):
         loading.load((), loading.parse_overrides(words))
 
 

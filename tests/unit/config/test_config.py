@@ -166,8 +166,7 @@ def test_a_language_without_text_is_told_what_to_set():
     assert "languages.eng.corpus.files" in refused({"corpus": {"hub": None}})
 
 
-def test_text_comes_from_the_hub_where_there_is_none_of_ones_own(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)  # no lock file
+def test_text_comes_from_the_hub_where_there_is_none_of_ones_own(folder):
     source = {"repository": "BabyLM-community/babylm-zul", "revision": "main", "commit": None}
     assert hub_datasets(configuration(), "zul") == [("zul", source)]
     assert hub_datasets(configuration(TEXT), "eng") == []
@@ -175,8 +174,7 @@ def test_text_comes_from_the_hub_where_there_is_none_of_ones_own(tmp_path, monke
     assert settings_of(configuration(TEXT), "eng", "corpus") == settings_of(other, "eng", "corpus")
 
 
-def test_parts_of_datasets_have_one_spelling(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def test_parts_of_datasets_have_one_spelling(folder):
     names = [configuration({"corpus": {"hub": hub}}) for hub in ("a/b", ["a/b"], [{"repository": "a/b"}])]
     assert len({json.dumps(settings_of(each, "eng", "download")) for each in names}) == 1
     parts = configuration({"corpus": {"hub": ["a/{language}", {"repository": "c/d", "config": "{language}_raw"}]}})
@@ -284,11 +282,10 @@ def test_config_command_prints_values_and_their_layers(tmp_path):
     assert bad.returncode == 1 and bad.stderr.count("\n") == 1 and "did you mean" in bad.stderr
 
 
-def test_the_readme_says_how_to_name_ones_own_text(tmp_path, monkeypatch):
+def test_the_readme_says_how_to_name_ones_own_text(folder):
     """The edit of config.yaml, as it is described: remove the # of the last three lines."""
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "texts").mkdir()
-    (tmp_path / "texts/a.txt").write_text("A text.")
+    (folder / "texts").mkdir()
+    (folder / "texts/a.txt").write_text("A text.")
     lines = (ROOT / "config/config.yaml").read_text().splitlines()
     edited = yaml.safe_load("\n".join([*lines[:-3], *(line.removeprefix("#") for line in lines[-3:])]))
     assert settings_of(configuration(edited), "eng", "corpus")["corpus"]["files"] == ["texts/*.txt"]

@@ -9,12 +9,9 @@ from babelmill.core import manifest
 from babelmill.core.files import UserError, read_json, write_json
 from babelmill.settings import settings_of
 
+pytestmark = pytest.mark.usefixtures("folder")
+
 TSV = 'text\n"Hello there\nGoodbye now"\n'
-
-
-@pytest.fixture(autouse=True)
-def folder(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
 
 
 def settings(stage: str, hub: object = "ada/talks", **corpus) -> dict:

@@ -9,10 +9,7 @@ from babelmill.config.resolve import Configuration
 from babelmill.core.files import write_json
 from babelmill.settings import settings_of
 
-
-@pytest.fixture(autouse=True)
-def folder(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+pytestmark = pytest.mark.usefixtures("folder")
 
 
 def size(**corpus) -> float:

@@ -31,10 +31,9 @@ def test_a_model_of_transformers_is_not_larger_than_what_is_guessed(kind):
         assert by_default == pytest.approx(6.7e9, rel=0.1)
 
 
-def test_a_source_counts_as_what_is_there_of_it(tmp_path, monkeypatch):
+def test_a_source_counts_as_what_is_there_of_it(folder):
     """Its manifest, once it was fetched; else the files of a folder. Of a repository nothing is known before."""
-    monkeypatch.chdir(tmp_path)
-    theirs = tmp_path / "theirs"
+    theirs = folder / "theirs"
     theirs.mkdir()
     write_json(theirs / "config.json", {"model_type": "llama", "torch_dtype": "bfloat16"})
     for name in ("model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors", "model.ema.safetensors"):

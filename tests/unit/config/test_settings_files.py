@@ -32,10 +32,7 @@ GPT2 = {"model": {"architecture": "transformers", "config": {"model_type": "gpt2
         ({"models": {"eng": {"publish": {"repo_template": "lab/my-english.v2"}}}}, "lab/my-english.v2"),
         (GPT2, "{username}/babybabellm-gpt2-eng-causal"),
         ({"preset": "bert_30m"}, "{username}/babybabellm-bert-eng"),
-        (
-            {"models": {"eng": LLADA}},
-            "{username}/babybabellm-llada-8b-eng",
-        ),
+        ({"models": {"eng": LLADA}}, "{username}/babybabellm-llada-8b-eng"),
     ],
 )
 def test_the_repository_of_a_model(layer, repository):
@@ -65,9 +62,8 @@ def test_a_language_without_a_tag_of_its_own_has_one_that_the_hub_accepts():
         assert table[code]["tag"] == tag
 
 
-def test_source_files_enter_the_settings_by_number_and_size_as_long_as_there_is_no_corpus(tmp_path, monkeypatch):
+def test_source_files_enter_the_settings_by_number_and_size_as_long_as_there_is_no_corpus(folder):
     """What is known without reading them; see `test_local_sources.py`."""
-    monkeypatch.chdir(tmp_path)
     Path("a.txt").write_text("one")
     Path("b.txt").write_text("four")
     found = settings_of(configuration({"corpus": {"files": ["*.txt"]}}), "eng", "corpus")["sources"]
@@ -129,9 +125,8 @@ def test_a_model_is_evaluated_by_the_scores_of_its_objective(objective, scores):
 
 
 @pytest.mark.parametrize("stage", [*STAGES.values(), None], ids=lambda stage: stage.name if stage else "run")
-def test_settings_are_read_as_they_were_configured(stage, tmp_path, monkeypatch):
+def test_settings_are_read_as_they_were_configured(stage, folder):
     """What a file leaves out is filled in; the stage finds its own sections, typed, and its own code."""
-    monkeypatch.chdir(tmp_path)
     more = {"models": {"more": {"languages": ["eng"], "model": {"source": "owner/name"}}}}
     made = configuration(TWO, {"publish": {"username": "lab"}, "predict": {"inputs": {"blimp": "a.csv"}}}, more)
     name = "eng" if stage and stage.of == "language" else "more" if stage is STAGES["base_model"] else "two"
@@ -172,16 +167,15 @@ def test_settings_for_other_code_are_refused(tmp_path):
         read_settings(path, TrainSettings)
 
 
-def test_settings_files_are_written_where_they_differ(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def test_settings_files_are_written_where_they_differ(folder):
     write_settings(configuration(TEXT), "eng")
-    folder = Path("results/settings/eng")
+    written = Path("results/settings/eng")
     stages = {"corpus", "tokenizer", "shards", "train", "export", "evaluate", "convert", "publish", "run"}
-    assert {path.stem for path in folder.iterdir()} == stages, "text of one's own is not downloaded"
-    before = {path.name: path.stat().st_mtime_ns for path in folder.iterdir()}
-    (folder / "train.json").write_text("")  # as a crash may leave it
+    assert {path.stem for path in written.iterdir()} == stages, "text of one's own is not downloaded"
+    before = {path.name: path.stat().st_mtime_ns for path in written.iterdir()}
+    (written / "train.json").write_text("")  # as a crash may leave it
     write_settings(configuration(TEXT, {"evaluation": {"sequence_length": 64}}), "eng")
-    changed = {path.name for path in folder.iterdir() if path.stat().st_mtime_ns != before[path.name]}
+    changed = {path.name for path in written.iterdir() if path.stat().st_mtime_ns != before[path.name]}
     assert changed == {"train.json", "evaluate.json"}
     write_settings(configuration(TWO), "two")
     assert {path.stem for path in Path("results/settings/two").iterdir()} == stages - {"corpus"}
@@ -235,9 +229,8 @@ def at_neutral_values(section: str) -> dict[str, Any]:
 
 @pytest.mark.parametrize("preset", ["tiny", "labels"])
 @pytest.mark.parametrize("section", schema.SECTIONS)
-def test_sections_at_nothing_but_neutral_values_are_read_as_they_were_meant(tmp_path, monkeypatch, section, preset):
+def test_sections_at_nothing_but_neutral_values_are_read_as_they_were_meant(folder, section, preset):
     """If all keys of a section have one, it is `{}` in the settings: labels of plain classes, for example."""
-    monkeypatch.chdir(tmp_path)
     Path("a.csv").write_text("text,trade\na,b\n")
     Path("suite.tsv").write_text("good\tbad\na\tb\n")
     corpus = {"files": ["a.csv"], "label_columns": ["trade"]} if preset == "labels" else {"files": ["a.csv"]}

@@ -25,12 +25,12 @@ def terminal(monkeypatch):
 
         def wait_for(text: str) -> str:
             """Read until a text is there; return all that was read."""
-            said = ""
-            while text not in said:
+            output = ""
+            while text not in output:
                 stream.flush()
-                assert select.select([ours], [], [], 60)[0], f"no {text!r} in {said!r}"
-                said += os.read(ours, 10_000).decode()
-            return said
+                assert select.select([ours], [], [], 60)[0], f"no {text!r} in {output!r}"
+                output += os.read(ours, 10_000).decode()
+            return output
 
         yield wait_for
     os.close(ours)
@@ -62,7 +62,7 @@ def test_without_a_place_for_the_lock_a_job_goes_on(monkeypatch, tmp_path):
 def test_the_time_left_is_not_foretold_at_the_beginning():
     """Five seconds say nothing, nor does a minute of which less than one percent came out."""
     bar = Bar(1_010_000, 10_000)
-    for seconds, done, said in (
+    for seconds, done, output in (
         (4, 410_000, "unknown time"),
         (6, 410_000, "0:00:09"),
         (50, 19_000, "unknown time"),
@@ -71,7 +71,7 @@ def test_the_time_left_is_not_foretold_at_the_beginning():
         (4, 1_010_000, "0:00:00"),
     ):
         bar._done = done
-        assert bar._left(bar._began + seconds).startswith(said)
+        assert bar._left(bar._began + seconds).startswith(output)
 
 
 def test_a_short_job_has_no_plain_line(caplog):

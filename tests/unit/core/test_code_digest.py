@@ -92,111 +92,83 @@ def appended(text: str):
 
 MODULES = sorted(path.relative_to(PACKAGE).as_posix() for path in PACKAGE.rglob("*.py"))
 TEMPLATES = sorted(path.relative_to(PACKAGE).as_posix() for path in PACKAGE.rglob("*.md"))
-# Who runs what. A new module has to be entered here, and so be thought about.
-FOLDERS = {
-    "corpus": {"corpus", "download"},  # which counts text as the corpus will
-    "download": {"download"},
-    "evaluation": {"evaluate"},
-    "labels": {
-        f"{stage} of labels" for stage in ("base_model", "shards", "train", "export", "evaluate", "convert", "predict")
-    },
-    "model": {"base_model", "train", "export"},
-    "release/card": {"convert"},
-    "release/elsewhere": {"base_model"},
-    "release/folder": {"export"},
-    "suites": {"score"},
-    "text_files": {"corpus", "download", "shards of labels", "evaluate of labels", "predict", "suite"},
-    "training": {"train"},
+# Which stages run which modules. A room has a line, then what differs in it; `~train` is the training of labels alone.
+# A new module has to be entered here, and so be thought about, where its room has no line or other stages run it.
+TABLE = """
+corpus: corpus download
+corpus/__main__ corpus/builtin corpus/duplicates corpus/pieces corpus/workers corpus/writer: corpus
+download: download
+evaluation: evaluate
+evaluation/__init__: evaluate convert score
+evaluation/metrics: evaluate convert
+evaluation/suite_scores: convert score
+labels/__init__: ~base_model ~shards ~train ~export ~evaluate ~convert ~predict
+labels/card labels/folder_config: ~convert
+labels/codes: ~base_model ~shards ~train ~export ~evaluate
+labels/corpus_codes: ~shards ~evaluate
+labels/data labels/network labels/typos: ~train
+labels/evaluation labels/metrics: ~evaluate
+labels/folder: ~export
+labels/labeller: ~train ~export
+labels/occcanine: ~base_model
+labels/prediction labels/windows: ~predict
+labels/predictor: ~evaluate ~predict
+model: base_model train export
+model/__init__ model/code_decoder: base_model train export evaluate ~predict score
+model/transformers: export
+model/transformers/__init__: ~train export
+model/transformers/configuration_gpt_bert model/transformers/modeling_gpt_bert: ~train export
+release/__init__: base_model convert export evaluate ~predict score
+release/card: convert
+release/elsewhere: base_model
+release/folder: export
+release/folder/__init__ release/folder/loading: export evaluate ~predict score
+suites: score
+suites/__init__: suite score
+suites/pairs: suite
+tables/__init__ tables/columns tables/delimited tables/parquet_file: corpus download predict suite
+tables/table: predict suite
+text_files: corpus download ~shards ~evaluate predict suite
+text_files/whole: ~shards ~evaluate
+tokens/characters tokens/pretokenizer: base_model tokenizer shards train export evaluate score
+tokens/tokenizer_file tokens/vocabulary: base_model tokenizer shards train export evaluate score
+tokens/__init__: base_model tokenizer shards train export evaluate score corpus download ~convert ~predict
+tokens/clean_text: corpus download ~convert ~predict
+tokens/documents: tokenizer shards evaluate
+tokens/label_text: corpus download ~shards ~evaluate ~predict
+tokens/published_tokenizer tokens/trial: base_model tokenizer
+tokens/quality: tokenizer evaluate
+tokens/shard_file: shards train export evaluate
+training: train
+training/__init__: base_model train export evaluate score predict
+training/arithmetic: train evaluate score predict
+training/networks/__init__: base_model train export evaluate score
+training/networks/document_masks training/networks/transformers_models: base_model train export evaluate score
+training/networks/lora: train export
+"""
+RUN_BY = {
+    name: {f"{stage[1:]} of labels" if stage[0] == "~" else stage for stage in stages.split()}
+    for names, stages in (line.split(": ") for line in TABLE.split("\n") if line)
+    for name in names.split()
 }
-LOADING = {"export", "evaluate", "predict of labels", "score"}
-MODEL = {"base_model", "train", "export", "evaluate", "predict of labels", "score"}
-NETWORKS = {"base_model", "train", "export", "evaluate", "score"}
-TABLES = {"corpus", "download", "predict", "suite"}
-TOKENIZER = {"base_model", "tokenizer", "shards", "train", "export", "evaluate", "score"}
-SEVERAL = {
-    "corpus/__main__.py": {"corpus"},
-    "corpus/builtin.py": {"corpus"},
-    "corpus/duplicates.py": {"corpus"},
-    "corpus/pieces.py": {"corpus"},
-    "corpus/workers.py": {"corpus"},
-    "corpus/writer.py": {"corpus"},
-    "evaluation/__init__.py": {"evaluate", "convert", "score"},
-    "evaluation/metrics.py": {"evaluate", "convert"},
-    "evaluation/suite_scores.py": {"convert", "score"},
-    "labels/card.py": {"convert of labels"},
-    "labels/codes.py": {f"{stage} of labels" for stage in ("base_model", "shards", "train", "export", "evaluate")},
-    "labels/corpus_codes.py": {"shards of labels", "evaluate of labels"},
-    "labels/data.py": {"train of labels"},
-    "labels/evaluation.py": {"evaluate of labels"},
-    "labels/folder.py": {"export of labels"},
-    "labels/folder_config.py": {"convert of labels"},
-    "labels/labeller.py": {"train of labels", "export of labels"},
-    "labels/metrics.py": {"evaluate of labels"},
-    "labels/network.py": {"train of labels"},
-    "labels/occcanine.py": {"base_model of labels"},
-    "labels/prediction.py": {"predict of labels"},
-    "labels/predictor.py": {"evaluate of labels", "predict of labels"},
-    "labels/typos.py": {"train of labels"},
-    "labels/windows.py": {"predict of labels"},
-    "model/__init__.py": MODEL,
-    "model/code_decoder.py": MODEL,
-    "model/transformers/__init__.py": {"train of labels", "export"},
-    "model/transformers/configuration_gpt_bert.py": {"train of labels", "export"},
-    "model/transformers/diffusion_generation.py": {"export"},
-    "model/transformers/modeling_codes.py": {"export"},
-    "model/transformers/modeling_gpt_bert.py": {"train of labels", "export"},
-    "model/transformers/modeling_gpt_bert_codes.py": {"export"},
-    "release/__init__.py": {"base_model", "convert", *LOADING},
-    "release/elsewhere/manual_conversion.py": set(),
-    "release/elsewhere/masked_target.py": set(),
-    "release/elsewhere/old_repository.py": set(),
-    "release/folder/__init__.py": LOADING,
-    "release/folder/loading.py": LOADING,
-    "suites/__init__.py": {"suite", "score"},
-    "suites/comparison.py": set(),
-    "suites/pairs.py": {"suite"},
-    "suites/statistics.py": set(),
-    "tables/__init__.py": TABLES,
-    "tables/columns.py": TABLES,
-    "tables/delimited.py": TABLES,
-    "tables/parquet_file.py": TABLES,
-    "tables/table.py": {"predict", "suite"},
-    "text_files/whole.py": {"shards of labels", "evaluate of labels"},
-    "tokens/__init__.py": {"corpus", "download", "convert of labels", "predict of labels", *TOKENIZER},
-    "tokens/characters.py": TOKENIZER,
-    "tokens/clean_text.py": {"corpus", "download", "convert of labels", "predict of labels"},
-    "tokens/documents.py": {"tokenizer", "shards", "evaluate"},
-    "tokens/label_text.py": {"corpus", "download", "shards of labels", "evaluate of labels", "predict of labels"},
-    "tokens/pretokenizer.py": TOKENIZER,
-    "tokens/published_tokenizer.py": {"base_model", "tokenizer"},
-    "tokens/quality.py": {"tokenizer", "evaluate"},
-    "tokens/shard_file.py": {"shards", "train", "export", "evaluate"},
-    "tokens/tokenizer_file.py": TOKENIZER,
-    "tokens/trial.py": {"base_model", "tokenizer"},
-    "tokens/vocabulary.py": TOKENIZER,
-    "training/__init__.py": NETWORKS,
-    "training/networks/__init__.py": NETWORKS,
-    "training/networks/document_masks.py": NETWORKS,
-    "training/networks/lora.py": {"train", "export"},
-    "training/networks/transformers_models.py": NETWORKS,
-}
-# Commands, what acts through the settings alone, and what looks after a run without changing what it computes.
-# The digest of a report is in its own settings file.
+# No stage runs commands and what they alone use, what acts through the settings alone, and what looks after a run without
+# changing what it computes. The digest of a report is in its own settings file.
 NONE = {"__init__", "__main__", "cli", "commands", "config", "core", "hub", "runtime", "settings", "stages"}
-NONE |= {"report", "reporting", "file_times", "graph"}
+NONE |= {"report", "reporting", "file_times", "graph", "suites/comparison"}
+NONE |= {"suites/statistics", "release/folder/trying"}
+OF_COMMANDS = ("given_model", "manual_conversion", "masked_target", "old_repository", "rehosting")
+NONE |= {f"release/elsewhere/{name}" for name in OF_COMMANDS}
 
 
 def run_by(module: str) -> set[str]:
-    if module in SEVERAL:
-        return SEVERAL[module]
-    top = module.removesuffix(".py").split("/")[0]
-    if top in NONE:
-        return set()
-    for folder in map(str, Path(module).parents):
-        if folder in FOLDERS and (folder != "labels" or module == "labels/__init__.py"):
-            return FOLDERS[folder]
-    assert module == f"{top}.py" and top in STAGES, "who runs this module?"
-    return {top}
+    """The stages that run a module: those of the module itself or of the nearest room around it."""
+    path = Path(module).with_suffix("")
+    for name in map(str, (path, *path.parents)):
+        if name in NONE:
+            return set()
+        if name in RUN_BY or name in STAGES:
+            return RUN_BY.get(name, {name})
+    raise AssertionError(f"{module}: who runs this module?")
 
 
 @pytest.mark.parametrize("module", MODULES)
@@ -345,9 +317,8 @@ LABELLED = {
 
 
 @pytest.fixture
-def finished(tmp_path, monkeypatch) -> Configuration:
+def finished(folder, monkeypatch) -> Configuration:
     """A folder with the results of a model and of a model of labels, which released code made."""
-    monkeypatch.chdir(tmp_path)
     lines = [f"{stage.name} 1 aaaaaaaa {digest} 0.2.0\n" for stage in STAGES.values() for digest in stage.digests]
     Path("versions.txt").write_text("".join(lines))
     monkeypatch.setattr(code_versions, "PATH", Path("versions.txt"))

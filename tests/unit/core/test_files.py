@@ -198,14 +198,14 @@ REFUSED = [
 ]
 
 
-@pytest.mark.parametrize(("error", "said"), REFUSED)
-def test_what_the_machine_refuses_is_one_line_in_any_librarys_form(tmp_path, capsys, error, said):
+@pytest.mark.parametrize(("error", "message"), REFUSED)
+def test_what_the_machine_refuses_is_one_line_in_any_librarys_form(tmp_path, capsys, error, message):
     def stage(_):
         raise error
 
     assert stage_entry.run(stage, argparse.Namespace(settings=SETTINGS_FILE, log=tmp_path / "a.log")) == 1
     (line,) = capsys.readouterr().err.splitlines()
-    assert f"error: {said}" in line and f"error: {said}" in (tmp_path / "a.log").read_text()
+    assert f"error: {message}" in line and f"error: {message}" in (tmp_path / "a.log").read_text()
 
 
 def test_no_room_for_a_file_without_a_name_says_where_files_are_written(tmp_path, capsys, monkeypatch):
@@ -223,8 +223,8 @@ def test_no_room_for_a_file_without_a_name_says_where_files_are_written(tmp_path
 
 def test_a_bug_keeps_its_traceback(capsys):
     assert stage_entry.run(lambda _: {}["x"], argparse.Namespace(settings=SETTINGS_FILE, log=None)) == 1
-    said = capsys.readouterr().err
-    assert "this is a bug in Babelmill" in said and "KeyError: 'x'" in said
+    output = capsys.readouterr().err
+    assert "this is a bug in Babelmill" in output and "KeyError: 'x'" in output
 
 
 def test_a_log_on_a_full_disk_ends_nothing(tmp_path, monkeypatch, capsys):

@@ -14,9 +14,8 @@ PATTERN = "texts/*.txt"
 
 
 @pytest.fixture(autouse=True)
-def texts(tmp_path, monkeypatch):
+def texts(folder):
     """A folder with two texts."""
-    monkeypatch.chdir(tmp_path)
     Path("texts").mkdir()
     Path("texts/a.txt").write_text("one")
     Path("texts/b.txt").write_text("four")

@@ -25,7 +25,7 @@ def shadowed(tmp_path) -> Path:
     return tmp_path
 
 
-def said(folder: Path, *words, **variables: str) -> str:
+def output_of(folder: Path, *words, **variables: str) -> str:
     """What a fresh Python says."""
     environment = {**os.environ, "PYTHONPATH": PACKAGE, **variables}
     done = subprocess.run(
@@ -37,10 +37,10 @@ def said(folder: Path, *words, **variables: str) -> str:
 
 @pytest.mark.parametrize("path", [PACKAGE, f"other{os.pathsep}{PACKAGE}", f"{PACKAGE}{os.pathsep}other"])
 def test_a_stage_and_a_command_import_nothing_from_the_working_folder_or_another_project(shadowed, path):
-    assert said(shadowed, "-m", "babelmill.shards", "--help", PYTHONPATH=path).startswith("usage: ")
-    assert said(shadowed, "-m", "babelmill", "status", "--help", PYTHONPATH=path).startswith("usage: ")
+    assert output_of(shadowed, "-m", "babelmill.shards", "--help", PYTHONPATH=path).startswith("usage: ")
+    assert output_of(shadowed, "-m", "babelmill", "status", "--help", PYTHONPATH=path).startswith("usage: ")
     script = Path(sys.executable).with_name("babelmill")
-    assert said(shadowed, script, "status", "--help", PYTHONPATH=path).startswith("usage: ")
+    assert output_of(shadowed, script, "status", "--help", PYTHONPATH=path).startswith("usage: ")
 
 
 def test_processes_of_a_stage_import_nothing_from_there_either(shadowed):
@@ -53,12 +53,13 @@ def test_processes_of_a_stage_import_nothing_from_there_either(shadowed):
         "    process = multiprocessing.get_context('forkserver').Process(target=print, args=['also'])\n"
         "    process.start(); process.join()\n"
     )
-    assert said(shadowed, shadowed / "begin.py", PYTHONPATH=f"{PACKAGE}{os.pathsep}other").split() == ["True", "also"]
+    output = output_of(shadowed, shadowed / "begin.py", PYTHONPATH=f"{PACKAGE}{os.pathsep}other")
+    assert output.split() == ["True", "also"]
 
 
 def test_a_program_that_only_uses_the_package_keeps_its_paths(shadowed):
     code = "import sys; before = list(sys.path); import babelmill; assert sys.path == before"
-    said(shadowed, "-c", code, PYTHONPATH=f"{PACKAGE}{os.pathsep}other")
+    output_of(shadowed, "-c", code, PYTHONPATH=f"{PACKAGE}{os.pathsep}other")
 
 
 @pytest.mark.parametrize("limit", ["resource.RLIM_INFINITY", "4 << 30"])
@@ -68,7 +69,7 @@ def test_openblas_gets_one_thread_where_memory_is_limited(tmp_path, limit):
         f"import os, resource, sys; resource.setrlimit(resource.RLIMIT_AS, ({limit}, resource.RLIM_INFINITY))\n"
         "sys.argv[0] = '-m'; import babelmill; print(os.environ.get('OPENBLAS_NUM_THREADS'))"
     )
-    assert said(tmp_path, tmp_path / "begin.py").strip() == ("1" if "<<" in limit else "None")
+    assert output_of(tmp_path, tmp_path / "begin.py").strip() == ("1" if "<<" in limit else "None")
 
 
 def test_no_traceback_follows_when_memory_ran_out(tmp_path):
@@ -93,8 +94,8 @@ def test_a_panic_that_nothing_catches_is_one_line(capfd):
     assert not isinstance(panic.value, Exception)
     capfd.readouterr()
     trouble.report(panic.type, panic.value, None)
-    said = capfd.readouterr().err
-    assert said.startswith("error: the `tokenizers` library gave up: ") and said.count("\n") == 1
+    output = capfd.readouterr().err
+    assert output.startswith("error: the `tokenizers` library gave up: ") and output.count("\n") == 1
 
 
 def test_a_panic_for_lack_of_threads_blames_no_tokenizer(capfd):

@@ -26,14 +26,9 @@ from babelmill.corpus import __main__ as corpus_stage
 from babelmill.graph import changed_sources
 from babelmill.settings import settings_of
 
+pytestmark = pytest.mark.usefixtures("folder")
+
 DOCUMENTS = [f"Document number {i} says something of its own." for i in range(1000)]
-
-
-@pytest.fixture(autouse=True)
-def folder(tmp_path, monkeypatch):
-    """Globs are relative to the working folder."""
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
 
 
 def settings_file(**corpus) -> Path:
@@ -405,8 +400,8 @@ def test_a_file_that_ends_early_is_no_share_of_the_input(folder, caplog, kept):
     assert "1 of 2 files could not be read to the end: b.jsonl.gz (truncated)" in caplog.text
     assert "the rest of 1 file is missing, and it is not known how much that is" in caplog.text
     assert figures["cut_short"] == 1 and figures["lost"] < 0.01 and "a tenth" not in caplog.text
-    (said,) = losses()
-    assert said.startswith("corpus eng: the rest of 1 damaged file is missing, which may be much")
+    (message,) = losses()
+    assert message.startswith("corpus eng: the rest of 1 damaged file is missing, which may be much")
 
 
 @pytest.mark.parametrize("threads", [1, 2])

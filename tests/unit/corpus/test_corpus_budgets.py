@@ -16,11 +16,7 @@ from babelmill.corpus.digests import with_digests
 from babelmill.corpus.sampling import Budget, Sampler
 from babelmill.settings import settings_of
 
-
-@pytest.fixture(autouse=True)
-def folder(tmp_path, monkeypatch):
-    """Globs are relative to the working folder."""
-    monkeypatch.chdir(tmp_path)
+pytestmark = pytest.mark.usefixtures("folder")
 
 
 @pytest.mark.parametrize("repeats", [1, 40])

@@ -33,8 +33,7 @@ def test_what_is_kept_is_the_same(tmp_path, monkeypatch, in_memory, parts):
     assert tally.dropped == {"duplicate": 1500}
 
 
-def test_the_files_are_the_same(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def test_the_files_are_the_same(folder, monkeypatch):
     write_jsonl("a.jsonl", [f"document {i % 3000} of many" for i in range(9000)])
     write_jsonl("b.jsonl", [f"document {i} of many" for i in range(5000)])
     values = {"files": ["*.jsonl"], "validation_share": 0.1}
@@ -44,7 +43,5 @@ def test_the_files_are_the_same(tmp_path, monkeypatch):
     assert build("disk_budget", budget="700 documents", **values)["documents"] == figures[1]["documents"]
     for name in ("train.parquet", "validation.parquet"):
         for out in ("", "_budget"):
-            assert (tmp_path / f"disk{out}" / name).read_bytes() == (tmp_path / f"memory{out}" / name).read_bytes()
-    assert {path.name for path in (tmp_path / "disk").iterdir()} == {
-        path.name for path in (tmp_path / "memory").iterdir()
-    }
+            assert (folder / f"disk{out}" / name).read_bytes() == (folder / f"memory{out}" / name).read_bytes()
+    assert {path.name for path in (folder / "disk").iterdir()} == {path.name for path in (folder / "memory").iterdir()}

@@ -24,10 +24,12 @@ from babelmill.settings import settings_of
 from babelmill.tokens.documents import Documents
 from babelmill.tokens.label_text import context_text, label_text, label_text_as_it_stands
 from babelmill.tokens.shard_file import ShardFile
+from helpers.labelled_texts import COLUMNS, configuration_of, write_csv
 from helpers.training.training_data import write_tokenizer
 from scripts import make_occupations
 
-COLUMNS = {"text_column": "occ1", "label_columns": ["code1", "code2"], "context_column": "lang"}
+pytestmark = pytest.mark.usefixtures("folder")
+
 TABLE = [
     {"occ1": "farmer and fisher", "lang": "eng", "code1": "61110", "code2": "64100"},
     {"occ1": "Bäcker, „alt“", "lang": "deu", "code1": "07761", "code2": None},
@@ -36,12 +38,6 @@ TABLE = [
     {"occ1": "unknown", "lang": "eng", "code1": None, "code2": None},
 ]
 KINDS = (".csv", ".tsv", ".jsonl", ".parquet")
-
-
-@pytest.fixture(autouse=True)
-def folder(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
 
 
 def table(rows: list[dict], kind: str, delimiter: str = ",", encoding: str = "utf-8") -> bytes:
@@ -57,10 +53,6 @@ def table(rows: list[dict], kind: str, delimiter: str = ",", encoding: str = "ut
     writer.writeheader()
     writer.writerows(rows)
     return text.getvalue().encode(encoding)
-
-
-def configuration_of(train: dict | None = None, **corpus) -> Configuration:
-    return Configuration([("test", {"train": train or {}, "languages": {"eng": {"corpus": {**COLUMNS, **corpus}}}})])
 
 
 def settings(stage: str, train: dict | None = None, **corpus) -> Path:
@@ -103,14 +95,8 @@ def test_a_table_of_any_format_comes_out_alike(kind, compression):
 
 LABEL_TEXTS = [
     *[("61110.0", "61110"), (61110.0, "61110"), (61110, "61110"), ("07", "07"), ("01234.0", "01234"), ("-1.0", "-1")],
-    *[
-        (-1, "-1"),
-        (0.5, "0.5"),
-        ("1.50", "1.50"),
-        ("A01.0", "A01.0"),
-        (" farm hand ", "farm hand"),
-        ("\ufeffeng\u200b ", "eng"),
-    ],
+    *[(-1, "-1"), (0.5, "0.5"), ("1.50", "1.50"), ("A01.0", "A01.0"), (" farm hand ", "farm hand")],
+    ("\ufeffeng\u200b ", "eng"),
     *[(None, None), ("", None), (" \t", None), ("NaN", None), ("nan", None), ("null", None), (float("nan"), None)],
     *[("none", "none"), ("0", "0"), (0, "0")],
 ]
@@ -258,11 +244,6 @@ def test_other_formats_are_in_an_encoding_too():
     for document, texts in (("line", ["Bäcker", "Müller"]), ("file", ["Bäcker\nMüller\n"])):
         build(files=["a.txt"], document=document, **asked | {"label_columns": []})
         assert pq.read_table("out/train.parquet")["text"].to_pylist() == texts
-
-
-def write_csv(name: str, rows: list[tuple]) -> None:
-    """A table with the columns of `COLUMNS`."""
-    Path(name).write_bytes(table([dict(zip(TABLE[0], row, strict=True)) for row in rows], ".csv"))
 
 
 def test_the_same_text_is_on_one_side_and_a_row_is_dropped_where_all_is_the_same():

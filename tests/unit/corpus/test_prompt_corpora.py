@@ -18,14 +18,10 @@ from babelmill.settings import settings_of
 from babelmill.tokens.shard_file import ShardFile
 from babelmill.tokens.tokenizer_file import load_tokenizer
 
+pytestmark = pytest.mark.usefixtures("folder")
+
 COLUMNS = {"text_column": "answer", "prompt_column": "question"}
 PAIRS = [(f"What is {i} plus {k}?\n", f"It is {i + k}, für alle.") for i in range(100) for k in range(3)]
-
-
-@pytest.fixture(autouse=True)
-def folder(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
 
 
 def write(name: str, pairs: list[tuple[str | None, str | None]]) -> None:

@@ -62,11 +62,7 @@ def refused(**arguments) -> str:
 
 
 BERT = {
-    "vocab_size": 270,
-    "hidden_size": 8,
-    "num_hidden_layers": 1,
-    "num_attention_heads": 2,
-    "intermediate_size": 8,
+    **{"vocab_size": 270, "hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 8},
     "max_position_embeddings": 32,
 }
 
@@ -138,10 +134,7 @@ def cut(path: str = "theirs/model.safetensors") -> None:
         (lambda: Path("theirs/config.json").unlink(), ["has no config.json"]),
         (lambda: write_bert(auto_map={"AutoModel": "m.M"}, model_type="own"), ["auto_map", "never run", "LLaDA"]),
         (lambda: write_bert(model_type="t5"), ["model_type = 't5'", "neither a masked nor a causal"]),
-        (
-            lambda: write_tokenizer(Path("theirs/tokenizer.json"), size=272),
-            ["272", "270"],
-        ),
+        (lambda: write_tokenizer(Path("theirs/tokenizer.json"), size=272), ["272", "270"]),
         (lambda: write_bert(model_type=["bert"]), ["model_type = ['bert'] in config.json is not the name of a type"]),
         (
             lambda: write_bert(hidden_size="x"),
@@ -350,8 +343,8 @@ def test_a_cache_without_space_is_one_line(tmp_path):
     with HubServer() as hub:
         hub.commit("models/owner/long", files | {f"{number}.png": b"" for number in range(200)})
         hub.commit("models/owner/name", files)
-        said = [hub_stage(hub, source=f"owner/{name}", size=5000).stderr for name in ("long", "name")]
-    lines = [text.splitlines()[-1] for text in said]
+        output = [hub_stage(hub, source=f"owner/{name}", size=5000).stderr for name in ("long", "name")]
+    lines = [text.splitlines()[-1] for text in output]
     assert "error: the list of files of the model owner/long on http" in lines[0] and "ulimit -f" in lines[0]
     assert "error: a file got larger than allowed while downloading the model owner/name on http" in lines[1]
     assert all("to the Hugging Face cache, " in line for line in lines)

@@ -22,6 +22,8 @@ from babelmill.settings import settings_of
 from helpers.hub.hub_server import Fault, HubServer
 from helpers.programs.prepared import run_python
 
+pytestmark = pytest.mark.usefixtures("folder")
+
 NAME = "ada/prose"
 PROGRAM = (
     "import runpy; from babelmill.hub import client; client.WAITS = (0, 0, 0, 0);"
@@ -72,11 +74,6 @@ def hub(files):
     with HubServer() as server:
         server.commit(f"datasets/{NAME}", files)
         yield server
-
-
-@pytest.fixture(autouse=True)
-def folder(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
 
 
 def stage(hub, name: str, corpus: dict, *arguments: str):
@@ -396,8 +393,8 @@ def test_a_hostile_card_declares_nothing_and_is_named(tmp_path, caplog, what):
     card.write_text(f"---\n{HOSTILE[what]}\n---\n# Text\n")
     found = data_files(["a.csv", "b/c.csv"], {"repository": NAME}, card, "the dataset")
     assert found.train == ["a.csv", "b/c.csv"]
-    [said] = caplog.messages
-    assert said.startswith("the dataset: README.md: not valid YAML: ") and len(said) < 500 and "\n" not in said
+    [message] = caplog.messages
+    assert message.startswith("the dataset: README.md: not valid YAML: ") and len(message) < 500 and "\n" not in message
 
 
 def test_names_in_a_card_that_are_no_text_are_ignored(tmp_path):

@@ -24,10 +24,7 @@ from helpers.programs.prepared import run_python
 
 REPOSITORY = "someone/tokenizer"
 REPOSITORY_ON_HUB = f"models/{REPOSITORY}"
-CONFIGURATION = {
-    "languages": {"eng": {"corpus": {"builtin": "python-docs"}}},
-    "tokenizer": {"source": REPOSITORY},
-}
+CONFIGURATION = {"languages": {"eng": {"corpus": {"builtin": "python-docs"}}}, "tokenizer": {"source": REPOSITORY}}
 PROGRAM = "from babelmill import tokenizer; from babelmill.hub import client; client.WAITS = (0, 0); tokenizer.main()"
 
 
@@ -47,8 +44,7 @@ def tokenizer_file(size: int) -> dict[str, bytes]:
 
 
 @pytest.fixture
-def hub(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def hub(folder):
     Path("config").mkdir()
     Path("config/config.yaml").write_text(yaml.safe_dump(CONFIGURATION))
     Path("corpus").mkdir()
@@ -145,8 +141,7 @@ def test_what_cannot_be_used_is_one_line_and_leaves_nothing(hub, files, access, 
     assert not Path("out").exists()
 
 
-def test_it_is_a_change_of_settings_only_where_it_is_read(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def test_it_is_a_change_of_settings_only_where_it_is_read(folder):
 
     def settings(**tokenizer) -> str:
         return json.dumps(settings_of(Configuration([("test", {"tokenizer": tokenizer})]), "eng", "tokenizer"))

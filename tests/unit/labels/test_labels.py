@@ -242,7 +242,7 @@ def test_a_list_of_codes_is_all_there_are(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("content", "said"),
+    ("content", "message"),
     [
         ("code,name\n61110,Farmer\n", r"line 1 \('code', 'name'\) is a heading; .* delete the line"),
         ("hisco_code\tdescription\n61110\tFarmer\n", "line 1 .* is a heading"),
@@ -258,10 +258,10 @@ def test_a_list_of_codes_is_all_there_are(tmp_path):
         ("A1,farm\n,mill\n", "line 2 has the name 'mill' and no code"),
     ],
 )
-def test_what_is_no_list_of_codes_is_refused_with_its_line(tmp_path, content, said):
+def test_what_is_no_list_of_codes_is_refused_with_its_line(tmp_path, content, message):
     path = tmp_path / "codes.csv"
     path.write_text(content, newline="")
-    with pytest.raises(UserError, match=said):
+    with pytest.raises(UserError, match=message):
         code_list(path)
 
 

@@ -4,7 +4,6 @@ import argparse
 from pathlib import Path
 
 import pytest
-from test_labelled_corpora import COLUMNS, configuration_of, write_csv
 
 from babelmill import shards
 from babelmill.commands.estimates.cost import cost_of
@@ -16,13 +15,10 @@ from babelmill.labels.data import DocumentRows, LabelledData
 from babelmill.settings import read_settings, settings_of, write_settings
 from babelmill.tokens.shard_file import ShardFile
 from babelmill.training.plan.plan import Plan
+from helpers.labelled_texts import COLUMNS, configuration_of, write_csv
 from helpers.training.training_data import write_tokenizer
 
-
-@pytest.fixture(autouse=True)
-def folder(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
+pytestmark = pytest.mark.usefixtures("folder")
 
 
 def test_a_plan_has_the_steps_of_the_training():

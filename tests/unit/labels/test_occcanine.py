@@ -31,9 +31,8 @@ LABELS = section("labels", code="hisco")
 
 
 @pytest.fixture(autouse=True)
-def theirs(tmp_path, monkeypatch):
+def theirs(folder):
     """The published model; the folder has the configuration and tokenizer of its encoder beside it."""
-    monkeypatch.chdir(tmp_path)
     folder = publish_canine(Path("theirs"))
     (folder / "pytorch_model.bin").unlink()
     return write(folder, transformers.CanineConfig.from_pretrained(folder))
@@ -56,19 +55,19 @@ def go_on(names: list[str]) -> tuple[LabelsNetwork, str]:
     """A network of these codes that has begun with its source's weights, and what is said of its heads."""
     base = fetch()
     asked = read_settings(settings("train"), TrainSettings)
-    codes, heads, said = begun(base, Codes(names, "hisco", 5), LABELS)
+    codes, heads, message = begun(base, Codes(names, "hisco", 5), LABELS)
     vocabulary = Vocabulary.published(characters.ROLES, set())
     config = encoder_config(asked, base, vocabulary)
     weights = torch.ones(len(codes.names))
     network = LabelsNetwork(config, asked.train, LABELS, codes, 2, weights, ALONE, heads=heads)
     load_weights(base / "model.safetensors", network)
-    return network, said
+    return network, message
 
 
 def test_the_same_codes_have_the_same_scores(theirs):
     """Those of a text may be a part of them. No code is lost, and the class without one is left out."""
-    network, said = go_on(["02105", "83110"])
-    assert said == "its linear head continues, with its 5 codes; its decoder continues"
+    network, message = go_on(["02105", "83110"])
+    assert message == "its linear head continues, with its 5 codes; its decoder continues"
     assert list(network.config["labels"]["codes"]) == CODES
     made = Labeller(make_encoder(network._encoder.config), CodeDecoder(18, 32, 3, 10)).eval()
     made.load_state_dict(network.weights())
@@ -89,8 +88,8 @@ def test_the_same_codes_have_the_same_scores(theirs):
 
 
 def test_other_codes_begin_a_new_linear_head_and_say_so(theirs):
-    network, said = go_on(["02105", "98135"])
-    assert said == (
+    network, message = go_on(["02105", "98135"])
+    assert message == (
         "its linear head starts with random weights, since the source does not know 1 code, such as 98135; its decoder"
         " continues"
     )

@@ -128,7 +128,7 @@ def test_a_nul_in_a_parquet_file_is_found(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("name", "content", "said"),
+    ("name", "content", "message"),
     [
         ("a.csv", b"a,b\n1,2\n3\n", "line 3: 1 field, but the heading has 2"),
         ("a.csv", b'a,b\n1,"2\n', "line 2: not CSV"),
@@ -152,9 +152,9 @@ def test_a_nul_in_a_parquet_file_is_found(tmp_path):
         ("a.csv", b"a,b,a\n", r"2 columns are named 'a' \(--text\)"),
     ],
 )
-def test_what_is_no_table_is_one_line(tmp_path, name, content, said):
+def test_what_is_no_table_is_one_line(tmp_path, name, content, message):
     (tmp_path / name).write_bytes(content)
-    with pytest.raises(UserError, match=said) as raised:
+    with pytest.raises(UserError, match=message) as raised:
         Table(tmp_path / name, [Asked("a", "--text")])
     assert str(raised.value).startswith(str(tmp_path / name)) and "\n" not in str(raised.value)
     with pytest.raises(UserError, match="no such file"):
@@ -163,15 +163,8 @@ def test_what_is_no_table_is_one_line(tmp_path, name, content, said):
 
 def test_names_that_the_predictions_need(tmp_path):
     ours = columns_of(2, 1, False)
-    assert ours == [
-        "predicted",
-        "code_1",
-        "probability_1",
-        "code_2",
-        "probability_2",
-        "likeliest_1",
-        "likeliest_probability_1",
-    ]
+    names = "predicted code_1 probability_1 code_2 probability_2 likeliest_1 likeliest_probability_1"
+    assert ours == names.split()
     with pytest.raises(
         UserError, match="the table already has a column 'code_1', which the predictions need: rename it"
     ):
@@ -187,11 +180,10 @@ def test_the_least_probable_code_of_a_row_decides_whether_to_look_at_it(tmp_path
     assert [row[0] for row in Table(tmp_path / "review.csv")] == ["4", "2", "3", "1"]
 
 
-def test_a_folder_that_is_no_converted_model_of_labels_is_one_line(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def test_a_folder_that_is_no_converted_model_of_labels_is_one_line(folder):
 
-    def refused(said: str) -> None:
-        with pytest.raises(UserError, match=said):
+    def refused(message: str) -> None:
+        with pytest.raises(UserError, match=message):
             labels_of(Path("models/occ"))
 
     refused("models/occ: no such folder; name one such as converted/occ")
@@ -235,8 +227,7 @@ def settings(part: str, **predict) -> dict:
     return settings_of(Configuration([("test", {"models": {"occ": occ}})]), "occ", part)
 
 
-def test_each_table_has_settings_of_its_own(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def test_each_table_has_settings_of_its_own(folder):
     Path("census.csv").write_text("text\nfisher\n")
     one = settings("predict.census")
     assert (
@@ -257,8 +248,7 @@ def test_each_table_has_settings_of_its_own(tmp_path, monkeypatch):
         settings("predict.censu")
 
 
-def test_a_missing_column_of_a_plain_table_is_found_before_anything_runs(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def test_a_missing_column_of_a_plain_table_is_found_before_anything_runs(folder):
     Path("letters.csv").write_bytes('\n"first line";språk\nfisher;da\n'.encode("latin-1"))
     for there in ({"text_column": "first line"}, {"context_column": "språk"}):
         file = {"file": "letters.csv", "text_column": "first line", "delimiter": ";"}
@@ -274,9 +264,8 @@ def test_a_missing_column_of_a_plain_table_is_found_before_anything_runs(tmp_pat
 
 
 @pytest.mark.parametrize("name", ["a.parquet", "a.jsonl"])
-def test_a_missing_column_of_other_formats_is_found_before_anything_runs(tmp_path, monkeypatch, name):
+def test_a_missing_column_of_other_formats_is_found_before_anything_runs(folder, name):
     """A key of JSON may be missing in some lines."""
-    monkeypatch.chdir(tmp_path)
     if name == "a.parquet":
         pq.write_table(pa.table({"text": ["a"]}), name)
     else:
@@ -292,9 +281,8 @@ def test_a_missing_column_of_other_formats_is_found_before_anything_runs(tmp_pat
     settings("predict.letters", **asked)  # the stage says what is wrong with it
 
 
-def test_quotation_marks_in_settings_of_tables(tmp_path, monkeypatch):
+def test_quotation_marks_in_settings_of_tables(folder):
     """The file is a path, and no glob."""
-    monkeypatch.chdir(tmp_path)
     for name, text in (("q[1].tsv", '"Hello'), ("plain.tsv", "Hello")):
         Path(name).write_text(f"text\n{text}\n")
         said = settings("predict.census", inputs={"census": {"file": name, "text_column": "text"}})["table"]
@@ -326,8 +314,7 @@ def test_the_name_of_a_corpus_is_no_language_of_the_card():
     assert [configuration.table[code].tag for code in languages] == ["", "fao", "no"]
 
 
-def test_settings_files_of_tables(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def test_settings_files_of_tables(folder):
     corpus = {"label_columns": ["code1"]}
     write_settings(Configuration([("test", {"corpus": corpus, "models": {"occ": OCC}})]), "occ")
     names = {path.name for path in Path("results/settings/occ").glob("predict*")}
@@ -335,8 +322,8 @@ def test_settings_files_of_tables(tmp_path, monkeypatch):
 
 
 def test_tables_in_the_configuration():
-    def refused(said: str, **predict) -> None:
-        with pytest.raises(UserError, match=said):
+    def refused(message: str, **predict) -> None:
+        with pytest.raises(UserError, match=message):
             settings("predict.census", **predict)
 
     refused(r"predict: context_column names a column, and context says it", context="da", context_column="lang")

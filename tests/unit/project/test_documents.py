@@ -20,17 +20,8 @@ DOCUMENTS = sorted(
     path for folder in (".", "docs", "config", "profiles", "benchmarks") for path in (ROOT / folder).glob("*.md")
 )
 GUIDES = [path for path in DOCUMENTS if path.parent.name != "benchmarks" and path.name != "CHANGELOG.md"]
-FILES = (
-    "md",
-    "py",
-    "smk",
-    "yaml",
-    "json",
-    "parquet",
-    "safetensors",
-    "csv",
-    "bin",
-)  # ends of names, such as train.parquet
+# Ends of names, such as train.parquet.
+FILES = ("md", "py", "smk", "yaml", "json", "parquet", "safetensors", "csv", "bin")
 FENCE = re.compile(r"^( *)```(\w*)\n(.*?)^\1```", re.DOTALL | re.MULTILINE)
 
 

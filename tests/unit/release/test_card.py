@@ -39,9 +39,7 @@ EVALUATION = {
     "unigram": SCORE,
     "documents": DOCUMENTS,
     "languages": {"eng": {"variants": {"ema": SCORES}, "unigram": SCORE, "documents": DOCUMENTS}},
-    "tokenizer": {
-        "eng": {"bytes_per_token": 4, "tokens_per_word": 1.5, "vocabulary_used": 1, "round_trip_rate": 1},
-    },
+    "tokenizer": {"eng": {"bytes_per_token": 4, "tokens_per_word": 1.5, "vocabulary_used": 1, "round_trip_rate": 1}},
     "vocab_size": 8192,
     "sequence_length": 512,
 }
@@ -119,7 +117,7 @@ def test_origin_of_the_text(manifest, origin):
 
 
 @pytest.mark.parametrize(
-    ("datasets", "documents", "said"),
+    ("datasets", "documents", "message"),
     [
         ([{"license": "mit"}], {"cc0-1.0": 3}, "cc0-1.0"),
         ([{"license": "mit"}, {"license": "mit"}], {}, "mit (the dataset's card)"),
@@ -128,9 +126,9 @@ def test_origin_of_the_text(manifest, origin):
         ([], {}, "unknown"),
     ],
 )
-def test_the_licence_of_the_text_is_that_of_its_datasets_where_no_document_names_one(datasets, documents, said):
+def test_the_licence_of_the_text_is_that_of_its_datasets_where_no_document_names_one(datasets, documents, message):
     manifest = corpus(hub=[HUB | dataset for dataset in datasets], licenses=documents)
-    assert f" | 1,234 | 5 | {said} |" in render(card(corpora={"eng": manifest}))
+    assert f" | 1,234 | 5 | {message} |" in render(card(corpora={"eng": manifest}))
 
 
 def test_a_tokenizer_from_elsewhere_is_named():
@@ -447,21 +445,8 @@ def test_data_add_nothing_to_a_card():
         keys = [key if key == "name" else f"{key} {type(value)}" for key, value in yaml.safe_load(front).items()]
         tokens = MarkdownIt("commonmark").enable("table").parse(body)
         flat = [each for token in tokens for each in (token, *(token.children or []))]
-        kept = (
-            "heading",
-            "link",
-            "image",
-            "html",
-            "tr",
-            "td",
-            "th",
-            "fence",
-            "hr",
-            "list",
-            "em_",
-            "strong",
-            "blockquote",
-        )
+        kept = ("heading", "link", "image", "html", "tr", "td", "th", "fence", "hr", "list")
+        kept += ("em_", "strong", "blockquote")
         return keys + [f"{each.type} {each.attrs.get('src', '')}" for each in flat if each.type.startswith(kept)]
 
     for hostile, harmless in zip(of_data(HOSTILE), of_data("word"), strict=True):
@@ -479,8 +464,7 @@ def test_what_a_user_writes_for_a_card_keeps_its_markdown():
 
 
 @pytest.mark.parametrize("pad", [None, "</s>"])
-def test_the_example_of_a_classifier_pads_without_a_padding_token_of_its_own(pad, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def test_the_example_of_a_classifier_pads_without_a_padding_token_of_its_own(pad, folder):
     words = Tokenizer(models.WordLevel({"<unk>": 0, "</s>": 1, "text": 2}, unk_token="<unk>"))
     words.pre_tokenizer = pre_tokenizers.Whitespace()
     PreTrainedTokenizerFast(tokenizer_object=words, eos_token="</s>", pad_token=pad).save_pretrained("own")

@@ -132,11 +132,7 @@ def test_a_wrong_configuration_is_one_line(golden, tmp_path, changes, message):
     assert "\n" not in str(error.value)
 
 
-FORMS = {
-    "BabyBabelLM": (True, None),
-    "ltgoslo": (False, normalizers.Prepend(" ")),
-    "plain": (False, None),
-}
+FORMS = {"BabyBabelLM": (True, None), "ltgoslo": (False, normalizers.Prepend(" ")), "plain": (False, None)}
 
 
 @pytest.mark.parametrize("form", FORMS)

@@ -81,11 +81,11 @@ def test_shipped_weights(names, default, variants):
 
 
 @pytest.mark.parametrize(
-    ("said", "name", "variant"), [("ema", "old", "ema"), ("main", "old-ema", "main"), ("", "o-ema", "ema")]
+    ("message", "name", "variant"), [("ema", "old", "ema"), ("main", "old-ema", "main"), ("", "o-ema", "ema")]
 )
-def test_weights_without_a_variant_in_their_name(said, name, variant):
+def test_weights_without_a_variant_in_their_name(message, name, variant):
     """The scripts' `--variant main` and `--separate-ema` left them: the card lists what there is."""
-    Path("README.md").write_text(f"## Variants Available\n{said}\n\n## Files\n")
+    Path("README.md").write_text(f"## Variants Available\n{message}\n\n## Files\n")
     found = dataclasses.replace(here(MODEL, "README.md"), figures={"repository": f"lab/{name}"})
     assert shipped(found) == WeightFiles([], {variant: [MODEL]})
 
@@ -203,10 +203,10 @@ def test_the_repository_that_it_goes_to(name, language, target):
 def refused(capsys, *arguments: str) -> str:
     """The one line of an error."""
     assert main(["rehost", *arguments]) == 1
-    said = capsys.readouterr()
-    lines = [line for line in said.err.splitlines() if line.startswith("error: ")]
-    assert len(lines) == 1 and "Traceback" not in said.err, said.err
-    return said.out + lines[0]
+    output = capsys.readouterr()
+    lines = [line for line in output.err.splitlines() if line.startswith("error: ")]
+    assert len(lines) == 1 and "Traceback" not in output.err, output.err
+    return output.out + lines[0]
 
 
 @pytest.fixture
@@ -233,9 +233,9 @@ def test_an_owner_and_a_prefix(hub, capsys, monkeypatch):
     assert "{lang} is not one of {owner}" in refused(capsys, "lab/old-", "--repo-template", "a/{lang}")
     assert "not a regular expression" in refused(capsys, "lab/old-", "--checkpoint-regex", "(")
     assert main(["rehost", "lab/old-deu"]) == 1  # it is private
-    said = capsys.readouterr().err.splitlines()
-    assert "HF_TOKEN is not set, so private repositories of lab are not found" in said[0]
-    assert "lab/old-deu: this owner has no model whose name begins like this" in said[1]
+    output = capsys.readouterr().err.splitlines()
+    assert "HF_TOKEN is not set, so private repositories of lab are not found" in output[0]
+    assert "lab/old-deu: this owner has no model whose name begins like this" in output[1]
     monkeypatch.setenv("HF_TOKEN", "hf_good")
     names = [f"lab/old-{name}" for name in ("bert", "deu", "eng", "fra", "nld", "zho")]
     assert rehosting.repositories("lab/old-") == names and hub.count("cursor=3")

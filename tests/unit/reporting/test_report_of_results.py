@@ -20,13 +20,12 @@ from helpers.results import report_results
 
 
 @pytest.fixture
-def asked(tmp_path, monkeypatch):
+def asked(folder):
     """The results of a model, in this folder."""
-    monkeypatch.chdir(tmp_path)
     values = {"preset": "tiny", "evaluation": {"suites": ["blimp"]}}
-    (tmp_path / "config.yaml").write_text(yaml.safe_dump(values))
+    (folder / "config.yaml").write_text(yaml.safe_dump(values))
     found = asked_of(loading.load(["config.yaml"]), "eng")
-    report_results.make(tmp_path, "eng", ["eng"], {"blimp": ["eng"]})
+    report_results.make(folder, "eng", ["eng"], {"blimp": ["eng"]})
     return found
 
 
@@ -138,15 +137,14 @@ def test_hostile_names_reach_neither_the_page_nor_the_table(asked):
     assert not [cell for cell in cells if cell.startswith(("=", "+", "@", "\t"))] and "\x1b" not in file.getvalue()
 
 
-def test_settings_tell_recipes_apart_and_seeds_of_one_do_not(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def test_settings_tell_recipes_apart_and_seeds_of_one_do_not(folder):
     names = ["a1", "a2", "b1"]
     models = {name: {"languages": ["eng"]} for name in names}
-    (tmp_path / "config.yaml").write_text(yaml.safe_dump({"preset": "tiny", "models": models}))
+    (folder / "config.yaml").write_text(yaml.safe_dump({"preset": "tiny", "models": models}))
     asked = asked_of(loading.load(["config.yaml"]), "+".join(names))
     for seed, name in enumerate(names):
         rate = 0.002 if name == "b1" else 0.01
-        report_results.make(tmp_path, name, ["eng"], {}, seed=seed, learning_rate=rate)
+        report_results.make(folder, name, ["eng"], {}, seed=seed, learning_rate=rate)
     file = io.StringIO()
     write_csv(read_all(asked), file)
     rows = list(csv.DictReader(io.StringIO(file.getvalue())))

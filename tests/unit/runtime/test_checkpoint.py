@@ -406,13 +406,13 @@ def test_a_bar_on_a_terminal():
     termios.tcsetwinsize(theirs, (24, 100))
     subprocess.run([sys.executable, "-c", code], stderr=theirs, check=True)
     os.close(theirs)
-    said = os.read(ours, 10_000).decode()
+    output = os.read(ours, 10_000).decode()
     os.close(ours)
     line = "step {}/2  loss 2.5000  99 tokens/s  {} left"
     half = f"\r 50% [############............] {line.format(1, 'unknown time')}"
     whole = f"\r100% [########################] {line.format(2, '0:00:00')}"
-    assert said.startswith(f"\r  0% [........................] {half}\r\033[Kmessage 1\r\n{whole}")
-    assert said.endswith(f"{whole}\r\n\r\033[Kmessage 2\r\n")
+    assert output.startswith(f"\r  0% [........................] {half}\r\033[Kmessage 1\r\n{whole}")
+    assert output.endswith(f"{whole}\r\n\r\033[Kmessage 2\r\n")
 
 
 def test_a_full_disk_while_the_record_is_written(tmp_path):
@@ -470,16 +470,15 @@ def test_where_it_cannot_begin_a_line_says_why(tmp_path, monkeypatch, caplog):
     assert "W&B: turned off for the rest of this run: [Errno 2] No such file" in caplog.text
 
 
-def test_nothing_is_imported_from_the_working_folder_or_another_projects_path(tmp_path, monkeypatch, caplog):
+def test_nothing_is_imported_from_the_working_folder_or_another_projects_path(folder, monkeypatch, caplog):
     """W&B's process, like all others of this package, ignores both."""
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "wandb.py").write_text("raise ImportError('not the library')")
-    (tmp_path / "select.py").write_text("raise ImportError('not the library')")
-    monkeypatch.setenv("PYTHONPATH", f"{tmp_path}{os.pathsep}{os.environ['PYTHONPATH']}")
+    (folder / "wandb.py").write_text("raise ImportError('not the library')")
+    (folder / "select.py").write_text("raise ImportError('not the library')")
+    monkeypatch.setenv("PYTHONPATH", f"{folder}{os.pathsep}{os.environ['PYTHONPATH']}")
     monkeypatch.setenv("WANDB_MODE", "offline")
-    with mirror(tmp_path, monkeypatch, patience=120):
+    with mirror(folder, monkeypatch, patience=120):
         pass
-    assert len(list(tmp_path.glob("wandb/offline-run-*/*.wandb"))) == 1 and not caplog.text
+    assert len(list(folder.glob("wandb/offline-run-*/*.wandb"))) == 1 and not caplog.text
 
 
 def test_the_end_of_a_run_does_not_wait_for_ever(tmp_path, monkeypatch, silent_server, caplog):

@@ -33,8 +33,8 @@ def job(tmp_path):
         process = Program("-c", CLAIM, count, environment=environment, outputs=[write, 2])
         running.append(process)
         os.close(write)
-        with open(read) as said:
-            return said.readline().strip(), process
+        with open(read) as output:
+            return output.readline().strip(), process
 
     yield start
     for process in running:

@@ -23,33 +23,33 @@ class Launcher(Program):
     """A launcher of two processes that run this code, in interpreters of their own."""
 
     def __init__(self, child: str):
-        said, ours = os.pipe()
+        output, ours = os.pipe()
         command = [sys.executable, "-c", "import os, signal, sys, time\n" + child]
         super().__init__("-c", LAUNCH, *command, outputs=[ours, 2])
         os.close(ours)
-        self.stdout = open(said)  # noqa: SIM115
+        self.stdout = open(output)  # noqa: SIM115
 
     def outcome(self) -> tuple[int, str]:
         """Its exit code, and what was said until nobody had its output any more."""
         with self.stdout:
-            said = self.stdout.read()
-        return self.wait(), said
+            output = self.stdout.read()
+        return self.wait(), output
 
 
 def test_processes_are_told_what_torchrun_tells_them():
     names = ["RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "OMP_NUM_THREADS"]
-    code, said = Launcher(
+    code, output = Launcher(
         f"time.sleep(int(os.environ['RANK'])); print(*(os.environ[name] for name in {names}))"
     ).outcome()
-    assert code == 0 and said.splitlines() == ["0 2 0 2 1", "1 2 1 2 1"]
+    assert code == 0 and output.splitlines() == ["0 2 0 2 1", "1 2 1 2 1"]
 
 
 def test_they_find_each_other():
-    code, said = Launcher(
+    code, output = Launcher(
         "import torch.distributed as dist; dist.init_process_group('gloo'); found = [None] * 2\n"
         "dist.all_gather_object(found, os.getpid()); print(sorted(found)[0]); dist.destroy_process_group()"
     ).outcome()
-    assert code == 0 and len(set(said.split())) == 1
+    assert code == 0 and len(set(output.split())) == 1
 
 
 @pytest.mark.parametrize(
@@ -77,8 +77,8 @@ LOSES_CONTACT = "if os.environ['RANK'] == '0': signal.signal(signal.SIGTERM, lam
 
 def both_are_ready(process: Launcher) -> bool:
     """Read what two processes write, perhaps at the same time: each a word and the end of the line."""
-    said = process.stdout.readline() + process.stdout.readline()
-    return said in ("ready\nready\n", "readyready\n\n")
+    output = process.stdout.readline() + process.stdout.readline()
+    return output in ("ready\nready\n", "readyready\n\n")
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])

@@ -33,8 +33,8 @@ def test_pytorch_reads_the_variable_after_the_start():
     code = "import torch; from babelmill.runtime.processes import Processes; torch.version.cuda = '13.0'"
     code += "; Processes.start(1); print(torch._C._accelerator_getAllocatorSettings())"
     environment = {name: value for name, value in os.environ.items() if "ALLOC_CONF" not in name}
-    said = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
-    assert said.stdout == f"{OURS}\n"
+    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
+    assert done.stdout == f"{OURS}\n"
 
 
 def test_gpus_connect_at_once():

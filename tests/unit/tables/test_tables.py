@@ -92,10 +92,10 @@ def test_marks_that_only_enclose_a_text_are_worth_a_warning(read, tmp_path, capl
     (tmp_path / "a.tsv").write_text('text\tother\n"one"\tx\ntwo\ty\n"three"\tz\n')
     assert read(tmp_path / "a.tsv") == ['"one"', "two", '"three"']
     if read is to_predict:
-        said = Table(tmp_path / "a.tsv", [Asked("text", "--text")]).warnings
+        message = Table(tmp_path / "a.tsv", [Asked("text", "--text")]).warnings
     else:
-        said = [record.message for record in caplog.records]
-    assert len(said) == 1 and "quotation marks enclose a field in 2 rows" in said[0] and "quoting" in said[0]
+        message = [record.message for record in caplog.records]
+    assert len(message) == 1 and "quotation marks enclose a field in 2 rows" in message[0] and "quoting" in message[0]
 
 
 @pytest.mark.parametrize("name", ["a.csv", "a.tsv", "a.jsonl", "a.parquet"])

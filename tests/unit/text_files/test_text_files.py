@@ -89,9 +89,9 @@ def test_a_file_that_is_something_else_is_named(tmp_path, name, kind, encoding):
     path.write_bytes(OF_KIND[kind])
     with pytest.raises(UserError) as error:
         read(path, encoding=encoding)
-    said = str(error.value)
-    assert said.startswith(f"{path}: this is {kind}") and "\n" not in said and "latin-1" not in said
-    assert "corpus.on_error: skip to leave the file out" in said
+    message = str(error.value)
+    assert message.startswith(f"{path}: this is {kind}") and "\n" not in message and "latin-1" not in message
+    assert "corpus.on_error: skip to leave the file out" in message
     texts, tally = read(path, "skip", encoding)
     assert texts == [] and list(tally.damaged_files) == [str(path)]
     if "txt" not in name:
@@ -134,13 +134,7 @@ def test_utf_16_and_utf_32_with_and_without_a_mark(tmp_path, text, encoding):
 
 
 @pytest.mark.parametrize(
-    "raw",
-    [
-        b"a\0b c",
-        b"a text\0 with one NUL",
-        "слово\0 и слово".encode(),
-        "ein schön\0er Tag".encode("latin-1"),
-    ],
+    "raw", [b"a\0b c", b"a text\0 with one NUL", "слово\0 и слово".encode(), "ein schön\0er Tag".encode("latin-1")]
 )
 def test_a_nul_alone_makes_no_other_encoding(tmp_path, raw):
     (tmp_path / "a.txt").write_bytes(raw)
@@ -272,11 +266,7 @@ def test_paragraphs(tmp_path, monkeypatch, end):
 def test_the_text_of_surprisal(tmp_path, monkeypatch, capsys):
     """A mark before a text is no sign of the text, and what would be one is refused with its line."""
     path = tmp_path / "a.txt"
-    for raw in (
-        b"One two.\n\nThree.",
-        b"\xef\xbb\xbfOne two.\n\n\xef\xbb\xbfThree.\r\n",
-        b"One two.\n\nThree.",
-    ):
+    for raw in (b"One two.\n\nThree.", b"\xef\xbb\xbfOne two.\n\n\xef\xbb\xbfThree.\r\n", b"One two.\n\nThree."):
         path.write_bytes(raw)
         assert list(lines_of(str(path))) == [(1, "One two."), (3, "Three.")]
         (tmp_path / "a.txt.gz").write_bytes(gzip.compress(raw))

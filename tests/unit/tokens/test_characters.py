@@ -23,6 +23,8 @@ from babelmill.tokens.tokenizer_file import encode, load_tokenizer, vocab_size
 from babelmill.tokens.vocabulary import Vocabulary
 from helpers.models.published_models import publish_canine
 
+pytestmark = pytest.mark.usefixtures("folder")
+
 TEXTS = [
     "Küfer & Faßbinder\u00a0",
     "",
@@ -32,12 +34,6 @@ TEXTS = [
 ]
 SCRATCH = {"architecture": "transformers", "config": {"model_type": "canine"}, "max_position_embeddings": 512}
 SOURCE = {"architecture": "transformers", "source": "./theirs"}
-
-
-@pytest.fixture(autouse=True)
-def folder(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
 
 
 def configuration(model: dict, **more) -> Configuration:

@@ -17,6 +17,7 @@ from babelmill.core.files import UserError, sha256, write_json
 from babelmill.settings import read_settings, settings_of
 from babelmill.tokens.shard_file import ShardFile
 from babelmill.tokens.tokenizer_file import load_tokenizer
+from helpers.damage import flip_a_bit
 
 SPECIAL_TEXT = "a <s>name</s> <mask>"
 DOCUMENTS = [
@@ -115,9 +116,7 @@ def test_large_vocabularies_take_four_bytes(inputs):
 
 @pytest.mark.parametrize("name", ["tokenizer/tokenizer.json", "corpus/train.parquet", "corpus/validation.parquet"])
 def test_one_flipped_bit_is_refused_and_leaves_nothing(inputs, name):
-    content = bytearray((inputs / name).read_bytes())
-    content[len(content) // 2] ^= 1
-    (inputs / name).write_bytes(content)
+    flip_a_bit(inputs / name)
     with pytest.raises(UserError, match=rf"{name}: damaged"):
         build(inputs)
     assert not (inputs / "out").exists()

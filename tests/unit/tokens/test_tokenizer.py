@@ -29,6 +29,7 @@ from babelmill.tokens.pretokenizer import PART, parts
 from babelmill.tokens.quality import measure, vocabulary_used
 from babelmill.tokens.tokenizer_file import encode, load_tokenizer, special_ids, vocab_size
 from babelmill.tokens.vocabulary import SPECIAL_TOKENS
+from helpers.damage import flip_a_bit
 
 # Article 1 of the Universal Declaration of Human Rights.
 ARTICLE = {
@@ -356,19 +357,16 @@ def test_ones_own_tokenizer_must_be_fit_for_training(tmp_path, arguments, messag
 
 
 @pytest.mark.parametrize("source, message", [("missing/tokenizer.json", "no such file"), ("broken", "not a tokenizer")])
-def test_a_source_that_is_not_there(tmp_path, monkeypatch, source, message):
-    monkeypatch.chdir(tmp_path)
+def test_a_source_that_is_not_there(folder, source, message):
     Path("broken").write_text("{}")
-    corpus = write_corpus(tmp_path / "deu", [ARTICLE["deu"]])
+    corpus = write_corpus(folder / "deu", [ARTICLE["deu"]])
     with pytest.raises(UserError, match=rf"{source}.*{message}"):
-        run(tmp_path, {"deu": corpus}, tokenizer={"source": source})
+        run(folder, {"deu": corpus}, tokenizer={"source": source})
 
 
 def test_a_damaged_corpus_is_refused(tmp_path):
     corpus = write_corpus(tmp_path / "deu", [ARTICLE["deu"]])
-    content = bytearray((corpus / "train.parquet").read_bytes())
-    content[20] ^= 1
-    (corpus / "train.parquet").write_bytes(content)
+    flip_a_bit(corpus / "train.parquet")
     with pytest.raises(UserError, match=r"deu/train\.parquet: damaged"):
         run(tmp_path, {"deu": corpus}, tokenizer={"vocab_size": 300})
 

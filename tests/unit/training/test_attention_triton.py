@@ -14,13 +14,13 @@ BUILT = {"sm_80": 8, "sm_90": 11, "gfx90a": 7, "gfx942": 3}  # kernels for A100,
 
 
 def test_the_kernels_compute_the_formula_and_its_gradients():
-    said = run("triton_checks.py", "16", "128", "129", TRITON_INTERPRET="1")
-    assert all(said.count(f"T {length}, ") == 6 for length in (16, 128, 129)) and said.count("a model, T 40, ") == 2
+    output = run("triton_checks.py", "16", "128", "129", TRITON_INTERPRET="1")
+    assert all(output.count(f"T {length}, ") == 6 for length in (16, 128, 129)) and output.count("a model, T 40, ") == 2
 
 
 def test_the_kernels_are_built_for_gpus_without_atomic_additions(tmp_path):
-    said = run("triton_builds.py", TRITON_CACHE_DIR=str(tmp_path))
-    assert all(len(re.findall(rf"{gpu} \d+ bytes", said)) == n for gpu, n in BUILT.items())
+    output = run("triton_builds.py", TRITON_CACHE_DIR=str(tmp_path))
+    assert all(len(re.findall(rf"{gpu} \d+ bytes", output)) == n for gpu, n in BUILT.items())
 
 
 def test_where_the_kernels_cannot_run_a_warning_says_why(caplog):

@@ -20,10 +20,7 @@ from babelmill.training.loop import Loop, Window
 from babelmill.training.pending import Pending
 from helpers.training.nvml import FIGURES, UUIDS, answered
 from helpers.training.tiny_trainer import shrink_device, trainer_maker
-from helpers.training.training_data import (
-    read_metrics,
-    section,
-)
+from helpers.training.training_data import read_metrics, section
 
 
 @pytest.fixture

@@ -53,8 +53,7 @@ def replica(rank: int, size: int, port: int, damage: str, folder: str, results) 
 
 
 @pytest.mark.parametrize(
-    ("size", "damage"),
-    [(2, ""), (2, f"model.{PARAMETER}"), (3, f"average.{PARAMETER}"), (3, "optimizer.0.5.exp_avg")],
+    ("size", "damage"), [(2, ""), (2, f"model.{PARAMETER}"), (3, f"average.{PARAMETER}"), (3, "optimizer.0.5.exp_avg")]
 )
 def test_replicas(size, damage, tmp_path):
     """With three processes, the one that differs is named; with two, either may be at fault."""
@@ -66,12 +65,12 @@ def test_replicas(size, damage, tmp_path):
     ]
     for process in processes:
         process.start()
-    said = sorted(results.get(timeout=120) for _ in processes)
+    answers = sorted(results.get(timeout=120) for _ in processes)
     for process in processes:
         process.join()
     if not damage:
-        assert said == ["alike"] * size
+        assert answers == ["alike"] * size
     else:
-        assert said[:-1] == ["ended with 1"] * (size - 1)
+        assert answers[:-1] == ["ended with 1"] * (size - 1)
         faulty = "process 2 (number 2 on machine 0)" if size == 3 else "process 0 (number 0 on machine 0) or process 1"
-        assert said[-1].startswith(f"the weights of {faulty}")
+        assert answers[-1].startswith(f"the weights of {faulty}")

@@ -36,6 +36,8 @@ from helpers.models.published_models import KINDS, publish
 from helpers.models.transformers_models import ALONE
 from helpers.training.training_data import TINY, VOCABULARY
 
+pytestmark = pytest.mark.usefixtures("folder")
+
 OBJECTIVES = {"gpt2": "causal", "bert": "masked", "llama": "causal", "eurobert": "masked"}
 TEXTS = [*(f"A fox {i}" for i in range(40)), *(f"pots {i} <s> </s> [SEP] <|endoftext|> é ☃\n" for i in range(9))]
 
@@ -70,12 +72,6 @@ def build(kind: str) -> Path:
     inputs = {"tokenizer": Path("tokenizer"), "corpus": Path("corpus"), "out": Path("shards"), "threads": 1}
     shards.run(argparse.Namespace(settings=Path("shards.json"), language="eng", **inputs))
     return base
-
-
-@pytest.fixture(autouse=True)
-def folder(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
 
 
 @pytest.mark.parametrize("kind", KINDS)

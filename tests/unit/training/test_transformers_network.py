@@ -384,8 +384,7 @@ def test_both_versions_of_transformers_compute_the_same(folders):
     answers = []
     for packages in ([], [str(installed(TRANSFORMERS_4))]):
         environment = os.environ | {"PYTHONPATH": os.pathsep.join(packages), "HF_HUB_OFFLINE": "1"}
-        done = run_python("-c", CHECK, *old.values(), environment=environment)
-        assert done.returncode == 0, done.stderr
+        done = run_python("-c", CHECK, *old.values(), environment=environment, check=True)
         answers.append([json.loads(line) for line in done.stdout.splitlines()])
     for kind, (new, *found), (version, *wanted) in zip(old, *answers, strict=True):
         assert (new, version) == (transformers.__version__, "4.57.6")

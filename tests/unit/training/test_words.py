@@ -116,15 +116,14 @@ def test_scripts_without_spaces_count_bytes():
     assert english.bytes_per_word is None and chinese.bytes_per_word == pytest.approx(5.43 * 0.936)
 
 
-def test_a_line_of_chinese_is_not_a_word(tmp_path, monkeypatch):
+def test_a_line_of_chinese_is_not_a_word(folder):
     """585 lines of 12 characters, each of which whitespace takes for a word."""
-    monkeypatch.chdir(tmp_path)
     for code in ("zho", "eng"):
         write_settings(Configuration([("test", {"corpus": {"builtin": "python-docs"}})]), code)
         figures = {"documents": {"train": 585, "validation": 0}, "bytes": {"train": 585 * 36}, "dropped": {}}
-        folder = Path("results/corpora", code)
-        folder.mkdir(parents=True)
-        manifest.write(folder, Settings(stage="corpus", name=code), [], [], figures | {"words": {"train": 585}})
+        corpus = Path("results/corpora", code)
+        corpus.mkdir(parents=True)
+        manifest.write(corpus, Settings(stage="corpus", name=code), [], [], figures | {"words": {"train": 585}})
     measure = read_table(ROOT / "config/languages.tsv")["zho"].bytes_per_word
     words = round(585 * 36 / measure)
     assert key_figures("corpus", Path("results/corpora/zho")).startswith(f"585 documents, about {words:,} words, ")
