@@ -49,6 +49,19 @@ def tokenizer(kind: str) -> PreTrainedTokenizerFast:
     return PreTrainedTokenizerFast(tokenizer_object=made, **roles)
 
 
+@pytest.mark.parametrize("kind", ["gpt2", "bert"])
+@pytest.mark.parametrize("left", [[], ["tokenizer_config.json"]])
+def test_a_folder_without_a_tokenizer_is_refused(kind, left, capsys):
+    """Transformers makes one that knows special tokens alone: all words would be [UNK], or nothing."""
+    foreign(kind)
+    for path in Path(kind).glob("*token*"):
+        if path.name not in left:
+            path.unlink()
+    assert main(["score", kind, "--suite", "mine"]) == 1
+    message = capsys.readouterr().err.splitlines()[-1]
+    assert message.startswith(f"error: {kind}: it") and "tokenizer" in message and "bug" not in message
+
+
 def foreign(kind: str) -> Path:
     """A folder as `save_pretrained` leaves it; that of BERT has another head, too."""
     torch.manual_seed(0)

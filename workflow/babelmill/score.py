@@ -23,7 +23,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import torch
-from transformers import AutoModelForCausalLM, AutoModelForMaskedLM, AutoTokenizer
+from transformers import AutoModelForCausalLM, AutoModelForMaskedLM
 from transformers.utils.logging import disable_progress_bar
 
 from babelmill.config.snapshots import FOLDER
@@ -33,7 +33,7 @@ from babelmill.core.bars import Bar
 from babelmill.core.files import UserError, atomic_write, canonical_json, read_json, sha256, write_json
 from babelmill.core.words import plural
 from babelmill.evaluation.suite_scores import headline, headline_method, most_pairs, sample_of
-from babelmill.release.folder.loading import aligned, load, runs_code
+from babelmill.release.folder.loading import aligned, load, runs_code, tokenizer_of
 from babelmill.runtime import gpu_claims
 from babelmill.runtime.checkpoint import about, names
 from babelmill.runtime.run_lock import Lock
@@ -70,7 +70,7 @@ class ScoringModel:
 
     def __init__(self, folder: Path, extra: bool = False):
         self.folder, self._extra = folder, extra
-        self.tokenizer: Any = AutoTokenizer.from_pretrained(folder, trust_remote_code=runs_code(folder))
+        self.tokenizer: Any = tokenizer_of(folder)
         self.too_long = 0
 
     def method(self, name: str) -> Method:

@@ -24,13 +24,17 @@ from babelmill.core import code_digest, manifest
 from babelmill.core.files import UserError, not_found, sha256
 
 DOWNLOADS = Path("results/downloads")
+# Where a key cannot matter, settings files hold its smallest value, so that a change of it runs nothing.
+SMALLEST_TOKENIZER = schema.Tokenizer(source=None, revision="", vocab_size=16 + 256, min_frequency=1)
+SMALLEST_ROWS = {"sequence_length": 2, "disjoint_masks": 2}
 
 
 class Stage:
     """A stage of the workflow. Each has a class that says what follows, and overrides what is different for it.
 
     A stage has one job for each language or model, or several: one for each of its parts. A part is what the wildcards
-    of its folder stand for besides the language or model: a suite, a table, or one of a model's languages.
+    of its folder stand for besides the language or model: "eng" for `shards` of the model `two`, "blimp" for its
+    `score`, "mnli.1" if there are two such wildcards, and "" if there are none.
 
     Attributes:
         name: the name of the stage, its rule, its rules file and its module.
@@ -298,7 +302,7 @@ class TokenizerStage(Stage):
         if of_source or positions:
             return stage_settings.TokenizerSettings(
                 **self.whose(resolved),
-                tokenizer=schema.Tokenizer(source=None, revision="", vocab_size=16 + 256, min_frequency=1),
+                tokenizer=SMALLEST_TOKENIZER,
                 source=None,
                 sources={},
                 **given(of_model=of_source and resolved.model.source, characters=not of_source and positions),
@@ -389,7 +393,7 @@ class EvaluateStage(Stage):
         )  # which the stage `score` reads
         if learns_labels(resolved):  # the whole validation text is predicted, unchanged
             evaluation = at_neutral(evaluation, "diffusion_samples", "documents")
-            evaluation = evaluation.model_copy(update={"sequence_length": 2, "disjoint_masks": 2})
+            evaluation = evaluation.model_copy(update=SMALLEST_ROWS)
         return stage_settings.EvaluateSettings(
             **self.whose(resolved),
             evaluation=evaluation,

@@ -33,7 +33,13 @@ shown_name = ""  # the name of the model, for its progress bar: other models may
 
 def arguments(description: str | None) -> argparse.ArgumentParser:
     """Return a parser with the arguments every stage has: `--settings` and `--log`."""
-    parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
+    program = Path(sys.argv[0])
+    stage = program.parent.name if program.name == "__main__.py" else program.stem
+    parser = argparse.ArgumentParser(
+        prog=f"python -m babelmill.{stage}",
+        description=description,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
     parser.add_argument("--settings", required=True, type=Path, help="results/settings/{name}/{stage}.json")
     parser.add_argument("--log", type=Path, help="also write messages to this file")
     return parser

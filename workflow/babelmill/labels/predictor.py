@@ -58,8 +58,7 @@ class Predictor:
         import transformers  # takes seconds
 
         transformers.utils.logging.disable_progress_bar()
-        trust = loading.runs_code(folder)  # otherwise transformers would ask on the terminal
-        self._tokenizer = transformers.AutoTokenizer.from_pretrained(folder, trust_remote_code=trust)
+        self._tokenizer = loading.tokenizer_of(folder)
         self._model: Any = loading.load(transformers.AutoModel, folder, variant).to(device)
         self.longest = int(min(self._tokenizer.model_max_length, longest_text(self._model.config) or 1 << 20))
 

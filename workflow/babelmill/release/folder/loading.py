@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from babelmill.core import escape
 from babelmill.core.files import UserError, read_json
 
 if TYPE_CHECKING:  # importing transformers takes seconds
@@ -21,6 +22,27 @@ def weights_name(variant: str, default: str) -> str:
 def runs_code(folder: Path) -> bool:
     """Return whether a folder contains code, which its users have to trust."""
     return "auto_map" in read_json(folder / "config.json")
+
+
+def tokenizer_of(folder: Path) -> Any:
+    """Load the tokenizer of a folder.
+
+    Raises:
+        UserError: there is none. For some models, transformers itself would make one that knows only special tokens.
+    """
+    from transformers import AutoTokenizer
+
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=runs_code(folder))
+    except (OSError, ValueError, KeyError, ImportError) as error:
+        reason = escape.line(str(error).split("\n")[0].rstrip(": "), 200)
+        raise UserError(f"{folder}: its tokenizer cannot be loaded: {reason}") from None
+    if len(tokenizer) <= len({*tokenizer.all_special_ids}) + 1:
+        raise UserError(
+            f"{folder}: it has no tokenizer, or one that knows no text; put tokenizer.json, or the files of its"
+            " tokenizer, beside config.json"
+        )
+    return tokenizer
 
 
 def load(

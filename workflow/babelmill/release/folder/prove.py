@@ -37,7 +37,7 @@ from torch import nn
 from babelmill.core.files import UserError, read_json
 from babelmill.release.folder.architecture import Architecture, Case, ExportInputs
 from babelmill.release.folder.hub_folder import DIFFERS, architecture_of
-from babelmill.release.folder.loading import WEIGHTS, load, runs_code
+from babelmill.release.folder.loading import WEIGHTS, load, tokenizer_of
 from babelmill.tokens.shard_file import ShardFile
 from babelmill.tokens.tokenizer_file import load_tokenizer
 from babelmill.tokens.vocabulary import Vocabulary, published_roles
@@ -90,7 +90,7 @@ def check_tokenizer(folder: Path, own: Path, texts: list[torch.Tensor], vocab_si
     Raises:
         UserError: one of these does not hold.
     """
-    tokenizer = transformers.AutoTokenizer.from_pretrained(folder, trust_remote_code=runs_code(folder))
+    tokenizer = tokenizer_of(folder)
     if len(tokenizer) > vocab_size:
         raise UserError(f"{folder}: the tokenizer has {len(tokenizer)} entries, the model only {vocab_size}")
     trained_with = load_tokenizer(own)

@@ -5,22 +5,17 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from transformers import AutoConfig, AutoModel, AutoModelForMaskedLM, AutoTokenizer, pipeline
+from transformers import AutoConfig, AutoModel, AutoModelForMaskedLM, pipeline
 
 from babelmill.core.files import UserError, read_json
 from babelmill.model.transformers.diffusion_generation import generate
-from babelmill.release.folder.loading import aligned, load, runs_code
+from babelmill.release.folder.loading import aligned, load, runs_code, tokenizer_of
 from babelmill.training.networks.transformers_models import longest_row
 
 GENERATED = 64  # tokens that masked diffusion generates
 CONTINUED = 40  # tokens that other models generate
 
 log = logging.getLogger("babelmill")
-
-
-def tokenizer_of(folder: Path) -> Any:
-    """Load the tokenizer of a folder."""
-    return AutoTokenizer.from_pretrained(folder, trust_remote_code=runs_code(folder))
 
 
 def fitting(folder: Path, tokenizer: Any, given: int, wanted: int, option: str) -> int:
