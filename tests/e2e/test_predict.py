@@ -223,10 +223,14 @@ def test_probabilities_that_are_not_numbers_are_an_error(labeller):
     made = Predictor(labeller, torch.device("cpu"))
     for parameter in made._model.parameters():
         parameter.data.fill_(torch.nan)
-    with pytest.raises(UserError, match="linear: the probability of a code is not a number: the weights of this model are dam"):
+    with pytest.raises(
+        UserError, match="linear: the probability of a code is not a number: the weights of this model are dam"
+    ):
         made.predict([("", "word20")], made.tokens([("", "word20")]), Wanted(method="linear"))
     text = SimpleNamespace(languages=[0], texts=lambda: iter([("", "word20")]))
-    with pytest.raises(UserError, match="linear: the probability of a code is not a number: the weights of this model are dam"):
+    with pytest.raises(
+        UserError, match="linear: the probability of a code is not a number: the weights of this model are dam"
+    ):
         evaluation.predict(made, text, ["linear"], lambda count: None)
 
 
