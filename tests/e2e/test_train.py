@@ -148,9 +148,11 @@ def test_killed_at_random_moments(data, finished, seed, kills):
     """Nothing is lost but steps."""
     kill_at_random_moments(data, seed, kills)
     assert_same(data, finished)
-    killed, *_, last = [path.read_text() for path in logs_of(data)]
+    logs = [path.read_text() for path in logs_of(data)]
+    killed = logs[0]
     assert "attempt 1 of test on" in killed and "M parameters" in killed and killed.endswith("\n")
-    assert "step 60/60" in last and "step 60/60" not in killed
+    # The last attempt has no line of a step where the one before it was killed after the last checkpoint.
+    assert "step 60/60" not in killed and len(logs) > 1
 
 
 @pytest.mark.parametrize(("seed", "kills"), SEEDS_AND_KILLS)
