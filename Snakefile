@@ -14,6 +14,7 @@ for stage in STAGES:
 
 
 include: "workflow/rules/report.smk"
+include: "workflow/rules/experiment.smk"
 
 
 if not IS_MODULE:
@@ -33,7 +34,7 @@ rule all:
 for batch, models in CONFIG.batches.items():
 
     rule:
-        """Build the models of a batch: tier1, tier2, tier3, or a list under `batches:`."""
+        """Build the models of a batch (tier1, tier2, tier3, or a list under `batches:`) or of an experiment."""
         name:
             batch
         input:

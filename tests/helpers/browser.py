@@ -16,25 +16,14 @@ import zipfile
 from pathlib import Path
 from typing import Any
 
+from helpers.environments import debian
+
 AXE = "axe-playwright-python==0.1.8"
 CACHE = Path(tempfile.gettempdir(), f"babelmill-browser-{os.getuid()}")
 FLAGS = (
     "--headless --no-sandbox --disable-gpu --disable-quic --no-first-run --disable-background-networking"
     " --disable-component-update --disable-sync --disable-dev-shm-usage --hide-scrollbars --remote-debugging-pipe"
 )
-
-
-def chromium() -> str:
-    """Return the browser. Install it if needed."""
-    if not (found := shutil.which("chromium")):
-        lock = ["-o", "DPkg::Lock::Timeout=300"]
-        subprocess.run(["apt-get", "-qq", *lock, "update"], check=True)
-        environment = os.environ | {"DEBIAN_FRONTEND": "noninteractive"}
-        install = ["apt-get", "-qq", *lock, "install", "--no-install-recommends", "chromium"]
-        subprocess.run(install, check=True, env=environment, stdout=subprocess.DEVNULL)
-        found = shutil.which("chromium")
-    assert found, "there is no chromium, and apt-get did not install one"
-    return found
 
 
 def axe() -> str:
@@ -65,7 +54,7 @@ class Browser:
         self._number, self._session, self._events = 0, None, b""
 
     def __enter__(self) -> "Browser":
-        program = chromium()
+        program = debian("chromium", "chromium")
         self._profile = tempfile.mkdtemp()
         to_child, self._out = os.pipe()
         self._in, from_child = os.pipe()

@@ -3,6 +3,7 @@
 Each set goes into a folder of its own beside the environment, which is made once and put before everything else.
 """
 
+import os
 import shutil
 import subprocess
 import sys
@@ -36,3 +37,16 @@ def installed(packages: list[str]) -> Path:
                 shutil.rmtree(tasks)
             listed.write_text("\n".join(packages))
     return folder
+
+
+def debian(program: str, package: str) -> str:
+    """Return the path of a program. If there is none, install Debian's package (as root, with apt-get)."""
+    if not shutil.which(program):
+        lock = ["-o", "DPkg::Lock::Timeout=300"]
+        subprocess.run(["apt-get", "-qq", *lock, "update"], check=True)
+        environment = os.environ | {"DEBIAN_FRONTEND": "noninteractive"}
+        install = ["apt-get", "-qq", *lock, "install", "--no-install-recommends", package]
+        subprocess.run(install, check=True, env=environment, stdout=subprocess.DEVNULL)
+    found = shutil.which(program)
+    assert found, f"there is no {program}, and apt-get did not install one"
+    return found

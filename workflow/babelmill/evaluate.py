@@ -59,7 +59,7 @@ from babelmill.labels.corpus_codes import listed
 from babelmill.labels.evaluation import LabelledText, Predicted, Report, predict
 from babelmill.labels.predictor import Predictor
 from babelmill.release.folder.loading import aligned, load
-from babelmill.runtime import gpu_claims
+from babelmill.runtime import gpu_claims, store
 from babelmill.settings import read_settings, recorded
 from babelmill.tokens.quality import measure
 from babelmill.tokens.shard_file import ShardFile
@@ -231,6 +231,14 @@ def evaluate_labels(args: argparse.Namespace, settings: EvaluateSettings) -> dic
 def run(args: argparse.Namespace) -> None:
     """Evaluate an exported model."""
     settings = read_settings(args.settings, EvaluateSettings)
+    upstream = [args.export, *args.corpora, *args.shards]
+    with store.made_once(args.out, settings, upstream) as made:
+        if not made:
+            make(args, settings, upstream)
+
+
+def make(args: argparse.Namespace, settings: EvaluateSettings, upstream: list[Path]) -> None:
+    """Do what `run` does, for an evaluation that no other model has."""
     gpu_claims.claim(args.gpus)
     use_threads(args.threads)
     disable_progress_bar()
@@ -245,7 +253,7 @@ def run(args: argparse.Namespace) -> None:
             pq.write_table(documents, file, compression="zstd")
         files.append(DOCUMENTS)
     write_json(args.out / "evaluation.json", evaluation)
-    manifest.write(args.out, settings, files, upstream=[args.export, *args.corpora, *args.shards])
+    manifest.write(args.out, settings, files, upstream)
 
 
 def evaluate_text(args: argparse.Namespace, settings: EvaluateSettings) -> tuple[dict[str, Any], pa.Table]:

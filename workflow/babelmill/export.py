@@ -32,6 +32,7 @@ from babelmill.release.folder.hub_folder import build, prove
 from babelmill.release.folder.loading import WEIGHTS
 from babelmill.release.folder.merged_adapters import frozen_file
 from babelmill.release.folder.snapshots import export_snapshots
+from babelmill.runtime import store
 from babelmill.runtime.checkpoint import is_intact
 from babelmill.settings import read_settings
 from babelmill.tokens.vocabulary import published_roles
@@ -105,6 +106,14 @@ def copy_checkpoint(folder: Path, model: Path, checkpoints: Path, name: str) -> 
 def run(args: argparse.Namespace) -> None:
     """Build the folder, prove it, and move it to its place."""
     settings = read_settings(args.settings, ExportSettings)
+    upstream = [args.model, args.tokenizer, *args.source[:1]]
+    with store.made_once(args.out, settings, upstream) as made:
+        if not made:
+            make(args, settings, upstream)
+
+
+def make(args: argparse.Namespace, settings: ExportSettings, upstream: list[Path]) -> None:
+    """Do what `run` does, for an export that no other model has."""
     manifest.verify(args.model)
     manifest.verify(args.tokenizer, "tokenizer.json")
     manifest.verify_upstream(args.model, args.tokenizer, *args.shards)
@@ -121,7 +130,6 @@ def run(args: argparse.Namespace) -> None:
         run = args.checkpoints / manifest.read(args.model)["figures"].get("fingerprint", "none")
         files += export_snapshots(folder, run, inputs, settings.export, settings)
         roles = published_roles(args.tokenizer)
-        upstream = [args.model, args.tokenizer, *source]
         manifest.write(folder, settings, files, upstream, {"roles": roles} if roles else None)
 
 

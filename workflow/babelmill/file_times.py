@@ -17,7 +17,7 @@ import contextlib
 import itertools
 import os
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from datetime import datetime
 from pathlib import Path
 
@@ -184,30 +184,41 @@ def carrier(path: Path) -> Path:
     return stamp if (stamp := path / TIMESTAMP).exists() else path
 
 
-def time_of(path: Path, choose: Callable[[int, int], int] = max) -> int:
-    """Return the time of a file or folder; now if a job that is running has just removed it.
+def time_of(path: Path) -> int:
+    """Return the time of a file or folder as an input; now if a job that is running has just removed it.
 
-    `choose`: of a link, the newer or the older of its own time and its target's.
+    A link is as new as the newer of itself and its target.
     """
     path = carrier(path)
     try:
-        return choose(path.lstat().st_mtime_ns, path.stat().st_mtime_ns)
+        return max(path.lstat().st_mtime_ns, path.stat().st_mtime_ns)
+    except FileNotFoundError:
+        return time.time_ns()
+
+
+def time_of_output(path: Path) -> int:
+    """Return the time of a file or folder as an output: Snakemake takes that of a link, and not its target's."""
+    try:
+        return carrier(path).lstat().st_mtime_ns
     except FileNotFoundError:
         return time.time_ns()
 
 
 def oldest_of(paths: Iterable[Path]) -> int:
     """Return the time of the oldest of some outputs; of none, the present time."""
-    return min((time_of(path, min) for path in paths), default=time.time_ns())
+    return min(map(time_of_output, paths), default=time.time_ns())
 
 
 def set_time(path: Path, moment: int) -> None:
-    """Set the time of a result, to now if it is somebody else's that we may write."""
+    """Set the time of a result, to now if it is somebody else's that we may write.
+
+    The target of a link keeps its time if it is older: other models may have links to it (`runtime/store.py`).
+    """
     path = carrier(path)
     try:
-        os.utime(path, ns=(moment, moment))
-        if path.is_symlink():
-            os.utime(path, ns=(moment, moment), follow_symlinks=False)
+        os.utime(path, ns=(moment, moment), follow_symlinks=False)
+        if path.is_symlink() and path.stat().st_mtime_ns > moment:
+            os.utime(path, ns=(moment, moment))
     except OSError as error:
         with contextlib.suppress(OSError):
             os.utime(path)
@@ -250,7 +261,7 @@ def heed_clock(path: Path, floor: int) -> None:
 def make_as_new(path: Path, floor: int) -> None:
     """Make a result not older than what it was made from. (Some file systems round times down, by up to 2 seconds.)"""
     for later in (0, SECOND, 2 * SECOND):
-        if time_of(path, min) >= floor:
+        if time_of_output(path) >= floor:
             return
         set_time(path, floor + later)
 

@@ -34,7 +34,7 @@ from babelmill.core.files import UserError, atomic_write, canonical_json, read_j
 from babelmill.core.words import plural
 from babelmill.evaluation.suite_scores import headline, headline_method, most_pairs, sample_of
 from babelmill.release.folder.loading import aligned, load, runs_code, tokenizer_of
-from babelmill.runtime import gpu_claims
+from babelmill.runtime import gpu_claims, store
 from babelmill.runtime.checkpoint import about, names
 from babelmill.runtime.run_lock import Lock
 from babelmill.settings import read_settings
@@ -162,12 +162,19 @@ def report(table: pa.Table, settings: ScoreSettings) -> dict[str, Any]:
 def run(args: argparse.Namespace) -> None:
     """Score a model on a suite."""
     settings = read_settings(args.settings, ScoreSettings)
+    upstream = [args.export, *args.suites]
+    with store.made_once(args.out, settings, upstream) as made:
+        if not made:
+            make(args, settings, upstream)
+
+
+def make(args: argparse.Namespace, settings: ScoreSettings, upstream: list[Path]) -> None:
+    """Do what `run` does, for scores that no other model has."""
     gpu_claims.claim(args.gpus)
     use_threads(args.threads)
     disable_progress_bar()
     torch.set_num_threads(args.threads)
     manifest.verify(args.export)
-    upstream = [args.export, *args.suites]
     with Lock(args.partial, "another process that scores the same"):
         partial = Partial(args.partial, made_of(args.export, settings))
         model = ScoringModel(args.export)

@@ -32,6 +32,7 @@ from babelmill.core.bars import Bar
 from babelmill.core.files import UserError, sha256
 from babelmill.core.words import count_words, plural
 from babelmill.labels.corpus_codes import CodeReader
+from babelmill.runtime import store
 from babelmill.settings import read_settings
 from babelmill.tokens.documents import Documents
 from babelmill.tokens.shard_file import Labels, write_shard
@@ -122,6 +123,14 @@ def run(args: argparse.Namespace) -> None:
     """Build the shards of a language."""
     settings = read_settings(args.settings, ShardsSettings)
     use_threads(args.threads)
+    upstream = [args.tokenizer, args.corpus]
+    with store.made_once(args.out, settings, upstream, wait=True) as made:
+        if not made:
+            make(args, settings, upstream)
+
+
+def make(args: argparse.Namespace, settings: ShardsSettings, upstream: list[Path]) -> None:
+    """Do what `run` does, for shards that no other model has."""
     manifest.verify(args.tokenizer, "tokenizer.json")
     manifest.verify(args.corpus, "train.parquet", "validation.parquet")
     path = args.tokenizer / "tokenizer.json"
@@ -154,7 +163,7 @@ def run(args: argparse.Namespace) -> None:
     if reader:
         reader.warn_of_zeros()
     files = [f"{split}.safetensors" for split in corpora]
-    manifest.write(args.out, settings, files, upstream=[args.tokenizer, args.corpus], figures=figures, remember=True)
+    manifest.write(args.out, settings, files, upstream, figures, remember=True)
 
 
 def main() -> None:

@@ -32,6 +32,7 @@ from babelmill.core.files import UserError, atomic_write, copy_file
 from babelmill.hub import revisions
 from babelmill.hub.files import of_repository
 from babelmill.hub.sources import TOKENIZER, resolve
+from babelmill.runtime import store
 from babelmill.settings import read_settings
 from babelmill.tokens import characters, trial
 from babelmill.tokens.documents import Documents
@@ -270,6 +271,14 @@ def run(args: argparse.Namespace) -> None:
     """Train or adopt the tokenizer of a model."""
     settings = read_settings(args.settings, TokenizerSettings)
     use_threads(args.threads)
+    upstream = [*args.corpora, *args.source[:1]]
+    with store.made_once(args.out, settings, upstream, wait=True) as made:
+        if not made:
+            make(args, settings, upstream)
+
+
+def make(args: argparse.Namespace, settings: TokenizerSettings, upstream: list[Path]) -> None:
+    """Do what `run` does, for a tokenizer that no other model has."""
     for folder in args.corpora:
         manifest.verify(folder, "train.parquet", "validation.parquet")
     corpora = [Documents(folder / "train.parquet") for folder in args.corpora]
@@ -303,8 +312,7 @@ def run(args: argparse.Namespace) -> None:
         files = characters.write_files(args.out, settings.characters)
     else:
         files = write(args.out, tokenizer, args.source[0] if roles else None)
-    upstream = [*args.corpora, *args.source[:1]]
-    manifest.write(args.out, settings, files, upstream=upstream, figures=figures)
+    manifest.write(args.out, settings, files, upstream, figures)
 
 
 def write(out: Path, tokenizer: Tokenizer, published: Path | None) -> list[str]:

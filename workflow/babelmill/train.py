@@ -24,7 +24,7 @@ from typing import Any
 
 import torch
 
-from babelmill.config import schema
+from babelmill.config import inputs, schema
 from babelmill.config.objectives import OBJECTIVES
 from babelmill.config.stage_settings import RunSettings, TrainSettings
 from babelmill.core import escape, manifest, stage_entry
@@ -32,11 +32,11 @@ from babelmill.core.files import UserError, atomic_write, link_or_copy, sha256, 
 from babelmill.core.words import plural
 from babelmill.labels.codes import CODES_OF_SOURCE
 from babelmill.labels.data import LabelledData
-from babelmill.runtime import checkpoint, gpu_claims, slurm
+from babelmill.runtime import checkpoint, gpu_claims, slurm, store
 from babelmill.runtime.launch import launch
 from babelmill.runtime.processes import Processes, forget_other_launchers, was_launched
 from babelmill.runtime.progress import device_name
-from babelmill.runtime.record import SPLITS, energy_kwh, identity
+from babelmill.runtime.record import SPLITS, energy_kwh, fingerprint, identity
 from babelmill.runtime.run_folder import Done, RunFolder
 from babelmill.runtime.slurm import EXIT_CODE, Stop
 from babelmill.settings import read_settings
@@ -56,6 +56,8 @@ from babelmill.training.trainer import Trainer
 from babelmill.training.words_read import DueSnapshots, WordRate, training_words, word_rate
 
 log = logging.getLogger(__name__)
+
+TO_TRAIN = -1  # instead of an exit code: no other model can be taken
 
 
 @dataclass(frozen=True)
@@ -373,6 +375,34 @@ def parser() -> argparse.ArgumentParser:
     return parser
 
 
+def take(arguments: argparse.Namespace) -> int:
+    """Take the model, its snapshots and its last checkpoint from another one that was trained alike.
+
+    Return the exit code, or TO_TRAIN if there is no such model.
+    """
+    options, settings = Options(**vars(arguments)), read_settings(arguments.settings, TrainSettings)
+    wanted = read_settings(options.run, RunSettings).run.snapshots
+
+    def keeps_snapshots(folder: Path) -> bool:
+        run = inputs.SETTINGS / folder.name / "run.json"
+        return run.is_file() and read_settings(run, RunSettings).run.snapshots == wanted
+
+    upstream = [options.tokenizer, *options.shards, *options.source[:1]]
+    ours = identity(settings.raw, options.tokenizer, options.shards, next(iter(options.source), None))
+    own = {"fingerprint": fingerprint(ours)}
+    with store.made_once(options.out, settings, upstream, fits=keeps_snapshots, own_figures=own) as found:
+        if not found:
+            return TO_TRAIN
+        theirs = options.checkpoints.with_name(found.name) / manifest.read(found)["figures"]["fingerprint"]
+        folder = options.checkpoints / own["fingerprint"]
+        for path in [*theirs.glob("snapshots/chck_*"), *theirs.glob("step-*")]:
+            target = folder / path.relative_to(theirs)
+            target.parent.mkdir(parents=True, exist_ok=True)
+            link_or_copy(path, target)
+        write_json(folder / "identity.json", ours)
+    return 0
+
+
 def work(arguments: argparse.Namespace) -> int:
     """Train in this process."""
     if int(os.environ.get("RANK", 0)) > 0:
@@ -389,6 +419,8 @@ def main() -> int:
     if was_launched():
         return work(arguments)
     forget_other_launchers()
+    if (code := stage_entry.run(take, arguments)) != TO_TRAIN:
+        return code
     command = ["-m", "babelmill.train", *sys.argv[1:]]
     if slurm.needs_step():
         slurm.run_in_step(nodes, threads, [sys.executable, *command])

@@ -53,6 +53,7 @@ from babelmill.config import loading
 from babelmill.config.inputs import SETTINGS, has_tokenizer_of_source, prediction_table
 from babelmill.config.job_sizes import input_bytes, parameters_of, text_bytes
 from babelmill.config.resolve import Configuration
+from babelmill.experiments import asked as experiments
 from babelmill.file_times import FileTimes
 from babelmill.hub.credentials import hub_token
 from babelmill.reporting import asked as reports
@@ -104,11 +105,13 @@ def load_configuration():
         command_line = workflow.config_settings
         overrides = loading.parse_overrides(command_line.config_args or ())  # Snakemake's parser makes 10 of 010
         configuration = loading.load(command_line.configfiles or (), overrides)
-    rules = {*STAGES, "all", "report", "publish_all", *(f"publish_{name}" for name in configuration.batches)}
-    if taken := configuration.top.batches.keys() & rules:
-        raise UserError(
-            f"{configuration.origin('batches')}: batches.{min(taken)}: a rule has this name; choose another name"
-        )
+    rules = {*STAGES, "all", "report", "experiment", "publish_all"}
+    rules |= {f"publish_{name}" for name in configuration.batches}
+    for group in ("batches", "experiments"):
+        if taken := getattr(configuration.top, group).keys() & rules:
+            raise UserError(
+                f"{configuration.origin(group)}: {group}.{min(taken)}: a rule has this name; choose another name"
+            )
     return configuration
 
 
@@ -366,16 +369,30 @@ def settings_of_report(wildcards):
     return str(reports.settings_path(wildcards.batch))
 
 
-def of_batch(of_model):
+@one_line
+def settings_of_experiment(wildcards):
+    """Return the settings file of an experiment."""
+    if workflow.is_main_process:
+        return str(experiments.write_settings(CONFIG, wildcards.experiment, FILE_TIMES))
+    return str(experiments.settings_path(wildcards.experiment))
+
+
+def of_batch(of_model, wildcard="batch"):
     """Return an input function: what the input function `of_model` returns, of each model of the wildcard's batch."""
 
     @one_line
     def of(wildcards):
-        models = CONFIG.models_of(wildcards.batch.split("+"))
+        models = CONFIG.models_of(getattr(wildcards, wildcard).split("+"))
         return [file for model in models for file in of_model(SimpleNamespace(model=model))]
 
     return of
 
 
+def of_experiment(of_model):
+    """Return an input function: what the input function `of_model` returns, of each cell of the wildcard's experiment."""
+    return of_batch(of_model, "experiment")
+
+
 wildcard_constraints:
     **{name: "[^/]+" for stage in STAGES.values() for name in stage.wildcards},
+    experiment="[^/]+",

@@ -8,6 +8,7 @@ bounds.
 import dataclasses
 import functools
 import glob
+import itertools
 import logging
 import re
 from collections.abc import Callable, Iterable, Sequence
@@ -16,7 +17,7 @@ from typing import Any, TypeVar
 
 import pydantic
 
-from babelmill.config import schema
+from babelmill.config import experiments, schema
 from babelmill.config.languages import Language, nearest_or_new, read_table, tag_of
 from babelmill.config.layers import (
     ABSENT,
@@ -33,7 +34,7 @@ from babelmill.config.layers import (
 from babelmill.config.mistakes import LONGEST, check_keys, in_plain_words, where_set
 from babelmill.config.model_size import too_large
 from babelmill.config.model_source import SHAPE, ModelSource, kind_of, shape_laid_under, source_of
-from babelmill.config.schema import REMOVED, SECTIONS, Suite, User
+from babelmill.config.schema import REMOVED, SECTIONS, ModelEntry, Suite, User
 from babelmill.config.transformers_keys import wrong
 from babelmill.core.escape import line
 from babelmill.core.files import UserError
@@ -110,12 +111,19 @@ class Configuration:
         self.table = self._language_table()
         self.batches = {f"tier{tier}": [c for c, row in self.table.items() if row.tier == tier] for tier in (1, 2, 3)}
         self.batches |= self.top.batches
-        for name in [*self.top.models, *self.top.languages, *self.top.batches, *self.top.suites]:
+        named = (self.top.models, self.top.languages, self.top.batches, self.top.suites, self.top.experiments)
+        for name in itertools.chain.from_iterable(named):
             if not NAME.fullmatch(name):
                 raise UserError(
                     f"{self.origin_of_name(name)}: {name!r} is not a name; names are letters and digits in groups"
                     " joined by single underscores, beginning with a small letter, such as eng, srp_Latn, my_mixture"
                 )
+        self.cells: dict[str, list[experiments.Cell]] = {}
+        self._cell_layers: dict[str, tuple[str, dict[str, Any]]] = {}  # by the model: where its values stand, and these
+        for name in self.top.models:
+            self._inherited(name)
+        for name, experiment in self.top.experiments.items():
+            self._add_cells(name, experiment)
         for name in self.top.models:
             self.ancestors(name)
             self.languages_of(name)
@@ -142,8 +150,11 @@ class Configuration:
         if not self.is_model(model):
             known = self.known_models() | set(self.batches)
             raise UserError(f"there is no model {model!r}{nearest_or_new(model, known)}")
-        languages = self.top.models[model].languages if model in self.top.models else []
-        if not languages and model not in self.table:
+        entries = (self.top.models.get(each) for each in reversed(self._inherited(model)))
+        languages = next((entry.languages for entry in entries if entry and entry.languages), [])
+        if not languages and (codes := [each for each in self._inherited(model) if each in self.table]):
+            return (codes[-1],)
+        if not languages:
             if ancestors := self.ancestors(model):
                 return self.languages_of(ancestors[0])
             raise UserError(f"{self.origin('models.' + model)}: models.{model} needs `languages:`, a list of codes")
@@ -153,7 +164,50 @@ class Configuration:
                     f"{self.origin('models.' + model)}: models.{model}.languages names {code!r},"
                     f" which is not a language{nearest_or_new(code, self.table)}"
                 )
-        return tuple(languages) or (model,)
+        return tuple(languages)
+
+    @functools.cache  # noqa: B019
+    def _inherited(self, model: str) -> tuple[str, ...]:
+        """Return the models whose entries a model's values come from (`like`), the farthest first, itself last.
+
+        Raises:
+            UserError: one of them does not exist, or is like itself.
+        """
+        chain = [model]
+        while (entry := self.top.models.get(chain[0])) and entry.like:
+            where = f"{self.origin(f'models.{chain[0]}.like')}: models.{chain[0]}.like = {entry.like!r}"
+            if entry.like in chain:
+                raise UserError(
+                    f"{where}: {' is like '.join([*reversed(chain), entry.like])}: a model cannot be like itself"
+                )
+            if not self.is_model(entry.like):
+                raise UserError(f"{where}: there is no such model{nearest_or_new(entry.like, self.known_models())}")
+            chain.insert(0, entry.like)
+        return tuple(chain)
+
+    def _add_cells(self, name: str, experiment: schema.Experiment) -> None:
+        """Add the models of an experiment, and a batch with the experiment's name."""
+        where = f"{self.origin(f'experiments.{name}')}: experiments.{name}"
+        if name in self.batches or name in self.top.models:
+            raise UserError(
+                f"{where}: a {'batch' if name in self.batches else 'model'} has this name; choose another one"
+            )
+        bases = [each for base in experiment.base for each in self.batches.get(base, [base])]
+        for base in bases:
+            if not self.is_model(base):
+                known = self.known_models() | set(self.batches)
+                raise UserError(f"{where}.base names {base!r}, which is not a model{nearest_or_new(base, known)}")
+        self.cells[name] = experiments.cells(name, experiment, bases, where)
+        for cell in self.cells[name]:
+            if self.is_model(cell.name) or cell.name in self.batches:
+                raise UserError(
+                    f"{where}: its model {cell.name} has the name of another model or batch; rename the latter"
+                )
+            label, values = f"{where}, model {cell.name}", cell.entry(self.model(cell.base).train.seed)
+            check_keys({"models": {cell.name: values}}, lambda _: label)  # noqa: B023  called at once
+            self.top.models[cell.name] = ModelEntry.model_validate(values)
+            self._cell_layers[cell.name] = (label, values)
+        self.batches[name] = [cell.name for cell in self.cells[name]]
 
     def ancestors(self, model: str) -> list[str]:
         """Return the models of this workflow that a model continues (`model.source`), the nearest first.
@@ -174,9 +228,7 @@ class Configuration:
 
     def _set_source(self, model: str) -> tuple[str, str] | None:
         """Return `model.source` of a model, and the layer that sets it; None if it has no source."""
-        entry = self.top.models.get(model)
-        preset = (entry and entry.preset) or self.top.preset
-        for layer in reversed(self._layers("models", model, ["model"], preset)):
+        for layer in reversed(self._layers("models", model, ["model"], self._set_preset(model))):
             if (source := lookup(layer.values, ("model", "source"))) is not ABSENT:
                 return (source, layer.label) if isinstance(source, str) and source not in NULL else None
         return None
@@ -277,7 +329,10 @@ class Configuration:
         layers = [(DEFAULTS, self.defaults), *self.sources]
         if (self.root / PRESETS / f"{preset}.yaml").is_file():  # not auto, and no mistake
             layers.insert(1, (f"{PRESETS}{preset}.yaml", self._preset_values(preset)))
-        layers += [(f"{label}, {group}.{name}", lookup(values, (group, name))) for label, values in self.sources]
+        for each in self._inherited(name) if group == "models" else [name]:
+            layers += [(f"{label}, {group}.{each}", lookup(values, (group, each))) for label, values in self.sources]
+            if group == "models" and each in self._cell_layers:
+                layers.append(self._cell_layers[each])
         return [
             Layer({key: value for key, value in values.items() if key in sections}, label)
             for label, values in layers
@@ -294,16 +349,19 @@ class Configuration:
         return next((label for label, values in reversed(self.sources) if lookup(values, keys) is not ABSENT), None)
 
     def origin_of_name(self, name: str) -> str:
-        """Return the label of the user's source that names a model, language, batch or suite."""
-        return next(
-            filter(None, (self._origin((top, name)) for top in ("models", "languages", "batches", "suites"))), "?"
-        )
+        """Return the label of the user's source that names a model, language, batch, suite or experiment."""
+        groups = ("models", "languages", "batches", "suites", "experiments")
+        return next(filter(None, (self._origin((group, name)) for group in groups)), "?")
 
     # Details.
 
+    def _set_preset(self, model: str) -> str:
+        """Return the preset of a model as the configuration names it, perhaps auto."""
+        entries = (self.top.models.get(each) for each in reversed(self._inherited(model)))
+        return next((entry.preset for entry in entries if entry and entry.preset), self.top.preset)
+
     def _preset(self, name: str, languages: tuple[str, ...]) -> str:
-        entry = self.top.models.get(name)
-        preset = (entry and entry.preset) or self.top.preset
+        preset = self._set_preset(name)
         known = {path.stem for path in (self.root / PRESETS).glob("*.yaml")} | {"auto"}
         if preset not in known:
             where = self.origin(f"models.{name}.preset") or self.origin("preset")

@@ -718,9 +718,16 @@ class LanguageEntry(Section):
 
 
 class ModelEntry(Section):
-    """An entry of `models:`; its sections are laid over the user's configuration for this model alone."""
+    """An entry of `models:`; its sections are laid over the user's configuration for this model alone.
+
+    Attributes:
+        languages: its languages.
+        like: another model: what this entry leaves out is as in the entry of that model, key by key.
+        preset: its preset.
+    """
 
     languages: Names = []
+    like: str | None = None
     preset: str | None = None
     tokenizer: dict[str, Any] = {}
     mixture: dict[str, Any] = {}
@@ -736,6 +743,30 @@ class ModelEntry(Section):
     resources: dict[str, Any] = {}
 
 
+def one_or_several(value: Any) -> Any:
+    """Return a list of names; a single name becomes a list of one."""
+    return [value] if isinstance(value, str) else value
+
+
+class Experiment(Section):
+    """An entry of `experiments:`: models that differ in a few keys, and in their seeds.
+
+    Attributes:
+        base: the model, batch or list of these that all cells inherit from.
+        vary: what differs, by dotted key: lists of values, all combined with each other; or a list of mappings, one a
+            cell.
+        seeds: how many models each cell has; they differ in train.seed alone.
+        compare_with: the values of the cell that the others are compared with.
+        limit: the largest number of models, against mistakes.
+    """
+
+    base: Annotated[Names, BeforeValidator(one_or_several), Field(min_length=1)]
+    vary: Annotated[dict[str, Annotated[list[Any], Field(min_length=1)]] | list[dict[str, Any]], Field(min_length=1)]
+    seeds: Positive = 1
+    compare_with: dict[str, Any] = {}
+    limit: Positive = 1000
+
+
 class User(Section):
     """The top level of the user's configuration."""
 
@@ -745,3 +776,4 @@ class User(Section):
     suites: dict[str, Suite]
     models: dict[str, ModelEntry]
     languages: dict[str, LanguageEntry]
+    experiments: dict[str, Experiment]

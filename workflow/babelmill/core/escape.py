@@ -7,6 +7,7 @@ Text from outside is hostile until it has passed one of these functions, one for
     what a terminal shows besides           `terminal`, which the output of all commands passes
     Markdown, in text or in a cell          `markdown`; a name that is shown as code: `code`
     a cell of a .csv file                   `csv_cell`
+    LaTeX                                   `latex`
     Python (an example on a card)           `python`
     YAML and JSON                           their own writers; `plain` makes one line of each text of the front matter
     HTML                                    `markupsafe.escape`, which Jinja2 calls by itself
@@ -24,6 +25,11 @@ JOINERS = "\u200c\u200d"  # they belong to words of Persian and Indian languages
 # and a backslash before `|` depends on whether a table is around it.
 ENTITIES = {"&": "&amp;", "<": "&lt;", ">": "&gt;", "\\": "&#92;", "|": "&#124;"}
 MARKDOWN = str.maketrans(ENTITIES | {mark: f"\\{mark}" for mark in "`*_[]#~$"})
+LATEX = str.maketrans(
+    {mark: f"\\{mark}" for mark in "&%$#_{}"}
+    | {"~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "\\": r"\textbackslash{}", "<": "$<$", ">": "$>$"}
+    | {"±": r"$\pm$", "–": "--", "↑": r"$\uparrow$", "↓": r"$\downarrow$", "|": r"\textbar{}", '"': "''"}
+)
 BLOCK = re.compile(r"^(\d+(?=[.)]( |$))|(?=[-+=]))")  # what begins a list, or underlines a heading
 # Renderers make links of addresses even if entities spell them, but not in code.
 ADDRESS = re.compile(r"://|www\.|@", re.IGNORECASE)
@@ -123,3 +129,8 @@ def csv_cell(value: Any) -> Any:
         return value
     shown = value if value.isprintable() else CONTROL.sub(lambda found: line(found[0]), value)
     return f"'{shown}" if FORMULA.match(shown) and not SIGNED.fullmatch(shown) else shown
+
+
+def latex(text: object) -> str:
+    """Return text as one line of LaTeX that prints exactly this text."""
+    return plain(str(text)).translate(LATEX)

@@ -136,7 +136,7 @@ def link_or_copy(source: Path, target: Path) -> None:
     """Make `target` a hard link to `source`, or a copy if the file system has no hard links."""
     target.unlink(missing_ok=True)
     try:
-        os.link(source, target)
+        os.link(source.resolve(), target)  # not to a symbolic link
     except OSError:
         copy_file(source, target)
 

@@ -58,6 +58,7 @@ def write(
     figures: dict[str, Any] | None = None,
     remember: bool = False,
     name: str = NAME,
+    entries: dict[str, Any] | None = None,
 ) -> None:
     """Write `folder/manifest.json`.
 
@@ -69,13 +70,16 @@ def write(
         figures: numbers that later stages or readers need (documents, tokens, seconds).
         remember: see `verify`.
         name: the name of the file, if several results share the folder.
+        entries: the entries of the files, if they are known.
     """
-    folder = Path(folder)
-    paths = [folder / file for file in files]
-    content = _content(folder, paths, remember)
-    entries = {
-        path.relative_to(folder).as_posix(): {"sha256": content[path], "bytes": path.stat().st_size} for path in paths
-    }
+    folder, upstream = Path(folder), [Path(source) for source in upstream]
+    if entries is None:
+        paths = [folder / file for file in files]
+        content = _content(folder, paths, remember)
+        entries = {
+            path.relative_to(folder).as_posix(): {"sha256": content[path], "bytes": path.stat().st_size}
+            for path in paths
+        }
     write_sealed(
         folder / name,
         {
@@ -85,8 +89,9 @@ def write(
             "settings": asked.raw,
             "code": asked.modules,
             "files": entries,
-            "upstream": {Path(source).as_posix(): sha256(Path(source) / NAME) for source in upstream},
-            **_origins([Path(source) for source in upstream]),
+            "upstream": {source.as_posix(): sha256(source / NAME) for source in upstream},
+            **_origins(upstream),
+            "key": key_of(asked.stage, asked.raw, upstream),
             "figures": figures or {},
         },
     )
@@ -107,6 +112,34 @@ def _origins(upstream: list[Path]) -> dict[str, dict[str, str]]:
         from_results |= made_from(about)
     from_results |= {source.as_posix(): sha256(source / NAME) for source in upstream}
     return {"made_with": with_settings, "made_from": from_results}
+
+
+def key_of(stage: str, settings: dict[str, Any], upstream: Iterable[Path]) -> str:
+    """Return a digest of what a result is made from: stage, settings with code, and the files of what it reads.
+
+    Names do not count, so the results of two models have the same key if they are the same.
+    """
+    inputs = []
+    for source in upstream:
+        about = read(source)
+        files = {name: entry["sha256"] for name, entry in about["files"].items() if not name.endswith(NAME)}
+        inputs.append([about["stage"], _without_name(about["settings"]), files])
+    text = canonical_json([stage, _without_name(settings), inputs])
+    return hashlib.sha256(text.encode()).hexdigest()[:32]
+
+
+def _without_name(settings: dict[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in settings.items() if key != "name"}
+
+
+def key_in(about: dict[str, Any]) -> str | None:
+    """Return the key of a result from its manifest. None: release 0.2.0 noted none, and what it reads has changed."""
+    if "key" in about:
+        return about["key"]
+    present = {source: Path(source, NAME) for source in about["upstream"]}
+    if all(path.is_file() and sha256(path) == about["upstream"][source] for source, path in present.items()):
+        return key_of(about["stage"], about["settings"], map(Path, about["upstream"]))
+    return None
 
 
 def made_from(about: dict[str, Any]) -> dict[str, str]:

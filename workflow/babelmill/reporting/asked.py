@@ -69,17 +69,31 @@ def write_settings(configuration: Configuration, name: str, times: FileTimes | N
 
     `times` also sets the times of the files, so that Snakemake writes the report again if and only if it is outdated.
     """
-    path, asked = settings_path(name), asked_of(configuration, name)
+    files = [Path("reports", f"{name}{ending}") for ending in (".html", ".csv")]
+    outputs = [*files, Path("results/benchmarks/report", f"{name}.tsv")]
+    return write_changed(settings_path(name), asked_of(configuration, name), files, outputs, times)
+
+
+def write_changed(
+    path: Path, asked: dict[str, Any], files: list[Path], outputs: list[Path], times: FileTimes | None
+) -> Path:
+    """Do what `write_settings` does for any result of several models.
+
+    Args:
+        path: its settings file.
+        asked: the content of this file.
+        files: the files of the result.
+        outputs: the outputs of its rule.
+        times: see `write_settings`.
+    """
     if not path.is_file() or path.read_text(encoding="utf-8") != canonical_json(asked):
         write_json(path, asked)
     if times:
-        outputs = [Path("reports", f"{name}{ending}") for ending in (".html", ".csv")]
         outdated = None
         if (record := path.with_name(MADE_WITH)).is_file():
             before = manifest.read_sealed(record)
-            outdated = any(before.get(file) != digest for file, digest in made_with(path, asked, outputs).items())
-        outputs.append(Path("results/benchmarks/report", f"{name}.tsv"))
-        times.obey_report(path, asked["models"], [file for file in outputs if file.is_file()], outdated)
+            outdated = any(before.get(file) != digest for file, digest in made_with(path, asked, files).items())
+        times.obey_report(path, asked["models"], [output for output in outputs if output.exists()], outdated)
     return path
 
 

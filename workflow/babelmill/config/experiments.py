@@ -1,0 +1,186 @@
+"""Turn the entries of `experiments:` into models: the cells of each experiment, once per seed.
+
+A cell is a combination of the values that vary. Each cell and seed is a model of its own, which inherits everything
+else from the base (`like:`). So cells are trained, listed and explained like all models.
+"""
+
+import dataclasses
+import hashlib
+import itertools
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from babelmill.config.layers import nearest
+from babelmill.config.schema import Experiment, ModelEntry
+from babelmill.core.escape import line, some
+from babelmill.core.files import UserError, canonical_json
+
+LONGEST = 24  # characters of a value in a name
+Values = dict[str, Any]  # by dotted key
+
+
+@dataclasses.dataclass(frozen=True)
+class Cell:
+    """One model of an experiment.
+
+    Attributes:
+        name: the name of the model.
+        base: the model that it inherits from.
+        label: the name of its cell, the same for all seeds and bases.
+        values: the values that vary, by dotted key.
+        seed: the number of its seed: 1, 2, ...
+        reference: whether the other cells are compared with its cell.
+    """
+
+    name: str
+    base: str
+    label: str
+    values: Values
+    seed: int
+    reference: bool
+
+    def entry(self, train_seed: int) -> dict[str, Any]:
+        """Return the cell as an entry of `models:`; `train_seed`: the base's own seed, which the first seed keeps."""
+        entry: dict[str, Any] = {"like": self.base}
+        for key, value in {**self.values, "train.seed": train_seed + self.seed - 1}.items():
+            section, _, inner = key.partition(".")
+            if inner:
+                entry.setdefault(section, {})[inner] = value
+            else:
+                entry[section] = value
+        return entry
+
+
+def combinations(vary: dict[str, list[Any]] | list[Values]) -> list[Values]:
+    """Return the values of each cell: all combinations of a grid, or the mappings of a list as they stand."""
+    if isinstance(vary, list):
+        return vary
+    return [dict(zip(vary, values, strict=True)) for values in itertools.product(*vary.values())]
+
+
+def cells(name: str, experiment: Experiment, bases: list[str], where: str) -> list[Cell]:
+    """Return all models of an experiment, by base, cell and seed.
+
+    Args:
+        name: the name of the experiment.
+        experiment: its entry.
+        bases: its base models, with batches expanded.
+        where: the beginning of errors: the file, and the name of the experiment in it.
+
+    Raises:
+        UserError: it has too many models, a key cannot vary, or `compare_with` is no cell.
+    """
+    vary = experiment.vary
+    count = len(vary) if isinstance(vary, list) else 1
+    for values in vary.values() if isinstance(vary, dict) else ():
+        count *= len(values)
+    if (total := count * experiment.seeds * len(bases)) > experiment.limit:
+        raise UserError(
+            f"{where}: {count:,} cells x {experiment.seeds} seeds x {len(bases)} base models are {total:,} models; if"
+            f" you want so many, set experiments.{name}.limit: {total}"
+        )
+    found = combinations(vary)
+    for values in found:
+        for key in values:
+            check_key(key, where)
+    labels = labels_of(found)
+    reference = compared_with(found, labels, experiment.compare_with, where)
+    return [
+        Cell(
+            name="_".join([name, *([base] if len(bases) > 1 else []), label, f"s{seed}"]),
+            base=base,
+            label=label,
+            values=values,
+            seed=seed,
+            reference=label == reference,
+        )
+        for base in bases
+        for values, label in zip(found, labels, strict=True)
+        for seed in range(1, experiment.seeds + 1)
+    ]
+
+
+def check_key(key: str, where: str) -> None:
+    """Raise a UserError if a key cannot vary within an experiment."""
+    section, _, inner = key.partition(".")
+    known = sorted({*ModelEntry.model_fields} - {"languages", "like"})
+    if section == "corpus":
+        raise UserError(
+            f"{where}: vary: {key}: a corpus belongs to its language, so it is the same for all models; define two"
+            " languages with different corpora, and give both as `base`"
+        )
+    if key == "train.seed":
+        raise UserError(f"{where}: vary: {key}: seeds are no cells; set `seeds`")
+    if section not in known or (not inner and section != "preset"):
+        hint = nearest(section, known) if section not in known else f"; write {section}.<key>"
+        raise UserError(f"{where}: vary: unknown key {key}{hint}")
+
+
+def labels_of(found: list[Values]) -> list[str]:
+    """Return the names of cells, made of their values; cells that would share one also get a digest of their values."""
+    labels = ["_".join(part_of_name(*item) for item in values.items()) or "base" for values in found]
+    counts = Counter(labels)
+    return [
+        f"{label}_{hashlib.sha256(canonical_json(values).encode()).hexdigest()[:4]}" if counts[label] > 1 else label
+        for label, values in zip(labels, found, strict=True)
+    ]
+
+
+def part_of_name(key: str, value: Any) -> str:
+    """Return a key and its value as a part of a name: `ratio1o4` for train.hybrid_ratio: 1/4, `adamw` for an optimizer.
+
+    A value that is a word stands for itself; before others stands the last word of the key.
+    """
+    word = key.rpartition(".")[2].rpartition("_")[2]
+    text = text_of(value)
+    if isinstance(value, bool) or value is None:
+        text = word + {True: "On", False: "Off", None: "None"}[value]
+    elif not text[:1].isalpha():
+        text = word + text
+    for sign, letter in (("/", "o"), (".", "p"), ("-", "m")):
+        text = re.sub(rf"(?<=\d){re.escape(sign)}(?=\d)|(?<=e){re.escape(sign)}(?=\d)", letter, text)
+    return re.sub(r"[^A-Za-z0-9]", "", text)[:LONGEST] or word
+
+
+def text_of(value: Any) -> str:
+    """Return a value as a user would write it in a name or a table."""
+    if isinstance(value, list):
+        return "x".join(map(text_of, value))
+    if isinstance(value, dict):
+        return "".join(f"{key}{text_of(each)}" for key, each in value.items())
+    return (
+        {True: "true", False: "false", None: "null"}[value]
+        if value is None or value is True or value is False
+        else str(value)
+    )
+
+
+def compared_with(found: list[Values], labels: list[str], wanted: Values, where: str) -> str | None:
+    """Return the label of the cell that the others are compared with; None if the experiment names none."""
+    if not wanted:
+        return None
+    fitting = [
+        label
+        for values, label in zip(found, labels, strict=True)
+        if all(key in values and text_of(values[key]) == text_of(value) for key, value in wanted.items())
+    ]
+    if len(fitting) != 1:
+        given = line(", ".join(f"{key}: {text_of(value)}" for key, value in wanted.items()), 200)
+        problem = f"fits {len(fitting)} cells ({some(fitting)}); name all keys" if fitting else "is no cell"
+        raise UserError(f"{where}: compare_with: {{{given}}} {problem}; the cells are {some(labels)}")
+    return fitting[0]
+
+
+def refuse_equal(cells: Iterable[Cell], settings: Callable[[str], Any], where: str) -> None:
+    """Raise a UserError if two cells come to the same settings; `settings` returns those of a model."""
+    seen: dict[tuple[str, str], Cell] = {}
+    for cell in cells:
+        if cell.seed == 1:
+            key = (cell.base, canonical_json(settings(cell.name)))
+            if key in seen:
+                raise UserError(
+                    f"{where}: the cells {seen[key].label} and {cell.label} have the same settings; leave one out"
+                )
+            seen[key] = cell

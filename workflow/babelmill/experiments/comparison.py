@@ -1,0 +1,133 @@
+"""Compare the cells of an experiment with its reference cell, score by score, over seeds.
+
+A cell and the reference are compared seed by seed, since equal seeds have equal order of the data. The differences of
+all seeds give a t test (Student, 1908) and its interval. All tests of an experiment are corrected together (Holm,
+1979), so the chance that any of its bold marks is false is at most 5 %.
+"""
+
+import statistics
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from scipy import stats
+
+from babelmill.evaluation.metrics import SHARE
+from babelmill.suites.statistics import holm
+
+LEVEL = 0.05
+
+
+class Column(NamedTuple):
+    """What is compared: a score of a suite, or on the validation text.
+
+    Attributes:
+        suite: the name of the suite; "" for the validation text.
+        method: how sentences are scored; on the validation text, the metric.
+        unit: the unit of the score: "share", of which more is better, or another, of which less is better.
+    """
+
+    suite: str
+    method: str
+    unit: str
+
+    @property
+    def more_is_better(self) -> bool:
+        """Return whether the best score is the largest one."""
+        return self.unit == SHARE
+
+
+class Mean(NamedTuple):
+    """The mean over seeds, and half of its 95 % interval; None for a single seed."""
+
+    value: float
+    half: float | None
+
+
+class Effect(NamedTuple):
+    """The difference of a cell from the reference.
+
+    Attributes:
+        difference: the mean over seeds of the cell's score minus the reference's.
+        half: half of its 95 % interval; None if there are fewer than two common seeds, or no spread between them.
+        p: the p value of the paired t test, corrected for all tests of the experiment; None without one.
+    """
+
+    difference: float
+    half: float | None
+    p: float | None
+
+    @property
+    def significant(self) -> bool:
+        """Return whether the difference is unlikely to come from the choice of seeds."""
+        return self.p is not None and self.p < LEVEL
+
+
+class Line(NamedTuple):
+    """A row of the table: a cell, the base that it inherits from, and a language of it."""
+
+    base: str
+    language: str
+    cell: str
+
+
+Scores = dict[Line, dict[Column, dict[int, float]]]  # by seed
+
+
+def mean_of(values: Sequence[float]) -> Mean:
+    """Return the mean of the scores of all seeds, with the interval of the t distribution."""
+    return Mean(statistics.fmean(values), _half(values))
+
+
+def _half(values: Sequence[float]) -> float | None:
+    """Return half of the 95 % interval of a mean."""
+    if len(values) < 2:
+        return None
+    return float(stats.t.ppf(1 - LEVEL / 2, len(values) - 1)) * standard_error(values)
+
+
+def standard_error(values: Sequence[float]) -> float:
+    """Return the standard error of a mean of at least two values."""
+    return statistics.stdev(values) / len(values) ** 0.5
+
+
+def p_value(differences: Sequence[float]) -> float:
+    """Return the two-sided p value of the t test against a mean of 0."""
+    t = statistics.fmean(differences) / standard_error(differences)
+    return 2 * float(stats.t.sf(abs(t), len(differences) - 1))
+
+
+def effects(scores: Scores, reference: str | None) -> dict[tuple[Line, Column], Effect]:
+    """Return the differences of all cells from the reference cell, for the same base, language and score."""
+    found: dict[tuple[Line, Column], Effect] = {}
+    for line, columns in scores.items():
+        of_reference = scores.get(line._replace(cell=reference), {}) if reference else {}
+        for column, values in columns.items() if line.cell != reference else ():
+            theirs = of_reference.get(column, {})
+            differences = [values[seed] - theirs[seed] for seed in values if seed in theirs]
+            if differences:
+                # Without any spread between seeds there is no test: scores of few items can be equal by chance.
+                half = _half(differences) or None
+                p = p_value(differences) if half else None
+                found[line, column] = Effect(statistics.fmean(differences), half, p)
+    tested = [key for key, effect in found.items() if effect.p is not None]
+    corrected = holm([p for key in tested if (p := found[key].p) is not None])
+    return found | {key: found[key]._replace(p=p) for key, p in zip(tested, corrected, strict=True)}
+
+
+def best(scores: Scores, found: dict[tuple[Line, Column], Effect], reference: str | None) -> set[tuple[Line, Column]]:
+    """Return the best cell of each base, language and score, if its lead is significant.
+
+    The best cell must differ from the reference; if the reference is the best, all others must differ from it.
+    """
+    groups: dict[tuple[str, str, Column], dict[Line, float]] = {}
+    for line, columns in scores.items():
+        for column, values in columns.items():
+            groups.setdefault((line.base, line.language, column), {})[line] = statistics.fmean(values.values())
+    marked = set()
+    for (_, _, column), means in groups.items():
+        first = (max if column.more_is_better else min)(means, key=means.__getitem__)
+        rivals = [line for line in means if line != first] if first.cell == reference else [first]
+        effects_of_rivals = [found.get((rival, column)) for rival in rivals]
+        if rivals and all(effect and effect.significant for effect in effects_of_rivals):
+            marked.add((first, column))
+    return marked

@@ -1,0 +1,216 @@
+"""Write the tables of an experiment: tidy scores as .csv, and means with intervals as Markdown and LaTeX."""
+
+import csv
+import json
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import IO, Any
+
+from babelmill.core import escape
+from babelmill.experiments.comparison import LEVEL, Column, Effect, Line, Scores, best, effects, mean_of
+from babelmill.reporting.results import ReportedModel
+from babelmill.reporting.table import ScoreRow, head, rows_of, snapshots_of
+
+UNCOMPARED = ("unigram",)  # metrics of the text, not of a model
+
+
+@dataclass(frozen=True)
+class Table:
+    """The scores of an experiment, compared.
+
+    Attributes:
+        name: the name of the experiment.
+        columns: the scores, each with its title.
+        lines: the rows, by base, language and cell, in the order of the configuration.
+        scores: the scores.
+        effects: the differences from the reference.
+        best: the cells with the best scores, where their lead is significant.
+        reference: the cell that the others are compared with.
+        seeds: the number of seeds.
+    """
+
+    name: str
+    columns: dict[Column, str]
+    lines: list[Line]
+    scores: Scores
+    effects: dict[tuple[Line, Column], Effect]
+    best: set[tuple[Line, Column]]
+    reference: str | None
+    seeds: int
+
+    def row_names(self, line: Line) -> list[str]:
+        """Return what a row begins with: its base and language if there are several, and its cell."""
+        several = [len({each[i] for each in self.lines}) > 1 for i in (0, 1)]
+        return [part for part, shown in zip(line, [*several, True], strict=True) if shown]
+
+    @property
+    def heads(self) -> list[str]:
+        """Return the titles of what rows begin with."""
+        several = [len({each[i] for each in self.lines}) > 1 for i in (0, 1)]
+        return [part for part, shown in zip(("base", "language", "cell"), [*several, True], strict=True) if shown]
+
+
+def table_of(asked: dict[str, Any], models: list[ReportedModel]) -> Table:
+    """Return the table of an experiment from the results of its models."""
+    about = asked["experiment"]
+    cells = {cell["name"]: cell for cell in about["cells"]}
+    scores: Scores = {}
+    for model in models:
+        cell = cells[model.name]
+        for row in compared(model, models):
+            line = Line(cell["base"], row.language, cell["label"])
+            column = Column(row.suite, row.method, row.unit)
+            scores.setdefault(line, {}).setdefault(column, {})[cell["seed"]] = row.score
+    columns = dict.fromkeys(column for of_line in scores.values() for column in of_line)
+    columns = sorted(columns, key=lambda each: each.suite != "")  # the validation text first
+    titles = {column: title_of(column, asked, columns) for column in columns}
+    reference = next((cell["label"] for cell in about["cells"] if cell["reference"]), None)
+    order = [
+        Line(cell["base"], code, cell["label"])
+        for cell in about["cells"]
+        for code in asked["models"][cell["name"]]["languages"]
+    ]
+    lines = [line for line in dict.fromkeys(order) if line in scores]
+    found = effects(scores, reference)
+    return Table(asked["name"], titles, lines, scores, found, best(scores, found, reference), reference, about["seeds"])
+
+
+def compared(model: ReportedModel, models: list[ReportedModel]) -> Iterator[ScoreRow]:
+    """Yield the scores of a model that are compared: on the validation text, and by the methods of all headlines."""
+    methods: dict[str, set[str]] = {}
+    for other in models:
+        for suite, scores in other.scores.items():
+            first = next(iter(scores["languages"]))
+            if row := head(other.name, first, suite, scores):
+                methods.setdefault(suite, set()).add(row.method)
+    for row in rows_of(model):
+        if row.is_whole and (row.method in methods.get(row.suite, ()) if row.suite else row.method not in UNCOMPARED):
+            yield row
+
+
+def title_of(column: Column, asked: dict[str, Any], columns: list[Column]) -> str:
+    """Return the title of a column, with the method where a suite has several."""
+    if not column.suite:
+        return f"{column.method}, {column.unit}"
+    title = asked["suites"][column.suite]["title"]
+    several = sum(other.suite == column.suite for other in columns) > 1
+    return f"{title} ({column.method})" if several else title
+
+
+def number(value: float, column: Column, signed: bool = False) -> str:
+    """Return a score: shares in percent with one digit, others with three digits."""
+    sign = "+" if signed else ""
+    return f"{100 * value:{sign}.1f}" if column.more_is_better else f"{value:{sign}.3f}"
+
+
+def with_interval(value: float, half: float | None, column: Column, signed: bool = False) -> str:
+    """Return a number and half of its interval, as `61.2 ± 0.8`."""
+    text = number(value, column, signed)
+    return text if half is None else f"{text} ± {number(half, column)}"
+
+
+def caption(table: Table) -> str:
+    """Say what the numbers are, in one or two sentences."""
+    if table.seeds == 1:
+        return "One seed: there is no interval, and no difference is tested."
+    text = f"Mean over {table.seeds} seeds ± half of its 95 % interval (t distribution)."
+    if table.reference:
+        tests = sum(effect.p is not None for effect in table.effects.values())
+        text += (
+            f" Bold: the best cell, if its difference from {table.reference} is significant (paired t test over seeds,"
+            f" p < {LEVEL} after Holm's correction over all {tests} tests of the table)."
+        )
+    return text
+
+
+def heads(table: Table) -> list[str]:
+    """Return the titles of the table's columns; an arrow says whether more or less is better."""
+    scores = [f"{title} {'↑' if column.more_is_better else '↓'}" for column, title in table.columns.items()]
+    return [*table.heads, *scores]
+
+
+def score(table: Table, line: Line, column: Column) -> str:
+    """Return the mean of a score over seeds as text."""
+    if column not in table.scores[line]:
+        return "–"
+    mean = mean_of([*table.scores[line][column].values()])
+    return with_interval(mean.value, mean.half, column)
+
+
+def difference(table: Table, line: Line, column: Column) -> str:
+    """Return a difference from the reference as text."""
+    if (effect := table.effects.get((line, column))) is None:
+        return "–"
+    return with_interval(effect.difference, effect.half, column, signed=True) + (" *" if effect.significant else "")
+
+
+def markdown(table: Table) -> str:
+    """Return the table as Markdown: the scores, and the differences from the reference."""
+
+    def grid(titles: list[str], lines: list[Line], text: Callable[[Table, Line, Column], str], bold: bool) -> str:
+        rows = [titles, ["---"] * len(titles)]
+        for line in lines:
+            cells = [(text(table, line, column), bold and (line, column) in table.best) for column in table.columns]
+            names = [escape.cell(name) for name in table.row_names(line)]
+            rows.append(names + [f"**{cell}**" if best else cell for cell, best in cells])
+        return "\n".join(f"| {' | '.join(row)} |" for row in rows)
+
+    titles = [escape.cell(title) for title in heads(table)]
+    parts = [f"# {escape.markdown(table.name)}", caption(table), grid(titles, table.lines, score, bold=True)]
+    if table.effects:
+        others = [line for line in table.lines if line.cell != table.reference]
+        parts.append(
+            f"Differences from {escape.markdown(table.reference)}, seed by seed, with 95 % intervals;"
+            " \\* significant after Holm's correction:"
+        )
+        parts.append(grid(titles, others, difference, bold=False))
+    return "\n\n".join(parts) + "\n"
+
+
+def latex(table: Table) -> str:
+    r"""Return the scores for LaTeX: `\input` it in a document with `\usepackage{booktabs}`."""
+    rows = []
+    for before, line in zip([None, *table.lines], table.lines, strict=False):
+        if before and before[:2] != line[:2]:
+            rows.append(r"    \midrule")
+        fields = [escape.latex(name) for name in table.row_names(line)]
+        for column in table.columns:
+            text = escape.latex(score(table, line, column))
+            fields.append(rf"\textbf{{{text}}}" if (line, column) in table.best else text)
+        rows.append(rf"    {' & '.join(fields)} \\")
+    return "\n".join(
+        [
+            rf"% Made by Babelmill from experiments/{table.name}; needs \usepackage{{booktabs}}",
+            r"\begin{table}",
+            r"  \centering",
+            rf"  \caption{{{escape.latex(caption(table))}}}",
+            rf"  \label{{tab:{table.name}}}",
+            rf"  \begin{{tabular}}{{{'l' * len(table.heads)}{'r' * len(table.columns)}}}",
+            r"    \toprule",
+            rf"    {' & '.join(map(escape.latex, heads(table)))} \\",
+            r"    \midrule",
+            *rows,
+            r"    \bottomrule",
+            r"  \end{tabular}",
+            r"\end{table}",
+            "",
+        ]
+    )
+
+
+def write_csv(asked: dict[str, Any], models: list[ReportedModel], file: IO[str]) -> None:
+    """Write all scores, one line per score and seed, with the base, the cell and its values in columns of their own."""
+    cells = {cell["name"]: cell for cell in asked["experiment"]["cells"]}
+    keys = [*dict.fromkeys(key for cell in cells.values() for key in cell["values"])]
+    writer = csv.writer(file, lineterminator="\n")
+    writer.writerow(["experiment", "base", "cell", *keys, "seed", *ScoreRow._fields, "million_words"])
+    for model in models:
+        cell = cells[model.name]
+        values = [
+            value if isinstance(value := cell["values"].get(key), str | None) else json.dumps(value) for key in keys
+        ]
+        begin = [asked["name"], cell["base"], cell["label"], *values, cell["seed"]]
+        rows = [(*begin, *row, None) for row in rows_of(model)]
+        rows += [(*begin, *row, words) for words, row in snapshots_of(model)]
+        for row in rows:
+            writer.writerow(f"{each:.6g}" if isinstance(each, float) else escape.csv_cell(each) for each in row)

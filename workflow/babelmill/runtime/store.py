@@ -1,0 +1,149 @@
+"""Make once what several models share: a stage first looks whether another model has the same result.
+
+Two models that differ in their seed or their learning rate have the same tokenizer and the same shards, and a model
+that was renamed has all its results. Results are the same if they were asked for with the same settings and code, and
+made from the same files; their names do not count (`manifest.key_of`). What is found gets a manifest of its own.
+
+* A folder that is an output as a whole gets hard links to the files.
+* Elsewhere, small files are copied. Large ones move to `results/store/{stage}/{key}/`, and both models have symbolic
+  links to them: Snakemake compares the times of the links, so each model has its own. `babelmill clean` lists the files
+  there that no model uses.
+
+Where the file system has no links, files are copied.
+"""
+
+import contextlib
+import logging
+import os
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+from babelmill.core import manifest, writers
+from babelmill.core.files import UserError, atomic_folder, copy_file, link_or_copy
+from babelmill.stages import STAGES
+
+STORE = Path("results/store")
+LARGE = 1_000_000  # bytes from which a file is shared, and not copied
+OLD = 1_000_000_000  # the time of shared files, in seconds: older than any result, so that only the links' times count
+
+log = logging.getLogger("babelmill")
+
+
+@contextlib.contextmanager
+def made_once(
+    out: Path,
+    asked: manifest.StageSettings,
+    upstream: Iterable[Path],
+    wait: bool = False,
+    fits: Callable[[Path], bool] | None = None,
+    own_figures: dict[str, Any] | None = None,
+) -> Iterator[Path | None]:
+    """Yield the folder from which the result of a stage was taken; None if no model has it, and the block makes it.
+
+    Args:
+        out: the folder of the result.
+        asked: the settings of the stage.
+        upstream: the folders that the stage reads, as it gives them to `manifest.write`.
+        wait: whether to wait for another process that makes the same, instead of making it twice.
+        fits: whether the result in a folder may be taken, besides being the same.
+        own_figures: figures of the manifest that are not those of the other model.
+    """
+    upstream = [*upstream]
+    key = manifest.key_of(asked.stage, asked.raw, upstream)
+    with contextlib.ExitStack() as stack:
+        if wait:
+            stack.enter_context(_alone(asked.stage, key))
+        found = _find(out, asked.stage, key, fits)
+        if found:
+            folder, about = found
+            log.info("%s is the same: linking its files", folder)
+            figures = about["figures"] | (own_figures or {})
+            if STAGES[asked.stage].gives_folder:
+                with atomic_folder(out) as target:
+                    _link(folder, target, about, None)
+                    manifest.write(target, asked, about["files"], upstream, figures, entries=about["files"])
+            else:
+                _link(folder, out, about, STORE / asked.stage / key)
+                manifest.write(out, asked, about["files"], upstream, figures, entries=about["files"])
+        yield found and found[0]
+
+
+@contextlib.contextmanager
+def _alone(stage: str, key: str) -> Iterator[None]:
+    """Wait until no other process makes the same result. (Few files: what shares two digits of its key waits, too.)"""
+    path = STORE / "locks" / f"{stage}.{key[:2]}"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with open(path, "a") as file:
+        if not writers.lock(file, wait=False):
+            log.info("waiting for another process, which makes the same for another model")
+            writers.lock(file)
+        yield
+
+
+def _find(out: Path, stage: str, key: str, fits: Callable[[Path], bool] | None) -> tuple[Path, dict[str, Any]] | None:
+    """Return the folder and the manifest of a complete result with a key; None if there is none."""
+    for folder in _others(out, stage):
+        with contextlib.suppress(UserError):  # a damaged manifest, for instance
+            about = manifest.read(folder)
+            if manifest.key_in(about) == key and not manifest.missing(folder) and (fits is None or fits(folder)):
+                return folder, about
+    return None
+
+
+def _others(out: Path, stage: str) -> list[Path]:
+    """Return the folders of all other results of a stage."""
+    levels = len(STAGES[stage].wildcards)
+    root = out.parents[levels - 1]
+    found = [path.parent for path in root.glob("/".join(["*"] * levels + [manifest.NAME]))]
+    return sorted(path for path in found if path != out)
+
+
+def _link(folder: Path, out: Path, about: dict[str, Any], store: Path | None) -> None:
+    """Give `out` the files of a result, and of manifests below it; `store`: the place for large files."""
+    for name in about["files"]:
+        source, target = folder / name, out / name
+        target.parent.mkdir(parents=True, exist_ok=True)
+        if store is None:
+            link_or_copy(source, target)
+        elif source.stat().st_size < LARGE or not _share(source, target, store / name):
+            copy_file(source, target)
+        if target.name == manifest.NAME:
+            _link(source.parent, target.parent, manifest.read(source.parent), store and store / Path(name).parent)
+
+
+def _share(source: Path, target: Path, stored: Path) -> bool:
+    """Move a file to the store and make links to it. Return whether the file system and its owner allow that."""
+    try:
+        if not source.is_symlink():
+            moment = source.stat().st_mtime_ns
+            stored.parent.mkdir(parents=True, exist_ok=True)
+            with contextlib.suppress(FileExistsError):
+                os.link(source, stored)
+            _symlink(stored, source)
+            os.utime(source, ns=(moment, moment), follow_symlinks=False)
+            os.utime(stored, (OLD, OLD))
+        _symlink(source.resolve(), target)
+    except OSError:
+        return False
+    return True
+
+
+def _symlink(file: Path, link: Path) -> None:
+    """Put a relative symbolic link to a file in the place of `link`, atomically."""
+    temporary = link.with_name(f"{writers.prefix(link)}symlink_")
+    with contextlib.suppress(FileNotFoundError):
+        temporary.unlink()
+    temporary.symlink_to(os.path.relpath(file.resolve(), link.parent.resolve()))
+    os.replace(temporary, link)
+
+
+def unused() -> Iterator[Path]:
+    """Yield the files of the store to which no link leads."""
+    if not STORE.is_dir():
+        return
+    links = (path for path in Path("results").rglob("*") if path.is_symlink() and not path.is_relative_to(STORE))
+    used = {path.resolve() for path in links}
+    for path in sorted(STORE.glob("*/*/**/*")):
+        if path.is_file() and path.resolve() not in used:
+            yield path
