@@ -8,8 +8,8 @@ which this command frees. A folder is in use if the present configuration, code 
 a process is training in it now; both stay. For others, the command says how they differ from what would be trained now.
 "An edit away" means that a few settings differ: if you set them back, training uses the folder again.
 
-It also lists what processes that were killed (kill -9) left half-written beside the results. The next run of the stage
-deletes the same files.
+It also lists what processes that were killed (kill -9) left half-written beside the results (the next run of the stage
+deletes the same files), and files in `results/store` that no model uses any more.
 """
 
 import argparse
@@ -23,11 +23,15 @@ from babelmill.config.resolve import Configuration
 from babelmill.core import escape, writers
 from babelmill.core.files import read_json
 from babelmill.graph import changed_values
+from babelmill.runtime import store
 from babelmill.runtime.record import fingerprint
 from babelmill.runtime.run_lock import Lock
 from babelmill.settings import settings_of
 
-PLACES = [Path(name) for name in ("results", "converted", "predictions", "published", "reports", "scores", "config")]
+PLACES = [
+    Path(name)
+    for name in ("results", "converted", "predictions", "published", "reports", "experiments", "scores", "config")
+]
 FEW = 3  # up to this many settings that differ are named
 
 
@@ -79,6 +83,15 @@ def clean(configuration: Configuration, remove: bool) -> None:
         print(f"{size / 2**20:10,.1f} MiB  {'removed' if remove else 'unused':<8}  {path}  a killed process left it")
         if remove:
             writers.remove(path)
+    for path, models in store.files():
+        size = size_of(path)
+        state = "in use" if models else "removed" if remove else "unused"
+        note = f"by {len(models)} results" if models else "no model uses it"
+        print(f"{size / 2**20:10,.1f} MiB  {state:<8}  {path}  {note}")
+        if not models:
+            freed += size
+            if remove:
+                path.unlink()
     for folder in sorted(path for path in CHECKPOINTS.glob("*/*") if path.is_dir()):
         size = size_of(folder)
         why = None

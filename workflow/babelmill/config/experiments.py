@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from babelmill.config.layers import nearest
-from babelmill.config.schema import Experiment, ModelEntry
+from babelmill.config.schema import MODEL_SECTIONS, SECTIONS, Experiment
 from babelmill.core.escape import line, some
 from babelmill.core.files import UserError, canonical_json
 
@@ -45,11 +45,11 @@ class Cell:
         """Return the cell as an entry of `models:`; `train_seed`: the base's own seed, which the first seed keeps."""
         entry: dict[str, Any] = {"like": self.base}
         for key, value in {**self.values, "train.seed": train_seed + self.seed - 1}.items():
-            section, _, inner = key.partition(".")
-            if inner:
-                entry.setdefault(section, {})[inner] = value
-            else:
-                entry[section] = value
+            *sections, last = key.split(".")
+            section = entry
+            for each in sections:
+                section = section.setdefault(each, {})
+            section[last] = value
         return entry
 
 
@@ -104,8 +104,8 @@ def cells(name: str, experiment: Experiment, bases: list[str], where: str) -> li
 
 def check_key(key: str, where: str) -> None:
     """Raise a UserError if a key cannot vary within an experiment."""
-    section, _, inner = key.partition(".")
-    known = sorted({*ModelEntry.model_fields} - {"languages", "like"})
+    section, _, _ = key.partition(".")
+    known = {"preset", *(f"{name}.{inner}" for name in MODEL_SECTIONS for inner in SECTIONS[name].model_fields)}
     if section == "corpus":
         raise UserError(
             f"{where}: vary: {key}: a corpus belongs to its language, so it is the same for all models; define two"
@@ -113,9 +113,8 @@ def check_key(key: str, where: str) -> None:
         )
     if key == "train.seed":
         raise UserError(f"{where}: vary: {key}: seeds are no cells; set `seeds`")
-    if section not in known or (not inner and section != "preset"):
-        hint = nearest(section, known) if section not in known else f"; write {section}.<key>"
-        raise UserError(f"{where}: vary: unknown key {key}{hint}")
+    if key not in known and not key.startswith("model.config."):
+        raise UserError(f"{where}: vary: unknown key {key}{nearest(key, known)}")
 
 
 def labels_of(found: list[Values]) -> list[str]:

@@ -34,7 +34,7 @@ from babelmill.config.layers import (
 from babelmill.config.mistakes import LONGEST, check_keys, in_plain_words, where_set
 from babelmill.config.model_size import too_large
 from babelmill.config.model_source import SHAPE, ModelSource, kind_of, shape_laid_under, source_of
-from babelmill.config.schema import REMOVED, SECTIONS, ModelEntry, Suite, User
+from babelmill.config.schema import MODEL_SECTIONS, REMOVED, SECTIONS, ModelEntry, Suite, User
 from babelmill.config.transformers_keys import wrong
 from babelmill.core.escape import line
 from babelmill.core.files import UserError
@@ -44,7 +44,6 @@ from babelmill.core.yaml_file import read_yaml
 NAME = re.compile(r"[a-z][A-Za-z0-9]*(_[A-Za-z0-9]+)*")
 NULL = ("null", "None", "~")  # as `Section` reads them
 S = TypeVar("S", bound=schema.Section)
-MODEL_SECTIONS = list(schema.ModelSections.__annotations__)
 
 log = logging.getLogger(__name__)
 
@@ -204,7 +203,6 @@ class Configuration:
                     f"{where}: its model {cell.name} has the name of another model or batch; rename the latter"
                 )
             label, values = f"{where}, model {cell.name}", cell.entry(self.model(cell.base).train.seed)
-            check_keys({"models": {cell.name: values}}, lambda _: label)  # noqa: B023  called at once
             self.top.models[cell.name] = ModelEntry.model_validate(values)
             self._cell_layers[cell.name] = (label, values)
         self.batches[name] = [cell.name for cell in self.cells[name]]

@@ -614,6 +614,7 @@ class ModelSections:
 
 
 SECTIONS: dict[str, type[Section]] = {"corpus": Corpus, **ModelSections.__annotations__}
+MODEL_SECTIONS = [*ModelSections.__annotations__]
 
 
 class Baseline(Section):

@@ -138,12 +138,14 @@ def _symlink(file: Path, link: Path) -> None:
     os.replace(temporary, link)
 
 
-def unused() -> Iterator[Path]:
-    """Yield the files of the store to which no link leads."""
+def files() -> Iterator[tuple[Path, list[Path]]]:
+    """Yield each file of the store, and the links that lead to it."""
     if not STORE.is_dir():
         return
-    links = (path for path in Path("results").rglob("*") if path.is_symlink() and not path.is_relative_to(STORE))
-    used = {path.resolve() for path in links}
+    links: dict[Path, list[Path]] = {}
+    for path in Path("results").rglob("*"):
+        if path.is_symlink():
+            links.setdefault(path.resolve(), []).append(path)
     for path in sorted(STORE.glob("*/*/**/*")):
-        if path.is_file() and path.resolve() not in used:
-            yield path
+        if path.is_file():
+            yield path, links.get(path.resolve(), [])

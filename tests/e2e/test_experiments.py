@@ -1,0 +1,102 @@
+"""An experiment from its entry to its tables: what cells share is made once, and a name makes nothing again."""
+
+import copy
+import csv
+import io
+import re
+import shutil
+from pathlib import Path
+
+import pytest
+
+from babelmill.core.files import sha256
+from conftest import SMALL, Workspace
+
+GRID = {
+    "base": "eng",
+    "vary": {"train.optimizer": ["lamb", "adamw"]},
+    "seeds": 2,
+    "compare_with": {"train.optimizer": "lamb"},
+}
+STAGES = ("tokenizer", "shards", "train", "export", "evaluate")
+
+
+def configured(workspace: Workspace, **experiments: dict) -> None:
+    workspace.configure(copy.deepcopy(SMALL) | {"experiments": experiments})
+
+
+def taken(workspace: Workspace, name: str) -> dict[str, list[str]]:
+    """Return for each stage the models of an experiment whose results were taken from another model."""
+    found = {}
+    for stage in STAGES:
+        logs = (workspace.path / "logs" / stage).rglob("*.log")
+        lines = {log.relative_to(workspace.path / "logs" / stage).parts[0]: log.read_text() for log in logs}
+        models = {model.removesuffix(".log"): text for model, text in lines.items() if model.startswith(f"{name}_")}
+        found[stage] = sorted(model for model, text in models.items() if "is the same: linking its files" in text)
+    return found
+
+
+@pytest.fixture(scope="module")
+def ran(built, tmp_path_factory) -> Workspace:
+    """A workspace whose experiment has run beside the model `eng`, of which one of its cells is a copy."""
+
+    workspace = Workspace(shutil.copytree(built, tmp_path_factory.mktemp("experiment") / "work", symlinks=True))
+    configured(workspace, optimizers=GRID)
+    workspace.snakemake("experiments/optimizers")
+    return workspace
+
+
+CELLS = [f"optimizers_{cell}_s{seed}" for cell in ("adamw", "lamb") for seed in (1, 2)]
+
+
+def test_what_cells_share_is_made_once(ran):
+    """The first seed of the base's own settings is the base."""
+    alike = ["optimizers_lamb_s1"]
+    assert taken(ran, "optimizers") == {
+        "tokenizer": CELLS,
+        "shards": CELLS,
+        "train": alike,
+        "export": alike,
+        "evaluate": alike,
+    }
+    weights = {cell: sha256(ran.path / f"results/models/{cell}/model.safetensors") for cell in CELLS}
+    assert len(set(weights.values())) == 4
+    assert weights["optimizers_lamb_s1"] == sha256(ran.path / "results/models/eng/model.safetensors")
+
+
+def test_the_tables_have_all_cells_and_seeds(ran):
+    folder = ran.path / "experiments/optimizers"
+    rows = [*csv.DictReader(io.StringIO((folder / "results.csv").read_text()))]
+    causal = {(row["cell"], row["seed"]): float(row["score"]) for row in rows if row["method"] == "causal"}
+    assert set(causal) == {(cell, seed) for cell in ("lamb", "adamw") for seed in "12"}
+    assert {row["train.optimizer"] for row in rows if row["cell"] == "adamw"} == {"adamw"}
+    mean = (causal["adamw", "1"] + causal["adamw", "2"]) / 2
+    assert re.search(rf"^\| adamw \| \**{mean:.3f} ± ", (folder / "table.md").read_text(), re.MULTILINE)
+    assert r"\toprule" in (folder / "table.tex").read_text()
+    assert "optimizers_adamw_s2" in (folder / "page.html").read_text()
+
+
+def copied(ran: Workspace, tmp_path: Path) -> Workspace:
+
+    return Workspace(shutil.copytree(ran.path, tmp_path / "work", symlinks=True))
+
+
+def test_nothing_runs_again_and_a_seed_more_runs_alone(ran):
+    assert ran.would_run(targets=["experiments/optimizers"]) == set()
+    configured(ran, optimizers=GRID | {"seeds": 3})
+    jobs = ran.would_run(targets=["experiments/optimizers"])
+    configured(ran, optimizers=GRID)
+    new = ["optimizers_adamw_s3", "optimizers_lamb_s3"]
+    assert jobs == {(stage, cell) for stage in (*STAGES, "convert") for cell in new} | {("experiment", "optimizers")}
+
+
+def test_a_renamed_experiment_trains_nothing(ran, tmp_path):
+    """Results are found by their settings; names only point to them."""
+    work = copied(ran, tmp_path)
+    configured(work, masks=GRID)
+    work.snakemake("experiments/masks")
+    renamed = [cell.replace("optimizers", "masks") for cell in CELLS]
+    assert taken(work, "masks") == dict.fromkeys(STAGES, renamed)
+    assert work.would_run(targets=["experiments/masks"]) == set()
+    ours, theirs = ((work.path / f"experiments/{name}/table.md").read_text() for name in ("masks", "optimizers"))
+    assert ours.splitlines()[1:] == theirs.splitlines()[1:]

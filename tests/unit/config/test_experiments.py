@@ -1,0 +1,163 @@
+"""`experiments:` and `like:`: the names of cells, what they inherit, and mistakes."""
+
+import re
+
+import pytest
+
+from babelmill.config import canonical
+from babelmill.config.resolve import NAME, Configuration
+from babelmill.core.files import UserError
+from babelmill.experiments.asked import asked_of
+
+TEXT = {"preset": "tiny", "languages": {"eng": {"corpus": {"builtin": "python-docs"}}}}
+MASKING = {
+    "base": "eng",
+    "vary": {"train.hybrid_ratio": ["1/4", "1/2"], "train.optimizer": ["lamb", "adamw"]},
+    "seeds": 2,
+    "compare_with": {"train.hybrid_ratio": "1/2", "train.optimizer": "lamb"},
+}
+
+
+def configuration(experiments: dict | None = None, **more) -> Configuration:
+    return Configuration([("config.yaml", TEXT | {"experiments": experiments or {}} | more)])
+
+
+def refused(experiment: object, **more) -> str:
+    """The one line of error about an experiment."""
+    with pytest.raises(UserError) as error:
+        asked_of(configuration({"masking": experiment}, **more), "masking")
+    assert "\n" not in str(error.value) and str(error.value).startswith("config.yaml: "), error.value
+    return str(error.value)
+
+
+def test_cells_are_models_that_inherit_from_the_base():
+    """With readable names, in the order of the grid; the seeds follow that of the base."""
+    made = configuration({"masking": MASKING}, models={"eng": {"train": {"epochs": 3, "seed": 7}}})
+    assert made.batches["masking"] == [
+        f"masking_{ratio}_{optimizer}_s{seed}"
+        for ratio in ("ratio1o4", "ratio1o2")
+        for optimizer in ("lamb", "adamw")
+        for seed in (1, 2)
+    ]
+    cell = made.model("masking_ratio1o4_adamw_s2")
+    assert (cell.languages, cell.preset, cell.train.epochs, cell.train.seed) == (("eng",), "tiny", 3, 8)
+    assert (cell.train.hybrid_ratio, cell.train.optimizer) == ("1/4", "adamw")
+    assert cell.origins["train.hybrid_ratio"] == "config.yaml: experiments.masking, model masking_ratio1o4_adamw_s2"
+    assert [each["label"] for each in asked_of(made, "masking")["experiment"]["cells"] if each["reference"]] == [
+        "ratio1o2_lamb"
+    ] * 2
+
+
+@pytest.mark.parametrize(
+    ("vary", "labels"),
+    [
+        ({"train.learning_rate": [0.001, "1e-3", 0.01]}, ["rate0p001", "rate1em3", "rate0p01"]),
+        ({"tokenizer.vocab_size": [4096], "preset": ["tiny", "small"]}, ["size4096_tiny", "size4096_small"]),
+        ({"model.gate": [True, False]}, ["gateOn", "gateOff"]),
+        ({"train.sequence_lengths": [[128, 256], [128]]}, ["lengths128x256", "lengths128"]),
+        ([{}, {"train.optimizer": "adamw"}], ["base", "adamw"]),
+        ([{"train.warmup": 0.1}, {"train.cooldown": 0.1, "train.epochs": 3}], ["warmup0p1", "cooldown0p1_epochs3"]),
+    ],
+)
+def test_names_say_what_a_cell_is(vary, labels):
+    made = configuration({"a": {"base": "eng", "vary": vary}})
+    assert [name.removeprefix("a_").removesuffix("_s1") for name in made.batches["a"]] == labels
+
+
+def test_two_cells_never_share_a_name():
+    """Values that look alike in a name get a digest, which another cell does not change."""
+    vary = [{"train.learning_rate": 0.001}, {"train.weight_decay": 0.1}, {"train.learning_rate_floor": 0.1}]
+    values = ["a b", "a.b", "c"]
+    names = configuration({"a": {"base": "eng", "vary": {"card.authors": values}}}).batches["a"]
+    assert len(set(names)) == 3 and all(map(NAME.fullmatch, names)) and names[2] == "a_c_s1"
+    assert all(re.fullmatch(r"a_ab_[0-9a-f]{4}_s1", name) for name in names[:2])
+    assert names[:2] == configuration({"a": {"base": "eng", "vary": {"card.authors": values[:2]}}}).batches["a"]
+    assert len(set(configuration({"a": {"base": "eng", "vary": vary}}).batches["a"])) == 3
+
+
+def test_several_bases_have_all_cells_each():
+    made = configuration(
+        {"a": {"base": ["eng", "two"], "vary": {"train.optimizer": ["lamb"]}}}, batches={"two": ["deu"]}
+    )
+    assert made.batches["a"] == ["a_eng_lamb_s1", "a_deu_lamb_s1"]
+    assert made.model("a_deu_lamb_s1").languages == ("deu",)
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"base": "egn"}, "experiments.masking.base names 'egn', which is not a model; did you mean eng?"),
+        ({"base": []}, "experiments.masking.base = []"),
+        ({"vary": {"train.optimiser": ["lamb"]}}, "vary: unknown key train.optimiser; did you mean train.optimizer"),
+        ({"vary": {"trian.optimizer": ["lamb"]}}, "vary: unknown key trian.optimizer; did you mean train.optimizer"),
+        ({"vary": {"train": [{}]}}, "vary: unknown key train; did you mean train"),
+        ({"vary": {"corpus.budget": [1, 2]}}, "vary: corpus.budget: a corpus belongs to its language"),
+        ({"vary": {"train.seed": [1, 2]}}, "vary: train.seed: seeds are no cells; set `seeds`"),
+        ({"vary": {"train.optimizer": []}}, "experiments.masking.vary"),
+        ({"vary": {"train.optimizer": "lamb"}}, "experiments.masking.vary"),
+        ({"vary": {}}, "experiments.masking.vary"),
+        ({"seeds": 0}, "experiments.masking.seeds = 0"),
+        ({"sedes": 2}, "experiments.masking.sedes"),
+        (
+            {"vary": {"train.optimizer": ["lamb", "sgd"]}, "compare_with": {}},
+            "experiments.masking, model masking_sgd_s1: train.optimizer = 'sgd'",
+        ),
+        (
+            {"vary": {"train.hybrid_ratio": ["1/2", "2/4"]}, "compare_with": {}},
+            "the cells ratio1o2 and ratio2o4 have the same settings; leave one out",
+        ),
+        (
+            {"compare_with": {"train.optimizer": "sgd"}},
+            "compare_with: {train.optimizer: sgd} is no cell; the cells are ratio1o4_lamb, ratio1o4_adamw",
+        ),
+        (
+            {"compare_with": {"train.optimizer": "lamb"}},
+            "compare_with: {train.optimizer: lamb} fits 2 cells (ratio1o4_lamb, ratio1o2_lamb); name all keys",
+        ),
+        (
+            {"vary": {"train.learning_rate": [0.001 * n for n in range(1, 5001)]}, "compare_with": {}},
+            "5,000 cells x 2 seeds x 1 base models are 10,000 models; if you want so many, set experiments.masking.limit:"
+            " 10000",
+        ),
+    ],
+)
+def test_a_mistake_is_one_line(change, words):
+    assert words in refused(MASKING | change)
+
+
+def test_names_that_are_taken_are_refused():
+    assert "a model has this name" in refused(MASKING, models={"masking": {"languages": ["eng"]}})
+    assert "a batch has this name" in refused(MASKING, batches={"masking": ["eng"]})
+    taken = "masking_ratio1o4_lamb_s1"
+    assert f"its model {taken} has the name of another model" in refused(
+        MASKING, models={taken: {"languages": ["eng"]}}
+    )
+    with pytest.raises(UserError, match=r"there is no experiment 'maskin'; did you mean masking\?"):
+        asked_of(configuration({"masking": MASKING}), "maskin")
+
+
+def test_like_inherits_key_by_key():
+    """From all layers of the other entry, its preset and its languages; what the entry itself says comes last."""
+    file = {"models": {"a": {"languages": ["eng", "deu"], "preset": "small", "train": {"epochs": 3, "warmup": 0.1}}}}
+    again = {"models": {"b": {"like": "a", "train": {"epochs": 4}}, "c": {"like": "b", "preset": "tiny"}}}
+    made = Configuration([("one.yaml", TEXT | file), ("two.yaml", again)])
+    b, c = made.model("b"), made.model("c")
+    assert (b.languages, b.preset, b.train.epochs, b.train.warmup) == (("eng", "deu"), "small", 4, 0.1)
+    assert (c.languages, c.preset, c.train.epochs) == (("eng", "deu"), "tiny", 4)
+    assert b.origins["train.epochs"] == "two.yaml, models.b" and b.origins["train.warmup"] == "one.yaml, models.a"
+    only_name = configuration(models={"d": {"like": "eng"}})
+    assert canonical.to_file(only_name.model("d").sections) == canonical.to_file(only_name.model("eng").sections)
+
+
+@pytest.mark.parametrize(
+    ("models", "words"),
+    [
+        ({"b": {"like": "egn"}}, "models.b.like = 'egn': there is no such model; did you mean eng?"),
+        ({"b": {"like": "b"}}, "b is like b: a model cannot be like itself"),
+        ({"b": {"like": "c"}, "c": {"like": "b"}}, "b is like c is like b: a model cannot be like itself"),
+    ],
+)
+def test_a_wrong_like_is_one_line(models, words):
+    with pytest.raises(UserError) as error:
+        configuration(models=models)
+    assert words in str(error.value) and str(error.value).startswith("config.yaml: ")
