@@ -161,7 +161,8 @@ def lost(node: yaml.MappingNode, path: tuple[str, ...]) -> Iterator[str]:
         if missing and isinstance(kept, yaml.MappingNode):
             yield (
                 f"line {kept.start_mark.line + 1}: {'.'.join((*path, key))} replaces the section of the same name that"
-                f" << includes, and loses its keys {some(sorted(missing))}: write them here, too"
+                f" << includes, and loses its keys {some(sorted(missing))}: write them here, too (a model inherits"
+                " key by key with `like: MODEL`)"
             )
 
 
