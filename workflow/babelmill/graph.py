@@ -196,16 +196,19 @@ def settings_fit(configuration: Configuration, job: Job, model: str) -> bool | N
 
     This is for a stage whose own results are missing.
     """
+    records = [later.record for later in job.later() if later.record]
+    converted = Path("converted", model)
+    if not records and not (converted / manifest.NAME).is_file():
+        return None
     now = settings_of(configuration, job.name, job.stage.settings_name(job.part))
     # An edit that was accepted later made results under its digest.
     versions = code_versions.read().get(job.stage.name, [])
     codes = {now["code"], *(digest for each in versions if each.label == now["code"] for digest in each.digests)}
     present = {hashlib.sha256(canonical_json(now | {"code": code}).encode()).hexdigest() for code in codes}
     folder = job.folder.as_posix()
-    noted = [later.record.get("made_with", {}) for later in job.later() if later.record]
+    noted = [record.get("made_with", {}) for record in records]
     if found := [made_with[folder] for made_with in noted if folder in made_with]:
         return present.issuperset(found)
-    converted = Path("converted", model)
     if not (converted / manifest.NAME).is_file():
         return None
     path = job.stage.settings_file(

@@ -152,9 +152,9 @@ RUN_BY = {
     for name in names.split()
 }
 # No stage runs commands and what they alone use, what acts through the settings alone, and what looks after a run without
-# changing what it computes. The digest of a report is in its own settings file.
+# changing what it computes. The digests of a report and of an experiment are in their own settings files.
 NONE = {"__init__", "__main__", "cli", "commands", "config", "core", "hub", "runtime", "settings", "stages"}
-NONE |= {"report", "reporting", "file_times", "graph", "suites/comparison"}
+NONE |= {"experiment", "experiments", "report", "reporting", "file_times", "graph", "suites/comparison"}
 NONE |= {"suites/statistics", "release/folder/trying"}
 OF_COMMANDS = ("given_model", "manual_conversion", "masked_target", "old_repository", "rehosting")
 NONE |= {f"release/elsewhere/{name}" for name in OF_COMMANDS}

@@ -144,6 +144,7 @@ class Configuration:
         """Return whether `name` can be trained."""
         return name in self.table or name in self.top.models
 
+    @functools.cache  # noqa: B019
     def languages_of(self, model: str) -> tuple[str, ...]:
         """Return the languages of a model; raise a UserError with similar names if there is no such model."""
         if not self.is_model(model):

@@ -37,6 +37,7 @@ def languages_of_suite(configuration: Configuration, model: str, name: str) -> l
     return [code for code in configuration.languages_of(model) if code in covered]
 
 
+@functools.cache
 def suites_of_language(configuration: Configuration, code: str) -> list[str]:
     """Return the suites that cover a language and that some model of this language is scored on."""
     mixtures = [name for name in configuration.top.models if code in configuration.languages_of(name)]
