@@ -192,7 +192,7 @@ class Configuration:
             raise UserError(
                 f"{where}: a {'batch' if name in self.batches else 'model'} has this name; choose another one"
             )
-        bases = [each for base in experiment.base for each in self.batches.get(base, [base])]
+        bases = [each for base in experiment.bases for each in self.batches.get(base, [base])]
         for base in bases:
             if not self.is_model(base):
                 known = self.known_models() | set(self.batches)

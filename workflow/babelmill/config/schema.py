@@ -744,11 +744,6 @@ class ModelEntry(Section):
     resources: dict[str, Any] = {}
 
 
-def one_or_several(value: Any) -> Any:
-    """Return a list of names; a single name becomes a list of one."""
-    return [value] if isinstance(value, str) else value
-
-
 class Experiment(Section):
     """An entry of `experiments:`: models that differ in a few keys, and in their seeds.
 
@@ -761,11 +756,16 @@ class Experiment(Section):
         limit: the largest number of models, against mistakes.
     """
 
-    base: Annotated[Names, BeforeValidator(one_or_several), Field(min_length=1)]
+    base: Text | Annotated[Names, Field(min_length=1)]
     vary: Annotated[dict[str, Annotated[list[Any], Field(min_length=1)]] | list[dict[str, Any]], Field(min_length=1)]
     seeds: Positive = 1
     compare_with: dict[str, Any] = {}
     limit: Positive = 1000
+
+    @property
+    def bases(self) -> list[str]:
+        """Return `base` as a list."""
+        return [self.base] if isinstance(self.base, str) else self.base
 
 
 class User(Section):
