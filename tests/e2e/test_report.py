@@ -7,10 +7,11 @@ import re
 import pytest
 import yaml
 
-from babelmill import cli, report
+from babelmill import cli, experiment, report
 from babelmill.config import loading
 from babelmill.config.snapshots import BABYLM
 from babelmill.core.files import UserError, read_json
+from babelmill.experiments import asked as experiments
 from babelmill.reporting.asked import asked_of, write_settings
 from babelmill.reporting.page import page
 from babelmill.reporting.results import read_all
@@ -163,3 +164,26 @@ def test_what_failed_and_what_is_not_there_yet(browser, tmp_path, monkeypatch, c
     looked_at(browser, path)
     assert cli.main(["report", "tier9", "--configfile", "config.yaml"]) == 1
     assert "there is no model 'tier9'" in capsys.readouterr().err
+
+
+def test_an_experiment(browser, tmp_path, monkeypatch):
+    """Its page begins with the comparison: a dot per seed, and the differences from the reference."""
+    grid = {"base": ["eng", "trio"], "vary": {"train.optimizer": ["lamb", "adamw"]}, "seeds": 3}
+    more = {"models": {"trio": {"languages": ["eng", "deu", "fra"]}}}
+    more["experiments"] = {"masking": grid | {"compare_with": {"train.optimizer": "lamb"}}}
+    configuration = configured(tmp_path, monkeypatch, ["eng"], **more)
+    make(tmp_path, configuration, configuration.batches["masking"])
+    settings = experiments.write_settings(configuration, "masking")
+    monkeypatch.setattr("sys.argv", ["experiment", "--settings", str(settings), "--out", "experiments/masking"])
+    with pytest.raises(SystemExit) as end:
+        experiment.main()
+    assert not end.value.code
+    folder = tmp_path / "experiments/masking"
+    assert {path.name for path in folder.iterdir()} == set(experiments.FILES)
+    looked_at(browser, folder / "page.html")
+    fits_a_page(browser)
+    browser.open(folder / "page.html", 1280, False)
+    strips = "document.querySelectorAll('#experiment ~ .wide td.s')"
+    assert browser.value(f"[...{strips}].filter(e => e.querySelectorAll('.seed').length == 3).length") > 0
+    lines = (folder / "table.md").read_text().splitlines()
+    assert next(line.split(" | ")[:3] for line in lines if line.startswith("| eng")) == ["| eng", "eng", "lamb"]

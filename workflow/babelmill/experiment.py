@@ -13,9 +13,9 @@ from pathlib import Path
 from babelmill.core import manifest, stage_entry
 from babelmill.core.files import atomic_write, read_json
 from babelmill.experiments.asked import FILES
+from babelmill.experiments.page import experiment_page
 from babelmill.experiments.tables import latex, markdown, table_of, write_csv
 from babelmill.reporting.asked import MADE_WITH, made_with
-from babelmill.reporting.page import page
 from babelmill.reporting.results import read_all
 
 
@@ -27,7 +27,8 @@ def run(args: argparse.Namespace) -> None:
     args.out.mkdir(parents=True, exist_ok=True)
     with atomic_write(args.out / "results.csv", "w") as file:
         write_csv(asked, models, file)
-    for name, text in (("table.md", markdown(table)), ("table.tex", latex(table)), ("page.html", page(asked, models))):
+    texts = {"table.md": markdown(table), "table.tex": latex(table), "page.html": experiment_page(asked, models, table)}
+    for name, text in texts.items():
         with atomic_write(args.out / name, "w") as file:
             file.write(text)
     record = made_with(args.settings, asked, [args.out / name for name in FILES])

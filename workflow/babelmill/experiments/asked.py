@@ -12,10 +12,11 @@ from babelmill.config.experiments import refuse_equal
 from babelmill.config.layers import nearest
 from babelmill.config.resolve import Configuration
 from babelmill.core import code_digest
-from babelmill.core.files import UserError
+from babelmill.core.files import UserError, sha256
 from babelmill.file_times import FileTimes
 from babelmill.reporting import asked as reports
 
+TEMPLATE = Path(__file__).with_name("comparison.html")
 FILES = ("results.csv", "table.md", "table.tex", "page.html")
 
 
@@ -50,8 +51,9 @@ def asked_of(configuration: Configuration, name: str) -> dict[str, Any]:
     cells = cells_of(configuration, name)
     asked = reports.asked_of(configuration, name)
     experiment = {"cells": cells, "seeds": max(cell["seed"] for cell in cells)}
-    modules = code_digest.modules("experiment")
-    return asked | {"experiment": experiment, "code": code_digest.combined(modules | {"report": asked["code"]})}
+    templates = {"report": asked["code"], TEMPLATE.name: sha256(TEMPLATE)}
+    code = code_digest.combined(code_digest.modules("experiment") | templates)
+    return asked | {"experiment": experiment, "code": code}
 
 
 def settings_path(name: str) -> Path:

@@ -70,7 +70,8 @@ def table_of(asked: dict[str, Any], models: list[ReportedModel]) -> Table:
         for cell in about["cells"]
         for code in asked["models"][cell["name"]]["languages"]
     ]
-    lines = [line for line in dict.fromkeys(order) if line in scores]
+    groups = [*dict.fromkeys(line[:2] for line in order)]
+    lines = sorted((line for line in dict.fromkeys(order) if line in scores), key=lambda line: groups.index(line[:2]))
     found = effects(scores, reference)
     return Table(asked["name"], titles, lines, scores, found, best(scores, found, reference), reference, about["seeds"])
 

@@ -126,7 +126,7 @@ def axis(scale: Scale, percent: bool) -> Markup:
     texts, marks = [], ticks(scale.low, scale.high, 5)
     for at, shown in zip(marks, tick_labels([100 * at if percent else at for at in marks]), strict=True):
         place = scale(at)
-        anchor = "start" if place < 4 else "end" if place > 96 else "middle"
+        anchor = "start" if place < 8 else "end" if place > 92 else "middle"
         texts.append(f'<text x="{place}%" y="12" text-anchor="{anchor}">{shown}</text>')
     return Markup(f'<svg class="strip" height="16" aria-hidden="true">{"".join(texts)}</svg>')
 

@@ -23,11 +23,12 @@ from babelmill.reporting.figures import CHANCE, LearningAxes, learning_curve, mo
 from babelmill.reporting.results import ReportedModel
 from babelmill.reporting.table import ALL, ScoreRow, metrics_of_all, rows_of, unit_of
 
+NOTHING = Markup("")
 COLUMNS = 6  # columns of a table of phenomena, so that it fits a printed page
 
 
-def page(asked: dict[str, Any], models: list[ReportedModel]) -> str:
-    """Return the report as one HTML file."""
+def page(asked: dict[str, Any], models: list[ReportedModel], first: Markup = NOTHING) -> str:
+    """Return the report as one HTML file; `first`: a section that stands before all others."""
     # Names, notes and error messages may hold HTML, which is escaped, and what terminals and browsers obey.
     template = Environment(
         autoescape=True, finalize=plain, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
@@ -36,6 +37,7 @@ def page(asked: dict[str, Any], models: list[ReportedModel]) -> str:
     rows = [row for model in models for row in rows_of(model)]
     states = Counter(model.state for model in models)
     return template.from_string(TEMPLATE.read_text(encoding="utf-8")).render(
+        first=first,
         asked=asked,
         name=", ".join(asked["name"].split("+")),
         version=__version__,
