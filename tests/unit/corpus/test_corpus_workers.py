@@ -23,7 +23,7 @@ from babelmill.core.files import UserError
 from babelmill.corpus import pieces, readers, workers
 from babelmill.corpus.__main__ import expand
 from babelmill.corpus.cleaning import clean
-from babelmill.corpus.columns import Columns
+from babelmill.corpus.reading import Reading
 from babelmill.corpus.record_batches import BLOCK
 from babelmill.corpus.tally import Tally
 from babelmill.settings import read_settings
@@ -91,7 +91,7 @@ def one_after_another(**values) -> list:
     """What is counted when each file is read from its beginning to its end."""
     corpus, tally = read_settings(settings_file(**values), CorpusSettings).corpus, Tally("skip")
     for path in expand([*corpus.validation_files, *corpus.files], "files"):
-        for batch in readers.read(path, tally, Columns.of(corpus), document=corpus.document):
+        for batch in readers.read(path, Reading(corpus), tally):
             clean(batch, corpus, tally)
     return [tally.read, tally.damaged_files, dict(tally.changed), dict(tally.dropped)]
 
@@ -123,7 +123,7 @@ def test_a_large_piece_waits_for_those_before_it(folder, monkeypatch):
     paths = [Path(f"{i}.txt") for i in range(5)]
     for path in paths:
         path.write_text(f"{path} " + "word " * 250_000)
-    reading = pieces.Reading(read_settings(settings_file(files=["*.txt"]), CorpusSettings).corpus, {}, folder)
+    reading = Reading(read_settings(settings_file(files=["*.txt"]), CorpusSettings).corpus, {}, folder)
     begun, together, texts = [], [], []
 
     def found():

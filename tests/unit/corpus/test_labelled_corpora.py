@@ -19,7 +19,7 @@ from babelmill.core import manifest
 from babelmill.core.files import UserError, write_json
 from babelmill.corpus import __main__ as corpus_stage
 from babelmill.corpus import pieces, workers
-from babelmill.download import check_columns, columns_of
+from babelmill.download import check_columns
 from babelmill.settings import settings_of
 from babelmill.tokens.documents import Documents
 from babelmill.tokens.label_text import context_text, label_text, label_text_as_it_stands
@@ -428,9 +428,9 @@ def test_a_download_looks_at_the_columns_of_labels_early():
     said = settings_of(configuration_of(**asked), "eng", "download")["columns"]
     assert said == {**COLUMNS, "delimiter": ";"}
     Path("a.csv").write_bytes(table(TABLE, ".csv", ";"))
-    check_columns(Path("a.csv"), columns_of(said, None))
+    check_columns(Path("a.csv"), said, None)
     with pytest.raises(UserError, match=r"no column 'code9'; there are 'occ1', 'lang'"):
-        check_columns(Path("a.csv"), columns_of(said | {"label_columns": ["code9"]}, None))
+        check_columns(Path("a.csv"), said | {"label_columns": ["code9"]}, None)
     plain = Configuration([("test", {"languages": {"eng": {"corpus": {"hub": "lab/occupations"}}}})])
     assert "columns" not in settings_of(plain, "eng", "download")
     before, after = (

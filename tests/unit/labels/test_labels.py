@@ -40,7 +40,7 @@ def golden() -> dict[str, torch.Tensor]:
 def losses_of(logits: torch.Tensor, sequence: torch.Tensor, count: int, push: int) -> torch.Tensor:
     """The loss of each row as published: the mean over its codes, and what pushes the rest to be empty."""
     blocks = sequence[:, 1:-1].view(len(sequence), count, -1)
-    of_codes, of_empty = block_losses(logits[:, :-1], blocks, PAD)
+    of_codes, of_empty = block_losses(logits[:, :-1], blocks)
     return of_codes.sum(1) / (of_codes > 0).sum(1) + push * of_empty
 
 
@@ -66,11 +66,14 @@ def test_the_order_of_codes_changes_nothing(golden):
 
 
 def test_codes_are_written_as_their_system_has_them():
-    assert written("1234", "hisco", 0) == "01234" and written("-1", "hisco", 0) == "-1"
-    assert written("7", "occ1950", 0) == "007"
-    assert written("1234", "general", 8) == "1234", "here, a zero may mean something"
-    assert written("Farm worker", "classes", 0) == "Farm worker"
-    assert written("?", "general", 1) == "?"
+    def by(system: str, text: str, block_size: int = 8) -> str:
+        return written(text, section("labels", code=system, block_size=block_size))
+
+    assert by("hisco", "1234") == "01234" and by("hisco", "-1") == "-1"
+    assert by("occ1950", "7") == "007"
+    assert by("general", "1234") == "1234", "here, a zero may mean something"
+    assert by("classes", "Farm worker") == "Farm worker"
+    assert by("general", "?", 1) == "?"
     for text, system, message in [
         ("123456", "hisco", "'123456' is longer than 5 symbols (labels.block_size)"),
         ("6-110", "hisco", "'6-110' is not a code of hisco: it contains -"),
@@ -79,7 +82,7 @@ def test_codes_are_written_as_their_system_has_them():
         ("ABCD", "general", "'ABCD' is longer than 3 symbols (labels.block_size)"),
     ]:
         with pytest.raises(ValueError, match=re.escape(message)):
-            written(text, system, 3)
+            by(system, text, 3)
 
 
 def test_codes_are_spelt_with_the_published_ids():

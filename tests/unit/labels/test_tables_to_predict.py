@@ -15,10 +15,10 @@ from babelmill.commands.predict import refuse_delimiter
 from babelmill.config.resolve import Configuration
 from babelmill.core.files import UserError
 from babelmill.labels import prediction
-from babelmill.labels.folder_config import completed
+from babelmill.labels.card import completed
 from babelmill.labels.prediction import check_threshold, columns_of
 from babelmill.labels.predictor import Wanted, labels_of
-from babelmill.labels.windows import Windows, rows_done, write_table
+from babelmill.labels.windows import Windows, write_table
 from babelmill.settings import settings_of, write_settings
 from babelmill.tables.columns import Asked
 from babelmill.tables.table import Table
@@ -87,7 +87,6 @@ def test_what_is_kept_and_written_is_what_was_read(tmp_path):
     windows = Windows(tmp_path / "kept", {"rows": len(rows)})
     windows.write(rows)
     assert list(windows) == rows
-    assert rows_done(tmp_path / "kept") == "6 of 6 rows"
     for name in ("out.csv", "out.tsv"):
         write_table(tmp_path / name, ["text", "predicted"], windows)
         assert list(Table(tmp_path / name, quoting="csv")) == rows

@@ -17,12 +17,13 @@ from babelmill.cli import main
 from babelmill.commands.surprisal import lines_of
 from babelmill.core.files import UserError
 from babelmill.corpus import readers
-from babelmill.corpus.columns import Columns
+from babelmill.corpus.reading import Reading
 from babelmill.corpus.tally import Tally
 from babelmill.labels.corpus_codes import code_list
 from babelmill.tables.table import Table
 from babelmill.text_files import opening
 from babelmill.text_files.opening import Stream, Unreadable
+from helpers.training.training_data import section
 
 TEXT = "One line, and another.\n" * 50
 JSON = json.dumps({"text": TEXT}).encode()
@@ -70,11 +71,9 @@ OF_KIND = {
 SAME = {".gz": "gzip-compressed data", ".zst": "zstd-compressed data", ".parquet": "a Parquet file", "": "plain text"}
 
 
-def read(
-    path: Path, on_error: str = "stop", encoding: str = "utf-8", document: str = "file"
-) -> tuple[list[str], Tally]:
-    tally = Tally(on_error)
-    found = readers.read(path, tally, Columns(encoding=encoding), document=document, scratch=path.parent)
+def read(path: Path, on_error: str = "stop", encoding: str = "utf-8", **corpus) -> tuple[list[str], Tally]:
+    tally, reading = Tally(on_error), Reading(section("corpus", encoding=encoding, **corpus), scratch=path.parent)
+    found = readers.read(path, reading, tally)
     return [text for batch in found for text in batch["text"].to_pylist()], tally
 
 
