@@ -8,7 +8,6 @@ other processes parse.
 The pieces, and so the results, depend only on the files, never on the number of processes.
 """
 
-import contextlib
 import dataclasses
 import logging
 import threading
@@ -187,7 +186,7 @@ def text_size(path: Path) -> int:
 def _of_large_file(file: SourceFile) -> Iterator[Piece]:
     """Yield the pieces of a large file: blocks of lines, row groups, or batches that this process reads."""
     path, tally = file.path, file.tally
-    with readers.reporting(path, tally), contextlib.closing(open_file(path, file.suffix, file.compression)) as stream:
+    with readers.reporting(path, tally), open_file(path, file.suffix, file.compression) as stream:
         if file.suffix in (".jsonl", ".json", ".txt"):
             yield from (LineBlock(path, block) for block in blocks_to_parse(file, stream))
         elif file.suffix == ".parquet" and not file.compression:

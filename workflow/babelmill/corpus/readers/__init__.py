@@ -50,7 +50,7 @@ def _batches(file: SourceFile) -> Iterator[pa.RecordBatch]:
     if not file.path.stat().st_size and file.compression:
         file.tally.bad_file(file.path, "the compressed file is empty", whole=True)
         return
-    with contextlib.closing(open_file(file.path, file.suffix, file.compression)) as stream:
+    with open_file(file.path, file.suffix, file.compression) as stream:
         if file.suffix == ".parquet":
             yield from read_parquet(file, stream)
         elif file.suffix in (".csv", ".tsv"):
