@@ -1,7 +1,5 @@
 """Readers: every format and compression, and every kind of damage that is known to have passed unnoticed elsewhere."""
 
-import gzip
-import json
 from pathlib import Path
 
 import pyarrow as pa
@@ -13,28 +11,15 @@ from babelmill.corpus import readers
 from babelmill.corpus.reading import Reading
 from babelmill.corpus.record_batches import BLOCK
 from babelmill.corpus.tally import Tally
+from helpers.tables import compress, table_bytes
 from helpers.training.training_data import section
 
 TEXTS = ["one\u2028still one\x85and\x0chere", "NA", "007", "null", 'x<s>y "quoted", or not', "zwei\nZeilen", "ひとつ🎈"]
 
 
-def compress(data: bytes, suffix: str) -> bytes:
-    """The data as a plain (""), .gz or .zst file holds it."""
-    return {"": bytes, ".gz": gzip.compress, ".zst": lambda d: pa.Codec("zstd").compress(d, asbytes=True)}[suffix](data)
-
-
-def encode(texts, kind: str) -> bytes:
-    """Documents as the bytes of a .jsonl, .csv or .parquet file with a column `category`."""
-    rows = [{"category": f"c{i}", "text": text} for i, text in enumerate(texts)]
-    if kind == ".jsonl":
-        return "".join(json.dumps(row, ensure_ascii=i % 2 == 0) + "\n" for i, row in enumerate(rows)).encode()
-    if kind == ".csv":
-        quoted = ['"' + row["text"].replace('"', '""') + '"' for row in rows]
-        lines = [f"{row['category']},{text}\r\n" for row, text in zip(rows, quoted, strict=True)]
-        return ("category,text\r\n" + "".join(lines)).encode()
-    sink = pa.BufferOutputStream()
-    pq.write_table(pa.Table.from_pylist(rows), sink)
-    return sink.getvalue().to_pybytes()
+def encode(texts: list[str], suffix: str) -> bytes:
+    """Documents as the bytes of a file with a column `category`."""
+    return table_bytes([{"category": f"c{i}", "text": text} for i, text in enumerate(texts)], suffix)
 
 
 def read(path: Path, on_error="stop", **corpus) -> tuple[list[dict], Tally]:

@@ -178,7 +178,9 @@ def test_a_long_window_is_named_with_what_to_do(tmp_path):
     path = tmp_path / "a.txt.zst"
     for before in (b"", zstd(b"first ")):
         path.write_bytes(before + frame(31))
-        with pytest.raises(UserError, match=r"a\.txt\.zst: .*a long window, and 128 MB.*zstd -d --long=31.*leave the file out"):
+        with pytest.raises(
+            UserError, match=r"a\.txt\.zst: .*a long window, and 128 MB.*zstd -d --long=31.*leave the file out"
+        ):
             read(path)
     path.write_bytes(b"\x50\x2a\x4d\x18\x03\0\0\0abc" + zstd(TEXT.encode()))  # as pzstd writes it
     assert read(path)[0] == [TEXT]
