@@ -385,11 +385,6 @@ def test_a_hostile_tokenizer_ends_in_one_line(tmp_path, monkeypatch, part, messa
     assert "\n" not in str(error.value) and len(str(error.value)) < 500
 
 
-def test_a_usual_tokenizer_passes_the_trial(tmp_path):
-    trained("eng").save(str(tmp_path / "tokenizer.json"))
-    trial.check(tmp_path / "tokenizer.json", "ours")
-
-
 def test_a_trial_heeds_the_limits_of_the_machine_and_blames_no_tokenizer_for_it(tmp_path, monkeypatch):
     """A limit of memory that is there already; and what is on the user's PYTHONPATH is not imported."""
     trained("eng").save(str(tmp_path / "tokenizer.json"))
