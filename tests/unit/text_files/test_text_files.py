@@ -9,8 +9,6 @@ import tarfile
 import zipfile
 from pathlib import Path
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
 from babelmill.cli import main
@@ -23,6 +21,7 @@ from babelmill.labels.corpus_codes import code_list
 from babelmill.tables.table import Table
 from babelmill.text_files import opening
 from babelmill.text_files.opening import Stream, Unreadable
+from helpers.tables import compress, table_bytes
 from helpers.training.training_data import section
 
 TEXT = "One line, and another.\n" * 50
@@ -30,7 +29,7 @@ JSON = json.dumps({"text": TEXT}).encode()
 
 
 def zstd(data: bytes) -> bytes:
-    return pa.Codec("zstd").compress(data, asbytes=True)
+    return compress(data, ".zst")
 
 
 def zipped(data: bytes) -> bytes:
@@ -49,19 +48,13 @@ def tarred(data: bytes) -> bytes:
     return file.getvalue()
 
 
-def parquet(data: bytes) -> bytes:
-    sink = pa.BufferOutputStream()
-    pq.write_table(pa.table({"text": [data.decode()]}), sink)
-    return sink.getvalue().to_pybytes()
-
-
 PDF = b"%PDF-1.7\n%\xe2\xe3\xcf\xd3\n1 0 obj\n<< /Type /Catalog >>\nendobj\n"
 OF_KIND = {
     "gzip-compressed data": gzip.compress(TEXT.encode()),
     "zstd-compressed data": zstd(TEXT.encode()),
     "a zip archive": zipped(TEXT.encode()),
     "a PDF document": PDF,
-    "a Parquet file": parquet(TEXT.encode()),
+    "a Parquet file": table_bytes([{"text": TEXT}], ".parquet"),
     "xz-compressed data": lzma.compress(TEXT.encode()),
     "bzip2-compressed data": bz2.compress(TEXT.encode()),
     "a tar archive": tarred(TEXT.encode()),
