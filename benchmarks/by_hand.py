@@ -40,11 +40,13 @@ def write_text(folder: Path, megabytes: float) -> None:
 def readers(path: Path, ours: bool) -> Callable[[], object]:
     """Read all documents of a file, as streams."""
     if ours:
-        from babelmill.corpus.columns import Columns
+        from babelmill.config import schema
         from babelmill.corpus.readers import read
+        from babelmill.corpus.reading import Reading
         from babelmill.corpus.tally import Tally
 
-        return lambda: sum(batch.num_rows for batch in read(path, Tally(), Columns()))
+        reading = Reading(schema.Corpus.model_construct(text_column="text", document="file"))
+        return lambda: sum(batch.num_rows for batch in read(path, reading, Tally()))
     import datasets
 
     kind = "json" if path.suffix == ".jsonl" else "csv"

@@ -309,8 +309,9 @@ def test_the_workflow_predicts_each_table_once(labeller, tmp_path, monkeypatch):
     assert told() == ({"one": [], "two": ["two.csv replaced"]}, "outdated", "two.csv replaced")
     kept = Path("results/predictions/occ/two")
     with held(kept):
-        Windows(kept, {"rows": 10_000}).write([["a row"]])
-        assert told()[2] == "two: 4,096 of 10,000 rows; two.csv replaced"
+        for rows, done in ((6, "6 of 6 rows"), (10_000, "4,096 of 10,000 rows")):
+            Windows(kept, {"rows": rows}).write([["a row"]])
+            assert told()[2] == f"two: {done}; two.csv replaced"
     configuration = configure(top=3)
     assert sorted(would_run()) == ["one", "two"]
     assert told()[0] == {"one": ["predict.top unset -> 3"], "two": ["two.csv replaced", "predict.top unset -> 3"]}

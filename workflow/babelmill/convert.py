@@ -19,8 +19,7 @@ from babelmill.config.snapshots import FOLDER
 from babelmill.config.stage_settings import ConvertSettings, CorpusSettings, ExportSettings, TokenizerSettings
 from babelmill.core import manifest, stage_entry
 from babelmill.core.files import atomic_folder, atomic_write, copy_file, link_or_copy, read_json, sha256, write_json
-from babelmill.labels.card import LabelsCard
-from babelmill.labels.folder_config import completed
+from babelmill.labels.card import LabelsCard, completed
 from babelmill.release.card.card import ModelCard, SuiteScores, shown_settings, snapshot_card, without_path
 from babelmill.release.card.training_history import read_record
 from babelmill.runtime.checkpoint import names

@@ -43,8 +43,8 @@ from babelmill.core.files import UserError, atomic_folder, link_or_copy
 from babelmill.core.words import plural
 from babelmill.corpus import readers
 from babelmill.corpus.cleaning import clean
-from babelmill.corpus.columns import Columns
 from babelmill.corpus.digests import DigestSet, digests_of
+from babelmill.corpus.reading import Reading
 from babelmill.corpus.record_batches import sizes_of
 from babelmill.corpus.sampling import Budget
 from babelmill.corpus.tally import Tally
@@ -140,8 +140,8 @@ class Counter:
                 categories.
         """
         tally, corpus, total = Tally(self.corpus.on_error), self.corpus, 0
-        columns = Columns.of(corpus, text_column)
-        for batch in readers.read(path, tally, columns, document=corpus.document, scratch=self._scratch):
+        reading = Reading(corpus, {path: text_column} if text_column else {}, self._scratch)
+        for batch in readers.read(path, reading, tally):
             kept = clean(batch, corpus, tally)
             if corpus.deduplicate:
                 kept = kept.filter(pa.array(self._seen.add(digests_of(kept))))
@@ -160,10 +160,17 @@ def how_many(counts: list[int], wanted: float) -> int:
     return max(1, min(AT_ONCE, int(lacking / largest))) if largest else 1
 
 
-def check_columns(path: Path, columns: Columns) -> None:
-    """Read the beginning of a file. Raise a UserError if columns (it lists them) or documents are missing there."""
-    tally = Tally("skip")
-    first = next(readers.read(path, tally, columns, document="line"), None)
+def check_columns(path: Path, asked: dict[str, Any], text_column: str | None) -> None:
+    """Read the beginning of a file. Raise a UserError if columns (it lists them) or documents are missing there.
+
+    Args:
+        path: the file.
+        asked: keys of the section `corpus`, without those that stand at their defaults.
+        text_column: the file's own column of text, if it has one.
+    """
+    values: dict[str, Any] = {"text_column": "text", "document": "line"} | asked
+    own, tally = {path: text_column} if text_column else {}, Tally("skip")
+    first = next(readers.read(path, Reading(schema.Corpus.model_construct(None, **values), own), tally), None)
     if tally.dropped["malformed"] and not (first and first.num_rows):
         raise UserError(f"{line(path.name)}: its beginning contains no document of this format; see the lines above")
 
@@ -249,19 +256,11 @@ def take_all(parts: list[DatasetPart], asked: dict[str, Any]) -> None:
     arriving = Arriving(size, lambda: f"download of {count}", of_bytes=True)
     for part in parts:
         smallest = min(part.files.train, key=lambda name: (not part.sizes[name], part.sizes[name], name))
-        columns = columns_of(asked, part.asked.get("text_column"))
-        check_columns(part.fetch([smallest], arriving.bytes)[smallest], columns)
+        path = part.fetch([smallest], arriving.bytes)[smallest]
+        check_columns(path, asked, part.asked.get("text_column"))
     for part in parts:
         part.fetch(part.files.train + part.files.validation, arriving.bytes)
     arriving.end()
-
-
-def columns_of(asked: dict[str, Any], text: str | None) -> Columns:
-    """Return the columns to read, from keys of the section `corpus`. If given, `text` replaces the column of text."""
-    columns = {"text": text or asked.get("text_column"), "prompt": asked.get("prompt_column")}
-    columns |= {"labels": tuple(asked.get("label_columns", ())), "context": asked.get("context_column")}
-    columns |= {key: asked.get(key) for key in ("delimiter", "encoding", "format", "quoting")}
-    return Columns(**{key: value for key, value in columns.items() if value is not None})
 
 
 def describe(settings: DownloadSettings, parts: list[DatasetPart]) -> dict[str, Any]:

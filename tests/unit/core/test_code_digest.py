@@ -103,10 +103,10 @@ evaluation/__init__: evaluate convert score
 evaluation/metrics: evaluate convert
 evaluation/suite_scores: convert score
 labels/__init__: ~base_model ~shards ~train ~export ~evaluate ~convert ~predict
-labels/card labels/folder_config: ~convert
+labels/card: ~convert
 labels/codes: ~base_model ~shards ~train ~export ~evaluate
 labels/corpus_codes: ~shards ~evaluate
-labels/data labels/network labels/typos: ~train
+labels/data labels/network: ~train
 labels/evaluation labels/metrics: ~evaluate
 labels/folder: ~export
 labels/labeller: ~train ~export

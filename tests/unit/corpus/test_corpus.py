@@ -1,6 +1,5 @@
 """The stage `corpus`, run as a user's workflow runs it, on small real files."""
 
-import argparse
 import gzip
 import hashlib
 import json
@@ -21,28 +20,25 @@ from babelmill.commands.terminal import run_summary
 from babelmill.config.resolve import Configuration
 from babelmill.core import manifest
 from babelmill.core.bars import Bar
-from babelmill.core.files import UserError, read_json, write_json
+from babelmill.core.files import UserError, read_json
 from babelmill.corpus import __main__ as corpus_stage
 from babelmill.graph import changed_sources
 from babelmill.settings import settings_of
+from helpers.stages import run_stage, write_settings
 
 pytestmark = pytest.mark.usefixtures("folder")
 
 DOCUMENTS = [f"Document number {i} says something of its own." for i in range(1000)]
 
 
-def settings_file(**corpus) -> Path:
-    """Write the settings of a corpus of eng with these values of the section `corpus`."""
-    configuration = Configuration([("test", {"languages": {"eng": {"corpus": corpus}}})])
-    write_json("settings.json", settings_of(configuration, "eng", "corpus"))
-    return Path("settings.json")
+def configuration_of(**corpus) -> Configuration:
+    """The configuration of a corpus of eng with these values of the section `corpus`."""
+    return Configuration([("test", {"languages": {"eng": {"corpus": corpus}}})])
 
 
 def build(out="out", threads=1, **corpus) -> dict:
-    """Run the stage with these values of the section `corpus`; returns the manifest's figures."""
-    settings = settings_file(**corpus)
-    corpus_stage.run(argparse.Namespace(settings=settings, out=Path(out), download=[], threads=threads))
-    return manifest.verify(out)["figures"]
+    """Run the stage with these values of the section `corpus`; its figures."""
+    return run_stage("corpus", configuration_of(**corpus), out=out, threads=threads)
 
 
 def texts(split, out="out") -> list[str]:
@@ -128,9 +124,8 @@ def test_a_glob_without_a_file(folder):
 
 def test_the_command_ends_with_one_line(folder):
     Path("a.csv").write_text("body\nx\n")
-    configuration = Configuration([("test", {"languages": {"eng": {"corpus": {"files": ["a.csv"]}}}})])
-    write_json("settings.json", settings_of(configuration, "eng", "corpus"))
-    command = [sys.executable, "-m", "babelmill.corpus", "--settings", "settings.json", "--out", "out/manifest.json"]
+    settings = write_settings("corpus", configuration_of(files=["a.csv"]))
+    command = [sys.executable, "-m", "babelmill.corpus", "--settings", settings, "--out", "out/manifest.json"]
     done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode == 1
     assert "error: a.csv: no column 'text'" in done.stderr
@@ -281,7 +276,7 @@ def test_python_docs_is_the_same_on_every_run_and_never_imported(folder, monkeyp
     program = (
         "import argparse, pathlib, sys, sysconfig; from babelmill.corpus import __main__ as stage;"
         f"sysconfig.get_paths = lambda: {paths};"
-        "stage.run(argparse.Namespace(settings='settings.json', out=pathlib.Path('again'), download=[], threads=1));"
+        "stage.run(argparse.Namespace(settings='corpus.json', out=pathlib.Path('again'), download=[], threads=1));"
         "print({'this', 'antigravity', 'turtle', 'idlelib', 'lib2to3', 'telnetlib', 'tkinter'} & set(sys.modules))"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
@@ -436,7 +431,7 @@ def test_the_home_folder_and_relative_paths(folder, monkeypatch):
     Path("home/texts").mkdir(parents=True)
     Path("home/texts/a.txt").write_text("one")
     assert build(files=["~/texts/*.txt"], validation_share=0)["documents"]["train"] == 1
-    assert read_json("settings.json")["corpus"]["files"] == [f"{folder}/home/texts/*.txt"]
+    assert read_json("corpus.json")["corpus"]["files"] == [f"{folder}/home/texts/*.txt"]
     with pytest.raises(UserError, match=rf"texts/\*\.txt: no such file \(relative to {folder}\)"):
         build(files=["texts/*.txt"])
     sections = {

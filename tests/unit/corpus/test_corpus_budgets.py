@@ -1,20 +1,15 @@
 """`corpus.budget`: how much text of a language is taken, and which."""
 
-import argparse
-from pathlib import Path
-
 import numpy as np
 import pyarrow as pa
 import pytest
 from test_corpus import DOCUMENTS, build, texts, write_jsonl
 
 from babelmill.config.resolve import Configuration
-from babelmill.core import manifest
-from babelmill.core.files import UserError, write_json
-from babelmill.corpus import __main__ as corpus_stage
+from babelmill.core.files import UserError
 from babelmill.corpus.digests import with_digests
 from babelmill.corpus.sampling import Budget, Sampler
-from babelmill.settings import settings_of
+from helpers.stages import run_stage
 
 pytestmark = pytest.mark.usefixtures("folder")
 
@@ -71,11 +66,8 @@ def test_a_budget_does_not_depend_on_order_or_repetition():
 def test_a_budget_counts_what_says_the_same_in_the_language(budget, size):
     write_jsonl("a.jsonl", DOCUMENTS)
     corpus = {"files": ["a.jsonl"], "budget": budget, "validation_share": 0}
-    configuration = Configuration([("test", {"languages": {"ukr": {"corpus": corpus}}})])
-    values = settings_of(configuration, "ukr", "corpus")
-    write_json("settings.json", values)
-    corpus_stage.run(argparse.Namespace(settings=Path("settings.json"), out=Path("out"), download=[], threads=1))
-    assert manifest.read("out")["figures"]["budget"]["asked"] == round(size * 1.751)
+    figures = run_stage("corpus", Configuration([("test", {"languages": {"ukr": {"corpus": corpus}}})]), "ukr")
+    assert figures["budget"]["asked"] == round(size * 1.751)
 
 
 def test_a_corpus_smaller_than_its_budget_is_reported(caplog):

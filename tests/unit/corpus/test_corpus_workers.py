@@ -15,7 +15,7 @@ import psutil
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from test_corpus import build, settings_file
+from test_corpus import build, configuration_of
 
 from babelmill.config.stage_settings import CorpusSettings
 from babelmill.core.bars import Bar
@@ -23,11 +23,12 @@ from babelmill.core.files import UserError
 from babelmill.corpus import pieces, readers, workers
 from babelmill.corpus.__main__ import expand
 from babelmill.corpus.cleaning import clean
-from babelmill.corpus.columns import Columns
+from babelmill.corpus.reading import Reading
 from babelmill.corpus.record_batches import BLOCK
 from babelmill.corpus.tally import Tally
 from babelmill.settings import read_settings
 from helpers.programs.prepared import run_python
+from helpers.stages import write_settings
 
 
 @functools.cache
@@ -89,9 +90,12 @@ CASES = {
 
 def one_after_another(**values) -> list:
     """What is counted when each file is read from its beginning to its end."""
-    corpus, tally = read_settings(settings_file(**values), CorpusSettings).corpus, Tally("skip")
+    corpus, tally = (
+        read_settings(write_settings("corpus", configuration_of(**values)), CorpusSettings).corpus,
+        Tally("skip"),
+    )
     for path in expand([*corpus.validation_files, *corpus.files], "files"):
-        for batch in readers.read(path, tally, Columns.of(corpus), document=corpus.document):
+        for batch in readers.read(path, Reading(corpus), tally):
             clean(batch, corpus, tally)
     return [tally.read, tally.damaged_files, dict(tally.changed), dict(tally.dropped)]
 
@@ -123,7 +127,9 @@ def test_a_large_piece_waits_for_those_before_it(folder, monkeypatch):
     paths = [Path(f"{i}.txt") for i in range(5)]
     for path in paths:
         path.write_text(f"{path} " + "word " * 250_000)
-    reading = pieces.Reading(read_settings(settings_file(files=["*.txt"]), CorpusSettings).corpus, {}, folder)
+    reading = Reading(
+        read_settings(write_settings("corpus", configuration_of(files=["*.txt"])), CorpusSettings).corpus, {}, folder
+    )
     begun, together, texts = [], [], []
 
     def found():
@@ -196,7 +202,15 @@ def test_a_killed_process_ends_all(folder, victim):
     Path("0.jsonl").write_bytes(lines(texts()) * 2)
     for i in range(1, 60):
         os.link("0.jsonl", f"{i}.jsonl")
-    command = [sys.executable, "-m", "babelmill.corpus", "--settings", settings_file(files=["*.jsonl"]), "--out", "out"]
+    command = [
+        sys.executable,
+        "-m",
+        "babelmill.corpus",
+        "--settings",
+        write_settings("corpus", configuration_of(files=["*.jsonl"])),
+        "--out",
+        "out",
+    ]
     process = subprocess.Popen(
         [*command, "--threads", "2"],
         stderr=subprocess.PIPE,

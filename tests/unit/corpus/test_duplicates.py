@@ -1,4 +1,6 @@
-"""Deduplication on disk keeps what it keeps in memory, wherever the duplicates are."""
+"""Digests of documents; deduplication on disk keeps what it keeps in memory, wherever the duplicates are."""
+
+import hashlib
 
 import numpy as np
 import pyarrow as pa
@@ -8,6 +10,15 @@ from test_corpus import build, write_jsonl
 from babelmill.corpus import duplicates
 from babelmill.corpus.digests import digests, with_digests
 from babelmill.corpus.tally import Tally
+
+
+def test_digests_depend_on_the_text_alone():
+    whole = pa.array(["a", "", "b", "längerer Text", "a"])
+    assert (digests(whole)[2:4] == digests(whole.slice(2, 2))).all()
+    assert (digests(whole)[0] == digests(whole)[4]).all()
+    assert len({tuple(key) for key in digests(whole).tolist()}) == 4
+    expected = hashlib.blake2b("längerer Text".encode(), digest_size=16).digest()
+    assert digests(whole)[3].astype("<u8").tobytes() == expected
 
 
 def batches():

@@ -1,8 +1,5 @@
 """Labelled tables as corpora: what is read of them, what is a label, and on which side of the split a text falls."""
 
-import argparse
-import csv
-import io
 import json
 import re
 from decimal import Decimal
@@ -11,20 +8,18 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from test_readers import compress
 
-from babelmill import shards
 from babelmill.config.resolve import Configuration
-from babelmill.core import manifest
 from babelmill.core.files import UserError, write_json
-from babelmill.corpus import __main__ as corpus_stage
 from babelmill.corpus import pieces, workers
-from babelmill.download import check_columns, columns_of
+from babelmill.download import check_columns
 from babelmill.settings import settings_of
 from babelmill.tokens.documents import Documents
 from babelmill.tokens.label_text import context_text, label_text, label_text_as_it_stands
 from babelmill.tokens.shard_file import ShardFile
 from helpers.labelled_texts import COLUMNS, configuration_of, write_csv
+from helpers.stages import run_stage
+from helpers.tables import compress, table_bytes
 from helpers.training.training_data import write_tokenizer
 from scripts import make_occupations
 
@@ -40,31 +35,9 @@ TABLE = [
 KINDS = (".csv", ".tsv", ".jsonl", ".parquet")
 
 
-def table(rows: list[dict], kind: str, delimiter: str = ",", encoding: str = "utf-8") -> bytes:
-    """Rows as the bytes of a file of this format."""
-    if kind == ".parquet":
-        sink = pa.BufferOutputStream()
-        pq.write_table(pa.Table.from_pylist(rows), sink, row_group_size=2000)
-        return sink.getvalue().to_pybytes()
-    if kind == ".jsonl":
-        return "".join(json.dumps(row) + "\n" for row in rows).encode()
-    text = io.StringIO()
-    writer = csv.DictWriter(text, list(rows[0]), delimiter="\t" if kind == ".tsv" else delimiter)
-    writer.writeheader()
-    writer.writerows(rows)
-    return text.getvalue().encode(encoding)
-
-
-def settings(stage: str, train: dict | None = None, **corpus) -> Path:
-    write_json(f"{stage}.json", settings_of(configuration_of(train, **corpus), "eng", stage))
-    return Path(f"{stage}.json")
-
-
 def build(threads: int = 1, **corpus) -> dict:
     """Run the stage; its figures."""
-    made = argparse.Namespace(settings=settings("corpus", **corpus), out=Path("out"), download=[], threads=threads)
-    corpus_stage.run(made)
-    return manifest.verify("out")["figures"]
+    return run_stage("corpus", configuration_of(**corpus), threads=threads)
 
 
 def documents(split: str = "train") -> list[dict]:
@@ -83,7 +56,7 @@ EXPECTED = [(row["occ1"], row["lang"] or "", (row["code1"], row["code2"])) for r
 def test_a_table_of_any_format_comes_out_alike(kind, compression):
     """Text, context, labels in the order of the columns, and the line or row that each is from."""
     name = f"a{kind}{compression}"
-    Path(name).write_bytes(compress(table(TABLE, kind), compression))
+    Path(name).write_bytes(compress(table_bytes(TABLE, kind), compression))
     figures = build(files=[name], validation_share=0, quoting="csv")
     assert found() == EXPECTED
     unit, numbers = {".parquet": ("row", (1, 2, 3, 4, 5)), ".jsonl": ("line", (1, 2, 3, 4, 5))}.get(
@@ -149,19 +122,22 @@ def of_code(code: str) -> dict:
     return {"languages": ["eng"], "train": train, "labels": {"code": code}}
 
 
-def labelled_settings(*codes: str, **corpus) -> dict:
-    """The settings of the corpus, with a model of each system."""
+def labelled(*codes: str, **corpus) -> Configuration:
+    """The configuration of the corpus, with a model of each system."""
     languages = {"eng": {"corpus": COLUMNS | {"label_columns": ["code1"], "context_column": None} | corpus}}
     models = {f"{code}_model": of_code(code) for code in codes}
-    return settings_of(Configuration([("test", {"languages": languages, "models": models})]), "eng", "corpus")
+    return Configuration([("test", {"languages": languages, "models": models})])
+
+
+def labelled_settings(*codes: str, **corpus) -> dict:
+    return settings_of(labelled(*codes, **corpus), "eng", "corpus")
 
 
 @pytest.mark.parametrize("code", ["classes", "hisco"])
 def test_labels_stay_as_they_stand(code):
     rows = zip("abcd", ["250.0", "250", "NA", "\u200bA1"], strict=True)
-    Path("a.csv").write_bytes(table([{"occ1": text, "code1": label} for text, label in rows], ".csv"))
-    write_json("corpus.json", labelled_settings(code, files=["a.csv"], validation_share=0))
-    corpus_stage.run(argparse.Namespace(settings=Path("corpus.json"), out=Path("out"), download=[], threads=1))
+    Path("a.csv").write_bytes(table_bytes([{"occ1": text, "code1": label} for text, label in rows], ".csv"))
+    run_stage("corpus", labelled(code, files=["a.csv"], validation_share=0))
     assert [label for _, _, (label,) in found()] == ["250.0", "250", "NA", "A1"]
 
 
@@ -170,7 +146,7 @@ def test_labels_stay_as_they_stand(code):
 def test_settings_say_that_labels_stay_where_a_cell_was_read_otherwise(kind, label):
     """It depends on the table, and not on the models. A corpus of spelt codes that is there is not made again."""
     rows = [{"occ1": "farmer, 2.0 NA", "code1": "1"}, {"occ1": "at home", "code1": label}]
-    Path(f"a{kind}").write_bytes(table(rows, kind))
+    Path(f"a{kind}").write_bytes(table_bytes(rows, kind))
     asked = {"files": [f"a{kind}"]}
     changed = label_text(label) != label_text_as_it_stands(label)
     for codes in ((), ("hisco",), ("hisco", "classes"), ("general",)):
@@ -189,9 +165,9 @@ def test_quotation_marks_in_settings_files():
     def said(stage: str = "corpus", **corpus) -> object:
         return settings_of(configuration_of(**corpus), "eng", stage)["corpus"].get("quoting")
 
-    Path("plain.tsv").write_bytes(table(TABLE[:1], ".tsv"))
+    Path("plain.tsv").write_bytes(table_bytes(TABLE[:1], ".tsv"))
     Path("marks.tsv").write_text('occ1\tlang\tcode1\tcode2\n"Hello\teng\t1\t\n')
-    Path("a.csv").write_bytes(table(TABLE, ".csv"))
+    Path("a.csv").write_bytes(table_bytes(TABLE, ".csv"))
     assert said(files=["plain.tsv", "a.csv"]) is None
     assert said(files=["marks.tsv"]) == said(files=["*.tsv"]) == said(files=["[m]*"]) == "format"
     assert said(files=["a.csv"], validation_files=["marks.tsv"]) == "format"
@@ -207,7 +183,7 @@ def test_quotation_marks_in_settings_files():
 
 def test_semicolons_and_latin_1_are_said_and_what_is_wrong_is_told():
     rows = [row | {"occ1": row["occ1"].replace("„", "").replace("“", "")} for row in TABLE]
-    Path("a.csv").write_bytes(table(rows, ".csv", ";", "latin-1"))
+    Path("a.csv").write_bytes(table_bytes(rows, ".csv", ";", "latin-1"))
     build(files=["a.csv"], delimiter=";", encoding="latin-1", validation_share=0)
     assert found()[1] == ("Bäcker, alt", "deu", ("07761", None)) and len(found()) == 5
     with pytest.raises(
@@ -216,13 +192,13 @@ def test_semicolons_and_latin_1_are_said_and_what_is_wrong_is_told():
         build(files=["a.csv"], encoding="latin-1")
     with pytest.raises(UserError, match=r"a\.csv: line 3: not UTF-8: byte 0xe4 \(corpus\.encoding can name another\)"):
         build(files=["a.csv"], delimiter=";")
-    Path("a.csv").write_bytes(table(rows, ".csv"))
+    Path("a.csv").write_bytes(table_bytes(rows, ".csv"))
     with pytest.raises(UserError, match=r"a\.csv: line 3: this is UTF-8, such as .*Bäcker, alt.*garble it"):
         build(files=["a.csv"], encoding="latin-1")
-    Path("a.csv").write_bytes(table(rows, ".tsv"))
+    Path("a.csv").write_bytes(table_bytes(rows, ".tsv"))
     with pytest.raises(UserError, match=r'is one column, .*: set corpus\.delimiter: "\\t"$'):
         build(files=["a.csv"])
-    Path("a.tsv").write_bytes(table(rows, ".csv", ";"))
+    Path("a.tsv").write_bytes(table_bytes(rows, ".csv", ";"))
     with pytest.raises(UserError, match=r"of a \.tsv, tabs stand.*name it \.csv, and set corpus\.delimiter: ';'$"):
         build(files=["a.tsv"])
     Path("a.csv").write_bytes(b"occ1,lang,code1,code2\nfine,,1,\n\x93old\x94,,2,\nb\x81d,,3,\n")
@@ -291,7 +267,7 @@ def large(monkeypatch) -> dict[str, list[str]]:
             {"occ1": f"trade {i} {k}" + "\nline" * (k % 7 == 0), "lang": "eng", "code1": str(k % 9), "code2": ""}
             for k in range(9000)
         ]
-        content = table(rows, kind.removesuffix(".gz"))
+        content = table_bytes(rows, kind.removesuffix(".gz"))
         if kind == ".csv":
             content = content.replace(b"\r\n", b"\r\n\r\n", 50)  # blank lines
         Path(f"{i}{kind}").write_bytes(compress(content, ".gz" if kind.endswith(".gz") else ""))
@@ -350,7 +326,7 @@ CODE1 = {"label_columns": ["code1"], "context_column": None}
 def test_what_cannot_be_read_as_labels_is_one_line(corpus, words):
     Path("b.txt").write_text("plain")
     for kind in KINDS:
-        Path(f"a{kind}").write_bytes(table(TABLE, kind))
+        Path(f"a{kind}").write_bytes(table_bytes(TABLE, kind))
     write_csv("none.csv", [("a", "", "", "NaN"), ("b", "eng", "null", "")])
     with pytest.raises(UserError, match=words) as error:
         build(**{"files": ["a.csv"], **corpus})
@@ -379,7 +355,7 @@ def test_cleaning_budgets_and_one_context_for_all():
 def test_files_of_different_shape_are_languages_of_a_mixture():
     make_occupations.write("eng.csv", 300, language="eng")
     rows = [{"beruf": text, "hisco": code} for _, text, lang, code, _ in make_occupations.rows(300) if lang == "deu"]
-    Path("deu.csv").write_bytes(table(rows, ".csv", ";", "latin-1"))
+    Path("deu.csv").write_bytes(table_bytes(rows, ".csv", ";", "latin-1"))
     german = {"files": ["deu.csv"], "text_column": "beruf", "label_columns": ["hisco"], "delimiter": ";"}
     german |= {"encoding": "latin-1", "context": "deu"}
     values = {
@@ -391,8 +367,7 @@ def test_files_of_different_shape_are_languages_of_a_mixture():
     assert configuration.languages_of("occ") == ("eng", "deu")
     columns = {}
     for language in ("eng", "deu"):
-        write_json("corpus.json", settings_of(configuration, language, "corpus"))
-        corpus_stage.run(argparse.Namespace(settings=Path("corpus.json"), out=Path("out"), download=[], threads=1))
+        run_stage("corpus", configuration, language)
         columns[language] = found()
     assert {len(labels) for *_, labels in columns["eng"]} == {2} and {len(labels) for *_, labels in columns["deu"]} == {
         1
@@ -413,8 +388,8 @@ def test_a_language_model_of_a_labelled_corpus_learns_the_texts_alone():
     made = {}
     for objective in ("hybrid", "labels"):
         train = {"objective": objective, "sequence_lengths": [32], "phase_starts": [0.0]}
-        own = {"language": "eng", "tokenizer": Path("tokenizer"), "corpus": Path("out"), "threads": 1}
-        shards.run(argparse.Namespace(settings=settings("shards", train), out=Path(objective), **own))
+        learning = configuration_of(train, files=["a.csv"])
+        run_stage("shards", learning, out=objective, tokenizer=Path("tokenizer"), corpus=Path("out"))
         made[objective] = ShardFile.open(f"{objective}/train.safetensors")
     texts = len(documents())
     assert made["hybrid"].responses is None and made["hybrid"].labels is None
@@ -427,10 +402,10 @@ def test_a_download_looks_at_the_columns_of_labels_early():
     asked = {**COLUMNS, "files": [], "hub": "lab/occupations", "delimiter": ";"}
     said = settings_of(configuration_of(**asked), "eng", "download")["columns"]
     assert said == {**COLUMNS, "delimiter": ";"}
-    Path("a.csv").write_bytes(table(TABLE, ".csv", ";"))
-    check_columns(Path("a.csv"), columns_of(said, None))
+    Path("a.csv").write_bytes(table_bytes(TABLE, ".csv", ";"))
+    check_columns(Path("a.csv"), said, None)
     with pytest.raises(UserError, match=r"no column 'code9'; there are 'occ1', 'lang'"):
-        check_columns(Path("a.csv"), columns_of(said | {"label_columns": ["code9"]}, None))
+        check_columns(Path("a.csv"), said | {"label_columns": ["code9"]}, None)
     plain = Configuration([("test", {"languages": {"eng": {"corpus": {"hub": "lab/occupations"}}}})])
     assert "columns" not in settings_of(plain, "eng", "download")
     before, after = (

@@ -1,22 +1,16 @@
 """`corpus.prompt_column`: prompts from files to shards, through the real stages."""
 
-import argparse
-import csv
-import json
 from pathlib import Path
 
-import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from babelmill import shards, tokenizer
 from babelmill.config.resolve import Configuration
-from babelmill.core import manifest
-from babelmill.core.files import UserError, write_json
-from babelmill.corpus import __main__ as corpus_stage
-from babelmill.settings import settings_of
+from babelmill.core.files import UserError
 from babelmill.tokens.shard_file import ShardFile
 from babelmill.tokens.tokenizer_file import load_tokenizer
+from helpers.stages import run_stage
+from helpers.tables import write_table
 
 pytestmark = pytest.mark.usefixtures("folder")
 
@@ -25,27 +19,18 @@ PAIRS = [(f"What is {i} plus {k}?\n", f"It is {i + k}, für alle.") for i in ran
 
 
 def write(name: str, pairs: list[tuple[str | None, str | None]]) -> None:
-    """A .jsonl, .csv or .parquet file with these prompts and responses."""
-    if name.endswith(".jsonl"):
-        Path(name).write_text("".join(json.dumps({"question": p, "answer": r}) + "\n" for p, r in pairs))
-    elif name.endswith(".csv"):
-        with open(name, "w", newline="") as file:
-            csv.writer(file).writerows([("answer", "question"), *((r, p) for p, r in pairs)])
-    else:
-        prompts, responses = (pa.array(column, pa.string()) for column in zip(*pairs, strict=True))
-        pq.write_table(pa.table({"answer": responses, "question": prompts, "other": [1] * len(pairs)}), name)
+    """A file with these prompts and responses."""
+    write_table(name, [{"answer": response, "question": prompt, "other": 1} for prompt, response in pairs])
 
 
-def settings(stage: str, **corpus) -> Path:
+def configuration(**corpus) -> Configuration:
     values = {"tokenizer": {"vocab_size": 300}, "languages": {"eng": {"corpus": {**COLUMNS, **corpus}}}}
-    write_json(f"{stage}.json", settings_of(Configuration([("test", values)]), "eng", stage))
-    return Path(f"{stage}.json")
+    return Configuration([("test", values)])
 
 
 def build(**corpus) -> dict:
     """Run the stage; its figures."""
-    corpus_stage.run(argparse.Namespace(settings=settings("corpus", **corpus), out=Path("out"), download=[], threads=1))
-    return manifest.verify("out")["figures"]
+    return run_stage("corpus", configuration(**corpus))
 
 
 def pairs_of(split: str) -> list[tuple[str, str]]:
@@ -122,11 +107,10 @@ def test_shards_hold_prompts_and_responses_tokenised_apart():
     pairs = [*PAIRS, ("", "a text alone"), ("Wha", "t is long " * 3000), ("p" * 5000, "r")]
     write("a.jsonl", pairs)
     made = build(files=["a.jsonl"], validation_share=0.1)
-    arguments = {"corpora": [Path("out")], "out": Path("tokenizer"), "threads": 1}
-    tokenizer.run(argparse.Namespace(settings=settings("tokenizer"), source=[], **arguments))
-    own = {"language": "eng", "tokenizer": Path("tokenizer"), "corpus": Path("out"), "threads": 2}
-    shards.run(argparse.Namespace(settings=settings("shards"), out=Path("shards"), **own))
-    loaded, figures = load_tokenizer("tokenizer/tokenizer.json"), manifest.verify("shards")["figures"]
+    run_stage("tokenizer", configuration(), out="tokenizer", corpora=[Path("out")])
+    inputs = {"tokenizer": Path("tokenizer"), "corpus": Path("out")}
+    figures = run_stage("shards", configuration(), out="shards", threads=2, **inputs)
+    loaded = load_tokenizer("tokenizer/tokenizer.json")
 
     def encoded(text: str) -> list[int]:
         return loaded.encode(text, add_special_tokens=False).ids

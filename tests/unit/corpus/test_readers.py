@@ -1,7 +1,5 @@
 """Readers: every format and compression, and every kind of damage that is known to have passed unnoticed elsewhere."""
 
-import gzip
-import json
 from pathlib import Path
 
 import pyarrow as pa
@@ -10,42 +8,30 @@ import pytest
 
 from babelmill.core.files import UserError
 from babelmill.corpus import readers
-from babelmill.corpus.columns import Columns
+from babelmill.corpus.reading import Reading
 from babelmill.corpus.record_batches import BLOCK
 from babelmill.corpus.tally import Tally
+from helpers.tables import compress, table_bytes
+from helpers.training.training_data import section
 
 TEXTS = ["one\u2028still one\x85and\x0chere", "NA", "007", "null", 'x<s>y "quoted", or not', "zwei\nZeilen", "ひとつ🎈"]
 
 
-def compress(data: bytes, suffix: str) -> bytes:
-    """The data as a plain (""), .gz or .zst file holds it."""
-    return {"": bytes, ".gz": gzip.compress, ".zst": lambda d: pa.Codec("zstd").compress(d, asbytes=True)}[suffix](data)
+def encode(texts: list[str], suffix: str) -> bytes:
+    """Documents as the bytes of a file with a column `category`."""
+    return table_bytes([{"category": f"c{i}", "text": text} for i, text in enumerate(texts)], suffix)
 
 
-def encode(texts, kind: str) -> bytes:
-    """Documents as the bytes of a .jsonl, .csv or .parquet file with a column `category`."""
-    rows = [{"category": f"c{i}", "text": text} for i, text in enumerate(texts)]
-    if kind == ".jsonl":
-        return "".join(json.dumps(row, ensure_ascii=i % 2 == 0) + "\n" for i, row in enumerate(rows)).encode()
-    if kind == ".csv":
-        quoted = ['"' + row["text"].replace('"', '""') + '"' for row in rows]
-        lines = [f"{row['category']},{text}\r\n" for row, text in zip(rows, quoted, strict=True)]
-        return ("category,text\r\n" + "".join(lines)).encode()
-    sink = pa.BufferOutputStream()
-    pq.write_table(pa.Table.from_pylist(rows), sink)
-    return sink.getvalue().to_pybytes()
-
-
-def read(path: Path, on_error="stop", columns=None, **options) -> tuple[list[dict], Tally]:
+def read(path: Path, on_error="stop", **corpus) -> tuple[list[dict], Tally]:
     """All documents of a file, and the tally."""
-    tally = Tally(on_error)
-    rows = [row for batch in readers.read(path, tally, columns or Columns(), **options) for row in batch.to_pylist()]
+    tally, reading = Tally(on_error), Reading(section("corpus", **corpus), scratch=path.parent)
+    rows = [row for batch in readers.read(path, reading, tally) for row in batch.to_pylist()]
     assert tally.read == len(rows) + tally.dropped.total()
     return rows, tally
 
 
-def texts_of(path: Path, on_error="stop", **options) -> list[str]:
-    return [row["text"] for row in read(path, on_error, **options)[0]]
+def texts_of(path: Path, on_error="stop", **corpus) -> list[str]:
+    return [row["text"] for row in read(path, on_error, **corpus)[0]]
 
 
 @pytest.mark.parametrize("compression", ["", ".gz", ".zst"])
@@ -53,7 +39,7 @@ def texts_of(path: Path, on_error="stop", **options) -> list[str]:
 def test_text_and_metadata_come_out_as_they_went_in(tmp_path, kind, compression):
     path = tmp_path / f"corpus{kind}{compression}"
     path.write_bytes(compress(encode(TEXTS, kind), compression))
-    rows, _ = read(path, scratch=tmp_path)
+    rows, _ = read(path)
     assert [row["text"] for row in rows] == TEXTS
     assert [row["category"] for row in rows] == [f"c{i}" for i in range(len(TEXTS))]
     assert {row["license"] for row in rows} == {None}
@@ -83,10 +69,10 @@ def test_batches_stay_small(tmp_path):
     """Memory is bounded by the batch, not by the file or its row groups."""
     path = tmp_path / "corpus.parquet"
     pq.write_table(pa.table({"text": ["z" * 100_000] * 200}), path, use_dictionary=False)
-    assert max(batch.nbytes for batch in readers.read(path, Tally(), Columns())) < 3 * BLOCK
+    assert max(batch.nbytes for batch in readers.read(path, Reading(section("corpus")), Tally())) < 3 * BLOCK
     path = tmp_path / "corpus.csv"
     path.write_bytes(encode(["z" * 1000] * 20_000, ".csv"))
-    assert max(batch.nbytes for batch in readers.read(path, Tally(), Columns())) < 3 * BLOCK
+    assert max(batch.nbytes for batch in readers.read(path, Reading(section("corpus")), Tally())) < 3 * BLOCK
 
 
 @pytest.mark.parametrize("suffix", [".gz", ".zst"])
@@ -271,8 +257,8 @@ def test_a_missing_column_names_the_file_and_the_columns_there_are(tmp_path, kin
     path = tmp_path / f"a{kind}"
     path.write_bytes(encode(TEXTS, kind))
     with pytest.raises(UserError, match=rf"a\{kind}: .*'body'.*'category', 'text'"):
-        read(path, "skip", Columns("body"))
-    assert texts_of(path, columns=Columns("category"))[0] == "c0"
+        read(path, "skip", text_column="body")
+    assert texts_of(path, text_column="category")[0] == "c0"
 
 
 def test_a_column_of_numbers_is_no_text(tmp_path):

@@ -1,31 +1,26 @@
 """Codes of labelled text: how they are written and spelt, and the loss that does not depend on their order."""
 
-import argparse
 import itertools
 import re
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 import torch
 from safetensors.torch import load_file
 from transformers import AutoConfig
 
-from babelmill import shards
 from babelmill.config.resolve import Configuration
 from babelmill.config.schema import SECTIONS
-from babelmill.config.stage_settings import ShardsSettings
-from babelmill.core import manifest
-from babelmill.core.files import UserError, write_json
+from babelmill.core.files import UserError
 from babelmill.labels.codes import BEGIN, END, FIRST, PAD, Codes, written
 from babelmill.labels.corpus_codes import CodeReader, code_list
 from babelmill.labels.network import block_losses
 from babelmill.model.code_decoder import CodeDecoder
 from babelmill.model.transformers.modeling_codes import CodesModel
-from babelmill.settings import read_settings, settings_of
+from babelmill.settings import settings_of
 from babelmill.tokens.shard_file import ShardFile
 from helpers import DATA
+from helpers.stages import run_stage, write_corpus
 from helpers.training.training_data import section, write_tokenizer
 
 GOLDEN = DATA / "block_loss.safetensors"
@@ -40,7 +35,7 @@ def golden() -> dict[str, torch.Tensor]:
 def losses_of(logits: torch.Tensor, sequence: torch.Tensor, count: int, push: int) -> torch.Tensor:
     """The loss of each row as published: the mean over its codes, and what pushes the rest to be empty."""
     blocks = sequence[:, 1:-1].view(len(sequence), count, -1)
-    of_codes, of_empty = block_losses(logits[:, :-1], blocks, PAD)
+    of_codes, of_empty = block_losses(logits[:, :-1], blocks)
     return of_codes.sum(1) / (of_codes > 0).sum(1) + push * of_empty
 
 
@@ -66,11 +61,14 @@ def test_the_order_of_codes_changes_nothing(golden):
 
 
 def test_codes_are_written_as_their_system_has_them():
-    assert written("1234", "hisco", 0) == "01234" and written("-1", "hisco", 0) == "-1"
-    assert written("7", "occ1950", 0) == "007"
-    assert written("1234", "general", 8) == "1234", "here, a zero may mean something"
-    assert written("Farm worker", "classes", 0) == "Farm worker"
-    assert written("?", "general", 1) == "?"
+    def by(system: str, text: str, block_size: int = 8) -> str:
+        return written(text, section("labels", code=system, block_size=block_size))
+
+    assert by("hisco", "1234") == "01234" and by("hisco", "-1") == "-1"
+    assert by("occ1950", "7") == "007"
+    assert by("general", "1234") == "1234", "here, a zero may mean something"
+    assert by("classes", "Farm worker") == "Farm worker"
+    assert by("general", "?", 1) == "?"
     for text, system, message in [
         ("123456", "hisco", "'123456' is longer than 5 symbols (labels.block_size)"),
         ("6-110", "hisco", "'6-110' is not a code of hisco: it contains -"),
@@ -79,7 +77,7 @@ def test_codes_are_written_as_their_system_has_them():
         ("ABCD", "general", "'ABCD' is longer than 3 symbols (labels.block_size)"),
     ]:
         with pytest.raises(ValueError, match=re.escape(message)):
-            written(text, system, 3)
+            by(system, text, 3)
 
 
 def test_codes_are_spelt_with_the_published_ids():
@@ -359,28 +357,16 @@ def configuration(**values) -> Configuration:
 def test_shards_of_labelled_text(tmp_path):
     """The stage itself: contexts and codes of each document, and what the shards depend on."""
     write_tokenizer(tmp_path / "tokenizer")
-    settings_file, corpus = tmp_path / "shards.json", tmp_path / "corpus"
-    write_json(settings_file, settings_of(configuration(), "eng", "shards"))
-    corpus.mkdir()
-    for split in ("train", "validation"):
-        contexts, texts, labels = zip(*ROWS, strict=True)
-        origins = [f"a.csv: line {i}" for i in range(len(ROWS))]
-        columns = {"text": texts, "context": contexts, "labels": labels, "origin": origins}
-        pq.write_table(pa.table(columns), corpus / f"{split}.parquet")
-    read_back = read_settings(settings_file, ShardsSettings)
-    manifest.write(corpus, read_back, ["train.parquet", "validation.parquet"])
-    shards.run(
-        argparse.Namespace(
-            **{"settings": settings_file, "language": "eng", "tokenizer": tmp_path / "tokenizer"},
-            **{"corpus": corpus, "out": tmp_path / "out", "threads": 1},
-        )
-    )
+    contexts, texts, labels = map(list, zip(*ROWS, strict=True))
+    origins = [f"a.csv: line {i}" for i in range(len(ROWS))]
+    columns = {"text": texts, "context": contexts, "labels": labels, "origin": origins}
+    inputs = {"tokenizer": tmp_path / "tokenizer", "corpus": write_corpus(tmp_path / "corpus", columns, columns)}
+    figures = run_stage("shards", configuration(), out=tmp_path / "out", **inputs)
     shard = ShardFile.open(tmp_path / "out/train.safetensors")
     assert shard.labels and shard.labels.names == ("61110", "64100", "-1", "08300")
     assert shard.labels.codes.tolist() == [0, 1, 0, 2, 3] and shard.labels.offsets.tolist() == [0, 2, 3, 4, 5]
     assert (shard.responses - shard.offsets[:-1] - 1).tolist() == [1, 1, 0, 1], "tokens of the context"
     assert [shard.texts[i] for i in range(4)] == [text for _, text, _ in ROWS]
-    figures = manifest.verify(tmp_path / "out")["figures"]
     assert figures["codes"] == {"train": 5, "validation": 5} and figures["bad_codes"]["train"] == 0
 
 

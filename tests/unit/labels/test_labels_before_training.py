@@ -1,21 +1,20 @@
 """What is known of labelled text before a model is trained on it: how many steps there are, and what cannot be learnt."""
 
-import argparse
 from pathlib import Path
 
 import pytest
 
-from babelmill import shards
 from babelmill.commands.estimates.cost import cost_of
 from babelmill.config.resolve import Configuration
 from babelmill.config.stage_settings import TrainSettings
-from babelmill.core.files import UserError, write_json
-from babelmill.corpus import __main__ as corpus_stage
+from babelmill.core.files import UserError
 from babelmill.labels.data import DocumentRows, LabelledData
-from babelmill.settings import read_settings, settings_of, write_settings
+from babelmill.settings import read_settings, write_settings
 from babelmill.tokens.shard_file import ShardFile
 from babelmill.training.plan.plan import Plan
+from helpers import stages
 from helpers.labelled_texts import COLUMNS, configuration_of, write_csv
+from helpers.stages import run_stage
 from helpers.training.training_data import write_tokenizer
 
 pytestmark = pytest.mark.usefixtures("folder")
@@ -32,14 +31,11 @@ def test_a_plan_has_the_steps_of_the_training():
         return cost.source, cost.steps
 
     assert planned()[0] == "files"
-    for stage in ("corpus", "shards"):
-        write_json(f"{stage}.json", settings_of(configuration, "eng", stage))
     corpus, out = Path("results/corpora/eng"), Path("results/shards/eng/eng")
-    corpus_stage.run(argparse.Namespace(settings=Path("corpus.json"), out=corpus, download=[], threads=1))
+    run_stage("corpus", configuration, out=corpus)
     from_corpus = planned()
     write_tokenizer(Path("tokenizer"))
-    own = {"language": "eng", "tokenizer": Path("tokenizer"), "corpus": corpus, "threads": 1}
-    shards.run(argparse.Namespace(settings=Path("shards.json"), out=out, **own))
+    run_stage("shards", configuration, out=out, tokenizer=Path("tokenizer"), corpus=corpus)
     shard, model = ShardFile.open(out / "train.safetensors"), configuration.model("eng")
     layout = DocumentRows(shard.offsets, 32, shard.labels.offsets)
     steps = Plan(model.train, 1.0, [layout]).steps
@@ -65,14 +61,12 @@ def test_codes_that_cannot_be_learnt_or_measured_are_one_line_before_training(tr
     values = {"train": {"objective": "labels", "sequence_lengths": [32], "phase_starts": [0.0]}, "labels": labels}
     corpus = {**COLUMNS, **columns, "files": ["train.csv"], "validation_files": ["validation.csv"]}
     configuration = Configuration([("test", values | {"languages": {"eng": {"corpus": corpus}}})])
-    for stage in ("corpus", "shards", "train"):
-        write_json(f"{stage}.json", settings_of(configuration, "eng", stage))
-    corpus_stage.run(argparse.Namespace(settings=Path("corpus.json"), out=Path("out"), download=[], threads=1))
+    run_stage("corpus", configuration, out="corpus")
     write_tokenizer(Path("tokenizer"))
-    own = {"language": "eng", "tokenizer": Path("tokenizer"), "corpus": Path("out"), "threads": 1}
-    shards.run(argparse.Namespace(settings=Path("shards.json"), out=Path("shards"), **own))
+    run_stage("shards", configuration, out="shards", tokenizer=Path("tokenizer"), corpus=Path("corpus"))
+    settings = read_settings(stages.write_settings("train", configuration), TrainSettings)
     with pytest.raises(UserError, match=words):
-        LabelledData(read_settings("train.json", TrainSettings), Path("tokenizer"), [Path("shards")])
+        LabelledData(settings, Path("tokenizer"), [Path("shards")])
 
 
 def test_a_model_of_labels_without_columns_is_refused_before_anything_runs():

@@ -11,11 +11,22 @@ import transformers
 from torch.nn import functional as F
 
 from babelmill.core.files import UserError
-from babelmill.labels.codes import BEGIN, PAD, Codes
-from babelmill.labels.data import DocumentRows, Frame, LabelStream, balanced, in_terms_of, known_codes, most_codes
+from babelmill.labels.codes import BEGIN, Codes
+from babelmill.labels.data import (
+    MOST,
+    DocumentRows,
+    Frame,
+    LabelStream,
+    Typos,
+    balanced,
+    disturbed,
+    in_terms_of,
+    known_codes,
+    letter_of,
+    most_codes,
+)
 from babelmill.labels.labeller import Labeller, make_encoder
 from babelmill.labels.network import LabelsNetwork, WithLabelLoss, block_losses
-from babelmill.labels.typos import MOST, Typos, disturbed, letter_of
 from babelmill.model.code_decoder import CodeDecoder
 from babelmill.runtime.processes import Processes
 from babelmill.tokens.shard_file import Texts
@@ -217,7 +228,7 @@ def test_the_loss_is_what_its_parts_say_whatever_the_forward_passes(make, code):
     scores, symbols = plain(trainer)(batch.input_ids, batch.seen, batch.blocks)
     wanted = F.binary_cross_entropy_with_logits(scores, batch.classes)
     if code == "general":
-        spelt, empty = block_losses(symbols, batch.blocks, PAD)
+        spelt, empty = block_losses(symbols, batch.blocks)
         wanted = 0.5 * wanted + 0.5 * spelt.sum() / batch.classes.sum() + 0.5 * empty.mean()
     total = 0.0
     for part in (slice(0, 10), slice(10, None)):

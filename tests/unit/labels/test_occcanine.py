@@ -7,23 +7,23 @@ import pytest
 import torch
 import transformers
 
-from babelmill import base_model
 from babelmill.config.resolve import Configuration
 from babelmill.config.stage_settings import TrainSettings
 from babelmill.core import manifest
-from babelmill.core.files import UserError, read_json, write_json
+from babelmill.core.files import UserError, read_json
 from babelmill.labels.codes import Codes
 from babelmill.labels.data import begun
 from babelmill.labels.labeller import Labeller, make_encoder
 from babelmill.labels.network import LabelsNetwork, encoder_config
 from babelmill.model.code_decoder import CodeDecoder
-from babelmill.settings import read_settings, settings_of
+from babelmill.settings import read_settings
 from babelmill.tokens import characters
 from babelmill.tokens.vocabulary import Vocabulary
 from babelmill.training.networks.source_weights import load_weights
 from helpers.models.make_occcanine import KEY, write
 from helpers.models.published_models import publish_canine
 from helpers.models.transformers_models import ALONE
+from helpers.stages import run_stage, write_settings
 from helpers.training.training_data import section
 
 CODES = ["-1", "61110", "02105", "71105", "83110"]  # in the order of its classes
@@ -38,23 +38,22 @@ def theirs(folder):
     return write(folder, transformers.CanineConfig.from_pretrained(folder))
 
 
-def settings(stage: str) -> Path:
+def configuration() -> Configuration:
     train = {"objective": "labels", "sequence_lengths": [32], "phase_starts": [0], "optimizer": "adamw"}
     model = {"architecture": "transformers", "source": "./theirs"}
     named = {"occ": {"languages": ["eng"], "model": model, "train": train, "labels": {"code": "hisco"}}}
-    write_json(f"{stage}.json", settings_of(Configuration([("test", {"models": named})]), "occ", stage))
-    return Path(f"{stage}.json")
+    return Configuration([("test", {"models": named})])
 
 
 def fetch() -> Path:
-    base_model.run(argparse.Namespace(settings=settings("base_model"), out=Path("base")))
+    run_stage("base_model", configuration(), "occ", "base")
     return Path("base")
 
 
 def go_on(names: list[str]) -> tuple[LabelsNetwork, str]:
     """A network of these codes that has begun with its source's weights, and what is said of its heads."""
     base = fetch()
-    asked = read_settings(settings("train"), TrainSettings)
+    asked = read_settings(write_settings("train", configuration(), "occ"), TrainSettings)
     codes, heads, message = begun(base, Codes(names, "hisco", 5), LABELS)
     vocabulary = Vocabulary.published(characters.ROLES, set())
     config = encoder_config(asked, base, vocabulary)

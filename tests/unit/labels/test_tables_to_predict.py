@@ -2,8 +2,6 @@
 
 import csv
 import gzip
-import io
-import json
 from pathlib import Path
 
 import numpy as np
@@ -15,54 +13,35 @@ from babelmill.commands.predict import refuse_delimiter
 from babelmill.config.resolve import Configuration
 from babelmill.core.files import UserError
 from babelmill.labels import prediction
-from babelmill.labels.folder_config import completed
+from babelmill.labels.card import completed
 from babelmill.labels.prediction import check_threshold, columns_of
 from babelmill.labels.predictor import Wanted, labels_of
-from babelmill.labels.windows import Windows, rows_done, write_table
+from babelmill.labels.windows import Windows, write_table
 from babelmill.settings import settings_of, write_settings
 from babelmill.tables.columns import Asked
 from babelmill.tables.table import Table
+from helpers.tables import table_bytes
+from helpers.tables import write_table as write_rows
 
 COLUMNS = ["id", "occ1", "note; more"]
 ROWS = [["007", "fisher, and farmer", 'he said "yes"'], ["1.0", "", "NA"], ["x", "bøcker\nand smith", " "]]
-
-
-def written(delimiter: str, encoding: str) -> bytes:
-    """The table as text."""
-    text = io.StringIO()
-    csv.writer(text, delimiter=delimiter).writerows([COLUMNS, *ROWS])
-    return text.getvalue().encode(encoding)
-
-
-def made(path: Path) -> Path:
-    """The table as a file of the format that the name says."""
-    name = path.name.removesuffix(".gz")
-    if name.endswith(".parquet"):
-        pq.write_table(pa.table(dict(zip(COLUMNS, map(list, zip(*ROWS, strict=True)), strict=True))), path)
-    elif name.endswith(".jsonl"):
-        lines = [json.dumps(dict(zip(COLUMNS, row, strict=True))) for row in ROWS]
-        path.write_text("\n".join([*lines, ""]))
-    else:
-        path.write_bytes(written("\t" if name.endswith(".tsv") else ",", "utf-8-sig"))
-    if path.name.endswith(".gz"):
-        path.write_bytes(gzip.compress(path.read_bytes()))
-    return path
+DICTIONARIES = [dict(zip(COLUMNS, row, strict=True)) for row in ROWS]
 
 
 @pytest.mark.parametrize("name", ["a.csv", "a.csv.gz", "a.tsv", "a.parquet", "a.parquet.gz", "a.jsonl", "a.jsonl.gz"])
 def test_every_format_gives_all_columns_as_they_stand(tmp_path, name):
-    table = Table(made(tmp_path / name), quoting="csv")
+    table = Table(write_rows(tmp_path / name, DICTIONARIES), quoting="csv")
     assert (table.columns, table.rows, list(table)) == (COLUMNS, 3, ROWS)
     assert list(table) == ROWS, "as often as one likes"
 
 
 def test_delimiter_and_encoding_are_said(tmp_path):
     path = tmp_path / "a.csv"
-    path.write_bytes(written(";", "latin-1"))
+    path.write_bytes(table_bytes(DICTIONARIES, ".csv", ";", "latin-1"))
     assert list(Table(path, delimiter=";", encoding="latin-1")) == ROWS
     with pytest.raises(UserError, match=r"a\.csv: line 4 is not utf-8 \(byte 0xf8\); set the file's encoding"):
         Table(path, delimiter=";")
-    path.write_bytes(written(";", "utf-8"))
+    path.write_bytes(table_bytes(DICTIONARIES, ".csv", ";"))
     with pytest.raises(UserError, match=r"a\.csv: line 4: this is UTF-8, .* cp1252 would garble it"):
         Table(path, delimiter=";", encoding="cp1252")
     (tmp_path / "b.csv").write_text("id;occ1\n1;x\n")
@@ -87,7 +66,6 @@ def test_what_is_kept_and_written_is_what_was_read(tmp_path):
     windows = Windows(tmp_path / "kept", {"rows": len(rows)})
     windows.write(rows)
     assert list(windows) == rows
-    assert rows_done(tmp_path / "kept") == "6 of 6 rows"
     for name in ("out.csv", "out.tsv"):
         write_table(tmp_path / name, ["text", "predicted"], windows)
         assert list(Table(tmp_path / name, quoting="csv")) == rows
@@ -209,11 +187,12 @@ def test_a_threshold_that_decides_nothing_is_refused():
         check_threshold(Path("occ"), labels | {"decoder_layers": 3}, Wanted(threshold=0.3))
 
 
-def test_what_is_remembered_is_bounded_and_depends_on_the_rows_alone():
-    memory = prediction.LatestTexts(2)
+def test_what_is_remembered_is_bounded_and_depends_on_the_rows_alone(monkeypatch):
+    monkeypatch.setattr(prediction, "REMEMBERED", 2)
+    memory = prediction.LatestTexts()
     memory.add({b"a": ("1",), b"b": ("2",)})
     memory.add({b"a": ("1",), b"c": ("3",)})
-    assert [memory.get(key) for key in (b"a", b"b", b"c")] == [("1",), None, ("3",)]
+    assert memory == {b"a": ("1",), b"c": ("3",)}
 
 
 PREDICT = {"census": "census.csv", "letters": {"file": "letters.csv", "text_column": "first line", "context": "da"}}

@@ -12,19 +12,20 @@ import pytest
 
 from babelmill.core.files import UserError
 from babelmill.corpus import readers
-from babelmill.corpus.columns import Columns
+from babelmill.corpus.reading import Reading
 from babelmill.corpus.tally import Tally
 from babelmill.suites import pairs
 from babelmill.tables.columns import Asked
 from babelmill.tables.table import Table
 from babelmill.text_files import opening
+from helpers.training.training_data import section
 
 # Reads the column `text` of a file that also has a column `other`.
 Use = Callable[..., list[str]]
 
 
 def corpus(path: Path, quoting: str = "format") -> list[str]:
-    found = readers.read(path, Tally(), Columns(quoting=quoting), scratch=path.parent)
+    found = readers.read(path, Reading(section("corpus", quoting=quoting), scratch=path.parent), Tally())
     return [text for batch in found for text in batch["text"].to_pylist()]
 
 
@@ -182,8 +183,8 @@ def test_a_part_without_any_text_is_read():
     try:
         assert corpus(Path("part.parquet")) == [None, None]
         assert to_predict(Path("part.parquet")) == ["", ""]
-        columns = Columns(labels=("code",))
-        found = [batch["labels"].to_pylist() for batch in readers.read(Path("part.parquet"), Tally(), columns)]
+        reading = Reading(section("corpus", label_columns="code"))
+        found = [batch["labels"].to_pylist() for batch in readers.read(Path("part.parquet"), reading, Tally())]
         assert found == [[[None], [None]]]
     finally:
         Path("part.parquet").unlink()

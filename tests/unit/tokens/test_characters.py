@@ -1,27 +1,21 @@
 """CANINE's tokenizer: which ids a text has, where the workflow takes it from, and what an exported folder has of it."""
 
-import argparse
 from pathlib import Path
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 import transformers
 
-from babelmill import base_model, shards, tokenizer
 from babelmill.config import inputs
 from babelmill.config.resolve import Configuration
-from babelmill.config.stage_settings import ShardsSettings
-from babelmill.core import manifest
-from babelmill.core.files import read_json, write_json
 from babelmill.labels.data import frame_of
 from babelmill.release.folder.hub_folder import copy_published
-from babelmill.settings import read_settings, settings_of
+from babelmill.settings import settings_of
 from babelmill.tokens import characters
 from babelmill.tokens.shard_file import ShardFile
 from babelmill.tokens.tokenizer_file import encode, load_tokenizer, vocab_size
 from babelmill.tokens.vocabulary import Vocabulary
 from helpers.models.published_models import publish_canine
+from helpers.stages import run_stage, write_corpus
 
 pytestmark = pytest.mark.usefixtures("folder")
 
@@ -44,25 +38,6 @@ def configuration(model: dict, **more) -> Configuration:
     )
 
 
-def settings(model: dict, stage: str) -> Path:
-    """Write the settings of a stage of it."""
-    write_json(f"{stage}.json", settings_of(configuration(model), "occ", stage))
-    return Path(f"{stage}.json")
-
-
-def tokenizer_of(model: dict, base: list[Path]) -> Path:
-    """Run the stage `tokenizer` on a small labelled corpus; its folder."""
-    Path("corpus").mkdir()
-    rows = [{"text": text, "context": "", "labels": ["a"], "origin": "a.csv"} for text in TEXTS if text]
-    for split in ("train", "validation"):
-        pq.write_table(pa.Table.from_pylist(rows), f"corpus/{split}.parquet")
-    read = read_settings(settings(model, "shards"), ShardsSettings)
-    manifest.write("corpus", read, ["train.parquet", "validation.parquet"])
-    arguments = {"corpora": [Path("corpus")], "source": base, "out": Path("tokenizer"), "threads": 1}
-    tokenizer.run(argparse.Namespace(settings=settings(model, "tokenizer"), **arguments))
-    return Path("tokenizer")
-
-
 def test_ids_are_code_points_as_transformers_has_them():
     characters.write_files(Path(), 64)
     ours, theirs = load_tokenizer("tokenizer.json"), transformers.CanineTokenizer()
@@ -83,10 +58,18 @@ def test_a_model_of_characters_has_transformers_tokenizer(published):
     if published:
         model, base = SOURCE, [Path("base")]
         publish_canine(Path("theirs"))
-        base_model.run(argparse.Namespace(settings=settings(model, "base_model"), out=Path("base")))
+        run_stage("base_model", configuration(model), "occ", "base")
         assert "canine.char_embeddings.char_position_embeddings.weight" in read_names(Path("base/model.safetensors"))
-    made = tokenizer_of(model, base)
-    assert manifest.read(made)["figures"]["roles"] == characters.ROLES
+    texts, made = [text for text in TEXTS if text], Path("tokenizer")
+    columns = {
+        "text": texts,
+        "context": [""] * len(texts),
+        "labels": [["a"]] * len(texts),
+        "origin": ["a.csv"] * len(texts),
+    }
+    corpus = write_corpus(Path("corpus"), columns, columns)
+    figures = run_stage("tokenizer", configuration(model), "occ", made, corpora=[corpus], source=base)
+    assert figures["roles"] == characters.ROLES
     vocabulary = Vocabulary.read(made / "tokenizer.json", 0)
     assert vocabulary.ids == {
         "bos_token_id": 0xE000,
@@ -98,8 +81,7 @@ def test_a_model_of_characters_has_transformers_tokenizer(published):
     assert (frame.alone, frame.pad) == (((0xE000,), (0xE001,)), 0)
     assert frame.pair == ((0xE000,), (0xE001,), (0xE001,))
 
-    arguments = {"tokenizer": made, "corpus": Path("corpus"), "out": Path("shards"), "threads": 1}
-    shards.run(argparse.Namespace(settings=settings(model, "shards"), language="eng", **arguments))
+    run_stage("shards", configuration(model), "occ", "shards", tokenizer=made, corpus=corpus)
     shard = ShardFile.open(Path("shards/train.safetensors"))
     assert shard.tokens[1 : shard.offsets[1] - 1].tolist() == [ord(character) for character in TEXTS[0]]
 
@@ -115,8 +97,9 @@ def test_a_model_of_characters_has_transformers_tokenizer(published):
 def test_other_models_have_other_tokens():
     """Also a CANINE, if `tokenizer.source` says so."""
     Path("words.json").write_text("{}")
-    assert read_json(settings(SCRATCH, "tokenizer"))["characters"] == 512
-    assert "characters" not in read_json(settings(SCRATCH | {"config": {"model_type": "bert"}}, "tokenizer"))
+    bert = SCRATCH | {"config": {"model_type": "bert"}}
+    assert settings_of(configuration(SCRATCH), "occ", "tokenizer")["characters"] == 512
+    assert "characters" not in settings_of(configuration(bert), "occ", "tokenizer")
     assert inputs.characters(configuration(SCRATCH, tokenizer={"source": "words.json"}), "occ") is None
 
 

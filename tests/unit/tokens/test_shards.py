@@ -1,23 +1,21 @@
 """The stage `shards`: documents in, documents out, whatever the number of threads; nothing damaged is read."""
 
-import argparse
 import logging
+import shutil
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
-from babelmill import shards, tokenizer
 from babelmill.config.resolve import Configuration
-from babelmill.config.stage_settings import ShardsSettings, TokenizerSettings
+from babelmill.config.stage_settings import TokenizerSettings
 from babelmill.core import manifest
 from babelmill.core.bars import Bar
-from babelmill.core.files import UserError, sha256, write_json
-from babelmill.settings import read_settings, settings_of
+from babelmill.core.files import UserError, sha256
+from babelmill.settings import read_settings
 from babelmill.tokens.shard_file import ShardFile
 from babelmill.tokens.tokenizer_file import load_tokenizer
 from helpers.damage import flip_a_bit
+from helpers.stages import run_stage, write_corpus
 
 SPECIAL_TEXT = "a <s>name</s> <mask>"
 DOCUMENTS = [
@@ -30,41 +28,20 @@ DOCUMENTS = [
 HELD_OUT = ["Held out.", "Wir halten das zurück: 漢字"]
 
 
-def settings(folder, stage):
-    path = folder / f"{stage}.json"
-    write_json(path, settings_of(Configuration([("test", {"tokenizer": {"vocab_size": 320}})]), "eng", stage))
-    return path
-
-
-def write_corpus(folder, validation=HELD_OUT):
-    (folder / "corpus").mkdir()
-    for split, texts in (("train", DOCUMENTS), ("validation", validation)):
-        table = pa.table({"text": pa.array(texts, pa.string())})
-        pq.write_table(table, folder / f"corpus/{split}.parquet", row_group_size=100)
-    read = read_settings(settings(folder, "shards"), ShardsSettings)
-    manifest.write(folder / "corpus", read, ["train.parquet", "validation.parquet"])
+CONFIGURATION = Configuration([("test", {"tokenizer": {"vocab_size": 320}})])
 
 
 @pytest.fixture
 def inputs(tmp_path):
     """A folder with a corpus and a tokenizer that was trained on it."""
-    write_corpus(tmp_path)
-    arguments = {"corpora": [tmp_path / "corpus"], "out": tmp_path / "tokenizer", "threads": 1}
-    tokenizer.run(argparse.Namespace(settings=settings(tmp_path, "tokenizer"), source=[], **arguments))
+    corpus = write_corpus(tmp_path / "corpus", {"text": DOCUMENTS}, {"text": HELD_OUT}, rows=100)
+    run_stage("tokenizer", CONFIGURATION, out=tmp_path / "tokenizer", corpora=[corpus])
     return tmp_path
 
 
 def build(folder, out="out", threads=1):
-    shards.run(
-        argparse.Namespace(
-            settings=settings(folder, "shards"),
-            language="eng",
-            tokenizer=folder / "tokenizer",
-            corpus=folder / "corpus",
-            out=folder / out,
-            threads=threads,
-        )
-    )
+    inputs = {"tokenizer": folder / "tokenizer", "corpus": folder / "corpus", "threads": threads}
+    run_stage("shards", CONFIGURATION, out=folder / out, **inputs)
     return folder / out
 
 
@@ -123,8 +100,7 @@ def test_one_flipped_bit_is_refused_and_leaves_nothing(inputs, name):
 
 
 def test_validation_without_documents_is_refused(inputs):
-    pq.write_table(pa.table({"text": pa.array([], pa.string())}), inputs / "corpus/validation.parquet")
-    read = read_settings(inputs / "shards.json", ShardsSettings)
-    manifest.write(inputs / "corpus", read, ["train.parquet", "validation.parquet"])
+    shutil.rmtree(inputs / "corpus")
+    write_corpus(inputs / "corpus", {"text": DOCUMENTS}, {"text": []})
     with pytest.raises(UserError, match=r"corpus of eng has no validation documents.*corpus\.validation_share"):
         build(inputs)

@@ -1,6 +1,5 @@
 """The stage `tokenizer` on small real corpora: what it learns, what it must never lose, and what it refuses."""
 
-import argparse
 import itertools
 import json
 import os
@@ -12,23 +11,19 @@ from pathlib import Path
 from pydoc_data.topics import topics
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
 
 from babelmill import tokenizer as stage_tokenizer
 from babelmill.config.resolve import Configuration
-from babelmill.config.stage_settings import ShardsSettings
-from babelmill.core import manifest
-from babelmill.core.files import UserError, write_json
-from babelmill.settings import read_settings, settings_of
+from babelmill.core.files import UserError
 from babelmill.tokens import trial
 from babelmill.tokens.documents import Documents
 from babelmill.tokens.pretokenizer import PART, parts
 from babelmill.tokens.quality import measure, vocabulary_used
 from babelmill.tokens.tokenizer_file import encode, load_tokenizer, special_ids, vocab_size
 from babelmill.tokens.vocabulary import SPECIAL_TOKENS
+from helpers import stages
 from helpers.damage import flip_a_bit
 
 # Article 1 of the Universal Declaration of Human Rights.
@@ -50,33 +45,21 @@ ARTICLE = {
 
 
 def write_corpus(folder: Path, training: list[str], validation: list[str] = ("Held out.",), labelled=False) -> Path:
-    folder.mkdir(parents=True)
-    for split, texts in (("train", training), ("validation", validation)):
-        columns = {"text": pa.array(texts, pa.string())} | ({"labels": [["1"]] * len(texts)} if labelled else {})
-        pq.write_table(pa.table(columns), folder / f"{split}.parquet", row_group_size=7)
-    values = settings_of(Configuration([("test", {})]), "eng", "shards")  # any stage's will do
-    write_json(folder / "settings.json", values)
-    settings = read_settings(folder / "settings.json", ShardsSettings)
-    manifest.write(folder, settings, ["train.parquet", "validation.parquet"])
-    return folder
+    columns = [
+        {"text": texts} | ({"labels": [["1"]] * len(texts)} if labelled else {}) for texts in (training, validation)
+    ]
+    return stages.write_corpus(folder, *columns, rows=7)
 
 
-def run(tmp_path, corpora: dict[str, Path], out="out", threads=1, **sections) -> tuple[Tokenizer, dict]:
+def run(tmp_path, corpora: dict[str, Path], out="out", **sections) -> tuple[Tokenizer, dict]:
     """Run the stage; returns the tokenizer and the manifest's figures."""
     values = {
         "languages": {code: {"name": code} for code in corpora},
         "models": {"model": {"languages": list(corpora), **sections}},
     }
-    write_json(tmp_path / "s.json", settings_of(Configuration([("test", values)]), "model", "tokenizer"))
-    arguments = {
-        "corpora": list(corpora.values()),
-        "out": tmp_path / out,
-        "threads": threads,
-        "log": None,
-        "source": [],
-    }
-    stage_tokenizer.run(argparse.Namespace(settings=tmp_path / "s.json", **arguments))
-    return load_tokenizer(tmp_path / out / "tokenizer.json"), manifest.verify(tmp_path / out)["figures"]
+    configuration, folder = Configuration([("test", values)]), tmp_path / out
+    figures = stages.run_stage("tokenizer", configuration, "model", folder, corpora=list(corpora.values()))
+    return load_tokenizer(folder / "tokenizer.json"), figures
 
 
 def trained(language: str, size=2000) -> Tokenizer:
@@ -213,12 +196,10 @@ def test_no_text_is_lost(tmp_path):
 def test_the_same_bytes_on_every_run_and_for_every_number_of_threads(tmp_path):
     text = " ".join(ARTICLE.values())
     corpus = write_corpus(tmp_path / "eng", [text[i : i + 300] + text[:i] for i in range(0, 900, 7)])
-    write_json(
-        tmp_path / "s.json",
-        settings_of(Configuration([("test", {"tokenizer": {"vocab_size": 700}})]), "eng", "tokenizer"),
-    )
+    configuration = Configuration([("test", {"tokenizer": {"vocab_size": 700}})])
+    settings = stages.write_settings("tokenizer", configuration, folder=tmp_path)
     for out, threads, parallel in (("1", "1", "true"), ("2", "2", "false"), ("3", "3", "true")):
-        command = [sys.executable, "-m", "babelmill.tokenizer", "--settings", tmp_path / "s.json", "--corpora", corpus]
+        command = [sys.executable, "-m", "babelmill.tokenizer", "--settings", settings, "--corpora", corpus]
         subprocess.run(
             [*command, "--out", tmp_path / out, "--threads", threads],
             check=True,
@@ -402,11 +383,6 @@ def test_a_hostile_tokenizer_ends_in_one_line(tmp_path, monkeypatch, part, messa
     with pytest.raises(UserError, match=f"^theirs: .*{message}") as error:
         trial.check(path, "theirs")
     assert "\n" not in str(error.value) and len(str(error.value)) < 500
-
-
-def test_a_usual_tokenizer_passes_the_trial(tmp_path):
-    trained("eng").save(str(tmp_path / "tokenizer.json"))
-    trial.check(tmp_path / "tokenizer.json", "ours")
 
 
 def test_a_trial_heeds_the_limits_of_the_machine_and_blames_no_tokenizer_for_it(tmp_path, monkeypatch):

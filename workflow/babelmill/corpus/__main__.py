@@ -39,10 +39,9 @@ from babelmill.core.globs import distinct
 from babelmill.core.words import and_words, plural
 from babelmill.corpus import builtin
 from babelmill.corpus.cleaning import clean, keep
-from babelmill.corpus.columns import Columns
 from babelmill.corpus.digests import DigestSet, digests_of, sides_of, with_digests
 from babelmill.corpus.duplicates import without_duplicates
-from babelmill.corpus.pieces import Reading
+from babelmill.corpus.reading import Reading
 from babelmill.corpus.sampling import Budget, Sampler, sample
 from babelmill.corpus.tally import Tally
 from babelmill.corpus.workers import read_all
@@ -178,10 +177,9 @@ def run(args: argparse.Namespace) -> None:
         left.unlink()
     outputs = [args.out / f"{split}.parquet" for split in ("train", "validation")]
     with atomic_write(outputs[0]) as train_file, atomic_write(outputs[1]) as validation_file:
-        columns = Columns.of(corpus).of_documents
         with (
-            Writer(train_file, columns, args.threads) as train,
-            Writer(validation_file, columns, args.threads) as validation,
+            Writer(train_file, reading.of_documents, args.threads) as train,
+            Writer(validation_file, reading.of_documents, args.threads) as validation,
         ):
             held_out = DigestSet()
             documents = read_all(sources.validation, reading, tally, args.threads)

@@ -24,7 +24,9 @@ IN_MEMORY = 10_000_000  # digests; with more than 0.6 of 2^24, the table of the 
 PARTS = 128  # open files; at 1e9 documents, a part takes 0.8 GB
 
 
-def without_duplicates(documents: Iterator[pa.RecordBatch], tally: Tally, scratch: Path) -> Iterator[pa.RecordBatch]:
+def without_duplicates(
+    documents: Iterator[pa.RecordBatch], tally: Tally, scratch: Path | None
+) -> Iterator[pa.RecordBatch]:
     """Yield the first of each set of equal documents. `scratch` is the folder for temporary files."""
     seen = DigestSet()
     for batch in documents:
@@ -34,7 +36,7 @@ def without_duplicates(documents: Iterator[pa.RecordBatch], tally: Tally, scratc
 
 
 def _on_disk(
-    documents: Iterator[pa.RecordBatch], seen: DigestSet, tally: Tally, scratch: Path
+    documents: Iterator[pa.RecordBatch], seen: DigestSet, tally: Tally, scratch: Path | None
 ) -> Iterator[pa.RecordBatch]:
     """Drop documents in `seen`. Among the others, keep only the first of several equal documents."""
     with contextlib.ExitStack() as files:

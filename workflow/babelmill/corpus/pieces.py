@@ -8,7 +8,6 @@ other processes parse.
 The pieces, and so the results, depend only on the files, never on the number of processes.
 """
 
-import contextlib
 import dataclasses
 import logging
 import threading
@@ -20,15 +19,14 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from babelmill.config import schema
 from babelmill.core.escape import line
 from babelmill.core.formats import split_name
 from babelmill.corpus import readers
 from babelmill.corpus.cleaning import clean
-from babelmill.corpus.columns import Columns
 from babelmill.corpus.digests import digests_of, with_digests
 from babelmill.corpus.readers.lines import Block, blocks_to_parse, parse
 from babelmill.corpus.readers.parquet import open_parquet, read_row_group
+from babelmill.corpus.reading import Reading, SourceFile
 from babelmill.corpus.record_batches import BLOCK, ROWS
 from babelmill.corpus.tally import Tally
 from babelmill.text_files.opening import open_file
@@ -39,35 +37,6 @@ COST = 4096  # bytes to add to each small file: opening it takes as long as read
 EXPANDS = 4  # bytes of text per byte of a compressed file
 LARGEST = 32 << 20  # bytes; this process reads larger row groups, batch by batch
 QUIET = 10  # seconds between progress messages
-
-
-@dataclasses.dataclass(frozen=True)
-class Reading:
-    """Says how to read files.
-
-    Attributes:
-        corpus: the section `corpus` of the configuration.
-        text_columns: {file: column} of the files that have their own column of text.
-        scratch: folder for temporary files.
-        raw_labels: whether labels stay as they stand.
-    """
-
-    corpus: schema.Corpus
-    text_columns: dict[Path, str]
-    scratch: Path
-    raw_labels: bool = False
-
-    def columns(self, path: Path) -> Columns:
-        """Return the columns that are read from a file."""
-        return Columns.of(self.corpus, self.text_columns.get(path), self.raw_labels)
-
-    def suffix(self, path: Path) -> str:
-        """Return the ending that says a file's format, such as `.txt`."""
-        return split_name(path, self.corpus.format)[0]
-
-    def read(self, path: Path, tally: Tally) -> Iterator[pa.RecordBatch]:
-        """Yield the documents of a whole file."""
-        return readers.read(path, tally, self.columns(path), document=self.corpus.document, scratch=self.scratch)
 
 
 @dataclasses.dataclass
@@ -113,7 +82,7 @@ class SmallFiles:
         waiting: list[pa.RecordBatch] = []
         size = rows = 0
         for path in self.paths:
-            for batch in reading.read(path, tally):
+            for batch in readers.read(path, reading, tally):
                 waiting.append(batch)
                 size += batch.get_total_buffer_size()
                 rows += batch.num_rows
@@ -138,7 +107,7 @@ class LineBlock:
 
     def read(self, reading: Reading, tally: Tally) -> Iterator[pa.RecordBatch]:
         """Yield the documents."""
-        batch = parse(self.path, self.block, tally, reading.columns(self.path), reading.corpus.document)
+        batch = parse(SourceFile(self.path, reading, tally), self.block)
         tally.read += batch.num_rows
         yield batch
 
@@ -153,11 +122,11 @@ class RowGroups:
 
     def read(self, reading: Reading, tally: Tally) -> Iterator[pa.RecordBatch]:
         """Yield the documents."""
-        columns = reading.columns(self.path)
+        file = SourceFile(self.path, reading, tally)
         with readers.reporting(self.path, tally):
-            file = _opened(self.path, columns)
+            parquet = _opened(file)
             for group, number in self.groups:
-                for batch in read_row_group(self.path, file, group, number, tally, columns):
+                for batch in read_row_group(file, parquet, group, number):
                     tally.read += batch.num_rows
                     yield batch
 
@@ -165,12 +134,12 @@ class RowGroups:
 _open = threading.local()  # the Parquet file that a thread reads
 
 
-def _opened(path: Path, columns: Columns) -> pq.ParquetFile:
+def _opened(file: SourceFile) -> pq.ParquetFile:
     """Return an open Parquet file. The thread keeps it open, and so reads its footer (thousands of row groups) once."""
-    if getattr(_open, "key", None) != (path, columns):
-        _open.file = open_parquet(path, pa.OSFile(str(path)), columns)
-        _open.key = path, columns
-    return _open.file
+    if getattr(_open, "key", None) != (file.path, file.reading):
+        _open.parquet = open_parquet(file, pa.OSFile(str(file.path)))
+        _open.key = file.path, file.reading
+    return _open.parquet
 
 
 Piece = TalliedBatches | SmallFiles | LineBlock | RowGroups
@@ -191,15 +160,17 @@ def pieces(paths: list[Path], reading: Reading) -> Iterator[Piece]:
         if time.monotonic() - logged > QUIET:
             log.info("reading %s (%d of %d)", line(path), i, len(paths))
             logged = time.monotonic()
-        weight = text_size(path)
-        if weight < LARGE or _is_one_document(path, reading):
+        file, weight = SourceFile(path, reading, Tally(reading.corpus.on_error, held=[])), text_size(path)
+        is_one_document = reading.corpus.document == "file" and file.suffix == ".txt"
+        is_cut = weight >= LARGE and not is_one_document
+        if not is_cut:
             small.append(path)
             size += weight + COST
-        if small and (size >= BLOCK or small[-1] is not path):
+        if small and (size >= BLOCK or is_cut):
             yield SmallFiles(small, size)
             small, size = [], 0
-        if weight >= LARGE and not _is_one_document(path, reading):
-            yield from _of_large_file(path, reading)
+        if is_cut:
+            yield from _of_large_file(file)
     if small:
         yield SmallFiles(small, size)
 
@@ -212,39 +183,33 @@ def text_size(path: Path) -> int:
         return 0
 
 
-def _is_one_document(path: Path, reading: Reading) -> bool:
-    return reading.corpus.document == "file" and reading.suffix(path) == ".txt"
-
-
-def _of_large_file(path: Path, reading: Reading) -> Iterator[Piece]:
+def _of_large_file(file: SourceFile) -> Iterator[Piece]:
     """Yield the pieces of a large file: blocks of lines, row groups, or batches that this process reads."""
-    tally = Tally(reading.corpus.on_error, held=[])
-    suffix, compression = split_name(path, reading.corpus.format)
-    with readers.reporting(path, tally), contextlib.closing(open_file(path, suffix, compression)) as stream:
-        if suffix in (".jsonl", ".json", ".txt"):
-            found = blocks_to_parse(path, stream, tally, reading.columns(path), reading.corpus.document)
-            yield from (LineBlock(path, block) for block in found)
-        elif suffix == ".parquet" and not compression:
-            yield from _of_parquet(path, stream, reading, tally)
+    path, tally = file.path, file.tally
+    with readers.reporting(path, tally), open_file(path, file.suffix, file.compression) as stream:
+        if file.suffix in (".jsonl", ".json", ".txt"):
+            yield from (LineBlock(path, block) for block in blocks_to_parse(file, stream))
+        elif file.suffix == ".parquet" and not file.compression:
+            yield from _of_parquet(file, stream)
         else:
-            for batch in reading.read(path, tally):
+            for batch in readers.read(path, file.reading, tally):
                 yield TalliedBatches([batch], tally.take())
     yield TalliedBatches([], tally)
 
 
-def _of_parquet(path: Path, stream: pa.NativeFile, reading: Reading, tally: Tally) -> Iterator[Piece]:
+def _of_parquet(file: SourceFile, stream: pa.NativeFile) -> Iterator[Piece]:
     """Yield several small row groups together, and the batches of each large row group."""
-    columns = reading.columns(path)
+    path, tally = file.path, file.tally
     together: list[tuple[int, int]] = []
     size, number = 0, 1
-    with open_parquet(path, stream, columns) as file:
-        for group in range(file.num_row_groups):
-            facts = file.metadata.row_group(group)
+    with open_parquet(file, stream) as parquet:
+        for group in range(parquet.num_row_groups):
+            facts = parquet.metadata.row_group(group)
             if together and size + facts.total_byte_size > BLOCK:
                 yield RowGroups(path, together, size)
                 together, size = [], 0
             if facts.total_byte_size > LARGEST:
-                for batch in read_row_group(path, file, group, number, tally, columns):
+                for batch in read_row_group(file, parquet, group, number):
                     tally.read += batch.num_rows
                     yield TalliedBatches([batch], tally.take())
             else:

@@ -93,7 +93,7 @@ class Sampler:
 
 
 def sample(
-    documents: Iterable[pa.RecordBatch], sampler: Sampler, tally: Tally, scratch: Path
+    documents: Iterable[pa.RecordBatch], sampler: Sampler, tally: Tally, scratch: Path | None
 ) -> Iterator[pa.RecordBatch]:
     """Yield the documents of the sample in their order, and count the other documents.
 

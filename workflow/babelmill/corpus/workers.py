@@ -31,13 +31,13 @@ from babelmill.corpus.pieces import (
     LARGEST,
     LineBlock,
     Piece,
-    Reading,
     SmallFiles,
     TalliedBatches,
     pieces,
     text_size,
     work,
 )
+from babelmill.corpus.reading import Reading
 from babelmill.corpus.tally import Tally
 
 WORTH_IT = 128 << 20  # bytes of text; to read less is faster than to start workers

@@ -1,18 +1,20 @@
 """Write the card of a label model: how to use it, what was measured, and which codes it knows.
 
 The prose is in the template `card.md`. Beside the card, a picture shows how well the probabilities are calibrated, and
-what share of the codes is right.
+what share of the codes is right. The folder's config.json gets what is known after the evaluation, too.
 """
 
 import dataclasses
 from pathlib import Path
 from typing import IO, Any, ClassVar
 
+from babelmill.config import schema
 from babelmill.core.escape import Markdown, code, markdown
 from babelmill.core.files import atomic_write
 from babelmill.evaluation.metrics import shown, value_of
 from babelmill.release.card.card import ModelCard
 from babelmill.release.card.training_history import COLOURS
+from babelmill.tokens.clean_text import Cleaning
 
 TASK = "text-classification"
 CODES = 50  # how many codes the card lists at most
@@ -123,6 +125,35 @@ class LabelsCard(ModelCard):
             | {"training texts": entry["training"]}
             for entry in codes[:CODES]
         ]
+
+
+def completed(
+    config: dict[str, Any], evaluation: dict[str, Any], variant: str, corpora: list[schema.Corpus]
+) -> dict[str, Any]:
+    """Return config.json of an exported folder with what is known after the evaluation.
+
+    Its `labels` get up to four more keys: the `names` of codes; the `threshold`, the probability from which on the
+    classifier gives a second or later code; `cleaning`, which says how all training text was cleaned, so that other
+    texts can be cleaned in the same way; and whether the training text had `contexts`.
+
+    Args:
+        config: config.json of the exported folder.
+        evaluation: evaluation.json.
+        variant: the default variant.
+        corpora: the settings of the corpora that the model was trained on.
+    """
+    found = evaluation["labels"]
+    names = {entry["code"]: entry["name"] for entry in found["codes"] if "name" in entry}
+    best = found["figures"][variant]["linear"]["threshold"]
+    contexts = any(corpus.context_column or corpus.context for corpus in corpora)
+    cleaning: dict[str, str] = {}
+    for key, neutral in Cleaning()._asdict().items():
+        values = {getattr(corpus, key) for corpus in corpora}
+        cleaning |= {key: values.pop()} if len(values - {neutral}) == len(values) == 1 else {}
+    more = {"names": names, "threshold": best and best["value"], "cleaning": cleaning}
+    return config | {
+        "labels": config["labels"] | {key: value for key, value in more.items() if value} | {"contexts": contexts}
+    }
 
 
 def rates(entry: dict[str, Any]) -> dict[str, Any]:

@@ -16,6 +16,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from babelmill.config import schema
 from babelmill.core import escape
 
 UNKNOWN, PAD, BEGIN, END, SEPARATOR = range(5)  # the ids of symbols come after these
@@ -59,17 +60,17 @@ def symbols_of(code: str, separator: str | None) -> list[str]:
     return code.split(separator) if separator else list(code)
 
 
-def written(text: str, system: str, block_size: int, separator: str | None = None) -> str:
+def written(text: str, labels: schema.Labels) -> str:
     """Return a code as its system writes it: `1234` is `01234` in HISCO. Raise a ValueError if it is not a code."""
-    about = SYSTEMS[system]
+    about = SYSTEMS[labels.code]
     if not about.spelt or text in about.whole or (text == NO_CODE and about.without):
         return text
-    size, shown = about.block_size or block_size, escape.line(repr(text), 100)
+    size, shown = about.block_size or labels.block_size, escape.line(repr(text), 100)
     if about.symbols and (outside := set(text) - set(about.symbols)):
-        raise ValueError(f"{shown} is not a code of {system}: it contains {escape.some(sorted(outside))}")
-    symbols = symbols_of(text, separator)
+        raise ValueError(f"{shown} is not a code of {labels.code}: it contains {escape.some(sorted(outside))}")
+    symbols = symbols_of(text, labels.symbol_separator)
     if "" in symbols:
-        raise ValueError(f"{shown} has no symbol before or after {separator!r} (labels.symbol_separator)")
+        raise ValueError(f"{shown} has no symbol before or after {labels.symbol_separator!r} (labels.symbol_separator)")
     if len(symbols) > size:
         raise ValueError(f"{shown} is longer than {size} symbols (labels.block_size)")
     return text.zfill(size) if about.zeros else text

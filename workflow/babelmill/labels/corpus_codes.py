@@ -1,6 +1,7 @@
 """Turn the labels of a corpus into codes: split the cells at the separator, and write codes as their system does."""
 
 import csv
+import itertools
 import logging
 import re
 from collections.abc import Iterable, Iterator
@@ -88,11 +89,6 @@ def _is_heading(fields: list[str]) -> bool:
     return not fields[0] or any(OF_CODES.fullmatch(code) and OF_NAMES.fullmatch(name) for code, name in orders)
 
 
-def as_written(code: str, labels: schema.Labels) -> str:
-    """Return a code as its system writes it; see `written`."""
-    return written(code, labels.code, labels.block_size, labels.symbol_separator)
-
-
 def listed(path: str, labels: schema.Labels) -> dict[str, str]:
     """Return {code: name} of the list of codes, each code as its system writes it.
 
@@ -103,7 +99,7 @@ def listed(path: str, labels: schema.Labels) -> dict[str, str]:
     spelt: dict[str, str] = {}
     for code, name in code_list(path).items():
         try:
-            mine = as_written(code, labels)
+            mine = written(code, labels)
         except ValueError as problem:
             raise UserError(f"{path}: {problem}; correct the list (labels.codes)") from None
         if mine in spelt:
@@ -128,7 +124,6 @@ class CodeReader:
         self._labels, self._about = labels, SYSTEMS[labels.code]
         self._known = listed(labels.codes, labels) if labels.codes else dict[str, str]()
         self._names = frozenset(self._known.values())
-        self._numbers: dict[str, int] = {}
         self._spelt: dict[str, tuple[str, str]] = {}  # {code: how the corpus writes it, and where first}
         self.bad = self.without = 0
         self.first = ""
@@ -143,30 +138,39 @@ class CodeReader:
             UserError: a code does not belong to the system or the list, two spellings would be one code, or a document
                 lacks a code that it must have.
         """
-        self._numbers = {name: i for i, name in enumerate(sorted(self._known))}
+        numbers = {name: i for i, name in enumerate(sorted(self._known))}
         self.bad = self.without = 0
         self.first = ""
         codes: list[int] = []
         ends = [0]
-        for columns, origin in rows:
-            bad = self.bad
-            mine = dict.fromkeys(code for text in columns for code in self._codes(text, origin))
-            if not mine:
-                self.without += 1
-                mine = self._none(origin) if self.bad == bad else {}  # a document with only bad codes gets no code
-            codes += (self._numbers.setdefault(code, len(self._numbers)) for code in mine)
+        for cells, origin in rows:
+            codes += (numbers.setdefault(code, len(numbers)) for code in self.of_document(cells, origin)[0])
             ends.append(len(codes))
-        return Labels(np.array(codes, np.int32), np.array(ends, np.int64), tuple(self._numbers))
+        return Labels(np.array(codes, np.int32), np.array(ends, np.int64), tuple(numbers))
 
-    def parts(self, text: str | None) -> list[str]:
-        """Return the parts of a cell that stand for codes. A part is read as a cell that holds nothing else."""
-        parts = [] if text is None else text.split(self._labels.separator) if self._labels.separator else [text]
-        return [part for part in map(stripped, parts) if part in self._known or part not in NO_LABEL]
+    def of_document(self, cells: list[str | None], origin: str) -> tuple[list[str], list[list[str]]]:
+        """Return the codes of a document, each once, and the codes in each of its columns. See `read`.
+
+        A document with empty columns gets the code `NO_CODE`, and one with only bad codes gets none.
+        """
+        bad = self.bad
+        columns = [list(dict.fromkeys(self._codes(cell, origin))) for cell in cells]
+        codes = list(dict.fromkeys(itertools.chain.from_iterable(columns)))
+        if not codes:
+            self.without += 1
+            if self.bad == bad and self._about.without:
+                codes = [NO_CODE]
+            elif self.bad == bad:
+                self._refuse(f"{origin}: this row has no code, and {self._labels.code} has no code that means 'none'")
+        return codes, columns
 
     def _codes(self, text: str | None, origin: str) -> list[str]:
-        """Return the codes in a cell."""
+        """Return the codes in a cell. Each part of it is read as a cell that holds nothing else."""
+        parts = [] if text is None else text.split(self._labels.separator) if self._labels.separator else [text]
         found = []
-        for part in self.parts(text):
+        for part in map(stripped, parts):
+            if part in NO_LABEL and part not in self._known:
+                continue
             try:
                 found.append(self._code(part, origin))
             except ValueError as problem:
@@ -181,7 +185,7 @@ class CodeReader:
         the code `61110.0`.
         """
         text = without_fraction(part) if self._about.spelt and part not in self._known else part
-        code = as_written(text, self._labels)
+        code = written(text, self._labels)
         if self._known and code not in self._known:
             hint = ", where it is a name: do row numbers stand before the codes?" if part in self._names else ""
             raise ValueError(f"{escape.line(repr(code), 100)} is not in {self._labels.codes} (labels.codes){hint}")
@@ -207,13 +211,6 @@ class CodeReader:
                     *(escape.line(self._spelt[name][1]) for name in (other, code)),
                 )
                 return
-
-    def _none(self, origin: str) -> dict[str, None]:
-        """Return the code of a document whose columns are empty."""
-        if self._about.without:
-            return {NO_CODE: None}
-        self._refuse(f"{origin}: this row has no code, and {self._labels.code} has no code that means 'none'")
-        return {}
 
     def _refuse(self, message: str) -> None:
         if self._labels.on_error == "stop":

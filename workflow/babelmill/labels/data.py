@@ -2,11 +2,13 @@
 
 A row is a document: a text, or a context and a text, with the special tokens that the exported model's tokenizer adds
 (`Frame`). A micro-batch is as long as its longest row. A document that is too long for a row loses the end of its text.
+Training can hide contexts and put typos into texts.
 """
 
 import copy
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -19,20 +21,21 @@ from babelmill.config.stage_settings import TrainSettings
 from babelmill.core.files import UserError, read_json
 from babelmill.core.words import plural
 from babelmill.labels.codes import CODES_OF_SOURCE, PAD, SYSTEMS, Codes, written
-from babelmill.labels.typos import Typos
 from babelmill.runtime.record import SPLITS
-from babelmill.tokens.shard_file import Labels, ShardFile
-from babelmill.tokens.tokenizer_file import load_tokenizer
+from babelmill.tokens.shard_file import Labels, ShardFile, Texts
+from babelmill.tokens.tokenizer_file import encode, load_tokenizer
 from babelmill.tokens.vocabulary import Vocabulary
 from babelmill.training.data import Data
 from babelmill.training.networks.network import Network
 from babelmill.training.plan import randomness
 from babelmill.training.plan.objectives import Objective
-from babelmill.training.plan.randomness import CONTEXT
+from babelmill.training.plan.randomness import CONTEXT, TYPOS, below, draw
 from babelmill.training.plan.rows import Rows
 
 MULTIPLE = 8  # lengths are rounded up to a multiple of it
 CLASSIFIER, DECODER = "classifier.", "decoder."  # how the names of the heads' weights begin
+MOST = 3  # the largest number of typos in a text
+LEAVE_OUT, PUT_IN, REPLACE, SWAP = range(4)
 
 
 @dataclass(frozen=True)
@@ -106,6 +109,77 @@ def in_terms_of(labels: Labels, codes: Codes, most: int) -> Labels:
     kept = np.arange(len(document)) - first < most
     ends = np.cumsum(np.bincount(document[kept], minlength=len(labels.offsets) - 1))
     return Labels(number[kept], np.concatenate([[0], ends]), codes.names)
+
+
+def disturbed(text: str, key: int, letter: Callable[[int], str]) -> str:
+    """Return a text with one to three changes. Some changes have no effect, such as swapping two equal letters.
+
+    Args:
+        text: at least one character; the result has at least one, too.
+        key: the key of all random numbers.
+        letter: returns a character for a random number of 32 bits.
+    """
+    for change in range(1 + below(draw(key, 0), MOST)):
+        kind, place, new = (draw(key, 1 + 3 * change + i) for i in range(3))
+        kind = below(kind, 4)
+        place = below(place, len(text) + (kind == PUT_IN))
+        before, here, after = text[:place], text[place : place + 1], text[place + 1 :]
+        if kind == LEAVE_OUT:
+            text = before + after or text
+        elif kind == PUT_IN:
+            text = before + letter(new) + here + after
+        elif kind == REPLACE:
+            text = before + letter(new) + after
+        else:
+            text = before + after[:1] + here + after[1:]
+    return text
+
+
+def letter_of(texts: Texts, number: int) -> str:
+    """Return the character of the texts that a number of 32 bits selects."""
+    place = number * len(texts.content) >> 32
+    while texts.content[place] & 0xC0 == 0x80:  # inside a character of several bytes
+        place -= 1
+    return bytes(texts.content[place : place + 4]).decode(errors="ignore")[0]
+
+
+class Typos:
+    """Puts typos into the texts of a share of the rows (`train.typos`). Old registers contain such typos.
+
+    OccCANINE does the same (`histocc/attacker.py`), but also swaps words. One to three times, a character is removed,
+    inserted, replaced, or swapped with the next one. New characters are drawn from the texts, so that they belong to
+    the same script. The row's number decides about everything, so every process always makes the same typos in a row.
+
+    Args:
+        share: share of the rows.
+        seed: seed of all random numbers.
+        tokenizer: the tokenizer that made the shards.
+    """
+
+    def __init__(self, share: float, seed: int, tokenizer: Tokenizer):
+        self._share, self._seed, self._tokenizer = share, seed, tokenizer
+
+    def tokens(self, rows: Rows, shards: Sequence[ShardFile]) -> dict[int, np.ndarray]:
+        """Return the tokens of the texts that get typos, by the index of the row in `rows`.
+
+        Raises:
+            UserError: the shards do not have the texts.
+        """
+        keys = randomness.key(self._seed, TYPOS, rows.number)
+        places = np.flatnonzero(randomness.uniform(keys) < self._share).tolist()
+        if not places:
+            return {}
+        found = []
+        for i in places:
+            shard = shards[rows.language[i]]
+            texts = shard.texts
+            if texts is None:
+                raise UserError(
+                    f"{shard.path} has no texts, but train.typos needs them; delete it and run the workflow again"
+                )
+            found.append(disturbed(texts[int(rows.row[i])], int(keys[i]), partial(letter_of, texts)))
+        tokens, lengths = encode(self._tokenizer, found)
+        return dict(zip(places, np.split(tokens, np.cumsum(lengths)[:-1]), strict=True))
 
 
 class LabelStream:
@@ -241,7 +315,7 @@ def begun(source: Path | None, codes: Codes, labels: schema.Labels) -> Begun:
         return Begun(codes)
     theirs = read_json(source / CODES_OF_SOURCE)
     try:
-        names = [written(c, labels.code, labels.block_size, labels.symbol_separator) for c in theirs["codes"]]
+        names = [written(code, labels) for code in theirs["codes"]]
     except ValueError as problem:
         return Begun(codes, (), f"its heads start with random weights: {problem} (labels.code)")
     known = set(names)

@@ -19,7 +19,7 @@ It has the same keys as for every model (`metrics`, `variants`, `languages`, `do
                         `calibration`, `threshold` (only for `linear` with several codes per text) and `mistakes`
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -36,7 +36,6 @@ from babelmill.labels.corpus_codes import CodeReader
 from babelmill.labels.metrics import Predictions, Sets
 from babelmill.labels.predictor import Pair, Predictor, Wanted, batches
 from babelmill.tokens.documents import Documents
-from babelmill.tokens.shard_file import Labels
 
 WINDOW = 16_384  # texts that are sorted by length together, so that few positions are padding
 BATCH_TOKENS = 8_192  # positions per batch, which the decoder reads once per beam
@@ -97,33 +96,25 @@ class LabelledText:
         documents = Documents(folder / "validation.parquet", contexts=True)
         if not documents.labelled:
             raise UserError(f"{documents.path}: has no labels; set corpus.label_columns and run the workflow again")
-        rows = list(documents.labels())
-        found = self._codes(CodeReader(self._labels), rows)
-        self._documents.append(documents)
-        self._chosen.append(np.array([bool(codes) for codes in found], bool))
+        reader, found, has_code = CodeReader(self._labels), [], []
         names = manifest.read(folder)["settings"].get("corpus", {}).get("label_columns") or []
-        self._read_columns(names, [row for row, codes in zip(rows, found, strict=True) if codes], begin)
-        return [codes for codes in found if codes]
+        for cells, origin in documents.labels():
+            codes, columns = reader.of_document(cells, origin)
+            has_code.append(bool(codes))
+            if not codes:
+                continue
+            if len(names) != len(columns):  # the manifest does not say which columns these are
+                names = [f"column {place}" for place in range(1, len(columns) + 1)]
+            for name, mine in zip(names, columns, strict=True):
+                self._columns.setdefault(name, {})[begin + len(found)] = self._numbered(mine)
+            found.append(self._numbered(codes))
+        self._documents.append(documents)
+        self._chosen.append(np.array(has_code, bool))
+        return found
 
-    def _read_columns(self, names: list[str], rows: list[tuple[list[str | None], str]], begin: int) -> None:
-        """Add the codes in each column of a corpus. `names`: of its columns; empty if its manifest names none."""
-        count = max((len(found) for found, _ in rows), default=0)
-        names = names if len(names) == count else [f"column {place + 1}" for place in range(count)]
-        for place, name in enumerate(names):
-            reader = CodeReader(self._labels.model_copy(update={"on_error": "skip"}))  # rows were checked before
-            filled = [i for i, (found, _) in enumerate(rows) if any(reader.parts(found[place]))]
-            codes = self._codes(reader, (([rows[i][0][place]], rows[i][1]) for i in filled))
-            mine = self._columns.setdefault(name, {})
-            mine.update((begin + i, each) for i, each in zip(filled, codes, strict=True))
-
-    def _codes(self, reader: CodeReader, rows: Iterable[tuple[list[str | None], str]]) -> list[list[int]]:
-        """Return the codes of documents as numbers; a new code gets the next number."""
-        read: Labels = reader.read(rows)
-        numbers = [-1] * len(read.names)
-        for code in dict.fromkeys(read.codes.tolist()):
-            numbers[code] = self._numbers.setdefault(read.names[code], len(self._numbers))
-        codes = [numbers[code] for code in read.codes.tolist()]
-        return [codes[a:b] for a, b in zip(read.offsets[:-1].tolist(), read.offsets[1:].tolist(), strict=True)]
+    def _numbered(self, codes: list[str]) -> list[int]:
+        """Return codes as numbers. A new code gets the next number."""
+        return [self._numbers.setdefault(code, len(self._numbers)) for code in codes]
 
     def texts(self) -> Iterator[Pair]:
         """Yield all texts, in order."""

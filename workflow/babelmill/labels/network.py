@@ -34,7 +34,7 @@ ENCODER = "encoder."  # prefix of the names of the encoder's weights
 TOLERANCE = 1e-4  # how much padding may change a score, relative to the largest score
 
 
-def block_losses(logits: torch.Tensor, blocks: torch.Tensor, pad: int) -> tuple[torch.Tensor, torch.Tensor]:
+def block_losses(logits: torch.Tensor, blocks: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     """Return losses of codes and of empty blocks that do not depend on the order of the codes.
 
     This is the loss of OccCANINE (Dahl et al., 2024, arXiv:2402.13604). "Farmer and fisher" has two codes, and their
@@ -48,8 +48,7 @@ def block_losses(logits: torch.Tensor, blocks: torch.Tensor, pad: int) -> tuple[
 
     Args:
         logits: [B, n s, V], scores of the symbols of n blocks with s symbols each.
-        blocks: [B, n, s] int64, the symbols of each row's codes; blocks after its last code hold only `pad`.
-        pad: the symbol of empty blocks.
+        blocks: [B, n, s] int64, the symbols of each row's codes; blocks after its last code hold only `PAD`.
 
     Returns:
         The loss of each code, [B, n], which is 0 at empty blocks. And for each row, [B], the sum of the mean
@@ -57,7 +56,7 @@ def block_losses(logits: torch.Tensor, blocks: torch.Tensor, pad: int) -> tuple[
     """
     rows, count, size = blocks.shape
     log_probabilities = logits.view(rows, count, size, -1).log_softmax(-1)
-    empty = (blocks == pad).all(-1)
+    empty = (blocks == PAD).all(-1)
     with torch.no_grad():
         shape = rows, count, count, size  # predicted block, code
         index = blocks[:, None].expand(shape)[..., None]
@@ -66,7 +65,7 @@ def block_losses(logits: torch.Tensor, blocks: torch.Tensor, pad: int) -> tuple[
     row, place = torch.arange(rows, device=blocks.device), torch.arange(size, device=blocks.device)
     chosen = log_probabilities[row[:, None, None], best[:, :, None], place, blocks]
     of_codes = -(chosen.mean(-1)).masked_fill(empty, 0)
-    of_empty = -(log_probabilities[..., pad].mean(-1)).masked_fill(~empty, 0)
+    of_empty = -(log_probabilities[..., PAD].mean(-1)).masked_fill(~empty, 0)
     return of_codes, of_empty.sum(1) / count
 
 
@@ -97,7 +96,7 @@ class WithLabelLoss(nn.Module):
         _add(sums, 2 * batch.languages + 1, losses, best)
         total = of_rows * losses.sum()
         if symbols is not None:
-            spelt, empty = block_losses(symbols.float(), batch.blocks, PAD)
+            spelt, empty = block_losses(symbols.float(), batch.blocks)
             total = total + of_codes * spelt.sum() + of_empty * (learns * empty).sum()
             _add(sums, 2 * batch.languages, spelt.sum(1), right_codes(symbols, batch.blocks))
         return total, sums

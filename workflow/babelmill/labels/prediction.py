@@ -49,27 +49,20 @@ class TextColumns:
         return [of_table.Asked(self.text, text), *named]
 
 
-class LatestTexts:
-    """Remembers the predictions of the latest texts.
+class LatestTexts(dict[bytes, tuple[str, ...]]):
+    """Remembers the predictions of the latest texts, by their keys.
 
     What it remembers depends only on the earlier rows. So a run that continues after a stop passes the same texts to
     the model as a run that never stopped.
     """
 
-    def __init__(self, size: int = REMEMBERED):
-        self._size, self._known = size, dict[bytes, tuple[str, ...]]()
-
-    def get(self, key: bytes) -> tuple[str, ...] | None:
-        """Return the values of a text, or None if they are not remembered."""
-        return self._known.get(key)
-
     def add(self, window: dict[bytes, tuple[str, ...]]) -> None:
         """Remember the texts of a window, and forget those that have not occurred for the longest time."""
         for key, values in window.items():
-            self._known.pop(key, None)
-            self._known[key] = tuple(map(sys.intern, values))  # many values are equal, so they share memory
-        for key in list(itertools.islice(self._known, max(0, len(self._known) - self._size))):
-            del self._known[key]
+            self.pop(key, None)
+            self[key] = tuple(map(sys.intern, values))  # many values are equal, so they share memory
+        for key in list(itertools.islice(self, max(0, len(self) - REMEMBERED))):
+            del self[key]
 
 
 class Prediction:
@@ -138,7 +131,7 @@ class Prediction:
     def _predicted(self, rows: list[list[str]], bar: Bar) -> list[list[str]]:
         """Return the rows of a window, each followed by its predicted values."""
         keys, pairs = self._keys(rows)
-        new = [key for key in pairs if self._memory.get(key) is None]
+        new = [key for key in pairs if key not in self._memory]
         before, total = self._counts["rows"], self._table.rows
 
         def tick(share: float) -> None:
@@ -189,7 +182,7 @@ class Prediction:
         keys, pairs = self._keys(rows)
         width = len(self._predicted_columns)
         by_key = {key: tuple(row[-width:]) for key, row in zip(keys, done, strict=True) if key is not None}
-        self._note(done, by_key, sum(self._memory.get(key) is None for key in pairs))
+        self._note(done, by_key, sum(key not in self._memory for key in pairs))
 
     def _note(self, done: list[list[str]], values: dict[bytes, tuple[str, ...]], new: int) -> None:
         self._memory.add(values)

@@ -1,7 +1,5 @@
 """Predict the codes of many texts at once with an exported label model, for its evaluation and for tables."""
 
-import contextlib
-import logging
 import math
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -70,8 +68,8 @@ class Predictor:
             for start in range(0, len(places), ENCODED):
                 part = places[start : start + ENCODED]
                 given = [[pairs[i][0] for i in part]] if with_context else []
-                with without_a_warning():
-                    encoded = self._tokenizer(*given, [pairs[i][1] for i in part], verbose=False)["input_ids"]
+                # Not verbose: texts that are too long are cut and counted, so they need no warning.
+                encoded = self._tokenizer(*given, [pairs[i][1] for i in part], verbose=False)["input_ids"]
                 for i, ids in zip(part, encoded, strict=True):
                     found[i] = ids
         return found
@@ -149,15 +147,3 @@ def identity_of(folder: Path) -> dict[str, str]:
     else:
         files = {path.name: sha256(path) for path in sorted(folder.iterdir()) if path.is_file()}
     return {name: digest for name, digest in files.items() if not name.endswith(BESIDE)}
-
-
-@contextlib.contextmanager
-def without_a_warning() -> Iterator[None]:
-    """Silence the warning of transformers that a text is too long, since such texts are cut and counted."""
-    logger = logging.getLogger("transformers.tokenization_utils_base")
-    before = logger.level
-    logger.setLevel(logging.ERROR)
-    try:
-        yield
-    finally:
-        logger.setLevel(before)

@@ -35,21 +35,13 @@ def held(folder: Path) -> Iterator[None]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def rows_done(folder: Path) -> str:
-    """Return a text that says how many rows of a table are predicted so far, or "" if there are none."""
-    windows = sum(1 for _ in folder.glob("*.csv"))
-    if not windows:
-        return ""
-    rows = read_json(folder / "identity.json")["rows"]
-    return f"{min(windows * WINDOW, rows):,} of {rows:,} rows"
-
-
 class Windows:
     """Holds the windows that are done.
 
     Args:
         folder: the folder of their files, which this process has locked. Files of another identity are deleted.
-        identity: a JSON object that identifies the model, the table and what to predict.
+        identity: a JSON object that identifies the model, the table and what to predict. `babelmill status` reads its
+            `rows` (of the table).
 
     Attributes:
         done: the number of windows that are done.
@@ -57,6 +49,7 @@ class Windows:
 
     def __init__(self, folder: Path, identity: dict[str, Any]):
         self._folder = folder
+        identity = identity | {"window": WINDOW}
         try:
             same = read_json(folder / "identity.json") == identity
         except UserError:

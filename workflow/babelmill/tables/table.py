@@ -22,7 +22,7 @@ from babelmill.tables.columns import Asked, BadRow, NoColumn, check_cell, check_
 from babelmill.tables.delimited import Records, encloses, setting
 from babelmill.tables.parquet_file import as_strings, holds_text, opened, plain, seekable
 from babelmill.text_files.encodings import INVISIBLE, MARK, MARK_INSIDE, decodes, garbled
-from babelmill.text_files.opening import Stream, Unreadable, damage_as_unreadable, lines, open_file
+from babelmill.text_files.opening import Unreadable, damage_as_unreadable, lines, open_file
 
 FORMATS = (*DELIMITERS, ".parquet", ".jsonl", ".json")
 HAS_NUL = "has a NUL; remove it"
@@ -137,13 +137,9 @@ class Table:
         except Unreadable as problem:
             raise UserError(f"{self._where}: {problem}") from None
 
-    def _stream(self) -> contextlib.closing[Stream | pa.NativeFile]:
-        """Open the file and give its content, unpacked."""
-        return contextlib.closing(open_file(self._path, self._format, self._compression))
-
     def _lines(self) -> Iterator[str]:
         """Yield the lines of a text file, with their newlines."""
-        with self._stream() as stream:
+        with open_file(self._path, self._format, self._compression) as stream:
             for number, line in enumerate(lines(stream), 1):
                 yield self._decoded(line, number)
 
@@ -200,7 +196,7 @@ class Table:
     @contextlib.contextmanager
     def _open_parquet(self) -> Iterator[pq.ParquetFile]:
         with (
-            self._stream() as stream,
+            open_file(self._path, self._format, self._compression) as stream,
             seekable(stream, self._scratch) as source,
             opened(self._path, source, self._asked) as file,
         ):

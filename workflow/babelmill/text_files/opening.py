@@ -19,8 +19,6 @@ BLOCK = 1 << 20  # bytes
 STEPS = (1 << 14, 1 << 7, 1)  # bytes per read of the readable part of a damaged file
 # A file may unpack to so many bytes, or to so many times its size. (Text packs to a tenth, tables of text to less.)
 UNPACKED, TIMES = 1 << 30, 200
-WINDOW = 1 << 27  # bytes; Arrow reads no .zst that needs a larger one
-WINDOW_ERROR = "requires too much memory"  # what zstd says about this
 
 
 class Unreadable(Exception):
@@ -62,10 +60,7 @@ class Stream:
         self._refuse(self._ahead, wanted)
 
     def _refuse(self, head: bytes, wanted: str) -> None:
-        problem = kinds.other_than(head, wanted)
-        if not problem and wanted == "zstd" and (window := window_of(head)) > WINDOW:
-            problem = long_window(window)
-        if problem:
+        if problem := kinds.other_than(head, wanted):
             self.close()
             raise Unreadable(problem, whole=True)
 
@@ -190,28 +185,9 @@ def damage(error: Exception) -> str:
     text = str(error).split("\n")[0].rstrip(".")
     if "Truncated compressed stream" in text:
         return "truncated: the compressed data ends too early"
-    return long_window(None) if WINDOW_ERROR in text else f"damaged: {text}"
-
-
-def long_window(size: int | None) -> str:
-    """Return what to do with a .zst that needs a window of this size, if it is known, to be unpacked."""
-    window = f" of {size >> 20:,} MB" if size else ""
-    return (
-        f"it was compressed with a long window{window}, and {WINDOW >> 20} MB are the most that can be read;"
-        " compress it again: zstd -d --long=31 OLD.zst -c | zstd -o NEW.zst"
-    )
-
-
-def window_of(head: bytes) -> int:
-    """Return the bytes of memory that unpacking the first frame of a .zst needs (RFC 8878, 3.1.1.1); 0 if unknown."""
-    while head[1:4] == b"\x2a\x4d\x18":  # a frame to skip, with its size
-        head = head[8 + int.from_bytes(head[4:8], "little") :]
-    if len(head) < 6:
-        return 0
-    descriptor = head[4]
-    if descriptor & 0x20:  # a single segment: the window is the content
-        skip = (0, 1, 2, 4)[descriptor & 3]
-        width = (1, 2, 4, 8)[descriptor >> 6]
-        return int.from_bytes(head[5 + skip : 5 + skip + width], "little") + (256 if width == 2 else 0)
-    exponent, mantissa = head[5] >> 3, head[5] & 7
-    return (1 << (10 + exponent)) // 8 * (8 + mantissa)
+    if "requires too much memory" in text:  # Arrow reads no .zst that needs a larger window
+        return (
+            "it was compressed with a long window, and 128 MB are the most that can be read; compress it again:"
+            " zstd -d --long=31 OLD.zst -c | zstd -o NEW.zst"
+        )
+    return f"damaged: {text}"

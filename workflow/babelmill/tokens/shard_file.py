@@ -34,12 +34,6 @@ DTYPES = {"U8": np.dtype("u1"), "U16": np.dtype("<u2"), "U32": np.dtype("<u4")}
 DTYPES |= {"I32": np.dtype("<i4"), "I64": np.dtype("<i8")}
 
 
-def _array(header: dict[str, Any], body: np.ndarray, name: str) -> np.ndarray:
-    """Return an array of a mapped file. The arrays after the tokens may be unaligned."""
-    start, end = header[name]["data_offsets"]
-    return body[start:end].view(DTYPES[header[name]["dtype"]])
-
-
 @dataclass(frozen=True)
 class Labels:
     """Holds the codes of all documents.
@@ -53,14 +47,6 @@ class Labels:
     codes: np.ndarray
     offsets: np.ndarray
     names: tuple[str, ...]
-
-    @classmethod
-    def read(cls, header: dict[str, Any], body: np.ndarray) -> "Labels | None":
-        """Copy the labels from a mapped file. Return None if the file has none."""
-        if "codes" not in header:
-            return None
-        codes, offsets, names = (_array(header, body, name).copy() for name in ("codes", "code_offsets", "code_names"))
-        return cls(codes, offsets, tuple(json.loads(bytes(names))))
 
 
 @dataclass(frozen=True)
@@ -78,13 +64,6 @@ class Texts:
     def __getitem__(self, document: int) -> str:
         """Return the text of a document."""
         return bytes(self.content[self.offsets[document] : self.offsets[document + 1]]).decode()
-
-    @classmethod
-    def read(cls, header: dict[str, Any], body: np.ndarray) -> "Texts | None":
-        """Map the texts of a file. Return None if the file has none."""
-        if "texts" not in header:
-            return None
-        return cls(_array(header, body, "texts"), _array(header, body, "text_offsets").copy())
 
 
 @dataclass(frozen=True)
@@ -123,16 +102,24 @@ class ShardFile:
             data = np.memmap(path, dtype=np.uint8, mode="r")
             length = int(data[:8].view("<u8")[0])
             header = json.loads(bytes(data[8 : 8 + length]))
-            body = data[8 + length :]
-            tokens, offsets = (_array(header, body, name) for name in ("tokens", "offsets"))
-            responses = _array(header, body, "responses") if "responses" in header else None
+            arrays: dict[str, np.ndarray] = {}
+            for name, entry in header.items():
+                if name != "__metadata__":
+                    start, end = entry["data_offsets"]
+                    arrays[name] = data[8 + length :][start:end].view(DTYPES[entry["dtype"]])
+            tokens, offsets, responses = arrays["tokens"], arrays["offsets"], arrays.get("responses")
             metadata = header["__metadata__"]
             int(metadata["vocab_size"])
             if offsets[0] != 0 or offsets[-1] != len(tokens):
                 raise ValueError("its offsets do not span its tokens")
             if responses is not None and len(responses) != len(offsets) - 1:
                 raise ValueError("it does not have one response per document")
-            labels, texts = Labels.read(header, body), Texts.read(header, body)
+            labels = texts = None
+            if "codes" in arrays:  # the arrays after the tokens may be unaligned, so copies are read
+                codes, code_offsets, names = (arrays[name].copy() for name in ("codes", "code_offsets", "code_names"))
+                labels = Labels(codes, code_offsets, tuple(json.loads(bytes(names))))
+            if "texts" in arrays:
+                texts = Texts(arrays["texts"], arrays["text_offsets"].copy())
         except FileNotFoundError:
             raise UserError(f"{path}: no such file") from None
         except (ValueError, KeyError, IndexError, TypeError) as error:

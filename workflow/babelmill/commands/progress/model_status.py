@@ -16,8 +16,7 @@ from babelmill.commands.progress.jobs import CHECKPOINTS, explain
 from babelmill.commands.progress.logs import last_words, metrics
 from babelmill.config.inputs import PREDICTIONS
 from babelmill.config.resolve import Configuration
-from babelmill.core.files import UserError
-from babelmill.labels.windows import rows_done
+from babelmill.core.files import UserError, read_json
 from babelmill.runtime.record import newest_log
 from babelmill.runtime.run_lock import DEAD_AFTER, died_here
 from babelmill.stages import STAGES, TO_CONVERTED, leading_to
@@ -211,5 +210,12 @@ def status_of_tables(configuration: Configuration, converted: Status) -> Status:
     status = status_of_stage("predict", converted.model, jobs)
     if status.state == "waiting":
         return dataclasses.replace(converted, note=note)
-    done = [f"{table}: {rows}" for table in reasons if (rows := rows_done(PREDICTIONS / converted.model / table))]
+    done = []
+    for table in reasons:
+        folder = PREDICTIONS / converted.model / table  # `labels/windows.py` writes it
+        windows = len(list(folder.glob("*.csv")))
+        identity = read_json(folder / "identity.json") if windows else {}
+        if "window" in identity:  # it is missing where an earlier version of Babelmill was interrupted
+            rows = identity["rows"]
+            done.append(f"{table}: {min(windows * identity['window'], rows):,} of {rows:,} rows")
     return dataclasses.replace(status, note="; ".join(done + ([status.note] if status.note else [])))

@@ -9,21 +9,18 @@ import io
 import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import pyarrow as pa
 
 from babelmill.core import escape
 from babelmill.core.files import UserError
-from babelmill.core.formats import split_name
-from babelmill.corpus.columns import Columns
+from babelmill.corpus.reading import SourceFile
 from babelmill.corpus.record_batches import BLOCK, MAX_DOCUMENT, METADATA, batch_of
-from babelmill.corpus.tally import Tally
 from babelmill.tables.columns import BadRow, NoColumn, check_cell, check_names, object_of
 from babelmill.text_files.encodings import MARK, garbled
 from babelmill.text_files.opening import Stream, Unreadable
 
-Document = Literal["file", "paragraph", "line"]
 NEWLINE = b"\n"
 OTHER_ENCODING = " (corpus.encoding can name another)"
 BLANK_LINES = re.compile(rb"(?:\A|\n)(?:[ \t\r]*\n)+")  # between paragraphs
@@ -46,30 +43,29 @@ class Block:
     found: bool = False
 
 
-def read_text(path: Path, stream: Stream, tally: Tally, columns: Columns) -> Iterator[pa.RecordBatch]:
+def read_text(file: SourceFile, stream: Stream) -> Iterator[pa.RecordBatch]:
     """Yield one document: the file. CRLF line ends become LF. Of a file that ends early, take the whole lines."""
-    columns.refuse_plain_text(path)
-    encoding, chunks, size, cut = columns.encoding, [], 0, None
+    file.refuse_plain_text()
+    encoding, chunks, size, cut = file.corpus.encoding, [], 0, None
     # Arrow allocates a buffer of the requested size at each call, and most files are small.
-    at_once = min(BLOCK, path.stat().st_size + 1)
+    at_once = min(BLOCK, file.path.stat().st_size + 1)
     try:
         while chunk := stream.read(at_once):
             chunks.append(chunk)
             size += len(chunk)
             if size > MAX_DOCUMENT:
                 hint = "set corpus.document: line if each line is a document"
-                raise UserError(f"{path}: a document of more than {MAX_DOCUMENT >> 30} GiB; {hint}")
+                raise UserError(f"{file.path}: a document of more than {MAX_DOCUMENT >> 30} GiB; {hint}")
     except Unreadable as problem:  # the file ends early
         cut = problem
     raw = b"".join(chunks).removeprefix(MARK)
     if cut:
-        raw = raw[: raw.rfind(b"\n") + 1]
-    refuse_garbled(path, Block(1, 0, raw), encoding)
+        raw = raw[: last_line(raw)]
+    refuse_garbled(file, Block(1, 0, raw))
     try:
         text = raw.decode(encoding)
     except UnicodeDecodeError as error:
-        problem = undecodable(error, encoding) + OTHER_ENCODING
-        tally.bad_document("undecodable", path, f"byte {error.start}", problem)
+        file.bad_document("undecodable", f"byte {error.start}", undecodable(error, encoding) + OTHER_ENCODING)
     else:
         if text or not cut:
             yield batch_of({"text": [text.replace("\r\n", "\n")]})
@@ -77,31 +73,33 @@ def read_text(path: Path, stream: Stream, tally: Tally, columns: Columns) -> Ite
         raise cut
 
 
-def blocks_to_parse(path: Path, stream: Stream, tally: Tally, columns: Columns, document: Document) -> Iterator[Block]:
-    """Yield the blocks of a file, for `parse`. `document`: see `readers.read`."""
-    if split_name(path, columns.format)[0] == ".txt":
-        columns.refuse_plain_text(path)
-        cut = last_blank_line if document == "paragraph" else last_line
-        yield from blocks_of_text(path, stream, tally, columns.encoding, cut)
+def blocks_to_parse(file: SourceFile, stream: Stream) -> Iterator[Block]:
+    """Yield the blocks of a file, for `parse`."""
+    if file.suffix == ".txt":
+        file.refuse_plain_text()
+        yield from blocks_of_text(file, stream)
         return
     found = False
-    for block in blocks(path, stream):
+    for block in blocks(file.path, stream):
         yield dataclasses.replace(block, found=found)
-        found = found or has_document(block, columns)
+        found = found or has_document(file, block)
 
 
-def parse(path: Path, block: Block, tally: Tally, columns: Columns, document: Document) -> pa.RecordBatch:
+def parse(file: SourceFile, block: Block) -> pa.RecordBatch:
     """Return the documents of a block."""
-    if split_name(path, columns.format)[0] != ".txt":
-        return parse_jsonl(path, block, tally, columns)
-    parse_text = parse_paragraphs if document == "paragraph" else parse_lines
-    return parse_text(path, block, tally, columns.encoding)
+    if file.suffix != ".txt":
+        return parse_jsonl(file, block)
+    if file.corpus.document == "paragraph":
+        texts = paragraphs(file, block)
+    else:
+        texts = [line.removesuffix("\r") for line in decoded(file, block)]
+    return batch_of({"text": [text for text in texts if text]})
 
 
-def parse_paragraphs(path: Path, block: Block, tally: Tally, encoding: str) -> pa.RecordBatch:
-    """Return the documents of a block of whole paragraphs. A paragraph that is not in this encoding is reported."""
-    refuse_garbled(path, block, encoding)
-    texts, raw, start = [], block.raw, 0
+def paragraphs(file: SourceFile, block: Block) -> list[str]:
+    """Return the paragraphs of a block; some may be empty. One that is not in the file's encoding is reported."""
+    refuse_garbled(file, block)
+    texts, raw, start, encoding = [], block.raw, 0, file.corpus.encoding
     gaps = [gap.span() for gap in BLANK_LINES.finditer(raw)]
     for end, after in [*gaps, (len(raw), len(raw))]:
         try:
@@ -109,87 +107,73 @@ def parse_paragraphs(path: Path, block: Block, tally: Tally, encoding: str) -> p
         except UnicodeDecodeError as error:
             place = start + error.start
             where = f"line {block.number + raw.count(NEWLINE, 0, place)} (byte {block.offset + place})"
-            tally.bad_document("undecodable", path, where, undecodable(error, encoding) + OTHER_ENCODING)
+            file.bad_document("undecodable", where, undecodable(error, encoding) + OTHER_ENCODING)
         start = after
-    return batch_of({"text": [text for text in texts if text]})
+    return texts
 
 
-def parse_lines(path: Path, block: Block, tally: Tally, encoding: str) -> pa.RecordBatch:
-    """Return the documents of a block, one per line."""
-    texts = (line.removesuffix("\r") for line in decoded(path, block, tally, encoding))
-    return batch_of({"text": [text for text in texts if text]})
-
-
-def parse_jsonl(path: Path, block: Block, tally: Tally, columns: Columns) -> pa.RecordBatch:
-    """Return the documents of a block of JSON lines: what the keys of `columns` hold, and metadata.
+def parse_jsonl(file: SourceFile, block: Block) -> pa.RecordBatch:
+    """Return the documents of a block of JSON lines: what the keys of the columns hold, and metadata.
 
     Bad lines are reported. If the first object of a file lacks one of the keys, this is an error even if bad lines are
     skipped: the key is wrong, not the line.
     """
     rows: list[dict[str, Any]] = []
     numbers: list[int] = []
-    for i, line in enumerate(decoded(path, block, tally, columns.encoding), block.number):
+    for i, line in enumerate(decoded(file, block), block.number):
         if not line or line.isspace():
             continue
         try:
-            rows.append(_row(line, columns))
+            rows.append(_row(line, file))
             numbers.append(i)
         except BadRow as problem:
             if not block.found and not rows and isinstance(problem, NoColumn):
-                raise UserError(f"{escape.line(path)}: line {i}: {problem}") from None
-            tally.bad_document("malformed", path, f"line {i}", str(problem))
-    found_there = {name: [row.get(name) for row in rows] for name in METADATA}
-    texts = {name: [row[key] for row in rows] for name, key in columns.texts.items()}
-    cells = {key: [row[key] for row in rows] for key in columns.values}
-    return batch_of(found_there | texts | columns.labelled(path, cells, "line", numbers), tally)
+                raise UserError(f"{escape.line(file.path)}: line {i}: {problem}") from None
+            file.bad_document("malformed", f"line {i}", str(problem))
+    names = [*METADATA, *(asked.column for asked in file.asked)]
+    return file.documents({name: [row.get(name) for row in rows] for name in names}, numbers, file.tally)
 
 
-def has_document(block: Block, columns: Columns) -> bool:
+def has_document(file: SourceFile, block: Block) -> bool:
     """Return whether a line of a block is a document."""
     for raw in io.BytesIO(block.raw):
         try:
-            if raw.strip() and _row(raw.decode(columns.encoding).removesuffix("\n"), columns):
+            if raw.strip() and _row(raw.decode(file.corpus.encoding).removesuffix("\n"), file):
                 return True
         except (BadRow, UnicodeDecodeError):
             continue
     return False
 
 
-def _row(line: str, columns: Columns) -> dict[str, Any]:
+def _row(line: str, file: SourceFile) -> dict[str, Any]:
     """Return the object of a line. Raise BadRow if it is none, or if a key is missing or does not hold what it should.
 
     Keys of labels and of context may hold numbers, too.
     """
     row = object_of(line)
-    for asked in columns.asked:
+    for asked in file.asked:
         if asked.column not in row:
-            check_names(list(row), columns.asked, "key")
+            check_names(list(row), file.asked, "key")
         check_cell(asked, row[asked.column])
     return row
 
 
-def last_line(raw: bytes) -> int:
-    """Return where bytes can be cut into whole lines: after the last newline; 0 if there is none."""
-    return raw.rfind(b"\n") + 1
-
-
-def blocks_of_text(
-    path: Path, stream: Stream, tally: Tally, encoding: str, cut: Callable[[bytes], int]
-) -> Iterator[Block]:
-    """Yield the blocks of a file whose lines (or paragraphs, see `cut` of `blocks`) are documents.
+def blocks_of_text(file: SourceFile, stream: Stream) -> Iterator[Block]:
+    """Yield the blocks of a file whose lines (or paragraphs) are documents.
 
     Reports a file whose lines end with CR alone.
     """
     held_back = None  # a first line with a CR in it, until another line follows
-    for block in blocks(path, stream, cut):
+    for block in blocks(file.path, stream, last_blank_line if file.corpus.document == "paragraph" else last_line):
         if held_back:
             block, held_back = Block(1, 0, held_back.raw + block.raw), None
-        elif _is_one_line_with_cr(block, encoding):
+        elif _is_one_line_with_cr(block, file.corpus.encoding):
             held_back = block
             continue
         yield block
     if held_back:
-        tally.bad_file(path, "its lines end with CR alone, as on old Macs; `tr '\\r' '\\n'` turns them into LF")
+        problem = "its lines end with CR alone, as on old Macs; `tr '\\r' '\\n'` turns them into LF"
+        file.tally.bad_file(file.path, problem)
 
 
 def _is_one_line_with_cr(block: Block, encoding: str) -> bool:
@@ -200,6 +184,11 @@ def _is_one_line_with_cr(block: Block, encoding: str) -> bool:
         return "\r" in block.raw.decode(encoding).removesuffix("\n").removesuffix("\r")
     except UnicodeDecodeError:
         return False
+
+
+def last_line(raw: bytes) -> int:
+    """Return where bytes can be cut into whole lines: after the last newline; 0 if there is none."""
+    return raw.rfind(b"\n") + 1
 
 
 def last_blank_line(raw: bytes) -> int:
@@ -216,21 +205,15 @@ def last_blank_line(raw: bytes) -> int:
 
 
 def blocks(path: Path, stream: Stream, cut: Callable[[bytes], int] = last_line) -> Iterator[Block]:
-    """Yield a file's lines, about 1 MB at a time. `cut` says where bytes can be cut."""
-    number, offset = 1, 0
-    for raw in _raw_blocks(path, stream, cut):
-        yield Block(number, offset, raw)
-        number += raw.count(b"\n")
-        offset += len(raw)
-
-
-def _raw_blocks(path: Path, stream: Stream, cut: Callable[[bytes], int]) -> Iterator[bytes]:
-    """Yield the bytes of whole lines. A leading BOM is removed."""
-    pieces, size = [], 0
+    """Yield a file's lines, about 1 MB at a time, without a leading BOM. `cut` says where bytes can be cut."""
+    number, offset, pieces, size = 1, 0, [], 0
     chunk = stream.read(BLOCK).removeprefix(MARK)
     while chunk:
         if end := cut(chunk):
-            yield b"".join([*pieces, chunk[:end]])
+            raw = b"".join([*pieces, chunk[:end]])
+            yield Block(number, offset, raw)
+            number += raw.count(b"\n")
+            offset += len(raw)
             pieces, size = [chunk[end:]], len(chunk) - end
         else:
             pieces.append(chunk)
@@ -241,44 +224,38 @@ def _raw_blocks(path: Path, stream: Stream, cut: Callable[[bytes], int]) -> Iter
                 )
         chunk = stream.read(BLOCK)
     if size:
-        yield b"".join(pieces)
+        yield Block(number, offset, b"".join(pieces))
 
 
-def refuse_garbled(path: Path, block: Block, encoding: str) -> None:
+def refuse_garbled(file: SourceFile, block: Block) -> None:
     """Raise a UserError if a block is probably in another encoding, although it can be decoded (see `garbled`)."""
-    if found := garbled(block.raw, encoding):
+    if found := garbled(block.raw, file.corpus.encoding):
         line = block.number + block.raw.count(b"\n", 0, found.offset)
-        raise UserError(f"{escape.line(path)}: line {line}: {found.problem} (corpus.encoding)")
+        raise UserError(f"{escape.line(file.path)}: line {line}: {found.problem} (corpus.encoding)")
 
 
-def decoded(path: Path, block: Block, tally: Tally, encoding: str) -> list[str]:
+def decoded(file: SourceFile, block: Block) -> list[str]:
     """Return the decoded lines of a block without their newlines.
 
     A line that is not in this encoding is reported with its byte offset (in the uncompressed text) and becomes an empty
     string.
     """
-    refuse_garbled(path, block, encoding)
+    refuse_garbled(file, block)
+    encoding, lines = file.corpus.encoding, list[str]()
     try:
         lines = block.raw.decode(encoding).split("\n")
     except UnicodeDecodeError:
-        lines = _decode_each_line(path, block, tally, encoding)
+        offset = block.offset
+        for raw in block.raw.split(b"\n"):
+            try:
+                lines.append(raw.decode(encoding))
+            except UnicodeDecodeError as error:
+                where = f"line {block.number + len(lines)} (byte {offset + error.start})"
+                file.bad_document("undecodable", where, undecodable(error, encoding) + OTHER_ENCODING)
+                lines.append("")
+            offset += len(raw) + 1
     if not lines[-1]:
         lines.pop()  # the text after the last newline is not a line
-    return lines
-
-
-def _decode_each_line(path: Path, block: Block, tally: Tally, encoding: str) -> list[str]:
-    """Decode a block, and report the lines that are not in this encoding."""
-    lines: list[str] = []
-    offset = block.offset
-    for raw in block.raw.split(b"\n"):
-        try:
-            lines.append(raw.decode(encoding))
-        except UnicodeDecodeError as error:
-            where = f"line {block.number + len(lines)} (byte {offset + error.start})"
-            tally.bad_document("undecodable", path, where, undecodable(error, encoding) + OTHER_ENCODING)
-            lines.append("")
-        offset += len(raw) + 1
     return lines
 
 
