@@ -120,9 +120,6 @@ class TransformersNetwork(Network):
         UserError: transformers has no such model, or it does not compute what training assumes.
     """
 
-    whole_micro_batches = True
-    sharded = True
-
     def __init__(
         self,
         config: PreTrainedConfig,
@@ -166,8 +163,8 @@ class TransformersNetwork(Network):
         self._shapes = {name: parameter.shape for name, parameter in made.named_parameters()}
         plain = {name.replace(BASE_LAYER, "."): shape for name, shape in self._shapes.items()}
         self.sharding = Sharding(self._shapes | plain, processes)
-        self.model, self.blocks, self._with_loss = made, blocks_of(made), with_loss
-        shard(with_loss, self.blocks, processes, train, loaded)
+        self.model, self._with_loss = made, with_loss
+        shard(with_loss, blocks_of(made), processes, train, loaded)
         self._parts = parts_of(made)
         self.gradients = ShardedGradients(made, self._parts, self.sharding)
         warns = processes.main and processes.device.type in DEVICES

@@ -166,21 +166,21 @@ class Objective(ABC):
 
 
 class Hybrid(Objective):
-    """Mixes masked and causal rows in a fixed proportion. Both predict token t + 1 at position t."""
+    """Mixes masked and causal rows in a fixed proportion. Both predict token t + 1 at position t.
+
+    The objectives `masked` and `causal` have rows of one kind only.
+    """
 
     kinds = (Kind("masked", hides=True), Kind("causal", hides=False))
 
     def __init__(self, train: schema.Train):
         super().__init__(train)
-        self.masked_share = self._masked_share(train)
+        pure = {"masked": Fraction(1), "causal": Fraction(0)}
+        self.masked_share = pure.get(train.objective, Fraction(train.hybrid_ratio))
         self.shares = float(self.masked_share), 1 - float(self.masked_share)
         self.token_weighted = train.token_weighted
         self.smallest_batch = self.masked_share.denominator
         self.hiding = Hiding(train.mask_random, train.mask_keep)
-
-    @staticmethod
-    def _masked_share(train: schema.Train) -> Fraction:
-        return Fraction(train.hybrid_ratio)
 
     def _masked(self, index: np.ndarray) -> np.ndarray:
         """Return whether the `index`-th row of a language, counted over the whole run, is masked; [n] bool.
@@ -215,22 +215,6 @@ class Hybrid(Objective):
         """See `Objective.target_share`."""
         share, _ = self.shares
         return share * mask_rate + 1 - share
-
-
-class Masked(Hybrid):
-    """Has only masked rows."""
-
-    @staticmethod
-    def _masked_share(train: schema.Train) -> Fraction:
-        return Fraction(1)
-
-
-class Causal(Hybrid):
-    """Has only causal rows."""
-
-    @staticmethod
-    def _masked_share(train: schema.Train) -> Fraction:
-        return Fraction(0)
 
 
 class Diffusion(Objective):
@@ -319,8 +303,8 @@ class LabelsObjective(Objective):
 
 OBJECTIVES: dict[str, type[Objective]] = {
     "hybrid": Hybrid,
-    "masked": Masked,
-    "causal": Causal,
+    "masked": Hybrid,
+    "causal": Hybrid,
     "diffusion": Diffusion,
     "labels": LabelsObjective,
 }
