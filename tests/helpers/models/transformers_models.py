@@ -2,11 +2,10 @@
 
 import dataclasses
 
-import torch
-
 from babelmill.config import schema
 from babelmill.runtime.processes import Processes
 from babelmill.tokens.vocabulary import Vocabulary
+from helpers.training.tiny_trainer import ALONE
 from helpers.training.training_data import VOCABULARY, section, train_settings
 
 # By kind: the objective, and `model.config` without `model_type`. Windows are shorter than the rows of the tests.
@@ -19,7 +18,6 @@ KINDS = {
     "llama": ("causal", LLAMA | {"num_key_value_heads": 1, "rope_theta": 5000.0}),
     "eurobert": ("masked", BERT | {"num_key_value_heads": 2}),
 }
-ALONE = Processes(rank=0, size=1, local_size=1, device=torch.device("cpu"))
 
 
 def model_section(kind: str, positions: int = 32, **more) -> schema.Model:

@@ -1,5 +1,6 @@
 """Compiled blocks: a graph for each length, made before the first step; and what a machine needs for that."""
 
+import functools
 import logging
 import os
 import signal
@@ -10,18 +11,15 @@ import pytest
 import torch
 
 from babelmill.core.files import UserError
-from babelmill.model.gpt_bert import GPTBertShape
 from babelmill.runtime import compiling
 from babelmill.runtime.processes import Processes
 from babelmill.training.kernels import compilation
 from babelmill.training.kernels.compilation import Graphs, graphs_of
-from babelmill.training.networks.gpt_bert import GPTBertNetwork
-from babelmill.training.plan.plan import Plan, every_row
+from babelmill.training.plan.plan import every_row
 from babelmill.training.trainer import Trainer
-from helpers.training.training_data import VOCABULARY, documents, section, stream, train_settings, write_documents
+from helpers.training.tiny_trainer import ALONE, make_trainer
+from helpers.training.training_data import documents, section, write_documents
 
-CPU = torch.device("cpu")
-ALONE = Processes(rank=0, size=1, local_size=1, device=CPU)
 SHORT, LONG = 3, 35  # steps with rows of 16 and of 32 tokens
 
 
@@ -41,16 +39,7 @@ def nothing_compiled(monkeypatch):
 def make(tmp_path):
     """A function that makes a trainer of 2 layers, compiled or not."""
     shard, few = (write_documents(tmp_path / f"{count}.safetensors", documents(count)) for count in (60, 12))
-
-    def make(graphs: Graphs | None = None, micro_batch_tokens: int = 320) -> Trainer:
-        train = section("train", max_steps=40, global_batch_tokens=320)
-        model = section("model", num_hidden_layers=2)
-        network = GPTBertNetwork(GPTBertShape(vocab_size=VOCABULARY.size, **model.shape()), train, ALONE, graphs=graphs)
-        (tokens, layouts), validation = (stream([each], graphs=network.compiled) for each in (shard, few))
-        settings, plan = train_settings(["eng"], model, train), Plan(train, 1.0, layouts)
-        return Trainer(settings, network, plan, tokens, validation[::-1], ALONE, micro_batch_tokens)
-
-    return make
+    return functools.partial(make_trainer, [shard], dropout=0.1, micro_batch_tokens=320, validation=[few])
 
 
 def gradient(trainer: Trainer, step: int) -> torch.Tensor:
@@ -71,7 +60,7 @@ def test_all_graphs_are_made_before_the_first_step(make, monkeypatch, caplog):
     from torch._dynamo.testing import CompileCounterWithBackend  # a second, which only these tests need
 
     counting = CompileCounterWithBackend("aot_eager")
-    trainer, plain = make(Graphs(counting)), make()
+    trainer, plain = make(graphs=Graphs(counting)), make()
     trainer.begin_alike()
     graphs = 2 * (2 + 1) + 2 + 2 * 2  # two kinds of blocks; two lengths, and one to validate
     assert counting.frame_count == graphs
@@ -105,14 +94,14 @@ def test_where_a_compilation_fails(make, caplog):
     def broken(_graph, _inputs):
         raise OSError("no space left for kernels\nmore")
 
-    trainer = make(Graphs(broken, required=False))
+    trainer = make(graphs=Graphs(broken, required=False))
     trainer.begin_alike()
     assert "without compiled kernels, which is slower: rows of 16 tokens: OSError: no space left for" in caplog.text
     assert close(gradient(trainer, LONG), gradient(make(), LONG))
     with pytest.raises(
         UserError, match=r"^run.compile = always: rows of 16 tokens: OSError: no space left for kernels$"
     ):
-        make(Graphs(broken)).begin_alike()
+        make(graphs=Graphs(broken)).begin_alike()
 
 
 @pytest.mark.parametrize("compiler_is_ended", [False, True])
@@ -126,7 +115,7 @@ def test_a_signal_ends_the_compilation_of_more(make, compiler_is_ended):
             raise RuntimeError("g++ was terminated")
         return graph
 
-    trainer = make(Graphs(backend))
+    trainer = make(graphs=Graphs(backend))
     trainer.begin_alike(lambda: bool(seen))
     assert len(seen) == (1 if compiler_is_ended else 5), "of the first shape: micro-batch, blocks, classifier, loss"
     assert gradient(trainer, LONG).any()  # the last step, without a graph

@@ -1,29 +1,22 @@
 """Documents of a prompt and a response: the prompt is context, and nothing of it is learnt or scored."""
 
-import os
-import socket
-import traceback
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 
-from babelmill.model.gpt_bert import GPTBertShape
 from babelmill.runtime.processes import Processes
 from babelmill.tokens.shard_file import ShardFile
 from babelmill.training.batches.token_batches import TokenStream
-from babelmill.training.networks.gpt_bert import GPTBertNetwork
 from babelmill.training.plan.layouts import Packed
 from babelmill.training.plan.objectives import hides_alone, objective_of
-from babelmill.training.plan.plan import Plan, every_row
+from babelmill.training.plan.plan import every_row
 from babelmill.training.plan.rows import Rows
-from babelmill.training.trainer import Trainer
-from helpers.programs.prepared import CONTEXT
-from helpers.training.training_data import VOCABULARY, documents, section, train_settings, write_documents
+from helpers.training.tiny_trainer import ALONE, make_trainer, train_together
+from helpers.training.training_data import VOCABULARY, documents, section, write_documents
 
 CPU = torch.device("cpu")
-ALONE = Processes(0, 1, 1, CPU)
 LENGTHS = (5, 16, 64)
 
 
@@ -125,23 +118,12 @@ def test_prompts_of_no_token_change_nothing(tmp_path):
 # Training.
 
 
-def make_trainer(shards: list[ShardFile], processes: Processes = ALONE, **values) -> Trainer:
-    train = section("train", **({"max_steps": 40, "clip_norm": 1e9, "global_batch_tokens": 320} | values))
-    plan = Plan(train, 1.0, layouts_of(shards))
-    tokens = TokenStream(shards, VOCABULARY, 7, CPU, plan.objective)
-    model = section("model", hidden_dropout_prob=0.1, attention_probs_dropout_prob=0.1)
-    network = GPTBertNetwork(GPTBertShape(VOCABULARY.size, **model.shape()), train, processes)
-    languages = ["eng", "deu"][: len(shards)]
-    settings = train_settings(languages, model, train)
-    return Trainer(settings, network, plan, tokens, (plan.layouts, tokens), processes, 64)
-
-
 def test_a_step_without_any_target_moves_nothing(tmp_path):
     """Rows of long prompts alone; validation counts the few targets that there are."""
     texts = [np.array([1, *range(16, 96), *range(16, 96), 2])] * 8
     shard = write_documents(tmp_path / "long.safetensors", texts, prompts=[159] * 8)
     one_row = {"sequence_lengths": [16], "phase_starts": [0.0], "global_batch_tokens": 16}
-    trainer = make_trainer([shard], objective="diffusion", optimizer="adamw", weight_decay=0.0, **one_row)
+    trainer = make_trainer([shard], dropout=0.1, objective="diffusion", optimizer="adamw", weight_decay=0.0, **one_row)
     empty = [s for s in range(40) if not trainer.plan.step(s).rows.targets.any()]
     step = trainer.plan.step(empty[0])
     assert len(empty) > 5 and len(step.rows) == 1
@@ -149,7 +131,7 @@ def test_a_step_without_any_target_moves_nothing(tmp_path):
     outcome = trainer.run_step(empty[0]).read()
     assert outcome.norm == 0 and not outcome.sums.any() and not trainer.plan.group_counts(step.rows).any()
     assert all(torch.equal(value, before[name]) for name, value in trainer.network.weights().items())
-    causal = make_trainer([shard], objective="causal").validation.measure()
+    causal = make_trainer([shard], dropout=0.1, objective="causal").validation.measure()
     assert causal["loss"] == causal["loss_causal"] > 0 and causal["loss_masked"] is None
     assert trainer.validation.measure()["loss"] > 0
 
@@ -158,41 +140,24 @@ def gradients(shards: list[ShardFile], processes: Processes = ALONE) -> dict[str
     """The gradient of a step of each objective, and its sums, over all processes."""
     found = {}
     for objective in ("hybrid", "diffusion"):
-        trainer = make_trainer(shards, processes, objective=objective)
+        trainer = make_trainer(shards, processes, dropout=0.1, objective=objective)
         sums = trainer._learn_share(trainer.plan.step(35), [])
         trainer._gradients.reduce()
         found[objective] = [trainer._gradients.flat.numpy().copy(), processes.sum_(sums).numpy().copy()]
     return found
 
 
-def one_of_three(rank: int, port: int, folder: str, results) -> None:
-    """Send what `gradients` finds, as one of three processes."""
-    os.environ |= {"RANK": str(rank), "WORLD_SIZE": "3", "LOCAL_RANK": str(rank), "LOCAL_WORLD_SIZE": "3"}
-    os.environ |= {"MASTER_ADDR": "localhost", "MASTER_PORT": str(port)}
-    try:
-        processes = Processes.start(1)
-        shards = [ShardFile.open(path) for path in sorted(Path(folder).glob("*.safetensors"))]
-        found = gradients(shards, processes)
-        processes.stop()
-        results.put(found)
-    except BaseException:
-        results.put(traceback.format_exc())
+def one_of_several(processes: Processes, folder: Path) -> dict[str, list[np.ndarray]]:
+    """What `gradients` finds in one of the processes."""
+    found = gradients([ShardFile.open(path) for path in sorted(folder.glob("*.safetensors"))], processes)
+    processes.stop()
+    return found
 
 
 @pytest.mark.xdist_group("forks")  # whose server is prepared once
 def test_the_gradient_does_not_depend_on_the_number_of_processes(shards, tmp_path):
-    with socket.create_server(("localhost", 0)) as server:
-        port = server.getsockname()[1]
-    results = CONTEXT.Queue()
-    started = [CONTEXT.Process(target=one_of_three, args=(rank, port, str(tmp_path), results)) for rank in range(3)]
-    for process in started:
-        process.start()
     alone = gradients(sorted(shards, key=lambda shard: shard.path))
-    answers = [results.get(timeout=300) for _ in started]
-    for process in started:
-        process.join()
-    for answer in answers:
-        assert not isinstance(answer, str), answer
+    for answer in train_together(3, one_of_several, tmp_path):
         for objective, (flat, sums) in alone.items():
             found, its_sums = answer[objective]
             assert np.linalg.norm(flat) > 0.01 and np.linalg.norm(found - flat) <= 1e-6 * np.linalg.norm(flat)

@@ -16,6 +16,7 @@ from babelmill.train import describe
 from babelmill.training import pass_size
 from babelmill.training.kernels import dropout
 from babelmill.training.optimization import gradients
+from babelmill.training.optimization.sharding import Sharding
 from babelmill.training.pass_size import Fitted
 from babelmill.training.pending import Votes
 from babelmill.training.plan import rows as dealing
@@ -297,7 +298,7 @@ def test_a_row_that_does_not_fit_ends_the_run(make, small_device, monkeypatch):
 
 def test_where_whole_micro_batches_are_dealt_their_size_is_not_changed(make, small_device):
     trainer = make(micro_batch_tokens=320)
-    trainer.network.whole_micro_batches = True
+    trainer.network.sharding = Sharding({"some weight": torch.Size([9])}, ALONE)
     with pytest.raises(UserError, match=r"train.micro_batch_tokens = 320 does not fit into memory; lower it; .* GiB.$"):
         trainer.run_step(STEP)
 

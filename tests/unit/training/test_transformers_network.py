@@ -32,6 +32,7 @@ from babelmill.training.networks.transformers_config import known_keys, planned
 from babelmill.training.networks.transformers_models import (
     CLASSES,
     as_json,
+    blocks_of,
     read_config,
     with_learning_padding,
     without_values,
@@ -187,8 +188,8 @@ def test_matrices_alone_have_weight_decay():
 def test_the_size_is_known_without_weights(kind):
     made, size = network(kind), planned(model_section(kind), train_section(kind), VOCABULARY.size)
     assert size.parameters == made.parameters
-    assert made.flops(16, 32.0, 5.0) == 6 * ((size.matrices + 2 * 16 * 16 * len(made.blocks)) * 32 + 96 * 16 * 5)
-    assert len(made.blocks) == size.num_hidden_layers == KINDS[kind][1].get("n_layer", size.num_hidden_layers)
+    assert made.flops(16, 32.0, 5.0) == 6 * ((size.matrices + 2 * 16 * 16 * size.num_hidden_layers) * 32 + 96 * 16 * 5)
+    assert len(blocks_of(made.model)) == size.num_hidden_layers == KINDS[kind][1].get("n_layer", size.num_hidden_layers)
 
 
 @pytest.mark.parametrize("preset", ["gpt2_30m", "bert_30m"])
