@@ -52,17 +52,6 @@ def test_nothing_is_made_that_grows_with_the_corpus(large):
     assert peak < 8e6, "16 MB of document starts, 200 MB of tokens, and 6 MB for a bit per row"
 
 
-def test_rows_are_counted_as_by_counting_every_token(tmp_path):
-    """In a stream whose documents are longer and shorter than rows, whichever rows are asked for."""
-    shard = write_documents(tmp_path / "a.safetensors", documents(300, longest=90))
-    layout = Packed(shard.offsets)
-    chosen = np.random.default_rng(1).permutation(layout.rows(32))[:40]
-    hideable, every = layout.targets(chosen, 32)
-    for row, hidden, targets in zip(chosen, hideable, every, strict=True):
-        tokens = shard.tokens[32 * row : 32 * row + 32]
-        assert (hidden, targets) == ((tokens >= 16).sum(), (tokens != VOCABULARY.bos).sum())
-
-
 def test_tokens_are_read_from_the_disk_ahead(tmp_path):
     """The pages of the rows are in the system's memory afterwards, and no others that were not there before.
 

@@ -17,13 +17,10 @@ from babelmill.evaluation.metrics import METRICS
 from babelmill.model.gpt_bert import training_mask
 from babelmill.release.card.card import ModelCard
 from babelmill.runtime.processes import Processes
-from babelmill.training.batches.token_batches import TokenStream
 from babelmill.training.optimization.sharding import Sharding
 from babelmill.training.plan import objectives
-from babelmill.training.plan.layouts import Packed
-from babelmill.training.plan.plan import every_row
 from helpers.training.tiny_trainer import make_trainer
-from helpers.training.training_data import VOCABULARY, documents, section, write_documents
+from helpers.training.training_data import VOCABULARY, documents, write_documents
 
 CPU = torch.device("cpu")
 STEP = 35
@@ -98,21 +95,6 @@ def test_all_processes_of_a_sharded_network_make_as_many_passes(make):
     trainer._gradients.zero()
     sums, _ = trainer._learn(dealt[2][1][1], step.length, step.weights)
     assert not sums.any() and not trainer._gradients.flat.any()
-
-
-def test_hidden_tokens_may_be_predicted_in_place(shards):
-    train = section("train", objective="masked", mask_random=0, mask_keep=0)
-    objective = objectives.objective_of(train)
-    stream = TokenStream(shards[:1], VOCABULARY, 7, CPU, objective, in_place=True)
-    layout = Packed(shards[0].offsets)
-    batch = stream.micro_batch(every_row([layout], 16, objective, 0), 16, (1.0, 0.0))
-    shown = batch.input_ids.flatten()
-    assert (shown[batch.positions] == VOCABULARY.mask).all()
-    shown[batch.positions] = batch.targets
-    tokens = torch.from_numpy(shards[0].tokens.astype(np.int64))
-    assert torch.equal(shown[: len(tokens)], tokens) and (shown[len(tokens) :] == VOCABULARY.pad).all()
-    documents_of = torch.where(shown == VOCABULARY.pad, -1, (batch.input_ids == VOCABULARY.bos).cumsum(1).flatten())
-    assert torch.equal(batch.segments.flatten(), documents_of)
 
 
 def test_what_is_known_of_an_objective_stands_in_every_table():

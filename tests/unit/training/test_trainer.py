@@ -22,8 +22,8 @@ from babelmill.training.pending import Votes
 from babelmill.training.plan import rows as dealing
 from babelmill.training.trainer import Trainer
 from babelmill.training.words_read import WordRate
-from helpers.training.tiny_trainer import ALONE, shrink_device, trainer_maker
-from helpers.training.training_data import every_row
+from helpers.training.tiny_trainer import ALONE, make_trainer, shrink_device, trainer_maker
+from helpers.training.training_data import every_row, write_documents
 
 STEP = 35
 
@@ -187,6 +187,24 @@ def test_each_gradient_begins_where_a_gpu_reads_fastest(make, monkeypatch):
     assert flat.count_nonzero() == sum(parameter.grad.count_nonzero() for parameter in found)
     assert torch.equal(torch.cat(trainer._gradients._buckets), flat)
     assert {bucket.data_ptr() % 64 for bucket in trainer._gradients._buckets} == {0}
+
+
+def test_a_step_without_any_target_moves_nothing(tmp_path):
+    """Rows of long prompts alone; validation counts the few targets that there are."""
+    texts = [np.array([1, *range(16, 96), *range(16, 96), 2])] * 8
+    shard = write_documents(tmp_path / "long.safetensors", texts, prompts=[159] * 8)
+    one_row = {"sequence_lengths": [16], "phase_starts": [0.0], "global_batch_tokens": 16}
+    trainer = make_trainer([shard], dropout=0.1, objective="diffusion", optimizer="adamw", weight_decay=0.0, **one_row)
+    empty = [s for s in range(40) if not trainer.plan.step(s).rows.targets.any()]
+    step = trainer.plan.step(empty[0])
+    assert len(empty) > 5 and len(step.rows) == 1
+    before = {name: value.clone() for name, value in trainer.network.weights().items()}
+    outcome = trainer.run_step(empty[0]).read()
+    assert outcome.norm == 0 and not outcome.sums.any() and not trainer.plan.group_counts(step.rows).any()
+    assert all(torch.equal(value, before[name]) for name, value in trainer.network.weights().items())
+    causal = make_trainer([shard], dropout=0.1, objective="causal").validation.measure()
+    assert causal["loss"] == causal["loss_causal"] > 0 and causal["loss_masked"] is None
+    assert trainer.validation.measure()["loss"] > 0
 
 
 def test_validation_takes_every_token_once_with_both_kinds_of_rows(make):
