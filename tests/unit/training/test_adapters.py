@@ -1,7 +1,6 @@
 """Adapters on a frozen model: what is trained and kept, and the merged weights of the export."""
 
 import json
-from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -10,7 +9,6 @@ import transformers
 from peft import PeftModel
 from safetensors.torch import load_file, save_file
 
-from babelmill.config import schema
 from babelmill.core.files import UserError, write_json
 from babelmill.release.folder.adapter_folder import write_adapter
 from babelmill.release.folder.architecture import ExportInputs
@@ -18,26 +16,12 @@ from babelmill.release.folder.loading import load
 from babelmill.release.folder.merged_adapters import write_merged
 from babelmill.release.folder.prove import check_differences, compare_variant, random_rows
 from babelmill.release.folder.transformers_folder import TransformersFolder, hub_config
-from babelmill.training.batches.token_batches import TokenStream
 from babelmill.training.networks.loss import loss
 from babelmill.training.networks.source_weights import load_weights
-from babelmill.training.plan.layouts import Packed
-from babelmill.training.plan.objectives import objective_of
-from babelmill.training.plan.plan import Plan
-from helpers.models.transformers_models import ALONE, KINDS, network, train_section
-from helpers.training.training_data import VOCABULARY, documents, write_documents
+from helpers.models.transformers_models import ALONE, KINDS, batch_of, network, train_section
+from helpers.training.training_data import VOCABULARY
 
 RANK = {"lora_rank": 2, "lora_alpha": 6}
-
-
-def batch_of(kind: str, folder: Path, train: schema.Train):
-    shard = write_documents(folder / "shard.safetensors", documents(60))
-    plan, objective = Plan(train, 1.0, [Packed(shard.offsets)]), objective_of(train)
-    tokens = TokenStream(
-        [shard], VOCABULARY, 7, torch.device("cpu"), objective, objective.kinds[0].hides and kind != "gpt2"
-    )
-    step = plan.step(0)
-    return tokens.micro_batch(step.rows, step.length, step.weights)
 
 
 @pytest.fixture
@@ -109,8 +93,7 @@ def test_the_frozen_weights_are_bf16_where_the_precision_is(begun, tmp_path):
     made, _ = begun("llama", precision="bf16")
     types = {p.dtype for p in made.model.parameters() if not p.requires_grad}
     assert types == {torch.bfloat16} and {p.dtype for p in made.trained().values()} == {torch.float32}
-    batch = batch_of("llama", tmp_path, train_section("llama", **RANK, precision="bf16"))
-    loss, _ = made.forward(batch, 2)
+    loss, _ = made.forward(batch_of("llama", tmp_path)[2], 2)
     loss.backward()
     made.gradients.reduce()
     assert any(p.grad is not None and p.grad.norm() > 0 for p in made.trained().values())
@@ -126,7 +109,7 @@ def test_activations_are_made_again_for_adapters(kind, begun, tmp_path):
             parameter.data += 0.3 * torch.randn(parameter.shape, generator=torch.Generator().manual_seed(len(name)))
         made.model.train()
         torch.manual_seed(1)
-        loss, _ = made.forward(batch_of(kind, tmp_path, train_section(kind, **RANK)), 2)
+        loss, _ = made.forward(batch_of(kind, tmp_path)[2], 2)
         loss.backward()
         made.gradients.reduce()
         found.append(torch.cat([parameter.grad.flatten() for parameter in made.trained().values()]))
