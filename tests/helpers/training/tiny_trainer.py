@@ -35,14 +35,14 @@ def make_trainer(
     micro_batch_tokens: int = 64,
     network: Callable[..., GPTBertNetwork] = GPTBertNetwork,
     width: int | None = None,
+    mixes: bool = True,
     validation: list[ShardFile] | None = None,
     **values,
 ) -> Trainer:
     """Return a trainer with these `train` settings, for a shard of each language. `validation`: shards to validate."""
     train = section("train", **({"max_steps": 40, "clip_norm": 1e9, "global_batch_tokens": 320} | values))
-    model = section(
-        "model", hidden_dropout_prob=dropout, attention_probs_dropout_prob=dropout, num_hidden_layers=layers
-    )
+    drops = {"hidden_dropout_prob": dropout, "attention_probs_dropout_prob": dropout}
+    model = section("model", **drops, num_hidden_layers=layers, layer_mixing=mixes)
     model = model.model_copy(update={"hidden_size": width} if width else {})
     made = network(GPTBertShape(vocab_size=VOCABULARY.size, **model.shape()), train, processes, by_hand, graphs)
     (tokens, layouts), (others, other_layouts) = (

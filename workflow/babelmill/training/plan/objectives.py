@@ -18,17 +18,16 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import ClassVar, NamedTuple, TypeVar
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 
 from babelmill.config import schema
+from babelmill.runtime.cost import Amount
 from babelmill.training.plan import randomness
 from babelmill.training.plan.randomness import RATES, ROUNDING
 
 GOLDEN_RATIO = (5**0.5 - 1) / 2  # its multiples, modulo 1, fill [0, 1) more evenly than those of other numbers
-
-Amount = TypeVar("Amount", float, np.ndarray)
 
 
 class Kind(NamedTuple):
