@@ -145,16 +145,18 @@ def causal(counts, length: int) -> Rows:
 
 
 def test_rows_and_targets_that_are_added_count_as_nothing(shard):
+    """Up to a multiple of a number of rows; for recordings, also to a number of targets."""
     tokens, counts = stream([shard])
-    rows = causal(counts, 16)
-    plain, count = tokens.micro_batch(rows, 16, WEIGHTS), len(rows)
-    added = tokens.build(tokens.send(rows, 16, WEIGHTS, count + 3), 16 * (count + 3) + 5, important=True)
-    real = len(plain.targets)
-    for name in ("positions", "targets", "weights", "groups"):
-        assert torch.equal(getattr(added, name)[:real], getattr(plain, name))
-    assert (added.importance[:real] == 1).all()
-    assert not added.importance[real:].any() and not added.weights[real:].any()
-    assert torch.equal(added.input_ids[:count], plain.input_ids) and (added.segments[count:] == -1).all()
+    rows = every_row(counts, 16, None)[:5]
+    plain, more = tokens.micro_batch(rows, 16, WEIGHTS), tokens.micro_batch(rows, 16, WEIGHTS, 0, pad_rows_to=4)
+    added = tokens.build(tokens.send(rows, 16, WEIGHTS, 8), len(plain.targets) + 21, important=True)
+    for batch in (more, added):
+        real = len(plain.targets)
+        for name in ("positions", "targets", "weights", "groups"):
+            assert torch.equal(getattr(batch, name)[:real], getattr(plain, name))
+        assert batch.input_ids.shape == (8, 16) and (batch.segments[5:] == -1).all()
+        assert torch.equal(batch.input_ids[:5], plain.input_ids) and not batch.weights[real:].any()
+    assert len(more.targets) == real and (added.importance[:real] == 1).all() and not added.importance[real:].any()
 
 
 def test_a_row_is_the_same_whatever_is_beside_it(shard):
@@ -183,15 +185,6 @@ def test_large_vocabularies_are_32_bit(tmp_path):
     tokens = training_data.TokenStream([shard], big, 0, torch.device("cpu"), objective_of(section("train")))
     batch = tokens.micro_batch(causal([Packed(shard.offsets)], 8), 8, WEIGHTS)
     assert batch.targets.tolist() == [70_000, 99_999, 2]
-
-
-def test_empty_rows_fill_a_batch_up_to_a_shape(shard):
-    tokens, counts = stream([shard])
-    rows = every_row(counts, 16, 0.3)[:5]
-    plain, padded = (tokens.micro_batch(rows, 16, WEIGHTS, 0, multiple) for multiple in (1, 4))
-    assert padded.input_ids.shape == (8, 16) and (padded.segments[5:] == -1).all()
-    assert torch.equal(padded.input_ids[:5], plain.input_ids)
-    assert torch.equal(padded.positions, plain.positions) and torch.equal(padded.targets, plain.targets)
 
 
 def test_a_tokenizer_without_mask_is_refused(tmp_path):
