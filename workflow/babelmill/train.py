@@ -28,7 +28,7 @@ from babelmill.config.objectives import OBJECTIVES
 from babelmill.config.stage_settings import RunSettings, TrainSettings
 from babelmill.core import escape, manifest, stage_entry
 from babelmill.core.files import UserError, atomic_write, link_or_copy, sha256, write_json
-from babelmill.core.words import plural
+from babelmill.core.words import first_line, plural
 from babelmill.labels.codes import CODES_OF_SOURCE
 from babelmill.labels.data import LabelledData
 from babelmill.runtime import checkpoint, gpu_claims, slurm
@@ -92,7 +92,7 @@ def memory_in_words() -> Iterator[None]:
     except torch.OutOfMemoryError as error:
         raise UserError(
             "training does not fit into memory; choose a smaller model, or (for a transformers model) use more"
-            f" GPUs, train.ema_decay: 0 or adapters (train.lora_rank): {str(error).splitlines()[0]}"
+            f" GPUs, train.ema_decay: 0 or adapters (train.lora_rank): {first_line(error)}"
         ) from error
 
 

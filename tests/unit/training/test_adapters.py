@@ -40,6 +40,13 @@ def begun(tmp_path):
     return begin
 
 
+def change(made) -> None:
+    """Change the adapters, as training does: at first, they change nothing of the model."""
+    generator = torch.Generator().manual_seed(3)
+    for parameter in made.trained().values():
+        parameter.data += 0.3 * torch.randn(parameter.shape, generator=generator)
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_adapters_alone_are_trained_and_kept(kind, begun, tmp_path):
     made, base = begun(kind)
@@ -55,9 +62,7 @@ def test_adapters_alone_are_trained_and_kept(kind, begun, tmp_path):
 def test_the_merged_weights_are_the_trained_model(kind, begun, tmp_path):
     """Written from files, and merged by peft: the same; and the same scores as with adapters that are not merged."""
     made, base = begun(kind)
-    generator = torch.Generator().manual_seed(3)
-    for parameter in made.trained().values():
-        parameter.data += 0.3 * torch.randn(parameter.shape, generator=generator)
+    change(made)
     model, out = tmp_path / "model", tmp_path / "export"
     model.mkdir()
     save_file({name: value.clone() for name, value in made.weights().items()}, model / "model.safetensors")
@@ -105,8 +110,7 @@ def test_activations_are_made_again_for_adapters(kind, begun, tmp_path):
     found = []
     for train in ({}, {"activation_checkpointing": True}):
         made, _ = begun(kind, **train)
-        for name, parameter in made.trained().items():
-            parameter.data += 0.3 * torch.randn(parameter.shape, generator=torch.Generator().manual_seed(len(name)))
+        change(made)
         made.model.train()
         torch.manual_seed(1)
         loss, _ = made.forward(batch_of(kind, tmp_path)[2], 2)
@@ -120,9 +124,7 @@ def test_activations_are_made_again_for_adapters(kind, begun, tmp_path):
 def test_adapters_are_those_that_peft_loads(kind, begun, tmp_path):
     """From their folder onto the model that they were trained on: the merged model."""
     made, base = begun(kind)
-    generator = torch.Generator().manual_seed(3)
-    for parameter in made.trained().values():
-        parameter.data += 0.3 * torch.randn(parameter.shape, generator=generator)
+    change(made)
     saved = tmp_path / "model.safetensors"
     save_file({name: value.clone() for name, value in made.weights().items()}, saved)
     known = {"name": "owner/name", "repository": "owner/name", "commit": "c" * 40}

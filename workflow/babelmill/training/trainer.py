@@ -16,6 +16,7 @@ import numpy as np
 import torch
 
 from babelmill.config.stage_settings import TrainSettings
+from babelmill.core.words import first_line
 from babelmill.runtime.processes import Processes, may_lose_process
 from babelmill.training.batches.token_batches import Stream, Weights
 from babelmill.training.cuda_graphs import Recorder
@@ -201,7 +202,7 @@ class Trainer:
                 self.size.fitted.add(step.length, parts)
                 return sums
             except torch.OutOfMemoryError as error:
-                refused = str(error).splitlines()[0]
+                refused = first_line(error)
             # This is outside of the handler, so that the step's tensors are free again.
             if not self._gradients.sending and self._recorder.stop():
                 log.warning("passes are not recorded any more, since memory ran out: %s", refused)

@@ -23,7 +23,7 @@ from babelmill.training.networks.document_masks import documents, positions
 from babelmill.training.networks.lora import add_adapters, alpha_of, frozen_in
 from babelmill.training.networks.loss import loss
 from babelmill.training.networks.network import Network
-from babelmill.training.networks.transformers_check import identity, prove
+from babelmill.training.networks.transformers_check import pass_through, prove
 from babelmill.training.networks.transformers_config import counted
 from babelmill.training.networks.transformers_models import (
     auto_class,
@@ -59,7 +59,7 @@ class _ScoresAndLoss(nn.Module):
         super().__init__()
         self.model = model
         self._z_loss_weight, self._first_position = z_loss_weight, first_position
-        output_layer(model).forward = identity
+        output_layer(model).forward = pass_through
 
     def forward(self, batch: MicroBatch, groups: int) -> tuple[torch.Tensor, torch.Tensor]:
         """See `Network.forward`."""
