@@ -6,9 +6,6 @@ from pathlib import Path
 
 import torch
 
-from babelmill.config import schema
-from babelmill.model.gpt_bert import GPTBertShape
-from babelmill.runtime.processes import Processes
 from babelmill.training.batches.token_batches import MicroBatch
 from babelmill.training.kernels import attention_triton, kernel_trial, mixing_triton, spans
 from babelmill.training.kernels.attention_block_triton import FusedAttention
@@ -32,9 +29,6 @@ FusedMixing.kind = torch.float32  # so that nothing is rounded, and the numbers 
 class AsOnAGPU(GPTBertNetwork):
     """A network with our kernels, and compiled, on a CPU."""
 
-    def __init__(self, shape: GPTBertShape, train: schema.Train, processes: Processes, by_hand: bool):
-        super().__init__(shape, train, processes, by_hand, Graphs("aot_eager"))
-
     def forward(self, batch: MicroBatch, groups: int) -> tuple[torch.Tensor, torch.Tensor]:
         """Forbid other graphs after the first pass."""
         result = super().forward(batch, groups)
@@ -52,7 +46,7 @@ def main(folder: Path, length: int) -> None:
     sizes = {"global_batch_tokens": 5 * length, "micro_batch_tokens": 3 * length, "dropout": 0.1, "width": 32}
     sizes |= {"sequence_lengths": [length], "phase_starts": [0.0]}
     make = trainer_maker(folder)
-    plain, fused = make(**sizes), make(network=AsOnAGPU, **sizes)
+    plain, fused = make(**sizes), make(network=AsOnAGPU, graphs=Graphs("aot_eager"), **sizes)
     kinds = [type(module) for module in fused.model.modules()]
     assert (kinds.count(FusedAttention), kinds.count(NormalizedGEGLU), kinds.count(FusedMixing)) == (2, 2, 1)
     sums = []

@@ -18,7 +18,6 @@ import os
 import sys
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +28,7 @@ from babelmill.config.objectives import OBJECTIVES
 from babelmill.config.stage_settings import RunSettings, TrainSettings
 from babelmill.core import escape, manifest, stage_entry
 from babelmill.core.files import UserError, atomic_write, link_or_copy, sha256, write_json
-from babelmill.core.words import plural
+from babelmill.core.words import first_line, plural
 from babelmill.labels.codes import CODES_OF_SOURCE
 from babelmill.labels.data import LabelledData
 from babelmill.runtime import checkpoint, gpu_claims, slurm, store
@@ -37,7 +36,7 @@ from babelmill.runtime.launch import launch
 from babelmill.runtime.processes import Processes, forget_other_launchers, was_launched
 from babelmill.runtime.progress import device_name
 from babelmill.runtime.record import SPLITS, energy_kwh, fingerprint, identity
-from babelmill.runtime.run_folder import Done, RunFolder
+from babelmill.runtime.run_folder import RunFolder
 from babelmill.runtime.slurm import EXIT_CODE, Stop
 from babelmill.settings import read_settings
 from babelmill.tokens.shard_file import ShardFile
@@ -58,27 +57,6 @@ from babelmill.training.words_read import DueSnapshots, WordRate, training_words
 log = logging.getLogger(__name__)
 
 TO_TRAIN = -1  # instead of an exit code: no other model can be taken
-
-
-@dataclass(frozen=True)
-class Options:
-    """Holds the arguments of the command line; `parser` has the help of each."""
-
-    settings: Path
-    log: Path | None
-    run: Path
-    tokenizer: Path
-    shards: list[Path]
-    source: list[Path]
-    checkpoints: Path
-    compiled: Path | None
-    out: Path
-    threads: int
-    processes: int
-    gpus: int
-    nodes: int
-    requeue: int
-    attempt: int
 
 
 def verify(settings: TrainSettings, tokenizer: Path, shards: list[Path], source: Path | None) -> None:
@@ -116,35 +94,35 @@ def memory_in_words() -> Iterator[None]:
     except torch.OutOfMemoryError as error:
         raise UserError(
             "training does not fit into memory; choose a smaller model, or (for a transformers model) use more"
-            f" GPUs, train.ema_decay: 0 or adapters (train.lora_rank): {str(error).splitlines()[0]}"
+            f" GPUs, train.ema_decay: 0 or adapters (train.lora_rank): {first_line(error)}"
         ) from error
 
 
 @memory_in_words()
-def train(arguments: argparse.Namespace) -> int:
+def train(args: argparse.Namespace) -> int:
     """Train or resume, and write the results. Return the exit code."""
-    began, options = time.monotonic(), Options(**vars(arguments))
-    settings, looked_after = read_settings(options.settings, TrainSettings), read_settings(options.run, RunSettings)
+    began = time.monotonic()
+    settings, looked_after = read_settings(args.settings, TrainSettings), read_settings(args.run, RunSettings)
     run = looked_after.run
-    processes = Processes.start(options.threads)
+    processes = Processes.start(args.threads)
     set_gpu_options()
     stop = Stop(ask_slurm=processes.main)
-    source = next(iter(options.source), None)
-    processes.on_main(lambda: verify(settings, options.tokenizer, options.shards, source))
+    source = next(iter(args.source), None)
+    processes.on_main(lambda: verify(settings, args.tokenizer, args.shards, source))
 
-    given = settings, options.tokenizer, options.shards
+    given = settings, args.tokenizer, args.shards
     data = LabelledData(*given, source) if settings.train.objective == "labels" else Data(*given)
     plan = Plan(settings.train, float(settings.mixture.weights), data.layouts["train"], data.blocks_weight)
     compiles = settings.model.architecture == "gpt_bert" and settings.train.objective != "labels"
-    graphs = graphs_of(run, processes, compiles, options.threads, options.compiled)
+    graphs = graphs_of(run, processes, compiles, args.threads, args.compiled)
     if isinstance(data, LabelledData):
         network = make_labels_network(settings, data, source, processes)
     else:
         network = make_network(settings, data.vocabulary, source, processes, graphs)
-    run_identity = identity(settings.raw, options.tokenizer, options.shards, source)
-    with RunFolder(options.checkpoints, run_identity, run, looked_after.preset) as folder:
+    run_identity = identity(settings.raw, args.tokenizer, args.shards, source)
+    with RunFolder(args.checkpoints, run_identity, run, looked_after.preset) as folder:
         tokens = plan.tokens_until(plan.steps)
-        done = processes.on_main(lambda: folder.open(settings.name, options.attempt, plan.steps, tokens))
+        done = processes.on_main(lambda: folder.open(settings.name, args.attempt, plan.steps, tokens))
         trainer = make_trainer(settings, network, data, plan, processes, run)
         if source and settings.begin_with and (not done.steps or network.frozen):
             load_weights(source / settings.begin_with, network)
@@ -152,18 +130,22 @@ def train(arguments: argparse.Namespace) -> int:
             log.info("training begins with the weights of %s", settings.model.source)
             if isinstance(data, LabelledData) and data.begun.message:
                 log.info("%s", data.begun.message)
-        state = restore(trainer, folder, done)
-        rate = processes.on_main(lambda: rate_of(options, settings, looked_after, plan, folder))
+        of_loop = None
+        if done.steps:
+            tensors, state = folder.checkpoints.load(done.steps, trainer.state.rows)
+            trainer.state.restore(tensors, state)
+            of_loop = state["loop"]
+        rate = processes.on_main(lambda: rate_of(args, settings, looked_after, plan, folder))
         if processes.main:
-            announce(trainer, folder.path, done.steps, options.gpus, rate)
+            announce(trainer, folder.path, done.steps, args.gpus, rate)
         trainer.begin_alike(lambda: done.steps == plan.steps or stop.signalled is not None)
         snapshots = DueSnapshots(looked_after, plan, rate, folder)
         due = processes.on_main(lambda: snapshots.due(done))
-        finished = Loop(trainer, run, folder, done, stop, state, due, rate).run()
+        finished = Loop(trainer, run, folder, done, stop, of_loop, due, rate).run()
         if finished:
             missing = processes.on_main(snapshots.missing)
             about = rate.figures(tokens) | ({"missing_snapshots": missing} if missing else {})
-            write_results(options, trainer, data.vocabulary, folder, began, about)
+            write_results(args, trainer, data.vocabulary, folder, began, about)
     processes.stop()
     return 0 if finished else EXIT_CODE
 
@@ -215,27 +197,21 @@ def make_trainer(
     """Make the trainer of a run that has not begun."""
     streams = {split: data.stream(split, network, plan.objective, processes.device) for split in SPLITS}
     validation = data.layouts["validation"], streams["validation"]
-    size = None if run.micro_batch_tokens == "auto" else run.micro_batch_tokens
-    bounds = run.validation_documents, validation_bound(run, settings.train, plan.steps)
-    return Trainer(settings, network, plan, streams["train"], validation, processes, size, *bounds)
-
-
-def restore(trainer: Trainer, folder: RunFolder, done: Done) -> dict[str, Any] | None:
-    """Restore the trainer from the newest checkpoint. Return the state of the loop, or None without a checkpoint."""
-    if not done.steps:
-        return None
-    tensors, state = folder.checkpoints.load(done.steps, trainer.state.rows)
-    trainer.state.restore(tensors, state)
-    return state["loop"]
+    return Trainer(
+        *(settings, network, plan, streams["train"], validation, processes),
+        micro_batch_tokens=None if run.micro_batch_tokens == "auto" else run.micro_batch_tokens,
+        validation_documents=run.validation_documents,
+        validation_tokens=validation_bound(run, settings.train, plan.steps),
+    )
 
 
 def rate_of(
-    options: Options, settings: TrainSettings, looked_after: RunSettings, plan: Plan, folder: RunFolder
+    args: argparse.Namespace, settings: TrainSettings, looked_after: RunSettings, plan: Plan, folder: RunFolder
 ) -> WordRate:
     """Return the mean number of words per token of the run."""
     sizes, kept = looked_after.bytes_per_word, folder.path / "words.json"
-    parts = zip(settings.languages, options.shards, strict=True)
-    counts = [training_words(shards, options.tokenizer, sizes.get(code), kept) for code, shards in parts]
+    parts = zip(settings.languages, args.shards, strict=True)
+    counts = [training_words(shards, args.tokenizer, sizes.get(code), kept) for code, shards in parts]
     return word_rate(plan, counts)
 
 
@@ -285,14 +261,14 @@ def announce(trainer: Trainer, folder: Path, done: int, gpus: int, rate: WordRat
         log.log(level, "%s, but PyTorch sees none here: training on the CPU", gpu_claims.asked_for(gpus))
     if trainer.device.type == "cuda" and trainer.train.precision == "fp32":
         log.info("train.precision: fp32 computes without the GPU's fast matrix units; bf16 is several times as fast")
-    if trainer.train.micro_batch_tokens and not trainer.network.whole_micro_batches:
+    if trainer.train.micro_batch_tokens and not trainer.network.sharded:
         log.warning("train.micro_batch_tokens has no effect here; set run.micro_batch_tokens")
     if trainer.network.drops_by_micro_batch:
         log.info("dropout depends on the micro-batch here, so its size, train.micro_batch_tokens, changes the result")
 
 
 def write_results(
-    options: Options,
+    args: argparse.Namespace,
     trainer: Trainer,
     vocabulary: Vocabulary,
     folder: RunFolder,
@@ -304,14 +280,14 @@ def write_results(
     All processes call this, only the main one writes.
 
     Args:
-        options: the arguments of the command line.
+        args: the arguments of the command line.
         trainer: the run.
         vocabulary: the vocabulary of the tokenizer.
         folder: the folder of the run.
         began: when this process began, by `time.monotonic()`.
         about: more figures for the manifest.
     """
-    out, plan, settings, state = options.out, trainer.plan, trainer.settings, trainer.state
+    out, plan, settings, state = args.out, trainer.plan, trainer.settings, trainer.state
     prefixes = {"model": "model.", "ema": "average." if trainer.average.tensors else ""}
 
     def write(shapes: dict[str, torch.Tensor], load: Load) -> None:
@@ -339,17 +315,17 @@ def write_results(
             figures["shares"] = dict(zip(settings.languages, shares.tolist(), strict=True))
         if (energy := energy_kwh(folder.record.path)) is not None:
             figures["energy_kwh"] = energy
-        for source in options.source[:1]:
+        for source in args.source[:1]:
             figures["source"] = lineage(settings, source)
         files = ["model.safetensors", "ema.safetensors", "config.json", "metrics.jsonl"]
-        manifest.write(out, settings, files, [options.tokenizer, *options.shards, *options.source[:1]], figures)
+        manifest.write(out, settings, files, [args.tokenizer, *args.shards, *args.source[:1]], figures)
 
     names = [key for prefix in prefixes.values() if prefix for key in state.tensors() if key.startswith(prefix)]
     state.with_whole(names, write)
 
 
 def parser() -> argparse.ArgumentParser:
-    """Return the parser of the command line. Its arguments are the fields of `Options`."""
+    """Return the parser of the command line."""
     parser = stage_entry.arguments(__doc__)
     parser.add_argument("--run", required=True, type=Path, help="run settings, results/settings/{model}/run.json")
     parser.add_argument("--tokenizer", required=True, type=stage_entry.folder, help="the tokenizer's folder")
@@ -375,26 +351,25 @@ def parser() -> argparse.ArgumentParser:
     return parser
 
 
-def take(arguments: argparse.Namespace) -> int:
+def take(args: argparse.Namespace) -> int:
     """Take the model, its snapshots and its last checkpoint from another one that was trained alike.
 
     Return the exit code, or TO_TRAIN if there is no such model.
     """
-    options, settings = Options(**vars(arguments)), read_settings(arguments.settings, TrainSettings)
-    wanted = read_settings(options.run, RunSettings).run.snapshots
+    settings, wanted = read_settings(args.settings, TrainSettings), read_settings(args.run, RunSettings).run.snapshots
 
     def keeps_snapshots(folder: Path) -> bool:
         run = inputs.SETTINGS / folder.name / "run.json"
         return run.is_file() and read_settings(run, RunSettings).run.snapshots == wanted
 
-    upstream = [options.tokenizer, *options.shards, *options.source[:1]]
-    ours = identity(settings.raw, options.tokenizer, options.shards, next(iter(options.source), None))
+    upstream = [args.tokenizer, *args.shards, *args.source[:1]]
+    ours = identity(settings.raw, args.tokenizer, args.shards, next(iter(args.source), None))
     own = {"fingerprint": fingerprint(ours)}
-    with store.made_once(options.out, settings, upstream, fits=keeps_snapshots, own_figures=own) as found:
+    with store.made_once(args.out, settings, upstream, fits=keeps_snapshots, own_figures=own) as found:
         if not found:
             return TO_TRAIN
-        theirs = options.checkpoints.with_name(found.name) / manifest.read(found)["figures"]["fingerprint"]
-        folder = options.checkpoints / own["fingerprint"]
+        theirs = args.checkpoints.with_name(found.name) / manifest.read(found)["figures"]["fingerprint"]
+        folder = args.checkpoints / own["fingerprint"]
         for path in [*theirs.glob("snapshots/chck_*"), *theirs.glob("step-*")]:
             target = folder / path.relative_to(theirs)
             target.parent.mkdir(parents=True, exist_ok=True)
@@ -403,23 +378,23 @@ def take(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def work(arguments: argparse.Namespace) -> int:
+def work(args: argparse.Namespace) -> int:
     """Train in this process."""
     if int(os.environ.get("RANK", 0)) > 0:
-        arguments.log = None  # the main process writes it
+        args.log = None  # the main process writes it
         logging.disable(logging.INFO)
-    return stage_entry.run(train, arguments)
+    return stage_entry.run(train, args)
 
 
 def main() -> int:
     """Run the command: train in this process, or launch the processes that do."""
     commands = parser()
-    arguments = commands.parse_args()
-    processes, nodes, threads = arguments.processes, arguments.nodes, arguments.threads
+    args = commands.parse_args()
+    processes, nodes, threads = args.processes, args.nodes, args.threads
     if was_launched():
-        return work(arguments)
+        return work(args)
     forget_other_launchers()
-    if (code := stage_entry.run(take, arguments)) != TO_TRAIN:
+    if (code := stage_entry.run(take, args)) != TO_TRAIN:
         return code
     command = ["-m", "babelmill.train", *sys.argv[1:]]
     if slurm.needs_step():
@@ -427,19 +402,19 @@ def main() -> int:
     if processes % nodes or (nodes > 1 and slurm.job_id() is None):
         commands.error(f"--nodes {nodes}: this is not a SLURM job, or its nodes cannot share --processes {processes}")
     try:
-        read_settings(arguments.settings, TrainSettings)  # so that an error is reported once, not by each process
-        gpu_claims.claim(arguments.gpus)
+        read_settings(args.settings, TrainSettings)  # so that an error is reported once, not by each process
+        gpu_claims.claim(args.gpus)
         code = (
             launch([sys.executable, "-u", *command], processes // nodes, nodes, threads)
             if processes > 1
-            else work(arguments)
+            else work(args)
         )
     except UserError as error:
         print(f"error: {escape.lines(error)}", file=sys.stderr)
         return 1
     if code == EXIT_CODE and not slurm.on_first_node():
         return 0  # an error code would end the first node's task before it requeues the job (srun --kill-on-bad-exit)
-    if code == EXIT_CODE and arguments.requeue:
+    if code == EXIT_CODE and args.requeue:
         slurm.requeue()
     return code
 

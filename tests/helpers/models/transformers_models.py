@@ -1,13 +1,20 @@
 """Make small models of transformers, as settings and as networks of the training."""
 
 import dataclasses
+from pathlib import Path
 
 import torch
+from torch.nn import functional as F
 
 from babelmill.config import schema
 from babelmill.runtime.processes import Processes
 from babelmill.tokens.vocabulary import Vocabulary
-from helpers.training.training_data import VOCABULARY, section, train_settings
+from babelmill.training.batches.token_batches import MicroBatch, TokenStream
+from babelmill.training.plan.layouts import Packed
+from babelmill.training.plan.objectives import hides_alone
+from babelmill.training.plan.plan import Plan
+from helpers.training.tiny_trainer import ALONE
+from helpers.training.training_data import VOCABULARY, documents, section, train_settings, write_documents
 
 # By kind: the objective, and `model.config` without `model_type`. Windows are shorter than the rows of the tests.
 LLAMA = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 24}
@@ -19,7 +26,6 @@ KINDS = {
     "llama": ("causal", LLAMA | {"num_key_value_heads": 1, "rope_theta": 5000.0}),
     "eurobert": ("masked", BERT | {"num_key_value_heads": 2}),
 }
-ALONE = Processes(rank=0, size=1, local_size=1, device=torch.device("cpu"))
 
 
 def model_section(kind: str, positions: int = 32, **more) -> schema.Model:
@@ -53,3 +59,35 @@ def network(
     train = train or train_section(kind)
     config = config_to_train(train_settings(["eng"], model_section(kind, **more), train), None, vocabulary)
     return TransformersNetwork(config, train, vocabulary, processes, loaded)
+
+
+def batch_of(kind: str, folder: Path, **train) -> tuple[Plan, TokenStream, MicroBatch]:
+    """Return the first global batch of a run as one micro-batch, its plan and its tokens."""
+    settings = train_section(kind, **train)
+    shard = write_documents(folder / "shard.safetensors", documents(60))
+    plan = Plan(settings, 1.0, [Packed(shard.offsets)])
+    tokens = TokenStream([shard], VOCABULARY, 7, ALONE.device, plan.objective, hides_alone(plan.objective))
+    step = plan.step(0)
+    return plan, tokens, tokens.micro_batch(step.rows, step.length, step.weights)
+
+
+def loss_by_document(reference, batch: MicroBatch) -> tuple[torch.Tensor, float]:
+    """Return the loss of a batch, and the sum of its cross-entropies times their importance.
+
+    Each document of each row is alone in a batch, through transformers' own forward pass, without any mask of ours.
+    """
+    total, nats, length = torch.zeros(()), 0.0, batch.input_ids.size(1)
+    counted = torch.ones(len(batch.targets)) if batch.importance is None else batch.importance
+    targets = zip(batch.targets, batch.weights, counted.tolist(), strict=True)
+    target_at = dict(zip(batch.positions.tolist(), targets, strict=True))
+    for row, segments in enumerate(batch.segments):
+        for segment in segments[segments >= 0].unique().tolist():
+            part = (segments == segment).nonzero()[:, 0]
+            logits = reference(input_ids=batch.input_ids[row, part][None]).logits[0]
+            for place, position in enumerate(part.tolist()):
+                if row * length + position in target_at:
+                    target, weight, importance = target_at[row * length + position]
+                    entropy = F.cross_entropy(logits[place], target)
+                    total = total + weight * (entropy + 1e-4 * logits[place].logsumexp(0).square())
+                    nats += importance * entropy.item()
+    return total, nats

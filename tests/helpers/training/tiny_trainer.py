@@ -1,7 +1,12 @@
 """Make trainers of tiny models for tests: one process's part of training, without files."""
 
+import functools
+import os
+import socket
+import traceback
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -9,45 +14,79 @@ from torch.nn import functional as F
 
 from babelmill.model.gpt_bert import GPTBertShape
 from babelmill.runtime.processes import Processes
+from babelmill.tokens.shard_file import ShardFile
+from babelmill.training.kernels.compilation import Graphs
 from babelmill.training.networks.gpt_bert import GPTBertNetwork
 from babelmill.training.plan.plan import Plan
 from babelmill.training.trainer import Trainer
+from helpers.programs.prepared import CONTEXT
 from helpers.training.training_data import VOCABULARY, documents, section, stream, train_settings, write_documents
 
 ALONE = Processes(rank=0, size=1, local_size=1, device=torch.device("cpu"))
 
 
-def trainer_maker(folder: Path, prompts: bool = False) -> Callable[..., Trainer]:
-    """Return a function that makes a trainer of two languages with these `train` settings, without dropout.
+def make_trainer(
+    shards: list[ShardFile],
+    processes: Processes = ALONE,
+    dropout: float = 0.0,
+    layers: int = 2,
+    by_hand: bool = True,
+    graphs: Graphs | None = None,
+    micro_batch_tokens: int = 64,
+    network: Callable[..., GPTBertNetwork] = GPTBertNetwork,
+    width: int | None = None,
+    mixes: bool = True,
+    validation: list[ShardFile] | None = None,
+    **values,
+) -> Trainer:
+    """Return a trainer with these `train` settings, for a shard of each language. `validation`: shards to validate."""
+    train = section("train", **({"max_steps": 40, "clip_norm": 1e9, "global_batch_tokens": 320} | values))
+    drops = {"hidden_dropout_prob": dropout, "attention_probs_dropout_prob": dropout}
+    model = section("model", **drops, num_hidden_layers=layers, layer_mixing=mixes)
+    model = model.model_copy(update={"hidden_size": width} if width else {})
+    made = network(GPTBertShape(vocab_size=VOCABULARY.size, **model.shape()), train, processes, by_hand, graphs)
+    (tokens, layouts), (others, other_layouts) = (
+        stream(each, graphs=graphs, objective=train.objective) for each in (shards, validation or shards)
+    )
+    settings, plan = train_settings(["eng", "deu"][: len(shards)], model, train), Plan(train, 1.0, layouts)
+    return Trainer(settings, made, plan, tokens, (other_layouts, others), processes, micro_batch_tokens)
 
-    `prompts`: the first third of each document is a prompt.
-    """
+
+def trainer_maker(folder: Path, prompts: bool = False) -> Callable[..., Trainer]:
+    """Return `make_trainer` for two languages. `prompts`: the first third of each document is a prompt."""
     texts = [documents(60 >> i, seed=i) for i in range(2)]
     ends = [[len(text) // 3 for text in some] if prompts else None for some in texts]
     shards = [write_documents(folder / f"{i}.safetensors", texts[i], prompts=ends[i]) for i in range(2)]
+    return functools.partial(make_trainer, shards)
 
-    def make(
-        dropout: float = 0.0,
-        layers: int = 2,
-        by_hand: bool = True,
-        micro_batch_tokens: int = 64,
-        network: Callable[..., GPTBertNetwork] = GPTBertNetwork,
-        width: int | None = None,
-        **values,
-    ) -> Trainer:
-        train = section("train", **({"max_steps": 40, "clip_norm": 1e9, "global_batch_tokens": 320} | values))
-        model = section(
-            "model", hidden_dropout_prob=dropout, attention_probs_dropout_prob=dropout, num_hidden_layers=layers
-        )
-        model = model.model_copy(update={"hidden_size": width} if width else {})
-        shape = GPTBertShape(vocab_size=VOCABULARY.size, **model.shape())
-        settings = train_settings(["eng", "deu"], model, train)
-        tokens, counts = stream(shards, objective=train.objective)
-        plan = Plan(train, 1.0, counts)
-        made = network(shape, train, ALONE, by_hand)
-        return Trainer(settings, made, plan, tokens, (counts, tokens), ALONE, micro_batch_tokens)
 
-    return make
+def train_together(size: int, function: Callable[..., Any], *arguments) -> list[Any]:
+    """Return what `function(processes, *arguments)` returns in each of several processes, by rank.
+
+    They are forks of a server that has imported PyTorch, so `function` must be one of a module.
+    """
+    with socket.create_server(("localhost", 0)) as server:
+        port = server.getsockname()[1]
+    results = CONTEXT.Queue()
+    several = [
+        CONTEXT.Process(target=_one, args=(rank, size, port, results, function, arguments)) for rank in range(size)
+    ]
+    for process in several:
+        process.start()
+    found = {rank: (result, error) for rank, result, error in (results.get(timeout=300) for _ in several)}
+    for process in several:
+        process.join()
+    assert not any(error for _, error in found.values()), found
+    return [found[rank][0] for rank in range(size)]
+
+
+def _one(rank: int, size: int, port: int, results, function: Callable[..., Any], arguments: tuple) -> None:
+    os.environ |= {"RANK": str(rank), "WORLD_SIZE": str(size), "LOCAL_RANK": str(rank), "LOCAL_WORLD_SIZE": str(size)}
+    os.environ |= {"MASTER_ADDR": "localhost", "MASTER_PORT": str(port)}
+    try:
+        results.put((rank, function(Processes.start(1), *arguments), None))
+    except BaseException:
+        results.put((rank, None, traceback.format_exc()))
 
 
 def shrink_device(patch: pytest.MonkeyPatch) -> None:

@@ -104,17 +104,21 @@ class Data:
 
     def __init__(self, folder: Path, languages=("eng",), count: int = 120):
         self.folder, self.languages = folder, list(languages)
-        tokenizer = folder / "tokenizer"
-        write_tokenizer(tokenizer)
+        write_tokenizer(folder / "tokenizer")
+        digest = sha256(folder / "tokenizer/tokenizer.json")
         for i, language in enumerate(self.languages):
-            shards = folder / "shards" / language
-            for split, part in (("train", count // (i + 1)), ("validation", 12)):
-                texts = documents(part, seed=10 * i + len(split))
-                write_documents(shards / f"{split}.safetensors", texts, sha256(tokenizer / "tokenizer.json"))
-            files = ["train.safetensors", "validation.safetensors"]
-            manifest.write(shards, Settings(stage="shards", name="test"), files, [tokenizer])
+            shards, files = folder / "shards" / language, ["train.safetensors", "validation.safetensors"]
+            for file in files:
+                self.write_split(shards / file, i, count // (i + 1), digest)
+            manifest.write(shards, Settings(stage="shards", name="test"), files, [folder / "tokenizer"])
         self.settings()
         self.run_settings()
+
+    @staticmethod
+    def write_split(path: Path, language: int, count: int, digest: str) -> None:
+        """Write the shard of a split of a language: `count` documents to train with, a dozen to validate."""
+        texts = documents(count if path.stem == "train" else 12, seed=10 * language + len(path.stem))
+        write_documents(path, texts, digest)
 
     @classmethod
     def at(cls, folder: Path, like: "Data | None" = None) -> "Data":
@@ -305,17 +309,12 @@ class LabelledData(Data):
     TRAIN: ClassVar = {"objective": "labels", "sequence_lengths": [16], "phase_starts": [0.0], "ema_decay": 0.9}
 
     def __init__(self, folder: Path, languages=("eng", "deu")):
-        self.folder, self.languages = folder, list(languages)
-        write_tokenizer(folder / "tokenizer")
-        digest = sha256(folder / "tokenizer/tokenizer.json")
-        for i, language in enumerate(self.languages):
-            shards = folder / "shards" / language
-            for split, count in (("train", 90), ("validation", 20)):
-                write_labelled(shards / f"{split}.safetensors", count, 10 * i + len(split), digest)
-            files = ["train.safetensors", "validation.safetensors"]
-            manifest.write(shards, Settings(stage="shards", name="test"), files, [folder / "tokenizer"])
-        self.settings()
-        self.run_settings()
+        super().__init__(folder, languages)
+
+    @staticmethod
+    def write_split(path: Path, language: int, count: int, digest: str) -> None:
+        """Write the labelled shard of a split of a language."""
+        write_labelled(path, 90 if path.stem == "train" else 20, 10 * language + len(path.stem), digest)
 
     def settings(self, model=None, mixture: str | float = "size", labels=None, **train) -> None:
         """Write the train settings: tiny ones, with these values changed."""

@@ -165,7 +165,18 @@ def test_squeues_time_left(text, seconds):
 
 
 @pytest.fixture
-def squeue(tmp_path, monkeypatch):
+def program(tmp_path):
+    """A function that writes a shell script in place of a program of SLURM."""
+
+    def write(name: str, script: str) -> None:
+        (tmp_path / name).write_text(f"#!/bin/sh\n{script}\n")
+        (tmp_path / name).chmod(0o755)
+
+    return write
+
+
+@pytest.fixture
+def squeue(tmp_path, monkeypatch, program):
     """A function that says what squeue will answer."""
     before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
     monkeypatch.setenv("SLURM_JOB_ID", "7")
@@ -174,8 +185,7 @@ def squeue(tmp_path, monkeypatch):
 
     def answers(text: str, code: int = 0) -> None:
         filled = f"s/%A/7/; s/%i/7/; s/%[TL]/{text}/"  # in the format, which is the last argument
-        (tmp_path / "squeue").write_text(f"#!/bin/sh\necho \"$7\" | sed '{filled}'\nexit {code}\n")
-        (tmp_path / "squeue").chmod(0o755)
+        program("squeue", f"echo \"$7\" | sed '{filled}'\nexit {code}")
 
     yield answers
     for number, handler in before.items():
@@ -188,10 +198,7 @@ def test_the_end_of_an_allocation_is_a_reason_once_it_is_near(squeue):
     assert stop.reason(needed=60) is None
     assert stop.reason(needed=580) == "the allocation ends soon"
     assert Stop(ask_slurm=False).reason(needed=580) is None
-
-
-def test_without_an_answer_there_is_no_reason(squeue):
-    for text, code in (("UNLIMITED", 0), ("0:01", 1)):
+    for text, code in (("UNLIMITED", 0), ("0:01", 1)):  # no limit, and no answer
         squeue(text, code)
         assert Stop(ask_slurm=True).reason(needed=10_000) is None
 
@@ -208,15 +215,12 @@ def test_a_signal_is_a_reason(squeue):
     ("state", "asked"),
     [("RUNNING", ["squeue", "squeue", "scontrol", "squeue", "scontrol"]), ("PREEMPTED", ["squeue"] * 2)],
 )
-def test_a_job_goes_back_into_the_queue_even_if_the_controller_is_busy(squeue, tmp_path, state, asked):
+def test_a_job_goes_back_into_the_queue_even_if_the_controller_is_busy(squeue, program, tmp_path, state, asked):
     """The first squeue and the first scontrol get no answer. A job that SLURM ends itself is left alone."""
     squeue(state)
     for command in ("squeue", "scontrol"):
-        first_fails = (
-            f"cd {tmp_path}; echo {command} >> asked; [ $(grep -c {command} asked) -gt 1 ] && echo '7|7|{state}'"
-        )
-        (tmp_path / command).write_text(f"#!/bin/sh\n{first_fails}\n")
-        (tmp_path / command).chmod(0o755)
+        count = f"cd {tmp_path}; echo {command} >> asked; [ $(grep -c {command} asked) -gt 1 ]"
+        program(command, f"{count} && echo '7|7|{state}'")
     slurm.requeue()
     assert (tmp_path / "asked").read_text().split() == asked
 
@@ -224,12 +228,13 @@ def test_a_job_goes_back_into_the_queue_even_if_the_controller_is_busy(squeue, t
 @pytest.mark.parametrize(
     "state", ["RUNNING", "SUSPENDED", "STOPPED", "CONFIGURING", "STAGE_OUT", "PENDING", "CANCELLED", "PREEMPTED", ""]
 )
-def test_a_job_that_may_have_processes_holds_its_lock_and_goes_back_into_the_queue(squeue, tmp_path, state, capfd):
+def test_a_job_that_may_have_processes_holds_its_lock_and_goes_back_into_the_queue(
+    squeue, program, tmp_path, state, capfd
+):
     """Whatever it does now, for instance if it is suspended. A line says what happens."""
     alive = state in ("RUNNING", "SUSPENDED", "STOPPED", "CONFIGURING", "STAGE_OUT")
     squeue(state)
-    (tmp_path / "scontrol").write_text(f"#!/bin/sh\necho $@ >> {tmp_path}/asked\n")
-    (tmp_path / "scontrol").chmod(0o755)
+    program("scontrol", f"echo $@ >> {tmp_path}/asked")
     write_json(tmp_path / "lock.json", owner(job="7", cluster=os.environ.get("SLURM_CLUSTER_NAME")))
     (tmp_path / "lock.guard").touch()
     before = Lock(tmp_path)
@@ -263,21 +268,18 @@ def test_a_process_with_the_number_of_a_job_that_is_over_is_none_of_slurm(squeue
     slurm.ended_as.cache_clear()
 
 
-def test_a_job_of_an_array_is_told_from_the_others(squeue, tmp_path, capfd):
+def test_a_job_of_an_array_is_told_from_the_others(squeue, program, tmp_path):
     """One of them has the number of the array. Then squeue and sacct say something about each of them."""
     squeue("")
-    lines = "12|12_3|{}\n11|12_1|{}\n7|12_2|{}".format
-    for command, text in (("squeue", lines("TIMEOUT", "PENDING", "RUNNING")), ("scontrol", "")):
-        script = f"#!/bin/sh\necho $@ >> {tmp_path}/asked\necho '{text}'"
-        (tmp_path / command).write_text(f"{script} | cut -d'|' -f1,3\n" if command == "squeue" else f"{script}\n")
-        (tmp_path / command).chmod(0o755)
+    names, states = "12|12_3|TIMEOUT\n11|12_1|PENDING\n7|12_2|RUNNING", "12|TIMEOUT\n11|PENDING\n7|RUNNING"
+    program("squeue", f"echo '{states}'")
     assert slurm.ask("7", "%T") == "RUNNING" and slurm.ask("12", "%T") == "TIMEOUT" and slurm.ask("1", "%T") == ""
-    (tmp_path / "squeue").write_text(f"#!/bin/sh\necho '{lines('TIMEOUT', 'PENDING', 'RUNNING')}'\n")
+    program("squeue", f"echo '{names}'")
+    program("scontrol", f"echo $@ >> {tmp_path}/asked")
     slurm.requeue()
-    assert (tmp_path / "asked").read_text().splitlines()[-1] == "requeue 12_2", "not the whole array"
-    (tmp_path / "squeue").write_text("#!/bin/sh\necho 'slurm_load_jobs error: Invalid job id specified' >&2\nexit 1\n")
-    (tmp_path / "sacct").write_text("#!/bin/sh\nprintf '8|COMPLETED\\n7|CANCELLED by 1000\\n'\n")
-    (tmp_path / "sacct").chmod(0o755)
+    assert (tmp_path / "asked").read_text() == "requeue 12_2\n", "not the whole array"
+    program("squeue", "echo 'slurm_load_jobs error: Invalid job id specified' >&2\nexit 1")
+    program("sacct", "printf '8|COMPLETED\\n7|CANCELLED by 1000\\n'")
     assert slurm.was_cancelled("7") and not slurm.was_cancelled("8")
 
 
@@ -311,10 +313,9 @@ def test_a_closed_terminal_is_a_reason_unless_nohup_has_it_ignored(squeue):
         signal.signal(signal.SIGHUP, before)
 
 
-def test_a_job_that_cannot_go_back_into_the_queue_says_why(squeue, tmp_path, monkeypatch, capfd):
+def test_a_job_that_cannot_go_back_into_the_queue_says_why(squeue, program, monkeypatch, capfd):
     squeue("RUNNING")
-    (tmp_path / "scontrol").write_text("#!/bin/sh\necho Operation is disabled >&2\nexit 1\n")
-    (tmp_path / "scontrol").chmod(0o755)
+    program("scontrol", "echo Operation is disabled >&2\nexit 1")
     monkeypatch.setattr(slurm, "REQUEUE_SECONDS", 2)
     slurm.requeue()
     assert capfd.readouterr().err == "SLURM did not put job 7 back into the queue: Operation is disabled\n"
@@ -457,13 +458,6 @@ def test_where_the_server_does_not_answer_metrics_are_recorded_offline(
     assert not any(b"0" * 40 in path.read_bytes() for path in files)
 
 
-def test_where_the_user_wants_it_offline_there_is_no_warning(tmp_path, monkeypatch, caplog):
-    monkeypatch.setenv("WANDB_MODE", "offline")
-    with mirror(tmp_path, monkeypatch, patience=120):
-        pass
-    assert len(list(tmp_path.glob("wandb/offline-run-*/*.wandb"))) == 1 and not caplog.text
-
-
 def test_where_it_cannot_begin_a_line_says_why(tmp_path, monkeypatch, caplog):
     with mirror(tmp_path, monkeypatch, patience=120):
         (tmp_path / "identity.json").unlink()  # long before W&B is imported
@@ -471,7 +465,7 @@ def test_where_it_cannot_begin_a_line_says_why(tmp_path, monkeypatch, caplog):
 
 
 def test_nothing_is_imported_from_the_working_folder_or_another_projects_path(folder, monkeypatch, caplog):
-    """W&B's process, like all others of this package, ignores both."""
+    """W&B's process, like all others of this package, ignores both. Nor is it a warning that the user is offline."""
     (folder / "wandb.py").write_text("raise ImportError('not the library')")
     (folder / "select.py").write_text("raise ImportError('not the library')")
     monkeypatch.setenv("PYTHONPATH", f"{folder}{os.pathsep}{os.environ['PYTHONPATH']}")

@@ -1,7 +1,6 @@
 """Adapters on a frozen model: what is trained and kept, and the merged weights of the export."""
 
 import json
-from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -10,7 +9,6 @@ import transformers
 from peft import PeftModel
 from safetensors.torch import load_file, save_file
 
-from babelmill.config import schema
 from babelmill.core.files import UserError, write_json
 from babelmill.release.folder.adapter_folder import write_adapter
 from babelmill.release.folder.architecture import ExportInputs
@@ -18,26 +16,12 @@ from babelmill.release.folder.loading import load
 from babelmill.release.folder.merged_adapters import write_merged
 from babelmill.release.folder.prove import check_differences, compare_variant, random_rows
 from babelmill.release.folder.transformers_folder import TransformersFolder, hub_config
-from babelmill.training.batches.token_batches import TokenStream
 from babelmill.training.networks.loss import loss
 from babelmill.training.networks.source_weights import load_weights
-from babelmill.training.plan.layouts import Packed
-from babelmill.training.plan.objectives import objective_of
-from babelmill.training.plan.plan import Plan
-from helpers.models.transformers_models import ALONE, KINDS, network, train_section
-from helpers.training.training_data import VOCABULARY, documents, write_documents
+from helpers.models.transformers_models import ALONE, KINDS, batch_of, network, train_section
+from helpers.training.training_data import VOCABULARY
 
 RANK = {"lora_rank": 2, "lora_alpha": 6}
-
-
-def batch_of(kind: str, folder: Path, train: schema.Train):
-    shard = write_documents(folder / "shard.safetensors", documents(60))
-    plan, objective = Plan(train, 1.0, [Packed(shard.offsets)]), objective_of(train)
-    tokens = TokenStream(
-        [shard], VOCABULARY, 7, torch.device("cpu"), objective, objective.kinds[0].hides and kind != "gpt2"
-    )
-    step = plan.step(0)
-    return tokens.micro_batch(step.rows, step.length, step.weights)
 
 
 @pytest.fixture
@@ -56,6 +40,13 @@ def begun(tmp_path):
     return begin
 
 
+def change(made) -> None:
+    """Change the adapters, as training does: at first, they change nothing of the model."""
+    generator = torch.Generator().manual_seed(3)
+    for parameter in made.trained().values():
+        parameter.data += 0.3 * torch.randn(parameter.shape, generator=generator)
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_adapters_alone_are_trained_and_kept(kind, begun, tmp_path):
     made, base = begun(kind)
@@ -71,9 +62,7 @@ def test_adapters_alone_are_trained_and_kept(kind, begun, tmp_path):
 def test_the_merged_weights_are_the_trained_model(kind, begun, tmp_path):
     """Written from files, and merged by peft: the same; and the same scores as with adapters that are not merged."""
     made, base = begun(kind)
-    generator = torch.Generator().manual_seed(3)
-    for parameter in made.trained().values():
-        parameter.data += 0.3 * torch.randn(parameter.shape, generator=generator)
+    change(made)
     model, out = tmp_path / "model", tmp_path / "export"
     model.mkdir()
     save_file({name: value.clone() for name, value in made.weights().items()}, model / "model.safetensors")
@@ -109,8 +98,7 @@ def test_the_frozen_weights_are_bf16_where_the_precision_is(begun, tmp_path):
     made, _ = begun("llama", precision="bf16")
     types = {p.dtype for p in made.model.parameters() if not p.requires_grad}
     assert types == {torch.bfloat16} and {p.dtype for p in made.trained().values()} == {torch.float32}
-    batch = batch_of("llama", tmp_path, train_section("llama", **RANK, precision="bf16"))
-    loss, _ = made.forward(batch, 2)
+    loss, _ = made.forward(batch_of("llama", tmp_path)[2], 2)
     loss.backward()
     made.gradients.reduce()
     assert any(p.grad is not None and p.grad.norm() > 0 for p in made.trained().values())
@@ -122,11 +110,10 @@ def test_activations_are_made_again_for_adapters(kind, begun, tmp_path):
     found = []
     for train in ({}, {"activation_checkpointing": True}):
         made, _ = begun(kind, **train)
-        for name, parameter in made.trained().items():
-            parameter.data += 0.3 * torch.randn(parameter.shape, generator=torch.Generator().manual_seed(len(name)))
+        change(made)
         made.model.train()
         torch.manual_seed(1)
-        loss, _ = made.forward(batch_of(kind, tmp_path, train_section(kind, **RANK)), 2)
+        loss, _ = made.forward(batch_of(kind, tmp_path)[2], 2)
         loss.backward()
         made.gradients.reduce()
         found.append(torch.cat([parameter.grad.flatten() for parameter in made.trained().values()]))
@@ -137,9 +124,7 @@ def test_activations_are_made_again_for_adapters(kind, begun, tmp_path):
 def test_adapters_are_those_that_peft_loads(kind, begun, tmp_path):
     """From their folder onto the model that they were trained on: the merged model."""
     made, base = begun(kind)
-    generator = torch.Generator().manual_seed(3)
-    for parameter in made.trained().values():
-        parameter.data += 0.3 * torch.randn(parameter.shape, generator=generator)
+    change(made)
     saved = tmp_path / "model.safetensors"
     save_file({name: value.clone() for name, value in made.weights().items()}, saved)
     known = {"name": "owner/name", "repository": "owner/name", "commit": "c" * 40}

@@ -1,18 +1,138 @@
-"""From documents to tensors: every token a target once, segments, targets known beforehand."""
+"""From documents to tensors: rows, their segments and targets, which the plan knows; prompts are context alone."""
+
+from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 
 from babelmill.core.files import UserError, write_json
+from babelmill.tokens.shard_file import ShardFile
 from babelmill.tokens.vocabulary import Vocabulary
+from babelmill.training.batches.token_batches import TokenStream
+from babelmill.training.plan import plan
 from babelmill.training.plan.layouts import Packed
-from babelmill.training.plan.objectives import objective_of
+from babelmill.training.plan.objectives import hides_alone, objective_of
 from babelmill.training.plan.rows import Rows
 from helpers.training import training_data
 from helpers.training.training_data import VOCABULARY, documents, every_row, section, stream, write_documents
 
+CPU = torch.device("cpu")
 WEIGHTS = (0.5, 0.25)
+
+
+def write(path: Path, seed: int = 0, count: int = 60) -> ShardFile:
+    """A shard of documents with prompts of any length: none, all but the last token, and one longer than four rows."""
+    random, texts = np.random.default_rng(seed), documents(count, seed)
+    texts[3] = np.array([VOCABULARY.bos, *random.integers(16, 96, 300), VOCABULARY.eos])
+    prompts = [int(random.integers(0, len(text) - 2)) for text in texts]
+    prompts[3] = 290
+    assert 0 in prompts and len(set(prompts)) > 10
+    return write_documents(path, texts, prompts=prompts)
+
+
+def in_responses(shard: ShardFile) -> np.ndarray:
+    """Which tokens may be targets, from the documents one by one: [tokens] bool."""
+    if shard.responses is None:
+        return shard.tokens != VOCABULARY.bos
+    learnt = np.zeros(len(shard.tokens), bool)
+    for begin, end, response in zip(shard.offsets, shard.offsets[1:], shard.responses, strict=False):
+        assert shard.tokens[begin] == VOCABULARY.bos and begin < response < end
+        learnt[response:end] = True
+    return learnt
+
+
+@pytest.fixture
+def shards(tmp_path) -> list[ShardFile]:
+    """With prompts, and without."""
+    plain = write_documents(tmp_path / "plain.safetensors", documents(20, 9))
+    assert plain.responses is None
+    return [write(tmp_path / "prompts.safetensors"), plain]
+
+
+def layouts_of(shards: list[ShardFile]) -> list[Packed]:
+    return [Packed(shard.offsets, shard.responses) for shard in shards]
+
+
+@pytest.mark.parametrize("length", [5, 16, 64])
+@pytest.mark.parametrize("kind", [0, 1])
+def test_targets_are_counted_from_where_documents_and_responses_start(shards, kind, length):
+    """Whichever rows are asked for: the same as by looking at every token."""
+    shard, layout = shards[kind], layouts_of(shards)[kind]
+    rows = np.random.default_rng(1).permutation(layout.rows(length))[: -(-layout.rows(length) * 3 // 4)]
+    learnt, tokens = (np.zeros((layout.rows(length), length), np.int64) for _ in range(2))
+    learnt.reshape(-1)[: len(shard.tokens)] = in_responses(shard)
+    tokens.reshape(-1)[: len(shard.tokens)] = shard.tokens
+    hideable, every = layout.targets(rows, length)
+    assert every.tolist() == learnt.sum(1)[rows].tolist()
+    assert hideable.tolist() == (learnt & (tokens != VOCABULARY.eos)).sum(1)[rows].tolist()
+    assert kind or (every == 0).any(), "a row without any target"
+
+
+@pytest.mark.parametrize("length", [5, 16, 64, 4096])
+@pytest.mark.parametrize("objective", ["hybrid", "masked", "causal", "diffusion"])
+def test_batches_hold_the_documents_and_learn_what_the_plan_counts(shards, objective, length):
+    """Rows are strides over the documents, and each token of a response is a target of causal rows once.
+
+    Nothing of prompts is learnt, and nothing is hidden but targets.
+    """
+    objective = objective_of(section("train", objective=objective))
+    in_place, kinds = hides_alone(objective), len(objective.kinds)
+    tokens = TokenStream(shards, VOCABULARY, 7, CPU, objective, in_place)
+    learnt = [in_responses(shard) for shard in shards]
+    for kind in objective.occurring:
+        rows = plan.every_row(layouts_of(shards), length, objective, kind)
+        batch = tokens.micro_batch(rows, length, (0.5, 0.25)[:kinds])
+        row_of, flat = batch.positions.numpy() // length, batch.positions.numpy()
+        assert np.bincount(row_of, minlength=len(rows)).tolist() == rows.targets.tolist()
+        assert length > 64 or (rows.targets == 0).any()
+        assert batch.groups.tolist() == (kinds * rows.language + kind)[row_of].tolist()
+        importance = torch.ones(len(flat)) if batch.importance is None else batch.importance
+        torch.testing.assert_close(batch.weights, (0.5, 0.25)[kind] * importance.float())
+
+        stream, may = places(rows, length, shards, learnt)
+        assert may.flat[flat].all() and (batch.targets.numpy() == stream.flat[flat]).all()
+        first = np.full((len(rows), 1), VOCABULARY.bos)
+        wanted = stream if in_place else np.concatenate([first, stream[:, :-1]], 1)
+        segments = (wanted == VOCABULARY.bos).cumsum(1) - (not in_place)
+        assert (batch.segments.numpy() == np.where(wanted == VOCABULARY.pad, -1, segments)).all()
+        targets = np.zeros(len(rows) * length, bool)
+        targets[flat] = True
+        targets = targets.reshape(len(rows), length)
+        hidden = targets if in_place else np.concatenate([first != first, targets[:, :-1]], 1)
+        changed = batch.input_ids.numpy() != wanted
+        assert not (changed & ~hidden).any(), "nothing else is hidden"
+        if not objective.kinds[kind].hides:
+            assert (
+                not batch.causal.logical_not().any() and not changed.any() and targets.sum() == sum(map(np.sum, learnt))
+            )
+        else:
+            assert not batch.causal.any() and changed.sum() > 0.75 * hidden.sum()
+            assert objective.hiding.ends == (batch.targets == VOCABULARY.eos).any()
+
+
+def places(rows: Rows, length: int, shards: list[ShardFile], learnt: list[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
+    """The tokens of rows, and which may be targets, both [rows, length]; `<pad>` where there are none."""
+    stream, may = np.full((len(rows), length), VOCABULARY.pad), np.zeros((len(rows), length), bool)
+    for i, (language, begin, end) in enumerate(zip(rows.language, rows.begin, rows.end, strict=True)):
+        stream[i, : end - begin] = shards[language].tokens[begin:end]
+        may[i, : end - begin] = learnt[language][begin:end]
+    return stream, may
+
+
+def test_prompts_of_no_token_change_nothing(tmp_path):
+    texts = documents(30)
+    shards = [
+        write_documents(tmp_path / "plain.safetensors", texts),
+        write_documents(tmp_path / "empty.safetensors", texts, prompts=[0] * 30),
+    ]
+    batches = []
+    for shard in shards:
+        objective = objective_of(section("train", objective="diffusion"))
+        rows = plan.every_row(layouts_of([shard]), 16, objective, 0)
+        batches.append(TokenStream([shard], VOCABULARY, 7, CPU, objective).micro_batch(rows, 16, (1.0,)))
+    assert torch.equal(batches[0].input_ids, batches[1].input_ids)
+    assert torch.equal(batches[0].positions, batches[1].positions)
 
 
 @pytest.fixture
@@ -24,78 +144,19 @@ def causal(counts, length: int) -> Rows:
     return every_row(counts, length, None)
 
 
-@pytest.mark.parametrize("length", [16, 32, 7, 4096])
-def test_every_token_but_bos_is_a_causal_target_once(shard, length):
-    tokens, counts = stream([shard])
-    rows = causal(counts, length)
-    batch = tokens.micro_batch(rows, length, WEIGHTS)
-    everything = shard.tokens.astype(np.int64)
-    assert batch.targets.tolist() == everything[everything != VOCABULARY.bos].tolist()
-    assert (batch.weights == 0.25).all() and len(batch.targets) == rows.targets.sum()
-    # position t predicts the token at t + 1
-    flat = batch.input_ids.flatten()
-    follows = batch.positions[batch.positions % length < length - 1]
-    assert torch.equal(flat[follows + 1], batch.targets[batch.positions % length < length - 1])
-
-
 def test_rows_and_targets_that_are_added_count_as_nothing(shard):
+    """Up to a multiple of a number of rows; for recordings, also to a number of targets."""
     tokens, counts = stream([shard])
-    rows = causal(counts, 16)
-    plain, count = tokens.micro_batch(rows, 16, WEIGHTS), len(rows)
-    added = tokens.build(tokens.send(rows, 16, WEIGHTS, count + 3), 16 * (count + 3) + 5, important=True)
-    real = len(plain.targets)
-    for name in ("positions", "targets", "weights", "groups"):
-        assert torch.equal(getattr(added, name)[:real], getattr(plain, name))
-    assert (added.importance[:real] == 1).all()
-    assert not added.importance[real:].any() and not added.weights[real:].any()
-    assert torch.equal(added.input_ids[:count], plain.input_ids) and (added.segments[count:] == -1).all()
-
-
-def test_rows_are_strides_over_one_stream_with_bos_in_front(shard):
-    tokens, counts = stream([shard])
-    batch = tokens.micro_batch(causal(counts, 16), 16, WEIGHTS)
-    padded = np.full(16 * len(batch.input_ids), VOCABULARY.pad)
-    padded[: len(shard.tokens)] = shard.tokens
-    expected = padded.reshape(-1, 16)
-    assert (batch.input_ids[:, 0] == VOCABULARY.bos).all()
-    assert torch.equal(batch.input_ids[:, 1:], torch.from_numpy(expected[:, :-1]).long())
-
-
-def test_segments_begin_at_bos_and_padding_is_outside(shard):
-    tokens, counts = stream([shard])
-    batch = tokens.micro_batch(causal(counts, 32), 32, WEIGHTS)
-    for ids, segments in zip(batch.input_ids.tolist(), batch.segments.tolist(), strict=True):
-        expected, segment = [], -1
-        for token in ids:
-            segment += token == VOCABULARY.bos
-            expected.append(-1 if token == VOCABULARY.pad else segment)
-        assert segments == expected
-    assert (batch.segments[-1] == -1).any() or len(shard.tokens) % 32 == 0
-
-
-@pytest.mark.parametrize("length", [16, 5])
-def test_targets_are_counted_from_document_starts_alone(shard, length):
-    _, counts = stream([shard])
-    padded = np.full(counts[0].rows(length) * length, VOCABULARY.pad)
-    padded[: len(shard.tokens)] = shard.tokens
-    rows = padded.reshape(-1, length)
-    maskable, targets = counts[0].targets(np.arange(len(rows)), length)
-    assert targets.tolist() == (~np.isin(rows, [VOCABULARY.bos, VOCABULARY.pad])).sum(1).tolist()
-    assert maskable.tolist() == (rows >= 16).sum(1).tolist()
-
-
-def test_masked_rows_predict_what_is_hidden_and_nothing_else(shard):
-    tokens, counts = stream([shard])
-    rows = every_row(counts, 32, 0.3)
-    batch, plain = tokens.micro_batch(rows, 32, WEIGHTS), tokens.micro_batch(causal(counts, 32), 32, WEIGHTS)
-    assert len(batch.targets) == rows.targets.sum() and (batch.weights == 0.5).all()
-    assert (batch.targets >= 16).all() and not batch.causal.any()
-    assert torch.equal(batch.segments, plain.segments)
-    changed = (batch.input_ids != plain.input_ids).flatten().nonzero()[:, 0] - 1
-    assert set(changed.tolist()) <= set(batch.positions.tolist())
-    assert len(changed) > 0.8 * len(batch.positions)
-    where = dict(zip(plain.positions.tolist(), plain.targets.tolist(), strict=True))
-    assert [where[p] for p in batch.positions.tolist()] == batch.targets.tolist()
+    rows = every_row(counts, 16, None)[:5]
+    plain, more = tokens.micro_batch(rows, 16, WEIGHTS), tokens.micro_batch(rows, 16, WEIGHTS, 0, pad_rows_to=4)
+    added = tokens.build(tokens.send(rows, 16, WEIGHTS, 8), len(plain.targets) + 21, important=True)
+    for batch in (more, added):
+        real = len(plain.targets)
+        for name in ("positions", "targets", "weights", "groups"):
+            assert torch.equal(getattr(batch, name)[:real], getattr(plain, name))
+        assert batch.input_ids.shape == (8, 16) and (batch.segments[5:] == -1).all()
+        assert torch.equal(batch.input_ids[:5], plain.input_ids) and not batch.weights[real:].any()
+    assert len(more.targets) == real and (added.importance[:real] == 1).all() and not added.importance[real:].any()
 
 
 def test_a_row_is_the_same_whatever_is_beside_it(shard):
@@ -115,15 +176,6 @@ def test_masks_differ_between_rows_and_numbers(shard):
     assert not torch.equal(first, second)
 
 
-def test_languages_share_one_stream(tmp_path):
-    shards = [write_documents(tmp_path / f"{i}.safetensors", documents(20 + i, seed=i)) for i in range(3)]
-    tokens, counts = stream(shards)
-    batch = tokens.micro_batch(causal(counts, 16), 16, WEIGHTS)
-    for i, shard in enumerate(shards):
-        mine = batch.targets[batch.groups == 2 * i + 1].numpy()
-        assert mine.tolist() == shard.tokens[shard.tokens != VOCABULARY.bos].tolist()
-
-
 def test_large_vocabularies_are_32_bit(tmp_path):
     path = tmp_path / "train.safetensors"
     with training_data.write_shard(path, 1, 100_000, "none") as writer:
@@ -133,15 +185,6 @@ def test_large_vocabularies_are_32_bit(tmp_path):
     tokens = training_data.TokenStream([shard], big, 0, torch.device("cpu"), objective_of(section("train")))
     batch = tokens.micro_batch(causal([Packed(shard.offsets)], 8), 8, WEIGHTS)
     assert batch.targets.tolist() == [70_000, 99_999, 2]
-
-
-def test_empty_rows_fill_a_batch_up_to_a_shape(shard):
-    tokens, counts = stream([shard])
-    rows = every_row(counts, 16, 0.3)[:5]
-    plain, padded = (tokens.micro_batch(rows, 16, WEIGHTS, 0, multiple) for multiple in (1, 4))
-    assert padded.input_ids.shape == (8, 16) and (padded.segments[5:] == -1).all()
-    assert torch.equal(padded.input_ids[:5], plain.input_ids)
-    assert torch.equal(padded.positions, plain.positions) and torch.equal(padded.targets, plain.targets)
 
 
 def test_a_tokenizer_without_mask_is_refused(tmp_path):

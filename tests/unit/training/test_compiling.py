@@ -1,38 +1,46 @@
 """Compiled blocks: a graph for each length, made before the first step; and what a machine needs for that."""
 
+import dataclasses
+import functools
 import logging
 import os
 import signal
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import pytest
 import torch
+from torch._inductor import config as inductor
 
 from babelmill.core.files import UserError
-from babelmill.model.gpt_bert import GPTBertShape
 from babelmill.runtime import compiling
 from babelmill.runtime.processes import Processes
-from babelmill.training.kernels import compilation
+from babelmill.training.batches.token_batches import MicroBatch, TokenStream
+from babelmill.training.kernels import compilation, dropout
 from babelmill.training.kernels.compilation import Graphs, graphs_of
-from babelmill.training.networks.gpt_bert import GPTBertNetwork
-from babelmill.training.plan.plan import Plan, every_row
+from babelmill.training.networks import loss as loss_module
+from babelmill.training.plan.layouts import Packed
+from babelmill.training.plan.objectives import objective_of
+from babelmill.training.plan.plan import every_row
 from babelmill.training.trainer import Trainer
-from helpers.training.training_data import VOCABULARY, documents, section, stream, train_settings, write_documents
+from helpers.training.tiny_trainer import ALONE, make_trainer
+from helpers.training.training_data import VOCABULARY, documents, section, write_documents
 
 CPU = torch.device("cpu")
-ALONE = Processes(rank=0, size=1, local_size=1, device=CPU)
 SHORT, LONG = 3, 35  # steps with rows of 16 and of 32 tokens
+TARGETS, WIDTH, WORDS, CHUNK = 45, 8, 40, 22  # the last of three chunks holds one target
 
 
 @pytest.fixture(autouse=True)
 def nothing_compiled(monkeypatch):
-    """Each test compiles anew, and a shape without a graph is an error."""
+    """Each test compiles anew, quickly, and a shape without a graph is an error."""
     monkeypatch.setattr(
         torch._dynamo.config, "fake_tensor_cache_enabled", False
     )  # it costs a tenth more than it spares
     monkeypatch.setattr(compilation, "STRICT", True)
-    yield
+    with inductor.patch({"cpp.simdlen": 1}):  # vectors take most of the time of a compilation
+        yield
     torch.compiler.set_stance("default")
     torch._dynamo.reset()
 
@@ -41,16 +49,15 @@ def nothing_compiled(monkeypatch):
 def make(tmp_path):
     """A function that makes a trainer of 2 layers, compiled or not."""
     shard, few = (write_documents(tmp_path / f"{count}.safetensors", documents(count)) for count in (60, 12))
+    return functools.partial(make_trainer, [shard], dropout=0.1, micro_batch_tokens=320, validation=[few])
 
-    def make(graphs: Graphs | None = None, micro_batch_tokens: int = 320) -> Trainer:
-        train = section("train", max_steps=40, global_batch_tokens=320)
-        model = section("model", num_hidden_layers=2)
-        network = GPTBertNetwork(GPTBertShape(vocab_size=VOCABULARY.size, **model.shape()), train, ALONE, graphs=graphs)
-        (tokens, layouts), validation = (stream([each], graphs=network.compiled) for each in (shard, few))
-        settings, plan = train_settings(["eng"], model, train), Plan(train, 1.0, layouts)
-        return Trainer(settings, network, plan, tokens, validation[::-1], ALONE, micro_batch_tokens)
 
-    return make
+def counted(backend: str):
+    """Return graphs of a backend, and what counts them."""
+    from torch._dynamo.testing import CompileCounterWithBackend  # a second, which only these tests need
+
+    counting = CompileCounterWithBackend(backend)
+    return Graphs(counting), counting
 
 
 def gradient(trainer: Trainer, step: int) -> torch.Tensor:
@@ -68,20 +75,18 @@ def test_all_graphs_are_made_before_the_first_step(make, monkeypatch, caplog):
 
     A shape that has none after all is computed without one, and a line says why.
     """
-    from torch._dynamo.testing import CompileCounterWithBackend  # a second, which only these tests need
-
-    counting = CompileCounterWithBackend("aot_eager")
-    trainer, plain = make(Graphs(counting)), make()
+    graphs, counting = counted("aot_eager")
+    trainer, plain = make(graphs=graphs), make()
     trainer.begin_alike()
-    graphs = 2 * (2 + 1) + 2 + 2 * 2  # two kinds of blocks; two lengths, and one to validate
-    assert counting.frame_count == graphs
+    number = 2 * (2 + 1) + 2 + 2 * 2  # two kinds of blocks; two lengths, and one to validate
+    assert counting.frame_count == number
     for step, tokens in ((SHORT, 320), (LONG, 320), (LONG, 96), (LONG, 32)):  # all rows at once, 3, and one
         trainer.size.tokens = plain.size.tokens = tokens
         plain.model.load_state_dict(trainer.model.state_dict())
         assert close(gradient(trainer, step), gradient(plain, step))
     plain.model.load_state_dict(trainer.model.state_dict())
     assert trainer.validation.measure()["loss"] == pytest.approx(plain.validation.measure()["loss"], rel=1e-5)
-    assert counting.frame_count == graphs
+    assert counting.frame_count == number
 
     plan = trainer.plan
     others = [
@@ -93,7 +98,7 @@ def test_all_graphs_are_made_before_the_first_step(make, monkeypatch, caplog):
     with caplog.at_level(logging.WARNING):
         sums, _ = trainer._learn(*others[0])
         trainer._learn(*others[1])
-    assert counting.frame_count == graphs and sums[:, 0].sum() > 0
+    assert counting.frame_count == number and sums[:, 0].sum() > 0
     ours = [record for record in caplog.records if record.name.startswith("babelmill")]
     (line,) = [record.message for record in ours if record.levelno >= logging.WARNING]
     assert "has no compiled kernels" in line and "size mismatch at index 1" in line
@@ -105,14 +110,14 @@ def test_where_a_compilation_fails(make, caplog):
     def broken(_graph, _inputs):
         raise OSError("no space left for kernels\nmore")
 
-    trainer = make(Graphs(broken, required=False))
+    trainer = make(graphs=Graphs(broken, required=False))
     trainer.begin_alike()
     assert "without compiled kernels, which is slower: rows of 16 tokens: OSError: no space left for" in caplog.text
     assert close(gradient(trainer, LONG), gradient(make(), LONG))
     with pytest.raises(
         UserError, match=r"^run.compile = always: rows of 16 tokens: OSError: no space left for kernels$"
     ):
-        make(Graphs(broken)).begin_alike()
+        make(graphs=Graphs(broken)).begin_alike()
 
 
 @pytest.mark.parametrize("compiler_is_ended", [False, True])
@@ -126,7 +131,7 @@ def test_a_signal_ends_the_compilation_of_more(make, compiler_is_ended):
             raise RuntimeError("g++ was terminated")
         return graph
 
-    trainer = make(Graphs(backend))
+    trainer = make(graphs=Graphs(backend))
     trainer.begin_alike(lambda: bool(seen))
     assert len(seen) == (1 if compiler_is_ended else 5), "of the first shape: micro-batch, blocks, classifier, loss"
     assert gradient(trainer, LONG).any()  # the last step, without a graph
@@ -199,3 +204,86 @@ def test_signals_do_not_end_what_compiles(tmp_path):
         f"None received {signal.SIGTERM.name} 2 {tmp_path} {tmp_path}/triton",
         f"True received {signal.SIGINT.name}",
     ], done.stderr
+
+
+# Micro-batches, the loss and dropout by themselves: the same integers, and the same sums but for rounding.
+
+
+def same(a: MicroBatch, b: MicroBatch) -> bool:
+    """Whether two micro-batches have the same types and bits."""
+    pairs = [(getattr(a, field.name), getattr(b, field.name)) for field in dataclasses.fields(a)]
+    return all(x is y if x is None or y is None else x.dtype == y.dtype and torch.equal(x, y) for x, y in pairs)
+
+
+@pytest.mark.parametrize(
+    "backend, objective, in_place, prompts, lengths",
+    [
+        ("aot_eager", "hybrid", False, True, [16, 32]),
+        ("aot_eager", "diffusion", True, False, [16, 32]),
+        pytest.param("inductor", "hybrid", False, False, [32], marks=pytest.mark.slow),
+    ],
+)
+def test_compiled_micro_batches_are_the_plain_ones(backend, objective, in_place, prompts, lengths, tmp_path):
+    """One graph per length, for any number of rows, all kinds of rows, and streams of training and of validation."""
+    texts, about = documents(40), objective_of(section("train", objective=objective))
+    shard = write_documents(tmp_path / "shard", texts, prompts=[len(text) // 3 for text in texts] if prompts else None)
+    graphs, counting = counted(backend)
+    plain, training, validation = (
+        TokenStream([shard], VOCABULARY, 7, CPU, about, in_place, graphs=each) for each in (None, graphs, graphs)
+    )
+    seen = 0
+    for length in lengths:
+        for kind in about.occurring:
+            rows = every_row([Packed(shard.offsets, shard.responses)], length, about, kind)
+            for part, stream in ((rows, training), (rows[:3], validation), (rows[4:5], validation)):
+                ours, wanted = (
+                    each.micro_batch(part, length, (0.5,) * len(about.kinds), pad_rows_to=2) for each in (stream, plain)
+                )
+                assert same(ours, wanted)
+                seen += len(wanted.targets)
+    assert counting.frame_count == len(lengths) and seen > 100
+
+
+def learnt(function, precision: str, learning: tuple[bool, bool], z_loss: float) -> list[torch.Tensor | None]:
+    """The loss, its sums and its gradients; `learning`: of features and of the output layer."""
+    generator = torch.Generator().manual_seed(0)
+    shapes = ((TARGETS, WIDTH), (WORDS, WIDTH), (WORDS,))
+    features, matrix, bias = (torch.randn(shape, generator=generator) for shape in shapes)
+    features.requires_grad_(learning[0])
+    matrix.requires_grad_(learning[1])
+    bias.requires_grad_(learning[1])
+    batch = SimpleNamespace(
+        targets=torch.randint(0, WORDS, (TARGETS,), generator=generator),
+        weights=torch.rand(TARGETS, generator=generator),
+        groups=torch.randint(0, 3, (TARGETS,), generator=generator),
+        importance=None,
+    )
+    with torch.autocast("cpu", torch.bfloat16, enabled=precision == "bf16"), torch.set_grad_enabled(learning[0]):
+        loss, sums = loss_module.loss(features, matrix, bias, batch, z_loss, 3, function)
+    if learning[0]:
+        loss.backward()
+    return [loss.detach(), sums, features.grad, matrix.grad, bias.grad]
+
+
+@pytest.mark.parametrize("backend, precision", [("aot_eager", "fp32"), ("inductor", "fp32"), ("inductor", "bf16")])
+def test_the_compiled_loss_is_the_plain_one(backend, precision, monkeypatch):
+    """A graph to learn and one to validate, whatever the size of a chunk; a chunk of one target has none."""
+    monkeypatch.setattr(loss_module, "CHUNK", (CHUNK * WORDS,) * 2)
+    graphs, counting = counted(backend)
+    function = graphs.of(loss_module.from_scores, loss_module.by_target)
+    for learning in ((True, True), (True, False), (False, False)):
+        ours, wanted = (learnt(each, precision, learning, 0.05) for each in (function, loss_module.from_scores))
+        for a, b in zip(ours, wanted, strict=True):
+            assert (a is None) == (b is None)
+            if a is not None and b is not None:
+                torch.testing.assert_close(a, b, rtol=1e-6 if precision == "fp32" else 1e-2, atol=1e-6)
+    assert counting.frame_count == 2
+    assert not torch.equal(learnt(function, precision, (False, False), 0.0)[0], wanted[0])
+
+
+@pytest.mark.parametrize("size", [16, 1001])
+def test_compiled_dropout_keeps_the_same_elements(size):
+    """In C++, too, where a product of int32 that overflows may be any number."""
+    keys = torch.tensor([5, -7, 2**31 - 3], dtype=torch.int32)
+    kept = torch.compile(dropout.keep, dynamic=False, fullgraph=True)(keys, size, 0.3)
+    assert torch.equal(kept, dropout.keep(keys, size, 0.3))

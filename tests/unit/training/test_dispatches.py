@@ -6,18 +6,14 @@ import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from babelmill.model.gpt_bert import GPTBertShape
-from babelmill.runtime.processes import Processes
 from babelmill.training.kernels import dropout
 from babelmill.training.kernels.pytorch_kernels import OneHotAttention
-from babelmill.training.networks.gpt_bert import GPTBertNetwork
 from babelmill.training.optimization.optim import Lamb, parameter_groups
 from babelmill.training.optimization.sharding import Sharding
-from babelmill.training.plan.plan import Plan
 from babelmill.training.trainer import Trainer
-from helpers.training.training_data import VOCABULARY, documents, section, stream, train_settings, write_documents
+from helpers.training.tiny_trainer import ALONE, make_trainer
+from helpers.training.training_data import documents, write_documents
 
-ALONE = Processes(rank=0, size=1, local_size=1, device=torch.device("cpu"))
 STEP = 35
 # Their results are on the host, or their shapes depend on values.
 WAIT = {"_local_scalar_dense", "item", "is_nonzero", "equal", "nonzero", "masked_select", "unique2", "_unique2"}
@@ -41,17 +37,13 @@ class Dispatches(TorchDispatchMode):
 
 @pytest.fixture
 def make(tmp_path):
-    """A function that makes a trainer as on a GPU: without the functions for CPUs."""
+    """A function that makes a trainer as on a GPU, without the functions for CPUs and without dropout in attention."""
     shard = write_documents(tmp_path / "shard.safetensors", documents(60))
-    tokens, layouts = stream([shard])
 
     def make(layers: int = 2) -> Trainer:
-        train = section("train", max_steps=40, global_batch_tokens=320)
-        model = section("model", num_hidden_layers=layers, attention_probs_dropout_prob=0.0)
-        shape = GPTBertShape(vocab_size=VOCABULARY.size, **model.shape())
-        network = GPTBertNetwork(shape, train, ALONE, by_hand=False)
-        settings, plan = train_settings(["eng"], model, train), Plan(train, 1.0, layouts)
-        trainer = Trainer(settings, network, plan, tokens, (layouts, tokens), ALONE, 160)
+        trainer = make_trainer([shard], dropout=0.1, layers=layers, by_hand=False, micro_batch_tokens=160)
+        for layer in trainer.model.transformer.attention_layers:
+            layer.dropout.p = layer.relative_dropout.p = 0.0
         trainer.run_step(STEP)
         return trainer
 

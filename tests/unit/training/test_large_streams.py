@@ -17,7 +17,7 @@ from babelmill.training.plan.layouts import Packed
 from babelmill.training.plan.objectives import objective_of
 from babelmill.training.plan.plan import Plan
 from babelmill.training.plan.schedule import validation_bound, validation_steps
-from babelmill.training.trainer import Ahead
+from helpers.training.tiny_trainer import trainer_maker
 from helpers.training.training_data import VOCABULARY, documents, every_row, section, write_documents
 
 CPU = torch.device("cpu")
@@ -52,17 +52,6 @@ def test_nothing_is_made_that_grows_with_the_corpus(large):
     assert peak < 8e6, "16 MB of document starts, 200 MB of tokens, and 6 MB for a bit per row"
 
 
-def test_rows_are_counted_as_by_counting_every_token(tmp_path):
-    """In a stream whose documents are longer and shorter than rows, whichever rows are asked for."""
-    shard = write_documents(tmp_path / "a.safetensors", documents(300, longest=90))
-    layout = Packed(shard.offsets)
-    chosen = np.random.default_rng(1).permutation(layout.rows(32))[:40]
-    hideable, every = layout.targets(chosen, 32)
-    for row, hidden, targets in zip(chosen, hideable, every, strict=True):
-        tokens = shard.tokens[32 * row : 32 * row + 32]
-        assert (hidden, targets) == ((tokens >= 16).sum(), (tokens != VOCABULARY.bos).sum())
-
-
 def test_tokens_are_read_from_the_disk_ahead(tmp_path):
     """The pages of the rows are in the system's memory afterwards, and no others that were not there before.
 
@@ -89,22 +78,22 @@ def cached(path: Path) -> int:
     return int(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
 
 
-def test_the_next_thing_is_made_while_one_is_used_and_errors_come_out():
-    made = []
+def test_the_next_step_is_planned_while_one_is_done_and_errors_come_out(tmp_path, monkeypatch):
+    trainer, planned = trainer_maker(tmp_path)(max_steps=8), []
 
-    def make(step: int) -> int:
-        made.append(step)
-        if step == 7:
+    def plan(number: int) -> int:
+        planned.append(number)
+        if number == 7:
             raise UserError("the disk reports an error")
-        return 10 * step
+        return 10 * number
 
-    ahead = Ahead(make, 8)
-    assert [ahead.take(step) for step in (3, 4, 5)] == [30, 40, 50]
-    assert ahead.take(2) == 20, "another step than the next one"
-    assert ahead.take(6) == 60
+    monkeypatch.setattr(trainer, "_prepare", plan)
+    assert [trainer._take(number) for number in (3, 4, 5)] == [30, 40, 50]
+    assert trainer._take(2) == 20, "another step than the next one"
+    assert trainer._take(6) == 60
     with pytest.raises(UserError, match="disk"):
-        ahead.take(7)
-    assert made == [3, 4, 5, 6, 2, 3, 6, 7], "each once, and nothing after the last"
+        trainer._take(7)
+    assert planned == [3, 4, 5, 6, 2, 3, 6, 7], "each once, and nothing after the last"
 
 
 @pytest.mark.parametrize(("limit", "rows"), [(None, 188), (300, 188), (5000, 188), (30, 19), (1, 1)])

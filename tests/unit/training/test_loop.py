@@ -18,6 +18,7 @@ from babelmill.runtime.slurm import Stop
 from babelmill.training import loop as loop_module
 from babelmill.training.loop import Loop, Window
 from babelmill.training.pending import Pending
+from babelmill.training.words_read import WordRate
 from helpers.training.nvml import FIGURES, UUIDS, answered
 from helpers.training.tiny_trainer import shrink_device, trainer_maker
 from helpers.training.training_data import read_metrics, section
@@ -44,7 +45,8 @@ def loop(tmp_path):
     run = section("run", checkpoint_every=10, checkpoint_share=1, log_every=10, validate_every=0)
     with RunFolder(tmp_path, {}, run) as folder:
         folder.open("test", attempt=1, steps=40, tokens=0)
-        yield lambda trainer, done, stop: Loop(trainer, run, folder, done, stop)
+        rest = None, {}, WordRate(0.0, exact=False)
+        yield lambda trainer, done, stop: Loop(trainer, run, folder, done, stop, *rest)
 
 
 def test_the_loop_goes_on_where_a_pass_does_not_fit(make, loop, stop, monkeypatch):

@@ -1,55 +1,41 @@
 """Processes that train together have the same weights, and notice when one of them has others."""
 
-import os
-import socket
-import traceback
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 
-from helpers.programs.prepared import CONTEXT
+from babelmill.core.files import UserError
+from babelmill.runtime.processes import Processes
+from babelmill.tokens.shard_file import ShardFile
+from helpers.training.tiny_trainer import ALONE, make_trainer, train_together
+from helpers.training.training_data import documents, write_documents
 
 pytestmark = pytest.mark.xdist_group("forks")  # whose server is prepared once
 PARAMETER = "transformer.attention_layers.1.out_proj.bias"
 
 
-def replica(rank: int, size: int, port: int, damage: str, folder: str, results) -> None:
+def replica(processes: Processes, damage: str, folder: Path) -> str:
     """Begin with weights of one's own, train two steps, damage the last process's, and compare."""
-    os.environ |= {"RANK": str(rank), "WORLD_SIZE": str(size), "LOCAL_RANK": str(rank), "LOCAL_WORLD_SIZE": str(size)}
-    os.environ |= {"MASTER_ADDR": "localhost", "MASTER_PORT": str(port)}
-    from babelmill.core.files import UserError
-    from babelmill.model.gpt_bert import GPTBertShape
-    from babelmill.runtime.processes import Processes
-    from babelmill.training.networks.gpt_bert import GPTBertNetwork
-    from babelmill.training.plan.plan import Plan
-    from babelmill.training.trainer import Trainer
-    from helpers.training.training_data import VOCABULARY, documents, section, stream, train_settings, write_documents
-
+    shard = write_documents(folder / f"{processes.rank}.safetensors", documents(60))
+    trainer = make_trainer([shard], processes, dropout=0.1)
+    for value in trainer.state.tensors().values():
+        value += processes.rank  # as if each had begun by itself
+    trainer.begin_alike()
+    for step in (3, 4):
+        trainer.run_step(step)
+    trainer.state.compare_replicas()
+    if processes.rank == processes.size - 1 and damage:
+        tensor = trainer.state.tensors()[damage].view(-1)
+        tensor[1] = torch.nextafter(tensor[1], tensor.new_tensor(9.0))
     try:
-        tokens, counts = stream([write_documents(Path(folder) / f"{rank}.safetensors", documents(60))])
-        model, train = section("model"), section("train", max_steps=40, global_batch_tokens=320)
-        settings, shape = train_settings(["eng"], model, train), GPTBertShape(VOCABULARY.size, **model.shape())
-        processes = Processes.start(1)
-        network = GPTBertNetwork(shape, train, processes)
-        trainer = Trainer(settings, network, Plan(train, 1.0, counts), tokens, (counts, tokens), processes)
-        for value in trainer.state.tensors().values():
-            value += rank  # as if each had begun by itself
-        trainer.begin_alike()
-        for step in (3, 4):
-            trainer.run_step(step)
         trainer.state.compare_replicas()
-        if rank == size - 1 and damage:
-            tensor = trainer.state.tensors()[damage].view(-1)
-            tensor[1] = torch.nextafter(tensor[1], tensor.new_tensor(9.0))
-        trainer.state.compare_replicas()
-        results.put("alike")
     except UserError as error:
-        results.put(str(error))
+        return str(error)
     except SystemExit as end:
-        results.put(f"ended with {end.code}")
-    except BaseException:
-        results.put(traceback.format_exc())
+        return f"ended with {end.code}"
+    return "alike"
 
 
 @pytest.mark.parametrize(
@@ -57,20 +43,44 @@ def replica(rank: int, size: int, port: int, damage: str, folder: str, results) 
 )
 def test_replicas(size, damage, tmp_path):
     """With three processes, the one that differs is named; with two, either may be at fault."""
-    with socket.create_server(("localhost", 0)) as server:
-        port = server.getsockname()[1]
-    results = CONTEXT.Queue()
-    processes = [
-        CONTEXT.Process(target=replica, args=(rank, size, port, damage, str(tmp_path), results)) for rank in range(size)
-    ]
-    for process in processes:
-        process.start()
-    answers = sorted(results.get(timeout=120) for _ in processes)
-    for process in processes:
-        process.join()
+    answers = sorted(train_together(size, replica, damage, tmp_path))
     if not damage:
         assert answers == ["alike"] * size
     else:
         assert answers[:-1] == ["ended with 1"] * (size - 1)
         faulty = "process 2 (number 2 on machine 0)" if size == 3 else "process 0 (number 0 on machine 0) or process 1"
         assert answers[-1].startswith(f"the weights of {faulty}")
+
+
+def gradients(shards: list[ShardFile], processes: Processes = ALONE) -> dict[str, list[np.ndarray]]:
+    """The gradient of a step of each objective, and its sums, over all processes."""
+    found = {}
+    for objective in ("hybrid", "diffusion"):
+        trainer = make_trainer(shards, processes, dropout=0.1, objective=objective)
+        sums = trainer._learn_share(trainer.plan.step(35), [])
+        trainer._gradients.reduce()
+        found[objective] = [trainer._gradients.flat.numpy().copy(), processes.sum_(sums).numpy().copy()]
+    return found
+
+
+def one_of_several(processes: Processes, folder: Path) -> dict[str, list[np.ndarray]]:
+    """What `gradients` finds in one of the processes."""
+    found = gradients([ShardFile.open(path) for path in sorted(folder.glob("*.safetensors"))], processes)
+    processes.stop()
+    return found
+
+
+def test_the_gradient_does_not_depend_on_the_number_of_processes(tmp_path):
+    """Documents with prompts, and without."""
+    texts = documents(60)
+    prompts = [i % max(1, len(text) - 2) for i, text in enumerate(texts)]
+    shards = [
+        write_documents(tmp_path / "a.safetensors", documents(20, 9)),
+        write_documents(tmp_path / "b.safetensors", texts, prompts=prompts),
+    ]
+    alone = gradients(shards)
+    for answer in train_together(3, one_of_several, tmp_path):
+        for objective, (flat, sums) in alone.items():
+            found, its_sums = answer[objective]
+            assert np.linalg.norm(flat) > 0.01 and np.linalg.norm(found - flat) <= 1e-6 * np.linalg.norm(flat)
+            assert sums[:, 0].any() and its_sums == pytest.approx(sums, rel=1e-6)

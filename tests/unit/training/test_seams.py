@@ -1,5 +1,6 @@
 """What another objective, another network or another tokenizer needs is there: each is tried with a small stand-in."""
 
+import functools
 import re
 from typing import get_args
 
@@ -13,19 +14,15 @@ from babelmill.config.objectives import OBJECTIVES as ABOUT
 from babelmill.config.resolve import ROOT
 from babelmill.evaluate import SCORERS
 from babelmill.evaluation.metrics import METRICS
-from babelmill.model.gpt_bert import GPTBertShape, training_mask
+from babelmill.model.gpt_bert import training_mask
 from babelmill.release.card.card import ModelCard
 from babelmill.runtime.processes import Processes
-from babelmill.training.batches.token_batches import TokenStream
-from babelmill.training.networks.gpt_bert import GPTBertNetwork
+from babelmill.training.optimization.sharding import Sharding
 from babelmill.training.plan import objectives
-from babelmill.training.plan.layouts import Packed
-from babelmill.training.plan.plan import Plan, every_row
-from babelmill.training.trainer import Trainer
-from helpers.training.training_data import VOCABULARY, documents, section, train_settings, write_documents
+from helpers.training.tiny_trainer import make_trainer
+from helpers.training.training_data import VOCABULARY, documents, write_documents
 
 CPU = torch.device("cpu")
-ALONE = Processes(0, 1, 1, CPU)
 STEP = 35
 
 
@@ -37,21 +34,7 @@ def shards(tmp_path):
 @pytest.fixture
 def make(shards):
     """A function that makes a trainer, perhaps one of several processes, that learns by masked diffusion."""
-
-    def make(processes: Processes = ALONE, **attributes) -> Trainer:
-        train = section(
-            "train", objective="diffusion", max_steps=40, clip_norm=1e9, z_loss_weight=0, global_batch_tokens=320
-        )
-        model = section("model", hidden_dropout_prob=0, attention_probs_dropout_prob=0)
-        plan = Plan(train, 1.0, [Packed(shard.offsets) for shard in shards])
-        stream = TokenStream(shards, VOCABULARY, 7, CPU, plan.objective)
-        network = GPTBertNetwork(GPTBertShape(VOCABULARY.size, **model.shape()), train, processes)
-        for name, value in attributes.items():
-            setattr(network, name, value)
-        settings = train_settings(["eng", "deu"], model, train)
-        return Trainer(settings, network, plan, stream, (plan.layouts, stream), processes, 96)
-
-    return make
+    return functools.partial(make_trainer, shards, objective="diffusion", z_loss_weight=0, micro_batch_tokens=96)
 
 
 def test_an_objective_whose_targets_stand_for_several(make):
@@ -102,8 +85,8 @@ def test_all_processes_of_a_sharded_network_make_as_many_passes(make):
     """Those that have no rows left make one that adds nothing."""
     step, dealt = make().plan.step(STEP), []
     for rank in range(3):
-        trainer = make(Processes(rank, 3, 3, CPU), sharded=True, whole_micro_batches=True)
-        trainer.size.tokens = 96
+        trainer = make(Processes(rank, 3, 3, CPU))
+        trainer.network.sharding = Sharding({"some weight": torch.Size([9])}, trainer.processes)
         dealt.append(trainer._share(step))
     assert [len(passes) for passes in dealt] == [2, 2, 2], "four micro-batches"
     sizes = [int(rows.targets.sum()) for passes in dealt for _, rows in passes]
@@ -112,21 +95,6 @@ def test_all_processes_of_a_sharded_network_make_as_many_passes(make):
     trainer._gradients.zero()
     sums, _ = trainer._learn(dealt[2][1][1], step.length, step.weights)
     assert not sums.any() and not trainer._gradients.flat.any()
-
-
-def test_hidden_tokens_may_be_predicted_in_place(shards):
-    train = section("train", objective="masked", mask_random=0, mask_keep=0)
-    objective = objectives.objective_of(train)
-    stream = TokenStream(shards[:1], VOCABULARY, 7, CPU, objective, in_place=True)
-    layout = Packed(shards[0].offsets)
-    batch = stream.micro_batch(every_row([layout], 16, objective, 0), 16, (1.0, 0.0))
-    shown = batch.input_ids.flatten()
-    assert (shown[batch.positions] == VOCABULARY.mask).all()
-    shown[batch.positions] = batch.targets
-    tokens = torch.from_numpy(shards[0].tokens.astype(np.int64))
-    assert torch.equal(shown[: len(tokens)], tokens) and (shown[len(tokens) :] == VOCABULARY.pad).all()
-    documents_of = torch.where(shown == VOCABULARY.pad, -1, (batch.input_ids == VOCABULARY.bos).cumsum(1).flatten())
-    assert torch.equal(batch.segments.flatten(), documents_of)
 
 
 def test_what_is_known_of_an_objective_stands_in_every_table():

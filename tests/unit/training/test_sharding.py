@@ -1,19 +1,25 @@
 """Models that are spread over processes: what is computed does not depend on the number of processes."""
 
-import os
-import socket
-import traceback
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
 from babelmill.core.files import UserError
-from babelmill.runtime.checkpoint import SavedTensors
-from babelmill.train import memory_in_words
+from babelmill.runtime.checkpoint import Checkpoints, SavedTensors
+from babelmill.runtime.processes import Processes
+from babelmill.train import make_network, memory_in_words
+from babelmill.training.batches.token_batches import TokenStream
 from babelmill.training.optimization.sharding import rows_of
-from helpers.programs.prepared import CONTEXT
+from babelmill.training.plan.layouts import Packed
+from babelmill.training.plan.objectives import objective_of
+from babelmill.training.plan.plan import Plan
+from babelmill.training.trainer import Trainer
+from helpers.models.transformers_models import model_section, network, train_section
+from helpers.training.tiny_trainer import train_together
+from helpers.training.training_data import VOCABULARY, documents, train_settings, write_documents
 
 pytestmark = pytest.mark.xdist_group("forks")  # what the processes found is found once
 
@@ -31,16 +37,8 @@ CASES = {
 }
 
 
-def make_trainer(kind: str, folder: Path, processes):
+def make_trainer(kind: str, folder: Path, processes: Processes) -> Trainer:
     """A trainer of a small model, with dropout where it has some, on documents with prompts."""
-    from babelmill.training.batches.token_batches import TokenStream
-    from babelmill.training.plan.layouts import Packed
-    from babelmill.training.plan.objectives import objective_of
-    from babelmill.training.plan.plan import Plan
-    from babelmill.training.trainer import Trainer
-    from helpers.models.transformers_models import model_section, network, train_section
-    from helpers.training.training_data import VOCABULARY, documents, train_settings, write_documents
-
     size, optimizer = CASES[kind]
     again = kind in ("bert", "eurobert, adapters") and processes.size > 1
     kind, _, adapters = kind.partition(", ")
@@ -59,103 +57,69 @@ def make_trainer(kind: str, folder: Path, processes):
     return Trainer(settings, network(kind, processes, train), plan, tokens, validation, processes)
 
 
-def what_is_said_without_memory(trainer, mine: bool) -> str:
+def error_without_memory(trainer: Trainer, mine: bool) -> str:
     """The error of a step for which a process, this one if `mine`, has no memory."""
-    from babelmill.core.files import UserError
 
     def refuse(*_, **__):
         raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.\nMore lines follow.")
 
     if mine:
         torch.nn.functional.embedding = refuse
-    try:
+    with pytest.raises(UserError) as error:
         trainer.run_step(2)
-    except UserError as error:
-        return str(error)
-    return "nothing"
+    return str(error.value)
 
 
-def what_is_said_of_what_cannot_be_trained(processes) -> str:
+def error_of_a_wrong_model(processes: Processes) -> str:
     """The error of a configuration that is refused, or which exit it is."""
-    from babelmill.core.files import UserError
-    from babelmill.train import make_network
-    from helpers.models.transformers_models import model_section, train_section
-    from helpers.training.training_data import VOCABULARY, train_settings
-
     settings = train_settings(["eng"], model_section("gpt2", n_embd=15), train_section("gpt2"))
-    try:
+    with pytest.raises((UserError, SystemExit)) as error:
         make_network(settings, VOCABULARY, None, processes)
-    except (UserError, SystemExit) as error:
-        return str(error)
-    return "nothing"
+    return str(error.value)
 
 
-def learn(rank: int, size: int, port: int, folder: str, results) -> None:
-    """Send gradients, weights, validation and so on of each kind, as numbers."""
-    os.environ |= {"RANK": str(rank), "WORLD_SIZE": str(size), "LOCAL_RANK": str(rank), "LOCAL_WORLD_SIZE": str(size)}
-    os.environ |= {"MASTER_ADDR": "localhost", "MASTER_PORT": str(port)}
-    from babelmill.runtime.checkpoint import Checkpoints
-    from babelmill.runtime.processes import Processes
-
-    try:
-        processes, found, own = Processes.start(1), {}, Path(folder) / str(size)
-        processes.on_main(own.mkdir)
-        for kind in CASES:
-            trainer = make_trainer(kind, own, processes)
-            trainer.begin_alike()
-            sums = trainer._learn_share(trainer.plan.step(0), [])
-            trainer._gradients.reduce()
-            sharding = trainer.network.sharding
-            parts = {name: part.grad for name, part in trainer.network.trained().items()}
-            gradient = {
-                name: sharding.gather(part, sharding.shapes[name]).numpy().copy() for name, part in parts.items()
-            }
-            norm, _ = trainer._gradients.clip(0.1)
-            outcomes = [trainer.run_step(step).read() for step in range(2)]
-            checkpoints = Checkpoints(own / kind, 1)
-            trainer.state.with_whole(
-                trainer.state.tensors(), lambda t, load, c=checkpoints, s=trainer: c.save(2, t, s.state.numbers(), load)
-            )
-            other = make_trainer(kind, own, processes)
-            other.state.restore(*checkpoints.load(2, other.state.rows))
-            restored = other.state.tensors()
-            same = all(torch.equal(value, restored[name]) for name, value in trainer.state.tensors().items())
-            found[kind] = {
-                "gradient": gradient,
-                "sums": processes.sum_(sums).numpy(),
-                "norms": [norm.item(), *(outcome.norm for outcome in outcomes)],
-                "validation": {name: value for name, value in trainer.validation.measure().items() if "loss" in name},
-                "bytes": sum(tensor.nbytes for name, tensor in trainer.state.tensors().items() if "step" not in name),
-                "same": same,
-            }
-        if size < 3:
-            found["refused"] = what_is_said_of_what_cannot_be_trained(processes)
-            processes.stop()
-        else:
-            found["memory"] = what_is_said_without_memory(trainer, rank == 2)
-        results.put((rank, found))
-    except BaseException:
-        results.put((rank, traceback.format_exc()))
+def learn(processes: Processes, folder: Path) -> dict[str, Any]:
+    """Return gradients, weights, validation and so on of each kind, as numbers."""
+    found, own = {}, folder / str(processes.size)
+    processes.on_main(own.mkdir)
+    for kind in CASES:
+        trainer = make_trainer(kind, own, processes)
+        trainer.begin_alike()
+        sums = trainer._learn_share(trainer.plan.step(0), [])
+        trainer._gradients.reduce()
+        sharding = trainer.network.sharding
+        parts = {name: part.grad for name, part in trainer.network.trained().items()}
+        gradient = {name: sharding.gather(part, sharding.shapes[name]).numpy().copy() for name, part in parts.items()}
+        norm, _ = trainer._gradients.clip(0.1)
+        outcomes = [trainer.run_step(step).read() for step in range(2)]
+        checkpoints = Checkpoints(own / kind, 1)
+        trainer.state.with_whole(
+            trainer.state.tensors(), lambda t, load, c=checkpoints, s=trainer: c.save(2, t, s.state.numbers(), load)
+        )
+        other = make_trainer(kind, own, processes)
+        other.state.restore(*checkpoints.load(2, other.state.rows))
+        restored = other.state.tensors()
+        found[kind] = {
+            "gradient": gradient,
+            "sums": processes.sum_(sums).numpy(),
+            "norms": [norm.item(), *(outcome.norm for outcome in outcomes)],
+            "validation": {name: value for name, value in trainer.validation.measure().items() if "loss" in name},
+            "bytes": sum(tensor.nbytes for name, tensor in trainer.state.tensors().items() if "step" not in name),
+            "same": all(torch.equal(value, restored[name]) for name, value in trainer.state.tensors().items()),
+        }
+    if processes.size < 3:
+        found["refused"] = error_of_a_wrong_model(processes)
+        processes.stop()
+    else:
+        found["memory"] = error_without_memory(trainer, processes.rank == 2)
+    return found
 
 
 @pytest.fixture(scope="module")
 def answers(tmp_path_factory) -> tuple[Path, dict[int, list[dict]]]:
     """By number of processes, what each of them found; and the folder of their checkpoints."""
-    folder, found = tmp_path_factory.mktemp("sharding"), {}
-    for size in (1, 2, 3):
-        with socket.create_server(("localhost", 0)) as server:
-            port = server.getsockname()[1]
-        results = CONTEXT.Queue()
-        arguments = [(rank, size, port, str(folder), results) for rank in range(size)]
-        processes = [CONTEXT.Process(target=learn, args=each) for each in arguments]
-        for process in processes:
-            process.start()
-        said = dict(results.get(timeout=300) for _ in processes)
-        for process in processes:
-            process.join()
-        assert not [text for text in said.values() if isinstance(text, str)], said
-        found[size] = [said[rank] for rank in range(size)]
-    return folder, found
+    folder = tmp_path_factory.mktemp("sharding")
+    return folder, {size: train_together(size, learn, folder) for size in (1, 2, 3)}
 
 
 @pytest.mark.parametrize("kind", CASES)

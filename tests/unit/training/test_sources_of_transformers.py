@@ -9,7 +9,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import torch
-import torch.nn.functional as F
 import transformers
 from safetensors.torch import load_file, save_file
 
@@ -33,7 +32,7 @@ from babelmill.training.plan.layouts import Packed
 from babelmill.training.plan.objectives import objective_of
 from babelmill.training.plan.plan import Plan
 from helpers.models.published_models import KINDS, publish
-from helpers.models.transformers_models import ALONE
+from helpers.models.transformers_models import ALONE, loss_by_document
 from helpers.training.training_data import TINY, VOCABULARY
 
 pytestmark = pytest.mark.usefixtures("folder")
@@ -100,22 +99,8 @@ def test_a_batch_has_the_loss_and_gradient_of_the_published_model(kind):
     published = transformers.AutoTokenizer.from_pretrained("theirs")
     first = published.bos_token_id if published.cls_token_id is None else published.cls_token_id
     assert int(batch.input_ids.max()) < len(published)
-    total, length = torch.zeros(()), batch.input_ids.size(1)
-    weight_of = dict(zip(batch.positions.tolist(), zip(batch.targets, batch.weights, strict=True), strict=True))
-    begun = 0
-    for row, segments in enumerate(batch.segments):
-        for segment in segments[segments >= 0].unique().tolist():
-            part = (segments == segment).nonzero()[:, 0]
-            ids = batch.input_ids[row, part]
-            begun += int(ids[0] == first)
-            logits = reference(input_ids=ids[None]).logits[0]
-            for place, position in enumerate(part.tolist()):
-                if row * length + position in weight_of:
-                    target, weight = weight_of[row * length + position]
-                    total = total + weight * (
-                        F.cross_entropy(logits[place], target) + 1e-4 * logits[place].logsumexp(0).square()
-                    )
-    assert len(batch.targets) > 15 and begun > 4
+    total, _ = loss_by_document(reference, batch)
+    assert len(batch.targets) > 15 and (batch.input_ids == first).any(1).sum() > 4
     torch.testing.assert_close(loss, total, atol=1e-6, rtol=1e-6)
     loss.backward()
     total.backward()

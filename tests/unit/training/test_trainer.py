@@ -13,16 +13,16 @@ from babelmill.core.files import UserError
 from babelmill.model.gpt_bert import training_mask
 from babelmill.runtime.processes import Processes
 from babelmill.train import describe
-from babelmill.training import pass_size
 from babelmill.training.kernels import dropout
 from babelmill.training.optimization import gradients
+from babelmill.training.optimization.sharding import Sharding
 from babelmill.training.pass_size import Fitted
 from babelmill.training.pending import Votes
 from babelmill.training.plan import rows as dealing
 from babelmill.training.trainer import Trainer
 from babelmill.training.words_read import WordRate
-from helpers.training.tiny_trainer import ALONE, shrink_device, trainer_maker
-from helpers.training.training_data import every_row
+from helpers.training.tiny_trainer import ALONE, make_trainer, shrink_device, trainer_maker
+from helpers.training.training_data import every_row, write_documents
 
 STEP = 35
 
@@ -188,6 +188,24 @@ def test_each_gradient_begins_where_a_gpu_reads_fastest(make, monkeypatch):
     assert {bucket.data_ptr() % 64 for bucket in trainer._gradients._buckets} == {0}
 
 
+def test_a_step_without_any_target_moves_nothing(tmp_path):
+    """Rows of long prompts alone; validation counts the few targets that there are."""
+    texts = [np.array([1, *range(16, 96), *range(16, 96), 2])] * 8
+    shard = write_documents(tmp_path / "long.safetensors", texts, prompts=[159] * 8)
+    one_row = {"sequence_lengths": [16], "phase_starts": [0.0], "global_batch_tokens": 16}
+    trainer = make_trainer([shard], dropout=0.1, objective="diffusion", optimizer="adamw", weight_decay=0.0, **one_row)
+    empty = [s for s in range(40) if not trainer.plan.step(s).rows.targets.any()]
+    step = trainer.plan.step(empty[0])
+    assert len(empty) > 5 and len(step.rows) == 1
+    before = {name: value.clone() for name, value in trainer.network.weights().items()}
+    outcome = trainer.run_step(empty[0]).read()
+    assert outcome.norm == 0 and not outcome.sums.any() and not trainer.plan.group_counts(step.rows).any()
+    assert all(torch.equal(value, before[name]) for name, value in trainer.network.weights().items())
+    causal = make_trainer([shard], dropout=0.1, objective="causal").validation.measure()
+    assert causal["loss"] == causal["loss_causal"] > 0 and causal["loss_masked"] is None
+    assert trainer.validation.measure()["loss"] > 0
+
+
 def test_validation_takes_every_token_once_with_both_kinds_of_rows(make):
     trainer = make()
     result = trainer.validation.measure()
@@ -230,9 +248,12 @@ def test_what_does_not_fit_is_halved_and_the_step_repeated(make, small_device, c
 
 @pytest.mark.parametrize(("memory", "rows"), [(100, 6), (16, 1), (2, 1)])
 def test_the_largest_passes_that_fit_are_found(make, monkeypatch, memory, rows):
-    """A simulated GPU that has 10 kB taken already, where a row takes 12.5 kB; 85 % of it may be used."""
-    trainer, seen = make(objective="masked"), []
-    embedding, per_row, taken = F.embedding, 12.5, 10.0
+    """A simulated GPU that has 10 kB taken already, where a row takes 12.5 kB; 85 % of it may be used.
+
+    Meanwhile memory is taken for what comes later: two moments of each weight, in fp32.
+    """
+    trainer, seen, later = make(objective="masked"), [], []
+    embedding, per_row, taken, empty = F.embedding, 12.5, 10.0, torch.empty
 
     def watched(ids, *args, **more):
         if ids.ndim == 2:
@@ -246,21 +267,10 @@ def test_the_largest_passes_that_fit_are_found(make, monkeypatch, memory, rows):
     monkeypatch.setattr(torch.cuda, "max_memory_allocated", lambda device: seen[-1])
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (memory, memory))
     monkeypatch.setattr(torch.cuda, "memory_reserved", lambda device: 0)
+    monkeypatch.setattr(torch, "empty", lambda *size, **more: later.append(size) or empty(*size, **more))
     trainer.find_size()
     assert trainer.size.tokens == rows * max(trainer.train.sequence_lengths)
-
-
-def test_memory_for_what_comes_later_is_taken_while_passes_are_tried(make, monkeypatch):
-    """The two moments of each weight, in fp32."""
-    trainer, taken = make(objective="masked"), []
-    monkeypatch.setattr(pass_size.torch, "empty", lambda size, **options: taken.append(size))
-    monkeypatch.setattr(torch.cuda, "reset_peak_memory_stats", lambda device: None)
-    monkeypatch.setattr(torch.cuda, "max_memory_allocated", lambda device: 0)
-    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (0, 0))
-    monkeypatch.setattr(torch.cuda, "memory_reserved", lambda device: 0)
-    monkeypatch.setattr(trainer, "_try_pass", lambda *args, **more: None)
-    trainer.find_size()
-    assert taken == [2 * sum(parameter.nbytes for parameter in trainer.model.parameters())]
+    assert later[0] == (2 * sum(parameter.nbytes for parameter in trainer.model.parameters()),)
 
 
 def test_passes_with_more_targets_have_not_fitted(make):
@@ -297,7 +307,7 @@ def test_a_row_that_does_not_fit_ends_the_run(make, small_device, monkeypatch):
 
 def test_where_whole_micro_batches_are_dealt_their_size_is_not_changed(make, small_device):
     trainer = make(micro_batch_tokens=320)
-    trainer.network.whole_micro_batches = True
+    trainer.network.sharding = Sharding({"some weight": torch.Size([9])}, ALONE)
     with pytest.raises(UserError, match=r"train.micro_batch_tokens = 320 does not fit into memory; lower it; .* GiB.$"):
         trainer.run_step(STEP)
 

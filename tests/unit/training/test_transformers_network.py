@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 import torch
-import torch.nn.functional as F
 import transformers
 from transformers import AutoConfig
 
@@ -25,42 +24,36 @@ from babelmill.release.folder.prove import KEPT, check_differences, compare_vari
 from babelmill.release.folder.transformers_folder import TransformersFolder
 from babelmill.runtime.checkpoint import write_tensors
 from babelmill.tokens.vocabulary import Vocabulary
-from babelmill.training.batches.token_batches import MicroBatch, TokenStream
 from babelmill.training.networks import transformers as networks
 from babelmill.training.networks.source_weights import load_weights
 from babelmill.training.networks.transformers_config import known_keys, planned
 from babelmill.training.networks.transformers_models import (
     CLASSES,
     as_json,
+    blocks_of,
     read_config,
     with_learning_padding,
     without_values,
 )
-from babelmill.training.plan.layouts import Packed
-from babelmill.training.plan.objectives import hides_alone, objective_of
-from babelmill.training.plan.plan import Plan
 from babelmill.training.trainer import Trainer
 from helpers.environments import TRANSFORMERS_4, installed
-from helpers.models.transformers_models import ALONE, KINDS, model_section, network, train_section
+from helpers.models.transformers_models import (
+    ALONE,
+    KINDS,
+    batch_of,
+    loss_by_document,
+    model_section,
+    network,
+    train_section,
+)
 from helpers.programs.prepared import run_python
-from helpers.training.training_data import VOCABULARY, documents, train_settings, write_documents
+from helpers.training.training_data import VOCABULARY, train_settings
 
 SMALL_SIZES = (
     *("hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads", "num_key_value_heads"),
     *("emb_dim", "n_layers", "n_heads", "num_local_experts"),
 )
 PADS_WITH_TEXT = replace(VOCABULARY, pad=42)  # its padding token is a token of the text
-
-
-def batch_of(kind: str, folder: Path, **train) -> tuple[Plan, TokenStream, MicroBatch]:
-    """The first global batch of a run as one micro-batch, its plan and its tokens."""
-    settings = train_section(kind, **train)
-    shard = write_documents(folder / "shard.safetensors", documents(60))
-    plan = Plan(settings, 1.0, [Packed(shard.offsets)])
-    objective = objective_of(settings)
-    tokens = TokenStream([shard], VOCABULARY, 7, torch.device("cpu"), objective, hides_alone(objective))
-    step = plan.step(0)
-    return plan, tokens, tokens.micro_batch(step.rows, step.length, step.weights)
 
 
 def test_attention_without_a_fused_kernel_is_a_warning(monkeypatch, caplog, tmp_path):
@@ -99,28 +92,15 @@ def test_a_batch_has_the_loss_and_gradient_of_its_documents_one_by_one(kind, tra
     plain = transformers.AutoConfig.for_model(**made.config["config"] | {"pad_token_id": None})
     reference = getattr(transformers, made.config["auto_class"]).from_config(plain).eval()
     reference.load_state_dict(made.weights(), strict=False)
-    total, nats = torch.zeros(()), 0.0
-    counted = torch.ones(len(batch.targets)) if batch.importance is None else batch.importance
-    targets = zip(batch.targets, batch.weights, counted.tolist(), strict=True)
-    weight_of = dict(zip(batch.positions.tolist(), targets, strict=True))
-    length = batch.input_ids.size(1)
-    for row, segments in enumerate(batch.segments):
-        for segment in segments.unique().tolist():
-            part = (segments == segment).nonzero()[:, 0]
-            logits = reference(input_ids=batch.input_ids[row, part][None]).logits[0]
-            for place, position in enumerate(part.tolist()):
-                if row * length + position in weight_of:
-                    target, weight, importance = weight_of[row * length + position]
-                    entropy = F.cross_entropy(logits[place], target)
-                    total = total + weight * (entropy + 1e-4 * logits[place].logsumexp(0).square())
-                    nats += importance * entropy.item()
+    total, nats = loss_by_document(reference, batch)
     total.backward()
     assert len(batch.targets) > 20 and batch.segments.max() > 1
     if train:
         rows = plan.step(0).rows
+        length = batch.input_ids.size(1)
         every = plan.layouts[0].targets(rows.row, length)[1]
         assert float(batch.weights.sum()) == pytest.approx(1) and (rows.stands_for == every).all()
-        assert counted.tolist() == pytest.approx((every / rows.targets)[batch.positions // length])
+        assert batch.importance.tolist() == pytest.approx((every / rows.targets)[batch.positions // length])
         assert (batch.input_ids.flatten()[batch.positions] == VOCABULARY.mask).all(), "hidden where they stand"
     torch.testing.assert_close(loss, total, atol=1e-6, rtol=1e-6)
     assert float(sums[:, 0].sum()) == pytest.approx(nats, rel=1e-5)
@@ -187,8 +167,8 @@ def test_matrices_alone_have_weight_decay():
 def test_the_size_is_known_without_weights(kind):
     made, size = network(kind), planned(model_section(kind), train_section(kind), VOCABULARY.size)
     assert size.parameters == made.parameters
-    assert made.flops(16, 32.0, 5.0) == 6 * ((size.matrices + 2 * 16 * 16 * len(made.blocks)) * 32 + 96 * 16 * 5)
-    assert len(made.blocks) == size.num_hidden_layers == KINDS[kind][1].get("n_layer", size.num_hidden_layers)
+    assert made.flops(16, 32.0, 5.0) == 6 * ((size.matrices + 2 * 16 * 16 * size.num_hidden_layers) * 32 + 96 * 16 * 5)
+    assert len(blocks_of(made.model)) == size.num_hidden_layers == KINDS[kind][1].get("n_layer", size.num_hidden_layers)
 
 
 @pytest.mark.parametrize("preset", ["gpt2_30m", "bert_30m"])

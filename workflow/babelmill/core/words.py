@@ -1,4 +1,4 @@
-"""Count words, and write numbers in sentences."""
+"""Count words, write numbers in sentences, and quote the errors of libraries."""
 
 from collections.abc import Iterable
 
@@ -14,6 +14,11 @@ NOT_A_NUMBER = (
 def plural(count: int, noun: str) -> str:
     """Return `1 model`, `2 models`, `12,000 models`."""
     return f"{count:,} {noun}{'' if count == 1 else 's'}"
+
+
+def first_line(error: object, otherwise: str = "no message") -> str:
+    """Return the first line of what an error of a library says, or `otherwise` if it says nothing."""
+    return next((line.strip() for line in str(error).splitlines() if line.strip()), otherwise)
 
 
 def short(number: float) -> str:

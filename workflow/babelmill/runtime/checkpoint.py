@@ -41,7 +41,7 @@ DTYPES = {
     torch.bool: "BOOL",
 }
 TYPES = {name: dtype for dtype, name in DTYPES.items()}
-Rows = Callable[[str, Sequence[int]], slice]
+RowsToRead = Callable[[str, Sequence[int]], slice]  # of a tensor with this name and shape
 
 NAME = re.compile(r"step-(\d{8})\.json")
 
@@ -142,7 +142,7 @@ class Checkpoints:
             seal.unlink()
         return 0
 
-    def load(self, step: int, rows: Rows | None = None) -> tuple["SavedTensors", dict[str, Any]]:
+    def load(self, step: int, rows: RowsToRead | None = None) -> tuple["SavedTensors", dict[str, Any]]:
         """Return tensors and state of a checkpoint that `newest` found valid; `rows`: see `SavedTensors`."""
         saved = SavedTensors(self._paths(step)[0], rows)
         return saved, json.loads(saved.metadata["state"])
@@ -156,7 +156,7 @@ class SavedTensors(Mapping[str, torch.Tensor]):
         rows: takes the name and shape of a tensor, and returns which rows to read; None: all rows.
     """
 
-    def __init__(self, path: Path, rows: Rows | None = None):
+    def __init__(self, path: Path, rows: RowsToRead | None = None):
         self._file, self._rows = safe_open(path, "pt"), rows
         self._names = self._file.keys()
         self.metadata: dict[str, str] = self._file.metadata() or {}

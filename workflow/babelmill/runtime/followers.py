@@ -25,6 +25,7 @@ from pathlib import Path
 from subprocess import DEVNULL, PIPE
 
 from babelmill.config.layers import flatten
+from babelmill.core.words import first_line
 
 log = logging.getLogger(__name__)
 PATIENCE = 15.0  # seconds to wait for a process after the end of the training
@@ -69,8 +70,7 @@ def send(folder: Path) -> None:
     try:
         run = wandb.init(config=config)
     except Exception as error:
-        reason = str(error).partition("\n")[0]
-        print(f"not online ({reason}), see WANDB_API_KEY and the network; recording in {folder}", flush=True)
+        print(f"not online ({first_line(error)}), see WANDB_API_KEY and the network; recording in {folder}", flush=True)
         wandb.teardown()  # forgets that the run's id was used
         run = wandb.init(config=config, mode="offline")
     if run.offline:

@@ -22,6 +22,7 @@ from types import FrameType
 from torch.distributed import DistError, TCPStore  # pyright: ignore[reportPrivateImportUsage]
 
 from babelmill.core.files import UserError
+from babelmill.core.words import first_line
 from babelmill.runtime import slurm
 from babelmill.runtime.processes import LAUNCHED
 from babelmill.runtime.slurm import EXIT_CODE, signals
@@ -77,10 +78,9 @@ def meet(nodes: int, node: int) -> TCPStore:
     try:
         return TCPStore(host, port, world_size=nodes, is_master=node == 0, timeout=timeout)
     except DistError as error:
-        reason = (str(error).splitlines() or [""])[0]
         raise UserError(
-            f"the {nodes} nodes did not meet at {host}:{port} ({reason}); a new job tries another port; if this happens"
-            " again, see NCCL in profiles/README.md"
+            f"the {nodes} nodes did not meet at {host}:{port} ({first_line(error)}); a new job tries another port; if"
+            " this happens again, see NCCL in profiles/README.md"
         ) from error
 
 

@@ -19,7 +19,7 @@ import torch.distributed as dist
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 
 from babelmill.core.files import UserError
-from babelmill.core.words import plural
+from babelmill.core.words import first_line, plural
 
 M_TRIM_THRESHOLD, M_MMAP_MAX = -1, -4  # malloc.h of glibc
 ALLOCATOR_VARIABLES = {"PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF"}
@@ -178,8 +178,7 @@ def lost_process() -> Iterator[None]:
     try:
         yield
     except RuntimeError as error:
-        first = (str(error).splitlines() or [""])[0]
-        raise UserError(f"{LOST_PROCESS} ({first})") from error
+        raise UserError(f"{LOST_PROCESS} ({first_line(error)})") from error
 
 
 @contextlib.contextmanager
@@ -189,7 +188,7 @@ def may_lose_process() -> Iterator[None]:
         yield
     except RuntimeError as error:
         if isinstance(error, dist.DistError) or "gloo" in str(error):
-            raise UserError(f"{LOST_PROCESS} ({str(error).splitlines()[0]})") from error
+            raise UserError(f"{LOST_PROCESS} ({first_line(error)})") from error
         raise
 
 

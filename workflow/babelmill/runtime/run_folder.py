@@ -15,7 +15,6 @@ training_history.*      lists and a picture of the losses (followers.py)
 import contextlib
 import logging
 import os
-from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Any, NamedTuple
@@ -102,25 +101,11 @@ class RunFolder:
             with contextlib.suppress(UserError, OSError):  # such as a full disk: the note is not needed
                 write_json(path, how_far)
 
-    def save(
-        self,
-        step: int,
-        tensors: Mapping[str, torch.Tensor],
-        state: dict[str, Any],
-        load: Callable[[str], torch.Tensor] | None = None,
-    ) -> None:
-        """Save a checkpoint, unless another process has taken the folder over; `load`: see `write_tensors`."""
+    def check(self) -> None:
+        """Get ready to save a checkpoint or a snapshot: its lines of the record must be on disk before.
+
+        Raises:
+            UserError: another process has taken the folder over.
+        """
         self._lock.check()
         self.record.sync()
-        self.checkpoints.save(step, tensors, state, load)
-
-    def keep_snapshot(
-        self,
-        point: float,
-        tensors: Mapping[str, torch.Tensor],
-        about: dict[str, Any],
-        load: Callable[[str], torch.Tensor],
-    ) -> None:
-        """Keep the weights after `point` million words, unless another process has taken the folder over."""
-        self._lock.check()
-        self.snapshots.save(point, tensors, about, load)

@@ -14,6 +14,7 @@ it (`requeue: 1`). Snakemake waits for the same job, and its `retries` remain fo
 
 import functools
 import logging
+import math
 import os
 import re
 import shutil
@@ -186,37 +187,38 @@ def signals() -> list[signal.Signals]:
 
 
 class Stop:
-    """Watches for reasons to leave."""
+    """Watches for reasons to leave: a signal, or the end of the allocation.
+
+    Attributes:
+        signalled: when a signal came (time.monotonic), or None.
+    """
 
     def __init__(self, ask_slurm: bool):
         """Watch for signals; with `ask_slurm`, also for the end of the allocation (one process does this for all)."""
-        self._signal: int | None = None
-        self.signalled: float | None = None  # when a signal came (time.monotonic)
-        self._end: float | None = None
+        self.signalled: float | None = None
+        self._name = ""  # of the signal
+        self._end = math.inf  # of the allocation (time.monotonic), as far as SLURM has said
         for number in signals():
             signal.signal(number, self._received)
-        job = job_id()
-        if ask_slurm and job:
+        if ask_slurm and (job := job_id()):
             self._ask(job)
-            threading.Thread(target=self._watch, args=(job,), daemon=True).start()
+            threading.Thread(target=self._keep_asking, args=(job,), daemon=True).start()
 
     def _received(self, number: int, _frame: FrameType | None) -> None:
-        self._signal, self.signalled = number, time.monotonic()
+        self._name, self.signalled = signal.Signals(number).name, time.monotonic()
 
     def _ask(self, job: str) -> None:
         left = seconds_left(ask(job, "%L") or "")
         if left is not None:
             self._end = time.monotonic() + left
 
-    def _watch(self, job: str) -> None:
+    def _keep_asking(self, job: str) -> None:
         while True:
             time.sleep(ASK_EVERY)
             self._ask(job)
 
     def reason(self, needed: float) -> str | None:
         """Return why to leave now, or None; `needed`: how many seconds a step and a checkpoint may take."""
-        if self._signal is not None:
-            return f"received {signal.Signals(self._signal).name}"
-        if self._end is not None and time.monotonic() + needed + RESERVE > self._end:
-            return "the allocation ends soon"
-        return None
+        if self.signalled is not None:
+            return f"received {self._name}"
+        return "the allocation ends soon" if time.monotonic() + needed + RESERVE > self._end else None

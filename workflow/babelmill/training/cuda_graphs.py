@@ -21,6 +21,7 @@ from typing import Self
 
 import torch
 
+from babelmill.core.words import first_line
 from babelmill.runtime.processes import may_lose_process
 from babelmill.runtime.progress import peak_flops
 from babelmill.training.batches.token_batches import Sent, Stream, TokenStream, Weights
@@ -194,7 +195,7 @@ class Recorder:
 def _message(error: BaseException) -> str:
     """Return the first line of an error, or of one that came before it: then a recording could only not be ended."""
     first = error.__context__ or error
-    return (str(first).strip().splitlines() or [type(first).__name__])[0]
+    return first_line(first, type(first).__name__)
 
 
 def _difference(found: torch.Tensor, wanted: torch.Tensor, whole: torch.Tensor) -> float:

@@ -32,7 +32,6 @@ from babelmill.training.words_read import WordRate
 
 log = logging.getLogger(__name__)
 
-NO_WORDS = WordRate(0.0, exact=False)
 SAY_EVERY = 5.0  # seconds between two notes on how far a validation is
 
 
@@ -83,14 +82,14 @@ class Loop:
         folder: RunFolder,
         done: Done,
         stop: Stop,
-        state: dict[str, Any] | None = None,
-        snapshots: Mapping[int, list[float]] | None = None,
-        rate: WordRate = NO_WORDS,
+        state: dict[str, Any] | None,
+        snapshots: Mapping[int, list[float]],
+        rate: WordRate,
     ):
         plan = trainer.plan
         self._trainer, self._run, self._folder, self._done = trainer, run, folder, done
         self._steps = plan.steps
-        self._stop, self._snapshots, self._rate = stop, snapshots or {}, rate
+        self._stop, self._snapshots, self._rate = stop, snapshots, rate
         self._validations = {*validation_steps(run, self._steps)}  # after these steps
         if trainer.settings.begin_with is not None:  # the card also shows the loss of the source's weights
             self._validations.add(0)
@@ -285,7 +284,12 @@ class Loop:
         state = self._trainer.state
         state.compare_replicas()
         numbers = state.numbers() | {"loop": self._window.state()}
-        state.with_whole(state.tensors(), lambda tensors, load: self._folder.save(done, tensors, numbers, load))
+
+        def save(tensors: dict[str, torch.Tensor], load: Load) -> None:
+            self._folder.check()
+            self._folder.checkpoints.save(done, tensors, numbers, load)
+
+        state.with_whole(state.tensors(), save)
         self._pause("checkpoint", began)
         self._saved, self._saving = time.monotonic(), False
         self._cost = self._saved - began
@@ -299,7 +303,8 @@ class Loop:
 
         def keep(tensors: dict[str, torch.Tensor], load: Load) -> None:
             named = {name.removeprefix(prefix): tensor for name, tensor in tensors.items()}
-            self._folder.keep_snapshot(point, named, about, lambda name: load(prefix + name))
+            self._folder.check()
+            self._folder.snapshots.save(point, named, about, lambda name: load(prefix + name))
 
         trainer.state.with_whole([name for name in trainer.state.tensors() if name.startswith(prefix)], keep)
         words = self._rate.per_token * tokens / 1e6

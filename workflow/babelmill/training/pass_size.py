@@ -2,7 +2,7 @@
 
 On a GPU, two trial passes show how much memory a row takes. If memory runs out nevertheless, passes are halved. Their
 size changes nothing but the order in which floating-point numbers are added, unless dropout depends on it
-(`Network.whole_micro_batches`).
+(`Network.sharded`).
 """
 
 import logging
@@ -43,9 +43,9 @@ class PassSize:
 
     def __init__(self, tokens: int | None, network: Network, train: schema.Train, processes: Processes):
         self._network, self._train, self._processes = network, train, processes
-        self.auto = tokens is None and not network.whole_micro_batches  # whether a checkpoint keeps what was found
+        self.auto = tokens is None and not network.sharded  # whether a checkpoint keeps what was found
         self.unknown = self.auto
-        self.tokens = whole_tokens(train) if network.whole_micro_batches else tokens or CPU_TOKENS
+        self.tokens = whole_tokens(train) if network.sharded else tokens or CPU_TOKENS
         self.ran_out_of_memory = False
         self.fitted = Fitted()
 
@@ -62,7 +62,7 @@ class PassSize:
         """
         gradients = self._network.gradients
         advice = "train.activation_checkpointing: true saves memory"
-        if self._network.whole_micro_batches:
+        if self._network.sharded:
             raise UserError(
                 f"train.micro_batch_tokens = {self.tokens} does not fit into memory; lower it; {advice}: {refused}"
             )

@@ -10,7 +10,7 @@ from babelmill.core.files import UserError
 from babelmill.runtime.processes import Processes
 from babelmill.training.networks.network import Network
 from babelmill.training.optimization.optim import FusedAdamW, MovingAverage
-from babelmill.training.optimization.sharding import Load, Sharding
+from babelmill.training.optimization.sharding import Load
 from babelmill.training.pass_size import PassSize
 
 Returned = TypeVar("Returned")
@@ -55,24 +55,21 @@ class TrainingState:
 
     def whole_shape(self, name: str) -> torch.Size | None:
         """Return the whole shape of a tensor of which each process holds some rows; None for other tensors."""
-        sharding, (kind, _, rest) = self._network.sharding, name.partition(".")
-        if sharding is None:
-            return None
+        kind, _, rest = name.partition(".")
         parameter = self._optimizer.parameter(name) if kind == "optimizer" else rest
-        return None if parameter is None else sharding.shapes.get(parameter)
+        return None if parameter is None else self._network.sharding.shapes.get(parameter)
 
     def with_whole(
         self, names: Iterable[str], function: Callable[[dict[str, torch.Tensor], Load], Returned]
     ) -> Returned:
         """Run `function` on the main process with the whole tensors of these names; see `Sharding.on_main`."""
         tensors = self.tensors()
-        sharding = self._network.sharding or Sharding({}, self._processes)
-        return sharding.on_main({name: (tensors[name], self.whole_shape(name)) for name in names}, function)
+        parts = {name: (tensors[name], self.whole_shape(name)) for name in names}
+        return self._network.sharding.on_main(parts, function)
 
     def rows(self, name: str, shape: Sequence[int]) -> slice:
         """Return which rows of a checkpoint's tensor this process reads. `shape` is the tensor's whole shape."""
-        sharding = self._network.sharding
-        return slice(None) if sharding is None or self.whole_shape(name) is None else sharding.mine(shape[0])
+        return slice(None) if self.whole_shape(name) is None else self._network.sharding.mine(shape[0])
 
     # Processes that each hold all: replicas.
 

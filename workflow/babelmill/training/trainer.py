@@ -11,12 +11,12 @@ import functools
 import logging
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import Generic, TypeVar
 
 import numpy as np
 import torch
 
 from babelmill.config.stage_settings import TrainSettings
+from babelmill.core.words import first_line
 from babelmill.runtime.processes import Processes, may_lose_process
 from babelmill.training.batches.token_batches import Stream, Weights
 from babelmill.training.cuda_graphs import Recorder
@@ -35,8 +35,6 @@ from babelmill.training.state import TrainingState
 from babelmill.training.validation import Validation
 
 log = logging.getLogger(__name__)
-
-T = TypeVar("T")
 
 DOCUMENTS_TO_FIT = 4096  # documents per language whose rows are searched for the largest ones, which must fit
 
@@ -78,16 +76,28 @@ class Trainer:
         self.settings, self.train, self.network, self.plan = settings, train, network, plan
         self.processes, self.device = processes, processes.device
         self.model, self._gradients = network.model, network.gradients
-        self._stream, self._ahead = stream, Ahead(self._prepare, plan.steps)
+        self._stream = stream
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="ahead")
+        self._coming: dict[int, Future[Step]] = {}  # the step that the thread prepares, by number
         trained = network.trained()
         self._optimizer = make_optimizer(trained, train, network.decays, network.sharding)
         self.average = MovingAverage(trained, train.ema_decay)
         self._recorder = Recorder(network, stream, plan.groups, self.device)
         self.size = PassSize(micro_batch_tokens, network, train, processes)
         self.state = TrainingState(network, self.average, self._optimizer, self.size, processes)
-        bounds = validation_documents, validation_tokens
-        common = network, self.average, plan, settings.languages
-        self.validation = Validation(*common, *validation, self.size, processes, *bounds)
+        layouts, validation_stream = validation
+        self.validation = Validation(
+            network=network,
+            average=self.average,
+            plan=plan,
+            languages=settings.languages,
+            layouts=layouts,
+            stream=validation_stream,
+            size=self.size,
+            processes=processes,
+            documents=validation_documents,
+            tokens=validation_tokens,
+        )
 
     def begin_alike(self, leave: Callable[[], bool] = lambda: False) -> None:
         """Give all processes the main one's weights, moving average and optimizer state, and passes of the same size.
@@ -128,7 +138,7 @@ class Trainer:
     def run_step(self, number: int, votes: Callable[[], Votes] = Votes) -> Pending:
         """Do step `number`, counted from 0. `votes` is called at its end and returns what this process wants."""
         whole, planning = Stopwatch(self.device), Stopwatch(self.device)
-        step = self._ahead.take(number)
+        step = self._take(number)
         data = [planning.end()]
         if not self.model.training:  # after a validation
             self.model.train()
@@ -143,6 +153,14 @@ class Trainer:
         sums, decided, norm = to_host(sums), to_host(decided), to_host(norm)
         return Pending(step, sums, decided, norm, whole.end(), data)
 
+    def _take(self, number: int) -> Step:
+        """Return a step that the thread has prepared, and let it prepare the next one. Its errors appear here."""
+        step = (self._coming.pop(number, None) or self._thread.submit(self._prepare, number)).result()
+        self._coming = {}
+        if number + 1 < self.plan.steps:
+            self._coming[number + 1] = self._thread.submit(self._prepare, number + 1)
+        return step
+
     def _prepare(self, number: int) -> Step:
         """Plan a step, and read the tokens of this process's rows from the disk."""
         step = self.plan.step(number)
@@ -156,9 +174,8 @@ class Trainer:
         The generator is used if dropout is not keyed by row; then whole micro-batches are dealt.
         """
         rank, size, most = self.processes.rank, self.processes.size, self.size.rows(step.length)
-        if self.network.whole_micro_batches:
-            parts = whole_rounds(split(step.rows, most), size if self.network.sharded else 1)
-            parts = list(enumerate(parts))[rank::size]
+        if self.network.sharded:
+            parts = list(enumerate(whole_rounds(split(step.rows, most), size)))[rank::size]
         else:
             costs = self.network.flops(step.length, step.length, step.rows.targets)
             mine = np.flatnonzero(deal(costs, size) == rank)
@@ -173,7 +190,7 @@ class Trainer:
             self._gradients.zero()
             try:
                 for i, (seed, rows) in enumerate(mine):
-                    if self.network.whole_micro_batches:  # their dropout is PyTorch's
+                    if self.network.sharded:  # dropout is PyTorch's
                         torch.manual_seed(seed)
                     # Send gradients early only if passes of this size fitted before: a step that fails must send none.
                     last = i == len(mine) - 1 and self.size.fitted.has(step.length, parts)
@@ -185,7 +202,7 @@ class Trainer:
                 self.size.fitted.add(step.length, parts)
                 return sums
             except torch.OutOfMemoryError as error:
-                refused = str(error).splitlines()[0]
+                refused = first_line(error)
             # This is outside of the handler, so that the step's tensors are free again.
             if not self._gradients.sending and self._recorder.stop():
                 log.warning("passes are not recorded any more, since memory ran out: %s", refused)
@@ -201,25 +218,3 @@ class Trainer:
             loss, sums = self.network.forward(batch, self.plan.groups)
             self._gradients.backward(loss, last)
         return sums, building
-
-
-class Ahead(Generic[T]):
-    """Prepares each step in a thread, one step ahead.
-
-    Args:
-        make: returns what a step needs. The thread calls it, once per step if `take` is called for steps in order.
-        steps: number of steps of the run. Nothing is prepared after the last one.
-    """
-
-    def __init__(self, make: Callable[[int], T], steps: int):
-        self._make, self._steps = make, steps
-        self._thread = ThreadPoolExecutor(1, thread_name_prefix="ahead")
-        self._coming: tuple[int, Future[T]] | None = None
-
-    def take(self, step: int) -> T:
-        """Return the result of `make` for a step, and start to prepare the next step. Errors of `make` appear here."""
-        coming = self._coming
-        future = coming[1] if coming and coming[0] == step else self._thread.submit(self._make, step)
-        result = future.result()
-        self._coming = (step + 1, self._thread.submit(self._make, step + 1)) if step + 1 < self._steps else None
-        return result

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from babelmill.core.words import first_line
 from babelmill.runtime.processes import Processes, may_lose_process
 from babelmill.training.batches.token_batches import Stream
 from babelmill.training.networks.loss import no_sums, summarize
@@ -129,7 +130,7 @@ class Validation:
                         sums += network.forward(batch, self._plan.groups)[1]
                 return sums
             except torch.OutOfMemoryError as error:
-                refused, largest = str(error).splitlines()[0], max(map(len, parts))
+                refused, largest = first_line(error), max(map(len, parts))
                 if network.sharded or largest < 2:  # the others would wait for this process's passes
                     raise
             self._at_once = largest // 2

@@ -16,6 +16,7 @@ import torch
 
 from babelmill.config import schema
 from babelmill.core.files import UserError
+from babelmill.core.words import first_line
 from babelmill.runtime import compiling
 from babelmill.runtime.processes import Processes
 
@@ -92,8 +93,7 @@ def _first_problem(
             if leave():  # the signal may have ended the compiler
                 break
             cause = getattr(error, "inner_exception", error)
-            lines = [line.strip() for line in str(cause).splitlines() if line.strip()]
-            return f"rows of {length} tokens: {type(cause).__name__}: {lines[0] if lines else 'no message'}"
+            return f"rows of {length} tokens: {type(cause).__name__}: {first_line(cause)}"
     return None
 
 

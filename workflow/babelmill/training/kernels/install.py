@@ -50,25 +50,24 @@ def install(
 
 
 def install_triton(model: GPTBert, processes: Processes, precision: str) -> set[str]:
-    """Let a model use our Triton kernels, as far as all processes can.
+    """Let a model use our Triton kernels that all processes can use. Where one cannot, a warning says why.
+
+    In fp32, PyTorch's operations are used; between sub-blocks they move fewer bytes than the kernels would.
 
     Returns:
-        the parts that they compute: "attention", "feed-forward", "sums" (and normalisations between sub-blocks).
+        the parts that the kernels compute: "attention", "feed-forward", "sums" (and normalisations between sub-blocks).
     """
-    used = {
-        "attention": install_attention(model, processes, precision),
-        "feed-forward": install_feed_forward(model, processes, precision),
-        "sums": install_sums(model, processes, precision),
-    }
-    return {part for part, is_used in used.items() if is_used}
-
-
-def install_attention(model: GPTBert, processes: Processes, precision: str) -> bool:
-    """Let a model use our kernels for attention if all processes can. If not, a warning says why."""
+    shape, device, used = model.config, processes.device, set[str]()
+    mixes, slower = shape.layer_mixing, "PyTorch's operations, which are slower"
     otherwise = "attention is computed with ordinary operations, which takes more time and memory"
-    shape = model.config
-    supported = shape.hidden_size // shape.num_attention_heads in WIDTHS and shape.position_bucket_size <= BUCKETS
-    if precision != "bf16" or not supported:
+
+    def try_attention() -> float:
+        cases = [(length, dropout) for length in LENGTHS for dropout in (0.1, 0.0)]
+        found = [kernel_trial.of_attention(device, shape, *case, torch.bfloat16) for case in cases]
+        return torch.tensor(found).max().item()  # nan if one is
+
+    fits = shape.hidden_size // shape.num_attention_heads in WIDTHS and shape.position_bucket_size <= BUCKETS
+    if precision != "bf16" or not fits:
         if processes.main:
             log.warning(
                 "%s: Babelmill's kernel needs train.precision: bf16, heads of width 16, 32, 64 or 128, and a"
@@ -76,60 +75,33 @@ def install_attention(model: GPTBert, processes: Processes, precision: str) -> b
                 otherwise,
                 BUCKETS,
             )
-        return False
+    elif kernel_trial.passed(processes, try_attention, otherwise):
+        from babelmill.training.kernels import attention_block_triton
 
-    def try_it() -> float:
-        cases = [(length, dropout) for length in LENGTHS for dropout in (0.1, 0.0)]
-        found = [kernel_trial.of_attention(processes.device, shape, *case, torch.bfloat16) for case in cases]
-        return torch.tensor(found).max().item()  # nan if one is
-
-    if not kernel_trial.passed(processes, try_it, otherwise):
-        return False
-    from babelmill.training.kernels import attention_block_triton
-
-    attention_block_triton.install(model)
-    return True
-
-
-def install_feed_forward(model: GPTBert, processes: Processes, precision: str) -> bool:
-    """Let a model use our kernels in feed-forward blocks if all processes can. If not, a warning says why.
-
-    In fp32, PyTorch's operations are used.
-    """
+        attention_block_triton.install(model)
+        used.add("attention")
     if precision != "bf16":
-        return False
+        return used
 
-    def try_it() -> float:
-        return kernel_trial.of_geglu(processes.device, model.config.intermediate_size)
+    def try_feed_forward() -> float:
+        return kernel_trial.of_geglu(device, shape.intermediate_size)
 
-    if not kernel_trial.passed(processes, try_it, "feed-forward blocks use PyTorch's operations, which are slower"):
-        return False
-    from babelmill.training.kernels import geglu_triton
+    if kernel_trial.passed(processes, try_feed_forward, f"feed-forward blocks use {slower}"):
+        from babelmill.training.kernels import geglu_triton
 
-    geglu_triton.install(model)
-    return True
+        geglu_triton.install(model)
+        used.add("feed-forward")
 
+    def try_sums() -> float:
+        return kernel_trial.of_sums(device, shape.hidden_size, mixes)
 
-def install_sums(model: GPTBert, processes: Processes, precision: str) -> bool:
-    """Let a model use our kernels between its sub-blocks if all processes can. If not, a warning says why.
+    if kernel_trial.passed(processes, try_sums, f"{'layer mixing uses' if mixes else 'residual sums use'} {slower}"):
+        from babelmill.training.kernels.mixing_triton import FusedMixing
+        from babelmill.training.kernels.residual_triton import FusedResidual
 
-    In fp32, PyTorch's operations move fewer bytes than the kernels would.
-    """
-    if precision != "bf16":
-        return False
-    mixes = model.config.layer_mixing
-
-    def try_it() -> float:
-        return kernel_trial.of_sums(processes.device, model.config.hidden_size, mixes)
-
-    otherwise = f"{'layer mixing uses' if mixes else 'residual sums use'} PyTorch's operations, which are slower"
-    if not kernel_trial.passed(processes, try_it, otherwise):
-        return False
-    from babelmill.training.kernels.mixing_triton import FusedMixing
-    from babelmill.training.kernels.residual_triton import FusedResidual
-
-    put_sums(model, FusedMixing if mixes else FusedResidual)
-    return True
+        put_sums(model, FusedMixing if mixes else FusedResidual)
+        used.add("sums")
+    return used
 
 
 def put_sums(model: GPTBert, kind: Any) -> None:

@@ -14,6 +14,7 @@ from collections.abc import Callable
 import torch
 from torch import nn
 
+from babelmill.core.words import first_line
 from babelmill.model.attention import Visible, position_buckets, visible
 from babelmill.model.gpt_bert import GEGLU, Attention, GPTBertShape, Normalization, training_mask
 from babelmill.model.mixing import LayerMixing
@@ -43,7 +44,7 @@ def passed(processes: Processes, trial: Callable[[], float], otherwise: str) -> 
     except Exception as error:  # from Triton, a compiler or a driver
         while error.__cause__ is not None:  # Triton's own errors say only where the cause was met
             error = error.__cause__
-        problem = f"{type(error).__name__}: {(str(error).strip().splitlines() or ['no message'])[0]}"
+        problem = f"{type(error).__name__}: {first_line(error)}"
     if problem:
         log.warning("%s: Babelmill's kernel cannot be used: %s", otherwise, problem)
     return not processes.any(problem is not None)

@@ -201,24 +201,25 @@ class WeightedSums:
         self.rows = matrix.new_empty(len(matrix), *shape)
         self.done = 0
 
-    def next(
-        self, row: torch.Tensor, change: torch.Tensor | None, dtype: torch.dtype
-    ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return y_t for row_t = row + change (None: no change) in a row's shape, and y_t again in the type `dtype`."""
+    def next(self, row: torch.Tensor, change: torch.Tensor | None = None) -> torch.Tensor:
+        """Return y_t, in a row's shape, for row_t = row + change (None: no change).
+
+        Rows come in blocks. One product adds up what all rows before a block give to all y of the block (`known`).
+        Then each y needs only the rows of its own block.
+        """
         t, rows = self.done, self.rows.flatten(1)
         self.done += 1
         if change is None:
             self.rows[t].copy_(row)
         else:
             torch.add(row, change, out=self.rows[t])
-        start = t - t % BLOCK
+        start = t - t % BLOCK  # of the block of row_t
         with torch.autocast(rows.device.type, enabled=False):
             if t == start and start > 0:
                 self.known = self.matrix[start : start + BLOCK, :start] @ rows[:start]
             recent, weights = rows[start : t + 1].T, self.matrix[t, start : t + 1]
             sums = torch.mv(recent, weights) if start == 0 else torch.addmv(self.known[t - start], recent, weights)
-        sums = sums.view(self.rows.shape[1:])
-        return sums, sums.to(dtype)
+        return sums.view(self.rows.shape[1:])
 
     def products(self, others: torch.Tensor) -> torch.Tensor:
         """Return the products of all rows with all rows of another buffer, [S, S]."""
@@ -249,10 +250,9 @@ class _State:
             size = position + 1
             turned = matrix[:size, :size].flip(0, 1).T.contiguous()
             self.gradients, self.gradient_of_row = WeightedSums(turned, shape), None
-        row, *more = (part for part in (given, self.gradient_of_row) if part is not None)
         self.position = position
-        self.gradient_of_row, result = self.gradients.next(row, more[0] if more else None, dtype)
-        return result
+        self.gradient_of_row = self.gradients.next(*(x for x in (given, self.gradient_of_row) if x is not None))
+        return self.gradient_of_row.to(dtype)
 
     def matrix_gradient(self) -> torch.Tensor:
         """Return the gradient of the matrix, after the gradients of all x. Its upper triangle has no meaning."""
@@ -272,7 +272,7 @@ class _Start(torch.autograd.Function):
     def forward(ctx: Any, hidden: torch.Tensor, matrix: torch.Tensor, state: _State) -> torch.Tensor:
         ctx.set_materialize_grads(False)
         ctx.state, ctx.type = state, hidden.dtype
-        return state.sums.next(hidden, None, hidden.dtype)[0]
+        return state.sums.next(hidden)
 
     @staticmethod
     def backward(  # pyright: ignore[reportIncompatibleMethodOverride]
@@ -291,7 +291,7 @@ class _Mix(torch.autograd.Function):
     def forward(ctx: Any, hidden: torch.Tensor, change: torch.Tensor, state: _State) -> torch.Tensor:
         ctx.set_materialize_grads(False)
         ctx.state, ctx.position, ctx.type = state, state.sums.done, change.dtype
-        return state.sums.next(hidden, change, hidden.dtype)[0]
+        return state.sums.next(hidden, change)
 
     @staticmethod
     def backward(  # pyright: ignore[reportIncompatibleMethodOverride]

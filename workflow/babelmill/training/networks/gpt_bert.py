@@ -18,6 +18,7 @@ from babelmill.training.kernels.install import install
 from babelmill.training.networks.loss import by_target, from_scores, loss
 from babelmill.training.networks.network import Network
 from babelmill.training.optimization.gradients import FlatGradients
+from babelmill.training.optimization.sharding import Sharding
 from babelmill.training.plan import randomness
 from babelmill.training.plan.randomness import INITIALIZATION
 
@@ -49,15 +50,14 @@ class GPTBertNetwork(Network):
         self._needs_spans = "attention" in used  # our kernels leave out what no query sees
         self.model = self._gpt_bert = model
         self._buckets = functools.cache(model.buckets)  # computing them takes a hundred small kernels
-        self.gradients = FlatGradients(model, processes)
-        self.blocks = [*model.transformer.attention_layers, *model.transformer.mlp_layers]
+        self.gradients, self.sharding = FlatGradients(model, processes), Sharding({}, processes)
         self.config = asdict(shape)
         # With checkpointing, PyTorch reads the state of its generator, which it cannot do in a recording.
         self.recordable = self._device.type == "cuda" and not train.activation_checkpointing
         self._from_scores = from_scores
         self.compiled = graphs
         if graphs is not None:
-            for block in self.blocks:
+            for block in (*model.transformer.attention_layers, *model.transformer.mlp_layers):
                 block.forward = graphs.of(block.forward, self._batched)
             classifier = model.classifier
             classifier.features = graphs.of(classifier.features, lambda hidden: [hidden, self.keys.targets])

@@ -5,7 +5,7 @@ the loss of a micro-batch, how to sum gradients over processes, and which forwar
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 from typing import Any
 
 import torch
@@ -26,32 +26,24 @@ class Network(ABC):
 
     Attributes:
         model: the model whose weights are trained.
-        blocks: parts of `model` that are alike, which are compiled one by one.
         config: contents of `config.json` beside the trained weights: enough to make the model again.
         gradients: the gradients of `model`.
         in_place: whether hidden tokens are predicted where they stand, not one position before (`TokenStream`).
         compiled: the graphs of blocks, loss and micro-batches; None: nothing is compiled.
-        whole_micro_batches: whether dropout depends on the micro-batch. Then whole micro-batches are dealt to
-            processes, and their size is part of the result.
-        sharded: whether each process holds only a part of the weights. Then all processes make the same number of
-            forward passes, and there are no replicas to compare.
         recordable: whether a pass of training may be recorded, see `cuda_graphs.py`. Then it always starts the same
             kernels, whatever the rows and the step, and whatever it reads stays where it is.
         frozen: whether a part of the weights is not trained; checkpoints do not hold this part.
-        sharding: how `trained` and `weights` are cut, if `sharded`.
+        sharding: how `trained` and `weights` are cut over the processes. It has no shapes if each process holds all.
     """
 
     model: nn.Module
-    blocks: Sequence[nn.Module]
     config: dict[str, Any]
     gradients: Gradients
     in_place: bool = False
     compiled: Graphs | None = None
-    whole_micro_batches: bool = False
-    sharded: bool = False
     recordable: bool = False
     frozen: bool = False
-    sharding: Sharding | None = None
+    sharding: Sharding
 
     @abstractmethod
     def begin_step(self, number: int) -> None:
@@ -71,9 +63,18 @@ class Network(ABC):
         """Return the number of floating-point operations of forward and backward passes, see `cost.flops`."""
 
     @property
+    def sharded(self) -> bool:
+        """Return whether each process holds only a part of the weights.
+
+        Then the processes get whole micro-batches, all the same number: dropout is PyTorch's, so the size of a
+        micro-batch is part of the result. Otherwise they are replicas, which get single rows.
+        """
+        return bool(self.sharding.shapes)
+
+    @property
     def drops_by_micro_batch(self) -> bool:
-        """Return whether dropout depends on the micro-batch."""
-        return self.whole_micro_batches
+        """Return whether what dropout drops depends on the micro-batch."""
+        return False
 
     @property
     def parameters(self) -> int:

@@ -64,11 +64,10 @@ def load_weights(path: Path, network: Network) -> None:
         UserError: the file has other names or shapes than the network.
     """
     weights, sharding = network.begun_with(), network.sharding
-    saved = SavedTensors(path, sharding.rows if sharding else None)
+    saved = SavedTensors(path, sharding.rows)
     for name, in_file in network.names_in(set(saved), str(path)).items():
         value = weights[name]
-        expected = list(sharding.shapes.get(name, value.shape) if sharding else value.shape)
-        theirs = saved.shape(in_file)
+        expected, theirs = list(sharding.shapes.get(name, value.shape)), saved.shape(in_file)
         if theirs != expected:
             raise UserError(f"{path}: {in_file} is {theirs}, but must be {expected}")
         value.copy_(saved[in_file])

@@ -23,7 +23,7 @@ from babelmill.training.networks.document_masks import documents, positions
 from babelmill.training.networks.lora import add_adapters, alpha_of, frozen_in
 from babelmill.training.networks.loss import loss
 from babelmill.training.networks.network import Network
-from babelmill.training.networks.transformers_check import identity, prove
+from babelmill.training.networks.transformers_check import pass_through, prove
 from babelmill.training.networks.transformers_config import counted
 from babelmill.training.networks.transformers_models import (
     auto_class,
@@ -59,7 +59,7 @@ class _ScoresAndLoss(nn.Module):
         super().__init__()
         self.model = model
         self._z_loss_weight, self._first_position = z_loss_weight, first_position
-        output_layer(model).forward = identity
+        output_layer(model).forward = pass_through
 
     def forward(self, batch: MicroBatch, groups: int) -> tuple[torch.Tensor, torch.Tensor]:
         """See `Network.forward`."""
@@ -120,9 +120,6 @@ class TransformersNetwork(Network):
         UserError: transformers has no such model, or it does not compute what training assumes.
     """
 
-    whole_micro_batches = True
-    sharded = True
-
     def __init__(
         self,
         config: PreTrainedConfig,
@@ -166,8 +163,8 @@ class TransformersNetwork(Network):
         self._shapes = {name: parameter.shape for name, parameter in made.named_parameters()}
         plain = {name.replace(BASE_LAYER, "."): shape for name, shape in self._shapes.items()}
         self.sharding = Sharding(self._shapes | plain, processes)
-        self.model, self.blocks, self._with_loss = made, blocks_of(made), with_loss
-        shard(with_loss, self.blocks, processes, train, loaded)
+        self.model, self._with_loss = made, with_loss
+        shard(with_loss, blocks_of(made), processes, train, loaded)
         self._parts = parts_of(made)
         self.gradients = ShardedGradients(made, self._parts, self.sharding)
         warns = processes.main and processes.device.type in DEVICES

@@ -39,7 +39,7 @@ TOKENS = 1024  # tokens of its vocabulary
 WINDOWS = ("sliding_window", "local_attention", "attention_window")
 
 
-def identity(features: torch.Tensor) -> torch.Tensor:
+def pass_through(features: torch.Tensor) -> torch.Tensor:
     """Stand in for the output layer."""
     return features
 
@@ -208,7 +208,7 @@ class Proof:
         """Check that nothing after the output layer changes the scores."""
         ids, layer = self._ids(), output_layer(self._model)
         wanted = self._scores(ids)
-        layer.forward = identity
+        layer.forward = pass_through
         found = self._scores(ids)
         matrix, bias = layer.weight, getattr(layer, "bias", None)
         fits = found.size(-1) == matrix.size(-1)  # pyright: ignore[reportCallIssue]

@@ -126,7 +126,7 @@ class Lamb(FusedAdamW):
     def _ratios(self) -> torch.Tensor:
         """Return |p| / |u| of each parameter, [parameters]; 1 without weight decay or where a norm is 0."""
         norms = torch.stack(torch._foreach_norm([*self._parameters, *self._updates]))  # pyright: ignore[reportPrivateImportUsage]
-        if self._sharding is not None:
+        if self._sharding is not None and self._sharding.shapes:
             norms = self._sharding.sum_(norms.square()).sqrt()
         norm, update = pairs = norms.view(2, -1)
         return torch.where(self._decayed & (pairs.amin(0) > 0), norm / update, 1.0)

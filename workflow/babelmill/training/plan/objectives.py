@@ -18,17 +18,16 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import ClassVar, NamedTuple, TypeVar
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 
 from babelmill.config import schema
+from babelmill.runtime.cost import Amount
 from babelmill.training.plan import randomness
 from babelmill.training.plan.randomness import RATES, ROUNDING
 
 GOLDEN_RATIO = (5**0.5 - 1) / 2  # its multiples, modulo 1, fill [0, 1) more evenly than those of other numbers
-
-Amount = TypeVar("Amount", float, np.ndarray)
 
 
 class Kind(NamedTuple):
@@ -166,21 +165,21 @@ class Objective(ABC):
 
 
 class Hybrid(Objective):
-    """Mixes masked and causal rows in a fixed proportion. Both predict token t + 1 at position t."""
+    """Mixes masked and causal rows in a fixed proportion. Both predict token t + 1 at position t.
+
+    The objectives `masked` and `causal` have rows of one kind only.
+    """
 
     kinds = (Kind("masked", hides=True), Kind("causal", hides=False))
 
     def __init__(self, train: schema.Train):
         super().__init__(train)
-        self.masked_share = self._masked_share(train)
+        pure = {"masked": Fraction(1), "causal": Fraction(0)}
+        self.masked_share = pure.get(train.objective, Fraction(train.hybrid_ratio))
         self.shares = float(self.masked_share), 1 - float(self.masked_share)
         self.token_weighted = train.token_weighted
         self.smallest_batch = self.masked_share.denominator
         self.hiding = Hiding(train.mask_random, train.mask_keep)
-
-    @staticmethod
-    def _masked_share(train: schema.Train) -> Fraction:
-        return Fraction(train.hybrid_ratio)
 
     def _masked(self, index: np.ndarray) -> np.ndarray:
         """Return whether the `index`-th row of a language, counted over the whole run, is masked; [n] bool.
@@ -215,22 +214,6 @@ class Hybrid(Objective):
         """See `Objective.target_share`."""
         share, _ = self.shares
         return share * mask_rate + 1 - share
-
-
-class Masked(Hybrid):
-    """Has only masked rows."""
-
-    @staticmethod
-    def _masked_share(train: schema.Train) -> Fraction:
-        return Fraction(1)
-
-
-class Causal(Hybrid):
-    """Has only causal rows."""
-
-    @staticmethod
-    def _masked_share(train: schema.Train) -> Fraction:
-        return Fraction(0)
 
 
 class Diffusion(Objective):
@@ -319,8 +302,8 @@ class LabelsObjective(Objective):
 
 OBJECTIVES: dict[str, type[Objective]] = {
     "hybrid": Hybrid,
-    "masked": Masked,
-    "causal": Causal,
+    "masked": Hybrid,
+    "causal": Hybrid,
     "diffusion": Diffusion,
     "labels": LabelsObjective,
 }

@@ -39,7 +39,6 @@ class Step:
 
     Attributes:
         step: number of the step, counted from 0.
-        phase: index of the phase.
         length: tokens per row.
         rows: the global batch.
         mask_rate: share of hideable targets that are hidden, in rows that hide.
@@ -49,7 +48,6 @@ class Step:
     """
 
     step: int
-    phase: int
     length: int
     rows: Rows
     mask_rate: float
@@ -173,7 +171,6 @@ class Plan:
         factor = learning_rate_factor(step, self.steps, train.warmup, train.cooldown, train.learning_rate_floor)
         return Step(
             step=step,
-            phase=phase,
             length=int(self._lengths[step]),
             rows=rows,
             mask_rate=self.objective.mask_rate(step, self.steps),

@@ -1,7 +1,0 @@
-"""The path of a GPU as a whole: all kernels, in Triton's interpreter, in compiled graphs, against the plain network."""
-
-from helpers.kernels.kernel_scripts import run
-
-
-def test_a_step_with_all_kernels_has_the_same_gradient():
-    assert "the gradient of a step: " in run("gpu_path_checks.py", "32", TRITON_INTERPRET="1")
