@@ -140,8 +140,8 @@ def test_a_tiny_model_of_transformers_has_no_memory_to_choose(fresh):
     fresh.configure({"model": model, "train": {"objective": "causal"}, "corpus": {"builtin": "python-docs"}})
     assert plan(fresh, "eng")["eng"]["strategies"] == ""
     fresh.configure({"model": model | {"config": config | {"n_embd": 1024}}, "train": {"objective": "causal"}})
-    said = plan(fresh, "eng")["eng"]["strategies"]
-    assert "all weights: " in said and not re.search(r"[ :]0(, |;|$)", said)
+    strategies = plan(fresh, "eng")["eng"]["strategies"]
+    assert "all weights: " in strategies and not re.search(r"[ :]0(, |;|$)", strategies)
 
 
 def test_peaks_of_gpus():

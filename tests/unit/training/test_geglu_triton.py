@@ -25,6 +25,6 @@ def test_where_the_kernels_cannot_run_a_warning_says_why(caplog, precision):
     model = GPTBert(GPTBertShape(60, 32, 48, 2, 1))
     assert not install_feed_forward(model, ALONE, precision)  # no GPU
     assert [type(module) for module in model.modules()].count(GEGLU) == 1
-    said = [record.getMessage() for record in caplog.records]
-    assert len(said) == (precision == "bf16")
-    assert all("which are slower: Babelmill's kernel cannot be used: " in message for message in said)
+    messages = [record.getMessage() for record in caplog.records]
+    assert len(messages) == (precision == "bf16")
+    assert all("which are slower: Babelmill's kernel cannot be used: " in message for message in messages)

@@ -150,11 +150,11 @@ def answers(tmp_path_factory) -> tuple[Path, dict[int, list[dict]]]:
         processes = [CONTEXT.Process(target=learn, args=each) for each in arguments]
         for process in processes:
             process.start()
-        said = dict(results.get(timeout=300) for _ in processes)
+        outcomes = dict(results.get(timeout=300) for _ in processes)
         for process in processes:
             process.join()
-        assert not [text for text in said.values() if isinstance(text, str)], said
-        found[size] = [said[rank] for rank in range(size)]
+        assert not [text for text in outcomes.values() if isinstance(text, str)], outcomes
+        found[size] = [outcomes[rank] for rank in range(size)]
     return folder, found
 
 
@@ -191,7 +191,7 @@ def test_a_process_without_memory_ends_all(answers):
     """Each with one line; the others' passes wait for it, and notice that it is gone."""
     *others, own = (found["memory"] for found in answers[1][3])
     assert own.startswith("train.micro_batch_tokens = 64 does not fit into memory; lower it;") and "\n" not in own
-    assert all(said.startswith("lost contact with another process of this run") for said in others), others
+    assert all(message.startswith("lost contact with another process of this run") for message in others), others
 
 
 def test_a_model_that_is_too_large_is_one_line():

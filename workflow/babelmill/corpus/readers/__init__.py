@@ -61,7 +61,7 @@ def _batches(
     path: Path, tally: Tally, columns: Columns, document: Document, scratch: Path | None
 ) -> Iterator[pa.RecordBatch]:
     """Yield the batches of the reader for the file's format."""
-    suffix, compression = format_of(path, said=columns.format)
+    suffix, compression = format_of(path, file_format=columns.format)
     if not path.stat().st_size and compression:
         tally.bad_file(path, "the compressed file is empty", whole=True)
         return
