@@ -264,9 +264,9 @@ def test_downloads_are_told_before_anything_is_fetched(fresh, hub):
     assert "Fetching" not in done.stderr and "No files matched" not in done.stderr, done.stderr
     whole = 40 * len(data) / 1e6
     assert (
-        f"prose: downloads 40 of 40 files, {whole:,.0f} MB; the text takes about {whole:,.0f} MB more on disk" in output
+        f"prose: downloads 40 of 40 files, {whole:.1f} MB; the text takes about {whole:.1f} MB more on disk" in output
     )
-    assert "few: downloads 2 of 40 files, 1 MB; " in output  # 375,000 bytes of text
+    assert "few: downloads 2 of 40 files, 229.0 kB; " in output  # 375,000 bytes of text
     assert not hub.sent, "no file of the repository was asked for"
 
 

@@ -17,8 +17,8 @@ import sys
 from dataclasses import astuple, fields
 from pathlib import Path
 
-from babelmill.commands.estimates.cost import ASSUMED_GPU, Cost, cost_of, hours_text, known_peak, tenths
-from babelmill.commands.estimates.machine import gpus_of, has_gpu, profile_resources
+from babelmill.commands.estimates.cost import Cost, cost_of, hours_text, tenths
+from babelmill.commands.estimates.machine import ASSUMED_GPU, gpus_of, has_gpu, known_peak, profile_resources
 from babelmill.commands.estimates.text_size import download_notes
 from babelmill.commands.terminal.columns import aligned
 from babelmill.config import loading
@@ -58,7 +58,7 @@ def row_of(cost: Cost) -> dict[str, str]:
         "GPUs": f"{cost.gpus}",
         "busy": f"{cost.busy:.0%}" if cost.gpus else "",
         "GiB": tenths(cost.memory_gib),
-        "disk": f"{cost.disk_gb:,.0f} GB" if cost.disk_gb >= 1 else f"{1000 * cost.disk_gb:,.0f} MB",
+        "disk": f"{short(1e9 * cost.disk_gb)}B",
         "speed": speed if cost.measured else f"{speed} ?",
         "hours": hours_text(cost.hours),
         "GPU-hours": hours_text(cost.gpu_hours),

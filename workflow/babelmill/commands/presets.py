@@ -15,9 +15,9 @@ import itertools
 import re
 import textwrap
 
-from babelmill.commands.estimates.cost import ASSUMED_GPU, cost_of, hours_text, known_peak, tenths
-from babelmill.commands.estimates.machine import gpu_here
-from babelmill.commands.estimates.text_size import budget_bytes
+from babelmill.commands.estimates.cost import cost_of, hours_text, tenths
+from babelmill.commands.estimates.machine import ASSUMED_GPU, gpu_here, known_peak
+from babelmill.commands.estimates.text_size import BYTES_PER_TOKEN, TrainingText, budget_bytes
 from babelmill.commands.terminal.columns import aligned
 from babelmill.config.layers import nearest
 from babelmill.config.resolve import ROOT, Configuration
@@ -78,7 +78,8 @@ class Preset:
             return
         try:
             with impatiently():
-                cost = cost_of(configuration, LANGUAGE, self.gpus, gpu, None, budget_bytes(budget, 1.0))
+                text = TrainingText(budget_bytes(budget, 1.0) / BYTES_PER_TOKEN, "budget")
+                cost = cost_of(configuration, LANGUAGE, self.gpus, gpu, None, text)
         except UserError as error:
             if not resolved.source:
                 raise
