@@ -17,6 +17,7 @@ from babelmill import __version__
 from babelmill.core import escape
 from babelmill.core.files import UserError, trouble
 from babelmill.core.globs import at_home
+from babelmill.core.places import PACKAGE
 from babelmill.core.stage_entry import configure_logging
 
 COMMANDS = {
@@ -40,7 +41,6 @@ COMMANDS = {
     "convert-training": "convert results of training, without the workflow",
     "convert-gpt-bert": "convert a published GPT-BERT checkpoint",
 }
-PACKAGE = Path(__file__).resolve().parent
 
 
 def command_module(command: str) -> ModuleType:

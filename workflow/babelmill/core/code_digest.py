@@ -21,8 +21,8 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from babelmill.core.files import UserError, atomic_write, read_json
+from babelmill.core.places import PACKAGE
 
-PACKAGE = Path(__file__).resolve().parents[1]
 SHARED = {"__init__", "__main__", "cli", "commands", "config", "core", "file_times", "graph", "hub", "runtime"}
 SHARED |= {"settings", "stages"}
 LABELS = "labels"
