@@ -15,12 +15,10 @@ import argparse
 import csv
 import sys
 from dataclasses import astuple, fields
-from pathlib import Path
 
 from babelmill.commands.estimates.cost import Cost, cost_of, hours_text, tenths
 from babelmill.commands.estimates.machine import ASSUMED_GPU, gpus_of, has_gpu, known_peak, profile_resources
 from babelmill.commands.estimates.text_size import download_notes
-from babelmill.commands.terminal.columns import aligned
 from babelmill.config import loading
 from babelmill.config.inputs import set_aside
 from babelmill.config.resolve import Configuration
@@ -36,7 +34,8 @@ from babelmill.config.snapshots import (
 from babelmill.core import manifest
 from babelmill.core.escape import some
 from babelmill.core.files import UserError
-from babelmill.core.words import plural, short
+from babelmill.core.words import aligned, plural, short
+from babelmill.graph import CHECKPOINTS
 from babelmill.stages import STAGES
 
 MUCH_VALIDATION = 0.15  # the share of the hours from which a note says how long validations take
@@ -139,7 +138,7 @@ def snapshot_note(configuration: Configuration, cost: Cost) -> str | None:
     if not (trained / manifest.NAME).is_file():
         return f"{model}: about {plural(len(ahead), 'snapshot')} of {len(asked)}, included in the disk space.{beyond}"
     run = manifest.read(trained)["figures"].get("fingerprint", "")
-    folder = Path("results/checkpoints", model, run, FOLDER)
+    folder = CHECKPOINTS / model / run / FOLDER
     kept = [point for point in asked if (folder / f"{name_of(point)}.json").is_file()]
     unkept = ""
     if lost := [name_of(point) for point in ahead if point not in kept]:

@@ -18,11 +18,10 @@ import textwrap
 from babelmill.commands.estimates.cost import cost_of, hours_text, tenths
 from babelmill.commands.estimates.machine import ASSUMED_GPU, gpu_here, known_peak
 from babelmill.commands.estimates.text_size import BYTES_PER_TOKEN, TrainingText, budget_bytes
-from babelmill.commands.terminal.columns import aligned
 from babelmill.config.layers import nearest
 from babelmill.config.resolve import ROOT, Configuration
 from babelmill.core.files import UserError
-from babelmill.core.words import short
+from babelmill.core.words import aligned, short
 from babelmill.core.yaml_file import read_yaml
 from babelmill.hub.client import impatiently
 

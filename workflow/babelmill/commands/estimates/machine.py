@@ -24,6 +24,7 @@ from babelmill.config.resolve import Configuration
 from babelmill.config.stage_settings import TrainSettings
 from babelmill.core import manifest
 from babelmill.core.files import UserError, canonical_json, read_json
+from babelmill.graph import CHECKPOINTS
 from babelmill.runtime.cost import flops, peak_of
 from babelmill.runtime.record import SOURCE
 from babelmill.settings import recorded
@@ -102,7 +103,7 @@ class Measured:
 def measured(on_gpus: bool) -> dict[SpeedKey, Measured]:
     """Return {key: what trainings in this folder reached}, on GPUs or on this machine's processor; see `speed_key`."""
     rates, memory = defaultdict[SpeedKey, list[float]](list), defaultdict[SpeedKey, float](float)
-    for path in Path("results/checkpoints").glob("*/*/identity.json"):
+    for path in CHECKPOINTS.glob("*/*/identity.json"):
         try:
             run = read_json(path)
             settings = recorded(run["settings"], TrainSettings, path)

@@ -6,7 +6,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from babelmill.commands.progress.jobs import explain
 from babelmill.config.inputs import hub_datasets, set_aside
 from babelmill.config.resolve import Configuration
 from babelmill.core import manifest
@@ -15,6 +14,7 @@ from babelmill.core.formats import split_name
 from babelmill.core.globs import expand_glob
 from babelmill.core.words import short
 from babelmill.corpus.sampling import WORD, Budget
+from babelmill.graph import explain
 from babelmill.training.plan.schedule import proportions
 
 TIER_WORDS = {1: 100e6, 2: 10e6, 3: 1e6}  # English-equivalent words of the BabyBabelLM tiers
