@@ -15,10 +15,11 @@ from typing import Any, TextIO
 
 from babelmill import __version__
 from babelmill.core import escape
-from babelmill.core.files import UserError, trouble
+from babelmill.core.files import UserError
 from babelmill.core.globs import at_home
 from babelmill.core.places import PACKAGE
 from babelmill.core.stage_entry import configure_logging
+from babelmill.core.trouble import trouble
 
 COMMANDS = {
     "status": "show how far each model is",

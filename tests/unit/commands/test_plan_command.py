@@ -15,9 +15,9 @@ import sys
 import pytest
 
 from babelmill import cli
-from babelmill.commands.estimates.cost import tenths
 from babelmill.commands.estimates.machine import has_gpu
 from babelmill.commands.estimates.text_size import training_text
+from babelmill.commands.estimates.training_cost import tenths
 from babelmill.config.model_size import parameters
 from babelmill.config.resolve import Configuration
 from babelmill.model.gpt_bert import GPTBert, GPTBertShape

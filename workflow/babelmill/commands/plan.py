@@ -16,9 +16,9 @@ import csv
 import sys
 from dataclasses import astuple, fields
 
-from babelmill.commands.estimates.cost import Cost, cost_of, hours_text, tenths
 from babelmill.commands.estimates.machine import ASSUMED_GPU, gpus_of, has_gpu, known_peak, profile_resources
 from babelmill.commands.estimates.text_size import download_notes
+from babelmill.commands.estimates.training_cost import Cost, cost_of, hours_text, tenths
 from babelmill.config import loading
 from babelmill.config.inputs import set_aside
 from babelmill.config.resolve import Configuration
