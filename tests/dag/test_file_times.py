@@ -114,14 +114,14 @@ def test_shuffled_times_change_nothing_of_what_runs(tree, happens, draws):
     """Snakemake's own graph, for times drawn at random; what `why` says is the same."""
     happens()
     configuration = loading.load()
-    said = {job.folder: job for model in ("two", "more") for job in explain(configuration, model) if job.runs}
-    assert bool(said) == (happens not in (SITUATIONS["nothing"][0], lost_intermediates, lost_manifest))
+    jobs = {job.folder: job for model in ("two", "more") for job in explain(configuration, model) if job.runs}
+    assert bool(jobs) == (happens not in (SITUATIONS["nothing"][0], lost_intermediates, lost_manifest))
     program = ROOT / "tests/scripts/file_time_checks.py"
     done = run_python(program, draws, 7, ROOT / "Snakefile", "reports/two+more.html", cwd=tree.path, check=True)
     found, *others = re.findall(r"^\d+ draws: (.*)", done.stdout, re.MULTILINE)
     assert not others, done.stdout
-    report = ["reports"] if said else []
-    assert sorted(found.split()) == sorted([*report, *(job.folder.as_posix() for job in said.values())]), done.stdout
+    report = ["reports"] if jobs else []
+    assert sorted(found.split()) == sorted([*report, *(job.folder.as_posix() for job in jobs.values())]), done.stdout
 
 
 @pytest.mark.parametrize("noted", [True, False], ids=["noted", "as release 0.2.0 wrote it"])

@@ -123,11 +123,11 @@ def test_a_number_that_snakemake_reads_otherwise_in_a_profile_stops_it_too(fresh
     profile = fresh.path / "mine/profile.yaml"
     profile.parent.mkdir()
     profile.write_text("keep-going: yes\nconfig:\n  train: {seed: 010}\n")
-    said = [
+    messages = [
         fresh.snakemake("converted/eng", "--dry-run", "--profile", profile.parent, check=False).stderr,
         fresh.python("-m", "babelmill", "config", "eng", "--profile", profile.parent).stderr,
     ]
-    assert all(f"error: {profile}: line 3: 010 is one number in YAML 1.1 and" in text for text in said), said
+    assert all(f"error: {profile}: line 3: 010 is one number in YAML 1.1 and" in text for text in messages), messages
     profile.write_text("keep-going: yes\nconfig:\n  train: {seed: 10}\n")
     assert fresh.snakemake("converted/eng", "--dry-run", "--profile", profile.parent).returncode == 0
 
@@ -253,12 +253,12 @@ def test_nothing_of_the_configuration_bypasses_the_settings_files():
 
 
 def test_values_of_the_command_line_are_the_same_to_snakemake_and_to_the_commands(fresh):
-    said = ("--config", "train={seed: 0x10, max_steps: 1e3}", "card={authors: [no], description: '010'}")
-    fresh.would_run(*said)
+    options = ("--config", "train={seed: 0x10, max_steps: 1e3}", "card={authors: [no], description: '010'}")
+    fresh.would_run(*options)
     train, card = (read_json(fresh.path / f"results/settings/eng/{stage}.json") for stage in ("train", "convert"))
     assert (train["train"]["seed"], train["train"]["max_steps"]) == (16, 1000)
     assert (card["card"]["authors"], card["card"]["description"]) == (["no"], "010")
-    lines = fresh.python("-m", "babelmill", "config", "eng", *said).stdout
+    lines = fresh.python("-m", "babelmill", "config", "eng", *options).stdout
     for key, value in (
         ("train.seed", 16),
         ("train.max_steps", 1000),

@@ -50,10 +50,10 @@ def test_a_model_of_wikitext_and_a_corpus_of_c4(hub, tmp_path):
     hub.commit("datasets/allenai/c4", c4 | {"realnewslike/x.json.gz": lines(["no"]), "README.md": C4.encode()})
 
     blocks = re.findall(r"```yaml\n(.*?)```", (ROOT / "docs/data.md").read_text(), re.DOTALL)
-    said = yaml.safe_load(next(block for block in blocks if "wikitext-103" in block))
-    said["languages"]["c4"]["corpus"]["budget"] = "150 documents"  # of a smaller c4
+    settings = yaml.safe_load(next(block for block in blocks if "wikitext-103" in block))
+    settings["languages"]["c4"]["corpus"]["budget"] = "150 documents"  # of a smaller c4
     workspace = Workspace(tmp_path)
-    workspace.configure(SMALL | said | {"targets": ["wikitext"]})
+    workspace.configure(SMALL | settings | {"targets": ["wikitext"]})
     workspace.snakemake("converted/wikitext", "results/corpora/c4/manifest.json")
 
     figures = json.loads((tmp_path / "results/corpora/wikitext/manifest.json").read_text())["figures"]

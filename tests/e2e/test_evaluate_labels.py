@@ -229,7 +229,7 @@ def test_the_card_says_the_numbers(made, evaluation):
         assert metrics[language, "accuracy"] == round(own["exact"]["value"], 4)
         assert metrics[language, "f1"] == round(own["f1"]["value"], 4)
     own, headline = evaluation["labels"]["figures"]["ema"]["blocks"], evaluation["variants"]["ema"]
-    for said in (
+    for sentence in (
         f"Texts with exactly the right codes: {headline['exact']['value']:.3f} ± ",
         f"{headline['exact']['right']} of 120. Micro F1",
         f"| German | 60 | {own['languages']['deu']['exact']:.3f} |",
@@ -242,7 +242,7 @@ def test_the_card_says_the_numbers(made, evaluation):
         "(reliability.png)",
         "| `labels.code` | general |",
     ):
-        assert said in body, said
+        assert sentence in body, sentence
     assert "| `eng` |" not in body and "GPT-BERT" not in body and "fill-mask" not in body
     assert (made.folder / "converted/reliability.png").read_bytes().startswith(b"\x89PNG")
 
@@ -326,9 +326,9 @@ def test_text_is_cleaned_as_that_of_the_training(made, tmp_path):
 
 def test_what_show_and_a_run_say(made, evaluation, monkeypatch):
     exact = evaluation["variants"]["ema"]["exact"]
-    said = show.figures(made.folder / "converted")
-    assert f"exact {exact['value']:.3f} ± {exact['standard_error']:.3f}" in said
-    assert "all 120 validation texts with a code" in said and "always the most frequent code exact 0." in said
+    output = show.figures(made.folder / "converted")
+    assert f"exact {exact['value']:.3f} ± {exact['standard_error']:.3f}" in output
+    assert "all 120 validation texts with a code" in output and "always the most frequent code exact 0." in output
     assert scores(evaluation, made.folder / "export").startswith(f"{exact['value']:.3f} ± ")
     monkeypatch.chdir(made.folder)
     (made.folder / "converted/test").symlink_to(".")

@@ -45,12 +45,12 @@ def test_a_model_of_one_code_a_text_is_a_plain_classifier(one_code, capsys):
     classifier = transformers.pipeline("text-classification", str(folder), top_k=None)
     model = transformers.AutoModel.from_pretrained(folder, trust_remote_code=True)
     for text, wanted in (("word16 word70", "farmer"), ("word31 word60", "miller"), ("word75 word62", "?")):
-        said = {each["label"]: each["score"] for each in classifier([text])[0]}
-        assert max(said, key=said.get) == wanted and sum(said.values()) == pytest.approx(1)
+        scores = {each["label"]: each["score"] for each in classifier([text])[0]}
+        assert max(scores, key=scores.get) == wanted and sum(scores.values()) == pytest.approx(1)
         given = classifier.tokenizer(text, return_tensors="pt")
         (found,) = model.predict(given["input_ids"], given["attention_mask"], top=3)
         assert [code for code, _ in found.codes] == [wanted] and len(found.likeliest) == 3
-        assert dict(found.likeliest) == pytest.approx({code: said[code] for code, _ in found.likeliest})
+        assert dict(found.likeliest) == pytest.approx({code: scores[code] for code, _ in found.likeliest})
     card = (folder / "README.md").read_text()
     assert "exactly one of 7 classes" in card and "gives each text exactly one" in card and "the decoder" not in card
     assert "* `?` means that a text has no code." in card

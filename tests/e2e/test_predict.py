@@ -62,17 +62,17 @@ def predicted(labeller, tmp_path_factory) -> tuple[list[list[str]], Path, str]:
     rows.append(["long", "word20 " * 600, ""])
     with open(folder / "in.csv", "a", newline="") as file:
         csv.writer(file).writerow(rows[-1])
-    said = predict(labeller, folder / "in.csv", folder / "out.csv", "--review", 5, folder / "review.csv", "--top", 3)
-    return rows, folder, said
+    output = predict(labeller, folder / "in.csv", folder / "out.csv", "--review", 5, folder / "review.csv", "--top", 3)
+    return rows, folder, output
 
 
 def test_all_columns_and_rows_stay_in_their_order(predicted):
-    rows, folder, said = predicted
+    rows, folder, output = predicted
     found = read(folder / "out.csv")
     assert [[row[name] for name in COLUMNS] for row in found] == rows
     pairs = {(row["lang"], row["occ1"]) for row in found if row["occ1"].strip()}
     without = sum(not row["occ1"].strip() for row in found)
-    assert f"301 rows, {len(pairs)} different texts, {without} without text, 1 cut at 512 tokens, " in said
+    assert f"301 rows, {len(pairs)} different texts, {without} without text, 1 cut at 512 tokens, " in output
     assert len({tuple(row.values())[1:] for row in found}) <= len(pairs) + 6, "equal texts have equal predictions"
     assert not list(folder.glob(".*")), "nothing is left of what was kept for an interruption"
     for row in found:
@@ -137,12 +137,12 @@ def test_a_killed_run_goes_on_to_the_same_bytes(labeller, tmp_path):
     process.wait()
     assert not (tmp_path / "out.csv").exists()
     first.write_bytes(first.read_bytes().replace(b"00001,", b"was kept,", 1))
-    said = predict(labeller, tmp_path / "in.csv", tmp_path / "out.csv", "--method", "linear")
+    output = predict(labeller, tmp_path / "in.csv", tmp_path / "out.csv", "--method", "linear")
     whole = (tmp_path / "whole.csv").read_bytes()
     assert (tmp_path / "out.csv").read_bytes() == whole.replace(
         b"00001,", b"was kept,", 1
-    ) and "continuing after" in said
-    asked = [re.search(r"[\d,]+ different texts", each) for each in (undisturbed, said)]
+    ) and "continuing after" in output
+    asked = [re.search(r"[\d,]+ different texts", each) for each in (undisturbed, output)]
     assert asked[0] and asked[1] and asked[0][0] == asked[1][0], "no text is asked for again"
 
 
@@ -176,10 +176,10 @@ def test_what_is_asked_wrongly_is_one_line(labeller, tmp_path):
     (tmp_path / "model/config.json").write_text("{}")
     out = tmp_path / "out.csv"
 
-    def refused(said: str, *arguments) -> None:
+    def refused(message: str, *arguments) -> None:
         done = run_module(*command(*arguments))
         assert done.returncode == 1 and done.stderr.splitlines()[-1].startswith("error: "), done.stderr
-        assert said in done.stderr and "Traceback" not in done.stderr
+        assert message in done.stderr and "Traceback" not in done.stderr
 
     refused("not a label model", tmp_path / "model", tmp_path / "in.csv", out)
     refused("is not a model, since it has no config.json", tmp_path, tmp_path / "in.csv", out)
@@ -286,8 +286,8 @@ def test_the_workflow_predicts_each_table_once(labeller, tmp_path, monkeypatch):
         return graph.reasons_to_predict(configuration, "occ"), now.state, now.note
 
     def would_run() -> list[str]:
-        said = workspace.snakemake("--dry-run", *targets).stdout
-        return [line.split("input=")[1] for line in said.splitlines() if "wildcards: model=occ, input=" in line]
+        output = workspace.snakemake("--dry-run", *targets).stdout
+        return [line.split("input=")[1] for line in output.splitlines() if "wildcards: model=occ, input=" in line]
 
     configuration = configure()
     monkeypatch.chdir(tmp_path)
@@ -315,7 +315,7 @@ def test_the_workflow_predicts_each_table_once(labeller, tmp_path, monkeypatch):
     configuration = configure(top=3)
     assert sorted(would_run()) == ["one", "two"]
     assert told()[0] == {"one": ["predict.top unset -> 3"], "two": ["two.csv replaced", "predict.top unset -> 3"]}
-    said = workspace.python("-m", "babelmill", "why", "occ").stdout.splitlines()
-    assert said[-2] == "  predict one      predict.top unset -> 3"
+    output = workspace.python("-m", "babelmill", "why", "occ").stdout.splitlines()
+    assert output[-2] == "  predict one      predict.top unset -> 3"
     done = workspace.snakemake("predictions/occ/on.csv", "--dry-run", check=False)
     assert "error: model occ has no table 'on' to predict; did you mean one?" in done.stderr

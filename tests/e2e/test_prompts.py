@@ -149,7 +149,7 @@ def test_show_and_plan_know_of_prompts(made, monkeypatch):
     tokens, prompts = (figures[name]["train"] for name in ("tokens", "prompt_tokens"))
     assert 0 < prompts < tokens
     found = training_text(Configuration([("test", SETTINGS)]), "eng")
-    assert (found.tokens, found.source, found.learnt) == (tokens, "shards", pytest.approx(1 - prompts / tokens))
+    assert (found.tokens, found.source, found.prompts) == (tokens, "shards", prompts)
 
 
 def test_another_column_of_prompts_is_another_corpus(made):

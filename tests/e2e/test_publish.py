@@ -198,8 +198,8 @@ def test_a_fault_that_stays(hub, work):
 
 
 def test_a_card_that_the_hub_refuses(hub, work):
-    said = {"errors": [{"message": '"license" must be one of [mit, other]'}]}
-    hub.faults.append(Fault("validate-yaml", status=400, body=json.dumps(said).encode(), times=9))
+    answer = {"errors": [{"message": '"license" must be one of [mit, other]'}]}
+    hub.faults.append(Fault("validate-yaml", status=400, body=json.dumps(answer).encode(), times=9))
     line = work.publish(check=False)
     assert (
         'does not accept the model card: Invalid metadata in README.md. - "license" must be one of [mit, other]' in line

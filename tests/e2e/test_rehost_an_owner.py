@@ -57,15 +57,15 @@ def story(tmp_path_factory):
 
 def test_a_look_says_a_line_of_each_and_writes_nothing(story):
     """What is damaged, incomplete, or something else has its line, and the rest is done."""
-    said = lines(story["dry"])
-    assert story["dry"].returncode == 1 and list(said) == [
+    messages = lines(story["dry"])
+    assert story["dry"].returncode == 1 and list(messages) == [
         f"lab/old-{name}" for name in ("bert", "deu", "eng", "fra", "nld", "zho")
     ]
-    assert said["lab/old-bert"] == "skipped: not a GPT-BERT (model_type bert)"
-    assert "model.safetensors: truncated or damaged" in said["lab/old-fra"]
-    assert said["lab/old-deu"].startswith("failed: it has no tokenizer.json; name another repository")
+    assert messages["lab/old-bert"] == "skipped: not a GPT-BERT (model_type bert)"
+    assert "model.safetensors: truncated or damaged" in messages["lab/old-fra"]
+    assert messages["lab/old-deu"].startswith("failed: it has no tokenizer.json; name another repository")
     assert (
-        said["lab/old-zho"]
+        messages["lab/old-zho"]
         == "failed: its tokenizer has 97 entries, the model only 96: this is not the model's own tokenizer"
     )
     found = "22,227 parameters, masked target next"
@@ -74,7 +74,7 @@ def test_a_look_says_a_line_of_each_and_writes_nothing(story):
         "nld": "mono_nld_small_1_2.bin, mono_nld_small_1_2_ema.bin",
     }.items():
         made = f"ready in rehosted/lab/old-{name}, --push writes it to lab/old-{name}"
-        assert said[f"lab/old-{name}"] == f"main and ema in {files}, {found}; {made}"
+        assert messages[f"lab/old-{name}"] == f"main and ema in {files}, {found}; {made}"
     assert not [line for line in story["asked"] if re.match("POST|PUT|DELETE", line)]
     assert story["dry"].stderr.count("comparisons with the training model: difference at most") == len(DONE)
 
@@ -83,13 +83,15 @@ def test_one_commit_each_also_after_a_kill(story):
     """What was pushed or made is neither pushed nor made again, and the Hub is waited for."""
     hub = story["hub"]
     assert story["killed"] == -9 and story["after"] == {"eng": 1, "nld": 0}
-    said = lines(story["resumed"])
-    assert said["lab/old-eng"] == "done already: Babelmill made it"
+    messages = lines(story["resumed"])
+    assert messages["lab/old-eng"] == "done already: Babelmill made it"
     history = hub.repositories["models/lab/old-nld"].history
-    assert said["lab/old-nld"].endswith(f"pushed to lab/old-nld, commit {history[0]['commit']}")
+    assert messages["lab/old-nld"].endswith(f"pushed to lab/old-nld, commit {history[0]['commit']}")
     assert "next attempt in 1 s" in story["resumed"].stderr and "building" not in story["resumed"].stderr
-    said = lines(story["again"])
-    assert story["again"].returncode == 1 and all(said[f"lab/old-{name}"].startswith("done already") for name in DONE)
+    messages = lines(story["again"])
+    assert story["again"].returncode == 1 and all(
+        messages[f"lab/old-{name}"].startswith("done already") for name in DONE
+    )
     assert not [line for line in story["nothing"] if re.match("POST|PUT|DELETE", line)]
     history_of = {name: len(hub.repositories[f"models/lab/old-{name}"].history) for name in (*DONE, "fra", "bert")}
     assert history_of == {"eng": 1, "nld": 1, "fra": 0, "bert": 0}

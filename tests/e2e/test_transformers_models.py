@@ -143,13 +143,13 @@ def test_the_folders_load_in_both_versions_without_trust(made):
 
 def use(workspace: Workspace, folders: list[str], more: str) -> list[str]:
     """What loading the folders, and more code, says in transformers 5 and 4."""
-    said = []
+    outputs = []
     for packages in ([], [str(installed(TRANSFORMERS_4))]):
         environment = os.environ | {"PYTHONPATH": os.pathsep.join(packages), "HF_HUB_OFFLINE": "1"}
         code = f"FOLDERS = {folders}\n{USE}{more}"
         done = run_python("-c", code, cwd=workspace.path, environment=environment, check=True)
-        said.append(done.stdout[done.stdout.index(folders[0].split("/")[1]) :])
-    return said
+        outputs.append(done.stdout[done.stdout.index(folders[0].split("/")[1]) :])
+    return outputs
 
 
 def test_cards_say_nothing_of_gpt_bert(made):

@@ -88,8 +88,8 @@ def test_end_to_end_with_a_failure_and_a_cancelled_job(workspace, cluster, start
         assert f"mem={wanted['mem_mb']}M" in row["AllocTRES"].replace("G", "000M")
         gpus = {"train": 2, "evaluate": 1}.get(rule)
         assert (f"gres/gpu={gpus}" in row["AllocTRES"]) if gpus else ("gpu" not in row["AllocTRES"])
-        said = re.search(r"threads: (\d+)", (ROOT / f"workflow/rules/{rule}.smk").read_text())
-        threads = int(said[1]) if said else 1  # the corpus stage has one for each 128 MB of text
+        declared = re.search(r"threads: (\d+)", (ROOT / f"workflow/rules/{rule}.smk").read_text())
+        threads = int(declared[1]) if declared else 1  # the corpus stage has one for each 128 MB of text
         assert (row["NNodes"], row["ReqCPUS"]) == ("1", str(threads))
         assert (row["Account"], row["QOS"], row["Constraints"]) == ("babelmill", "normal", "standin")
     tried = [

@@ -15,9 +15,11 @@ from typing import Any, TextIO
 
 from babelmill import __version__
 from babelmill.core import escape
-from babelmill.core.files import UserError, trouble
+from babelmill.core.files import UserError
 from babelmill.core.globs import at_home
+from babelmill.core.places import PACKAGE
 from babelmill.core.stage_entry import configure_logging
+from babelmill.core.trouble import trouble
 
 COMMANDS = {
     "status": "show how far each model is",
@@ -40,7 +42,6 @@ COMMANDS = {
     "convert-training": "convert results of training, without the workflow",
     "convert-gpt-bert": "convert a published GPT-BERT checkpoint",
 }
-PACKAGE = Path(__file__).resolve().parent
 
 
 def command_module(command: str) -> ModuleType:

@@ -14,16 +14,19 @@ from typing import Any
 
 from babelmill.config.inputs import CORPORA, has_tokenizer_of_source
 from babelmill.config.layers import flatten
+from babelmill.config.model_source import ModelSource
 from babelmill.config.resolve import ROOT, Configuration
 from babelmill.core import code_versions, manifest
 from babelmill.core.code_versions import results_between
 from babelmill.core.files import canonical_json, sha256
 from babelmill.core.globs import expand_glob
 from babelmill.core.local_sources import hashes
+from babelmill.runtime.record import fingerprint, identity
 from babelmill.settings import settings_of, versions_of_others
 from babelmill.stages import STAGES, TO_CONVERTED, Stage, leading_to, learns_labels
 
 Own = Callable[[Configuration, "Job"], list[str]]
+CHECKPOINTS = Path("results/checkpoints")
 OWN_WORDS = ("code", "sources")  # keys of a settings file that `changed_code` and `changed_sources` explain
 
 
@@ -284,14 +287,42 @@ def read_of_source(configuration: Configuration, model: str, stage: Stage) -> li
     return [source.weights] if stage.name == "train" else [source.tokenizer] if reads_tokenizer else []
 
 
+def run_of(settings: dict[str, Any], source: ModelSource | None) -> dict[str, Any] | None:
+    """Return the identity of the training run with some settings and the present data; None if data is missing.
+
+    `source`: the model that it continues.
+    """
+    model = settings["name"]
+    tokenizer = STAGES["tokenizer"].path(model, "")
+    shards = [STAGES["shards"].path(model, language) for language in settings["languages"]]
+    weights = source and source.weights
+    needed = [tokenizer, *shards, *([weights] if weights else [])]
+    there = all((folder / manifest.NAME).is_file() for folder in needed)
+    return identity(settings, tokenizer, shards, weights) if there else None
+
+
+def steps_done(settings: dict[str, Any], source: ModelSource | None) -> int:
+    """Return the step after which training with some settings and the present data continues; 0 if it has to begin."""
+    run = run_of(settings, source)
+    saved = (CHECKPOINTS / settings["name"] / fingerprint(run)).glob("step-*.json") if run else ()
+    return max((int(path.stem.removeprefix("step-")) for path in saved), default=0)
+
+
 def explain(configuration: Configuration, model: str) -> list[Job]:
-    """Return the jobs of a model, in the order of the stages; those that would run have reasons."""
+    """Return the jobs of a model, in the order of the stages; those that would run have reasons.
+
+    Training also says after which step it would continue.
+    """
     jobs = jobs_of(configuration, model)
     for job in jobs:
         if job.reasons or (job is jobs[-1] and job.missing):
             job.start()
     for job in jobs:
         job.explain()
+        if job.stage.name == "train" and job.runs and not any(source.runs for source in job.reads):
+            settings = settings_of(configuration, job.name, "train")
+            if done := steps_done(settings, configuration.model(job.name).source):
+                job.reasons.append(f"continues after step {done:,}")
     return jobs
 
 

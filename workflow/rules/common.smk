@@ -59,8 +59,9 @@ from babelmill.hub.credentials import hub_token
 from babelmill.reporting import asked as reports
 from babelmill.stages import STAGES, TO_CONVERTED, leading_to
 from babelmill.core import manifest
-from babelmill.core.files import UserError, not_found, trouble
+from babelmill.core.files import UserError, not_found
 from babelmill.core.stage_entry import accept_all_letters
+from babelmill.core.trouble import trouble
 from babelmill.core.yaml_file import read_yaml
 from babelmill.config.layers import nearest
 

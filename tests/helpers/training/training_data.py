@@ -57,7 +57,8 @@ def code_label(sections: dict[str, dict]) -> str:
     """Return what a settings file with these sections says about the present code of the training stage."""
     stage, values = STAGES["train"], {f"{name}.{key}": v for name, keys in sections.items() for key, v in keys.items()}
     digest = stage.digest(labelled=values["train.objective"] == "labels")
-    return code_versions.labels(stage.name, digest, lambda key: values.get(key, code_versions.UNKNOWN))[0]
+    versions = code_versions.fitting(stage.name, digest, lambda key: values.get(key, code_versions.UNKNOWN))
+    return versions[0].label if versions else digest
 
 
 def documents(count: int, seed: int = 0, longest: int = 60) -> list[np.ndarray]:

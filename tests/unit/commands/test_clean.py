@@ -74,11 +74,11 @@ def test_what_is_further_away_than_an_edit_is_told_apart(project):
     )
     strange = make_run(project, {"train": {"seed": 5}})
     (strange / "identity.json").write_text("[]")
-    said = {line.split()[3].split("/")[-1]: line.split(maxsplit=4)[4] for line in clean()[:-1]}
-    assert said[other.name] == "made with the present settings, but other data: eng"
-    assert said[of_code.name].startswith("made with other code: train 0 (0123abcd), now ")
-    assert said[many.name] == "4 settings differ"
-    assert said[strange.name].endswith("identity.json has no record of settings and data")
+    messages = {line.split()[3].split("/")[-1]: line.split(maxsplit=4)[4] for line in clean()[:-1]}
+    assert messages[other.name] == "made with the present settings, but other data: eng"
+    assert messages[of_code.name].startswith("made with other code: train 0 (0123abcd), now ")
+    assert messages[many.name] == "4 settings differ"
+    assert messages[strange.name].endswith("identity.json has no record of settings and data")
 
 
 def test_the_configuration_of_the_command_line_counts(project):

@@ -15,9 +15,9 @@ import sys
 import pytest
 
 from babelmill import cli
-from babelmill.commands.estimates.cost import tenths
 from babelmill.commands.estimates.machine import has_gpu
 from babelmill.commands.estimates.text_size import training_text
+from babelmill.commands.estimates.training_cost import tenths
 from babelmill.config.model_size import parameters
 from babelmill.config.resolve import Configuration
 from babelmill.model.gpt_bert import GPTBert, GPTBertShape
@@ -140,8 +140,8 @@ def test_a_tiny_model_of_transformers_has_no_memory_to_choose(fresh):
     fresh.configure({"model": model, "train": {"objective": "causal"}, "corpus": {"builtin": "python-docs"}})
     assert plan(fresh, "eng")["eng"]["strategies"] == ""
     fresh.configure({"model": model | {"config": config | {"n_embd": 1024}}, "train": {"objective": "causal"}})
-    said = plan(fresh, "eng")["eng"]["strategies"]
-    assert "all weights: " in said and not re.search(r"[ :]0(, |;|$)", said)
+    strategies = plan(fresh, "eng")["eng"]["strategies"]
+    assert "all weights: " in strategies and not re.search(r"[ :]0(, |;|$)", strategies)
 
 
 def test_peaks_of_gpus():
@@ -264,9 +264,9 @@ def test_downloads_are_told_before_anything_is_fetched(fresh, hub):
     assert "Fetching" not in done.stderr and "No files matched" not in done.stderr, done.stderr
     whole = 40 * len(data) / 1e6
     assert (
-        f"prose: downloads 40 of 40 files, {whole:,.0f} MB; the text takes about {whole:,.0f} MB more on disk" in output
+        f"prose: downloads 40 of 40 files, {whole:.1f} MB; the text takes about {whole:.1f} MB more on disk" in output
     )
-    assert "few: downloads 2 of 40 files, 1 MB; " in output  # 375,000 bytes of text
+    assert "few: downloads 2 of 40 files, 229.0 kB; " in output  # 375,000 bytes of text
     assert not hub.sent, "no file of the repository was asked for"
 
 

@@ -8,6 +8,8 @@ import subprocess
 import sys
 from types import SimpleNamespace
 
+import pytest
+
 from babelmill.commands.estimates.machine import has_gpu
 from babelmill.commands.terminal.key_figures import scores
 from babelmill.commands.terminal.run_view import AnnouncedJob, RunView, would_run
@@ -98,10 +100,21 @@ def test_a_stage_beside_the_plugin_says_warnings(tmp_path):
     assert "train eng  level 30" in (tmp_path / "terminal").read_text()
 
 
-def test_a_job_that_was_killed_is_said_to_be(capfd, monkeypatch):
-    """Its log knows nothing of it."""
+@pytest.fixture
+def view(monkeypatch):
+    """The view of a run that is no dry run."""
     monkeypatch.setenv(TERMINAL, "")  # which the view sets for the stages
-    view = RunView(dry_run=False, quiet=False, commands=False, verbose=False)
+    return RunView(dry_run=False, quiet=False, commands=False, verbose=False)
+
+
+def event(name: str, number: int, rule: str, **more) -> logging.LogRecord:
+    """An event of Snakemake about a job of the model eng."""
+    about = {"event": name, "jobid": number, "rule_name": rule, "wildcards": {"model": "eng"}, "output": ["x"]}
+    return logging.makeLogRecord(about | {"benchmark": None, "reason": "", "local": True} | more)
+
+
+def test_a_job_that_was_killed_is_said_to_be(view, capfd):
+    """Its log knows nothing of it."""
     for end in (
         "died with <Signals.SIGKILL: 9>.",
         "returned non-zero exit status 137.",
@@ -113,35 +126,21 @@ def test_a_job_that_was_killed_is_said_to_be(capfd, monkeypatch):
     assert lines == ["train was ended by SIGKILL", "train was ended by signal 9"]
 
 
-def test_a_job_that_was_interrupted_stops_with_its_last_words_if_it_has_any(capfd, monkeypatch, tmp_path):
-    monkeypatch.setenv(TERMINAL, "")
-    view = RunView(dry_run=False, quiet=False, commands=False, verbose=False)
+def test_a_job_that_was_interrupted_stops_with_its_last_words_if_it_has_any(view, capfd, tmp_path):
     view.show(
         logging.LogRecord("snakemake", logging.WARNING, "", 0, "Terminating processes on user request", None, None)
     )
     for number, text in enumerate(("12:00:00 eng: loading\n", "")):
         (tmp_path / "log").write_text(text)
-        about = {"jobid": number, "rule_name": "export", "wildcards": {"model": "eng"}, "output": ["x"]}
-        about |= {"benchmark": None, "reason": "", "local": True, "log": [str(tmp_path / "log")], "rule_msg": ""}
-        view.show(logging.makeLogRecord(about | {"event": "job_info"}))
-        view.show(logging.makeLogRecord(about | {"event": "job_error"}))
+        view.show(event("job_info", number, "export"))
+        view.show(event("job_error", number, "export", log=[str(tmp_path / "log")], rule_msg=""))
     output = [line.split("eng ")[1].strip() for line in capfd.readouterr().err.splitlines() if "stops" in line]
     assert output == ["stops: eng: loading", "stops"]
 
 
-def test_a_training_without_its_gpu_says_so_once(capfd, monkeypatch):
-    monkeypatch.setenv(TERMINAL, "")  # which the view sets for the stages
-    view = RunView(dry_run=False, quiet=False, commands=False, verbose=False)
+def test_a_training_without_its_gpu_says_so_once(view, capfd):
     for number, (rule, gpus) in enumerate([("train", 0), ("evaluate", 1), ("train", 1), ("train", 1)]):
-        event = {
-            "event": "job_info",
-            "jobid": number,
-            "rule_name": rule,
-            "wildcards": {"model": "eng"},
-            "output": ["x"],
-        }
-        event |= {"benchmark": None, "reason": "", "local": True, "resources": SimpleNamespace(gpu=gpus)}
-        view.show(logging.makeLogRecord(event))
+        view.show(event("job_info", number, rule, resources=SimpleNamespace(gpu=gpus)))
     output = [line.split("eng ")[1].strip() for line in capfd.readouterr().err.splitlines()]
     note = "begins" if has_gpu() else "begins on the CPU: this machine has no GPU"
     assert output == ["begins", "begins", note, "begins"]

@@ -197,8 +197,8 @@ def test_parts_of_datasets_have_one_spelling(folder):
     ],
 )
 def test_parts_that_cannot_be_meant(hub, message):
-    said = refused({"corpus": {"hub": hub}})
-    assert message in said and "corpus.hub" in said and "\n" not in said
+    output = refused({"corpus": {"hub": hub}})
+    assert message in output and "corpus.hub" in output and "\n" not in output
 
 
 @pytest.mark.parametrize("key", REMOVED)
@@ -294,7 +294,7 @@ def test_the_readme_says_how_to_name_ones_own_text(folder):
 
 def test_numbers_of_the_command_line_are_numbers_for_transformers_too():
     """Snakemake gives nested values of `--config` as texts."""
-    said = {
+    values = {
         "a": "4",
         "b": "1e-12",
         "c": ".5",
@@ -304,7 +304,7 @@ def test_numbers_of_the_command_line_are_numbers_for_transformers_too():
         "g": "1_000",
         "h": {"i": "2."},
     }
-    assert typed(said) == {
+    assert typed(values) == {
         "a": 4,
         "b": 1e-12,
         "c": 0.5,

@@ -71,14 +71,14 @@ def test_labels_of_a_download_that_were_read_otherwise():
     model = {"models": {"occ": {"languages": ["eng"], "train": train, "labels": {"code": "classes"}}}}
     languages = {"languages": {"eng": {"corpus": {"hub": "ada/talks", "label_columns": ["code"]}}}}
 
-    def said() -> bool:
+    def raw_labels() -> bool:
         return settings_of(Configuration([("test", languages | model)]), "eng", "corpus").get("raw_labels", False)
 
-    assert said()
+    assert raw_labels()
     for label, changes in (("25", False), ("25.0", True)):
         made("download", {"a.csv": f"text,code\na,{label}\n"})
         assert made("corpus", {"train.parquet": ""}).get("raw_labels") is None
-        assert said() == changes
+        assert raw_labels() == changes
 
 
 VOICE = ["invalidated.tsv", "other.tsv", "train.tsv", "validated.tsv"]
@@ -99,9 +99,11 @@ def test_a_download_of_files_that_would_not_be_chosen_now(train, part, again):
     corpus = {"hub": [{"repository": "ada/talks"} | part]}
     figures = {"parts": [{"repository": "ada/talks", "train": train, "validation": ["dev.tsv"]} | part]}
     assert "chosen_again" not in settings("download", **corpus)
-    said = made("download", {"a.tsv": TSV}, figures=figures, **corpus)
-    assert said.get("chosen_again", False) == again
-    assert made("download", {"a.tsv": TSV}, earlier=False, figures=figures, **corpus) == said, "it stays as it is made"
+    description = made("download", {"a.tsv": TSV}, figures=figures, **corpus)
+    assert description.get("chosen_again", False) == again
+    assert made("download", {"a.tsv": TSV}, earlier=False, figures=figures, **corpus) == description, (
+        "it stays as it is made"
+    )
     Path("results/downloads/eng/manifest.json").unlink()
     made("download", {"a.tsv": TSV}, earlier=False, figures=figures, **corpus)
     assert "chosen_again" not in settings("download", **corpus)

@@ -29,8 +29,8 @@ def test_it_is_in_step_with_the_types():
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.name)
 def test_files_name_it_and_hold(path):
     text = path.read_text(encoding="utf-8")
-    (said,) = re.findall(r"^# yaml-language-server: \$schema=(\S+)$", text, re.MULTILINE)
-    assert (path.parent / said).resolve() == PATH
+    (schema,) = re.findall(r"^# yaml-language-server: \$schema=(\S+)$", text, re.MULTILINE)
+    assert (path.parent / schema).resolve() == PATH
     assert not complaints(text)
 
 

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from babelmill.commands import lock
-from babelmill.commands.estimates.cost import cost_of
 from babelmill.commands.estimates.shape import network_of, sized
+from babelmill.commands.estimates.training_cost import cost_of
 from babelmill.config import inputs
 from babelmill.config.model_size import parameters
 from babelmill.config.model_source import SHAPE

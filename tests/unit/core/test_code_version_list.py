@@ -31,6 +31,11 @@ def versions(tmp_path, monkeypatch):
     code_versions.read.cache_clear()
 
 
+def labels_of(stage, digest, lookup):
+    """What the settings file of a stage with this code may say."""
+    return [version.label for version in code_versions.fitting(stage, digest, lookup)] or [digest]
+
+
 def lookup(**values):
     return lambda key: values.get(key.replace(".", "_"), code_versions.UNKNOWN)
 
@@ -51,21 +56,21 @@ def test_users_can_read_what_each_version_changed():
 
 def test_a_digest_in_the_list_is_its_version_and_another_is_itself(versions):
     versions(f"train 1 aaaaaaaa {A} began", f"train 1 aaaaaaaa {B} 0.2.0", f"train 2 cccccccc {C} began")
-    assert code_versions.labels("train", A, lookup()) == ["train 1 (aaaaaaaa)"]
-    assert code_versions.labels("train", B, lookup()) == ["train 1 (aaaaaaaa)"]
-    assert code_versions.labels("train", C, lookup()) == ["train 2 (cccccccc)"]
-    assert code_versions.labels("train", D, lookup()) == [D]
-    assert code_versions.labels("export", A, lookup()) == [A]
+    assert labels_of("train", A, lookup()) == ["train 1 (aaaaaaaa)"]
+    assert labels_of("train", B, lookup()) == ["train 1 (aaaaaaaa)"]
+    assert labels_of("train", C, lookup()) == ["train 2 (cccccccc)"]
+    assert labels_of("train", D, lookup()) == [D]
+    assert labels_of("export", A, lookup()) == [A]
 
 
 def test_a_limited_version_holds_for_the_settings_that_it_names(versions):
     versions(f"train 1 aaaaaaaa {A} began", f'train 2 bbbbbbbb {B} began when {{"train.objective": ["causal"]}}')
     versions_of = {"causal": ["train 2 (bbbbbbbb)"], "hybrid": ["train 1 (aaaaaaaa)"]}
     for objective, label in versions_of.items():
-        assert code_versions.labels("train", B, lookup(train_objective=objective)) == label
-        assert code_versions.labels("train", A, lookup(train_objective=objective)) == ["train 1 (aaaaaaaa)"]
+        assert labels_of("train", B, lookup(train_objective=objective)) == label
+        assert labels_of("train", A, lookup(train_objective=objective)) == ["train 1 (aaaaaaaa)"]
     # A settings file that does not say may have been written for either.
-    assert code_versions.labels("train", B, lookup()) == ["train 2 (bbbbbbbb)", "train 1 (aaaaaaaa)"]
+    assert labels_of("train", B, lookup()) == ["train 2 (bbbbbbbb)", "train 1 (aaaaaaaa)"]
 
 
 def test_a_version_does_not_hold_for_settings_that_it_leaves_out(versions):
@@ -79,7 +84,7 @@ def test_a_version_does_not_hold_for_settings_that_it_leaves_out(versions):
     assert code_versions.read()["train"][1] == new
 
     def of(**values):
-        return code_versions.labels("train", B, lookup(**values))
+        return labels_of("train", B, lookup(**values))
 
     both, old = ["train 2 (bbbbbbbb)", "train 1 (aaaaaaaa)"], ["train 1 (aaaaaaaa)"]
     theirs = {"model_architecture": "transformers"}
@@ -93,7 +98,7 @@ def test_a_version_does_not_hold_for_settings_that_it_leaves_out(versions):
 
 def test_two_forks_may_have_a_version_of_one_number_and_agree_on_the_next(versions):
     path = versions(f"train 1 aaaaaaaa {A} began", f"train 2 bbbbbbbb {B} began", f"train 2 cccccccc {C} began")
-    assert code_versions.labels("train", B, lookup()) != code_versions.labels("train", C, lookup())
+    assert labels_of("train", B, lookup()) != labels_of("train", C, lookup())
     with pytest.raises(
         UserError, match=r"with the same number: train 2 \(bbbbbbbb\) and train 2 \(cccccccc\); begin the next version"
     ):
@@ -141,9 +146,7 @@ def test_code_without_labels_and_with_them_have_lines_of_one_version(versions):
     code_versions.add("train", C, D)
     lines = path.read_text().splitlines()
     assert lines[-2:] == [f"train 1 aaaaaaaa {digest} unreleased" for digest in (C, D)]
-    assert {code_versions.labels("train", C, HYBRID)[0], code_versions.labels("train", D, LABELS)[0]} == {
-        "train 1 (aaaaaaaa)"
-    }
+    assert {labels_of("train", C, HYBRID)[0], labels_of("train", D, LABELS)[0]} == {"train 1 (aaaaaaaa)"}
     code_versions.add("train", C, E)  # labels/ alone was edited
     assert path.read_text().splitlines() == [*lines[:-1], f"train 1 aaaaaaaa {E} unreleased"]
     assert code_versions.begin("train", [C, E], {}).digests == [C, E], "both were accepted by mistake"
@@ -158,8 +161,8 @@ def test_a_version_that_an_edit_of_labels_began_is_for_models_of_labels(versions
         f'train 2 cccccccc {C} began when {{"train.objective": ["labels"]}}',
     ]
     code_versions.add("train", D, E)  # other code was edited, and gives the same results
-    assert code_versions.labels("train", D, HYBRID) == ["train 1 (aaaaaaaa)"]
-    assert code_versions.labels("train", E, LABELS) == ["train 2 (cccccccc)"]
+    assert labels_of("train", D, HYBRID) == ["train 1 (aaaaaaaa)"]
+    assert labels_of("train", E, LABELS) == ["train 2 (cccccccc)"]
     with pytest.raises(UserError, match=r"this code already belongs to train 2 \(cccccccc\): there is no edit"):
         code_versions.begin("train", [A, C], {})
 

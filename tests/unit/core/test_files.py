@@ -65,8 +65,8 @@ def test_a_full_disk_names_the_path_and_leaves_nothing(tmp_path):
     try:
         with pytest.raises(UserError, match=r"no space left .*big"), atomic_write(disk / "big") as file:
             file.write(bytes(4 << 20))
-        said = pytest.raises(UserError, match=r"no space left .*while writing big")
-        with contextlib.chdir(disk), said, atomic_write("big") as file:
+        refusal = pytest.raises(UserError, match=r"no space left .*while writing big")
+        with contextlib.chdir(disk), refusal, atomic_write("big") as file:
             file.write(bytes(4 << 20))
         assert not list(disk.iterdir())
     finally:
@@ -153,8 +153,8 @@ def test_what_the_file_system_refuses_is_one_line_of_a_stage(tmp_path, capsys, r
 
 
 def test_a_used_up_quota_is_one_line(tmp_path):
-    said = pytest.raises(UserError, match=r"the disk quota is used up while writing .*/a \(after 3 bytes\)")
-    with said, atomic_write(tmp_path / "a") as file:
+    refusal = pytest.raises(UserError, match=r"the disk quota is used up while writing .*/a \(after 3 bytes\)")
+    with refusal, atomic_write(tmp_path / "a") as file:
         file.write(b"abc")
         file.flush()
         raise OSError(errno.EDQUOT, "Disk quota exceeded")

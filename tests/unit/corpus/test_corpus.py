@@ -445,9 +445,9 @@ def test_the_home_folder_and_relative_paths(folder, monkeypatch):
     made = Configuration([("test", sections)])
     model = made.model("eng")
     assert model.source.kind == "folder" and model.source.name == f"{folder}/home/m"
-    said = [made.corpus("eng").corpus.validation_files[0], model.tokenizer.source, model.labels.codes]
-    said += [model.predict.inputs["one"].file, made.suite("mine").files[0]]
-    assert [path.startswith(f"{folder}/home/") for path in said] == [True] * 5
+    paths = [made.corpus("eng").corpus.validation_files[0], model.tokenizer.source, model.labels.codes]
+    paths += [model.predict.inputs["one"].file, made.suite("mine").files[0]]
+    assert [path.startswith(f"{folder}/home/") for path in paths] == [True] * 5
 
 
 def test_tab_separated_text_of_another_name_is_read_without_quoting(folder):

@@ -162,17 +162,19 @@ def test_settings_say_that_labels_stay_where_a_cell_was_read_otherwise(kind, lab
 def test_quotation_marks_in_settings_files():
     """Where a .tsv has none, and where the user says how it was read before, settings stay as they were."""
 
-    def said(stage: str = "corpus", **corpus) -> object:
+    def quoting_of(stage: str = "corpus", **corpus) -> object:
         return settings_of(configuration_of(**corpus), "eng", stage)["corpus"].get("quoting")
 
     Path("plain.tsv").write_bytes(table_bytes(TABLE[:1], ".tsv"))
     Path("marks.tsv").write_text('occ1\tlang\tcode1\tcode2\n"Hello\teng\t1\t\n')
     Path("a.csv").write_bytes(table_bytes(TABLE, ".csv"))
-    assert said(files=["plain.tsv", "a.csv"]) is None
-    assert said(files=["marks.tsv"]) == said(files=["*.tsv"]) == said(files=["[m]*"]) == "format"
-    assert said(files=["a.csv"], validation_files=["marks.tsv"]) == "format"
-    assert said(files=["marks.tsv"], quoting="csv") is None and said(files=["marks.tsv"], quoting="none") == "none"
-    assert said(files=[], hub="owner/name") is None and said(files=[], hub="owner/name", quoting="csv") == "csv"
+    assert quoting_of(files=["plain.tsv", "a.csv"]) is None
+    assert quoting_of(files=["marks.tsv"]) == quoting_of(files=["*.tsv"]) == quoting_of(files=["[m]*"]) == "format"
+    assert quoting_of(files=["a.csv"], validation_files=["marks.tsv"]) == "format"
+    assert quoting_of(files=["marks.tsv"], quoting="csv") is None
+    assert quoting_of(files=["marks.tsv"], quoting="none") == "none"
+    assert quoting_of(files=[], hub="owner/name") is None
+    assert quoting_of(files=[], hub="owner/name", quoting="csv") == "csv"
     for name, quoting, text in (("marks.tsv", "format", '"Hello'), ("plain.tsv", "format", TABLE[0]["occ1"])):
         build(files=[name], quoting=quoting, validation_share=0)
         assert [row["text"] for row in documents()] == [text]
@@ -400,12 +402,12 @@ def test_a_language_model_of_a_labelled_corpus_learns_the_texts_alone():
 
 def test_a_download_looks_at_the_columns_of_labels_early():
     asked = {**COLUMNS, "files": [], "hub": "lab/occupations", "delimiter": ";"}
-    said = settings_of(configuration_of(**asked), "eng", "download")["columns"]
-    assert said == {**COLUMNS, "delimiter": ";"}
+    columns = settings_of(configuration_of(**asked), "eng", "download")["columns"]
+    assert columns == {**COLUMNS, "delimiter": ";"}
     Path("a.csv").write_bytes(table_bytes(TABLE, ".csv", ";"))
-    check_columns(Path("a.csv"), said, None)
+    check_columns(Path("a.csv"), columns, None)
     with pytest.raises(UserError, match=r"no column 'code9'; there are 'occ1', 'lang'"):
-        check_columns(Path("a.csv"), said | {"label_columns": ["code9"]}, None)
+        check_columns(Path("a.csv"), columns | {"label_columns": ["code9"]}, None)
     plain = Configuration([("test", {"languages": {"eng": {"corpus": {"hub": "lab/occupations"}}}})])
     assert "columns" not in settings_of(plain, "eng", "download")
     before, after = (

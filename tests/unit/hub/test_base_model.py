@@ -415,8 +415,8 @@ def test_a_full_disk_names_the_place(hub, place):
         done = hub_stage(hub, out=out)
         line = done.stderr.splitlines()[-1]
         assert done.returncode == 1 and "Traceback" not in done.stderr and "error: no space left on the device" in line
-        said = "while downloading the model owner/name" if place == "cache" else "while writing out/.more."
-        assert said in line and ("see HF_HOME" in line) == (place == "cache")
+        message = "while downloading the model owner/name" if place == "cache" else "while writing out/.more."
+        assert message in line and ("see HF_HOME" in line) == (place == "cache")
         assert place == "cache" or not list(disk.iterdir())
     finally:
         subprocess.run(["umount", disk], check=True)

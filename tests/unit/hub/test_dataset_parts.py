@@ -317,11 +317,11 @@ def test_a_split_that_is_named_twice_has_the_files_of_both(tmp_path):
 
 def test_names_are_text_as_in_yaml_1_2(tmp_path):
     """`no` is Norwegian, and 010 is not 8."""
-    said = ["no", "010", "1:30", "2024-06-18"]
+    names = ["no", "010", "1:30", "2024-06-18"]
     (tmp_path / "README.md").write_text(
-        "---\nconfigs:\n" + "".join(f"- config_name: {name}\n  data_files: {name}/*\n" for name in said) + "---\n"
+        "---\nconfigs:\n" + "".join(f"- config_name: {name}\n  data_files: {name}/*\n" for name in names) + "---\n"
     )
-    assert list(configurations(tmp_path / "README.md", "the dataset")) == said
+    assert list(configurations(tmp_path / "README.md", "the dataset")) == names
 
 
 def test_files_that_are_named_may_have_several_formats(tmp_path):

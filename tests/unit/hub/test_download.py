@@ -306,8 +306,8 @@ def test_a_full_disk_is_said_with_the_place(hub, place):
         done = run(hub, out=Path("out") if place == "cache" else Path("out/eng"))
         line = done.stderr.splitlines()[-1]
         assert done.returncode == 1 and "Traceback" not in done.stderr
-        said = "while downloading the dataset" if place == "cache" else "while writing out/.eng."
-        assert "error: no space left on the device" in line and said in line, line
+        message = "while downloading the dataset" if place == "cache" else "while writing out/.eng."
+        assert "error: no space left on the device" in line and message in line, line
         assert ("see HF_HOME" in line) == (place == "cache")
         assert place == "cache" or not list(disk.iterdir()), "nothing is left"
     finally:

@@ -131,11 +131,11 @@ def test_calibration(drawn):
     chance = random.random(30_000)
     right = random.random(30_000) < chance
     truth = Sets.of([[0] if hit else [1] for hit in right])
-    said = Predictions(Sets.of([[0]] * 30_000), np.zeros((30_000, 1), int), chance[:, None])
-    ours = metrics.calibration(truth, said)
+    predictions = Predictions(Sets.of([[0]] * 30_000), np.zeros((30_000, 1), int), chance[:, None])
+    ours = metrics.calibration(truth, predictions)
     assert ours["expected_error"] < 0.01
     assert [entry["texts"] for entry in ours["bins"]] == np.histogram(chance, 15, (0, 1))[0].tolist()
-    sure = metrics.calibration(truth, said._replace(chances=np.ones((30_000, 1))))
+    sure = metrics.calibration(truth, predictions._replace(chances=np.ones((30_000, 1))))
     assert sure["expected_error"] == pytest.approx(1 - right.mean()) and sure["bins"][-1]["texts"] == 30_000
     assert sure["bins"][0] == {"texts": 0, "chance": None, "right": None}
 

@@ -350,7 +350,7 @@ def configuration(**values) -> Configuration:
         "evaluation": {},
     }
     for key, value in values.items():
-        next(said for name, said in sections.items() if key in SECTIONS[name].model_fields)[key] = value
+        next(entries for name, entries in sections.items() if key in SECTIONS[name].model_fields)[key] = value
     return Configuration([("test", sections)])
 
 

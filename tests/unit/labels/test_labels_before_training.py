@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from babelmill.commands.estimates.cost import cost_of
+from babelmill.commands.estimates.training_cost import cost_of
 from babelmill.config.resolve import Configuration
 from babelmill.config.stage_settings import TrainSettings
 from babelmill.core.files import UserError

@@ -264,8 +264,8 @@ def test_quotation_marks_in_settings_of_tables(folder):
     """The file is a path, and no glob."""
     for name, text in (("q[1].tsv", '"Hello'), ("plain.tsv", "Hello")):
         Path(name).write_text(f"text\n{text}\n")
-        said = settings("predict.census", inputs={"census": {"file": name, "text_column": "text"}})["table"]
-        assert said.get("quoting") == ("format" if text[0] == '"' else None)
+        columns = settings("predict.census", inputs={"census": {"file": name, "text_column": "text"}})["table"]
+        assert columns.get("quoting") == ("format" if text[0] == '"' else None)
 
 
 @pytest.mark.parametrize(

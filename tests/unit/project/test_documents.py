@@ -81,8 +81,10 @@ def test_snakemake_understands_the_commands_of_documents():
     found = 0
     for path in sources:
         text = path.read_text(encoding="utf-8").replace("\\\n", " ")
-        for said in re.findall(r"(?<![\w.-])snakemake ((?:-|converted|tier)[^`\n\"]*)", text):
-            assert refusal("ValueError", shlex.split(said, comments=True)) == "ValueError", f"{name(path)}: {said}"
+        for arguments in re.findall(r"(?<![\w.-])snakemake ((?:-|converted|tier)[^`\n\"]*)", text):
+            assert refusal("ValueError", shlex.split(arguments, comments=True)) == "ValueError", (
+                f"{name(path)}: {arguments}"
+            )
             found += 1
     assert found > 30
 
@@ -92,12 +94,12 @@ def test_configurations_that_documents_show_are_valid(path):
     languages = {}
     for _, language, block in FENCE.findall(path.read_text(encoding="utf-8")):
         if language == "yaml":
-            said = yaml.safe_load(textwrap.dedent(block))
-            languages |= said.get("languages", {})
-            configuration = Configuration([("above", {"languages": languages}), (name(path), said)])
-            for model in {"eng", *said.get("models", {})}:
+            settings = yaml.safe_load(textwrap.dedent(block))
+            languages |= settings.get("languages", {})
+            configuration = Configuration([("above", {"languages": languages}), (name(path), settings)])
+            for model in {"eng", *settings.get("models", {})}:
                 configuration.model(model)
-            for code in said.get("languages", {}):
+            for code in settings.get("languages", {}):
                 configuration.corpus(code)
 
 
@@ -117,8 +119,8 @@ def test_the_citation_is_of_this_version():
 def test_continuous_integration_runs_what_everybody_can_run():
     steps = yaml.safe_load((ROOT / ".github/workflows/ci.yml").read_text(encoding="utf-8"))["jobs"]["test"]["steps"]
     assert steps[-1] == {"run": ".ci/run"}
-    said = (ROOT / ".ci/run").read_text(encoding="utf-8")
-    assert all(f"make {target}" in said for target in ("setup", "lint", "test"))
+    script = (ROOT / ".ci/run").read_text(encoding="utf-8")
+    assert all(f"make {target}" in script for target in ("setup", "lint", "test"))
     hooks = yaml.safe_load((ROOT / ".pre-commit-config.yaml").read_text(encoding="utf-8"))["repos"][0]["hooks"]
     makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
     for hook in hooks[:4]:

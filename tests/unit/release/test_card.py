@@ -150,10 +150,10 @@ def test_a_tokenizer_that_loses_text_is_named_beside_the_scores():
     lossy = {"documents": DOCUMENTS | {"changed": 30}}
     languages = {"eng": EVALUATION["languages"]["eng"] | lossy}
     text = render(card(evaluation=EVALUATION | lossy | {"languages": languages}))
-    said = "validation documents (the tokenizer changes 30 of them, and the scores are those of the changed text)"
-    assert f"Bits per byte of a sample of 100 of the 2,345 {said}, on which" in text
+    documents = "validation documents (the tokenizer changes 30 of them, and the scores are those of the changed text)"
+    assert f"Bits per byte of a sample of 100 of the 2,345 {documents}, on which" in text
     (result, _) = front_matter(text)["model-index"][0]["results"]
-    assert result["dataset"]["name"].endswith(f"{said}, English")
+    assert result["dataset"]["name"].endswith(f"{documents}, English")
 
 
 def test_the_scores_of_an_earlier_version_are_shown():

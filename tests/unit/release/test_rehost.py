@@ -247,7 +247,7 @@ def test_an_owner_and_a_prefix(hub, capsys, monkeypatch):
     assert "HF_HUB_OFFLINE is set" in refused(capsys, "lab/old-")
 
 
-def said(capsys, *arguments: str) -> dict[str, str]:
+def messages(capsys, *arguments: str) -> dict[str, str]:
     """What the command says of each model; some failed."""
     assert main(["rehost", *arguments]) == 1
     return dict(line.split(": ", 1) for line in capsys.readouterr().out.splitlines())
@@ -312,13 +312,13 @@ def test_checkpoints_in_a_folder(hub, folder, capsys):
         (folder / "old" / name).write_bytes(pickled(weights("module.")))
     pattern = ["--checkpoint-glob", "*.bin", "--checkpoint-regex", PATTERN]
     write_json("base.json", config())
-    assert "no config.json beside" in said(capsys, "./old", *pattern)["./old"]
+    assert "no config.json beside" in messages(capsys, "./old", *pattern)["./old"]
     command = ["./old", *pattern, "--config", "base.json"]
-    assert "gives '/', which is not owner/name" in said(capsys, *command)["./old"]
-    lines = said(capsys, *command, "--repo-template", "ada/new", "--tokenizer", "{language}.json")
+    assert "gives '/', which is not owner/name" in messages(capsys, *command)["./old"]
+    lines = messages(capsys, *command, "--repo-template", "ada/new", "--tokenizer", "{language}.json")
     assert lines["./old (eng)"].startswith("failed: ada/new is the target of ./old (deu)")
     assert "--tokenizer deu.json: no such file" in lines["./old (deu)"]
-    lines = said(capsys, *command, "--repo-template", "ada/new-{language}", "--tokenizer", "lab/old-eng")
+    lines = messages(capsys, *command, "--repo-template", "ada/new-{language}", "--tokenizer", "lab/old-eng")
     assert "learnt too little" in lines["./old (eng)"] and "learnt too little" in lines["./old (deu)"]
 
 
@@ -326,7 +326,7 @@ def test_checkpoints_of_several_languages_in_a_repository(hub, capsys):
     """They do not go to one repository, one over the other."""
     names = ("mono_eng_small.bin", "mono_deu_small.bin")
     hub.commit("models/lab/all", files() | {name: pickled(weights("module.")) for name in names})
-    lines = said(capsys, "lab/all", "--checkpoint-glob", "*.bin", "--checkpoint-regex", PATTERN)
+    lines = messages(capsys, "lab/all", "--checkpoint-glob", "*.bin", "--checkpoint-regex", PATTERN)
     assert "learnt too little" in lines["lab/all (deu)"]
     assert lines["lab/all (eng)"].startswith("failed: lab/all is the target of lab/all (deu); make different names")
 
@@ -343,10 +343,12 @@ def test_a_target_that_was_made_before(hub, folder, capsys):
     assert main(["rehost", *where]) == 0
     assert capsys.readouterr().out == "lab/old-eng: done already: ada/new is made from it\n"
     hub.commit("models/ada/new", {manifest.NAME: sealed.replace('"name": "made"', '"name": "mad"').encode()})
-    assert said(capsys, *where)["lab/old-eng"].startswith("failed: ada/new: manifest.json: was changed after it was")
+    assert messages(capsys, *where)["lab/old-eng"].startswith(
+        "failed: ada/new: manifest.json: was changed after it was"
+    )
     for theirs in ("[]", '{"sha256": 1}', '{"figures": 1}'):
         hub.commit("models/ada/new", {manifest.NAME: theirs.encode()})
-        assert "ada/new exists and has other files (manifest.json)" in said(capsys, *where)["lab/old-eng"]
+        assert "ada/new exists and has other files (manifest.json)" in messages(capsys, *where)["lab/old-eng"]
 
 
 def test_a_folder_of_the_users_own_is_not_deleted(hub, folder, capsys):
@@ -354,7 +356,7 @@ def test_a_folder_of_the_users_own_is_not_deleted(hub, folder, capsys):
     clone = folder / "rehosted/lab/old-eng/notes.txt"
     clone.parent.mkdir(parents=True)
     clone.write_text("mine")
-    lines = said(capsys, "lab/old-eng", "--masked-target", "next")
+    lines = messages(capsys, "lab/old-eng", "--masked-target", "next")
     assert lines["lab/old-eng"] == "failed: --out rehosted/lab/old-eng already exists; remove it or name another folder"
     assert clone.read_text() == "mine"
 

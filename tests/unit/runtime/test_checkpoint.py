@@ -244,8 +244,8 @@ def test_a_job_that_may_have_processes_holds_its_lock_and_goes_back_into_the_que
     asked = (tmp_path / "asked").read_text() if alive else ""
     assert asked == ("requeue 7\n" if alive else "")
     ends = "put back into the queue\n"
-    said = f"job 7 is {ends}" if alive else f"job 7 is {state or 'over'}: it is not {ends}"
-    assert capfd.readouterr().err == said
+    message = f"job 7 is {ends}" if alive else f"job 7 is {state or 'over'}: it is not {ends}"
+    assert capfd.readouterr().err == message
 
 
 @pytest.mark.parametrize("state", ["RUNNING", "SUSPENDED", "COMPLETED", ""])
@@ -293,10 +293,10 @@ def test_a_job_that_is_over_is_not_used(squeue, monkeypatch, caplog):
         squeue(state)
         monkeypatch.setenv("SLURM_JOB_ID", job)
         assert (slurm.job_id(), slurm.job_id(), slurm.on_first_node()) == (found, found, found is None)
-        said = (
+        expected = (
             [] if found else [f"SLURM_JOB_ID = {job} names a job that is over ({'unknown' if job == '8' else state})"]
         )
-        assert [message.partition(",")[0] for message in caplog.messages] == said
+        assert [message.partition(",")[0] for message in caplog.messages] == expected
     slurm.ended_as.cache_clear()
 
 

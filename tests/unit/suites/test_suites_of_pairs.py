@@ -134,18 +134,19 @@ def test_a_suite_of_ones_own():
 
 
 def test_quotation_marks_in_the_settings_of_suites():
-    def said(name="mine", **entry) -> object:
+    def quoting_of(name="mine", **entry) -> object:
         entry = {"language": "eng", "good": "sen", "bad": "wrong_sen"} | entry
         return settings_of(configuration(["mine"], mine=entry), "eng", "suite.mine")["columns"].get("quoting")
 
     write("marks.tsv")
     Path("plain.tsv").write_text("sen\twrong_sen\nIt is.\tIt are.\n")
-    assert said(files=["plain.tsv"]) is None and said(files=["marks.tsv"], quoting="csv") is None
+    assert quoting_of(files=["plain.tsv"]) is None and quoting_of(files=["marks.tsv"], quoting="csv") is None
     Path("marks.tsv").write_text('sen\twrong_sen\n"It is.\tIt are.\n')
-    assert said(files=["marks.tsv"]) == "format" and said(files=["plain.tsv"], quoting="none") == "none"
+    assert quoting_of(files=["marks.tsv"]) == "format" and quoting_of(files=["plain.tsv"], quoting="none") == "none"
     of_hub = {"repository": "owner/name"}
-    assert said(files=["data.tsv"], **of_hub) == said(files=["data/*"], **of_hub) == "format"
-    assert said(files=["data/*.parquet"], **of_hub) is None and said(files=["*.tsv"], quoting="csv", **of_hub) is None
+    assert quoting_of(files=["data.tsv"], **of_hub) == quoting_of(files=["data/*"], **of_hub) == "format"
+    assert quoting_of(files=["data/*.parquet"], **of_hub) is None
+    assert quoting_of(files=["*.tsv"], quoting="csv", **of_hub) is None
     english = settings_of(configuration(["english_basics"]), "eng", "suite.english_basics")
     assert "quoting" not in english["columns"], "it has no quotation marks, so nothing is scored again"
 

@@ -44,9 +44,9 @@ def read(request) -> Use:
     return request.param
 
 
-def refused(read: Use, path: Path, said: str) -> str:
+def refused(read: Use, path: Path, pattern: str) -> str:
     """Read a file that is refused; the error is one short line that begins with the file."""
-    with pytest.raises(UserError, match=said) as raised:
+    with pytest.raises(UserError, match=pattern) as raised:
         read(path)
     message = str(raised.value)
     assert message.startswith(str(path)) and "\n" not in message and len(message) < 2500

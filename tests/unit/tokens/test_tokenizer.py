@@ -390,7 +390,7 @@ def test_a_trial_heeds_the_limits_of_the_machine_and_blames_no_tokenizer_for_it(
     trained("eng").save(str(tmp_path / "tokenizer.json"))
     (tmp_path / "tokenizers.py").write_text("raise SystemExit('another library')")
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
-    ours = f"import sys; sys.path.remove({str(tmp_path)!r}); sys.path.insert(0, {str(trial.PACKAGES)!r});"
+    ours = f"import sys; sys.path.remove({str(tmp_path)!r}); sys.path.insert(0, {str(trial.PACKAGE.parent)!r});"
     ours += f" from babelmill.tokens import trial; trial.check({str(tmp_path / 'tokenizer.json')!r}, 'ours')"
     for most in ("2500000", "unlimited"):
         command = ["bash", "-c", f'ulimit -v {most} && exec "$@"', "-", sys.executable, "-c", ours]

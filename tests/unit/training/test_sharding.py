@@ -155,7 +155,7 @@ def test_a_process_without_memory_ends_all(answers):
     """Each with one line; the others' passes wait for it, and notice that it is gone."""
     *others, own = (found["memory"] for found in answers[1][3])
     assert own.startswith("train.micro_batch_tokens = 64 does not fit into memory; lower it;") and "\n" not in own
-    assert all(said.startswith("lost contact with another process of this run") for said in others), others
+    assert all(message.startswith("lost contact with another process of this run") for message in others), others
 
 
 def test_a_model_that_is_too_large_is_one_line():

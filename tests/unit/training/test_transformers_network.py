@@ -65,8 +65,8 @@ def test_attention_without_a_fused_kernel_is_a_warning(monkeypatch, caplog, tmp_
         caplog.clear()
         for _ in range(2):
             made.forward(batch, 2)
-        said = [message for message in caplog.messages if "no fused attention" in message]
-        assert len(said) == warnings and all("(heads of width 8, float32)" in message for message in said)
+        messages = [message for message in caplog.messages if "no fused attention" in message]
+        assert len(messages) == warnings and all("(heads of width 8, float32)" in message for message in messages)
 
 
 # What is proven.

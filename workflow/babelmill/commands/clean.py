@@ -17,12 +17,11 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-from babelmill.commands.progress.jobs import CHECKPOINTS, run_of
 from babelmill.config import loading
 from babelmill.config.resolve import Configuration
 from babelmill.core import escape, writers
 from babelmill.core.files import read_json
-from babelmill.graph import changed_values
+from babelmill.graph import CHECKPOINTS, changed_values, run_of
 from babelmill.runtime import store
 from babelmill.runtime.record import fingerprint
 from babelmill.runtime.run_lock import Lock

@@ -16,12 +16,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from babelmill.commands.terminal.columns import aligned
 from babelmill.commands.terminal.key_figures import default_variant
 from babelmill.core import escape, manifest
 from babelmill.core.escape import line, some
 from babelmill.core.files import UserError, read_json
-from babelmill.core.words import plural
+from babelmill.core.words import aligned, plural
 
 if TYPE_CHECKING:
     from babelmill.suites.comparison import Comparison

@@ -15,12 +15,10 @@ import argparse
 import csv
 import sys
 from dataclasses import astuple, fields
-from pathlib import Path
 
-from babelmill.commands.estimates.cost import ASSUMED_GPU, Cost, cost_of, hours_text, known_peak, tenths
-from babelmill.commands.estimates.machine import gpus_of, has_gpu, profile_resources
+from babelmill.commands.estimates.machine import ASSUMED_GPU, gpus_of, has_gpu, known_peak, profile_resources
 from babelmill.commands.estimates.text_size import download_notes
-from babelmill.commands.terminal.columns import aligned
+from babelmill.commands.estimates.training_cost import Cost, cost_of, hours_text, tenths
 from babelmill.config import loading
 from babelmill.config.inputs import set_aside
 from babelmill.config.resolve import Configuration
@@ -36,7 +34,8 @@ from babelmill.config.snapshots import (
 from babelmill.core import manifest
 from babelmill.core.escape import some
 from babelmill.core.files import UserError
-from babelmill.core.words import plural, short
+from babelmill.core.words import aligned, plural, short
+from babelmill.graph import CHECKPOINTS
 from babelmill.stages import STAGES
 
 MUCH_VALIDATION = 0.15  # the share of the hours from which a note says how long validations take
@@ -58,7 +57,7 @@ def row_of(cost: Cost) -> dict[str, str]:
         "GPUs": f"{cost.gpus}",
         "busy": f"{cost.busy:.0%}" if cost.gpus else "",
         "GiB": tenths(cost.memory_gib),
-        "disk": f"{cost.disk_gb:,.0f} GB" if cost.disk_gb >= 1 else f"{1000 * cost.disk_gb:,.0f} MB",
+        "disk": f"{short(1e9 * cost.disk_gb)}B",
         "speed": speed if cost.measured else f"{speed} ?",
         "hours": hours_text(cost.hours),
         "GPU-hours": hours_text(cost.gpu_hours),
@@ -139,7 +138,7 @@ def snapshot_note(configuration: Configuration, cost: Cost) -> str | None:
     if not (trained / manifest.NAME).is_file():
         return f"{model}: about {plural(len(ahead), 'snapshot')} of {len(asked)}, included in the disk space.{beyond}"
     run = manifest.read(trained)["figures"].get("fingerprint", "")
-    folder = Path("results/checkpoints", model, run, FOLDER)
+    folder = CHECKPOINTS / model / run / FOLDER
     kept = [point for point in asked if (folder / f"{name_of(point)}.json").is_file()]
     unkept = ""
     if lost := [name_of(point) for point in ahead if point not in kept]:

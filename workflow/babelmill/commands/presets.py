@@ -15,14 +15,13 @@ import itertools
 import re
 import textwrap
 
-from babelmill.commands.estimates.cost import ASSUMED_GPU, cost_of, hours_text, known_peak, tenths
-from babelmill.commands.estimates.machine import gpu_here
-from babelmill.commands.estimates.text_size import budget_bytes
-from babelmill.commands.terminal.columns import aligned
+from babelmill.commands.estimates.machine import ASSUMED_GPU, gpu_here, known_peak
+from babelmill.commands.estimates.text_size import BYTES_PER_TOKEN, TrainingText, budget_bytes
+from babelmill.commands.estimates.training_cost import cost_of, hours_text, tenths
 from babelmill.config.layers import nearest
 from babelmill.config.resolve import ROOT, Configuration
 from babelmill.core.files import UserError
-from babelmill.core.words import short
+from babelmill.core.words import aligned, plural, short
 from babelmill.core.yaml_file import read_yaml
 from babelmill.hub.client import impatiently
 
@@ -78,7 +77,8 @@ class Preset:
             return
         try:
             with impatiently():
-                cost = cost_of(configuration, LANGUAGE, self.gpus, gpu, None, budget_bytes(budget, 1.0))
+                text = TrainingText(budget_bytes(budget, 1.0) / BYTES_PER_TOKEN, "budget")
+                cost = cost_of(configuration, LANGUAGE, self.gpus, gpu, None, text)
         except UserError as error:
             if not resolved.source:
                 raise
@@ -119,7 +119,7 @@ def table(presets: list[Preset]) -> list[str]:
 
 def description(found: Preset, gpu: str) -> list[str]:
     """Return paragraphs on a preset: its purpose, size and cost, its values, and how to run it."""
-    where = f"on {found.gpus} {gpu}{'s' * (found.gpus > 1)}" if found.gpus else "on this machine's processor"
+    where = f"on {plural(found.gpus, gpu)}" if found.gpus else "on this machine's processor"
     cost = (
         f"{found.parameters} parameters, {found.train.global_batch_tokens:,} tokens per batch, {found.memory} GiB of"
         f" memory{' of a GPU' * bool(found.gpus)}; {found.hours} hours of training on {found.text} {where}, calculated."

@@ -15,11 +15,9 @@ import sys
 from pathlib import Path
 
 from babelmill.commands.progress.model_status import STATES, Status, status_of
-from babelmill.commands.terminal.columns import aligned
 from babelmill.config import loading
 from babelmill.config.resolve import Configuration
-from babelmill.core.bars import clock
-from babelmill.core.words import plural
+from babelmill.core.words import aligned, clock, plural
 
 RIGHT = ("step", "loss", "tokens/s", "left", "attempt")  # columns of numbers
 

@@ -9,9 +9,8 @@ that differ. `snakemake -n` decides by the same comparison.
 
 import argparse
 
-from babelmill import graph
-from babelmill.commands.progress.jobs import explain
 from babelmill.config import loading
+from babelmill.graph import explain, reasons_to_predict
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -31,6 +30,6 @@ def run(args: argparse.Namespace) -> None:
             title = f"{job.stage.name} {job.part}" if several and job.part else job.stage.name
             title = title if job.stage.of == "language" or job.name == model else f"{job.name}: {title}"
             print(f"  {title:<16} {'; '.join(job.reasons) or 'up to date'}")
-        for table, reasons in graph.reasons_to_predict(configuration, model).items():
+        for table, reasons in reasons_to_predict(configuration, model).items():
             reasons += [f"runs because {jobs[-1].stage.name} does"] if jobs[-1].runs and not reasons else []
             print(f"  {f'predict {table}':<16} {'; '.join(reasons) or 'up to date'}")

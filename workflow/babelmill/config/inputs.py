@@ -207,7 +207,7 @@ def _snapshot(named: tuple[tuple[str, str], ...], code: str, file_format: str | 
     where = dict(named)
     with contextlib.suppress(UserError, KeyError, TypeError):  # the settings file is missing or incomplete
         before = {p: entry for p, entry in read_json(SETTINGS / code / "corpus.json")["sources"].items() if p in where}
-    return snapshot(where, CORPORA / code, before, said=file_format)
+    return snapshot(where, CORPORA / code, before, file_format=file_format)
 
 
 def tokenizer_source(configuration: Configuration, model: str) -> dict[str, Any]:

@@ -13,6 +13,7 @@ import tempfile
 import time
 
 from babelmill.core import stage_entry, writers
+from babelmill.core.words import clock
 
 log = logging.getLogger("babelmill")
 CLEAR = "\r\033[K"
@@ -111,9 +112,3 @@ class Bar:
         with contextlib.suppress(OSError):  # the terminal was closed
             sys.stderr.write(CLEAR)  # also if the bar belongs to another job
         return True
-
-
-def clock(seconds: float) -> str:
-    """Return seconds as hours, minutes and seconds: 12345 as 3:25:45."""
-    seconds = int(seconds)
-    return f"{seconds // 3600}:{seconds // 60 % 60:02}:{seconds % 60:02}"

@@ -21,8 +21,8 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from babelmill.core.files import UserError, atomic_write, read_json
+from babelmill.core.places import PACKAGE
 
-PACKAGE = Path(__file__).resolve().parents[1]
 SHARED = {"__init__", "__main__", "cli", "commands", "config", "core", "file_times", "graph", "hub", "runtime"}
 SHARED |= {"settings", "stages"}
 LABELS = "labels"
@@ -45,11 +45,15 @@ class _Stripper(ast.NodeTransformer):
         node.body = [child if isinstance(child, ast.AnnAssign) else self.visit(child) for child in body]
         return node
 
-    def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.AST:
-        return self._function(node)
+    def visit_FunctionDef(self, node: ast.FunctionDef | ast.AsyncFunctionDef) -> ast.AST:
+        node.returns = None
+        for argument in ast.walk(node.args):
+            if isinstance(argument, ast.arg):
+                argument.annotation = None
+        node.body = _without_docstring(node.body)
+        return self.generic_visit(node)
 
-    def visit_AsyncFunctionDef(self, node: ast.AsyncFunctionDef) -> ast.AST:
-        return self._function(node)
+    visit_AsyncFunctionDef = visit_FunctionDef
 
     def visit_AnnAssign(self, node: ast.AnnAssign) -> ast.AST | None:
         if node.value is None:
@@ -74,17 +78,6 @@ class _Stripper(ast.NodeTransformer):
             return ast.Call(func=function, args=[], keywords=[])
         if isinstance(function, ast.Attribute) and function.attr == "add_argument":
             node.keywords = [keyword for keyword in node.keywords if keyword.arg != "help"]
-        return self.generic_visit(node)
-
-    def _function(self, node: ast.FunctionDef | ast.AsyncFunctionDef) -> ast.AST:
-        node.returns = None
-        arguments = node.args
-        for argument in [*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs]:
-            argument.annotation = None
-        for argument in (arguments.vararg, arguments.kwarg):
-            if argument is not None:
-                argument.annotation = None
-        node.body = _without_docstring(node.body)
         return self.generic_visit(node)
 
 

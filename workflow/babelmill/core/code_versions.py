@@ -30,13 +30,13 @@ from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import Any
 
-from babelmill.core.code_digest import PACKAGE
 from babelmill.core.files import UserError, atomic_write
+from babelmill.core.places import PACKAGE
 
 PATH = PACKAGE / "code_versions.txt"
 LINE = re.compile(
     r"(\w+) (\d+) ([0-9a-f]{8}) ([0-9a-f]{16})"
-    r" (?:began(?: when (\{.*?\}))?(?: unless (\{.*\}))?|unreleased|\d[\w.]*)"
+    r" (?:began(?: when (\{.*?\}))?(?: unless (\{.*\}))?|(unreleased)|\d[\w.]*)"
 )
 LABEL = re.compile(r"(\w+) (\d+) \(([0-9a-f]{8})\)")
 
@@ -54,6 +54,7 @@ class Version:
         stage, number: the stage and the number, which together name the version.
         first: the first digits of the digest that it began with, so that version 4 has different names in two forks.
         digests: all digests that are known to give the results of this version.
+        unreleased: those of them that no release has and no version began with.
         when: the values of settings, by dotted key, to which the version is limited; empty if it has no limit.
         unless: the version is not valid for settings that have all of these; empty if there are none.
     """
@@ -62,6 +63,7 @@ class Version:
     number: int
     first: str
     digests: list[str]
+    unreleased: list[str]
     when: dict[str, list[Any]]
     unless: dict[str, list[Any]]
 
@@ -98,13 +100,14 @@ def read() -> dict[str, list[Version]]:
             raise UserError(
                 f"{PATH}, line {number}: expected stage, version, first digits, digest and release, not {line!r}"
             )
-        stage, version, first, digest, when, unless = match.groups()
+        stage, version, first, digest, when, unless, unreleased = match.groups()
         versions = found.setdefault(stage, [])
         known = next((v for v in versions if (v.number, v.first) == (int(version), first)), None)
         if known is None:
-            known = Version(stage, int(version), first, [], {}, {})
+            known = Version(stage, int(version), first, [], [], {}, {})
             versions.append(known)
         known.digests.append(digest)
+        known.unreleased += [digest] if unreleased else []
         known.when |= json.loads(when) if when else {}
         known.unless |= json.loads(unless) if unless else {}
     return {stage: sorted(versions, key=lambda v: v.number) for stage, versions in found.items()}
@@ -125,11 +128,6 @@ def fitting(stage: str, digest: str, lookup: Lookup) -> list[Version]:
         if holds:
             break
     return possible
-
-
-def labels(stage: str, digest: str, lookup: Lookup) -> list[str]:
-    """Return the labels that the settings file of a stage with this code may have: the digest if it has no version."""
-    return [version.label for version in fitting(stage, digest, lookup)] or [digest]
 
 
 def newest(stage: str) -> Version | None:
@@ -162,8 +160,7 @@ def add(stage: str, *digests: str) -> None:
     version = newest(stage)
     if version is None:
         raise UserError(f"{stage} has no version yet: use --new {stage}")
-    added = [f"{stage} {version.number} {version.first} {digest} unreleased" for digest in new]
-    _write([*_lines(stage, kept=digests), *added])
+    _replace_unreleased(stage, digests, [f"{stage} {version.number} {version.first} {each} unreleased" for each in new])
 
 
 def begin(
@@ -182,34 +179,31 @@ def begin(
     Raises:
         UserError: versions began with these digests, or releases have them, so nothing is new.
     """
-    new = [digest for digest in digests if not version_of(stage, digest)]
-    lasting = [line.split()[3] for line in _lines(stage, kept=()) if line.startswith(f"{stage} ")]
-    new = new or [digest for digest in digests if digest not in lasting]
-    if not new:
-        having = version_of(stage, digests[-1])
-        assert having is not None
+    known = {digest: version_of(stage, digest) for digest in digests}
+    new = [digest for digest, having in known.items() if not having]
+    new = new or [digest for digest, having in known.items() if having and digest in having.unreleased]
+    if not new and (having := known[digests[-1]]):
         raise UserError(f"{stage}: this code already belongs to {having.label}: there is no edit for a new version")
     if digests[0] not in new:
         when = when | OF_LABELS
     number = 1 + max((version.number for version in read().get(stage, [])), default=0)
-    version = Version(stage, number, new[0][:8], new, when, unless or {})
-    named = (("when", when), ("unless", unless))
-    limit = "".join(f" {name} {json.dumps(limits, sort_keys=True)}" for name, limits in named if limits)
-    begun = [f"{stage} {number} {version.first} {digest} began{limit}" for digest in new]
-    _write([*_lines(stage, kept=set(digests) - set(new)), *begun])
+    version = Version(stage, number, new[0][:8], new, [], when, unless or {})
+    limits = {"when": version.when, "unless": version.unless}
+    began = " ".join(
+        ["began", *(f"{key} {json.dumps(limit, sort_keys=True)}" for key, limit in limits.items() if limit)]
+    )
+    added = [f"{stage} {number} {version.first} {digest} {began}" for digest in new]
+    _replace_unreleased(stage, known.keys() - set(new), added)
     return version
 
 
-def _lines(stage: str, kept: Collection[str]) -> list[str]:
-    """Return the lines of the list without those of a stage's unreleased digests, except for digests to be `kept`."""
+def _replace_unreleased(stage: str, kept: Collection[str], added: list[str]) -> None:
+    """Remove the lines of a stage's unreleased digests from the list, except for digests to be `kept`; add lines."""
     lines = PATH.read_text(encoding="utf-8").splitlines()
     unreleased = re.compile(rf"{stage} \d+ \w{{8}} (\w{{16}}) unreleased")
-    return [line for line in lines if not (found := unreleased.fullmatch(line)) or found[1] in kept]
-
-
-def _write(lines: list[str]) -> None:
+    lines = [line for line in lines if not (found := unreleased.fullmatch(line)) or found[1] in kept]
     with atomic_write(PATH, "w") as file:
-        file.write("".join(f"{line}\n" for line in lines))
+        file.write("".join(f"{line}\n" for line in [*lines, *added]))
     read.cache_clear()
 
 

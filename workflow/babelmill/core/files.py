@@ -18,7 +18,6 @@ from typing import IO, Any
 
 from babelmill.core import escape, writers
 from babelmill.core.trouble import FULL, REFUSALS, located, number_of
-from babelmill.core.trouble import trouble as trouble  # for all who import UserError from here
 
 
 class UserError(Exception):

@@ -11,21 +11,21 @@ MAX_FIELD = 1 << 30  # characters between two delimiters
 COMPRESSIONS = {".gz": "gzip", ".zst": "zstd"}
 
 
-def split_name(path: str | PurePath, said: str | None = None) -> tuple[str, str | None]:
+def split_name(path: str | PurePath, file_format: str | None = None) -> tuple[str, str | None]:
     """Return the suffix and the compression of a file from its name, such as (".jsonl", "zstd").
 
-    `said`: the format of a file whose name says nothing or something else (`corpus.format`), such as `txt`.
+    `file_format`: that of a file whose name says nothing or something else (`corpus.format`), such as `txt`.
     """
     path = PurePath(path)
     compression = COMPRESSIONS.get(path.suffix)
-    if said:
-        return f".{said}", compression
+    if file_format:
+        return f".{file_format}", compression
     return (PurePath(path.stem).suffix if compression else path.suffix), compression
 
 
-def format_of(path: str | PurePath, label: str = "", said: str | None = None) -> tuple[str, str | None]:
+def format_of(path: str | PurePath, label: str = "", file_format: str | None = None) -> tuple[str, str | None]:
     """Return a file's format and compression; raise a UserError, which begins with `label`, for any other format."""
-    suffix, compression = split_name(path, said)
+    suffix, compression = split_name(path, file_format)
     if suffix not in FORMATS:
         allowed = ", ".join(FORMATS)
         raise UserError(

@@ -25,13 +25,13 @@ from babelmill.core.globs import expand_glob
 HASHES = "source_hashes.json"
 
 
-def files_of(pattern: str, label: str, said: str | None = None) -> list[str]:
+def files_of(pattern: str, label: str, file_format: str | None = None) -> list[str]:
     """Return the files that a glob matches, sorted, and check that they can be read; `label` begins an error.
 
     Args:
         pattern: the glob.
         label: the beginning of an error.
-        said: the format of the files, if their names do not say it (`corpus.format`).
+        file_format: that of the files, if their names do not say it (`corpus.format`).
 
     Raises:
         UserError: no file matches, a file may not be read, has a name that is not UTF-8, or a format that cannot be
@@ -42,7 +42,7 @@ def files_of(pattern: str, label: str, said: str | None = None) -> list[str]:
         folder = f"no such file; this is a folder: write {pattern.rstrip('/')}/*.txt" if os.path.isdir(pattern) else ""
         raise UserError(f"{label} {pattern}: {folder or not_found(pattern)}")
     for path in paths:
-        format_of(path, f"{label} ", said)
+        format_of(path, f"{label} ", file_format)
         try:
             os.fsencode(path).decode("utf-8")  # settings files, manifests and logs are UTF-8, whatever the locale
         except UnicodeDecodeError:
@@ -62,7 +62,7 @@ def snapshot(
     corpus: Path,
     before: dict[str, Any] | None = None,
     what: str = "corpus",
-    said: str | None = None,
+    file_format: str | None = None,
 ) -> dict[str, dict[str, Any]]:
     """Describe what globs match: {pattern: {"files": count, "bytes": sum, "sha256": digest over (path, content hash)}}.
 
@@ -74,12 +74,12 @@ def snapshot(
         before: the description that an earlier run returned. If there is no corpus, those of its entries are returned
             whose number of files and bytes are still right. So if a corpus is deleted, only the corpus is made again.
         what: what the files belong to, for errors.
-        said: see `files_of`.
+        file_format: see `files_of`.
 
     Raises:
         UserError: see `files_of`.
     """
-    files = {pattern: files_of(pattern, f"{where}: {what} file", said) for pattern, where in patterns.items()}
+    files = {pattern: files_of(pattern, f"{where}: {what} file", file_format) for pattern, where in patterns.items()}
     return snapshot_of_files(files, corpus, before)
 
 

@@ -1,4 +1,4 @@
-"""Find the files of the project that are no modules: rules, the shipped configuration, profiles, the CHANGELOG.
+"""Find the package, and the files of the project that are no modules: rules, configuration, profiles, the CHANGELOG.
 
 In a checkout they are around the package, where the catalogue of Snakemake workflows looks for them. A wheel has them
 in the folder `project/` of the package, at the same places below it.

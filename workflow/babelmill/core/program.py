@@ -9,7 +9,8 @@ import resource
 import site
 import sys
 
-PACKAGE = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+# Not from `places.py`: it imports `pathlib`, and the working folder may have another one.
+IMPORTED_FROM = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
 
 def prepare() -> None:
@@ -21,9 +22,9 @@ def prepare() -> None:
     set_by_user = ["", *os.environ.get("PYTHONPATH", "").split(os.pathsep)]  # "" is the working folder
     library = os.path.dirname(os.__file__)
     environment = {*site.getsitepackages(), library, os.path.join(library, "lib-dynload")}
-    foreign = {os.path.abspath(path) for path in set_by_user} - environment | {PACKAGE}
-    sys.path[:] = [PACKAGE, *(path for path in sys.path if os.path.abspath(path) not in foreign)]
-    os.environ |= {"PYTHONPATH": PACKAGE, "PYTHONSAFEPATH": "1"}
+    foreign = {os.path.abspath(path) for path in set_by_user} - environment | {IMPORTED_FROM}
+    sys.path[:] = [IMPORTED_FROM, *(path for path in sys.path if os.path.abspath(path) not in foreign)]
+    os.environ |= {"PYTHONPATH": IMPORTED_FROM, "PYTHONSAFEPATH": "1"}
     from babelmill.core import trouble
 
     sys.excepthook, sys.unraisablehook = trouble.report, trouble.ignored

@@ -20,8 +20,8 @@ from pathlib import Path
 from typing import TextIO
 
 from babelmill.core import escape, writers
-from babelmill.core.files import UserError, trouble
-from babelmill.core.trouble import BUG, FULL, NO_MEMORY_LEFT, number_of
+from babelmill.core.files import UserError
+from babelmill.core.trouble import BUG, FULL, NO_MEMORY_LEFT, number_of, trouble
 
 TERMINAL = "BABELMILL_TERMINAL"  # the environment variable that names the standard error of the logger plugin
 QUIET = (30.0, 1800.0)  # seconds between messages of progress beside the plugin: 30 first, then doubled, up to 1800

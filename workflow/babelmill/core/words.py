@@ -1,6 +1,6 @@
-"""Count words, write numbers in sentences, and quote the errors of libraries."""
+"""Count words, write numbers, times and tables for people, and quote the errors of libraries."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 SPACED = 40  # bytes per word up to which whitespace separates words, in a language whose script is not known
 
@@ -27,6 +27,26 @@ def short(number: float) -> str:
         if number >= size:
             return f"{number / size:.1f} {letter}"
     return f"{number:.0f}"
+
+
+def clock(seconds: float) -> str:
+    """Return seconds as hours, minutes and seconds: 12345 as 3:25:45."""
+    whole = int(seconds)
+    return f"{whole // 3600}:{whole // 60 % 60:02}:{whole % 60:02}"
+
+
+def duration(seconds: float) -> str:
+    """Return seconds as text: `8 s`, `3:05` (minutes), `12:03:05` (hours)."""
+    whole = round(seconds)
+    return f"{whole} s" if whole < 60 else clock(whole).removeprefix("0:").removeprefix("0")
+
+
+def aligned(rows: Sequence[Sequence[str]], right: Iterable[bool]) -> list[str]:
+    """Return one line per row of a table; `right` says for each column whether its cells are right-aligned."""
+    from tabulate import tabulate  # takes long to import
+
+    sides = ["right" if each else "left" for each in right]
+    return [x.rstrip() for x in tabulate(rows, tablefmt="plain", disable_numparse=True, colalign=sides).splitlines()]
 
 
 def count_words(texts: Iterable[str]) -> int:

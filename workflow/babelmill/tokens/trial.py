@@ -17,6 +17,7 @@ from pathlib import Path
 
 from babelmill.core.escape import line
 from babelmill.core.files import UserError
+from babelmill.core.places import PACKAGE
 from babelmill.tokens.tokenizer_file import load_tokenizer, vocab_size
 
 SECONDS = 60  # loading the largest published tokenizers takes 2
@@ -27,12 +28,11 @@ SENTENCE = "a cat sat on the mat, and the dog (of 12) didn't.\n\n\tYes!"
 SCRIPTS = "caf\u00e9 \u4e2d\u6587 \u0e44\u0e17\u0e22 \u0434\u0430 \U0001f469\u200d\U0001f467"
 TEXTS = ("x", SENTENCE, SCRIPTS, string.printable, *(part * 300 for part in (" ", "a", "1", "-", "ab", "a ")))
 TOO_MUCH = "encoding a short text with it needs too much memory; use another"
-PACKAGES = Path(__file__).resolve().parents[2]
 
 
 def check(path: str | Path, where: str) -> None:
     """Raise a UserError, which begins with `where`, if a tokenizer.json cannot encode short texts within the limits."""
-    environment = os.environ | {"PYTHONPATH": str(PACKAGES), "TOKENIZERS_PARALLELISM": "false"}
+    environment = os.environ | {"PYTHONPATH": str(PACKAGE.parent), "TOKENIZERS_PARALLELISM": "false"}
     command = [sys.executable, "-P", "-m", "babelmill.tokens.trial", str(path)]
     try:
         done = subprocess.run(command, capture_output=True, timeout=SECONDS, env=environment, check=False)

@@ -24,16 +24,26 @@ from babelmill.config.resolve import Configuration
 from babelmill.config.stage_settings import TrainSettings
 from babelmill.core import manifest
 from babelmill.core.files import UserError, canonical_json, read_json
+from babelmill.graph import CHECKPOINTS
 from babelmill.runtime.cost import flops, peak_of
 from babelmill.runtime.record import SOURCE
 from babelmill.settings import recorded
 from babelmill.stages import STAGES
 from babelmill.training.plan.objectives import objective_of
 
-Shape = tuple[Any, ...]  # see `shape`
+ASSUMED_GPU = "H100"
 SHARE_OF_PRODUCT = 0.4  # assumed speed of training on a CPU, relative to that of a matrix product, until it is measured
 PATIENCE = 0.2  # seconds for measuring a matrix product
+SpeedKey = tuple[Any, ...]  # see `speed_key`
 DRIVERS = ("/dev/nvidia[0-9]*", "/dev/kfd")  # device files of NVIDIA's and AMD's drivers
+
+
+def known_peak(gpu: str, origin: str = "") -> float:
+    """Return the peak of a GPU in FLOP/s. Raise a UserError, which begins with `origin`, if it is not known."""
+    peak = peak_of(gpu)
+    if peak is None:
+        raise UserError(f"{origin}{gpu}: its peak is not known; name a similar GPU with --gpu, such as A100 or L40S")
+    return peak
 
 
 def profile_resources(profile: str | None) -> dict[str, Any]:
@@ -90,10 +100,10 @@ class Measured:
 
 
 @functools.cache
-def measured(on_gpus: bool) -> dict[Shape, Measured]:
-    """Return {shape: what trainings in this folder reached}, on GPUs or on this machine's processor."""
-    rates, memory = defaultdict[Shape, list[float]](list), defaultdict[Shape, float](float)
-    for path in Path("results/checkpoints").glob("*/*/identity.json"):
+def measured(on_gpus: bool) -> dict[SpeedKey, Measured]:
+    """Return {key: what trainings in this folder reached}, on GPUs or on this machine's processor; see `speed_key`."""
+    rates, memory = defaultdict[SpeedKey, list[float]](list), defaultdict[SpeedKey, float](float)
+    for path in CHECKPOINTS.glob("*/*/identity.json"):
         try:
             run = read_json(path)
             settings = recorded(run["settings"], TrainSettings, path)
@@ -119,13 +129,13 @@ def measured(on_gpus: bool) -> dict[Shape, Measured]:
                 of_token = flops(size, vocab_size, line["sequence_length"], 1.0, targets)
                 rate = line["tokens_per_second"] * of_token
             if rate:
-                key = shape(model, train)
+                key = speed_key(model, train)
                 rates[key].append(rate)
                 memory[key] = max(memory[key], line["memory"])
     return {key: Measured(statistics.median(values), memory[key]) for key, values in rates.items()}
 
 
-def shape(model: schema.Model, train: schema.Train) -> Shape:
+def speed_key(model: schema.Model, train: schema.Train) -> SpeedKey:
     """Return the settings that utilisation and memory depend on."""
     sizes = canonical_json(model.model_dump(exclude={"source", "revision"}))
     return sizes, train.micro_batch_tokens, train.precision, train.activation_checkpointing, train.lora_rank

@@ -1,19 +1,20 @@
 """Find how much text a training reads: count its shards, or estimate it from its corpus, files, the Hub or its tier."""
 
 import functools
-from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from babelmill.commands.progress.jobs import explain
 from babelmill.config.inputs import hub_datasets, set_aside
 from babelmill.config.resolve import Configuration
 from babelmill.core import manifest
 from babelmill.core.files import UserError
 from babelmill.core.formats import split_name
 from babelmill.core.globs import expand_glob
+from babelmill.core.words import short
 from babelmill.corpus.sampling import WORD, Budget
+from babelmill.graph import explain
 from babelmill.training.plan.schedule import proportions
 
 TIER_WORDS = {1: 100e6, 2: 10e6, 3: 1e6}  # English-equivalent words of the BabyBabelLM tiers
@@ -24,88 +25,92 @@ PACKED = 3  # bytes of text per byte of a compressed file or of Parquet
 MOST_FILES, BEGINNING = 100, 10**6  # how many files are looked at for bytes per word, and how many bytes of each
 BUILTIN_BYTES = 2.26e6  # size of `python-docs` in Python 3.11
 
-Outdated = set[tuple[str, str]]  # (stage, language) of all results of a model that will be made again
 
-
-@dataclass(frozen=True)
-class TrainingText:
-    """The text that a model learns.
+class TrainingText(NamedTuple):
+    """The text that a model learns, or its part in one language; by default, English of which nothing else is known.
 
     Attributes:
         tokens: number of tokens. For a label model, each description counts as a whole row, as it does in training.
         source: what the tokens are counted on (`shards`) or estimated from.
-        learnt: the share of the tokens that belongs to no prompt; prompts are known only from shards.
+        prompts: number of tokens of prompts, which are not learnt; they are known only from shards.
         words_per_token: mean number of words per token; languages count by their share of the training.
         words_counted: whether both words and tokens are counted, not estimated.
+        validation: number of tokens of the validation text.
     """
 
-    tokens: int
+    tokens: float
     source: str
-    learnt: float
-    words_per_token: float
-    words_counted: bool
+    prompts: int = 0
+    words_per_token: float = BYTES_PER_TOKEN / WORD
+    words_counted: bool = False
+    validation: float = 0.0
 
 
 def training_text(configuration: Configuration, model: str) -> TrainingText:
     """Return what is known about the training text of a model."""
     outdated = {(job.stage.name, job.part) for job in explain(configuration, model) if job.reasons}
     codes = configuration.languages_of(model)
-    tokens, sources, prompts = zip(*(tokens_of(configuration, model, code, outdated) for code in codes), strict=True)
-    words, counted = zip(*(words_of(configuration, code, outdated) for code in codes), strict=True)
-    shares = proportions(np.maximum(1, tokens).tolist(), float(configuration.model(model).mixture.weights))
+    texts = [text_of_language(configuration, model, code, outdated) for code in codes]
+    tokens = int(sum(text.tokens for text in texts))
+    weights = float(configuration.model(model).mixture.weights)
+    shares = proportions(np.maximum(1, [text.tokens for text in texts]).tolist(), weights)
+    share = set_aside(configuration, model)
+    validation = tokens * share / (1 - share) if share < 1 else tokens
+    shards = [figures_in(Path("results/shards", model, code)) for code in codes]
+    if all(shards):
+        validation = sum(made["tokens"]["validation"] for made in shards if made)
     return TrainingText(
-        tokens=int(sum(tokens)),
-        source="+".join(sorted({*sources})),
-        learnt=1 - sum(prompts) / max(1.0, sum(tokens)),
-        words_per_token=float(shares @ (np.array(words) / np.maximum(1, tokens))) / shares.sum(),
-        words_counted=all(counted) and {*sources} == {"shards"},
+        tokens=tokens,
+        source="+".join(sorted({text.source for text in texts})),
+        prompts=sum(text.prompts for text in texts),
+        words_per_token=float(shares @ [text.words_per_token for text in texts]) / shares.sum(),
+        words_counted=all(text.words_counted for text in texts),
+        validation=validation,
     )
 
 
-def tokens_of(configuration: Configuration, model: str, code: str, outdated: Outdated) -> tuple[float, str, int]:
-    """Return the number of tokens of one language of a model, their source, and how many of them are prompts."""
-    train = configuration.model(model).train
-    row = train.sequence_lengths[0] if train.objective == "labels" else None
-    shards, corpus = Path("results/shards", model, code), built_corpus(code, outdated)
-    if (shards / manifest.NAME).is_file() and (corpus or ("shards", code) not in outdated):
-        figures, source = manifest.read(shards)["figures"], "old shards" if ("shards", code) in outdated else "shards"
-        if row:
-            return figures["documents"]["train"] * row, source, 0
-        return figures["tokens"]["train"], source, figures.get("prompt_tokens", {"train": 0})["train"]
-    if row and corpus:
-        return manifest.read(corpus)["figures"]["documents"]["train"] * row, "corpus", 0
-    size, source = text_bytes(configuration, code, corpus)
-    per_token = BYTES_PER_DESCRIPTION / row if row else BYTES_PER_TOKEN
-    return size / (per_token * configuration.language(code).byte_premium), source, 0
+def text_of_language(
+    configuration: Configuration, model: str, code: str, outdated: set[tuple[str, str]]
+) -> TrainingText:
+    """Return what is known about the text of one language of a model, without its validation text.
 
-
-def words_of(configuration: Configuration, code: str, outdated: Outdated) -> tuple[float, bool]:
-    """Return the number of words of a language's training text, and whether it was counted when the corpus was made.
-
-    Results of earlier releases have no such count, but their bytes are known.
+    `outdated`: (stage, language) of all results of the model that will be made again.
     """
     language, asked = configuration.language(code), configuration.corpus(code).corpus
-    corpus, per_word = built_corpus(code, outdated), language.bytes_per_word
-    if corpus and per_word is None and "words" in (figures := manifest.read(corpus)["figures"]):
-        return figures["words"]["train"], True
-    size, source = text_bytes(configuration, code, corpus)
+    corpus = figures_in(Path("results/corpora", code)) if ("corpus", code) not in outdated else None
+    shards = figures_in(Path("results/shards", model, code)) if corpus or ("shards", code) not in outdated else None
+    size, source = (corpus["bytes"]["train"], "corpus") if corpus else estimated_bytes(configuration, code)
+
     learnt = 1.0 if corpus or asked.validation_files else 1 - asked.validation_share
-    if per_word is not None:
-        return learnt * size / per_word, corpus is not None
-    files = asked.files if source in ("files", "budget") else []
-    return learnt * size / (bytes_per_word(files, asked.format) or WORD * language.byte_premium), False
+    words_counted = corpus is not None and (language.bytes_per_word is not None or "words" in corpus)
+    if language.bytes_per_word is not None:
+        words = learnt * size / language.bytes_per_word
+    elif corpus and words_counted:
+        words = corpus["words"]["train"]
+    else:  # also a corpus of an earlier release, which has no such count
+        files = asked.files if source in ("files", "budget") else []
+        words = learnt * size / (bytes_per_word(files, asked.format) or WORD * language.byte_premium)
+
+    train, prompts = configuration.model(model).train, 0
+    row = train.sequence_lengths[0] if train.objective == "labels" else None
+    if shards:
+        source = "old shards" if ("shards", code) in outdated else "shards"
+    if row and (made := shards or corpus):
+        tokens = made["documents"]["train"] * row
+    elif shards:
+        tokens, prompts = shards["tokens"]["train"], shards.get("prompt_tokens", {"train": 0})["train"]
+    else:
+        tokens = size / ((BYTES_PER_DESCRIPTION / row if row else BYTES_PER_TOKEN) * language.byte_premium)
+    return TrainingText(tokens, source, prompts, words / max(1, tokens), words_counted and source == "shards")
 
 
-def built_corpus(code: str, outdated: Outdated) -> Path | None:
-    """Return the folder of a language's corpus; None if it is missing or will be made again."""
-    folder = Path("results/corpora", code)
-    return folder if (folder / manifest.NAME).is_file() and ("corpus", code) not in outdated else None
+def figures_in(folder: Path) -> dict[str, Any] | None:
+    """Return the figures of the results in a folder; None if there are no results."""
+    return manifest.read(folder)["figures"] if (folder / manifest.NAME).is_file() else None
 
 
-def text_bytes(configuration: Configuration, code: str, corpus: Path | None) -> tuple[float, str]:
-    """Return the bytes of a language's text, and what they are counted on or estimated from."""
-    if corpus:
-        return manifest.read(corpus)["figures"]["bytes"]["train"], "corpus"
+def estimated_bytes(configuration: Configuration, code: str) -> tuple[float, str]:
+    """Return the bytes of a language's text before its corpus is made, and what they are estimated from."""
     language, asked = configuration.language(code), configuration.corpus(code).corpus
     of_tier = TIER_WORDS[language.tier] * WORD * language.byte_premium
     size, source = of_tier, f"tier {language.tier}"
@@ -151,20 +156,7 @@ def bytes_per_word(patterns: list[str], file_format: str | None) -> float | None
     return size / words if words else None
 
 
-def validation_tokens(configuration: Configuration, model: str, tokens: float) -> float:
-    """Return the number of tokens of a model's validation text: from its shards, or estimated.
-
-    `tokens` is the number of tokens of its training text.
-    """
-    folders = [Path("results/shards", model, code) for code in configuration.languages_of(model)]
-    if all((folder / manifest.NAME).is_file() for folder in folders):
-        return sum(manifest.read(folder)["figures"]["tokens"]["validation"] for folder in folders)
-    share = set_aside(configuration, model)
-    return tokens * share / (1 - share) if share < 1 else tokens
-
-
-@dataclass(frozen=True)
-class HubText:
+class HubText(NamedTuple):
     """The files of a language's text on the Hub.
 
     Attributes:
@@ -222,12 +214,7 @@ def download_notes(configuration: Configuration, codes: list[str]) -> list[str]:
             return [*notes, f"{code}: the size of the download is not known: {found}"]
         if found:
             notes.append(
-                f"{code}: downloads {found.files:,} of {found.of:,} files, {on_disk(found.bytes)}; the text takes about"
-                f" {on_disk(found.text / PACKED)} more on disk, its shards {on_disk(2 * found.text / BYTES_PER_TOKEN)}."
+                f"{code}: downloads {found.files:,} of {found.of:,} files, {short(found.bytes)}B; the text takes about"
+                f" {short(found.text / PACKED)}B more on disk, its shards {short(2 * found.text / BYTES_PER_TOKEN)}B."
             )
     return notes
-
-
-def on_disk(size: float) -> str:
-    """Return bytes as "12 MB" or "3.4 GB"."""
-    return f"{size / 1e9:,.1f} GB" if size >= 1e9 else f"{max(size, 1e6) / 1e6:,.0f} MB"

@@ -11,12 +11,11 @@ import json
 import time
 from pathlib import Path
 
-from babelmill import graph
-from babelmill.commands.progress.jobs import CHECKPOINTS, explain
 from babelmill.commands.progress.logs import last_words, metrics
 from babelmill.config.inputs import PREDICTIONS
 from babelmill.config.resolve import Configuration
 from babelmill.core.files import UserError, read_json
+from babelmill.graph import CHECKPOINTS, Job, explain, reasons_to_predict
 from babelmill.runtime.record import newest_log
 from babelmill.runtime.run_lock import DEAD_AFTER, died_here
 from babelmill.stages import STAGES, TO_CONVERTED, leading_to
@@ -159,7 +158,7 @@ def gpu_figures(line: dict[str, float]) -> str:
     return " ".join(text.format(line[name] / size) for name, size, text in figures if name in line)
 
 
-def status_of_stage(stage: str, model: str, jobs: list[graph.Job]) -> Status:
+def status_of_stage(stage: str, model: str, jobs: list[Job]) -> Status:
     """Return the status of a stage that is not done; `jobs`: all its jobs."""
     found = []
     for job in jobs:
@@ -200,13 +199,13 @@ def status_of_tables(configuration: Configuration, converted: Status) -> Status:
 
     The state stays `converted` if none of the other tables was begun.
     """
-    tables = graph.reasons_to_predict(configuration, converted.model)
+    tables = reasons_to_predict(configuration, converted.model)
     reasons = {table: because for table, because in tables.items() if because}
     note = f"{len(tables) - len(reasons)}/{len(tables)} tables predicted" if tables else ""
     if not reasons:
         return dataclasses.replace(converted, note=note)
     stage = STAGES["predict"]
-    jobs = [graph.Job(stage, converted.model, table, because) for table, because in tables.items()]
+    jobs = [Job(stage, converted.model, table, because) for table, because in tables.items()]
     status = status_of_stage("predict", converted.model, jobs)
     if status.state == "waiting":
         return dataclasses.replace(converted, note=note)

@@ -9,13 +9,12 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from babelmill.commands.progress.jobs import explain
 from babelmill.commands.progress.logs import last_words, tail
-from babelmill.commands.terminal.columns import aligned
 from babelmill.commands.terminal.key_figures import UNREADABLE, of_converted, units_of
 from babelmill.config.resolve import Configuration
 from babelmill.core import manifest
-from babelmill.core.words import plural
+from babelmill.core.words import aligned, duration, plural
+from babelmill.graph import explain
 from babelmill.stages import STAGES
 
 TENTH = 0.1  # a corpus that lost a larger share of its input is named
@@ -158,12 +157,3 @@ def table(models: list[str]) -> list[str]:
         return []
     rows.insert(0, ("model", "parameters", units_of(models), "where"))
     return ["", *aligned(rows, [False] * 4), ""]
-
-
-def duration(seconds: float) -> str:
-    """Return seconds as text: `8 s`, `3:05` (minutes), `12:03:05` (hours)."""
-    whole = round(seconds)
-    if whole < 60:
-        return f"{whole} s"
-    minutes = f"{whole // 60 % 60}:{whole % 60:02}"
-    return f"{whole // 3600}:{minutes:0>5}" if whole >= 3600 else minutes

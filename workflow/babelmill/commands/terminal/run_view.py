@@ -17,14 +17,14 @@ from typing import Any
 
 from babelmill.commands.estimates.machine import has_gpu
 from babelmill.commands.progress.earlier_runs import who_holds_the_lock
-from babelmill.commands.progress.jobs import steps_done
 from babelmill.commands.terminal.key_figures import key_figures
-from babelmill.commands.terminal.run_summary import INTERRUPTED, Failure, duration
+from babelmill.commands.terminal.run_summary import INTERRUPTED, Failure
 from babelmill.config.inputs import SETTINGS
 from babelmill.core import escape
 from babelmill.core.files import UserError, read_json
 from babelmill.core.stage_entry import TERMINAL, terminal_id
-from babelmill.core.words import plural
+from babelmill.core.words import duration, plural
+from babelmill.graph import steps_done
 from babelmill.stages import STAGES
 
 LINES = 20  # lines of a failed job's log that are shown

@@ -46,7 +46,7 @@ def reporting(path: Path, tally: Tally) -> Iterator[None]:
 
 def _batches(file: SourceFile) -> Iterator[pa.RecordBatch]:
     """Yield the batches of the reader for the file's format."""
-    format_of(file.path, said=file.corpus.format)  # refuses other formats
+    format_of(file.path, file_format=file.corpus.format)  # refuses other formats
     if not file.path.stat().st_size and file.compression:
         file.tally.bad_file(file.path, "the compressed file is empty", whole=True)
         return
