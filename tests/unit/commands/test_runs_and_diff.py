@@ -57,7 +57,7 @@ def test_runs_of_an_earlier_release_that_ended_and_that_was_interrupted(released
     assert re.match(r"eng +2026-11-23 08:29 +8 +< 0\.01 +5\.649 +4\.771 +4\.773 +tiny +", eng)
     assert re.match(r"deu dce60fcf +2026-11-23 08:29 +6/400 +< 0\.01 +tiny +", deu)
     assert "model.hidden_size=16 " in eng and "train.max_steps=8 " in eng and "train.max_steps=400 " in deu
-    assert "tokenizer.vocab_size=300" in eng and "learning_rate" not in eng and "epochs" not in eng
+    assert "tokenizer.vocab_size=300" in eng and not re.search("learning_rate|epochs|revision", eng)
     assert "causal, masked: bits per byte" in note and errors == ""
 
 
@@ -209,6 +209,7 @@ MODELS = {
     "same": {"languages": ["eng"], "preset": "tiny", "run": {"log_every": 3}, "card": {"license": "mit"}},
     "causal": {"languages": ["eng"], "preset": "tiny", "train": {"objective": "causal"}},
     "gpt2": {"languages": ["eng"], "preset": "gpt2_30m"},
+    "child": {"languages": ["eng"], "preset": "tiny", "model": {"source": "one"}},
     "two": {"languages": ["eng", "deu"], "preset": "tiny", "evaluation": {"suites": ["blimp"], "pairs": 9}},
 }
 
@@ -228,9 +229,15 @@ def test_what_cannot_matter_and_what_changes_no_result_is_no_difference(planned,
     assert found == {}
     found = differing(capsys, "one", "causal")[1]
     assert found["train.objective"] == ["hybrid", "causal"]
-    assert found["train.mask_rate_start"] == ["0.3", "unset"] and "train.learning_rate" not in found
+    assert found["train.mask_rate_start"] == ["0.3", "unset"] and found["train.mask_keep"] == ["0.1", "unset"]
+    assert "train.learning_rate" not in found
     found = differing(capsys, "one", "gpt2")[1]
     assert found["model.config.n_embd"] == ["unset", "512"] and found["model.hidden_size"] == ["128", "unset"]
+
+
+def test_a_tokenizer_that_is_that_of_another_model_has_no_settings(planned, capsys):
+    found = differing(capsys, "one", "child")[1]
+    assert found["model.source"] == ["null", "one"] and found["tokenizer.vocab_size"] == ["2048", "unset"]
 
 
 def test_corpora_of_mixtures_are_compared_by_language(planned, capsys):
@@ -247,6 +254,21 @@ def test_corpora_of_mixtures_are_compared_by_language(planned, capsys):
     assert found["languages"] == ["[eng]", "[eng, deu]"] and found["mixture.weights"][0] == "unset"
     assert found["evaluation.suites"] == ["[]", "[blimp]"] and found["evaluation.pairs"] == ["all", "9"]
     assert not any(key.startswith(("eng: ", "deu: ", "corpus.")) for key in found), "the corpus of eng is the same one"
+    assert differing(capsys, "two", "one")[1]["languages"] == ["[eng, deu]", "[eng]"]
+
+
+def test_the_stage_that_reads_all_keys_of_a_section_decides(folder, capsys):
+    """The evaluation of a label model leaves out how its codes are learned."""
+    (folder / "codes.csv").write_text("text,code\na smith,1\na miller,2\n")
+    corpus = {"files": ["codes.csv"], "text_column": "text", "label_columns": ["code"]}
+    models = {
+        name: {"languages": ["occ"], "preset": "labels_tiny", "labels": {"code": "general", "blocks_weight": weight}}
+        for name, weight in (("even", 0.5), ("blocks", 0.9))
+    }
+    configure(
+        folder, {"targets": ["even"], "models": models, "languages": {"occ": {"name": "Codes", "corpus": corpus}}}
+    )
+    assert differing(capsys, "even", "blocks")[1] == {"labels.blocks_weight": ["0.5", "0.9"]}
 
 
 def test_a_model_that_the_configuration_no_longer_has(planned, capsys):
