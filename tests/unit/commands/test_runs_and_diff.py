@@ -152,9 +152,7 @@ def test_text_from_outside_is_no_formula(released, capsys):
 def test_a_run_of_other_settings_has_a_line_of_its_own(workspace):
     """After really training again with another seed."""
     before = workspace.python("-m", "babelmill", "runs", check=True).stdout.splitlines()
-    assert [line.split()[0] for line in before[1:-1]] == ["eng", "deu"] or {
-        line.split()[0] for line in before[1:-1]
-    } == {*("eng", "deu")}
+    assert {line.split()[0] for line in before[1:-1]} == {"eng", "deu"}
     (place,) = (workspace.path / "results/checkpoints/eng").glob("*")
     assert runs.devices_of(place) == {(1, "cpu")}, "the log says it in other words: see `PROCESSES`"
     workspace.configure(SMALL | {"models": {"eng": {"train": {"seed": 7}}}})

@@ -115,7 +115,8 @@ def devices_of(folder: Path) -> set[tuple[int, str]]:
 
 def last_loss(record: Iterable[Line]) -> float | None:
     """Return the last validation loss of a record."""
-    return next(iter([line["loss"] for line in record if line["kind"] == "validation"][::-1]), None)
+    losses = [line["loss"] for line in record if line["kind"] == "validation"]
+    return losses[-1] if losses else None
 
 
 def present_run(model: str, problems: list[str]) -> Run:

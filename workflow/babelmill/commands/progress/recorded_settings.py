@@ -68,4 +68,4 @@ def shown(value: Any) -> str:
         return f"[{', '.join(map(shown, value))}]"
     if value is None or isinstance(value, bool):
         return {None: "null", True: "true", False: "false"}[value]
-    return f"{value:g}" if isinstance(value, float) else str(value)
+    return f"{value:.12g}" if isinstance(value, float) else str(value)
