@@ -30,6 +30,8 @@ COMMANDS = {
     "score": "score any model on a suite of minimal pairs",
     "surprisal": "print the bits of each word of a text, as a table",
     "compare": "compare two models: bits per byte, suites with tests",
+    "runs": "list all training runs: cost, scores, differences",
+    "diff": "name the settings in which two models differ",
     "predict": "predict codes for a table, with a label model",
     "report": "write a page and a table of all existing scores",
     "show": "show scores and sample output of a converted model",
@@ -54,6 +56,11 @@ class CommandList(argparse.HelpFormatter):
 
     def __init__(self, prog: str):
         super().__init__(prog, max_help_position=28, width=80)
+
+    def _format_action(self, action: argparse.Action) -> str:
+        """Leave out the line above the commands that says `COMMAND`: the help fits one screen."""
+        text = super()._format_action(action)
+        return text.partition("\n")[2] if isinstance(action, argparse._SubParsersAction) else text
 
     def add_argument(self, action: argparse.Action) -> None:
         """Add an argument, and leave room for the longest command and its indentation."""

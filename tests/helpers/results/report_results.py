@@ -145,7 +145,7 @@ def make(
     (folder / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in record))
     figures = {"parameters": 31_400_000, "steps": steps, "tokens": steps * 32768, "epochs": 10.0}
     trained = {"train": {"seed": seed, "learning_rate": learning_rate}, "model": {"num_hidden_layers": 12}}
-    put(folder, "train", model, ["metrics.jsonl"], figures, **trained)
+    put(folder, "train", model, ["metrics.jsonl"], figures, languages=languages, **trained)
     put(root / STAGES["export"].path(model, ""), "export", model, of=["train"], export={"default_variant": "ema"})
     folder = root / STAGES["evaluate"].path(model, "")
     write_json(folder / "evaluation.json", evaluation_of(draw, languages))

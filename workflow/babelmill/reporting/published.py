@@ -1,0 +1,112 @@
+"""Read `config/published.yaml`: the scores that others published for models that papers compare with."""
+
+import functools
+from pathlib import Path
+from typing import Annotated, NamedTuple
+
+import pydantic
+
+from babelmill.config.languages import read_table
+from babelmill.config.layers import nearest
+from babelmill.config.mistakes import LONGEST, in_plain_words
+from babelmill.config.schema import Number, Section
+from babelmill.core.escape import line
+from babelmill.core.files import UserError
+from babelmill.core.places import ROOT
+from babelmill.core.yaml_file import read_yaml
+
+FILE = ROOT / "config/published.yaml"
+
+Name = Annotated[str, pydantic.Field(min_length=1)]
+Percent = Annotated[Number, pydantic.Field(ge=0, le=100)]
+
+
+class PublishedScore(NamedTuple):
+    """A score of a published model.
+
+    Attributes:
+        model: the name of the model, for readers.
+        preset: the preset that reproduces the model; None if there is none.
+        language: the code of the language.
+        suite: the name of the suite, or of the task.
+        protocol: the program that scored the model, and how.
+        score: percent of the items that are right.
+        source: where the score was read.
+    """
+
+    model: str
+    preset: str | None
+    language: str
+    suite: str
+    protocol: str
+    score: float
+    source: str
+
+
+class PublishedModel(Section):
+    """An entry of `models`."""
+
+    title: Name
+    preset: Name | None = None
+
+
+class PublishedTable(Section):
+    """An entry of `tables`: the scores of several models on one suite."""
+
+    suite: Name
+    language: Name
+    protocol: Name
+    source: Name
+    scores: Annotated[dict[str, Percent], pydantic.Field(min_length=1)]
+
+
+class PublishedFile(Section):
+    """The content of the file, whose first lines explain it."""
+
+    sources: dict[str, Name]
+    models: dict[str, PublishedModel]
+    tables: list[PublishedTable]
+
+
+def published(suite: str, language: str, path: Path = FILE) -> list[PublishedScore]:
+    """Return the published scores on a suite in a language, in the order of the file.
+
+    Raises:
+        UserError: the file has a mistake.
+    """
+    return [row for row in read(path) if (row.suite, row.language) == (suite, language)]
+
+
+@functools.cache
+def read(path: Path) -> list[PublishedScore]:
+    """Return all scores of a file; raise a UserError of one line if it has a mistake."""
+    where = path.relative_to(ROOT) if path.is_relative_to(ROOT) else path
+    try:
+        content = PublishedFile.model_validate(read_yaml(path))
+    except pydantic.ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        key = ".".join(map(str, first["loc"]))
+        if first["type"] == "missing":
+            raise UserError(f"{where}: the key {key} is missing") from None
+        message = in_plain_words(first["type"], first["msg"], first["input"])
+        raise UserError(f"{where}: {key} = {line(repr(first['input']), LONGEST)}: {message}") from None
+    known = {"source": content.sources, "language": read_table(ROOT / "config/languages.tsv")}
+    found: dict[tuple[str, ...], PublishedScore] = {}
+    for number, table in enumerate(content.tables):
+        for key, names in known.items():
+            if (name := getattr(table, key)) not in names:
+                raise UserError(f"{where}: tables.{number}.{key} = {name!r} is not known{nearest(name, names)}")
+        for name, score in table.scores.items():
+            if name not in content.models:
+                raise UserError(
+                    f"{where}: tables.{number}.scores.{name}: `models` has no such model{nearest(name, content.models)}"
+                )
+            same = (name, table.language, table.suite, table.protocol)
+            if same in found:
+                raise UserError(f"{where}: tables.{number}.scores.{name}: an earlier table has this score, too")
+            model = content.models[name]
+            source = content.sources[table.source]
+            found[same] = PublishedScore(
+                model.title, model.preset, table.language, table.suite, table.protocol, score, source
+            )
+    return list(found.values())
