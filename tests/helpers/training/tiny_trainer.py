@@ -33,12 +33,12 @@ def trainer_maker(folder: Path, prompts: bool = False) -> Callable[..., Trainer]
         micro_batch_tokens: int = 64,
         network: Callable[..., GPTBertNetwork] = GPTBertNetwork,
         width: int | None = None,
+        mixes: bool = True,
         **values,
     ) -> Trainer:
         train = section("train", **({"max_steps": 40, "clip_norm": 1e9, "global_batch_tokens": 320} | values))
-        model = section(
-            "model", hidden_dropout_prob=dropout, attention_probs_dropout_prob=dropout, num_hidden_layers=layers
-        )
+        drops = {"hidden_dropout_prob": dropout, "attention_probs_dropout_prob": dropout}
+        model = section("model", **drops, num_hidden_layers=layers, layer_mixing=mixes)
         model = model.model_copy(update={"hidden_size": width} if width else {})
         shape = GPTBertShape(vocab_size=VOCABULARY.size, **model.shape())
         settings = train_settings(["eng", "deu"], model, train)

@@ -1,4 +1,7 @@
-"""The kernels between sub-blocks for GPUs: run in Triton's interpreter, built for GPUs that are not here, and left out."""
+"""The kernels between sub-blocks for GPUs: run in Triton's interpreter, and left out.
+
+`test_attention_triton.py` builds them.
+"""
 
 import re
 
@@ -16,19 +19,8 @@ ALONE = Processes(rank=0, size=1, local_size=1, device=torch.device("cpu"))
 
 
 def test_the_kernels_compute_the_formula_and_its_gradients():
-    output = run("mixing_checks.py", "2", "11", TRITON_INTERPRET="1")
-    assert output.count("float32: ") == output.count("bfloat16: ") == 4 and output.count("a model: ") == 2
-    assert "a narrow model: " in output and "not a number: found" in output
-    assert "identity: near" in output and "the end: kept" in output
-
-
-def test_the_kernels_are_built_for_gpus_without_spills_or_atomic_additions(tmp_path):
-    output = run("mixing_builds.py", TRITON_CACHE_DIR=str(tmp_path))
-    assert (
-        len(re.findall(r"sm_90 .* 0 bytes of stack", output)) == 6
-        and "sm_80" in output
-        and output.count("gfx90a: ") == 2
-    )
+    output = run("kernel_checks.py", "sums", "2", "11", TRITON_INTERPRET="1")
+    assert output.count("float32: ") == output.count("bfloat16: ") == 4
 
 
 @pytest.mark.parametrize(("precision", "layer_mixing"), [("bf16", True), ("fp32", True), ("bf16", False)])
