@@ -8,7 +8,6 @@ from itertools import pairwise
 from pathlib import Path
 from typing import ClassVar
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -104,10 +103,8 @@ class Labelled(LabelledData):
     def stage(self, stage: str, out: str, folders: dict, *more: str, **settings) -> Path:
         """Run a stage."""
         self._settings(stage, **settings)
-        pairs = ["--settings", str(self.folder / f"{stage}.json"), "--out", str(self.folder / out)]
-        for name, values in folders.items():
-            pairs += [f"--{name}", *(str(self.folder / value) for value in np.atleast_1d(values))]
-        run_module(f"babelmill.{stage}", *pairs, *more, check=True)
+        options = self.options(settings=f"{stage}.json", out=out, **folders)
+        run_module(f"babelmill.{stage}", *options, *more, check=True)
         return self.folder / out
 
     def all(self) -> None:
