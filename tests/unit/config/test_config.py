@@ -96,15 +96,6 @@ def test_text_of_the_command_line_is_coerced():
     assert train(max_steps="null")["max_steps"] is None
 
 
-def test_a_folder_in_place_of_a_glob_gets_a_hint(tmp_path):
-    (tmp_path / "texts").mkdir()
-    assert "texts/*.txt" in refused({"corpus": {"files": [str(tmp_path / "texts")]}})
-
-
-def test_a_language_without_text_is_told_what_to_set():
-    assert "languages.eng.corpus.files" in refused({"corpus": {"hub": None}})
-
-
 def test_text_comes_from_the_hub_where_there_is_none_of_ones_own(folder):
     source = {"repository": "BabyLM-community/babylm-zul", "revision": "main", "commit": None}
     assert hub_datasets(configuration(), "zul") == [("zul", source)]
@@ -121,23 +112,6 @@ def test_parts_of_datasets_have_one_spelling(folder):
         {"repository": "a/eng", "revision": "main", "commit": None},
         {"repository": "c/d", "revision": "main", "commit": None, "config": "eng_raw"},
     ]
-
-
-@pytest.mark.parametrize(
-    ("hub", "message"),
-    [
-        ({"repository": "a/b"}, "a name or a list is expected, such as [{repository: Salesforce/wikitext, config: "),
-        ([{"config": "x"}], "each entry needs a repository, such as [{repository: Salesforce/wikitext, config: "),
-        ([{"repository": "a/b", "confg": "x"}], "an entry has no key confg; its keys are repository, config, files"),
-        ([{"repository": "a/b", "files": "x/*"}], "a list"),
-        ([{"repository": "a/b", "files": ["x/*", "x/*"]}], "x/* appears 2 times; name it once"),
-        ([], "corpus.hub = []"),
-        ([{"repository": ""}], "each entry needs a repository"),
-    ],
-)
-def test_parts_that_cannot_be_meant(hub, message):
-    said = refused({"corpus": {"hub": hub}})
-    assert message in said and "corpus.hub" in said and "\n" not in said
 
 
 @pytest.mark.parametrize("key", REMOVED)
@@ -188,13 +162,6 @@ def test_removed_keys_keep_their_place_in_settings_files():
     suites = {"evaluation": {"suites": ["english_basics"]}}
     assert settings_of(configuration(TEXT, suites), "eng", "score.english_basics")["within_word_l2r"] is False
     assert "gradient_reduction" not in settings_of(configuration(), "eng", "train")["train"]
-
-
-def test_unknown_names_come_with_the_nearest_known_ones():
-    with pytest.raises(UserError, match=r"'enf'; did you mean .*eng"):
-        configuration().languages_of("enf")
-    with pytest.raises(UserError, match="'multilingal'"):
-        configuration({"models": {"multi": {"languages": ["eng"]}}}).languages_of("multilingal")
 
 
 def test_weights_of_a_mixture_are_exponents():
