@@ -166,8 +166,7 @@ def restored(workspace: Workspace, folder: Path, copy_function=shutil.copy2) -> 
 
 def why(workspace: Workspace, model: str) -> set[str]:
     """The stages that run, according to the command."""
-    output = workspace.python("-m", "babelmill", "why", model).stdout.splitlines()[1:]
-    return {line.split()[0] for line in output if not line.endswith("up to date")}
+    return {stage for stage, reason in workspace.why(model).items() if reason != "up to date"}
 
 
 @pytest.mark.parametrize("remembers", [True, False], ids=["with .snakemake", "without"])

@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from babelmill.core.files import read_json
-from conftest import ROOT, SMALL, Workspace, write_texts
+from conftest import ROOT, Workspace, write_texts
 
 PROFILES = sorted(path for path in (ROOT / "profiles").iterdir() if path.is_dir())
 
@@ -325,10 +325,3 @@ def test_pins_of_the_conda_environment_are_those_of_the_package():
     pip = next(entry["pip"] for entry in environment["dependencies"] if isinstance(entry, dict))
     assert pip == project["dependencies"]
     assert all(re.fullmatch(r"[\w-]+==[\w.]+", pin) for pin in pip)
-
-
-def test_a_removed_user_value_is_no_change(built, workspace):
-    """A value equal to the default says nothing."""
-    values = SMALL | {"evaluation": {"documents": 10, "sequence_length": 512}}
-    workspace.configure(values)
-    assert workspace.would_run() == set()

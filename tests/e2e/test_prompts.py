@@ -94,8 +94,7 @@ def test_training_learns_responses_alone(made):
     figures = manifest.read(made.path / "results/corpora/eng")["figures"]
     assert figures["dropped"] == {"empty": 1}
     assert sum(figures["with_prompt"].values()) == 140 and sum(figures["documents"].values()) == 160
-    lines = (made.path / "results/models/eng/metrics.jsonl").read_text().splitlines()
-    assert all(json.loads(line)["loss"] > 0 for line in lines)
+    assert all(line["loss"] > 0 for line in made.metrics("eng"))
 
 
 def test_show_and_plan_know_of_prompts(made, monkeypatch):
