@@ -11,6 +11,8 @@ from typing import ClassVar
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+import torch
+import transformers
 import yaml
 
 from babelmill.commands import show
@@ -188,9 +190,6 @@ def test_unknown_codes_are_wrong_and_long_texts_are_counted(evaluation):
 
 def test_the_numbers_are_those_of_the_folder(made, evaluation):
     """By the loop that a user would write: a text at a time, without padding."""
-    import torch
-    import transformers
-
     folder = made.folder / "export"
     about = read_json(folder / "config.json")["labels"]
     assert about["symbol_separator"] == "e" and len(about["spelt"][0]) == 3
@@ -292,8 +291,6 @@ def test_a_table_is_predicted_as_the_evaluation_found_best(made, evaluation, tmp
     assert all(row["likeliest_name_1"] == NAMES[row["likeliest_1"]] for row in found)
     every, _ = asked(made, tmp_path / "all.csv", [[row["text"], row["context"]] for row in rows], threshold=0)
     assert all(row["code_2"] and row["name_2"] for row in every)
-    import torch
-    import transformers
 
     model = transformers.AutoModel.from_pretrained(made.folder / "converted", trust_remote_code=True)
     assert model.threshold == best["value"]

@@ -198,25 +198,13 @@ def test_the_readme_says_how_to_name_ones_own_text(folder):
     assert configuration(edited).model("eng").preset == "small"
 
 
-def test_numbers_of_the_command_line_are_numbers_for_transformers_too():
+@pytest.mark.parametrize(
+    ("text", "meant"),
+    [
+        *(("4", 4), ("1e-12", 1e-12), (".5", 0.5), ("true", True), ("nan", "nan"), ("1_000", "1_000")),
+        *((["-1", "gelu"], [-1, "gelu"]), ({"i": "2."}, {"i": 2.0})),
+    ],
+)
+def test_numbers_of_the_command_line_are_numbers_for_transformers_too(text, meant):
     """Snakemake gives nested values of `--config` as texts."""
-    said = {
-        "a": "4",
-        "b": "1e-12",
-        "c": ".5",
-        "d": "true",
-        "e": ["-1", "gelu"],
-        "f": "nan",
-        "g": "1_000",
-        "h": {"i": "2."},
-    }
-    assert typed(said) == {
-        "a": 4,
-        "b": 1e-12,
-        "c": 0.5,
-        "d": True,
-        "e": [-1, "gelu"],
-        "f": "nan",
-        "g": "1_000",
-        "h": {"i": 2.0},
-    }
+    assert typed(text) == meant and type(typed(text)) is type(meant)
