@@ -1,8 +1,6 @@
 """What users write wrongly ends in one line that names file, key and value, before anything runs."""
 
 import argparse
-import contextlib
-import os
 from pathlib import Path
 
 import pytest
@@ -21,6 +19,7 @@ from babelmill.hub import revisions
 from babelmill.settings import read_settings, settings_of
 from babelmill.stages import STAGES, TO_CONVERTED
 from conftest import ROOT
+from helpers.damage import without_rights
 
 GPT2 = "train: {objective: causal}\nmodel: {architecture: transformers, config: {model_type: gpt2"
 TEXT = "languages: {eng: {corpus: {files: [texts/*.txt]}}}\n"
@@ -34,19 +33,6 @@ def project(folder):
     Path("config").mkdir()
     Path("config/config.yaml").write_text(TEXT)
     return folder
-
-
-@contextlib.contextmanager
-def without_rights():
-    """Be somebody for whom permissions count: root may do anything."""
-    root = os.geteuid() == 0
-    if root:
-        os.seteuid(65534)
-    try:
-        yield
-    finally:
-        if root:
-            os.seteuid(0)
 
 
 def settings(overrides: dict | None = None, configfiles: tuple = (), name: str = "eng") -> dict:
@@ -366,9 +352,7 @@ def test_text_that_may_not_be_read_is_not_left_out(project, pattern, place):
     Path("texts/one.txt").write_text("one")
     for path in ("texts/locked", "texts/one.txt"):
         Path(path).chmod(0)
-    for folder in (project, *project.parents[:3]):
-        folder.chmod(folder.stat().st_mode | 0o055)
-    with without_rights():
+    with without_rights(project):
         refused(f"{place}: cannot be read: ", overrides={"languages": {"eng": {"corpus": {"files": [pattern]}}}})
 
 
