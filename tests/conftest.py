@@ -1,6 +1,7 @@
 """Provide a small workflow that has really run, and functions to run it again after a change."""
 
 import gc
+import json
 import os
 import re
 import shutil
@@ -131,6 +132,19 @@ class Workspace:
     def python(self, *arguments, check: bool = False) -> subprocess.CompletedProcess:
         """Run Python in this folder."""
         return run_python(*arguments, cwd=self.path, check=check)
+
+    def babelmill(self, *arguments) -> str:
+        """Return what a command prints."""
+        return self.python("-m", "babelmill", *arguments, check=True).stdout
+
+    def why(self, model: str) -> dict[str, str]:
+        """Return what `babelmill why` says of each stage of a model."""
+        return dict(line.split(None, 1) for line in self.babelmill("why", model).splitlines()[1:])
+
+    def metrics(self, model: str) -> list[dict]:
+        """Return the lines of a trained model's record."""
+        lines = (self.path / f"results/models/{model}/metrics.jsonl").read_text(encoding="utf-8").splitlines()
+        return [json.loads(line) for line in lines]
 
     def would_run(self, *arguments, targets=("converted/eng", "converted/deu")) -> set[tuple[str, str]]:
         """Return (rule, model or language) of each job that a dry run lists."""

@@ -21,7 +21,7 @@ from babelmill.graph import Job, explain, jobs_of
 from babelmill.settings import settings_of
 from babelmill.stages import STAGES
 from conftest import ROOT, SMALL, Workspace, write_texts
-from helpers.damage import flip_a_bit
+from helpers.damage import flip_a_bit, without_rights
 from helpers.programs.prepared import run_python
 from helpers.results.finished import finish, finish_report
 
@@ -166,8 +166,7 @@ def restored(workspace: Workspace, folder: Path, copy_function=shutil.copy2) -> 
 
 def why(workspace: Workspace, model: str) -> set[str]:
     """The stages that run, according to the command."""
-    output = workspace.python("-m", "babelmill", "why", model).stdout.splitlines()[1:]
-    return {line.split()[0] for line in output if not line.endswith("up to date")}
+    return {stage for stage, reason in workspace.why(model).items() if reason != "up to date"}
 
 
 @pytest.mark.parametrize("remembers", [True, False], ids=["with .snakemake", "without"])
@@ -263,14 +262,9 @@ def test_each_later_job_is_visited_once():
 def test_results_of_somebody_else_that_may_not_be_written(tmp_path):
     settings = tmp_path / "train.json"
     settings.write_text("{}")
-    for parent in (tmp_path, *tmp_path.parents[:3]):
-        parent.chmod(parent.stat().st_mode | 0o055)
-    try:
-        os.seteuid(65534)
-        with pytest.raises(UserError, match=r"train.json: its file time .* cannot be set .*ask its owner"):
-            set_time_of_settings(settings, 0)
-    finally:
-        os.seteuid(0)
+    cannot = pytest.raises(UserError, match=r"train.json: its file time .* cannot be set .*ask its owner")
+    with without_rights(tmp_path), cannot:
+        set_time_of_settings(settings, 0)
 
 
 @pytest.mark.parametrize("words", [["show"], ["compare", "converted/deu"], ["surprisal"], ["score"], ["publish"]])

@@ -4,7 +4,6 @@ import json
 import re
 
 import pytest
-import yaml
 
 from helpers.results.checkouts import Checkout
 from scripts.released_results import SETTINGS, unpack
@@ -99,7 +98,7 @@ def test_it_runs_and_reruns_like_any_other(checkout):
     }
     assert checkout.would_run(TARGET) == []
     values = SETTINGS | {"tokenizer": {"vocab_size": 290}}
-    (checkout.results / "config/config.yaml").write_text(yaml.safe_dump(values))
+    checkout.configure(values)
     assert checkout.would_run(TARGET) == ["tokenizer", "count"]
     assert re.search(r"count +edited, in no version", checkout.babelmill("accept"))
 

@@ -3,7 +3,6 @@
 import json
 import math
 import re
-from pathlib import Path
 
 import pytest
 
@@ -20,14 +19,8 @@ MODELS = {
 }
 
 
-def validations(path: Path, model: str) -> list[dict]:
-    lines = (path / f"results/models/{model}/metrics.jsonl").read_text().splitlines()
-    return [line for line in map(json.loads, lines) if line["kind"] == "validation"]
-
-
-def output_of(workspace, *command) -> str:
-    done = workspace.python("-m", "babelmill", *command, check=True)
-    return done.stdout
+def validations(workspace, model: str) -> list[dict]:
+    return [line for line in workspace.metrics(model) if line["kind"] == "validation"]
 
 
 def test_a_model_goes_on_from_another(workspace, hub):
@@ -44,7 +37,7 @@ def test_a_model_goes_on_from_another(workspace, hub):
     workspace.snakemake(*targets)
     assert workspace.would_run(targets=[*targets, "converted/eng"]) == set()
 
-    source, still = validations(path, "eng")[-1], validations(path, "still")[-1]
+    source, still = validations(workspace, "eng")[-1], validations(workspace, "still")[-1]
     assert still["loss"] == pytest.approx(source["ema_loss"], abs=1e-5), "its average, which its export ships"
     assert abs(source["ema_loss"] - source["loss"]) > 1e-3, "and not the last weights"
     assert still["loss"] < math.log(SMALL["tokenizer"]["vocab_size"]) - 0.1, "nor random ones"
@@ -54,24 +47,24 @@ def test_a_model_goes_on_from_another(workspace, hub):
     assert len(tokenizers) == 1
 
     card = (path / "converted/more/README.md").read_text()
-    assert validations(path, "more")[0]["step"] == 0, "the source, on the same text"
+    assert validations(workspace, "more")[0]["step"] == 0, "the source, on the same text"
     assert f"| causal | {source['ema_loss_causal']:.4g} |" in card
     read = r"trained on [\d,]+ tokens (\([\d,]+ words\) )?of `eng`"
     assert re.search(rf"continued from the weights of `eng` \(weights with sha256 `[0-9a-f]{{64}}`, {read}\)", card)
     assert "base_model" not in card.split("---")[1] and "| `model.hidden_size` | 32 |" in card
     figures = json.loads((path / "results/models/hub/manifest.json").read_text())["figures"]
     assert (figures["source"]["repository"], figures["source"]["commit"]) == ("ada/eng", commit)
-    assert f"models/ada/eng@main: ada/eng at {commit}" in output_of(workspace, "lock", "hub")
-    assert re.search(r"more +convert +converted", output_of(workspace, "status", "more"))
+    assert f"models/ada/eng@main: ada/eng at {commit}" in workspace.babelmill("lock", "hub")
+    assert re.search(r"more +convert +converted", workspace.babelmill("status", "more"))
 
     # Another source is another run; its text and tokenizer stay.
     changed = SMALL | {"models": MODELS | {"eng": {"train": SMALL["train"] | {"max_steps": 6}}}}
     workspace.configure(changed)
     after = {("train", "eng"), *((stage, "more") for stage in ("train", "export", "evaluate", "convert"))}
     assert workspace.would_run(targets=["converted/more"]) == after
-    why = output_of(workspace, "why", "more")
+    why = workspace.babelmill("why", "more")
     assert "eng: train       train.max_steps 8 -> 6" in why and "  train            runs because train does" in why
     assert re.search(r"^  tokenizer +up to date", why, re.MULTILINE)
-    assert re.search(r"more +train +outdated", output_of(workspace, "status", "more"))
-    unused = [line for line in output_of(workspace, "clean").splitlines() if " unused " in line]
+    assert re.search(r"more +train +outdated", workspace.babelmill("status", "more"))
+    unused = [line for line in workspace.babelmill("clean").splitlines() if " unused " in line]
     assert len(unused) == 1 and "/eng/" in unused[0]

@@ -39,11 +39,9 @@ def test_evaluation_and_card_speak_of_a_bound(diffused):
 
 
 def test_the_record_has_the_loss_of_diffusion(diffused):
-    lines = (diffused.path / f"results/models/{MODEL}/metrics.jsonl").read_text().splitlines()
-    entries = [json.loads(line) for line in lines]
+    entries = diffused.metrics(MODEL)
     assert all(entry["loss"] == entry["loss_diffusion"] for entry in entries)
-    first, last = (entries[i]["loss"] for i in (0, -1))
-    assert last < first
+    assert entries[-1]["loss"] < entries[0]["loss"]
 
 
 def test_the_card_s_code_generates(diffused, tmp_path):

@@ -1,6 +1,8 @@
 """evaluation.json against a computation that shares nothing with it: one document part at a time, no mask, no batch."""
 
+import functools
 import hashlib
+import itertools
 import json
 import math
 
@@ -14,49 +16,16 @@ from transformers import AutoModelForCausalLM, AutoModelForMaskedLM
 from babelmill.core import manifest
 from babelmill.core.files import read_json, sha256
 from babelmill.tokens.shard_file import ShardFile
+from helpers.plain_scores import BOS, TEXT, Row, causal, masked
 
-LENGTH, MASKS = 512, 7
-BOS, MASK = 1, 4
-
-
-def parts(row):
-    """A row of tokens, cut before each `<s>`."""
-    starts = [i for i, token in enumerate(row) if token == BOS]
-    return [row[a:b] for a, b in zip(starts, [*starts[1:], len(row)], strict=True)]
+LENGTH = 512
 
 
-def causal_nats(model, tokens) -> list[float]:
-    total = [0.0]  # of each document; of none before the first
-    for start in range(0, len(tokens), LENGTH):
-        for number, part in enumerate(parts([BOS, *tokens[start : start + LENGTH]])):
-            total += [0.0] * (number > 0)  # its `<s>` is the stream's own
-            targets = torch.tensor(part[1:])
-            if len(targets):
-                logits = model(torch.tensor([part[:-1]])).logits[0].double()
-                nats = -logits.log_softmax(-1)[torch.arange(len(targets)), targets]
-                total[-1] += nats[targets >= 16].sum().item()
-    return total[1:]
-
-
-def masked_nats(model, tokens) -> list[float]:
-    total, before = [0.0] * tokens.count(BOS), 0  # of each document; how many began in earlier rows
-    for start in range(0, len(tokens), LENGTH - 1):
-        row = [BOS, *tokens[start : start + LENGTH - 1]]
-        text = [i for i, token in enumerate(row) if token >= 16]
-        for turn in range(MASKS):
-            hidden = set(text[turn::MASKS])
-            given = [MASK if i in hidden else token for i, token in enumerate(row)]
-            done = 0
-            for number, part in enumerate(parts(given)):
-                positions = [i for i, token in enumerate(part) if token == MASK]
-                if positions:
-                    targets = torch.tensor([row[done + i] for i in positions])
-                    logits = model(torch.tensor([part])).logits[0].double()
-                    nats = -logits.log_softmax(-1)[torch.tensor(positions), targets].sum().item()
-                    total[before + number - 1] += nats
-                done += len(part)
-        before += row[1:].count(BOS)
-    return total
+def rows_of(tokens: list[int], length: int) -> list[Row]:
+    """The stream of documents cut every `length` tokens."""
+    numbers = itertools.accumulate((token == BOS for token in tokens), initial=-1)
+    places = [(token, number, token >= TEXT) for token, number in zip(tokens, [*numbers][1:], strict=True)]
+    return [places[start : start + length] for start in range(0, len(places), length)]
 
 
 def sample(corpus, shards, count):
@@ -92,11 +61,11 @@ def test_scores(built, language):
     assert len(tokens) > LENGTH, "more than one row"
     for variant, argument in (("ema", None), ("main", "main")):
         for mode, auto, reference in (
-            ("causal", AutoModelForCausalLM, causal_nats),
-            ("masked", AutoModelForMaskedLM, masked_nats),
+            ("causal", AutoModelForCausalLM, causal),
+            ("masked", AutoModelForMaskedLM, masked),
         ):
             model = auto.from_pretrained(folder, variant=argument, trust_remote_code=True).eval()
-            nats = np.array(reference(model, tokens))
+            nats = np.array(reference(model, functools.partial(rows_of, tokens), len(size), LENGTH))
             score = evaluation["variants"][variant][mode]
             expected = {
                 "value": nats.sum() / math.log(2) / size.sum(),

@@ -1,7 +1,6 @@
 """The workflow as a user lives with it: interrupted, damaged, changed and changed back, fed with bad input."""
 
 import copy
-import json
 import os
 import shutil
 import signal
@@ -33,8 +32,7 @@ def weights(workspace) -> list[str]:
 
 
 def metrics_steps(workspace) -> list[tuple]:
-    lines = (workspace.path / "results/models/eng/metrics.jsonl").read_text().splitlines()
-    return [(line["kind"], line["step"]) for line in map(json.loads, lines)]
+    return [(line["kind"], line["step"]) for line in workspace.metrics("eng")]
 
 
 @pytest.fixture(scope="module")
@@ -139,21 +137,6 @@ def test_a_killed_snakemake_is_unlocked_and_goes_on(undisturbed, workspace, monk
     workspace.snakemake("results/models/eng/manifest.json", "--rerun-incomplete")
     assert weights(workspace) == undisturbed[0]
     assert metrics_steps(workspace) == undisturbed[1]
-
-
-def test_changed_back_training_returns_from_its_last_checkpoint(workspace):
-    before = weights(workspace)
-    values = copy.deepcopy(SMALL)
-    values["train"]["learning_rate"] = 0.005
-    workspace.configure(values)
-    target = "results/models/eng/manifest.json"
-    workspace.snakemake(target)
-    assert weights(workspace) != before
-    workspace.configure(SMALL)
-    done = workspace.snakemake(target)
-    assert "already trained" in done.stdout + done.stderr
-    assert weights(workspace) == before
-    assert workspace.would_run(targets=[target]) == set()
 
 
 @pytest.mark.parametrize(

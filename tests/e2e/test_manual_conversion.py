@@ -15,7 +15,7 @@ from safetensors.torch import load_file, save_file
 
 from babelmill.core import manifest
 from babelmill.core.files import read_json, sha256, write_json
-from helpers.models.published import GOLDEN, model, write_tokenizer
+from helpers.models.published import GOLDEN, LOGITS, model, write_tokenizer
 from helpers.programs.prepared import run_module, run_python
 
 
@@ -100,40 +100,14 @@ def test_a_checkpoint_of_diffusion_without_an_average(built, tmp_path):
     assert "trained by masked diffusion" in text and '"diffusion_generation.generate", "out"' in text
 
 
-def test_help_says_how(tmp_path):
-    options = {
-        "convert-training": ["source", "--tokenizer", "--out"],
-        "convert-gpt-bert": ["weights", "--ema", "--config", "--tokenizer", "--masked-target", "--out"],
-    }
-    for command, names in options.items():
-        done = convert(tmp_path, command, "--help")
-        assert done.returncode == 0 and f"babelmill {command} " in done.stdout
-        for name in names:
-            assert f"  {name}" in done.stdout
+def test_a_published_checkpoint_needs_its_configuration(tmp_path):
     done = convert(tmp_path, "convert-gpt-bert", "m.bin", "--tokenizer", "t.json", "--out", "o")
     assert done.returncode == 2 and "the following arguments are required: --config" in done.stderr
 
 
 # Checkpoints of the published implementation.
 
-COMPARE = """
-import sys, torch
-from safetensors.torch import load_file
-from transformers import AutoModelForMaskedLM, pipeline
-
-golden, folder = load_file(sys.argv[1]), sys.argv[2]
-segments, causal = golden["segments"], golden["causal"]
-same = (segments[:, :, None] == segments[:, None, :]) & (segments >= 0)[:, :, None]
-position = torch.arange(segments.shape[1])
-allowed = (same & ((position[:, None] >= position) | ~causal[:, None, None]))[:, None]
-for variant in (None, "main"):
-    model = AutoModelForMaskedLM.from_pretrained(
-        folder, trust_remote_code=True, dtype=torch.float64, logits_alignment="mntp", variant=variant
-    ).eval()
-    logits = model(golden["input_ids"], attention_mask=allowed).logits.transpose(0, 1)
-    found = logits[golden["labels"].T != -100]
-    print((found - golden["logits_time_major"]).abs().max().item())
-"""
+COMPARE = f"{LOGITS}\nprint(difference(sys.argv[2]), difference(sys.argv[2], 'main'))"
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ from babelmill.settings import read_settings
 from babelmill.tokens.shard_file import ShardFile
 from babelmill.training.plan.layouts import Packed
 from babelmill.training.plan.plan import Plan
-from conftest import SMALL
+from conftest import SMALL, Workspace
 
 LANGUAGES = ["eng", "deu"]
 
@@ -31,7 +31,7 @@ def test_every_language_is_reported(mixture):
     assert list(report) == sorted(LANGUAGES)
     assert all(figures["round_trip_rate"] == 1 for figures in report.values())
 
-    lines = [json.loads(line) for line in (mixture / "results/models/two/metrics.jsonl").read_text().splitlines()]
+    lines = Workspace(mixture).metrics("two")
     for kind, prefixes in (("train", [""]), ("validation", ["", "ema_"])):
         line = [line for line in lines if line["kind"] == kind][-1]
         for prefix in prefixes:

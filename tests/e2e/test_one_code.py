@@ -5,6 +5,7 @@ from collections import Counter
 from typing import ClassVar
 
 import pytest
+import transformers
 from test_evaluate_labels import Labelled
 
 from babelmill.config.stage_settings import TrainSettings
@@ -35,8 +36,6 @@ def one_code(tmp_path_factory) -> OneCode:
 
 
 def test_a_model_of_one_code_a_text_is_a_plain_classifier(one_code, capsys):
-    import transformers
-
     folder = one_code.folder / "converted"
     config, trades = read_json(folder / "config.json"), ["?", *sorted(TRADES)]
     assert config["problem_type"] == "single_label_classification" and [*config["id2label"].values()] == trades

@@ -11,13 +11,18 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+import torch
+import transformers
 
 from babelmill import graph
 from babelmill.commands.progress import model_status
 from babelmill.config.resolve import Configuration
 from babelmill.core.files import UserError, read_json
-from babelmill.labels.windows import Windows, held
+from babelmill.labels import evaluation, prediction
+from babelmill.labels.predictor import Predictor, Wanted
+from babelmill.labels.windows import Windows, held, write_table
 from babelmill.tables.table import Table
+from babelmill.text_files import opening
 from conftest import Workspace
 from helpers.programs.prepared import Program, run_limited, run_module
 
@@ -92,8 +97,6 @@ def test_a_full_disk_is_one_line_and_the_next_run_is_whole(predicted, labeller, 
 
 
 def test_the_values_are_what_the_model_predicts(predicted, labeller):
-    import transformers
-
     rows = [row for row in read(predicted[1] / "out.csv") if row["predicted"] == "yes"][:20]
     assert {bool(row["lang"]) for row in rows} == {True, False}
     tokenizer = transformers.AutoTokenizer.from_pretrained(labeller)
@@ -196,11 +199,6 @@ def test_what_is_asked_wrongly_is_one_line(labeller, tmp_path):
 
 def test_no_batch_has_more_beams_than_tokens(labeller, tmp_path, monkeypatch):
     """Else a thousand likeliest codes would take as many times the memory."""
-    import torch
-
-    from babelmill.labels import prediction
-    from babelmill.labels.predictor import Predictor, Wanted
-
     monkeypatch.setattr(prediction, "CPU_TOKENS", 12)
     (tmp_path / "in.csv").write_text("occ1\n")
     made, rows = Predictor(labeller, torch.device("cpu")), []
@@ -215,11 +213,6 @@ def test_no_batch_has_more_beams_than_tokens(labeller, tmp_path, monkeypatch):
 
 def test_probabilities_that_are_not_numbers_are_an_error(labeller):
     """Also where a whole validation text is predicted."""
-    import torch
-
-    from babelmill.labels import evaluation
-    from babelmill.labels.predictor import Predictor, Wanted
-
     made = Predictor(labeller, torch.device("cpu"))
     for parameter in made._model.parameters():
         parameter.data.fill_(torch.nan)
@@ -236,13 +229,6 @@ def test_probabilities_that_are_not_numbers_are_an_error(labeller):
 
 def test_memory_does_not_grow_with_the_rows(labeller, tmp_path, monkeypatch):
     """But for the digests and texts of what is remembered."""
-    import torch
-
-    from babelmill.labels import prediction
-    from babelmill.labels.predictor import Predictor, Wanted
-    from babelmill.labels.windows import Windows, write_table
-    from babelmill.text_files import opening
-
     monkeypatch.setattr(prediction, "WINDOW", 512)
     monkeypatch.setattr(opening, "BLOCK", 1 << 14)
     predictor = Predictor(labeller, torch.device("cpu"))

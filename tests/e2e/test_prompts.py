@@ -1,5 +1,6 @@
 """Prompts and responses from a table to the converted folder, in one run of the workflow."""
 
+import functools
 import json
 import math
 import re
@@ -17,14 +18,9 @@ from babelmill.core import manifest
 from babelmill.core.files import read_json
 from babelmill.tokens.shard_file import ShardFile
 from conftest import ROOT, SMALL, WORDS, Workspace
+from helpers.plain_scores import TEXT, Row, causal, masked
 
-LENGTH, MASKS, BOS, MASK, TEXT = (
-    64,
-    7,
-    1,
-    4,
-    16,
-)  # MASKS: passes of the masked score; TEXT: the first token that is text
+LENGTH = 64
 COLUMNS = {"text_column": "answer", "prompt_column": "question"}
 CORPUS = {"files": ["table/*.jsonl"], "validation_share": 0.25, **COLUMNS}
 SETTINGS = {name: SMALL[name] for name in ("preset", "tokenizer", "model", "train", "run")} | {
@@ -51,9 +47,9 @@ def made(tmp_path_factory) -> Workspace:
     return workspace
 
 
-def rows_of(shard: ShardFile, length: int) -> list[list[tuple[int, int, bool]]]:
-    """The documents in rows of at most `length`: token, document, and whether it is scored. None is cut that fits."""
-    rows: list[list[tuple[int, int, bool]]] = [[]]
+def rows_of(shard: ShardFile, length: int) -> list[Row]:
+    """The documents in rows of at most `length`. None is cut that fits."""
+    rows: list[Row] = [[]]
     for i, response in enumerate(shard.responses):
         begin, end = shard.offsets[i : i + 2]
         places = [(int(shard.tokens[p]), i, p >= response and shard.tokens[p] >= TEXT) for p in range(begin, end)]
@@ -64,45 +60,6 @@ def rows_of(shard: ShardFile, length: int) -> list[list[tuple[int, int, bool]]]:
                 rows.append([])
             rows[-1].append(place)
     return rows
-
-
-def parts(row: list[tuple[int, int, bool]]) -> list[list[tuple[int, int, bool]]]:
-    """A row with `<s>` in front, cut before each `<s>`."""
-    row = [(BOS, -1, False), *row]
-    starts = [i for i, (token, _, _) in enumerate(row) if token == BOS]
-    return [row[a:b] for a, b in zip(starts, [*starts[1:], len(row)], strict=True)]
-
-
-def nats_of(logits: torch.Tensor, wanted: list[tuple[int, int, int]], total: list[float]) -> None:
-    """Add -ln p of tokens, (position, token, document), to the documents'."""
-    scores = logits.double().log_softmax(-1)
-    for position, token, document in wanted:
-        total[document] -= scores[position, token].item()
-
-
-def causal(model, shard: ShardFile) -> list[float]:
-    total = [0.0] * len(shard.responses)
-    for row in rows_of(shard, LENGTH):
-        for part in parts(row):
-            wanted = [(i, token, document) for i, (token, document, scored) in enumerate(part[1:]) if scored]
-            if wanted:
-                nats_of(model(torch.tensor([[token for token, _, _ in part]])).logits[0], wanted, total)
-    return total
-
-
-def masked(model, shard: ShardFile) -> list[float]:
-    total = [0.0] * len(shard.responses)
-    for row in rows_of(shard, LENGTH - 1):
-        scored = [i for i, (_, _, counts) in enumerate(row) if counts]
-        for turn in range(MASKS):
-            hidden, done = set(scored[turn::MASKS]), -1
-            for part in parts(row):
-                wanted = [(i, t, document) for i, (t, document, _) in enumerate(part) if done + i in hidden]
-                if wanted:
-                    shown = [MASK if done + i in hidden else token for i, (token, _, _) in enumerate(part)]
-                    nats_of(model(torch.tensor([shown])).logits[0], wanted, total)
-                done += len(part)
-    return total
 
 
 @torch.inference_mode()
@@ -119,7 +76,8 @@ def test_scores_are_of_responses_given_their_prompts(made):
     assert evaluation["documents"] == evaluation["languages"]["eng"]["documents"] == documents
     for metric, auto, reference in (("causal", AutoModelForCausalLM, causal), ("masked", AutoModelForMaskedLM, masked)):
         model = auto.from_pretrained(made.path / "converted/eng", trust_remote_code=True).eval()
-        score, nats = evaluation["variants"]["ema"][metric], reference(model, shard)
+        score = evaluation["variants"]["ema"][metric]
+        nats = reference(model, functools.partial(rows_of, shard), len(rows), LENGTH)
         assert score["value"] == pytest.approx(sum(nats) / math.log(2) / size, rel=1e-5)
         assert (score["tokens"], score["bytes"]) == (count, size)
     card = (made.path / "converted/eng/README.md").read_text()
@@ -136,8 +94,7 @@ def test_training_learns_responses_alone(made):
     figures = manifest.read(made.path / "results/corpora/eng")["figures"]
     assert figures["dropped"] == {"empty": 1}
     assert sum(figures["with_prompt"].values()) == 140 and sum(figures["documents"].values()) == 160
-    lines = (made.path / "results/models/eng/metrics.jsonl").read_text().splitlines()
-    assert all(json.loads(line)["loss"] > 0 for line in lines)
+    assert all(line["loss"] > 0 for line in made.metrics("eng"))
 
 
 def test_show_and_plan_know_of_prompts(made, monkeypatch):

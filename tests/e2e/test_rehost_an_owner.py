@@ -9,7 +9,7 @@ import yaml
 from babelmill.core.files import read_json
 from helpers.hub.hub_server import Fault, HubServer
 from helpers.models.old_repositories import fill
-from helpers.models.published import GOLDEN
+from helpers.models.published import GOLDEN, LOGITS
 from helpers.programs.prepared import Program, run_module, run_python
 
 PATTERN = ["--checkpoint-glob", "mono_*_small_1_2*.bin"]
@@ -123,20 +123,8 @@ def test_what_others_wrote_stays(story):
     assert "language model of Dutch" in head(hub, "old-nld")["README.md"].decode()  # as its checkpoints say
 
 
-LOAD = """
-import sys, torch
-from safetensors.torch import load_file
-from transformers import AutoModelForMaskedLM, AutoTokenizer
-
-golden = load_file(sys.argv[1])
-segments, causal = golden["segments"], golden["causal"]
-same = (segments[:, :, None] == segments[:, None, :]) & (segments >= 0)[:, :, None]
-position = torch.arange(segments.shape[1])
-allowed = (same & ((position[:, None] >= position) | ~causal[:, None, None]))[:, None]
-given = {"trust_remote_code": True, "dtype": torch.float64, "logits_alignment": "mntp"}
-model = AutoModelForMaskedLM.from_pretrained(sys.argv[2], **given).eval()
-logits = model(golden["input_ids"], attention_mask=allowed).logits.transpose(0, 1)
-print((logits[golden["labels"].T != -100] - golden["logits_time_major"]).abs().max().item())
+LOAD = f"""{LOGITS}
+print(difference(sys.argv[2]))
 print(AutoTokenizer.from_pretrained(sys.argv[2], trust_remote_code=True)("A").input_ids[0])
 """
 

@@ -6,8 +6,7 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 import torch
-from tokenizers import Tokenizer, models, pre_tokenizers, processors
-from transformers import BertConfig, BertForPreTraining, GPT2Config, GPT2LMHeadModel, PreTrainedTokenizerFast
+from transformers import AutoTokenizer, BertForPreTraining, GPT2LMHeadModel
 
 from babelmill.cli import main
 from babelmill.commands.score import refuse_others
@@ -17,12 +16,10 @@ from babelmill.core.files import UserError, read_json, write_json
 from babelmill.release.elsewhere.given_model import name_of
 from babelmill.runtime.run_lock import Lock
 from helpers.hub.hub_data import SENTENCES
+from helpers.models.published_models import publish
 from helpers.programs.prepared import run_module
 
 MINE = "suites: {mine: {files: [pairs.tsv], language: eng, good: good, bad: bad}}\n"
-WORDS = sorted({word for text in SENTENCES for word in text.strip(".").split()})
-SPECIAL = ["[UNK]", "[CLS]", "[SEP]", "[MASK]", "[PAD]", "."]
-SHAPE = {"vocab_size": len(WORDS) + len(SPECIAL), "hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2}
 SHORT = [" ".join(text.split()[:6]) for text in SENTENCES]
 
 
@@ -35,18 +32,6 @@ def folder(tmp_path, monkeypatch):
     rows = [(text, " ".join(text.split()[::-1])) for text in SHORT]
     Path("pairs.tsv").write_text("good\tbad\n" + "".join(f"{good}\t{bad}\n" for good, bad in rows))
     return tmp_path
-
-
-def tokenizer(kind: str) -> PreTrainedTokenizerFast:
-    """GPT-2's way, no token before a text, or BERT's, one before and one after it."""
-    vocabulary = {word: i for i, word in enumerate([*SPECIAL, *WORDS])}
-    made = Tokenizer(models.WordLevel(vocabulary, "[UNK]"))
-    made.pre_tokenizer = pre_tokenizers.Whitespace()
-    if kind == "gpt2":
-        return PreTrainedTokenizerFast(tokenizer_object=made, eos_token="[SEP]", unk_token="[UNK]")
-    made.post_processor = processors.BertProcessing(("[SEP]", 2), ("[CLS]", 1))
-    roles = {f"{role}_token": f"[{role.upper()}]" for role in ("unk", "cls", "sep", "mask", "pad")}
-    return PreTrainedTokenizerFast(tokenizer_object=made, **roles)
 
 
 @pytest.mark.parametrize("kind", ["gpt2", "bert"])
@@ -64,30 +49,26 @@ def test_a_folder_without_a_tokenizer_is_refused(kind, left, capsys):
 
 def foreign(kind: str) -> Path:
     """A folder as `save_pretrained` leaves it; that of BERT has another head, too."""
-    torch.manual_seed(0)
-    if kind == "gpt2":
-        gpt2 = GPT2Config(vocab_size=SHAPE["vocab_size"], n_embd=16, n_layer=2, n_head=2, n_positions=16)
-        GPT2LMHeadModel(gpt2).save_pretrained(kind)
-    else:
-        BertForPreTraining(BertConfig(**SHAPE, intermediate_size=24)).save_pretrained(kind)
-    tokenizer(kind).save_pretrained(kind)
-    return Path(kind)
+    folder = publish(kind, Path(kind))
+    if kind == "bert":
+        BertForPreTraining.from_pretrained(folder).save_pretrained(folder)
+    return folder
 
 
 @torch.inference_mode()
 def plain(kind: str, text: str) -> float:
-    """ln p of a text, by a loop."""
-    total = 0.0
-    words = [len(SPECIAL) + WORDS.index(word) for word in text.split()]
+    """ln p of a text, by a loop. GPT-2's tokenizer puts no token before it, BERT's one before and one after it."""
+    tokenizer, total = AutoTokenizer.from_pretrained(kind), 0.0
+    ids = torch.tensor(tokenizer(text)["input_ids"])
     if kind == "gpt2":
-        ids = torch.tensor([SPECIAL.index("[SEP]"), *words])
-        scores = GPT2LMHeadModel.from_pretrained(kind).eval()(ids[None]).logits[0].log_softmax(-1)
-        return sum(scores[i, word].item() for i, word in enumerate(words))
+        begun = torch.cat([torch.tensor([tokenizer.eos_token_id]), ids])
+        scores = GPT2LMHeadModel.from_pretrained(kind).eval()(begun[None]).logits[0, :-1].log_softmax(-1)
+        return scores.gather(1, ids[:, None]).sum().item()
     model = BertForPreTraining.from_pretrained(kind).eval()
-    for i, word in enumerate(words):
-        hidden = [*words[:i], SPECIAL.index("[MASK]"), *words[i + 1 :]]
-        logits = model(torch.tensor([[1, *hidden, 2]])).prediction_logits
-        total += logits[0, i + 1].log_softmax(-1)[word].item()
+    for place in range(1, len(ids) - 1):
+        hidden = ids.clone()
+        hidden[place] = tokenizer.mask_token_id
+        total += model(hidden[None]).prediction_logits[0, place].log_softmax(-1)[ids[place]].item()
     return total
 
 

@@ -10,7 +10,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 from tokenizers import Tokenizer, models, pre_tokenizers
-from transformers import AutoModelForCausalLM, AutoModelForMaskedLM, AutoTokenizer, PreTrainedTokenizerFast
+from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedTokenizerFast
 
 from babelmill.commands.surprisal import table_of
 from babelmill.config.stage_settings import ScoreSettings
@@ -158,25 +158,6 @@ def test_both_sentences_of_a_pair_in_one_row(exported, shares):
         expected.append(shipped(ids[None]).logits[0, :-1].log_softmax(-1).gather(1, ids[1:, None]).sum().item())
     found = np.concatenate(list(sentences.scores(scorer, pairs, list(range(len(pairs))), how)))
     assert found[:, :2].flatten() == pytest.approx(expected, abs=1e-4)
-
-
-@torch.inference_mode()
-def test_a_masked_score_hides_each_token_alone(exported, tmp_path):
-    """Beside a loop that is plain."""
-    folder = exported / "export"
-    tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=True)
-    masked = AutoModelForMaskedLM.from_pretrained(folder, trust_remote_code=True, dtype=torch.float32)
-    text = "The black catapult sat on every matted garden."
-    encoded = tokenizer(text)
-    words, ids, total = encoded.word_ids(), torch.tensor(encoded["input_ids"]), 0.0
-    assert len(set(words)) < len(words), "some word has several tokens"
-    for place in range(1, len(ids)):
-        hidden = ids.clone()
-        hidden[place] = tokenizer.mask_token_id
-        total += masked(hidden[None]).logits[0, place].log_softmax(-1)[ids[place]].item()
-    pair = pa.table({"good": [text], "bad": [text[::-1]]})
-    found = ScoringModel(folder).score("masked", pair, np.ones(1, bool), Partial(tmp_path / "partial", {}))
-    assert found[0, 0] == pytest.approx(total, abs=1e-4)
 
 
 def test_the_bound_hides_the_same_places_in_both_sentences(exported, tmp_path, pairs):

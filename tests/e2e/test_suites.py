@@ -1,6 +1,6 @@
-"""Exported folders in the evaluation suites that people use. What the BabyLM pipelines call is in
-`hub_training_checks.py`."""
+"""Exported folders in the evaluation suites that people use. What the BabyLM pipelines call is in `hub_checks.py`."""
 
+import itertools
 import json
 import os
 import re
@@ -9,21 +9,17 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pytest
-import torch
 import yaml
-from safetensors.torch import load_file
 
-from babelmill.core.files import read_json
-from babelmill.model.gpt_bert import GPTBert, GPTBertShape
 from babelmill.score import ScoringModel
 from babelmill.suites.partial import Partial
-from helpers import ROOT, SCRIPTS
+from helpers import ROOT
 from helpers.environments import SUITES, TRANSFORMERS_4, installed
-from helpers.hub.hub_data import BOS, SENTENCES
+from helpers.hub.hub_data import SENTENCES
 from helpers.programs.prepared import run_python
 
 GUIDE = ROOT / "docs/evaluation.md"
-PAIR = ("The black cat sat on the mat near the old door.", "The black cat sat mat on the near the old door.")
+PAIR = ["The black cat sat on the mat near the old door.", "The black cat sat mat on the near the old door."]
 SWAPPED = {"cat sat": "sat cat", "dog runs": "runs dog", "wizards boil": "boil wizards"}
 
 
@@ -58,7 +54,7 @@ def harness(folder: Path, tmp_path: Path, end: str, *tasks: str) -> dict[str, li
 
 
 def test_lm_evaluation_harness(exported, tmp_path):
-    """As the guide types it, on sentences in a local file: each score is training's likelihood, with one `<s>` first."""
+    """As the guide types it, on sentences in a local file: each score is that of the stage `score`, with one `<s>` first."""
     pairs = [(text, text.replace(*next(swap for swap in SWAPPED.items() if swap[0] in text))) for text in SENTENCES]
     lines = ["sen\twrong_sen", *map("\t".join, pairs)]
     (tmp_path / "pairs.tsv").write_text("\n".join(lines) + "\n")
@@ -84,64 +80,42 @@ def test_lm_evaluation_harness(exported, tmp_path):
         (tmp_path / f"{values['task']}.yaml").write_text(yaml.safe_dump(values))
     plain = harness(exported / "export", tmp_path, "hellaswag", "pairs", "told")
     flagged = harness(exported / "export", tmp_path, "wikitext", "whole", "told")
-    for sample in flagged["whole"]:
-        found = float(sample["filtered_resps"][0])
-        assert found == pytest.approx(likelihood(exported, sample["doc"]["sen"]), abs=1e-3)
-    wanted, without = [], [float(sample["filtered_resps"][0][0]) for sample in flagged["told"]]
-    for sample in plain["told"]:
-        context, whole = (" ".join(sample["doc"]["sen"].split()[:end]) for end in (3, 7))
-        wanted.append(likelihood(exported, whole) - likelihood(exported, context))
-        assert float(sample["filtered_resps"][0][0]) == pytest.approx(wanted[-1], abs=1e-3)
-    assert without != pytest.approx(wanted, abs=0.01), "the flag takes <s> away, as the guide says"
+    parts = [(" ".join(text.split()[:3]), " ".join(text.split()[:7])) for text in SENTENCES]
+    texts = list(dict.fromkeys(itertools.chain(*pairs, *parts)))
+    wanted = ours(exported / "export", "causal", texts, tmp_path)
+    whole = {sample["doc"]["sen"]: float(sample["filtered_resps"][0]) for sample in flagged["whole"]}
+    assert whole == pytest.approx({text: wanted[text] for text in SENTENCES}, abs=1e-3)
+    told, without = ([float(sample["filtered_resps"][0][0]) for sample in run["told"]] for run in (plain, flagged))
+    assert told == pytest.approx([wanted[end] - wanted[start] for start, end in parts], abs=1e-3)
+    assert without != pytest.approx(told, abs=0.01), "the flag takes <s> away, as the guide says"
     found = {}
     for sample in plain["pairs"]:
         assert sample["acc"] == 1.0
         for choice, answer in zip(("sen", "wrong_sen"), sample["filtered_resps"], strict=True):
             found[sample["doc"][choice]] = float(answer[0])
-    assert found == pytest.approx({text: likelihood(exported, text) for text in found}, abs=1e-3)
-    assert ours(exported / "export", "causal", pairs, tmp_path) == pytest.approx(found, abs=1e-4)
+    assert found == pytest.approx({text: wanted[text] for pair in pairs for text in pair}, abs=1e-4)
 
 
-def ours(folder: Path, method: str, pairs: list[tuple[str, str]], tmp_path: Path) -> dict[str, float]:
+def ours(folder: Path, method: str, texts: list[str], tmp_path: Path) -> dict[str, float]:
     """The scores of sentences as the stage `score` has them."""
-    table = pa.table({"good": [good for good, _ in pairs], "bad": [bad for _, bad in pairs]})
-    model = ScoringModel(folder)
-    rows = model.score(method, table, np.ones(len(pairs), bool), Partial(tmp_path / f"partial-{method}", {}))
-    scores = dict(zip(table["good"].to_pylist(), rows[:, 0].tolist(), strict=True))
-    return scores | dict(zip(table["bad"].to_pylist(), rows[:, 1].tolist(), strict=True))
-
-
-@torch.inference_mode()
-def likelihood(folder: Path, text: str) -> float:
-    """ln p of a text after `<s>` under the training model."""
-    from tokenizers import Tokenizer
-
-    shape = read_json(folder / "model/config.json")
-    model = GPTBert(GPTBertShape(**{name: shape[name] for name in GPTBertShape.__dataclass_fields__})).eval()
-    model.load_state_dict(load_file(folder / "model/model.safetensors"))
-    ids = torch.tensor(Tokenizer.from_file(str(folder / "tokenizer/tokenizer.json")).encode(text).ids)
-    assert ids[0] == BOS
-    allowed = torch.ones(1, 1, len(ids), len(ids), dtype=torch.bool).tril()
-    scores = model(ids[None], allowed)[0, :-1].log_softmax(-1)
-    return scores.gather(1, ids[1:, None]).sum().item()
+    table, all_of_them = pa.table({"good": texts, "bad": texts}), np.ones(len(texts), bool)
+    rows = ScoringModel(folder).score(method, table, all_of_them, Partial(tmp_path / f"partial-{method}", {}))
+    return dict(zip(texts, rows[:, 0].tolist(), strict=True))
 
 
 @pytest.mark.parametrize("kind, version", [("causal", "5.23.0"), ("masked", "4.57.6")])
 def test_minicons(exported, tmp_path, kind, version):
-    """Its own scores are ours, and the good sentence is the likelier one.
+    """By the guide's code, its scores are those of the stage `score`, and the good sentence is the likelier one.
 
     (Its masked scorer asks for a method of tokenizers that transformers 5 has no longer, whatever the model.)
     """
-    folders = [installed(SUITES), *([installed(TRANSFORMERS_4)] if version == "4.57.6" else [])]
-    output = run([SCRIPTS / "minicons_checks.py", exported / "export", kind], tmp_path, *reversed(folders))
-    good, bad = (tuple(map(float, line.split())) for line in output.splitlines()[-2:])
-    assert good[0] == pytest.approx(good[1], abs=1e-3) and bad[0] == pytest.approx(bad[1], abs=1e-3)
-    assert good[0] > bad[0] + 1
-    scores = ours(exported / "export", kind, [PAIR], tmp_path)
-    assert [scores[text] for text in PAIR] == pytest.approx([good[0], bad[0]], abs=1e-4)
+    folders = [*([installed(TRANSFORMERS_4)] if version == "4.57.6" else []), installed(SUITES)]
     code = guide_code("minicons").replace("converted/eng", str(exported / "export"))
-    code = code.replace('"The cat sat."', repr(SENTENCES[0]))
+    code = code.replace('["The cat sat."]', repr(PAIR))
     if kind == "masked":
         code = code.replace("IncrementalLMScorer", "MaskedLMScorer")
-    output = run(["-c", code], tmp_path, *reversed(folders))
-    assert float(output.splitlines()[-1].strip("[]")) == pytest.approx(good[0], abs=1e-3)
+    good, bad = json.loads(run(["-c", code], tmp_path, *folders).splitlines()[-1])
+    assert good > bad + 1
+    assert ours(exported / "export", kind, PAIR, tmp_path) == pytest.approx(
+        dict(zip(PAIR, (good, bad), strict=True)), abs=1e-4
+    )

@@ -371,14 +371,6 @@ def test_a_loss_that_is_not_finite_stops_the_run_or_is_left_out(data):
     assert all(value.isfinite().all() for value in weights.values())
 
 
-def test_damaged_data_is_named(data):
-    shard = data.folder / "shards/eng/train.safetensors"
-    flip_a_bit(shard)
-    output = data.train(code=1)
-    assert f"{shard}: damaged" in output and "Traceback" not in output
-    assert not (data.folder / "model").exists()
-
-
 def test_a_full_disk_keeps_the_checkpoint_before(data, finished):
     """The folder of checkpoints is a small disk of its own, in a mount namespace that ends with the command."""
     data.run_settings(checkpoint_every=5, keep=100, validate_every=20)

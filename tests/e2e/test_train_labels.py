@@ -6,6 +6,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
+import transformers
 from safetensors.torch import load_file
 
 from babelmill.core.files import read_json
@@ -100,9 +102,6 @@ def folder(whole) -> Path:
 
 def test_the_exported_folder_is_the_trained_model_and_loads_without_our_code(folder):
     """As users load it."""
-    import torch
-    import transformers
-
     classifier = transformers.pipeline("text-classification", str(folder))
     assert classifier("word16 word60")[0]["label"] in TRADES
     tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
@@ -119,9 +118,6 @@ def test_the_exported_folder_is_the_trained_model_and_loads_without_our_code(fol
 
 def test_the_likeliest_codes_are_those_of_all_that_are_known(folder):
     """The beam search, against the chance of every code."""
-    import torch
-    import transformers
-
     tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
     model = transformers.AutoModel.from_pretrained(folder, trust_remote_code=True)
     given = tokenizer(["word16 word60", "word31 word19 word70"], padding=True, return_tensors="pt")
@@ -163,8 +159,6 @@ def test_it_goes_on_from_a_model_of_this_workflow(whole, base, tmp_path, freeze)
     else:
         assert {key for key in after if key.startswith("encoder.")} == {"encoder.score.weight", "encoder.score.bias"}
     folder = export(data)
-    import torch
-    import transformers
 
     model = transformers.AutoModelForSequenceClassification.from_pretrained(folder, trust_remote_code=True)
     if freeze == "encoder":

@@ -38,18 +38,6 @@ def test_a_process_that_is_killed_while_it_leaves_is_a_failure(data):
     assert process.returncode == 1, output
 
 
-def test_two_processes_are_interrupted_and_one_goes_on(data, finished):
-    process = data.start("model", 2)
-    wait_for_step(data, 12, process)
-    os.killpg(process.pid, signal.SIGINT)  # Ctrl-C
-    output = process.communicate()[1]
-    assert process.returncode == 75, output
-    assert "Traceback" not in output
-    output = data.train()
-    assert "going on after step" in output
-    assert_near(data, finished)
-
-
 def test_nobody_trains_on_when_the_launcher_is_killed(data):
     data.settings(max_steps=2000)
     process = data.start("model", 2)
@@ -75,14 +63,16 @@ def test_gradients_do_not_depend_on_the_number_of_processes(tmp_path):
         assert difference < (1e-6 if "fp32" in case else 5e-3), case
 
 
-def test_three_processes_then_two(data, finished):
-    process = data.start("model", 3)
-    wait_for_step(data, 12, process)
-    process.send_signal(signal.SIGTERM)
-    output = process.communicate()[1]
-    assert process.returncode == 75, output
-    data.run_settings(checkpoint_every=5, keep=3, validate_every=20, micro_batch_tokens=96)  # other forward passes, too
-    assert "going on after step" in data.train("model", 2)
+def test_three_processes_then_two_then_one(data, finished):
+    """The first ones are asked to leave, the others interrupted by Ctrl-C, which all of them get."""
+    for processes, step in ((3, 12), (2, 30)):
+        process = data.start("model", processes)
+        wait_for_step(data, step, process)
+        process.send_signal(signal.SIGTERM) if processes == 3 else os.killpg(process.pid, signal.SIGINT)
+        output = process.communicate()[1]
+        assert process.returncode == 75 and "Traceback" not in output, output
+        data.run_settings(checkpoint_every=5, keep=3, validate_every=20, micro_batch_tokens=96)  # other passes, too
+    assert "going on after step" in data.train()
     assert_near(data, finished)
 
 

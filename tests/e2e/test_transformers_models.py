@@ -5,11 +5,12 @@ GPT-2 (causal), BERT (masked) and ModernBERT (masked diffusion); RoBERTa, Distil
 
 import os
 import re
+from pathlib import Path
 
 import pytest
 from huggingface_hub import ModelCard
 
-from babelmill.commands import show
+from babelmill.cli import main
 from babelmill.core import manifest
 from babelmill.core.files import UserError, read_json
 from babelmill.release.folder import trying
@@ -167,24 +168,14 @@ def test_cards_say_nothing_of_gpt_bert(made):
 
 def test_show_fills_and_continues(made, capsys, monkeypatch):
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")  # as the command does, for good
-    show.run(show_arguments(made.path / "converted/gpt2", prompt="the quick"))
-    show.run(show_arguments(made.path / "converted/bert", masked="the <mask> fox"))
-    diffusion = made.path / "converted/modernbert"
-    show.run(show_arguments(diffusion, prompt="seven wizards", steps="8", masked="the <mask> fox"))
+    gpt2, bert, diffusion = (str(made.path / f"converted/{kind}") for kind in SIZES)
+    assert main(["show", gpt2, "--prompt", "the quick"]) == main(["show", bert, "--masked", "the <mask> fox"]) == 0
+    assert main(["show", diffusion, "--prompt", "seven wizards", "--steps", "8", "--masked", "the <mask> fox"]) == 0
     output = capsys.readouterr().out
     assert "causal" in output and "masked" in output and "the quick ..." in output and "the <mask> fox" in output
     assert "diffusion at most" in output and "'seven wizards" in output
     with pytest.raises(UserError, match=r"--prompt has .* tokens, but the model reads only 64 with those that follow"):
-        trying.complete(diffusion, "seven wizards boil warm water " * 9, None)
-
-
-def show_arguments(folder, **given):
-    import argparse
-
-    parser = argparse.ArgumentParser()
-    show.add_arguments(parser)
-    values = [word for name, value in given.items() for word in (f"--{name}", value)]
-    return parser.parse_args([str(folder), *values])
+        trying.complete(Path(diffusion), "seven wizards boil warm water " * 9, None)
 
 
 def test_only_what_changed_runs_again(made):

@@ -4,7 +4,6 @@ import json
 import math
 import os
 import shutil
-from pathlib import Path
 
 import pytest
 from huggingface_hub import ModelCard
@@ -61,9 +60,8 @@ print(pipeline("fill-mask", model="converted/bert")("the [MASK] fox")[0])
 """
 
 
-def validations(path: Path, model: str) -> list[dict]:
-    lines = (path / f"results/models/{model}/metrics.jsonl").read_text().splitlines()
-    return [line for line in map(json.loads, lines) if line["kind"] == "validation"]
+def validations(workspace: Workspace, model: str) -> list[dict]:
+    return [line for line in workspace.metrics(model) if line["kind"] == "validation"]
 
 
 def test_models_go_on_from_published_ones(tmp_path, hub):
@@ -94,7 +92,7 @@ def test_models_go_on_from_published_ones(tmp_path, hub):
             json.loads((source / "tokenizer.json").read_text())["model"]["vocab"]
         ) + (name == "more")
         assert evaluation["documents"].get("changed", 0) == (0 if name == "more" else evaluation["documents"]["scored"])
-        validated = validations(workspace.path, name)
+        validated = validations(workspace, name)
         assert validated[0]["step"] == 0 and validated[-1]["loss"] < validated[0]["loss"] < math.log(400) + 1
 
     card = ModelCard.load(workspace.path / "converted/more/README.md", ignore_metadata_errors=False)
@@ -119,9 +117,8 @@ def test_models_go_on_from_published_ones(tmp_path, hub):
     card = (workspace.path / "converted/bert/README.md").read_text()
     assert "validation documents (the tokenizer changes 10 of them" in card
     assert "with a [MASK] in it" in card and "does not restore every text exactly" in card
-    assert validations(workspace.path, "again")[-1]["loss"] == pytest.approx(
-        validated_average(workspace.path), abs=1e-4
-    )
+    average = validations(workspace, "bert")[-1]["ema_loss"]
+    assert validations(workspace, "again")[-1]["loss"] == pytest.approx(average, abs=1e-4)
 
     # Of adapters, results and checkpoints hold them alone; a training goes on from its checkpoint to the same weights.
     trained = workspace.path / "results/models/more/model.safetensors"
@@ -143,7 +140,3 @@ def test_models_go_on_from_published_ones(tmp_path, hub):
         "results/models/more/manifest.json", "--forcerun", "train", "--profile", ROOT / "profiles/local"
     )
     assert sha256(trained) == before and "going on after step 4" in (workspace.path / "logs/train/more.log").read_text()
-
-
-def validated_average(path: Path) -> float:
-    return validations(path, "bert")[-1]["ema_loss"]

@@ -1,6 +1,6 @@
-"""Loading an exported folder, predicting and generating, as its users do. Run by `test_hub.py`, once with each version of transformers.
+"""Use an exported folder as its users do: load, predict, generate, train, compile. Run by `test_hub.py` with each version of transformers.
 
-Nothing of the babelmill package is used, only what is in the folder.
+Nothing of the babelmill package is used, only what is in the folder, which the environment names (BABELMILL_EXPORT).
 """
 
 import logging
@@ -9,19 +9,52 @@ import os
 import pytest
 import torch
 import transformers
-from hub_folder import CLASSES, EOS, FOLDER, LANGUAGE_MODELS, PAD, TEXTS, close, load, main_output
+from accelerate.state import AcceleratorState
+from peft import LoraConfig, get_peft_model
+from safetensors import safe_open
 from transformers import (
     AutoConfig,
     AutoModel,
     AutoModelForCausalLM,
     AutoModelForMaskedLM,
     AutoModelForSequenceClassification,
+    AutoModelForTokenClassification,
     AutoProcessor,
     AutoTokenizer,
+    DataCollatorForLanguageModeling,
+    Trainer,
+    TrainingArguments,
     pipeline,
 )
 
-pytest_plugins = ["hub_folder"]
+FOLDER = os.environ["BABELMILL_EXPORT"]
+LANGUAGE_MODELS = [AutoModelForMaskedLM, AutoModelForCausalLM]
+CLASSES = [AutoModel, *LANGUAGE_MODELS, AutoModelForSequenceClassification, AutoModelForTokenClassification]
+TEXTS = ["The black cat sat on the mat", "Seven wizards boil", "A brown dog runs through our green garden every day."]
+EOS, PAD = 2, 3
+
+
+def load(cls, folder=FOLDER, dtype=torch.float64, **settings):
+    """A model in evaluation mode; in float64, so that what should be equal is equal."""
+    return cls.from_pretrained(folder, trust_remote_code=True, dtype=dtype, **settings).eval()
+
+
+@pytest.fixture(scope="module")
+def tokenizer():
+    return AutoTokenizer.from_pretrained(FOLDER, trust_remote_code=True)
+
+
+@pytest.fixture
+def batch(tokenizer):
+    return tokenizer(TEXTS, return_tensors="pt", padding=True)
+
+
+def close(found, wanted, tolerance=1e-9):
+    torch.testing.assert_close(found, wanted, rtol=0, atol=tolerance)
+
+
+def main_output(output):
+    return output.logits if "logits" in output else output.last_hidden_state
 
 
 # Loading.
@@ -307,3 +340,256 @@ def test_a_bidirectional_model_refuses_a_cache():
     with pytest.raises(ValueError, match="use_cache=False"):
         model.generate(torch.tensor([[1, 20, 21]]), max_new_tokens=3)
     assert model.generate(torch.tensor([[1, 20, 21]]), max_new_tokens=3, use_cache=False).shape[1] > 3
+
+
+# Training.
+
+
+def test_losses(batch):
+    """Labels stand where their token does, in both language models and both alignments."""
+    ids, mask = batch["input_ids"], batch["attention_mask"]
+    labels = torch.where(mask == 1, ids, -100)
+    models = [load(AutoModelForMaskedLM, logits_alignment=name) for name in ("mlm", "mntp")]
+    close(*(model(**batch, labels=labels).loss for model in models))
+    causal = load(AutoModelForCausalLM)
+    output = causal(**batch, labels=labels)
+    targets = labels[:, 1:].flatten()
+    wanted = torch.nn.functional.cross_entropy(output.logits[:, :-1].flatten(0, 1), targets)
+    close(output.loss.double(), wanted, 1e-6)
+    assert wanted < 0.5  # it knows these texts
+    close(causal(**batch, labels=labels, num_items_in_batch=7).loss * 7, output.loss * (targets != -100).sum(), 1e-4)
+
+
+def test_masked_training_with_the_usual_collator(tokenizer, batch):
+    collate = DataCollatorForLanguageModeling(tokenizer, mlm_probability=0.5)
+    model = load(AutoModelForMaskedLM, dtype=torch.float32).train()
+    examples = [{"input_ids": ids} for ids in tokenizer(TEXTS)["input_ids"]]
+    torch.manual_seed(0)
+    model(**collate(examples)).loss.backward()
+    assert all(parameter.grad is not None for parameter in model.parameters())
+
+
+@pytest.mark.parametrize("cls", CLASSES[1:])
+def test_gradient_checkpointing(cls, batch):
+    """Same gradients, dropout included."""
+    labels = batch["input_ids"] % 2 if cls is AutoModelForTokenClassification else batch["input_ids"]
+    labels = torch.tensor([0, 1, 1]) if cls is AutoModelForSequenceClassification else labels
+    gradients = []
+    for checkpointing in (False, True):
+        torch.manual_seed(0)
+        model = load(cls).train()
+        if checkpointing:
+            model.gradient_checkpointing_enable()
+        torch.manual_seed(1)
+        model(**batch, labels=labels).loss.backward()
+        gradients.append(torch.cat([parameter.grad.flatten() for parameter in model.parameters()]))
+    close(gradients[1], gradients[0])
+    assert gradients[0].abs().max() > 0
+
+
+@pytest.mark.parametrize("mode", ["causal", "bidirectional"])
+@pytest.mark.parametrize("dimensions", [2, 3])
+def test_classification_sees_the_whole_text(tokenizer, mode, dimensions):
+    """Every token of a text or a pair has a say, with a causal mask (3 dimensions) too."""
+    torch.manual_seed(0)
+    model = load(AutoModelForSequenceClassification, num_labels=3, attention_mode=mode)
+    ids = tokenizer("The black cat", "boil warm water", return_tensors="pt")["input_ids"]
+    length = ids.shape[1]
+    mask = torch.ones(1, length) if dimensions == 2 else torch.ones(1, length, length).tril()
+    wanted = model(ids, attention_mask=mask).logits
+    assert wanted.shape == (1, 3)
+    for position in range(length):
+        changed = ids.clone()
+        changed[0, position] = 100
+        assert (model(changed, attention_mask=mask).logits - wanted).abs().max() > 1e-6, position
+
+
+def test_classification_losses(batch):
+    for labels, count in [(torch.tensor([0, 2, 1]), 3), (torch.rand(3), 1), (torch.rand(3, 3), 3)]:
+        model = load(AutoModelForSequenceClassification, num_labels=count)
+        assert model(**batch, labels=labels.double() if labels.is_floating_point() else labels).loss.isfinite()
+    tokens = load(AutoModelForTokenClassification, num_labels=5)
+    output = tokens(**batch, labels=batch["input_ids"] % 5)
+    assert output.loss.isfinite() and output.logits.shape == (*batch["input_ids"].shape, 5)
+
+
+@pytest.mark.parametrize("cls", CLASSES)
+def test_save_and_load_again(cls, batch, tmp_path):
+    torch.manual_seed(0)
+    model = load(cls)
+    model.save_pretrained(tmp_path)
+    assert (tmp_path / "modeling_gpt_bert.py").is_file() and (tmp_path / "attention.py").is_file()
+    with safe_open(tmp_path / "model.safetensors", "pt") as file:  # tied weights once
+        assert set(file.keys()) == {name for name, _ in model.named_parameters()}
+    close(main_output(load(cls, tmp_path)(**batch)), main_output(model(**batch)), 0)
+
+
+def test_untrained_model_is_initialised():
+    """From a config alone: as published, nothing left as it was in memory."""
+    config = load(AutoModel).config
+    torch.manual_seed(0)
+    weights = AutoModelForMaskedLM.from_config(config, trust_remote_code=True).state_dict()
+    std = (2 / (5 * config.hidden_size)) ** 0.5
+    for name, weight in weights.items():
+        if "alphas" in name:
+            assert weight.tolist() == [0.0] * (len(weight) - 1) + [1.0]
+        elif name.endswith("bias"):
+            assert (weight == 0).all()
+        elif "layer_norm" in name:
+            assert (weight == 1).all()
+        else:
+            scale = (2 * (1 + int(name.split(".")[3]))) ** -0.5 if "mlp_layers" in name else 1.0
+            assert weight.std().item() == pytest.approx(0.8796 * scale * std, rel=0.1), name
+
+
+def test_a_new_head_leaves_loaded_weights_alone(batch):
+    body = load(AutoModelForSequenceClassification).model
+    close(body(**batch).last_hidden_state, load(AutoModel)(**batch).last_hidden_state, 0)
+
+
+def test_more_tokens(tokenizer):
+    """A vocabulary that grows keeps what it knows."""
+    model = load(AutoModelForCausalLM)
+    ids = tokenizer(TEXTS[0], return_tensors="pt")["input_ids"]
+    before = model(ids).logits
+    model.resize_token_embeddings(len(tokenizer) + 7, mean_resizing=False)
+    after = model(ids).logits
+    assert after.shape[-1] == len(tokenizer) + 7 == model.config.vocab_size
+    close(after[..., : len(tokenizer)], before)
+
+
+# What the BabyLM evaluation pipelines call (2025: `mntp`, `mlm`, `causal`, fine-tuning; 2026: multilingual fine-tuning).
+
+
+@pytest.mark.parametrize("backend", ["mntp", "mlm", "causal"])
+def test_babylm_zero_shot(backend):
+    """The token at i is scored at i - 1, but for `mlm`; `<s>` is in front, so that there is an i - 1."""
+    processor = AutoProcessor.from_pretrained(FOLDER, padding_side="right", trust_remote_code=True)
+    cls = AutoModelForCausalLM if backend == "causal" else AutoModelForMaskedLM
+    settings = {"logits_alignment": "mntp"} if backend == "mntp" else {}
+    model, sums = load(cls, **settings), []
+    for text in ("Seven wizards boil warm water", "Seven boil wizards warm water"):
+        encoded = processor(text, return_offsets_mapping=True, return_tensors="pt")
+        ids = encoded["input_ids"][0]
+        assert ids[0] == processor.bos_token_id
+        assert encoded["offset_mapping"][0].tolist()[0] == [0, 0] and encoded["offset_mapping"][0, 1, 1] > 0
+        rows, positions = ids.repeat(len(ids) - 1, 1), torch.arange(1, len(ids))
+        if backend != "causal":
+            rows[positions - 1, positions] = processor.mask_token_id
+        output = model(input_ids=rows, attention_mask=torch.ones_like(rows))
+        scores = output["logits"][positions - 1, positions - int(backend != "mlm")].log_softmax(-1)
+        sums.append(scores.gather(1, ids[1:, None]).sum().item())
+    assert sums[0] > sums[1] + 1
+
+
+def test_babylm_fine_tuning(tokenizer):
+    """The encoder's output has states and no logits, for 512 tokens too, with a causal mask of three dimensions too."""
+    model, width = load(AutoModel), AutoConfig.from_pretrained(FOLDER, trust_remote_code=True).hidden_size
+    batch = tokenizer(TEXTS, return_tensors="pt", padding="max_length", max_length=512, truncation=True)
+    for mask in (batch["attention_mask"], batch["attention_mask"][:, None] * torch.ones(512, 512).tril().long()):
+        output = model(batch["input_ids"], attention_mask=mask)
+        assert not hasattr(output, "logits") and output[0].shape == (len(TEXTS), 512, width)
+
+
+def test_babylm_multilingual_fine_tuning(tokenizer):
+    """With a configuration of the caller's, another padding token, long padding, and all but the new head frozen."""
+    config = AutoConfig.from_pretrained(FOLDER, num_labels=3, finetuning_task="xnli", trust_remote_code=True)
+    torch.manual_seed(0)
+    model = load(AutoModelForSequenceClassification, config=config)
+    model.config.pad_token_id = tokenizer.eos_token_id
+    padded = tokenizer(TEXTS, TEXTS[::-1], padding="max_length", max_length=128, truncation=True, return_tensors="pt")
+    alone = tokenizer(TEXTS[0], TEXTS[2], return_tensors="pt")
+    close(model(**padded).logits[0], model(**alone).logits[0])
+    heads = [name for name, _ in model.named_parameters() if "classifier" in name or name.startswith("score")]
+    assert heads == ["score.weight", "score.bias"]
+
+
+# PyTorch's transformations, `Trainer` and adapters. Compiled graphs are run by PyTorch (`aot_eager`): what is in question is
+# whether the model can be made one graph, forwards and backwards, and a C++ compiler takes minutes. (Where forwards alone
+# is, `eager` is twice as fast.)
+
+
+@pytest.fixture(autouse=True)
+def nothing_compiled(monkeypatch):
+    """Each test compiles anew, and what a Trainer writes into the environment is gone after it."""
+    torch._dynamo.reset()
+    AcceleratorState._reset_state(reset_partial_state=True)
+    for name in ("MIXED_PRECISION", "DYNAMO_BACKEND", "DYNAMO_MODE", "DYNAMO_USE_FULLGRAPH", "DYNAMO_USE_DYNAMIC"):
+        monkeypatch.setenv(f"ACCELERATE_{name}", "no")  # so that it is put back afterwards
+        monkeypatch.delenv(f"ACCELERATE_{name}")
+
+
+def test_gradients_of_one_graph(batch):
+    """Of logits and states by other states, one after another, as attribution and probing want them."""
+    model = load(AutoModelForMaskedLM)
+
+    def gradient(output, source):
+        return torch.autograd.grad(output.logits.square().sum(), output.hidden_states[source], retain_graph=True)[0]
+
+    output = model(**batch, output_hidden_states=True)
+    for source in (2, 1, 0, 2):
+        close(gradient(output, source), gradient(model(**batch, output_hidden_states=True), source))
+
+
+def test_compiled_as_one_graph(batch):
+    """A training step with dropout."""
+    model = load(AutoModelForMaskedLM, dtype=torch.float32).train()
+    compiled = torch.compile(model, fullgraph=True, backend="aot_eager")
+    torch.manual_seed(0)
+    losses = [compiled(**batch, labels=batch["input_ids"]).loss for _ in range(2)]
+    losses[1].backward()
+    assert losses[0] != losses[1] and all(loss.isfinite() for loss in losses)
+    assert all(parameter.grad.isfinite().all() for parameter in model.parameters())
+
+
+def test_trainer_compiles(tokenizer, tmp_path):
+    """In bf16, and as one graph; that backwards is one too is seen above."""
+    model = load(AutoModelForSequenceClassification, dtype=torch.float32)
+    data = [{"label": n % 2, **tokenizer(text)} for n, text in enumerate(TEXTS[:2] * 2)]
+    settings = {"torch_compile": True, "torch_compile_backend": "eager", "use_cpu": True, "report_to": "none"}
+    arguments = TrainingArguments(tmp_path, max_steps=2, per_device_train_batch_size=4, bf16=True, **settings)
+    before = model.score.weight.detach().clone()
+    torch._dynamo.utils.counters.clear()
+    found = Trainer(model, arguments, train_dataset=data, processing_class=tokenizer).train()
+    assert found.global_step == 2 and 0 < found.training_loss < 10
+    assert not torch.equal(model.score.weight, before)
+    counters = torch._dynamo.utils.counters
+    assert counters["stats"]["unique_graphs"] > 0 and not counters["graph_break"]
+
+
+@pytest.mark.parametrize(
+    ("cls", "learning"), [(AutoModelForCausalLM, False), (AutoModelForSequenceClassification, True)]
+)
+def test_exports_for_any_batch_and_length(tokenizer, batch, cls, learning):
+    """Within `no_grad` and outside."""
+    model = load(cls)
+    model.config.use_cache = False
+    sizes = {0: torch.export.Dim("rows", min=2, max=64), 1: torch.export.Dim("length", min=2, max=512)}
+    with torch.set_grad_enabled(learning):
+        exported = torch.export.export(model, (), dict(batch), dynamic_shapes=dict.fromkeys(batch, sizes))
+    texts = [*TEXTS, "A longer text than all the others before it in this file"] * 2
+    other = tokenizer(texts, return_tensors="pt", padding=True)
+    close(main_output(exported.module()(**other)), main_output(model(**other)))
+
+
+def test_adapters(tokenizer, batch, tmp_path):
+    """With the layers that the card names; peft has no default for a model of the Hub, and says so."""
+    with pytest.raises(ValueError, match="target_modules"):
+        get_peft_model(load(AutoModelForSequenceClassification), LoraConfig(task_type="SEQ_CLS"))
+    layers = ["in_proj_qk", "in_proj_vg", "out_proj"]
+    config = LoraConfig(task_type="SEQ_CLS", target_modules=layers, modules_to_save=["score"])
+    model = get_peft_model(load(AutoModelForSequenceClassification, dtype=torch.float32), config)
+    adapted = {name.split(".lora_A")[0].split(".")[-1] for name, _ in model.named_parameters() if ".lora_A" in name}
+    assert adapted == set(layers)
+    data = [{"label": n % 2, **tokenizer(text)} for n, text in enumerate(TEXTS[:2] * 2)]
+    arguments = TrainingArguments(tmp_path / "tuned", max_steps=3, learning_rate=0.1, use_cpu=True, report_to="none")
+    before = {name: value.detach().clone() for name, value in model.named_parameters()}
+    Trainer(model, arguments, train_dataset=data, processing_class=tokenizer).train()
+    moved = {name for name, value in model.named_parameters() if not torch.equal(value, before[name])}
+    assert moved == {name for name, value in model.named_parameters() if value.requires_grad}
+    assert all("lora_" in name or "score" in name for name in moved)
+    model.save_pretrained(tmp_path / "saved")
+    torch.manual_seed(1)
+    again = load(AutoModelForSequenceClassification, dtype=torch.float32)
+    again.load_adapter(str(tmp_path / "saved"))
+    close(again.eval()(**batch).logits, model.eval()(**batch).logits, 1e-5)

@@ -15,8 +15,7 @@ are three kinds of figures:
   numbers, at least a rounding step), because other processors differ by more.
 
 Each section makes its own data, so that a difference points at the code that made it: training does not go through the
-tokenizer, whose tokens may change with the library. Modules are imported where they are used, so that a process loads
-only what its sections need.
+tokenizer, whose tokens may change with the library.
 """
 
 import argparse
@@ -33,20 +32,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from helpers import DATA, ROOT
-from helpers.figures.figures_of_data import batch_figures, corpus_figures, plan_figures, token_figures
-from helpers.figures.figures_of_training import (
-    averaging_figures,
-    evaluation_figures,
-    gradient_figures,
-    optimizer_figures,
-    scoring_figures,
-    training_figures,
-    twenty_steps_figures,
-)
+from helpers.figures import FLOAT32, FLOAT64, SECTIONS
 from helpers.programs.prepared import run_module
 
 STORED = DATA / "stored_figures.json"
@@ -58,30 +49,12 @@ CPU = Path("/proc/cpuinfo").read_text(encoding="utf-8")
 CAPABILITIES = ("default", "avx2", *(["avx512"] if "avx512f" in CPU else []))
 CONDITIONS = list(itertools.product(CAPABILITIES, (1, 2)))
 
-SECTIONS = {
-    "corpus": corpus_figures,
-    "tokens": token_figures,
-    "plan": plan_figures,
-    "batches": batch_figures,
-    "scoring": scoring_figures,
-    "gradients": gradient_figures,
-    "optimizers": optimizer_figures,
-    "averaging": averaging_figures,
-    "training": training_figures,
-    "twenty steps": twenty_steps_figures,
-    "evaluation": evaluation_figures,
-}
-FLOAT64 = ("gradients", "optimizers", "averaging", "training")
-FLOAT32 = ("twenty steps", "evaluation")
-
 
 def compute(names: list[str], threads: int = 1) -> dict[str, dict]:
     """Return the figures of some sections."""
     result = {}
     for name in names:
         if name in (*FLOAT64, *FLOAT32):
-            import torch
-
             torch.set_num_threads(threads)
             torch.set_default_dtype(torch.float64 if name in FLOAT64 else torch.float32)
         with tempfile.TemporaryDirectory() as folder:

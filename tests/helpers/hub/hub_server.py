@@ -150,14 +150,8 @@ class _Handler(Uploads):
             except Refused as refused:
                 return self.send(refused.status, refused.body, refused.headers)
         if found := re.fullmatch(r"/cdn/([0-9a-f]{64})", path):
-            data = next(
-                data
-                for repository in self.hub.repositories.values()
-                for files in repository.commits.values()
-                for data in files.values()
-                if hashlib.sha256(data).hexdigest() == found[1]
-            )
-            return self.send_file(data, {}, fault)
+            stored = (repository.objects for repository in self.hub.repositories.values())
+            return self.send_file(next(objects[found[1]] for objects in stored if found[1] in objects), {}, fault)
         path, _, query = path.partition("?")
         if path == "/api/models":
             return self.send_models(token, dict(urllib.parse.parse_qsl(query)))

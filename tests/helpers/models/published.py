@@ -11,6 +11,24 @@ from babelmill.tokens.vocabulary import SPECIAL_TOKENS
 from helpers import DATA
 
 GOLDEN = DATA / "gpt_bert_tiny.safetensors"
+# Code without Babelmill, whose first argument is GOLDEN: how far the logits of a model are from the published ones.
+LOGITS = """
+import sys, torch
+from safetensors.torch import load_file
+from transformers import AutoModelForMaskedLM, AutoTokenizer
+
+golden = load_file(sys.argv[1])
+segments, causal = golden["segments"], golden["causal"]
+same = (segments[:, :, None] == segments[:, None, :]) & (segments >= 0)[:, :, None]
+position = torch.arange(segments.shape[1])
+allowed = (same & ((position[:, None] >= position) | ~causal[:, None, None]))[:, None]
+given = {"trust_remote_code": True, "dtype": torch.float64, "logits_alignment": "mntp"}
+
+def difference(folder, variant=None):
+    model = AutoModelForMaskedLM.from_pretrained(folder, variant=variant, **given).eval()
+    logits = model(golden["input_ids"], attention_mask=allowed).logits.transpose(0, 1)
+    return (logits[golden["labels"].T != -100] - golden["logits_time_major"]).abs().max().item()
+"""
 
 
 def model() -> tuple[dict, dict[str, torch.Tensor]]:

@@ -5,6 +5,8 @@ import shutil
 import subprocess
 from pathlib import Path
 
+import yaml
+
 from conftest import ROOT
 from helpers.programs.prepared import run_module
 
@@ -34,6 +36,10 @@ class Checkout:
     def package(self, name: str, old: str, new: str) -> None:
         """Edit a module of the package."""
         self.edit(f"workflow/babelmill/{name}", old, new)
+
+    def configure(self, values: dict) -> None:
+        """Write the configuration of the folder of results."""
+        (self.results / "config/config.yaml").write_text(yaml.safe_dump(values))
 
     @property
     def environment(self) -> dict[str, str]:

@@ -1,6 +1,7 @@
 """Make small shards, a tokenizer and settings for tests of the training stage, without the earlier stages."""
 
 import copy
+import functools
 import json
 import os
 import shutil
@@ -9,6 +10,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
+import yaml
 
 from babelmill.config import canonical, schema
 from babelmill.config.stage_settings import Settings, TrainSettings
@@ -22,7 +24,7 @@ from babelmill.training.plan import plan
 from babelmill.training.plan.layouts import Packed
 from babelmill.training.plan.objectives import objective_of
 from babelmill.training.plan.rows import Rows
-from helpers.figures.figure_settings import defaults
+from helpers import ROOT
 from helpers.programs.prepared import Program, run_module
 
 SPECIAL = ["<unk>", "<s>", "</s>", "<pad>", "<mask>", *(f"<special_{i}>" for i in range(11))]
@@ -40,6 +42,12 @@ TINY = {
         "precision": "fp32",
     },
 }
+
+
+@functools.cache
+def defaults() -> dict[str, dict]:
+    """Return the default settings, which take a tenth of a second to read."""
+    return yaml.safe_load((ROOT / "config/defaults.yaml").read_text(encoding="utf-8"))
 
 
 def section(name: str, **values):
@@ -103,23 +111,25 @@ def every_row(layouts: list[Packed], length: int, mask_rate: float | None) -> Ro
 class Data:
     """Holds a tokenizer and shards in a folder, and runs `babelmill.train` on them."""
 
-    def __init__(self, folder: Path, languages=("eng",), count: int = 120):
+    MODEL: ClassVar[dict[str, Any]] = {}
+    TRAIN: ClassVar[dict[str, Any]] = {}
+
+    def __init__(self, folder: Path, languages=("eng",)):
         self.folder, self.languages = folder, list(languages)
-        write_tokenizer(folder / "tokenizer")
-        digest = sha256(folder / "tokenizer/tokenizer.json")
+        tokenizer, files = folder / "tokenizer", ["train.safetensors", "validation.safetensors"]
+        write_tokenizer(tokenizer)
         for i, language in enumerate(self.languages):
-            shards, files = folder / "shards" / language, ["train.safetensors", "validation.safetensors"]
-            for file in files:
-                self.write_split(shards / file, i, count // (i + 1), digest)
-            manifest.write(shards, Settings(stage="shards", name="test"), files, [folder / "tokenizer"])
+            shards = folder / "shards" / language
+            for name in files:
+                self.write_shard(shards / name, i, sha256(tokenizer / "tokenizer.json"))
+            manifest.write(shards, Settings(stage="shards", name="test"), files, [tokenizer])
         self.settings()
         self.run_settings()
 
-    @staticmethod
-    def write_split(path: Path, language: int, count: int, digest: str) -> None:
-        """Write the shard of a split of a language: `count` documents to train with, a dozen to validate."""
-        texts = documents(count if path.stem == "train" else 12, seed=10 * language + len(path.stem))
-        write_documents(path, texts, digest)
+    def write_shard(self, path: Path, number: int, tokenizer_sha256: str) -> None:
+        """Write a shard of the language of this number."""
+        texts = documents(120 // (number + 1) if path.stem == "train" else 12, seed=10 * number + len(path.stem))
+        write_documents(path, texts, tokenizer_sha256)
 
     @classmethod
     def at(cls, folder: Path, like: "Data | None" = None) -> "Data":
@@ -130,43 +140,40 @@ class Data:
             shutil.copytree(like.folder, folder, ignore=shutil.ignore_patterns("checkpoints", "model", "*.log"))
         return data
 
-    def settings(self, model=None, mixture: str | float = "size", **train) -> None:
-        """Write the train settings: tiny ones, with these values changed. The model continues from the folder `base`, if given."""
-        sections = {
-            "model": section("model", **(model or {})).model_dump(),
-            "train": section("train", **train).model_dump(),
-            "mixture": {"weights": mixture},
-        }
-        about = {"stage": "train", "name": "test", "code": code_label(sections), "languages": self.languages}
-        begin = {"begin_with": "model.safetensors"} if (self.folder / "base").is_dir() else {}
-        write_json(self.folder / "train.json", about | begin | sections)
+    @property
+    def base(self) -> bool:
+        """Return whether the model continues from the folder `base`."""
+        return (self.folder / "base").is_dir()
+
+    def settings(self, model=None, mixture: str | float = "size", labels=None, **train) -> None:
+        """Write the train settings: tiny ones, with these values changed."""
+        sections = {"model": section("model", **(model or self.MODEL)), "train": section("train", **self.TRAIN | train)}
+        if sections["train"].objective == "labels":
+            few = {"code": "general", "block_size": 7, "decoder_layers": 1}
+            sections["labels"] = section("labels", **few | (labels or {}))
+        code = code_label({name: values.model_dump() for name, values in sections.items()})
+        about = {"stage": "train", "name": "test", "code": code, "languages": self.languages}
+        about |= {"begin_with": "model.safetensors"} if self.base else {}
+        write_json(self.folder / "train.json", about | canonical.to_file(sections) | {"mixture": {"weights": mixture}})
 
     def run_settings(self, **run) -> None:
         """Write the run settings."""
-        values = {"checkpoint_every": 4, "checkpoint_share": 1, "log_every": 1, "validate_every": 6, **run}
-        values.setdefault("micro_batch_tokens", 96)
-        write_json(
-            self.folder / "run.json",
-            {"stage": "run", "name": "test", "languages": self.languages, "preset": "tiny"}
-            | {"run": section("run", **values).model_dump()},
-        )
+        values = {"checkpoint_every": 4, "checkpoint_share": 1, "log_every": 1, "validate_every": 6}
+        values |= {"micro_batch_tokens": 96} | run
+        about = {"stage": "run", "name": "test", "languages": self.languages, "preset": "tiny"}
+        write_json(self.folder / "run.json", about | {"run": section("run", **values).model_dump()})
+
+    def options(self, **paths: str | list[str]) -> list[str]:
+        """Return the arguments of a stage: options with one path in the folder, or with several."""
+        listed = {name: [given] if isinstance(given, str) else given for name, given in paths.items()}
+        return [str(word) for name in listed for word in (f"--{name}", *(self.folder / each for each in listed[name]))]
 
     def command(self, out: str = "model", processes: int = 1, *more: str) -> list[str]:
         """Return the stage's module and arguments."""
-        folder = self.folder
-        arguments = {
-            "settings": "train.json",
-            "run": "run.json",
-            "tokenizer": "tokenizer",
-            "checkpoints": "checkpoints",
-        }
-        pairs = [item for name, value in arguments.items() for item in (f"--{name}", str(folder / value))]
-        shards = [str(folder / "shards" / language) for language in self.languages]
-        source = ["--source", str(folder / "base")] if (folder / "base").is_dir() else []
-        return [
-            *("babelmill.train", *pairs, "--shards", *shards, *source, "--out", str(folder / out)),
-            *("--log", str(folder / f"{out}.log"), "--threads", str(processes), "--processes", str(processes), *more),
-        ]
+        given = {name: name for name in ("tokenizer", "checkpoints")} | ({"source": "base"} if self.base else {})
+        given["shards"] = [f"shards/{language}" for language in self.languages]
+        options = self.options(settings="train.json", run="run.json", **given, out=out, log=f"{out}.log")
+        return ["babelmill.train", *options, "--threads", str(processes), "--processes", str(processes), *more]
 
     def start(self, *arguments, environment: dict | None = None) -> Program:
         """Start the stage in its own session."""
@@ -300,40 +307,19 @@ def write_labelled(path: Path, count: int, seed: int, tokenizer_sha256: str = "n
 class LabelledData(Data):
     """Holds a tokenizer and labelled shards in a folder, and runs `babelmill.train` on them."""
 
-    MODEL: ClassVar = {
-        "architecture": "transformers",
-        "config": {
-            **{"model_type": "bert", "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2},
-            "intermediate_size": 64,
-        },
-    }
+    BERT: ClassVar = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 64}
+    MODEL: ClassVar = {"architecture": "transformers", "config": {"model_type": "bert", **BERT}}
     TRAIN: ClassVar = {"objective": "labels", "sequence_lengths": [16], "phase_starts": [0.0], "ema_decay": 0.9}
 
     def __init__(self, folder: Path, languages=("eng", "deu")):
         super().__init__(folder, languages)
 
-    @staticmethod
-    def write_split(path: Path, language: int, count: int, digest: str) -> None:
-        """Write the labelled shard of a split of a language."""
-        write_labelled(path, 90 if path.stem == "train" else 20, 10 * language + len(path.stem), digest)
-
-    def settings(self, model=None, mixture: str | float = "size", labels=None, **train) -> None:
-        """Write the train settings: tiny ones, with these values changed."""
-        values = {**self.TRAIN, "global_batch_tokens": 160, **train}
-        labels = {"code": "general", "block_size": 7, "decoder_layers": 1, **(labels or {})}
-        sections = {
-            "model": section("model", **(model or self.MODEL)),
-            "train": section("train", **values),
-            "labels": section("labels", **labels),
-        }
-        code = code_label({name: values.model_dump() for name, values in sections.items()})
-        about = {"stage": "train", "name": "test", "code": code, "languages": self.languages}
-        begin = {"begin_with": "model.safetensors"} if (self.folder / "base").is_dir() else {}
-        mixture_of_languages = {"mixture": {"weights": mixture}}
-        write_json(self.folder / "train.json", about | begin | canonical.to_file(sections) | mixture_of_languages)
+    def write_shard(self, path: Path, number: int, tokenizer_sha256: str) -> None:
+        """Write a shard of the language of this number."""
+        write_labelled(path, 90 if path.stem == "train" else 20, 10 * number + len(path.stem), tokenizer_sha256)
 
 
-def export(data: LabelledData, out: str = "export") -> Path:
+def export(data: LabelledData) -> Path:
     """Run the stage `export`. Return the folder."""
     from babelmill.config.resolve import Configuration
     from babelmill.settings import settings_of
@@ -341,14 +327,10 @@ def export(data: LabelledData, out: str = "export") -> Path:
     settings = settings_of(Configuration([("test", {})]), "eng", "export") | {"name": "test"}
     code = STAGES["export"].digest(labelled=True)
     write_json(data.folder / "export.json", settings | {"code": code, "languages": data.languages})
-    folder = data.folder
-    arguments = {"settings": folder / "export.json", "model": folder / "model", "tokenizer": folder / "tokenizer"}
-    pairs = [str(word) for name, value in arguments.items() for word in (f"--{name}", value)]
-    shards = [str(folder / "shards" / language) for language in data.languages]
-    more = ["--checkpoints", str(folder / "checkpoints"), "--out", str(folder / out)]
-    more += ["--source", str(folder / "base")] if (folder / "base").is_dir() else []
-    run_module("babelmill.export", *pairs, "--shards", *shards, *more, check=True)
-    return folder / out
+    given = {name: name for name in ("model", "tokenizer", "checkpoints")} | ({"source": "base"} if data.base else {})
+    given["shards"] = [f"shards/{language}" for language in data.languages]
+    run_module("babelmill.export", *data.options(settings="export.json", **given, out="export"), check=True)
+    return data.folder / "export"
 
 
 def write_tokenizer(folder: Path) -> None:

@@ -1,8 +1,6 @@
 """What users write wrongly ends in one line that names file, key and value, before anything runs."""
 
 import argparse
-import contextlib
-import os
 from pathlib import Path
 
 import pytest
@@ -21,6 +19,7 @@ from babelmill.hub import revisions
 from babelmill.settings import read_settings, settings_of
 from babelmill.stages import STAGES, TO_CONVERTED
 from conftest import ROOT
+from helpers.damage import without_rights
 
 GPT2 = "train: {objective: causal}\nmodel: {architecture: transformers, config: {model_type: gpt2"
 TEXT = "languages: {eng: {corpus: {files: [texts/*.txt]}}}\n"
@@ -34,19 +33,6 @@ def project(folder):
     Path("config").mkdir()
     Path("config/config.yaml").write_text(TEXT)
     return folder
-
-
-@contextlib.contextmanager
-def without_rights():
-    """Be somebody for whom permissions count: root may do anything."""
-    root = os.geteuid() == 0
-    if root:
-        os.seteuid(65534)
-    try:
-        yield
-    finally:
-        if root:
-            os.seteuid(0)
 
 
 def settings(overrides: dict | None = None, configfiles: tuple = (), name: str = "eng") -> dict:
@@ -66,134 +52,170 @@ def refused(*words: str, **arguments) -> str:
     return line
 
 
-@pytest.mark.parametrize(
-    ("text", "words"),
-    [
-        (
-            "train: {max_steps: 30}\npreset: tiny\ntrain: {epochs: 3}\n",
-            ["the key train appears twice", "line 1 and line 3"],
-        ),
-        ("train:\n  epochs: 3\n  seed: 1\n  epochs: 4\n", ["the key train.epochs appears twice", "line 2 and line 4"]),
-        (
-            'models:\n  a: {languages: [eng]}\n  "a": {languages: [deu]}\n',
-            ["the key models.a appears twice", "line 2 and line 3"],
-        ),
-        ('{"preset": "tiny",\n"preset": "small"}', ["the key preset appears twice", "line 1 and line 2"]),
-        ("train: {seed: 1, seed: 2}\n", ["the key train.seed appears twice, in line 1, and"]),
-        ("train:\n\tseed: 1\n", ["not valid YAML", "line 2", "this is a tab: indent with spaces"]),
-        ("preset: TINY\n", ["preset = 'TINY'", "did you mean tiny"]),
-        ("languages: {true: {name: Norwegian}}\n", ["True is a key of languages: ", "put it in quotes"]),
-        ("train: {seed: 010}\n", ["line 1: 010 is one number in YAML 1.1", 'in quotes: "010"']),
-        ('train: {seed: "010"}\n', ["train.seed = '010'", "plain digits"]),
-        ("train: {seed: 089}\n", ["line 1: 089 is"]),
-        ("train: {seed: 0o17}\n", ["line 1: 0o17 is"]),
-        ("train: {seed: 0b11}\n", ["line 1: 0b11 is"]),
-        ("train:\n  max_steps: 1:30\n", ["line 2: 1:30 is"]),
-        ("train: {max_steps: 1_000}\n", ["line 1: 1_000 is"]),
-        ('train: {max_steps: "1_000"}\n', ["train.max_steps = '1_000'", "plain digits"]),
-        ("predict: {inputs: {01880: a.csv}}\n", ["line 1: 01880 is"]),
-        ('predict: {inputs: {1880: a.csv, "1880": b.csv}}\n', ["1880 is the name of two tables"]),
-        ("corpus: {hub: [{repository: a/b, config: 010}]}\n", ["line 1: 010 is"]),
-        ("corpus: {hub: [{repository: a/b, config: 1.10}]}\n", ["config = 1.1: a text is expected", "quotes"]),
-        ("corpus: {budget: 010 words}\n", ["corpus.budget = '010 words'"]),
-        (GPT2 + ", use_cache: no}}\n", ["model.config = ", "no is a boolean or a text", "write true or false"]),
-        (f"train: {{zeed: 1{'0' * 5000}}}\n", ["line 1: a number of 5,001 characters"]),
-        (f"train: {{zeed: x{'0' * 5000}}}\n", ["unknown key train.zeed; did you mean seed"]),
-        (f"train: {{seed: x{'0' * 5000}}}\n", ["train.seed = 'x000", "... (5,003 characters)"]),
-        ("suites: {mine: {title: Mine}}\n", ["suites.mine: the key files is missing"]),
-        ("train: {lr: 1}\n", ["unknown key train.lr; did you mean learning_rate?"]),
-        ("lr: 1\n", ["unknown key lr; did you mean train.learning_rate?"]),
-        (
-            "models:\n  a: &a {languages: [eng], train: {max_steps: 5, epochs: 3}}\n"
-            "  b:\n    <<: *a\n    train: {epochs: 1}\n",
-            ["line 5: models.b.train replaces the section", "<< includes", "loses its keys max_steps:"],
-        ),
-        (
-            "models:\n  a: &a {train: {max_steps: 5}}\n  b: &b {train: {seed: 1}}\n  c: {<<: [*a, *b]}\n",
-            ["models.c.train replaces", "loses its keys seed"],
-        ),
-        ("models: {123: {languages: [eng]}}\n", ["123 is a key of models: "]),
-        ("languages: {gsw: {script: Latn}}\n", ["needs a `name`", "`languages: {gsw: {name: NAME, corpus: "]),
-        ("targets: [gsw]\n", ["'gsw', which is not a model", "`languages: {gsw: {name: NAME, corpus: "]),
-        ("models: {mix: {languages: [gsw]}}\n", ["'gsw', which is not a language", "`languages: {gsw: {name: NAME, "]),
-        ("train: {betas: 0.9}\n", ["train.betas = 0.9: a list of two numbers is expected, such as [0.9, 0.98]"]),
-        ("train: {betas: [0.9]}\n", ["train.betas = [0.9]: a list of two numbers"]),
-        ("preset: [\n", ["not valid YAML", "line 2"]),
-        ("targets: [no]\n", ["targets names 'no', which is not a model"]),
-        ("targets: [true]\n", ["targets.0 = True: a text is expected", "put it in quotes"]),
-        ("targets: no\n", ["targets = 'no': a list is expected, such as [no]"]),
-        ("languages: {eng: {tokenizer: {vocab_size: 400}}}\n", ["languages.eng.tokenizer", "models.eng.tokenizer"]),
-        ("batches:\n  true: [eng]\n", ["True is a key of batches: ", "put it in quotes"]),
-        ("targets: [eng, deu, eng]\n", ["targets = ", "eng appears 2 times"]),
-        ("batches: {mine: [eng, eng]}\n", ["batches.mine = ", "eng appears 2 times"]),
-        ("models: {mix: {languages: [eng, eng]}}\n", ["models.mix.languages = ", "eng appears 2 times"]),
-        ("export: {variants: [ema, ema]}\n", ["export.variants = ", "ema appears 2 times"]),
-        ("mixture: {weights: {eng: 2}}\n", ["mixture.weights = {'eng': 2}", "a number from 0 to 1"]),
-        ("mixture: {weights: true}\n", ["mixture.weights = True", "a number"]),
-        ("tokenizer: {vocab_size: true}\n", ["tokenizer.vocab_size = True", "a number"]),
-        ("train: {betas: [0.9, no]}\n", ["train.betas.1 = 'no'", "a valid number"]),
-        ("card: {license: true}\n", ["card.license = True: a text is expected"]),
-        ("card: {license: Apache-2.0}\n", ["card.license = 'Apache-2.0'", "did you mean apache-2.0", "other"]),
-        ("card: {license: ''}\n", ["card.license = ''", "write other"]),
-        ("languages: {gsw: {tag: Swiss German}}\n", ["languages.gsw.tag = 'Swiss German'", "such as en or gsw"]),
-        ("languages: {eng: {tag: eng_Latn}}\n", ["languages.eng.tag = 'eng_Latn'", "such as eng"]),
-        ("languages: {eng: {tag: en-GB}}\n", ["languages.eng.tag = 'en-GB'", "such as en"]),
-        ("languages: {jpn: {tag: jp}}\n", ["languages.jpn.tag = 'jp'", "no code of ISO 639-1"]),
-        ("train.learning_rate: 1\n", ["unknown key train.learning_rate", "written as train: {learning_rate: 1}"]),
-        (
-            "train: {mask_random: 0.7, mask_keep: 0.4}\n",
-            ["train.mask_random = 0.7 and train.mask_keep = 0.4", "1 at most"],
-        ),
-        ("export: {adapter: also}\n", ["export.adapter = 'also'", "train.lora_rank = 0 trains none"]),
-        ("train: {lora_alpha: 32}\n", ["train.lora_alpha = 32", "train.lora_rank = 0 means no adapters"]),
-        ("train: {warmup: 0.7, cooldown: 0.6}\n", ["train.warmup = 0.7 and train.cooldown = 0.6 add up to 1.3"]),
-        ("train: {max_steps: 1000000000000000000}\n", ["train.max_steps = 1000000000000000000", "10000000"]),
-        ("train: {learning_rate: 1.0e+300}\n", ["train.learning_rate = 1e+300", "less than or equal to 10"]),
-        ("train: {seed: 99999999999999999999}\n", ["train.seed = 99999999999999999999", "less than"]),
-        ("train: {epochs: 1.0e+9}\n", ["train.epochs = 1000000000.0", "1000000"]),
-        ("model: {hidden_size: 100000000}\n", ["model.hidden_size = 100000000", "1048576"]),
-        (
-            "train: {hybrid_ratio: 63/64}\n",
-            ["= 4096 with train.batch_reduction = 4 gives 8 rows of 128", "64 that train.hybrid_ratio = 63/64"],
-        ),
-        ("evaluation: {sequence_length: 4}\n", ["evaluation.sequence_length = 4 is less than 7"]),
-        (
-            "model: {hidden_size: 65536, num_attention_heads: 64, intermediate_size: 262144}\n",
-            ["model.hidden_size = 65536", "parameters; at 20 bytes each", "TiB, more than 2 TiB"],
-        ),
-        (
-            "model: {architecture: transformers}\n",
-            ["model.architecture = 'transformers' needs model.config", "model_type:"],
-        ),
-        ("model: {config: {model_type: gpt2}}\n", ["model.architecture = 'gpt_bert' does not use model.config"]),
-        ("model: {architecture: transformers, config: {n_layer: 2}}\n", ["model.config needs `model_type`"]),
-        (GPT2.replace("gpt2", "gpt3") + "}}\n", ["model.config.model_type = 'gpt3'", "did you mean", "gpt2"]),
-        (GPT2 + ", n_embed: 64}}\n", ["model.config has 'n_embed', which GPT2Config", "did you mean n_embd"]),
-        (GPT2 + ", n_embd: many}}\n", ["model.config.n_embd = 'many': GPT2Config of transformers expects int"]),
-        (GPT2 + ", hidden_size: 64.5}}\n", ["model.config.hidden_size = 64.5", "expects int"]),
-        (GPT2 + ", activation_function: 3}}\n", ["model.config.activation_function = 3", "expects str"]),
-        (GPT2 + ", vocab_size: 9}}\n", ["model.config has vocab_size", "tokenizer.vocab_size"]),
-        (GPT2 + ", n_positions: 9}}\n", ["model.config has n_positions", "model.max_position_embeddings"]),
-        (GPT2 + ", eos_token_id: 9}}\n", ["model.config has eos_token_id", "come from the tokenizer"]),
-        (GPT2.replace("causal", "hybrid") + "}}\n", ["train.objective: masked, diffusion or causal"]),
-        (GPT2 + "}}\nevaluation: {sequence_length: 600}\n", ["evaluation.sequence_length = 600", "= 512"]),
-        ("tokenizer: {source: own/tokenizer.json}\n", ["tokenizer.source: own/tokenizer.json: no such file"]),
-        ("tokenizer: {source: ./texts}\n", ["tokenizer.source: ./texts: this is a folder"]),
-        ("tokenizer: {source: texts/a.txt}\n", ["tokenizer.source: texts/a.txt: not JSON"]),
-        ("tokenizer: {source: odd.json}\n", ["tokenizer.source: odd.json: not a tokenizer"]),
-        ("tokenizer: {source: plain.json}\n", ["tokenizer.source: plain.json has no token <s>"]),
-        ("corpus: {validation_files: [odd.xml]}\n", ["odd.xml: this file format cannot be read", ".jsonl"]),
-        ("corpus: {validation_files: ['texts/*.md']}\n", ["texts/*.md: no such file"]),
-    ],
-)
-def test_a_mistake_in_a_file_is_one_line_that_names_the_file(text, words):
+# A configuration, whose lines are divided by \n here, and what is said of it.
+MISTAKES = r"""
+train: {max_steps: 30}\npreset: tiny\ntrain: {epochs: 3} => the key train appears twice | line 1 and line 3
+train:\n  epochs: 3\n  seed: 1\n  epochs: 4 => the key train.epochs appears twice | line 2 and line 4
+models:\n  a: {languages: [eng]}\n  "a": {languages: [deu]} => the key models.a appears twice | line 2 and line 3
+{"preset": "tiny",\n"preset": "small"} => the key preset appears twice | line 1 and line 2
+train: {seed: 1, seed: 2} => the key train.seed appears twice, in line 1, and
+train:\n\tseed: 1 => not valid YAML | line 2 | this is a tab: indent with spaces
+preset: TINY => preset = 'TINY' | did you mean tiny
+languages: {true: {name: Norwegian}} => True is a key of languages:  | put it in quotes
+train: {seed: 010} => line 1: 010 is one number in YAML 1.1 | in quotes: "010"
+train: {seed: "010"} => train.seed = '010' | plain digits
+train: {seed: 089} => line 1: 089 is
+train: {seed: 0o17} => line 1: 0o17 is
+train: {seed: 0b11} => line 1: 0b11 is
+train:\n  max_steps: 1:30 => line 2: 1:30 is
+train: {max_steps: 1_000} => line 1: 1_000 is
+train: {max_steps: "1_000"} => train.max_steps = '1_000' | plain digits
+predict: {inputs: {01880: a.csv}} => line 1: 01880 is
+predict: {inputs: {1880: a.csv, "1880": b.csv}} => 1880 is the name of two tables
+corpus: {hub: [{repository: a/b, config: 010}]} => line 1: 010 is
+corpus: {hub: [{repository: a/b, config: 1.10}]} => config = 1.1: a text is expected | quotes
+corpus: {budget: 010 words} => corpus.budget = '010 words'
+GPT2, use_cache: no}} => model.config =  | no is a boolean or a text | write true or false
+train: {zeed: 1ZEROS} => line 1: a number of 5,001 characters
+train: {zeed: xZEROS} => unknown key train.zeed; did you mean seed
+train: {seed: xZEROS} => train.seed = 'x000 | ... (5,003 characters)
+suites: {mine: {title: Mine}} => suites.mine: the key files is missing
+train: {lr: 1} => unknown key train.lr; did you mean learning_rate?
+lr: 1 => unknown key lr; did you mean train.learning_rate?
+models:\n  a: &a {languages: [eng], train: {max_steps: 5, epochs: 3}}\n  b:\n    <<: *a\n    train: {epochs: 1} => line 5: models.b.train replaces the section | << includes | loses its keys max_steps:
+models:\n  a: &a {train: {max_steps: 5}}\n  b: &b {train: {seed: 1}}\n  c: {<<: [*a, *b]} => models.c.train replaces | loses its keys seed
+models: {123: {languages: [eng]}} => 123 is a key of models:
+languages: {gsw: {script: Latn}} => needs a `name` | `languages: {gsw: {name: NAME, corpus:
+targets: [gsw] => 'gsw', which is not a model | `languages: {gsw: {name: NAME, corpus:
+models: {mix: {languages: [gsw]}} => 'gsw', which is not a language | `languages: {gsw: {name: NAME,
+train: {betas: 0.9} => train.betas = 0.9: a list of two numbers is expected, such as [0.9, 0.98]
+train: {betas: [0.9]} => train.betas = [0.9]: a list of two numbers
+preset: [ => not valid YAML | line 2
+targets: [no] => targets names 'no', which is not a model
+targets: [true] => targets.0 = True: a text is expected | put it in quotes
+targets: no => targets = 'no': a list is expected, such as [no]
+languages: {eng: {tokenizer: {vocab_size: 400}}} => languages.eng.tokenizer | models.eng.tokenizer
+batches:\n  true: [eng] => True is a key of batches:  | put it in quotes
+targets: [eng, deu, eng] => targets =  | eng appears 2 times
+batches: {mine: [eng, eng]} => batches.mine =  | eng appears 2 times
+models: {mix: {languages: [eng, eng]}} => models.mix.languages =  | eng appears 2 times
+export: {variants: [ema, ema]} => export.variants =  | ema appears 2 times
+mixture: {weights: {eng: 2}} => mixture.weights = {'eng': 2} | a number from 0 to 1
+mixture: {weights: true} => mixture.weights = True | a number
+tokenizer: {vocab_size: true} => tokenizer.vocab_size = True | a number
+train: {betas: [0.9, no]} => train.betas.1 = 'no' | a valid number
+card: {license: true} => card.license = True: a text is expected
+card: {license: Apache-2.0} => card.license = 'Apache-2.0' | did you mean apache-2.0 | other
+card: {license: ''} => card.license = '' | write other
+languages: {gsw: {tag: Swiss German}} => languages.gsw.tag = 'Swiss German' | such as en or gsw
+languages: {eng: {tag: eng_Latn}} => languages.eng.tag = 'eng_Latn' | such as eng
+languages: {eng: {tag: en-GB}} => languages.eng.tag = 'en-GB' | such as en
+languages: {jpn: {tag: jp}} => languages.jpn.tag = 'jp' | no code of ISO 639-1
+train.learning_rate: 1 => unknown key train.learning_rate | written as train: {learning_rate: 1}
+train: {mask_random: 0.7, mask_keep: 0.4} => train.mask_random = 0.7 and train.mask_keep = 0.4 | 1 at most
+export: {adapter: also} => export.adapter = 'also' | train.lora_rank = 0 trains none
+train: {lora_alpha: 32} => train.lora_alpha = 32 | train.lora_rank = 0 means no adapters
+train: {warmup: 0.7, cooldown: 0.6} => train.warmup = 0.7 and train.cooldown = 0.6 add up to 1.3
+train: {max_steps: 1000000000000000000} => train.max_steps = 1000000000000000000 | 10000000
+train: {learning_rate: 1.0e+300} => train.learning_rate = 1e+300 | less than or equal to 10
+train: {seed: 99999999999999999999} => train.seed = 99999999999999999999 | less than
+train: {epochs: 1.0e+9} => train.epochs = 1000000000.0 | 1000000
+model: {hidden_size: 100000000} => model.hidden_size = 100000000 | 1048576
+train: {hybrid_ratio: 63/64} => = 4096 with train.batch_reduction = 4 gives 8 rows of 128 | 64 that train.hybrid_ratio = 63/64
+evaluation: {sequence_length: 4} => evaluation.sequence_length = 4 is less than 7
+model: {hidden_size: 65536, num_attention_heads: 64, intermediate_size: 262144} => model.hidden_size = 65536 | parameters; at 20 bytes each | TiB, more than 2 TiB
+model: {architecture: transformers} => model.architecture = 'transformers' needs model.config | model_type:
+model: {config: {model_type: gpt2}} => model.architecture = 'gpt_bert' does not use model.config
+model: {architecture: transformers, config: {n_layer: 2}} => model.config needs `model_type`
+GPT3}} => model.config.model_type = 'gpt3' | did you mean | gpt2
+GPT2, n_embed: 64}} => model.config has 'n_embed', which GPT2Config | did you mean n_embd
+GPT2, n_embd: many}} => model.config.n_embd = 'many': GPT2Config of transformers expects int
+GPT2, hidden_size: 64.5}} => model.config.hidden_size = 64.5 | expects int
+GPT2, activation_function: 3}} => model.config.activation_function = 3 | expects str
+GPT2, vocab_size: 9}} => model.config has vocab_size | tokenizer.vocab_size
+GPT2, n_positions: 9}} => model.config has n_positions | model.max_position_embeddings
+GPT2, eos_token_id: 9}} => model.config has eos_token_id | come from the tokenizer
+HYBRID}} => train.objective: masked, diffusion or causal
+GPT2}}\nevaluation: {sequence_length: 600} => evaluation.sequence_length = 600 | = 512
+tokenizer: {source: own/tokenizer.json} => tokenizer.source: own/tokenizer.json: no such file
+tokenizer: {source: ./texts} => tokenizer.source: ./texts: this is a folder
+tokenizer: {source: texts/a.txt} => tokenizer.source: texts/a.txt: not JSON
+tokenizer: {source: odd.json} => tokenizer.source: odd.json: not a tokenizer
+tokenizer: {source: plain.json} => tokenizer.source: plain.json has no token <s>
+corpus: {validation_files: [odd.xml]} => odd.xml: this file format cannot be read | .jsonl
+corpus: {validation_files: ['texts/*.md']} => texts/*.md: no such file
+train: {precision: fp16} => train.precision = 'fp16' | choose bf16 | fp32
+models: {eng: {train: {epoch: 1}}} => models.eng.train.epoch | epochs
+tran: {} => tran | train
+train: {mask_rate_start: 1.5} => train.mask_rate_start = 1.5 | less than or equal to 1
+train: {epochs: many} => train.epochs = 'many' | number
+train: {hybrid_ratio: "3/2"} => train.hybrid_ratio = '3/2' | 0 < n < d
+train: {optimizer: sgd} => train.optimizer = 'sgd' | 'lamb'
+train: {optimizer: muon} => train.optimizer = 'muon' | no longer | set adamw or lamb
+model: {num_attention_heads: 7} => num_attention_heads = 7 | hidden_size = 128
+train: {sequence_lengths: [1024]} => train.phase_starts | sequence_lengths
+train: {sequence_lengths: [1024], phase_starts: [0], global_batch_tokens: 16384} => 1024 | max_position_embeddings = 512
+preset: smal => preset = 'smal' | small
+models: {eng: {preset: smal}} => preset = 'smal' of model eng | small
+models: [eng] => models = ['eng'] | mapping
+languages: eng => languages = 'eng' | mapping
+train: {epochs: true} => train.epochs = True | number
+targets: [enf] => 'enf' | eng
+batches: {mine: [enf]} => mine | 'enf' | eng
+models: {a/b: {languages: [eng]}} => 'a/b' | not a name
+models: {../x: {languages: [eng]}} => '../x' | not a name
+models: {mix: {languages: [eng, dee]}} => 'dee' | deu
+export: {variants: [main], default_variant: ema} => 'ema' | variants
+publish: {repo_template: "{username}/{language}"} => '{username}/{language}' | {model}
+publish: {repo_template: "{model}"} => publish.repo_template | owner/name
+publish: {repo_template: "{username}/{model.__class__}"} => {model}
+publish: {repo_template: "a/../{model}"} => owner/name
+run: {hf_token: x} => run.hf_token | environment
+languages: {eng: {corpus: {files: ["nothing/*.txt"]}}} => nothing/*.txt | no such file
+languages: {due: {corpus: {files: []}}} => languages.due | `name` | deu
+languages: {eng: {corpus: {files: a.txt}}} => corpus.files = 'a.txt' | [a.txt]
+train: {hybrid_ratio: 0.7} => hybrid_ratio = 0.7 | 15/16
+train: 3 => train = 3 | keys
+languages: {eng: {corpus: {files: [texts]}}} => texts/*.txt
+languages: {eng: {corpus: {files: [], hub: null}}} => languages.eng.corpus.files
+corpus: {hub: {repository: a/b}} => corpus.hub = | a name or a list is expected, such as [{repository: Salesforce/wikitext, config:
+corpus: {hub: [{config: x}]} => corpus.hub | each entry needs a repository, such as [{repository: Salesforce/wikitext, config:
+corpus: {hub: [{repository: a/b, confg: x}]} => corpus.hub | an entry has no key confg; its keys are repository, config, files
+corpus: {hub: [{repository: a/b, files: x/*}]} => corpus.hub | a list
+corpus: {hub: [{repository: a/b, files: [x/*, x/*]}]} => corpus.hub | x/* appears 2 times; name it once
+corpus: {hub: []} => corpus.hub = []
+corpus: {hub: [{repository: ""}]} => corpus.hub | each entry needs a repository
+model: {source: eng} => eng continues eng
+models: {more: {languages: [eng], model: {source: more}}} => more continues more | cannot continue itself
+models: {more: {model: {source: b}}, b: {model: {source: more}}} => more continues b continues more
+models: {more: {languages: [eng], model: {source: egn}}} => 'egn' | did you mean eng
+models: {more: {languages: [eng], model: {source: converted/eng}}} => write only its name, eng
+models: {more: {languages: [eng], model: {source: ""}}} => model.source = ''
+models: {more: {model: {source: owner/name}}} => models.more needs `languages:`
+models: {more: {model: {source: eng, hidden_size: 512}}} => model.hidden_size = 512 | it is 128
+models: {more: {model: {source: eng, gate: false}}} => model.gate = False | it is True
+"""
+SHORT = {
+    "ZEROS": "0" * 5000,
+    "GPT2": GPT2,
+    "GPT3": GPT2.replace("gpt2", "gpt3"),
+    "HYBRID": GPT2.replace("causal", "hybrid"),
+}
+
+
+@pytest.mark.parametrize("mistake", MISTAKES.strip().splitlines())
+def test_a_mistake_in_a_file_is_one_line_that_names_the_file(mistake):
     Path("odd.json").write_text('{"a": 1}')
     Path("odd.xml").write_text("<a/>")
     Tokenizer(models.BPE()).save("plain.json")
+    text, words = mistake.replace(r"\n", "\n").replace(r"\t", "\t").split(" => ")
+    for short, whole in SHORT.items():
+        text = text.replace(short, whole)
     Path("mine.yaml").write_text(text)
     with open("config/config.yaml", "a") as file:
         file.write("preset: tiny\ntrain: {batch_reduction: 4}\n")
-    assert refused(*words, configfiles=("mine.yaml",)).startswith("mine.yaml: ")
+    name = "more" if "more:" in text else "eng"
+    assert refused(*words.split(" | "), configfiles=("mine.yaml",), name=name).startswith("mine.yaml")
 
 
 @pytest.mark.parametrize(
@@ -330,9 +352,7 @@ def test_text_that_may_not_be_read_is_not_left_out(project, pattern, place):
     Path("texts/one.txt").write_text("one")
     for path in ("texts/locked", "texts/one.txt"):
         Path(path).chmod(0)
-    for folder in (project, *project.parents[:3]):
-        folder.chmod(folder.stat().st_mode | 0o055)
-    with without_rights():
+    with without_rights(project):
         refused(f"{place}: cannot be read: ", overrides={"languages": {"eng": {"corpus": {"files": [pattern]}}}})
 
 

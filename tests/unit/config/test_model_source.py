@@ -73,31 +73,6 @@ def test_without_a_source_nothing_changes():
     assert not Path("results/settings/eng/base_model.json").exists()
 
 
-@pytest.mark.parametrize(
-    ("models", "words"),
-    [
-        (
-            {"more": {"languages": ["eng"], "model": {"source": "more"}}},
-            ["more continues more", "cannot continue itself"],
-        ),
-        ({"more": {"model": {"source": "b"}}, "b": {"model": {"source": "more"}}}, ["more continues b continues more"]),
-        ({"more": {"languages": ["eng"], "model": {"source": "egn"}}}, ["'egn'", "did you mean eng"]),
-        ({"more": {"languages": ["eng"], "model": {"source": "converted/eng"}}}, ["write only its name, eng"]),
-        ({"more": {"languages": ["eng"], "model": {"source": ""}}}, ["model.source = ''"]),
-        ({"more": {"model": {"source": "owner/name"}}}, ["models.more needs `languages:`"]),
-        ({"more": {"model": {"source": "eng", "hidden_size": 512}}}, ["model.hidden_size = 512", "it is 768"]),
-        ({"more": {"model": {"source": "eng", "gate": False}}}, ["model.gate = False", "it is True"]),
-    ],
-)
-def test_what_cannot_be_gone_on_from(models, words):
-    line = refused(models)
-    assert all(word in line for word in words), line
-
-
-def test_a_source_of_all_models_is_one_of_itself():
-    assert "eng continues eng" in refused({}, "eng", model={"source": "eng"})
-
-
 def test_what_is_said_of_models_in_general_is_no_contradiction():
     made = configuration(MORE | {"eng": {"model": {"hidden_size": 96}}}, model={"hidden_size": 192})
     assert made.model("more").model.hidden_size == 96

@@ -11,40 +11,30 @@ from babelmill.training.kernels.install import install_triton
 from helpers.kernels.kernel_scripts import run
 from helpers.training.tiny_trainer import ALONE
 
-# By script: its arguments, and how often lines with these words are among what it prints.
+# By part of `kernel_checks.py`: its sizes, and how often lines with these words are among what it prints.
 CHECKS = {
-    # Attention, with rows of these lengths.
-    "triton_checks.py": ("16 128 129", {"T 16, ": 6, "T 128, ": 6, "T 129, ": 6, "a model, T 40, ": 2}),
-    # Feed-forward blocks, of an odd width, of one that is a power of two, and of one of parts.
-    "geglu_checks.py": ("77 128 1280", {"in 1 parts, ": 4, "in 5 parts, ": 2, "a model, ": 2}),
+    # Rows of these lengths.
+    "attention": ("16 128 129", {"T 16, ": 6, "T 128, ": 6, "T 129, ": 6}),
+    # Blocks of an odd width, of one that is a power of two, and of one of parts.
+    "feed_forward": ("77 128 1280", {"in 1 parts, ": 4, "in 5 parts, ": 2}),
     # What is between sub-blocks.
-    "mixing_checks.py": (
-        "2 11",
-        {"float32: ": 4, "bfloat16: ": 4, "a model: ": 2, "a narrow model: ": 1, "not a number: found": 1}
-        | {"identity: near": 1, "the end: kept": 1},
-    ),
-    # All of them in compiled graphs, as on a GPU, against the plain network.
-    "gpu_path_checks.py": ("32", {"the gradient of a step: ": 1}),
+    "sums": ("2 11", {"float32: ": 4, "bfloat16: ": 4}),
+    # All kernels in compiled graphs, as on a GPU, against the plain network.
+    "step": ("32", {"the gradient of a step, ": 3}),
 }
-BUILT = {"sm_80": 8, "sm_90": 11, "gfx90a": 7, "gfx942": 3}  # kernels for A100, H100, MI250X, MI300X
+BUILT = {"sm_80": 10, "sm_90": 17, "gfx90a": 9, "gfx942": 3}  # kernels for A100, H100, MI250X, MI300X
 
 
-@pytest.mark.parametrize("script", CHECKS)
-def test_the_kernels_compute_the_formula_and_its_gradients(script):
-    arguments, wanted = CHECKS[script]
-    output = run(script, *arguments.split(), TRITON_INTERPRET="1")
+@pytest.mark.parametrize("part", CHECKS)
+def test_the_kernels_compute_the_formula_and_its_gradients(part):
+    sizes, wanted = CHECKS[part]
+    output = run("kernel_checks.py", part, *sizes.split(), TRITON_INTERPRET="1")
     assert {words: output.count(words) for words in wanted} == wanted
 
 
-def test_kernels_of_attention_and_feed_forward_are_built_without_atomic_additions(tmp_path):
-    output = run("triton_builds.py", TRITON_CACHE_DIR=str(tmp_path))
+def test_the_kernels_are_built_for_gpus_without_spills_or_atomic_additions(tmp_path):
+    output = run("kernel_builds.py", TRITON_CACHE_DIR=str(tmp_path))
     assert all(len(re.findall(rf"{gpu} \d+ bytes", output)) == n for gpu, n in BUILT.items())
-
-
-def test_kernels_between_sub_blocks_are_built_without_spills_or_atomic_additions(tmp_path):
-    output = run("mixing_builds.py", TRITON_CACHE_DIR=str(tmp_path))
-    assert len(re.findall(r"sm_90 .* 0 bytes of stack", output)) == 6
-    assert "sm_80" in output and output.count("gfx90a: ") == 2
 
 
 ATTENTION = "attention .* more time and memory: Babelmill's kernel "

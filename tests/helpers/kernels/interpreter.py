@@ -1,16 +1,22 @@
-"""Let Triton's interpreter compute in bfloat16 as GPUs do, and in half the time. Import this before the kernels run.
+"""Let Triton's interpreter compute in bfloat16 as GPUs do, in half the time, and find what is read or written outside of tensors.
+
+Import this before the kernels run.
 
 The interpreter holds a bfloat16 as the integer of its bits. It multiplies matrices of these integers, and takes an
 integer for the bits when it converts it; and it rounds a float32 towards 0. It also puts its own functions in the place
 of Triton's at each call of a function in a kernel; once per launch is enough.
 """
 
+from types import ModuleType
 from typing import Any
 
 import numpy as np
+import torch
 import triton.language as tl
 from triton.runtime import interpreter
 from triton.runtime.interpreter import InterpreterBuilder, TensorHandle
+
+ROOM = 2**15  # numbers before and after each tensor: more than a tile of rows
 
 _patch, _restore = interpreter._patch_lang, interpreter._LangPatchScope.restore
 _patched: set[int] = set()  # the modules for which this was done since the launch began
@@ -65,3 +71,49 @@ def _end(scope: Any) -> None:
 
 
 interpreter._patch_lang, interpreter._LangPatchScope.restore = _patch_once, _end
+
+
+class Guarded:
+    """Runs a kernel on copies of its tensors, each between numbers that are not a number.
+
+    What the kernel reads there makes its results wrong, and what it writes there is found.
+    """
+
+    def __init__(self, kernel: Any):
+        self._kernel, self.arg_names = kernel, kernel.arg_names
+
+    def __getitem__(self, grid: Any) -> Any:
+        def launch(*args: Any, **more: Any) -> None:
+            copies: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
+            args, more = [_copied(arg, copies) for arg in args], {n: _copied(arg, copies) for n, arg in more.items()}
+            self._kernel[grid](*args, **more)
+            for whole, copy in copies.values():
+                around = torch.cat([copy[:ROOM], copy[-ROOM:]])
+                assert (around.isnan() if copy.is_floating_point() else around == _other(copy)).all(), "written outside"
+                whole.copy_(copy[ROOM:-ROOM])
+
+        return launch
+
+
+def _other(tensor: torch.Tensor) -> float:
+    return torch.nan if tensor.is_floating_point() else 2**30
+
+
+def _copied(arg: Any, copies: dict[int, tuple[torch.Tensor, torch.Tensor]]) -> Any:
+    """Return a tensor in a copy of its whole storage; what is no tensor remains."""
+    if not isinstance(arg, torch.Tensor):
+        return arg
+    storage = arg.untyped_storage()
+    if storage.data_ptr() not in copies:
+        whole = arg.new_empty(0).set_(storage)
+        copy = whole.new_full((len(whole) + 2 * ROOM,), _other(arg))
+        copy[ROOM:-ROOM] = whole
+        copies[storage.data_ptr()] = whole, copy
+    return copies[storage.data_ptr()][1].as_strided(arg.shape, arg.stride(), ROOM + arg.storage_offset())
+
+
+def guard(module: ModuleType, *kernels: str) -> None:
+    """Let a module's kernels run so; new tensors are not a number, either, until something is written into them."""
+    torch.use_deterministic_algorithms(True)
+    for name in kernels:
+        setattr(module, name, Guarded(getattr(module, name)))

@@ -1,1 +1,0 @@
-"""The figures of a tiny run that never changes."""

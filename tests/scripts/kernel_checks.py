@@ -1,0 +1,191 @@
+"""Compare our Triton kernels with the formula, in Triton's interpreter, which checks all memory that they use.
+
+    TRITON_INTERPRET=1 python tests/scripts/kernel_checks.py attention|feed_forward|sums|step SIZE ...
+
+The sizes are tokens per row, widths, numbers of hidden states, and tokens per row again. TRITON_INTERPRET is read at the
+import.
+"""
+
+import math
+import sys
+import tempfile
+from pathlib import Path
+
+import torch
+
+from babelmill.model.gpt_bert import GPTBertShape
+from babelmill.model.mixing import LayerMixing
+from babelmill.training.batches.token_batches import MicroBatch
+from babelmill.training.kernels import (
+    attention_block_triton,
+    attention_triton,
+    compilation,
+    dropout,
+    geglu_triton,
+    kernel_trial,
+    mixing_triton,
+    residual_triton,
+    spans,
+)
+from babelmill.training.kernels.attention_block_triton import FusedAttention
+from babelmill.training.kernels.compilation import Graphs
+from babelmill.training.kernels.geglu_triton import NormalizedGEGLU
+from babelmill.training.kernels.install import install, install_triton
+from babelmill.training.kernels.kernel_trial import CLOSE, of_attention, of_geglu, of_sums
+from babelmill.training.kernels.mixing_triton import FusedMixing
+from babelmill.training.kernels.residual_triton import FusedResidual
+from babelmill.training.networks import gpt_bert
+from babelmill.training.networks.gpt_bert import GPTBertNetwork
+from helpers.kernels.interpreter import guard
+from helpers.training.tiny_trainer import trainer_maker
+
+CPU = torch.device("cpu")
+KINDS = ((torch.float32, 2e-6), (torch.bfloat16, CLOSE))  # and how far numbers may be from the formula
+compilation.STRICT = True  # a shape that needs another graph is an error
+# Small, so that products, sums that are begun and gradients of tables have parts and a rest.
+attention_triton.POSITIONS, mixing_triton.COLUMNS, mixing_triton.BLOCK = 128, 64, 128
+guard(attention_triton, "_forward", "_gradient_of_scores", "_gradients_of_states", "_backward_of_tables")
+guard(attention_block_triton, "_gate_forward", "_gate_backward")
+guard(geglu_triton, "_geglu_forward", "_geglu_backward")
+guard(mixing_triton, "_mix_forward", "_mix_backward", "_begin_sums")
+guard(residual_triton, "_add_forward", "_add_backward")
+
+
+def check_attention(length: int) -> None:
+    """Compare the result and the gradients of one block, whose width is no power of two."""
+    for probability, gate in ((0.0, True), (0.1, True), (0.1, False)):
+        shape = GPTBertShape(1, 48, 1, 3, 1, attention_probs_dropout_prob=probability, gate=gate)
+        for kind, most in KINDS:
+            found = of_attention(CPU, shape, length, probability, kind)
+            print(f"T {length}, dropout {probability}, {'a' if gate else 'no'} gate, {kind}: {found:.1e}", flush=True)
+            assert found < most
+    assert found > 1e-4  # bf16 was used
+
+
+def check_feed_forward(width: int) -> None:
+    """Compare the result and the gradient for this many numbers per token."""
+    for kind, most in KINDS:
+        found = of_geglu(CPU, width, kind)
+        print(f"{width} in {geglu_triton.sizes(width, 1)['PARTS']} parts, {kind}: {found:.1e}", flush=True)
+        assert found < most
+    assert found > 1e-4  # bf16 was used
+
+
+def check_sums(rows: int) -> None:
+    """Compare the results and all gradients of so many hidden states, with changes of both types."""
+    for mixes in (True, False):
+        for kind, most in KINDS:
+            found = of_sums(CPU, 77, mixes, kind, rows)
+            print(f"S {rows}, {'mixed' if mixes else 'added'}, {kind}: {found:.1e}", flush=True)
+            assert found < most
+        assert found > 1e-4  # bf16 was used
+    check_a_narrow_model()
+    check_a_part_that_is_no_number()
+    check_the_identity()
+    check_the_end()
+
+
+def check_a_narrow_model() -> None:
+    """The trial accepts the kernels, though a token's roundings are far off: by 6 % of the largest number."""
+    mixing_triton.COLUMNS, whole = 2**11, mixing_triton.COLUMNS
+    assert of_sums(CPU, 64, True) < CLOSE
+    mixing_triton.COLUMNS = whole
+
+
+def check_a_part_that_is_no_number(products=mixing_triton._products) -> None:
+    """It is the worst difference, whichever part it is in: kernels that pass a trial have none."""
+    mixing_triton._products = lambda *rows: products(*rows) * torch.nan  # the gradients of the weights alone
+    assert math.isnan(of_sums(CPU, 77, True, torch.float32, 3))
+    mixing_triton._products = products
+
+
+def check_the_identity() -> None:
+    """Where each x is its h alone, it is the sum of all changes: nothing is rounded before it is added.
+
+    Here the large changes cancel each other, and what is left is too small beside them for bf16.
+    """
+    mixing, keys = LayerMixing(4), dropout.Keys(7, CPU)
+    for alpha in mixing.alphas:
+        torch.nn.init.zeros_(alpha).data[-1] = 1
+    sizes = torch.tensor([2**12, 1])[:, None, None, None, None]
+    large, small = (torch.randint(-128, 128, (2, 2, 3, 20)) * sizes).bfloat16()
+    changes = [large[0], small[0], large[1], small[1], -(large[0] + large[1]).bfloat16()]
+    none = [dropout.RowDropout(0.0, 1, keys, "rows")] * 5
+    wanted = torch.nn.functional.layer_norm(sum(change.double() for change in changes), (20,))
+    for module in (FusedMixing(none, 1e-5, mixing), FusedResidual(none, 1e-5)):
+        x, add = module.start(changes[0].float())
+        for change in changes[1:]:
+            x = add(x, change)
+        assert (x - wanted).abs().max() < 0.02
+
+
+def check_the_end() -> None:
+    """Nothing is written behind a hidden state whose width is no power of two."""
+    row, change = torch.full((60,), 7.0), torch.zeros(1, 2, 20)
+    mixing_triton._forward(change, None, row.view(1, -1)[:0, :40], torch.ones(1), row[:40], None, None, 0.0, 1e-5)
+    assert not row[:40].any() and (row[40:] == 7).all()
+
+
+class AsOnAGPU(GPTBertNetwork):
+    """A network with our kernels, and compiled, on a CPU."""
+
+    def forward(self, batch: MicroBatch, groups: int) -> tuple[torch.Tensor, torch.Tensor]:
+        """Forbid other graphs after the first pass in training."""
+        result = super().forward(batch, groups)
+        torch.compiler.set_stance("fail_on_recompile" if self.model.training else "default")
+        return result
+
+
+def check_step(length: int) -> None:
+    """Compare a step of training with dropout, as on a GPU, with a CPU's: its gradients, and its sums in evaluation too.
+
+    Its passes have 3 and 2 rows, of so many tokens; most have several documents.
+    """
+    spans.TILE = attention_triton.TILE = attention_triton.OTHERS = 16  # so that short rows have several tiles
+    kernel_trial.passed = lambda *_: True  # trials are checked above
+    gpt_bert.install = lambda *given: (
+        install(*given) | (install_triton(given[0], given[2], "bf16") if given[5] else set())
+    )
+    sizes = {"global_batch_tokens": 5 * length, "micro_batch_tokens": 3 * length, "dropout": 0.1, "width": 32}
+    sizes |= {"sequence_lengths": [length], "phase_starts": [0.0]}
+    # Where nothing is rounded, the numbers are nearly equal.
+    cases = [
+        ("mixed", torch.float32, {}, 1e-5),
+        ("added", torch.float32, {"mixes": False, "activation_checkpointing": True}, 1e-5),
+        ("mixed", torch.bfloat16, {"activation_checkpointing": True}, 0.05),
+    ]
+    for name, kind, values, most in cases:
+        FusedMixing.kind = FusedResidual.kind = kind
+        with tempfile.TemporaryDirectory() as folder:
+            make = trainer_maker(Path(folder))
+            plain = make(**sizes, **values)
+            precision = "bf16" if kind == torch.bfloat16 else "fp32"
+            fused = make(network=AsOnAGPU, graphs=Graphs("aot_eager"), precision=precision, **sizes, **values)
+        kinds, sums = (
+            [type(module) for module in fused.model.modules()],
+            FusedMixing if name == "mixed" else FusedResidual,
+        )
+        assert (kinds.count(FusedAttention), kinds.count(NormalizedGEGLU), kinds.count(sums)) == (2, 2, 1)
+        assert [n for n, _ in fused.model.named_parameters()] == [n for n, _ in plain.model.named_parameters()]
+        found = []
+        for trainer in (plain, fused):
+            step = trainer.plan.step(3)
+            trainer.network.begin_step(3)
+            batch = trainer.network.micro_batch(trainer._stream, step.rows[:3], length, step.weights)
+            with torch.no_grad():
+                trainer.model.eval()
+                evaluated = trainer.network.forward(batch, trainer.plan.groups)[1]
+            trainer.model.train()
+            found.append((trainer._learn_share(step, []), evaluated, trainer._gradients.flat))
+        seen = fused.network.keys.spans
+        assert seen.shape[2] == length // 16 and len(seen.unique()) > 2, "some tiles see a part of the row"
+        (wanted_sums, wanted_evaluated, wanted), (sums, evaluated, gradient) = found
+        difference = ((gradient - wanted).norm() / wanted.norm()).item()
+        print(f"the gradient of a step, {name}, {kind}: {difference:.1e}", flush=True)
+        assert difference < most
+        torch.testing.assert_close((sums, evaluated), (wanted_sums, wanted_evaluated), rtol=most, atol=most)
+
+
+if __name__ == "__main__":
+    for size in map(int, sys.argv[2:]):
+        globals()[f"check_{sys.argv[1]}"](size)
