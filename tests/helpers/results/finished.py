@@ -47,7 +47,8 @@ def finish(configuration: Configuration, *models: str) -> None:
             names = FILES.get(job.stage.name, ("model.safetensors",))
             job.folder.mkdir(parents=True)
             for name in names:
-                (job.folder / name).write_text(f"{name} of {job.folder}")
+                text = f"{name} of {job.folder}"
+                (job.folder / name).write_text(f'"{text}"' if name == "config.json" else text)
             paths = sorted({path for pattern in settings.get("sources", {}) for path in expand_glob(pattern)})
             figures = {"sources": [{"path": path, "sha256": sha256(path)} for path in paths]}
             manifest.write(job.folder, about, names, [source.folder for source in job.reads], figures)

@@ -8,8 +8,6 @@ import subprocess
 import sys
 from types import SimpleNamespace
 
-import pytest
-
 from babelmill.commands.estimates.machine import has_gpu
 from babelmill.commands.terminal.key_figures import scores
 from babelmill.commands.terminal.run_view import AnnouncedJob, RunView, would_run
@@ -100,8 +98,7 @@ def test_a_stage_beside_the_plugin_says_warnings(tmp_path):
     assert "train eng  level 30" in (tmp_path / "terminal").read_text()
 
 
-@pytest.fixture
-def view(monkeypatch):
+def view_of_run(monkeypatch) -> RunView:
     """The view of a run that is no dry run."""
     monkeypatch.setenv(TERMINAL, "")  # which the view sets for the stages
     return RunView(dry_run=False, quiet=False, commands=False, verbose=False)
@@ -113,8 +110,9 @@ def event(name: str, number: int, rule: str, **more) -> logging.LogRecord:
     return logging.makeLogRecord(about | {"benchmark": None, "reason": "", "local": True} | more)
 
 
-def test_a_job_that_was_killed_is_said_to_be(view, capfd):
+def test_a_job_that_was_killed_is_said_to_be(capfd, monkeypatch):
     """Its log knows nothing of it."""
+    view = view_of_run(monkeypatch)
     for end in (
         "died with <Signals.SIGKILL: 9>.",
         "returned non-zero exit status 137.",
@@ -126,7 +124,8 @@ def test_a_job_that_was_killed_is_said_to_be(view, capfd):
     assert lines == ["train was ended by SIGKILL", "train was ended by signal 9"]
 
 
-def test_a_job_that_was_interrupted_stops_with_its_last_words_if_it_has_any(view, capfd, tmp_path):
+def test_a_job_that_was_interrupted_stops_with_its_last_words_if_it_has_any(capfd, monkeypatch, tmp_path):
+    view = view_of_run(monkeypatch)
     view.show(
         logging.LogRecord("snakemake", logging.WARNING, "", 0, "Terminating processes on user request", None, None)
     )
@@ -138,7 +137,8 @@ def test_a_job_that_was_interrupted_stops_with_its_last_words_if_it_has_any(view
     assert output == ["stops: eng: loading", "stops"]
 
 
-def test_a_training_without_its_gpu_says_so_once(view, capfd):
+def test_a_training_without_its_gpu_says_so_once(capfd, monkeypatch):
+    view = view_of_run(monkeypatch)
     for number, (rule, gpus) in enumerate([("train", 0), ("evaluate", 1), ("train", 1), ("train", 1)]):
         view.show(event("job_info", number, rule, resources=SimpleNamespace(gpu=gpus)))
     output = [line.split("eng ")[1].strip() for line in capfd.readouterr().err.splitlines()]
