@@ -137,10 +137,9 @@ def run(args: argparse.Namespace) -> None:
     key = "" if local else revisions.model_key(source["repository"], source["revision"])
     files = in_a_folder(Path(local)) if local else of_source(MODEL, key, source)
     where = files.where
-    config = require_config(files)
-    values = outside.read_object(config, f"{where}: config.json")
-    kind = kind_of(values, where)
-    check_architecture(settings, kind, values, where)
+    config = outside.read_object(require_config(files), f"{where}: config.json")
+    kind = kind_of(config, where)
+    check_architecture(settings, kind, config, where)
     chosen = weight_files(files.names, files.json, where)
     weights, heads, codes = open_weights(files.get(chosen), where), {}, None
     of_labels = settings.auto_class == OBJECTIVES["labels"].auto_class

@@ -90,7 +90,7 @@ def test_weights_without_a_variant_in_their_name(message, name, variant):
     assert shipped(found) == WeightFiles([], {variant: [MODEL]})
 
 
-def test_which_variant_loads_by_default(folder):
+def test_which_variant_loads_by_default():
     """That whose tensors model.safetensors holds: the scripts overwrote the other one there."""
     for name, factor in {MODEL: 1.0, EMA: 1.0, LAST: 2.0, "half.safetensors": 0.5}.items():
         Path(name).write_bytes(save(weights("model.", factor)))
@@ -99,7 +99,7 @@ def test_which_variant_loads_by_default(folder):
 
     def read(default: list[str], **variants: str):
         given = WeightFiles(default, {variant: [name] for variant, name in variants.items()})
-        shape, found, loaded = read_weights(here(), given, Path("config.json"), folder / "scratch")
+        shape, found, loaded = read_weights(here(), given, Path("config.json"))
         assert shape["vocab_size"] == 96
         return "".join(found), loaded, round(found[loaded][EMBEDDING].mean().item() / golden, 3)
 

@@ -18,13 +18,12 @@ from torch import Tensor
 
 from babelmill.config.model_source import ADAPTER, only_an_adapter
 from babelmill.config.transformers_keys import check_layers
-from babelmill.core import escape, outside
+from babelmill.core import escape
 from babelmill.core.escape import line, some
 from babelmill.core.files import UserError
 from babelmill.core.words import plural
 from babelmill.hub.files import Files
 from babelmill.release.elsewhere import llada, published_checkpoint
-from babelmill.release.elsewhere.published_checkpoint import EMBEDDING, HEAD
 from babelmill.runtime.checkpoint import DTYPES, TYPES
 
 Kind = Literal["ours", "published", "llada", "transformers"]
@@ -68,14 +67,12 @@ class Model:
 # The kind of the model.
 
 
-def kind_of(config: Any, where: str) -> Kind:
+def kind_of(config: dict[str, Any], where: str) -> Kind:
     """Return the kind of model that a config.json describes. Error messages begin with `where`.
 
     Raises:
         UserError: the model needs code of its author, or is not a language model that can be trained.
     """
-    if not isinstance(config, dict):
-        raise UserError(f"{where}: config.json does not describe a model")
     model_type = config.get("model_type")
     if not isinstance(model_type, str | None):
         raise UserError(f"{where}: model_type = {line(repr(model_type), 100)} in config.json is not the name of a type")
@@ -109,41 +106,31 @@ def kind_of(config: Any, where: str) -> Kind:
     return "transformers"
 
 
-def read_model(kind: Kind, config_path: Path, weights: Weights, where: str) -> Model:
-    """Return a model's configuration and names.
+def read_model(kind: Kind, config: dict[str, Any], weights: Weights, where: str) -> Model:
+    """Return a model's configuration and names. `config` is the content of its config.json.
 
     Raises:
         UserError: configuration and weights do not fit together. The message begins with `where`.
     """
     of_config = f"{where}: config.json"
-    config = outside.read_object(config_path, of_config)
     check_layers(config, where, len(weights.shapes))
     if kind == "transformers":
         return Model("transformers", config, {name: name for name in weights.shapes})
     if kind == "llada":
         renamed = llada.config_of(config, where)
         return Model("transformers", renamed, llada.names_of(weights.shapes, renamed["num_hidden_layers"], where))
-    names = {_our_name(name): name for name in weights.shapes if not name.endswith(".position_indices")}
-    if HEAD in names:  # a second copy of the embedding
-        theirs = names.pop(HEAD)
-        if EMBEDDING not in names or not torch.equal(weights.load(theirs), weights.load(names[EMBEDDING])):
-            raise UserError(f"{where}: {theirs} is not the token embedding, as it is in every GPT-BERT model")
+    names = published_checkpoint.our_names(weights.shapes, weights.load, where)
     if kind == "ours":
         switches = {key: config.get(key) for key in ("gate", "layer_mixing")}
         if odd := [key for key, value in switches.items() if not isinstance(value, bool)]:
             raise UserError(f"{of_config}: {odd[0]} = {line(repr(config.get(odd[0])), 60)}: true or false is expected")
         shape = published_checkpoint.sizes_in(config, of_config) | switches
     else:
-        shape = published_checkpoint.read_shape(config_path, names, of_config)
+        shape = published_checkpoint.shape_in(config, names, of_config)
     shapes = {ours: weights.shapes[theirs] for ours, theirs in names.items()}
     if difference := published_checkpoint.misfit(shape, shapes):
         raise UserError(f"{where} is not the GPT-BERT model that its config.json describes: {difference}")
     return Model("gpt_bert", shape, names)
-
-
-def _our_name(name: str) -> str:
-    """Return our name of a weight, without the prefixes that parallel training and transformers add."""
-    return name.removeprefix("module.").removeprefix("model.")
 
 
 # The files of the model.

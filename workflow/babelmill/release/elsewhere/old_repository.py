@@ -17,16 +17,15 @@ from torch import Tensor
 
 from babelmill.config.languages import Language
 from babelmill.core import outside
-from babelmill.core.files import UserError, read_text, write_json
+from babelmill.core.files import UserError, read_text
 from babelmill.hub.files import Files
 from babelmill.release.card.earlier_card import read_card
 from babelmill.release.elsewhere import published_checkpoint
 from babelmill.release.elsewhere.foreign_model import ONE_FILE, open_weights, read_model, weight_files
-from babelmill.release.elsewhere.manual_conversion import FoundModel
+from babelmill.release.elsewhere.manual_conversion import FoundModel, checked
 from babelmill.release.elsewhere.masked_target import learnt_target
 from babelmill.release.elsewhere.published_checkpoint import EMBEDDING
 from babelmill.release.folder.loading import WEIGHTS
-from babelmill.tokens.tokenizer_file import vocab_size
 
 OURS = "babelmill_gpt_bert"
 GPT_BERT = re.compile(r"gpt[-_]?bert", re.IGNORECASE)
@@ -112,7 +111,7 @@ def alone(files: Files) -> str:
 
 
 def read_weights(
-    files: Files, weights: WeightFiles, config: Path, scratch: Path
+    files: Files, weights: WeightFiles, config: Path
 ) -> tuple[dict[str, Any], dict[str, dict[str, Tensor]], str]:
     """Return the shape, the tensors of each variant under our names in float32, and the default variant.
 
@@ -120,16 +119,12 @@ def read_weights(
     copied it from any configuration.
     """
     shapes: list[dict[str, Any]] = []
-    corrected = scratch / "config.json"
+    values = outside.read_object(config, f"{files.where}: {config.name}")
 
     def tensors(names: list[str]) -> dict[str, Tensor]:
         opened = open_weights(files.get(names), files.where)
         rows = next((value.size(0) for name, value in opened.shapes.items() if name.endswith(EMBEDDING)), None)
-        write_json(corrected, outside.read_object(config) | ({"vocab_size": rows} if rows else {}))
-        try:
-            model = read_model("published", corrected, opened, files.where)
-        except UserError as error:
-            raise UserError(str(error).replace(str(corrected), config.name)) from None
+        model = read_model("published", values | ({"vocab_size": rows} if rows else {}), opened, files.where)
         shapes.append(model.config)
         return {ours: opened.load(theirs).float() for ours, theirs in model.names.items()}
 
@@ -162,30 +157,23 @@ def read_repository(
         config: the JSON file with the model's shape.
         tokenizer: the path of its tokenizer.json.
         masked_target: the token that masked positions predicted, "next" or "same". If None, the model is tested.
-        scratch: a folder for the adapted tokenizer and configuration.
+        scratch: a folder for the adapted tokenizer.
 
     Raises:
         UserError: the files do not fit together, or the model has learnt too little to tell the masked target.
     """
     earlier = read_card(files.some("README.md").get("README.md"), files.where)
-    shape, tensors, default = read_weights(files, weights, config, scratch)
-    adapted = published_checkpoint.adapted_tokenizer(tokenizer)
-    if vocab_size(adapted) > shape["vocab_size"]:
-        raise UserError(
-            f"its tokenizer has {vocab_size(adapted):,} entries, the model only {shape['vocab_size']:,}: this is not"
-            " the model's own tokenizer"
-        )
-    masked_target = masked_target or learnt_target(shape, tensors[default], adapted)
-    if masked_target is None:
+    shape, tensors, default = read_weights(files, weights, config)
+    adapted, path = published_checkpoint.adapted_tokenizer(tokenizer), scratch / "tokenizer.json"
+    adapted.save(str(path))
+    found = checked(FoundModel(tensors, shape, path, known={"earlier": earlier}, default=default), files.where)
+    found.shape["masked_target"] = masked_target or learnt_target(shape, tensors[default], adapted)
+    if found.shape["masked_target"] is None:
         raise UserError(
             "the model has learnt too little to tell which token it predicts at a mask: set --masked-target next"
             " (GPT-BERT) or same (BabyBabelLM's code)"
         )
-    path = scratch / "tokenizer.json"
-    adapted.save(str(path))
-    return FoundModel(
-        tensors, shape | {"masked_target": masked_target}, path, "", {"earlier": earlier}, default=default
-    )
+    return found
 
 
 def language_of(name: str, table: Mapping[str, Language]) -> str | None:

@@ -224,7 +224,7 @@ def make(old: Old, args: argparse.Namespace, asked: dict[str, Any], out: Path) -
             asked={"rehost": asked},
             record={"rehosted": old.source, "found": text},
         )
-        manual_conversion.convert(found, old.label, scratch, out)
+        manual_conversion.convert(found, scratch, out)
 
 
 def described(old: Old) -> str:
