@@ -22,11 +22,11 @@ from babelmill.model.gpt_bert import GPTBert, GPTBertShape
 from babelmill.publish import publish_folder
 from babelmill.release.card.earlier_card import EarlierCard, read_card
 from babelmill.release.elsewhere import rehosting
-from babelmill.release.elsewhere.masked_target import learnt_target
 from babelmill.release.elsewhere.old_repository import (
     WeightFiles,
     checkpoints,
     language_of,
+    learnt_target,
     model_type_of,
     read_weights,
     shipped,

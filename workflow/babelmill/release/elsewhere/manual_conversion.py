@@ -31,7 +31,7 @@ from babelmill.model.gpt_bert import GPTBertShape
 from babelmill.release.card.card import ModelCard, shown_settings
 from babelmill.release.card.training_history import read_record
 from babelmill.release.elsewhere import published_checkpoint
-from babelmill.release.folder.architecture import ExportInputs
+from babelmill.release.folder.architectures import ExportInputs
 from babelmill.release.folder.hub_folder import build, prove
 from babelmill.release.folder.loading import WEIGHTS
 from babelmill.runtime.record import SOURCE

@@ -28,7 +28,7 @@ from babelmill.hub.files import Files, in_a_folder, of_repository
 from babelmill.hub.sources import MODEL, TOKENIZER, resolve
 from babelmill.release.elsewhere import manual_conversion, old_repository
 from babelmill.release.elsewhere.old_repository import WeightFiles
-from babelmill.release.folder.gpt_bert_folder import write_code
+from babelmill.release.folder.architectures import write_code
 
 log = logging.getLogger("babelmill.rehost")
 OLD = replace(MODEL, key="owner/prefix", revision_key="the branch main", instead="look at it on the Hub")
