@@ -137,6 +137,7 @@ def run(args: argparse.Namespace) -> None:
     key = "" if local else revisions.model_key(source["repository"], source["revision"])
     files = in_a_folder(Path(local)) if local else of_source(MODEL, key, source)
     where = files.where
+    log.info("%s", where)
     config = outside.read_object(require_config(files), f"{where}: config.json")
     kind = kind_of(config, where)
     check_architecture(settings, kind, config, where)
@@ -154,7 +155,7 @@ def run(args: argparse.Namespace) -> None:
     shapes = {ours: weights.shapes[theirs] for ours, theirs in sorted(model.names.items())} | heads
     figures = files.figures | {
         "architecture": model.architecture,
-        "license": licence_of(files.some("README.md").get("README.md")),
+        "license": licence_of(files.path("README.md")),
         "parameters": sum(shape.numel() for shape in shapes.values()),
     }
     log.info("%s: %s, %.1f M parameters", where, model.architecture, figures["parameters"] / 1e6)
@@ -185,7 +186,7 @@ def run(args: argparse.Namespace) -> None:
         figures["sources"] = hashed(local, folder) if local else []
         manifest.write(folder, settings, ["model.safetensors", "config.json", *names], figures=figures)
     if key:
-        revisions.record(key, source["repository"], source["revision"], figures["commit"])
+        revisions.record(key, **files.figures)
 
 
 def all_numbers(tensor: torch.Tensor) -> bool:

@@ -51,7 +51,7 @@ def folder(tmp_path, monkeypatch):
 
 
 def here(*names: str) -> Files:
-    return Files([*names], lambda names: {name: Path(name) for name in names}, "here", {})
+    return Files(dict.fromkeys(names, 0), lambda names: {name: Path(name) for name in names}, "here", {})
 
 
 def test_checkpoints_are_found_by_language():

@@ -114,7 +114,7 @@ def shipped(files: Files) -> WeightFiles:
 
 def alone(files: Files) -> str:
     """Return which variant a repository's only weights are, according to the scripts' card or the repository's name."""
-    card = files.some("README.md").get("README.md")
+    card = files.path("README.md")
     declared = re.search(r"^## Variants Available\s+(main|ema)\s*$", read_text(card), re.MULTILINE) if card else None
     named = re.search(r"[-_]ema\b", files.figures.get("repository", ""))
     return declared[1] if declared else "ema" if named else "main"
@@ -172,7 +172,7 @@ def read_repository(
     Raises:
         UserError: the files do not fit together, or the model has learnt too little to tell the masked target.
     """
-    earlier = read_card(files.some("README.md").get("README.md"), files.where)
+    earlier = read_card(files.path("README.md"), files.where)
     shape, tensors, default = read_weights(files, weights, config)
     adapted, path = published_checkpoint.adapted_tokenizer(tokenizer), scratch / "tokenizer.json"
     adapted.save(str(path))

@@ -93,7 +93,7 @@ def models_in(source: str, args: argparse.Namespace) -> list[Old] | str:
         if info is None:
             raise UserError("the repository no longer exists, or HF_TOKEN may not read it")
         files, private = of_repository(OLD, source, commit_of(source, info.sha), "main"), bool(info.private)
-    config = args.config or files.some("config.json").get("config.json")
+    config = args.config or files.path("config.json")
     if config and not args.config:
         content = outside.read_json(config)
         if isinstance(content, dict) and content.get("model_type") == old_repository.OURS:
@@ -251,7 +251,7 @@ def languages(code: str | None) -> dict[str, Any]:
 def tokenizer_of(old: Old, asked: str | None) -> Path:
     """Return the tokenizer.json that the user named, or the one of the repository."""
     if asked is None:
-        if path := old.files.some("tokenizer.json").get("tokenizer.json"):
+        if path := old.files.path("tokenizer.json"):
             return path
         raise UserError("it has no tokenizer.json; name another repository or a file with --tokenizer")
     if "{language}" in asked and old.language is None:
