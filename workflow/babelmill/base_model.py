@@ -34,9 +34,9 @@ from babelmill.hub.sources import MODEL
 from babelmill.labels import occcanine
 from babelmill.labels.codes import CODES_OF_SOURCE
 from babelmill.release.elsewhere.foreign_model import (
-    Kind,
-    Model,
-    Weights,
+    ForeignKind,
+    ForeignModel,
+    ForeignWeights,
     kind_of,
     open_weights,
     read_model,
@@ -53,7 +53,7 @@ from babelmill.tokens.tokenizer_file import load_tokenizer, vocab_size
 log = logging.getLogger("babelmill.base_model")
 
 
-def check_architecture(settings: BaseModelSettings, kind: Kind, config: dict[str, Any], where: str) -> None:
+def check_architecture(settings: BaseModelSettings, kind: ForeignKind, config: dict[str, Any], where: str) -> None:
     """Raise a UserError if the model has another architecture than the configuration says.
 
     This is checked before the weights are fetched.
@@ -68,7 +68,9 @@ def check_architecture(settings: BaseModelSettings, kind: Kind, config: dict[str
         raise UserError(f"{where} is a GPT-BERT model: remove model.architecture next to model.source")
 
 
-def under_its_names(model: Model, weights: Weights, auto_class: str, asked: dict[str, Any], where: str) -> Model:
+def under_its_names(
+    model: ForeignModel, weights: ForeignWeights, auto_class: str, asked: dict[str, Any], where: str
+) -> ForeignModel:
     """Return a transformers model whose tensors have the names that its class uses.
 
     Raises:
@@ -81,7 +83,7 @@ def under_its_names(model: Model, weights: Weights, auto_class: str, asked: dict
     from babelmill.training.networks.transformers_models import CLASSIFIER, on_meta, read_config, shape_of
 
     config = read_config(model.config, auto_class, where)
-    theirs = Weights(
+    theirs = ForeignWeights(
         {ours: weights.shapes[name] for ours, name in model.names.items()}, lambda name: weights.load(model.names[name])
     )
     made = on_meta(config, auto_class, most=1000 + 4 * len(weights.shapes))
@@ -90,7 +92,7 @@ def under_its_names(model: Model, weights: Weights, auto_class: str, asked: dict
     return replace(model, names={ours: model.names[name] for ours, name in names.items()})
 
 
-def write_tokenizer(folder: Path, paths: dict[str, Path], kind: Kind, rows: int, where: str) -> list[str]:
+def write_tokenizer(folder: Path, paths: dict[str, Path], kind: ForeignKind, rows: int, where: str) -> list[str]:
     """Write the tokenizer's files and return their names.
 
     Raises:

@@ -294,15 +294,6 @@ def test_a_split_that_is_named_twice_has_the_files_of_both(tmp_path):
     assert chosen(tmp_path, card, names) == (names[:3], [])
 
 
-def test_names_are_text_as_in_yaml_1_2(tmp_path):
-    """`no` is Norwegian, and 010 is not 8."""
-    said = ["no", "010", "1:30", "2024-06-18"]
-    (tmp_path / "README.md").write_text(
-        "---\nconfigs:\n" + "".join(f"- config_name: {name}\n  data_files: {name}/*\n" for name in said) + "---\n"
-    )
-    assert list(configurations(tmp_path / "README.md", "the dataset")) == said
-
-
 def test_files_that_are_named_may_have_several_formats(tmp_path):
     card = "- config_name: default\n"
     names = ["a.csv", "b.jsonl", "test.csv"]
@@ -318,6 +309,7 @@ def test_a_configuration_of_a_folder_has_splits_by_words(tmp_path):
 
 @pytest.mark.parametrize("name", ["no", "off", "010", "1:30", "1.10", "null", "2024-01-31"])
 def test_the_name_of_a_configuration_is_text_as_it_stands(tmp_path, name):
+    """As in YAML 1.2: `no` is Norwegian, and 010 is not 8."""
     card = f"- config_name: {name}\n  data_files: a/*\n- config_name: yes\n  data_files: b/*\n"
     assert chosen(tmp_path, card, ["a/x.csv", "b/x.csv"], config=name) == (["a/x.csv"], [])
     with pytest.raises(UserError, match=f"has several configurations: {re.escape(name)}, yes"):

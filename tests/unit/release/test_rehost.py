@@ -360,7 +360,7 @@ def test_a_folder_of_the_users_own_is_not_deleted(hub, folder, capsys):
 
 
 def test_a_bug_or_a_full_disk_is_one_models_line(capsys):
-    lines = rehost.Lines()
+    lines = rehost.ModelLines()
     for error in (OSError(errno.ENOSPC, "full", "rehosted/a"), KeyError("x")):
         with lines.of("lab/a"):
             raise error

@@ -26,7 +26,7 @@ from babelmill.hub.files import Files
 from babelmill.release.elsewhere import llada, published_checkpoint
 from babelmill.runtime.checkpoint import DTYPES, TYPES
 
-Kind = Literal["ours", "published", "llada", "transformers"]
+ForeignKind = Literal["ours", "published", "llada", "transformers"]
 ONE_FILE = ("model.safetensors", "pytorch_model.bin")
 LAST = "last.bin"  # OccCANINE's last weights; the files of earlier steps are in the same folder
 PART = re.compile(r"-\d+-of-\d+\.(safetensors|bin)$")
@@ -35,7 +35,7 @@ NAMED_BY = "model.safetensors or pytorch_model.bin"
 
 
 @dataclasses.dataclass(frozen=True)
-class Weights:
+class ForeignWeights:
     """Holds tensors in files.
 
     Attributes:
@@ -50,7 +50,7 @@ class Weights:
 
 
 @dataclasses.dataclass(frozen=True)
-class Model:
+class ForeignModel:
     """Holds the configuration of a model, and the names of its tensors.
 
     Attributes:
@@ -67,7 +67,7 @@ class Model:
 # The kind of the model.
 
 
-def kind_of(config: dict[str, Any], where: str) -> Kind:
+def kind_of(config: dict[str, Any], where: str) -> ForeignKind:
     """Return the kind of model that a config.json describes. Error messages begin with `where`.
 
     Raises:
@@ -106,7 +106,7 @@ def kind_of(config: dict[str, Any], where: str) -> Kind:
     return "transformers"
 
 
-def read_model(kind: Kind, config: dict[str, Any], weights: Weights, where: str) -> Model:
+def read_model(kind: ForeignKind, config: dict[str, Any], weights: ForeignWeights, where: str) -> ForeignModel:
     """Return a model's configuration and names. `config` is the content of its config.json.
 
     Raises:
@@ -115,10 +115,12 @@ def read_model(kind: Kind, config: dict[str, Any], weights: Weights, where: str)
     of_config = f"{where}: config.json"
     check_layers(config, where, len(weights.shapes))
     if kind == "transformers":
-        return Model("transformers", config, {name: name for name in weights.shapes})
+        return ForeignModel("transformers", config, {name: name for name in weights.shapes})
     if kind == "llada":
         renamed = llada.config_of(config, where)
-        return Model("transformers", renamed, llada.names_of(weights.shapes, renamed["num_hidden_layers"], where))
+        return ForeignModel(
+            "transformers", renamed, llada.names_of(weights.shapes, renamed["num_hidden_layers"], where)
+        )
     names = published_checkpoint.our_names(weights.shapes, weights.load, where)
     if kind == "ours":
         switches = {key: config.get(key) for key in ("gate", "layer_mixing")}
@@ -130,7 +132,7 @@ def read_model(kind: Kind, config: dict[str, Any], weights: Weights, where: str)
     shapes = {ours: weights.shapes[theirs] for ours, theirs in names.items()}
     if difference := published_checkpoint.misfit(shape, shapes):
         raise UserError(f"{where} is not the GPT-BERT model that its config.json describes: {difference}")
-    return Model("gpt_bert", shape, names)
+    return ForeignModel("gpt_bert", shape, names)
 
 
 # The files of the model.
@@ -192,7 +194,7 @@ def _parts(index: str, content: Any, names: list[str], where: str) -> list[str]:
     return files
 
 
-def open_weights(paths: Mapping[str, Path], where: str) -> Weights:
+def open_weights(paths: Mapping[str, Path], where: str) -> ForeignWeights:
     """Open files of weights. `paths` is {file name: path}.
 
     Raises:
@@ -209,10 +211,10 @@ def open_weights(paths: Mapping[str, Path], where: str) -> Weights:
         shapes |= part.shapes
         loads |= dict.fromkeys(part.shapes, part.load)
         key = part.key or key
-    return Weights(shapes, lambda name: loads[name](name), key)
+    return ForeignWeights(shapes, lambda name: loads[name](name), key)
 
 
-def _open_safetensors(path: Path, where: str) -> Weights:
+def _open_safetensors(path: Path, where: str) -> ForeignWeights:
     try:
         file = safe_open(path, "pt")
         views = {name: file.get_slice(name) for name in file.keys()}
@@ -221,7 +223,7 @@ def _open_safetensors(path: Path, where: str) -> Weights:
     types = {name: view.get_dtype() for name, view in views.items()}
     _check_types(types, TYPES, where)
     shapes = {name: torch.empty(v.get_shape(), dtype=TYPES[types[name]], device="meta") for name, v in views.items()}
-    return Weights(shapes, file.get_tensor)
+    return ForeignWeights(shapes, file.get_tensor)
 
 
 def _check_types(types: Mapping[str, Any], known: Mapping[Any, Any], where: str) -> None:
@@ -229,11 +231,11 @@ def _check_types(types: Mapping[str, Any], known: Mapping[Any, Any], where: str)
         raise UserError(f"{where}: {odd[0]} is of type {types[odd[0]]}; allowed are {', '.join(sorted(TYPES))}")
 
 
-def _open_pickle(path: Path, where: str) -> Weights:
+def _open_pickle(path: Path, where: str) -> ForeignWeights:
     content, key = published_checkpoint.read_pickle(path), None
     if published_checkpoint.is_whole_state(content):
         key = content.get("key")
         content = content.get("ema_model") or content["model"]
     tensors = published_checkpoint.check_state_dict(content, path)
     _check_types({name: tensor.dtype for name, tensor in tensors.items()}, DTYPES, where)
-    return Weights({name: tensor.to("meta") for name, tensor in tensors.items()}, tensors.__getitem__, key)
+    return ForeignWeights({name: tensor.to("meta") for name, tensor in tensors.items()}, tensors.__getitem__, key)

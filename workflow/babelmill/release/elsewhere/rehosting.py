@@ -36,7 +36,7 @@ TABLE = ROOT / "config/languages.tsv"
 
 
 @dataclass(frozen=True)
-class Old:
+class OldModel:
     """A model to be rehosted.
 
     Attributes:
@@ -82,7 +82,7 @@ def repositories(source: str) -> list[str]:
 # What a source holds.
 
 
-def models_in(source: str, args: argparse.Namespace) -> list[Old] | str:
+def models_in(source: str, args: argparse.Namespace) -> list[OldModel] | str:
     """Return the models of a repository or a folder, or why there is nothing to do."""
     if is_folder(source):
         if not Path(source).is_dir():
@@ -112,7 +112,7 @@ def models_in(source: str, args: argparse.Namespace) -> list[Old] | str:
     for code, weights in found.items():
         label = f"{source} ({code})" if code and (is_folder(source) or len(found) > 1) else source
         language, target = language_and_target(source, code, args)
-        models.append(Old(label, origin_of(files, weights), files, weights, config, language, target, private))
+        models.append(OldModel(label, origin_of(files, weights), files, weights, config, language, target, private))
     return models
 
 
@@ -140,7 +140,7 @@ def origin_of(files: Files, weights: WeightFiles) -> dict[str, Any]:
 # Conversion.
 
 
-def made_folder(old: Old, args: argparse.Namespace) -> Path:
+def made_folder(old: OldModel, args: argparse.Namespace) -> Path:
     """Return the folder of a converted model; make it unless it exists."""
     out = args.out / old.target
     asked = {
@@ -163,7 +163,7 @@ def origin(source: dict[str, Any]) -> str:
     return " and ".join(f"{name} (sha256 {digest})" for name, digest in source["checkpoints"].items())
 
 
-def already(old: Old) -> str | None:
+def already(old: OldModel) -> str | None:
     """Return a message if another repository, the target, already holds this model, made from this commit; else None.
 
     Raises:
@@ -198,7 +198,7 @@ def is_made(out: Path, asked: dict[str, Any]) -> bool:
     return same and made["settings"].get("rehost") == asked
 
 
-def make(old: Old, args: argparse.Namespace, asked: dict[str, Any], out: Path) -> None:
+def make(old: OldModel, args: argparse.Namespace, asked: dict[str, Any], out: Path) -> None:
     """Read a model, build and prove its folder, and move it to `out`. A folder that we did not make is not deleted."""
     for left in out.parent.glob(f".{out.name}.*"):  # left by a run that was killed
         shutil.rmtree(left)
@@ -227,7 +227,7 @@ def make(old: Old, args: argparse.Namespace, asked: dict[str, Any], out: Path) -
         manual_conversion.convert(found, scratch, out)
 
 
-def described(old: Old) -> str:
+def described(old: OldModel) -> str:
     """Return the sentence of the card about where the model comes from."""
     if "repository" not in old.source:
         return (
@@ -248,7 +248,7 @@ def languages(code: str | None) -> dict[str, Any]:
     return {"languages": {code: language_on_card(code, read_table(TABLE))}}
 
 
-def tokenizer_of(old: Old, asked: str | None) -> Path:
+def tokenizer_of(old: OldModel, asked: str | None) -> Path:
     """Return the tokenizer.json that the user named, or the one of the repository."""
     if asked is None:
         if path := old.files.path("tokenizer.json"):
