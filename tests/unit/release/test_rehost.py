@@ -22,6 +22,7 @@ from babelmill.model.gpt_bert import GPTBert, GPTBertShape
 from babelmill.publish import publish_folder
 from babelmill.release.card.earlier_card import EarlierCard, read_card
 from babelmill.release.elsewhere import rehosting
+from babelmill.release.elsewhere.manual_conversion import TABLE
 from babelmill.release.elsewhere.old_repository import (
     WeightFiles,
     checkpoints,
@@ -139,7 +140,7 @@ def golden_rows():
 def test_the_kind_and_the_language():
     assert model_type_of(config()) is None and model_type_of({"model_type": "gpt_bert"}) is None
     assert model_type_of({"model_type": "bert"}) == "bert" and model_type_of([]) == "none in config.json"
-    table = read_table(rehosting.TABLE)
+    table = read_table(TABLE)
     names = {
         "babybabellm-gpt_bert-eng-causal": "eng",
         "gpt-bert-deu": "deu",

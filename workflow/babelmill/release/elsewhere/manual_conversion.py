@@ -41,6 +41,7 @@ from babelmill.tokens.vocabulary import BOS, EOS, MASK, PAD
 
 log = logging.getLogger(__name__)
 
+TABLE = ROOT / "config/languages.tsv"
 SPECIAL = {"bos": BOS, "eos": EOS, "pad": PAD, "mask": MASK}
 
 
@@ -208,11 +209,13 @@ def checked(found: FoundModel, source: Path | str) -> FoundModel:
 
 def known_from(settings: dict[str, Any]) -> dict[str, Any]:
     """Return the facts for the card of a model that was trained with these settings."""
-    table = read_table(ROOT / "config/languages.tsv")
-    return {
-        "languages": {code: language_on_card(code, table) for code in settings["languages"]},
-        "settings": shown_settings(settings),
-    }
+    return {"languages": on_card(settings["languages"]), "settings": shown_settings(settings)}
+
+
+def on_card(languages: list[str]) -> dict[str, dict[str, Any]]:
+    """Return the card's entries for languages, by their codes."""
+    table = read_table(TABLE)
+    return {code: language_on_card(code, table) for code in languages}
 
 
 @contextlib.contextmanager

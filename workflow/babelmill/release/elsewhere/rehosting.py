@@ -17,9 +17,8 @@ from typing import Any
 from huggingface_hub import constants, get_token
 
 from babelmill.config.inputs import HUB_NAME
-from babelmill.config.languages import language_on_card, read_table
+from babelmill.config.languages import read_table
 from babelmill.config.layers import nearest
-from babelmill.config.resolve import ROOT
 from babelmill.core import escape, manifest, outside
 from babelmill.core.files import UserError, sha256
 from babelmill.hub import sources
@@ -32,7 +31,6 @@ from babelmill.release.folder.architectures import write_code
 
 log = logging.getLogger("babelmill.rehost")
 OLD = replace(MODEL, key="owner/prefix", revision_key="the branch main", instead="look at it on the Hub")
-TABLE = ROOT / "config/languages.tsv"
 
 
 @dataclass(frozen=True)
@@ -119,7 +117,7 @@ def models_in(source: str, args: argparse.Namespace) -> list[OldModel] | str:
 def language_and_target(source: str, code: str | None, args: argparse.Namespace) -> tuple[str | None, str]:
     """Return a model's language and its target repository. `code`: the language in its checkpoints' names."""
     owner, name = ("", "") if is_folder(source) else source.split("/")
-    language = code or old_repository.language_of(name, read_table(TABLE))
+    language = code or old_repository.language_of(name, read_table(manual_conversion.TABLE))
     rest = name.removeprefix(args.source.partition("/")[2]).strip("-_")  # such as multi-all for several languages
     values = {"owner": owner, "name": name, "language": language or rest}
     target = re.sub(r"{(\w+)}", lambda field: values[field[1]], args.repo_template)
@@ -220,7 +218,7 @@ def make(old: OldModel, args: argparse.Namespace, asked: dict[str, Any], out: Pa
             found,
             name=old.target,
             origin=described(old),
-            known=found.known | languages(old.language),
+            known=found.known | {"languages": manual_conversion.on_card([old.language] if old.language else [])},
             asked={"rehost": asked},
             record={"rehosted": old.source, "found": text},
         )
@@ -239,13 +237,6 @@ def described(old: OldModel) -> str:
         f"Rehosted from commit [`{commit}`]({address}/tree/{commit}) of [{escape.code(repository)}]({address}): the"
         f" same weights ({', '.join(map(escape.code, old.weights.names))}), with the code of this folder."
     )
-
-
-def languages(code: str | None) -> dict[str, Any]:
-    """Return the card's entry for a language."""
-    if code is None:
-        return {}
-    return {"languages": {code: language_on_card(code, read_table(TABLE))}}
 
 
 def tokenizer_of(old: OldModel, asked: str | None) -> Path:
