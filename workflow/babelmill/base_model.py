@@ -20,7 +20,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from huggingface_hub.utils import disable_progress_bars
 
 from babelmill.config.inputs import model_files
 from babelmill.config.model_source import check_shape
@@ -133,8 +132,6 @@ def instructed(names: list[str], tokenizer_config: Path | None, repository: str)
 def run(args: argparse.Namespace) -> None:
     """Fetch the model, read it, and write it."""
     settings = read_settings(args.settings, BaseModelSettings)
-    if not sys.stderr.isatty():
-        disable_progress_bars()
     local, source = next(iter(settings.sources), None), settings.source or {}
     key = "" if local else revisions.model_key(source["repository"], source["revision"])
     files = in_a_folder(Path(local)) if local else of_source(MODEL, key, source)

@@ -21,7 +21,6 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from huggingface_hub.utils import disable_progress_bars
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, trainers
 
 from babelmill.config.inputs import check_tokenizer
@@ -184,8 +183,6 @@ def fetch(source: dict[str, Any]) -> tuple[str, dict[str, Any]]:
 
     Return its path in the Hugging Face cache, and its repository, revision and commit.
     """
-    if not sys.stderr.isatty():
-        disable_progress_bars()
     key = revisions.tokenizer_key(source["repository"], source["revision"])
     files = of_source(TOKENIZER, key, source)
     if "tokenizer.json" not in files.names:

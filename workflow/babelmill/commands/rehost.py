@@ -12,13 +12,11 @@ import argparse
 import contextlib
 import logging
 import re
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from huggingface_hub import constants
-from huggingface_hub.utils import disable_progress_bars
 
 from babelmill import __version__
 from babelmill.core import manifest
@@ -126,8 +124,6 @@ def run(args: argparse.Namespace) -> int:
     check(args)
     from babelmill.release.elsewhere import rehosting  # imports PyTorch
 
-    if not sys.stderr.isatty():
-        disable_progress_bars()
     lines, targets = ModelLines(), {}
     for source in [args.source] if rehosting.is_folder(args.source) else rehosting.repositories(args.source):
         with lines.of(source):
