@@ -66,7 +66,7 @@ def test_a_look_says_a_line_of_each_and_writes_nothing(story):
     assert messages["lab/old-deu"].startswith("failed: it has no tokenizer.json; name another repository")
     assert (
         messages["lab/old-zho"]
-        == "failed: its tokenizer has 97 entries, the model only 96: this is not the model's own tokenizer"
+        == "failed: the tokenizer has 97 entries, the model only 96: this is not the model's own tokenizer"
     )
     found = "22,227 parameters, masked target next"
     for name, files in {

@@ -20,7 +20,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from huggingface_hub.utils import disable_progress_bars
 
 from babelmill.config.inputs import model_files
 from babelmill.config.model_source import check_shape
@@ -34,9 +33,9 @@ from babelmill.hub.sources import MODEL
 from babelmill.labels import occcanine
 from babelmill.labels.codes import CODES_OF_SOURCE
 from babelmill.release.elsewhere.foreign_model import (
-    Kind,
-    Model,
-    Weights,
+    ForeignKind,
+    ForeignModel,
+    ForeignWeights,
     kind_of,
     open_weights,
     read_model,
@@ -53,7 +52,7 @@ from babelmill.tokens.tokenizer_file import load_tokenizer, vocab_size
 log = logging.getLogger("babelmill.base_model")
 
 
-def check_architecture(settings: BaseModelSettings, kind: Kind, config: dict[str, Any], where: str) -> None:
+def check_architecture(settings: BaseModelSettings, kind: ForeignKind, config: dict[str, Any], where: str) -> None:
     """Raise a UserError if the model has another architecture than the configuration says.
 
     This is checked before the weights are fetched.
@@ -68,7 +67,9 @@ def check_architecture(settings: BaseModelSettings, kind: Kind, config: dict[str
         raise UserError(f"{where} is a GPT-BERT model: remove model.architecture next to model.source")
 
 
-def under_its_names(model: Model, weights: Weights, auto_class: str, asked: dict[str, Any], where: str) -> Model:
+def under_its_names(
+    model: ForeignModel, weights: ForeignWeights, auto_class: str, asked: dict[str, Any], where: str
+) -> ForeignModel:
     """Return a transformers model whose tensors have the names that its class uses.
 
     Raises:
@@ -81,7 +82,7 @@ def under_its_names(model: Model, weights: Weights, auto_class: str, asked: dict
     from babelmill.training.networks.transformers_models import CLASSIFIER, on_meta, read_config, shape_of
 
     config = read_config(model.config, auto_class, where)
-    theirs = Weights(
+    theirs = ForeignWeights(
         {ours: weights.shapes[name] for ours, name in model.names.items()}, lambda name: weights.load(model.names[name])
     )
     made = on_meta(config, auto_class, most=1000 + 4 * len(weights.shapes))
@@ -90,7 +91,7 @@ def under_its_names(model: Model, weights: Weights, auto_class: str, asked: dict
     return replace(model, names={ours: model.names[name] for ours, name in names.items()})
 
 
-def write_tokenizer(folder: Path, paths: dict[str, Path], kind: Kind, rows: int, where: str) -> list[str]:
+def write_tokenizer(folder: Path, paths: dict[str, Path], kind: ForeignKind, rows: int, where: str) -> list[str]:
     """Write the tokenizer's files and return their names.
 
     Raises:
@@ -131,16 +132,14 @@ def instructed(names: list[str], tokenizer_config: Path | None, repository: str)
 def run(args: argparse.Namespace) -> None:
     """Fetch the model, read it, and write it."""
     settings = read_settings(args.settings, BaseModelSettings)
-    if not sys.stderr.isatty():
-        disable_progress_bars()
     local, source = next(iter(settings.sources), None), settings.source or {}
     key = "" if local else revisions.model_key(source["repository"], source["revision"])
     files = in_a_folder(Path(local)) if local else of_source(MODEL, key, source)
     where = files.where
-    config = require_config(files)
-    values = outside.read_object(config, f"{where}: config.json")
-    kind = kind_of(values, where)
-    check_architecture(settings, kind, values, where)
+    log.info("%s", where)
+    config = outside.read_object(require_config(files), f"{where}: config.json")
+    kind = kind_of(config, where)
+    check_architecture(settings, kind, config, where)
     chosen = weight_files(files.names, files.json, where)
     weights, heads, codes = open_weights(files.get(chosen), where), {}, None
     of_labels = settings.auto_class == OBJECTIVES["labels"].auto_class
@@ -155,7 +154,7 @@ def run(args: argparse.Namespace) -> None:
     shapes = {ours: weights.shapes[theirs] for ours, theirs in sorted(model.names.items())} | heads
     figures = files.figures | {
         "architecture": model.architecture,
-        "license": licence_of(files.some("README.md").get("README.md")),
+        "license": licence_of(files.path("README.md")),
         "parameters": sum(shape.numel() for shape in shapes.values()),
     }
     log.info("%s: %s, %.1f M parameters", where, model.architecture, figures["parameters"] / 1e6)
@@ -186,7 +185,7 @@ def run(args: argparse.Namespace) -> None:
         figures["sources"] = hashed(local, folder) if local else []
         manifest.write(folder, settings, ["model.safetensors", "config.json", *names], figures=figures)
     if key:
-        revisions.record(key, source["repository"], source["revision"], figures["commit"])
+        revisions.record(key, **files.figures)
 
 
 def all_numbers(tensor: torch.Tensor) -> bool:

@@ -20,7 +20,6 @@ The stage needs a network, which compute nodes often lack. The stage `corpus` re
 """
 
 import argparse
-import functools
 import itertools
 import logging
 import sys
@@ -49,10 +48,9 @@ from babelmill.corpus.record_batches import sizes_of
 from babelmill.corpus.sampling import Budget
 from babelmill.corpus.tally import Tally
 from babelmill.hub import revisions
-from babelmill.hub.client import explained
 from babelmill.hub.data_files import DataFiles, data_files, in_order
-from babelmill.hub.files import fetch, licence_of, sizes
-from babelmill.hub.sources import DATASET, explanation, resolve
+from babelmill.hub.files import Files, licence_of, of_source
+from babelmill.hub.sources import DATASET
 from babelmill.settings import read_settings
 
 log = logging.getLogger("babelmill.download")
@@ -67,17 +65,15 @@ class DatasetPart:
 
     Attributes:
         asked: the repository's entry in the settings.
-        commit: the commit to fetch.
+        source: all files of the repository.
         files: names of the data files.
-        sizes: {name: bytes} of all files of the repository.
         license: the licence that its card names, if it names one.
         paths: {name: path in the cache} of the files that were fetched.
     """
 
     asked: dict[str, Any]
-    commit: str
+    source: Files
     files: DataFiles
-    sizes: dict[str, int]
     license: str | None = None
     paths: dict[str, Path] = field(default_factory=dict)
 
@@ -92,26 +88,19 @@ class DatasetPart:
         While bytes arrive, `arrived` is called with their number.
         """
         if lacking := [name for name in names if name not in self.paths]:
-            with explained(functools.partial(explanation, DATASET, self.repository, self.asked["revision"])):
-                self.paths.update(fetch(DATASET, self.repository, self.commit, lacking, arrived))
+            self.paths.update(self.source.get(lacking, arrived))
         return {name: self.paths[name] for name in names}
 
 
 def open_part(asked: dict[str, Any], key: str) -> DatasetPart:
     """Find the commit and the data files of a repository. `key` names its remembered commit (`revisions.py`)."""
-    repository, revision = asked["repository"], asked["revision"]
-    commit = asked["commit"] or revisions.recorded(key, repository, revision)
-    commit = commit or resolve(DATASET, repository, revision)
-    where = f"the dataset {repository} at {commit[:12]}"
-    with explained(functools.partial(explanation, DATASET, repository, revision)):
-        small = fetch(DATASET, repository, commit, ["README.md", ".gitattributes"])
-        size = sizes(DATASET, repository, commit)
-    card = small["README.md"] if "README.md" in size else None
-    files = data_files(list(size), asked, card, where)
-    total = sum(size[name] for name in files.train + files.validation)
+    source = of_source(DATASET, key, asked, below=True)
+    card = source.path("README.md")
+    files = data_files(source.names, asked, card, source.where)
+    total = sum(source.sizes[name] for name in files.train + files.validation)
     count = plural(len(files.train + files.validation), "file")
-    log.info("%s at %s has %s, %.1f MB (%s)", repository, commit, count, total / 1e6, files)
-    return DatasetPart(asked, commit, files, size, licence_of(card))
+    log.info("%s at %s has %s, %.1f MB (%s)", asked["repository"], source.figures["commit"], count, total / 1e6, files)
+    return DatasetPart(asked, source, files, licence_of(card))
 
 
 def wanted(parts: list[DatasetPart], split: str) -> list[tuple[DatasetPart, str]]:
@@ -251,11 +240,11 @@ def take(parts: list[DatasetPart], counter: Counter) -> list[DatasetPart]:
 
 def take_all(parts: list[DatasetPart], asked: dict[str, Any]) -> None:
     """Fetch all data files. The smallest file of each part is the first, so that its columns are checked early."""
-    size = sum(part.sizes[name] for part in parts for name in part.files.train + part.files.validation)
+    size = sum(part.source.sizes[name] for part in parts for name in part.files.train + part.files.validation)
     count = plural(sum(len(part.files.train + part.files.validation) for part in parts), "file")
     arriving = Arriving(size, lambda: f"download of {count}", of_bytes=True)
     for part in parts:
-        smallest = min(part.files.train, key=lambda name: (not part.sizes[name], part.sizes[name], name))
+        smallest = min(part.files.train, key=lambda name: (not part.source.sizes[name], part.source.sizes[name], name))
         path = part.fetch([smallest], arriving.bytes)[smallest]
         check_columns(path, asked, part.asked.get("text_column"))
     for part in parts:
@@ -267,7 +256,7 @@ def describe(settings: DownloadSettings, parts: list[DatasetPart]) -> dict[str, 
     """Return the manifest's figures: where the files come from, and which they are."""
     described = [
         {key: value for key, value in part.asked.items() if value}
-        | {"commit": part.commit, "train": part.files.train, "validation": part.files.validation}
+        | {"commit": part.source.figures["commit"], "train": part.files.train, "validation": part.files.validation}
         | ({"license": part.license} if part.license else {})
         for part in parts
     ]
@@ -295,8 +284,8 @@ def run(args: argparse.Namespace) -> None:
                 (folder / names[-1]).parent.mkdir(parents=True, exist_ok=True)
                 link_or_copy(path.resolve(), folder / names[-1])
         manifest.write(folder, settings, names, figures=describe(settings, parts))
-    for part, (source, key) in zip(parts, asked, strict=True):
-        revisions.record(key, part.repository, source["revision"], part.commit)
+    for part, (_, key) in zip(parts, asked, strict=True):
+        revisions.record(key, **part.source.figures)
 
 
 def refuse_repeats(parts: list[DatasetPart]) -> None:

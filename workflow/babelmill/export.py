@@ -10,30 +10,36 @@ tokenizer, the configuration, and the code: the training model's own files and t
 Before the folder is moved to its place, a new process loads it as users do and compares its logits with the training
 model's (`prove.py`). If they differ, this is an error, and the folder is removed.
 
-Each snapshot that the run kept (`run.snapshots`) becomes a folder below `snapshots/` and is proven in the same way.
+Each snapshot that the run kept (`run.snapshots`) becomes a folder below `snapshots/`, such as `snapshots/chck_10M`, and
+is proven in the same way. Its folder is like the model's own, but `model.safetensors` holds the weights of that moment,
+and there is no other variant. It has its own manifest, so that a program that reads only the model need not read the
+snapshots. In the repository, each snapshot becomes a branch.
 
 With `include_raw`, `training_checkpoint/` holds the run's final checkpoint, which is also a safetensors file.
 """
 
 import argparse
+import dataclasses
 import logging
 import sys
+import tempfile
 from pathlib import Path
 
 import torch
 from safetensors import safe_open
 from safetensors.torch import load_file
 
+from babelmill.config.schema import Export
+from babelmill.config.snapshots import FOLDER
 from babelmill.config.stage_settings import ExportSettings
 from babelmill.core import manifest, stage_entry
 from babelmill.core.files import UserError, atomic_folder, atomic_write, copy_file
-from babelmill.release.folder.architecture import ExportInputs
+from babelmill.release.folder.adapters import frozen_file
+from babelmill.release.folder.architectures import ExportInputs
 from babelmill.release.folder.hub_folder import build, prove
 from babelmill.release.folder.loading import WEIGHTS
-from babelmill.release.folder.merged_adapters import frozen_file
-from babelmill.release.folder.snapshots import export_snapshots
 from babelmill.runtime import store
-from babelmill.runtime.checkpoint import is_intact
+from babelmill.runtime.checkpoint import Snapshots, is_intact
 from babelmill.settings import read_settings
 from babelmill.tokens.vocabulary import published_roles
 
@@ -101,6 +107,31 @@ def copy_checkpoint(folder: Path, model: Path, checkpoints: Path, name: str) -> 
     with atomic_write(folder / RAW_FOLDER / "README.md", "w") as file:
         file.write(RAW.format(run=run, step=step, model=name))
     return [f"{RAW_FOLDER}/README.md", *(f"{RAW_FOLDER}/{run}/{file}" for file in files)]
+
+
+def export_snapshots(
+    folder: Path, run: Path, inputs: ExportInputs, export: Export, asked: manifest.StageSettings
+) -> list[str]:
+    """Write and prove the snapshots that a run has kept. Return the names of their manifests below `folder`."""
+    kept = Snapshots(run)
+    one = export.model_copy(update={"variants": ["ema"], "default_variant": "ema"})
+    found = []
+    for name, figures in kept.kept().items():
+        target = folder / FOLDER / name
+        target.mkdir(parents=True)
+        with tempfile.TemporaryDirectory(prefix="babelmill-snapshot-") as place:
+            model = Path(place)
+            for file in ("config.json", manifest.NAME):  # the manifest names the weights on which adapters were trained
+                copy_file(inputs.model / file, model / file)
+            for weights in WEIGHTS.values():
+                (model / weights).symlink_to(kept.weights(name).resolve())
+            proven = dataclasses.replace(inputs, model=model)
+            files = build(target, proven, one)
+            prove(target, proven, one, target)
+        manifest.write(target, asked, files, [inputs.model], figures)
+        found.append(f"{FOLDER}/{name}/{manifest.NAME}")
+        log.info("%s: proven", name)
+    return found
 
 
 def run(args: argparse.Namespace) -> None:

@@ -23,7 +23,7 @@ from typing import Any
 
 from huggingface_hub import CommitOperationAdd, CommitOperationDelete, HfApi, ModelInfo, constants, errors
 from huggingface_hub.hf_api import RepoFile
-from huggingface_hub.utils import disable_progress_bars, httpx
+from huggingface_hub.utils import httpx
 from huggingface_hub.utils._runtime import is_xet_available
 
 from babelmill import __version__
@@ -212,8 +212,6 @@ def publish_folder(
     """
     token = hub_token()
     verified = manifest.verify(folder)
-    if not sys.stderr.isatty():
-        disable_progress_bars()
     files = {name: entry["sha256"] for name, entry in verified["files"].items()}
     files[manifest.NAME] = sha256(folder / manifest.NAME)
     api, message = HfApi(token=token), message or f"{model}, by Babelmill {__version__}"

@@ -37,8 +37,7 @@ log = logging.getLogger("babelmill.suite")
 
 def from_the_hub(settings: SuiteSettings, source: dict[str, Any]) -> tuple[list[Path], dict[str, Any]]:
     """Fetch the files that match the globs; return their paths, sorted, and where they come from."""
-    repository, revision = source["repository"], source["revision"]
-    key = revisions.dataset_key(repository, revision)
+    key = revisions.dataset_key(source["repository"], source["revision"])
     files = of_source(SUITE, key, source, below=True)
     names = [name for name in files.names if any(fnmatch.fnmatchcase(name, pattern) for pattern in settings.files)]
     if not names:
@@ -46,9 +45,9 @@ def from_the_hub(settings: SuiteSettings, source: dict[str, Any]) -> tuple[list[
             f"{files.where} has no file {some(settings.files)} for {settings.name}; it has"
             f" {some(files.names) or 'no files'}"
         )
-    log.info("%s of %s at %s", plural(len(names), "file"), repository, files.figures["commit"])
+    log.info("%s of %s at %s", plural(len(names), "file"), source["repository"], files.figures["commit"])
     paths = files.get(names)
-    revisions.record(key, repository, revision, files.figures["commit"])
+    revisions.record(key, **files.figures)
     return [paths[name] for name in names], files.figures
 
 

@@ -21,7 +21,6 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from huggingface_hub.utils import disable_progress_bars
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, trainers
 
 from babelmill.config.inputs import check_tokenizer
@@ -30,8 +29,8 @@ from babelmill.core import manifest, stage_entry
 from babelmill.core.escape import some
 from babelmill.core.files import UserError, atomic_write, copy_file
 from babelmill.hub import revisions
-from babelmill.hub.files import of_repository
-from babelmill.hub.sources import TOKENIZER, resolve
+from babelmill.hub.files import of_source
+from babelmill.hub.sources import TOKENIZER
 from babelmill.runtime import store
 from babelmill.settings import read_settings
 from babelmill.tokens import characters, trial
@@ -180,24 +179,20 @@ def tokenizer_files(made: dict[str, Any]) -> list[str]:
     return [name for name in FILES if name in made["files"]]
 
 
-def fetch(repository: str, revision: str, commit: str | None) -> tuple[str, str]:
-    """Fetch a repository's tokenizer.json, and check its content. Return (its path in the Hugging Face cache, commit).
+def fetch(source: dict[str, Any]) -> tuple[str, dict[str, Any]]:
+    """Fetch a repository's tokenizer.json, and check its content.
 
-    If `commit` is None, the commit is the one to which `revision` was resolved before, for any model. If it was never
-    resolved, it is the present one.
+    Return its path in the Hugging Face cache, and its repository, revision and commit.
     """
-    commit = commit or revisions.recorded(revisions.tokenizer_key(repository, revision), repository, revision)
-    commit = commit or resolve(TOKENIZER, repository, revision)
-    if not sys.stderr.isatty():
-        disable_progress_bars()
-    files = of_repository(TOKENIZER, repository, commit, revision)
+    key = revisions.tokenizer_key(source["repository"], source["revision"])
+    files = of_source(TOKENIZER, key, source)
     if "tokenizer.json" not in files.names:
         raise UserError(
             f"{files.where} has no tokenizer.json; it has {some(files.names, 8) or 'no files'}; {TOKENIZER.instead}"
         )
     path = files.get(["tokenizer.json"])["tokenizer.json"]
-    revisions.record(revisions.tokenizer_key(repository, revision), repository, revision, commit)
-    return str(path), commit
+    revisions.record(key, **files.figures)
+    return str(path), files.figures
 
 
 def check_lossless(tokenizer: Tokenizer, texts: list[str], where: str) -> None:
@@ -293,8 +288,7 @@ def make(args: argparse.Namespace, settings: TokenizerSettings, upstream: list[P
     elif source := settings.tokenizer.source:
         path = source
         if settings.source:
-            path, commit = fetch(**settings.source)
-            hub = settings.source | {"commit": commit}
+            path, hub = fetch(settings.source)
         log.info("adopting %s", f"{source} at {hub['commit']}" if hub else source)
         tokenizer = adopt(path, f"tokenizer.source: {source}")
         check_lossless(tokenizer, PROBES, f"tokenizer.source: {source}")

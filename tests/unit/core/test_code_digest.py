@@ -156,7 +156,7 @@ RUN_BY = {
 NONE = {"__init__", "__main__", "cli", "commands", "config", "core", "hub", "runtime", "settings", "stages"}
 NONE |= {"experiment", "experiments", "report", "reporting", "file_times", "graph", "suites/comparison"}
 NONE |= {"suites/statistics", "release/folder/trying"}
-OF_COMMANDS = ("given_model", "manual_conversion", "masked_target", "old_repository", "rehosting")
+OF_COMMANDS = ("given_model", "manual_conversion", "old_repository", "rehosting")
 NONE |= {f"release/elsewhere/{name}" for name in OF_COMMANDS}
 
 

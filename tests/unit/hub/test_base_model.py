@@ -4,7 +4,6 @@ import argparse
 import json
 import os
 import re
-import shutil
 import subprocess
 import threading
 from pathlib import Path
@@ -29,10 +28,10 @@ from babelmill.tokenizer import adopt_from_model
 from babelmill.training.networks.gpt_bert import GPTBertNetwork
 from babelmill.training.networks.source_weights import load_weights, shape_of
 from helpers import DATA
-from helpers.hub.hub_server import Fault, HubServer
+from helpers.hub.hub_stage import refusal, run_stage
 from helpers.models.published import model as published_model
 from helpers.models.published import write_tokenizer
-from helpers.programs.prepared import run_limited, run_module
+from helpers.programs.prepared import run_limited
 from helpers.training.training_data import section, train_settings
 
 LLADA = DATA / "llada_tiny.safetensors"
@@ -220,17 +219,6 @@ def test_odd_values_of_a_gpt_bert_are_one_line(key):
     assert "tensors, fewer than num_hidden_layers = 900" in refused(auto_class=None)
 
 
-def test_code_in_a_pickle_is_not_run():
-    class Evil:
-        def __reduce__(self):
-            return Path.touch, (Path("canary"),)
-
-    write_bert()
-    Path("theirs/model.safetensors").unlink()
-    torch.save({"a": torch.zeros(2), "b": Evil()}, "theirs/pytorch_model.bin")
-    assert "contains more than tensors and plain values" in refused() and not Path("canary").exists()
-
-
 def test_what_the_configuration_says_of_the_shape_is_compared():
     write_bert()
     assert "model.hidden_size = 16: the model in theirs has 8; leave the key out" in refused(shape={"hidden_size": 16})
@@ -256,11 +244,6 @@ def test_a_published_gpt_bert_model_is_ours_under_our_names(caplog):
         shape_of(settings, Path("out"), 97)
     with pytest.raises(UserError, match=r"model\.num_hidden_layers = 9: theirs has"):
         shape_of(settings.model_copy(update={"shape": {"num_hidden_layers": 9}}), Path("out"), 96)
-
-
-def test_published_weights_that_are_not_those_of_the_configuration():
-    write_published(num_hidden_layers=7)
-    assert "is not the GPT-BERT model that its config.json describes" in refused(auto_class=None)
 
 
 def test_llada_becomes_eurobert():
@@ -313,110 +296,52 @@ def anonymous_memory() -> int:
     return int(next(line for line in status if line.startswith("RssAnon")).split()[1]) * 1024
 
 
-def test_a_repository_is_fetched_at_a_commit_that_stays(tmp_path):
+def test_a_repository_is_fetched_at_a_commit_that_stays(hub):
     """By the real client, from a Hub on this machine; and without it, from the cache."""
     weights = write_bert()
     files = {path.name: path.read_bytes() for path in Path("theirs").iterdir()}
     files |= {"modeling.py": b"raise SystemExit", "README.md": b"---\nlicense: mit\n---\n", "onnx/model.bin": b"x"}
-    with HubServer() as hub:
-        first = hub.commit("models/owner/name", files)
-        Path("config").mkdir()
-        Path("config/config.yaml").write_text(
-            "models: {more: {languages: [eng], model: {architecture: transformers, source: owner/name}}}\n"
-            "languages: {eng: {corpus: {builtin: python-docs}}}\n"
-        )
-        assert (figures := fetched(hub))["commit"] == first and figures["license"] == "mit"
-        assert key_figures("base_model", Path("out")) == f"owner/name at {first[:8]}, 3.3 k parameters"
-        assert load_file("out/model.safetensors").keys() == weights.keys()
-        assert hub.count("modeling.py") == hub.count("onnx/model.bin") == 0
-        hub.commit("models/owner/name", files | {"README.md": b"---\nlicense: other\n---\n"})
-        assert fetched(hub)["commit"] == first, "a branch that moves changes nothing"
-        assert fetched(hub, HF_HUB_OFFLINE="1")["commit"] == first
-        lines = hub_stage(hub, source="owner/nothing").stderr.splitlines()
-        assert len(lines) == 1 and "the model owner/nothing on http" in lines[0] and "model.source" in lines[0]
+    first = hub.commit("models/owner/name", files)
+    Path("config").mkdir()
+    Path("config/config.yaml").write_text(
+        "models: {more: {languages: [eng], model: {architecture: transformers, source: owner/name}}}\n"
+        "languages: {eng: {corpus: {builtin: python-docs}}}\n"
+    )
+    assert (figures := fetched())["commit"] == first and figures["license"] == "mit"
+    assert key_figures("base_model", Path("out")) == f"owner/name at {first[:8]}, 3.3 k parameters"
+    assert load_file("out/model.safetensors").keys() == weights.keys()
+    assert hub.count("modeling.py") == hub.count("onnx/model.bin") == 0
+    hub.commit("models/owner/name", files | {"README.md": b"---\nlicense: other\n---\n"})
+    assert fetched()["commit"] == first, "a branch that moves changes nothing"
+    assert fetched(HF_HUB_OFFLINE="1")["commit"] == first
+    lines = hub_stage(source="owner/nothing").stderr.splitlines()
+    assert len(lines) == 1 and "the model owner/nothing on http" in lines[0] and "model.source" in lines[0]
 
 
-def test_a_cache_without_space_is_one_line(tmp_path):
+def test_a_cache_without_space_is_one_line(hub):
     """For the list of files, which the client itself leaves out then, and for a file."""
     write_bert()
     files = {path.name: path.read_bytes() for path in Path("theirs").iterdir()}
-    with HubServer() as hub:
-        hub.commit("models/owner/long", files | {f"{number}.png": b"" for number in range(200)})
-        hub.commit("models/owner/name", files)
-        output = [hub_stage(hub, source=f"owner/{name}", size=5000).stderr for name in ("long", "name")]
-    lines = [text.splitlines()[-1] for text in output]
+    hub.commit("models/owner/long", files | {f"{number}.png": b"" for number in range(200)})
+    hub.commit("models/owner/name", files)
+    lines = [refusal(hub_stage(source=f"owner/{name}", size=5000)) for name in ("long", "name")]
     assert "error: the list of files of the model owner/long on http" in lines[0] and "ulimit -f" in lines[0]
     assert "error: a file got larger than allowed while downloading the model owner/name on http" in lines[1]
     assert all("to the Hugging Face cache, " in line for line in lines)
     assert lines[1].endswith("; raise the limit (`ulimit -f`), or use another file system")
 
 
-def hub_stage(
-    hub: HubServer, source: str = "owner/name", out: str = "out", size: int | None = None, **environment
-) -> subprocess.CompletedProcess:
+def hub_stage(source: str = "owner/name", size: int | None = None, **environment) -> subprocess.CompletedProcess:
     model = {"architecture": "transformers", "source": source}
     models = {"more": {"languages": ["eng"], "model": model, "train": {"objective": "masked", "optimizer": "adamw"}}}
     write_json("settings.json", settings_of(Configuration([("test", {"models": models})]), "more", "base_model"))
-    variables = {key: value for key, value in os.environ.items() if not key.startswith(("HF_", "HUGGING"))}
-    variables |= {"HF_ENDPOINT": hub.url, "HF_HOME": "cache", "HF_HUB_DISABLE_XET": "1"} | environment
-    words = ["babelmill.base_model", "--settings", "settings.json", "--out", out]
+    words = ["--settings", "settings.json", "--out", "out"]
     if size is not None:
-        return run_limited(*words, size=size, environment=variables)
-    return run_module(*words, environment=variables)
+        return run_limited("babelmill.base_model", *words, size=size)
+    return run_stage("base_model", *words, **environment)
 
 
-def fetched(hub: HubServer, **environment) -> dict:
-    done = hub_stage(hub, **environment)
+def fetched(**environment) -> dict:
+    done = hub_stage(**environment)
     assert done.returncode == 0, done.stderr
     return manifest.verify("out")["figures"]
-
-
-@pytest.fixture
-def hub():
-    write_bert(hidden_size=8)
-    files = {path.name: path.read_bytes() for path in Path("theirs").iterdir()}
-    with HubServer() as server:
-        server.commit("models/owner/name", files)
-        yield server
-
-
-def failed(hub: HubServer) -> str:
-    """Run the stage, which ends with one line and leaves nothing; return the line."""
-    done = hub_stage(hub)
-    assert done.returncode == 1 and "Traceback" not in done.stderr, done.stderr
-    assert not [path for path in Path().glob("out*") if path.is_dir() and not path.is_mount()]
-    return done.stderr.splitlines()[-1]
-
-
-def test_weights_that_are_cut_or_changed_on_the_way(hub):
-    hub.faults = [Fault("GET /cdn/", cut=1000), Fault("GET /cdn/", garbage=True)]
-    fetched(hub)
-    assert not [fault for fault in hub.faults if fault.times]
-    shutil.rmtree("out")
-    shutil.rmtree("cache")
-    hub.faults = [Fault("GET /cdn/", garbage=True, times=9)]
-    line = failed(hub)
-    assert (
-        "error: model.safetensors of the model owner/name at" in line and "did not have the right hash in two" in line
-    )
-    hub.faults = []
-    fetched(hub)
-
-
-@pytest.mark.parametrize("place", ["cache", "out"])
-def test_a_full_disk_names_the_place(hub, place):
-    files = hub.repositories["models/owner/name"].commits.popitem()[1]
-    hub.commit("models/owner/name", files | {"vocab.txt": b"word\n" * 100_000})
-    disk = Path(place).resolve()
-    disk.mkdir()
-    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=300k", "tmpfs", disk], check=True)
-    out = "out" if place == "cache" else "out/more"
-    try:
-        done = hub_stage(hub, out=out)
-        line = done.stderr.splitlines()[-1]
-        assert done.returncode == 1 and "Traceback" not in done.stderr and "error: no space left on the device" in line
-        message = "while downloading the model owner/name" if place == "cache" else "while writing out/.more."
-        assert message in line and ("see HF_HOME" in line) == (place == "cache")
-        assert place == "cache" or not list(disk.iterdir())
-    finally:
-        subprocess.run(["umount", disk], check=True)

@@ -2,7 +2,6 @@
 
 import gzip
 import json
-import os
 import random
 import re
 import subprocess
@@ -10,7 +9,6 @@ from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
 from pathlib import Path
 
-import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from huggingface_hub.errors import HfHubHTTPError
@@ -23,84 +21,56 @@ from babelmill.hub.client import asked_to_wait
 from babelmill.hub.data_files import data_files
 from babelmill.settings import settings_of
 from babelmill.stages import STAGES
-from helpers.hub.hub_server import Fault, HubServer
-from helpers.programs.prepared import run_python
+from helpers.hub.hub_server import Fault
+from helpers.hub.hub_stage import jsonl, parquet, refusal, run_stage
 
 pytestmark = pytest.mark.usefixtures("folder")
 
 REPOSITORY = "BabyLM-community/babylm-eng"
 CODE = STAGES["download"].digest()
-# Waiting between attempts is not what is tested.
-PROGRAM = "from babelmill.download import main; from babelmill.hub import client; client.WAITS = {waits}; main()"
 
 
-def parquet(texts) -> bytes:
-    sink = pa.BufferOutputStream()
-    pq.write_table(pa.table({"text": texts, "category": ["child-books"] * len(texts)}), sink)
-    return sink.getvalue().to_pybytes()
-
-
-def jsonl(texts) -> bytes:
-    return "".join(json.dumps({"text": text}) + "\n" for text in texts).encode()
+def of_children(texts: list[str]) -> bytes:
+    return parquet(text=texts, category=["child-books"] * len(texts))
 
 
 FILES = {
     "README.md": b"# A dataset\n",
-    "data/train-00000-of-00002.parquet": parquet([f"Text number {i}." for i in range(20_000)]),
-    "data/train-00001-of-00002.parquet": parquet(["more"]),
-    "data/validation-00000-of-00001.parquet": parquet(["held out"]),
-    "data/test-00000-of-00001.parquet": parquet(["not for training"]),
+    "data/train-00000-of-00002.parquet": of_children([f"Text number {i}." for i in range(20_000)]),
+    "data/train-00001-of-00002.parquet": of_children(["more"]),
+    "data/validation-00000-of-00001.parquet": of_children(["held out"]),
+    "data/test-00000-of-00001.parquet": of_children(["not for training"]),
     "requirements.txt": b"datasets\n",
 }
 TRAIN = ["data/train-00000-of-00002.parquet", "data/train-00001-of-00002.parquet"]
 VALIDATION = ["data/validation-00000-of-00001.parquet"]
 
 
-@pytest.fixture
-def hub():
-    with HubServer() as server:
-        yield server
-
-
-def run(
-    hub,
-    revision="main",
-    commit=None,
-    repository=REPOSITORY,
-    waits=(0, 0, 0, 0),
-    program=PROGRAM,
-    out=Path("out"),
-    **environment,
-):
-    """Run the stage as a rule does; returns the finished process."""
+def run(revision="main", commit=None, repository=REPOSITORY, out="out", **options):
+    """Run the stage as a rule does; returns the finished process. For the options see `run_stage`."""
     source = {"repository": repository, "revision": revision, "commit": commit}
     settings = {"stage": "download", "name": "eng", "languages": ["eng"], "code": CODE, "source": source}
     Path("settings.json").write_text(json.dumps(settings))
-    variables = {key: value for key, value in os.environ.items() if not key.startswith(("HF_", "HUGGING"))}
-    variables |= {"HF_ENDPOINT": hub.url, "HF_HOME": "cache", "HF_HUB_DISABLE_XET": "1"} | environment
-    arguments = ["--settings", "settings.json", "--out", str(out / "manifest.json")]
-    return run_python("-c", program.format(waits=waits), *arguments, environment=variables)
+    return run_stage("download", "--settings", "settings.json", "--out", f"{out}/manifest.json", **options)
 
 
-def succeed(*args, **kwargs) -> dict:
+def succeed(**options) -> dict:
     """Run the stage; returns the figures of a manifest that was verified."""
-    done = run(*args, **kwargs)
+    done = run(**options)
     assert done.returncode == 0, done.stderr
     return manifest.verify("out")["figures"]
 
 
-def fail(*args, **kwargs) -> str:
+def fail(**options) -> str:
     """Run the stage, which ends with one line and leaves nothing; returns the line."""
-    done = run(*args, **kwargs)
-    assert done.returncode == 1
-    assert "Traceback" not in done.stderr, done.stderr
+    line = refusal(run(**options))
     assert not Path("out").exists()
-    return done.stderr.strip().split("\n")[-1]
+    return line
 
 
 def test_data_files_arrive_and_the_commit_is_recorded(hub):
     commit = hub.commit(f"datasets/{REPOSITORY}", FILES | {"README.md": b"---\nlicense: cc-by-4.0\n---\n"})
-    figures = succeed(hub)
+    figures = succeed()
     origin = {"repository": REPOSITORY, "revision": "main", "commit": commit, "license": "cc-by-4.0"}
     assert figures == origin | {"train": TRAIN, "validation": VALIDATION}
     for name in TRAIN + VALIDATION:
@@ -112,14 +82,14 @@ def test_data_files_arrive_and_the_commit_is_recorded(hub):
 
 def test_a_branch_that_moves_changes_nothing_until_asked(hub):
     first = hub.commit(f"datasets/{REPOSITORY}", FILES)
-    succeed(hub)
-    second = hub.commit(f"datasets/{REPOSITORY}", FILES | {"data/train-00002.parquet": parquet(["new"])})
+    succeed()
+    second = hub.commit(f"datasets/{REPOSITORY}", FILES | {"data/train-00002.parquet": of_children(["new"])})
     requests = hub.count("datasets|cdn")
-    assert succeed(hub)["commit"] == first
+    assert succeed()["commit"] == first
     assert hub.count("datasets|cdn") == requests, "everything is in the cache, and nothing has to be resolved"
-    assert succeed(hub, commit=second)["commit"] == second
+    assert succeed(commit=second)["commit"] == second
     assert Path("out/data/train-00002.parquet").exists()
-    assert succeed(hub, revision=first)["commit"] == first
+    assert succeed(revision=first)["commit"] == first
     assert not Path("out/data/train-00002.parquet").exists()
 
 
@@ -134,7 +104,7 @@ def test_cuts_errors_and_rate_limits_are_survived(hub):
         Fault("GET /cdn/", cut=large // 2),
         Fault("GET /cdn/", status=429),
     ]
-    succeed(hub)
+    succeed()
     assert not [fault for fault in hub.faults if fault.times]
     assert Path("out", TRAIN[0]).read_bytes() == FILES[TRAIN[0]]
 
@@ -144,7 +114,7 @@ def test_a_cut_download_goes_on_where_it_was(hub):
     data = random.Random(0).randbytes(30_000_000)
     hub.commit(f"datasets/{REPOSITORY}", {TRAIN[0]: data})
     hub.faults = [Fault("GET /cdn/", cut=25_000_000)]
-    succeed(hub)
+    succeed()
     assert hub.ranges == ["bytes=20971520-"]
     assert Path("out", TRAIN[0]).read_bytes() == data
 
@@ -153,54 +123,54 @@ def test_wrong_content_is_fetched_again_and_then_refused(hub):
     """The client itself checks the size alone."""
     hub.commit(f"datasets/{REPOSITORY}", {TRAIN[0]: FILES[TRAIN[0]]})
     hub.faults = [Fault("GET /cdn/", garbage=True)]
-    succeed(hub)
+    assert "does not have the hash that the Hub announced" in run().stderr
     assert Path("out", TRAIN[0]).read_bytes() == FILES[TRAIN[0]]
     hub.commit("datasets/org/small", {"train.jsonl": jsonl(["a"])})
     hub.faults = [Fault("GET .*train.jsonl", garbage=True, times=9)]
     Path("out").rename("before")
-    line = fail(hub, repository="org/small")
+    line = fail(repository="org/small")
     assert "error: train.jsonl of the dataset org/small at" in line
     assert "the content did not have the right hash in two attempts" in line
     assert not list(Path("cache/hub/datasets--org--small/blobs").iterdir()), "nobody else gets it from the cache"
     hub.faults = []
-    succeed(hub, repository="org/small")
+    succeed(repository="org/small")
 
 
 def test_a_server_that_stays_broken(hub):
     hub.commit(f"datasets/{REPOSITORY}", FILES)
     for fault in (Fault("GET /cdn/", status=503, times=10**6), Fault("GET /cdn/", cut=0, times=10**6)):
         hub.faults = [fault]
-        line = fail(hub, waits=(0,) if fault.status else ())
+        line = fail(waits=(0,) if fault.status else ())
         assert f"error: the dataset {REPOSITORY} on {hub.url} cannot be reached" in line
         assert "check the network, or set HF_HUB_OFFLINE=1" in line
 
 
 def test_no_network(hub):
     hub.commit(f"datasets/{REPOSITORY}", FILES)
-    line = fail(hub, HF_ENDPOINT="http://127.0.0.1:9")
+    line = fail(HF_ENDPOINT="http://127.0.0.1:9")
     assert f"error: the dataset {REPOSITORY} on http://127.0.0.1:9 cannot be reached" in line
     assert "check the network, or set HF_HUB_OFFLINE=1" in line
 
 
 def test_offline_uses_the_cache_and_says_when_it_lacks_something(hub):
     hub.commit(f"datasets/{REPOSITORY}", FILES)
-    assert "is not in the Hugging Face cache, and HF_HUB_OFFLINE is set" in fail(hub, HF_HUB_OFFLINE="1")
+    assert "is not in the Hugging Face cache, and HF_HUB_OFFLINE is set" in fail(HF_HUB_OFFLINE="1")
     assert not hub.count("datasets")
-    commit = succeed(hub)["commit"]
+    commit = succeed()["commit"]
     Path("out").rename("before")
     requests = hub.count("datasets|cdn")
-    assert succeed(hub, HF_HUB_OFFLINE="1")["commit"] == commit
+    assert succeed(HF_HUB_OFFLINE="1")["commit"] == commit
     assert hub.count("datasets|cdn") == requests
     Path("results/revisions/eng.json").unlink()
     Path("out").rename("before2")
-    assert "is not in the Hugging Face cache" in fail(hub, HF_HUB_OFFLINE="1")
+    assert "is not in the Hugging Face cache" in fail(HF_HUB_OFFLINE="1")
     reference = next(Path("cache/hub").glob("datasets--*")) / "refs/main"
     reference.parent.mkdir()
     reference.write_text(commit)  # as another program leaves it that asked for main
-    assert succeed(hub, HF_HUB_OFFLINE="1")["commit"] == commit
+    assert succeed(HF_HUB_OFFLINE="1")["commit"] == commit
     next(Path("cache").glob(f"hub/*/snapshots/*/{TRAIN[1]}")).unlink()
     Path("out").rename("before3")
-    assert "is not in the Hugging Face cache" in fail(hub, HF_HUB_OFFLINE="1")
+    assert "is not in the Hugging Face cache" in fail(HF_HUB_OFFLINE="1")
 
 
 @pytest.mark.parametrize(
@@ -216,14 +186,14 @@ def test_offline_uses_the_cache_and_says_when_it_lacks_something(hub):
 def test_repositories_that_may_not_be_read(hub, access, token, message):
     if access is not None:
         hub.commit(f"datasets/{REPOSITORY}", FILES, **access)
-    line = fail(hub, **({"HF_TOKEN": token} if token else {}))
+    line = fail(**({"HF_TOKEN": token} if token else {}))
     assert re.search(f"error: the dataset {REPOSITORY} on {hub.url} {message}", line), line
     assert "hf_" not in line
 
 
 def test_a_token_opens_what_is_private_and_never_goes_to_the_cdn(hub):
     hub.commit(f"datasets/{REPOSITORY}", FILES, private=True, gated=True)
-    succeed(hub, HF_TOKEN="hf_good")
+    succeed(HF_TOKEN="hf_good")
     assert {token for line, token in hub.tokens_seen if "datasets" in line} == {"hf_good"}
     assert {token for line, token in hub.tokens_seen if "/cdn/" in line} == {None}
     for path in Path().rglob("*"):
@@ -232,29 +202,29 @@ def test_a_token_opens_what_is_private_and_never_goes_to_the_cdn(hub):
 
 def test_a_revision_that_does_not_exist(hub):
     hub.commit(f"datasets/{REPOSITORY}", FILES)
-    assert "has no revision 'v2': correct corpus.revision" in fail(hub, revision="v2")
+    assert "has no revision 'v2': correct corpus.revision" in fail(revision="v2")
 
 
 def test_a_name_that_is_none(hub):
-    assert "corpus.hub = 'a/b/c' is not the name of a repository" in fail(hub, repository="a/b/c")
+    assert "corpus.hub = 'a/b/c' is not the name of a repository" in fail(repository="a/b/c")
 
 
 def test_a_repository_without_data(hub):
     hub.commit(f"datasets/{REPOSITORY}", {"README.md": b"", "data.bin": b"x"})
-    assert "has no training data in a supported format" in fail(hub)
+    assert "has no training data in a supported format" in fail()
 
 
 @pytest.mark.parametrize("name", ["../../evil.jsonl", "..\\..\\evil.jsonl", "a/..\\evil.jsonl", "/evil.jsonl"])
 def test_a_repository_that_names_files_outside_of_itself(hub, name):
     hub.commit(f"datasets/{REPOSITORY}", {name: jsonl(["a"])})
-    line = fail(hub)
+    line = fail()
     assert f"error: the dataset {REPOSITORY} at " in line and "outside of its own folder" in line and "evil" in line
     assert not list(Path().rglob("*evil*"))
 
 
 def test_a_name_that_no_file_system_has(hub):
     hub.commit(f"datasets/{REPOSITORY}", {f"data/{'n' * 300}.jsonl": jsonl(["a"])})
-    line = fail(hub)
+    line = fail()
     assert f"the dataset {REPOSITORY} at " in line and "a name of 306 bytes" in line
     assert len(line) < 400 and "cache" not in line
 
@@ -265,12 +235,12 @@ def test_the_hub_says_how_long_to_wait(hub):
     limits = {"RateLimit": '"api";r=0;t=0', "RateLimit-Policy": '"fixed window";"api";q=500;w=300'}
     info = "GET /api/datasets/.*/revision/main"
     hub.faults = [Fault(info, times=3, status=429, headers=limits)]
-    done = run(hub, waits=())
+    done = run(waits=())
     assert done.returncode == 0 and done.stderr.count("next attempt in 1 s") == 3, done.stderr
     hub.faults = [Fault(info, times=9, status=429, headers={"RateLimit": '"api";r=0;t=7200'})]
     Path("out").rename("before")
     Path("results/revisions/eng.json").unlink()
-    line = fail(hub, waits=())
+    line = fail(waits=())
     assert "too many requests: 429 " in line and "run the same command again in 7,201 seconds" in line
     assert hub.faults[0].times == 8, "nobody waits two hours"
 
@@ -303,7 +273,7 @@ def test_a_full_disk_is_said_with_the_place(hub, place):
     disk.mkdir()
     subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", disk], check=True)
     try:
-        done = run(hub, out=Path("out") if place == "cache" else Path("out/eng"))
+        done = run(out="out" if place == "cache" else "out/eng")
         line = done.stderr.splitlines()[-1]
         assert done.returncode == 1 and "Traceback" not in done.stderr
         message = "while downloading the dataset" if place == "cache" else "while writing out/.eng."
@@ -312,7 +282,7 @@ def test_a_full_disk_is_said_with_the_place(hub, place):
         assert place == "cache" or not list(disk.iterdir()), "nothing is left"
     finally:
         subprocess.run(["umount", disk], check=True)
-    assert succeed(hub)["train"] == ["train.jsonl"]
+    assert succeed()["train"] == ["train.jsonl"]
 
 
 def chosen(names, **part) -> tuple[list[str], list[str]]:
@@ -348,25 +318,25 @@ def test_where_a_file_has_the_word_train_only_such_are_training_text():
 
 def test_the_log_names_the_files_that_are_chosen(hub):
     hub.commit(f"datasets/{REPOSITORY}", {f"{n}.tsv": b"text\na\n" for n in ("train", "validated", "dev", "test")})
-    done = run(hub)
+    done = run()
     assert done.returncode == 0 and "has 2 files, 0.0 MB (train: train.tsv; validation: dev.tsv)" in done.stderr
 
 
 def test_many_files_of_other_formats(hub):
     files = {f"part-{i:02}.jsonl.gz": gzip.compress(jsonl([f"text {i}"]), mtime=0) for i in range(25)}
     hub.commit(f"datasets/{REPOSITORY}", files)
-    assert succeed(hub)["train"] == sorted(files)
+    assert succeed()["train"] == sorted(files)
     assert all(Path("out", name).read_bytes() == data for name, data in files.items())
 
 
 def test_the_corpus_reads_what_was_downloaded(hub):
     commit = hub.commit(f"datasets/{REPOSITORY}", FILES)
-    succeed(hub)
+    succeed()
     values = {"languages": {"eng": {"corpus": {"hub": REPOSITORY, "validation_share": 0.1}}}}
     write_json("settings.json", settings_of(Configuration([("test", values)]), "eng", "corpus"))
-    command = ["-m", "babelmill.corpus", "--settings", "settings.json"]
+    command = ["corpus", "--settings", "settings.json"]
     command += ["--download", "out/manifest.json", "--out", "corpus/manifest.json"]
-    done = run_python(*command, check=True)
+    assert run_stage(*command).returncode == 0
     figures = manifest.verify("corpus")["figures"]
     assert figures["documents"] == {"train": 20_001, "validation": 1}
     assert figures["hub"] == {"repository": REPOSITORY, "revision": "main", "commit": commit}
@@ -374,7 +344,7 @@ def test_the_corpus_reads_what_was_downloaded(hub):
     assert "not for training" not in pq.read_table("corpus/train.parquet")["text"].to_pylist()
     assert figures["categories"] == {"child-books": 20_002}
     Path("out", TRAIN[1]).write_bytes(b"damaged")
-    done = run_python(*command)
+    done = run_stage(*command)
     assert "train-00001-of-00002.parquet: 7 bytes, but out/manifest.json says" in done.stderr
 
 
@@ -382,10 +352,9 @@ def test_what_arrives_is_said(hub):
     """Every so often, in a plain line with the bytes that have come; on a terminal, the bar says the same."""
     hub.commit(f"datasets/{REPOSITORY}", FILES)
     size = sum(len(FILES[name]) for name in TRAIN + VALIDATION)
-    program = "from babelmill.core.bars import Bar; Bar.EVERY = 0; " + PROGRAM
-    done = run(hub, program=program)
+    done = run(every=0)
     assert done.returncode == 0, done.stderr
     lines = [line for line in done.stderr.splitlines() if "download of 3 files, " in line]
     assert len(lines) > 2 and f"download of 3 files, {size / 1e6:.1f} MB  0:00:00 left" in lines[-1]
     assert "\r" not in done.stderr
-    assert "download of 3 files, 0.0 MB  0:00:00" in run(hub, program=program).stderr, "all of it was in the cache"
+    assert "download of 3 files, 0.0 MB  0:00:00" in run(every=0).stderr, "all of it was in the cache"

@@ -1,7 +1,6 @@
 """A tokenizer from the Hub, fetched by the real client from a Hub on this machine: pinned, locked, and its errors."""
 
 import json
-import os
 import re
 import subprocess
 from pathlib import Path
@@ -19,13 +18,13 @@ from babelmill.core import manifest
 from babelmill.core.files import read_json, write_json
 from babelmill.hub import revisions
 from babelmill.settings import read_settings, settings_of, write_settings
-from helpers.hub.hub_server import Fault, HubServer
-from helpers.programs.prepared import run_python
+from helpers.hub.hub_server import Fault
+from helpers.hub.hub_stage import refusal, run_stage
+from helpers.programs.prepared import run_module
 
 REPOSITORY = "someone/tokenizer"
 REPOSITORY_ON_HUB = f"models/{REPOSITORY}"
 CONFIGURATION = {"languages": {"eng": {"corpus": {"builtin": "python-docs"}}}, "tokenizer": {"source": REPOSITORY}}
-PROGRAM = "from babelmill import tokenizer; from babelmill.hub import client; client.WAITS = (0, 0); tokenizer.main()"
 
 
 def tokenizer_file(size: int) -> dict[str, bytes]:
@@ -44,7 +43,7 @@ def tokenizer_file(size: int) -> dict[str, bytes]:
 
 
 @pytest.fixture
-def hub(folder):
+def hub(hub, folder):
     Path("config").mkdir()
     Path("config/config.yaml").write_text(yaml.safe_dump(CONFIGURATION))
     Path("corpus").mkdir()
@@ -53,46 +52,36 @@ def hub(folder):
     write_json("corpus.json", settings_of(load(), "eng", "shards"))  # any stage's will do
     files = ["train.parquet", "validation.parquet"]
     manifest.write("corpus", read_settings("corpus.json", ShardsSettings), files)
-    with HubServer() as server:
-        yield server
+    return hub
 
 
-def start(hub, *arguments, **environment) -> subprocess.CompletedProcess:
-    variables = {key: value for key, value in os.environ.items() if not key.startswith(("HF_", "HUGGING"))}
-    variables |= {"HF_ENDPOINT": hub.url, "HF_HOME": "cache", "HF_HUB_DISABLE_XET": "1"} | environment
-    return run_python(*arguments, environment=variables)
-
-
-def run(hub, **environment) -> subprocess.CompletedProcess:
+def run(**environment) -> subprocess.CompletedProcess:
     """Write the settings as the workflow does, and run the stage as its rule does."""
     revisions.read_lock.cache_clear()
     write_settings(load(), "eng")
     arguments = ["--settings", "results/settings/eng/tokenizer.json", "--corpora", "corpus", "--out", "out"]
-    return start(hub, "-c", PROGRAM, *arguments, **environment)
+    return run_stage("tokenizer", *arguments, **environment)
 
 
-def succeed(hub, **environment) -> dict:
-    done = run(hub, **environment)
+def succeed(**environment) -> dict:
+    done = run(**environment)
     assert done.returncode == 0, done.stderr
     return manifest.verify("out")["figures"]
 
 
 def test_a_moved_branch_changes_nothing_until_it_is_asked_for(hub):
     first = hub.commit(REPOSITORY_ON_HUB, tokenizer_file(270))
-    assert succeed(hub)["hub"] == {"repository": REPOSITORY, "revision": "main", "commit": first}
+    assert succeed()["hub"] == {"repository": REPOSITORY, "revision": "main", "commit": first}
     asked = read_json("results/settings/eng/tokenizer.json")
     second = hub.commit(REPOSITORY_ON_HUB, tokenizer_file(275))
-    figures = succeed(hub)
+    figures = succeed()
     assert (figures["hub"]["commit"], figures["vocab_size"]) == (first, 270)
 
-    assert (
-        start(hub, "-m", "babelmill", "lock", "eng").stdout
-        == f"tokenizers/{REPOSITORY}@main: {REPOSITORY} at {first}\n"
-    )
-    succeed(hub)
+    assert run_module("babelmill", "lock", "eng").stdout == f"tokenizers/{REPOSITORY}@main: {REPOSITORY} at {first}\n"
+    succeed()
     assert read_json("results/settings/eng/tokenizer.json") == asked, "locking what was fetched repeats nothing"
-    assert f"at {second}" in start(hub, "-m", "babelmill", "lock", "--update", "eng").stdout
-    figures = succeed(hub)
+    assert f"at {second}" in run_module("babelmill", "lock", "--update", "eng").stdout
+    figures = succeed()
     assert (figures["hub"]["commit"], figures["vocab_size"]) == (second, 275)
     assert read_json("results/settings/eng/tokenizer.json")["source"]["commit"] == second
 
@@ -106,17 +95,17 @@ def test_a_revision_is_asked_for_and_faults_are_survived(hub):
         Fault("GET /api/models/.*/revision/v1", status=503),
         Fault("GET /someone/tokenizer/resolve/.*", status=500),
     ]
-    assert succeed(hub)["hub"] == {"repository": REPOSITORY, "revision": "v1", "commit": old}
+    assert succeed()["hub"] == {"repository": REPOSITORY, "revision": "v1", "commit": old}
     assert not [fault for fault in hub.faults if fault.times]
 
 
 def test_offline_the_cache_is_enough(hub):
     commit = hub.commit(REPOSITORY_ON_HUB, tokenizer_file(270))
-    line = run(hub, HF_HUB_OFFLINE="1").stderr.strip().split("\n")[-1]
+    line = refusal(run(HF_HUB_OFFLINE="1"))
     assert re.search(rf"is not in the Hugging Face cache.*`hf download {REPOSITORY} tokenizer.json`", line), line
-    succeed(hub)
+    succeed()
     requests = len(hub.log)
-    assert succeed(hub, HF_HUB_OFFLINE="1")["hub"]["commit"] == commit
+    assert succeed(HF_HUB_OFFLINE="1")["hub"]["commit"] == commit
     assert len(hub.log) == requests
 
 
@@ -135,9 +124,8 @@ def test_what_cannot_be_used_is_one_line_and_leaves_nothing(hub, files, access, 
         hub.commit(REPOSITORY_ON_HUB, files, **access)
     values = CONFIGURATION | {"tokenizer": {"source": REPOSITORY, "revision": revision}}
     Path("config/config.yaml").write_text(yaml.safe_dump(values))
-    done = run(hub)
-    assert done.returncode == 1 and "Traceback" not in done.stderr
-    assert re.search(f"error: .*{message}", done.stderr.strip().split("\n")[-1]), done.stderr
+    line = refusal(run())
+    assert re.search(f"error: .*{message}", line), line
     assert not Path("out").exists()
 
 
@@ -156,11 +144,3 @@ def test_it_is_a_change_of_settings_only_where_it_is_read(folder):
     before = settings(source="own.json")
     Path("own.json").write_text(f" {text}")
     assert settings(source="own.json") != before
-
-
-def test_a_tokenizer_that_arrives_changed_is_fetched_again(hub):
-    """The client itself compares only sizes."""
-    hub.commit(REPOSITORY_ON_HUB, tokenizer_file(300))
-    hub.faults = [Fault("GET .*tokenizer.json", garbage=True)]
-    done = run(hub)
-    assert done.returncode == 0 and "does not have the hash that the Hub announced" in done.stderr, done.stderr

@@ -131,21 +131,6 @@ def test_the_licence_of_the_text_is_that_of_its_datasets_where_no_document_names
     assert f" | 1,234 | 5 | {message} |" in render(card(corpora={"eng": manifest}))
 
 
-def test_a_tokenizer_from_elsewhere_is_named():
-    text = render(card(evaluation=EVALUATION, tokenizer_source="org/tokenizer"))
-    assert "The tokenizer of `org/tokenizer`, with 8,192 entries" in text and "Byte-level BPE" not in text
-
-
-def test_a_sample_and_its_error_stand_beside_the_scores():
-    text = render(card(evaluation=EVALUATION))
-    assert (
-        "Bits per byte of a sample of 100 of the 2,345 validation documents, on which the model was not trained" in text
-    )
-    assert "| English | ema | 1.500 ± 0.012 | 1.500 ± 0.012 | 1.500 ± 0.012 |" in text
-    (result, _) = front_matter(text)["model-index"][0]["results"]
-    assert result["dataset"]["name"] == "a sample of 100 of the 2,345 validation documents, English"
-
-
 def test_a_tokenizer_that_loses_text_is_named_beside_the_scores():
     lossy = {"documents": DOCUMENTS | {"changed": 30}}
     languages = {"eng": EVALUATION["languages"]["eng"] | lossy}
@@ -188,32 +173,6 @@ def test_only_what_was_measured_is_shown():
     assert result["metrics"] == [{"type": "bits_per_byte", "value": 1.5, "name": "bits per byte at most, new"}]
 
 
-NAMES = ("pipeline", "AutoModelForCausalLM", "AutoModelForSequenceClassification")
-
-
-@pytest.mark.parametrize(
-    "objective, trained, tag, names",
-    [
-        ("hybrid", "trained on masked and causal prediction at once", "fill-mask", NAMES),
-        ("masked", "trained on masked prediction, to fill masks", "fill-mask", (NAMES[0], NAMES[2])),
-        ("causal", "trained on causal prediction, to generate text", "text-generation", NAMES[1:]),
-    ],
-)
-def test_use_is_what_it_was_trained_for(objective, trained, tag, names):
-    text = render(card(settings={"model": {"hidden_size": 8}, "train": {"objective": objective}}), RECORD)
-    assert front_matter(text)["pipeline_tag"] == tag
-    assert tuple(name for name in NAMES if re.search(rf"import {name}\b", text)) == names
-    assert trained in text and "The steps took 2 hours." in text
-    assert "![losses on the training and the validation text, learning rate, sequence length](" in text
-    known = {"steps": 9, "tokens": 7200, "epochs": 1.0, "energy_kwh": 3.25}
-    text = render(card(settings={"train": {"objective": objective}}, figures=known), RECORD)
-    assert "The steps took 2 hours, and the GPUs used 3.2 kWh." in text
-    commands = {"eval_zero_shot.sh eng mlm": "causal", "MaskedLMScorer": "causal", "IncrementalLMScorer": "masked"}
-    commands |= {"eval_zero_shot.sh eng causal": "masked", "lm_eval --model hf": "masked"}
-    for command, other in commands.items():  # what is typed for the pipelines
-        assert (command in text) == (objective != other), command
-
-
 @pytest.mark.parametrize(
     "objective, tag", [("hybrid", "text-generation"), ("masked", None), ("causal", "text-generation")]
 )
@@ -226,12 +185,6 @@ def test_a_folder_for_the_mntp_backend(objective, tag):
     assert "eval_zero_shot.sh eng mlm" not in text
     assert ("eval_zero_shot.sh eng mntp" in text) == (objective != "causal")
     assert "scores of the masked model at a position are for the *next* token" in text.lower()
-
-
-def test_adapters_name_the_layers_of_the_model():
-    for gate, value in ((True, "in_proj_vg"), (False, "in_proj_v")):
-        text = render(card(settings={"model": {"gate": gate}}))
-        assert f'["in_proj_qk", "{value}", "out_proj"]' in text
 
 
 def test_what_training_went_on_from():
@@ -272,17 +225,7 @@ def test_instructions_that_raw_text_may_undo():
 
 
 def test_a_folder_of_adapters_alone():
-    """The card has nothing to type that needs merged weights, and the folder has none."""
-    base = {"name": "owner/name", "sha256": "a" * 64, "repository": "owner/name", "commit": "c" * 40}
-    train = {"model": {"source": "owner/name"}, "train": {"objective": "causal"}}
-    also, only = (
-        render(card(begun_with=base, settings=train, model_type="gpt2", adapter=adapter))
-        for adapter in ("also", "only")
-    )
-    for text in (also, only):
-        assert 'PeftModel.from_pretrained(base, "eng", subfolder="adapter")' in text
-        assert f'AutoModelForCausalLM.from_pretrained("owner/name", revision="{"c" * 40}")' in text
-    assert "lm_eval" in also and "lm_eval" not in only and "SequenceClassification" not in only
+    """It has no merged weights; the stored card has nothing to type that needs them."""
     names = ["model.safetensors", "model.ema.safetensors", "model.safetensors.index.main.json", "config.json"]
     names += ["adapter/adapter_model.safetensors", "tokenizer.json"]
     assert [name for name in names if not MERGED.fullmatch(name)] == names[3:]
@@ -533,12 +476,6 @@ def test_the_example_of_a_prompt_model_has_a_prompt():
         assert 'tokenizer("A prompt", ' in text and "The beginning of a text" not in text
         assert "which ends like the prompts of the training data" in text
         assert 'tokenizer("The beginning of a text", ' in render(card(settings=settings))
-
-
-def test_what_a_source_of_the_workflow_was_trained_on():
-    source = {"name": "eng", "sha256": "a" * 64, "languages": ["eng", "deu"], "tokens": 7200, "words": 5000}
-    text = render(card(begun_with=source))
-    assert f"`eng` (weights with sha256 `{'a' * 64}`, trained on 7,200 tokens (5,000 words) of `eng`, `deu`)." in text
 
 
 @pytest.mark.parametrize("empty", ["model", "train", "labels"])

@@ -1,8 +1,6 @@
 """Checkpoints of the published implementation: what is read from them, and what is refused."""
 
-import json
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 import torch
@@ -94,13 +92,10 @@ def test_what_is_no_checkpoint(golden, tmp_path):
 def convert_with(golden, tmp_path, **changes):
     """Check the golden weights against a changed configuration."""
     write_tokenizer(tmp_path / "tokenizer.json")
-    (tmp_path / "base.json").write_text(json.dumps(golden[0] | changes))
     torch.save(golden[1], tmp_path / "model.bin")
     weights = published_checkpoint.read_weights(tmp_path / "model.bin")
-    shape = published_checkpoint.read_shape(tmp_path / "base.json", weights["main"])
-    manual_conversion.check(
-        SimpleNamespace(weights=weights, shape=shape, tokenizer=tmp_path / "tokenizer.json"), "model.bin"
-    )
+    shape = published_checkpoint.shape_in(golden[0] | changes, weights["main"], "base.json")
+    manual_conversion.checked(manual_conversion.FoundModel(weights, shape, tmp_path / "tokenizer.json"), "model.bin")
     return shape
 
 
@@ -109,7 +104,7 @@ def test_the_shape(golden, tmp_path):
     shape = convert_with(golden, tmp_path, learning_rate=0.01)
     assert shape == golden[0] | {"gate": True, "layer_mixing": True}
     without = {"transformer.attention_layers.0.in_proj_v.weight": torch.zeros(24, 24)}
-    shape = published_checkpoint.read_shape(tmp_path / "base.json", without)
+    shape = published_checkpoint.shape_in(golden[0], without, "base.json")
     assert not shape["gate"] and not shape["layer_mixing"]
 
 
@@ -156,6 +151,6 @@ def test_a_tokenizer_of_another_model(golden, tmp_path):
     convert_with(golden, tmp_path)
     large = write_tokenizer(path, size=97)
     weights = published_checkpoint.read_weights(tmp_path / "model.bin")
-    found = SimpleNamespace(weights=weights, shape=golden[0] | {"gate": True, "layer_mixing": True}, tokenizer=large)
+    found = manual_conversion.FoundModel(weights, golden[0] | {"gate": True, "layer_mixing": True}, large)
     with pytest.raises(UserError, match="97 entries, the model only 96"):
-        manual_conversion.check(found, "model.bin")
+        manual_conversion.checked(found, "model.bin")

@@ -22,11 +22,12 @@ from babelmill.model.gpt_bert import GPTBert, GPTBertShape
 from babelmill.publish import publish_folder
 from babelmill.release.card.earlier_card import EarlierCard, read_card
 from babelmill.release.elsewhere import rehosting
-from babelmill.release.elsewhere.masked_target import learnt_target
+from babelmill.release.elsewhere.manual_conversion import TABLE
 from babelmill.release.elsewhere.old_repository import (
     WeightFiles,
     checkpoints,
     language_of,
+    learnt_target,
     model_type_of,
     read_weights,
     shipped,
@@ -51,7 +52,7 @@ def folder(tmp_path, monkeypatch):
 
 
 def here(*names: str) -> Files:
-    return Files([*names], lambda names: {name: Path(name) for name in names}, "here", {})
+    return Files(dict.fromkeys(names, 0), lambda names: {name: Path(name) for name in names}, "here", {})
 
 
 def test_checkpoints_are_found_by_language():
@@ -90,7 +91,7 @@ def test_weights_without_a_variant_in_their_name(message, name, variant):
     assert shipped(found) == WeightFiles([], {variant: [MODEL]})
 
 
-def test_which_variant_loads_by_default(folder):
+def test_which_variant_loads_by_default():
     """That whose tensors model.safetensors holds: the scripts overwrote the other one there."""
     for name, factor in {MODEL: 1.0, EMA: 1.0, LAST: 2.0, "half.safetensors": 0.5}.items():
         Path(name).write_bytes(save(weights("model.", factor)))
@@ -99,7 +100,7 @@ def test_which_variant_loads_by_default(folder):
 
     def read(default: list[str], **variants: str):
         given = WeightFiles(default, {variant: [name] for variant, name in variants.items()})
-        shape, found, loaded = read_weights(here(), given, Path("config.json"), folder / "scratch")
+        shape, found, loaded = read_weights(here(), given, Path("config.json"))
         assert shape["vocab_size"] == 96
         return "".join(found), loaded, round(found[loaded][EMBEDDING].mean().item() / golden, 3)
 
@@ -139,7 +140,7 @@ def golden_rows():
 def test_the_kind_and_the_language():
     assert model_type_of(config()) is None and model_type_of({"model_type": "gpt_bert"}) is None
     assert model_type_of({"model_type": "bert"}) == "bert" and model_type_of([]) == "none in config.json"
-    table = read_table(rehosting.TABLE)
+    table = read_table(TABLE)
     names = {
         "babybabellm-gpt_bert-eng-causal": "eng",
         "gpt-bert-deu": "deu",
@@ -362,7 +363,7 @@ def test_a_folder_of_the_users_own_is_not_deleted(hub, folder, capsys):
 
 
 def test_a_bug_or_a_full_disk_is_one_models_line(capsys):
-    lines = rehost.Lines()
+    lines = rehost.ModelLines()
     for error in (OSError(errno.ENOSPC, "full", "rehosted/a"), KeyError("x")):
         with lines.of("lab/a"):
             raise error

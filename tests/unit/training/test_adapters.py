@@ -10,12 +10,10 @@ from peft import PeftModel
 from safetensors.torch import load_file, save_file
 
 from babelmill.core.files import UserError, write_json
-from babelmill.release.folder.adapter_folder import write_adapter
-from babelmill.release.folder.architecture import ExportInputs
+from babelmill.release.folder.adapters import write_adapter, write_merged
+from babelmill.release.folder.architectures import ExportInputs, TransformersFolder, hub_config
 from babelmill.release.folder.loading import load
-from babelmill.release.folder.merged_adapters import write_merged
 from babelmill.release.folder.prove import check_differences, compare_variant, random_rows
-from babelmill.release.folder.transformers_folder import TransformersFolder, hub_config
 from babelmill.training.networks.loss import loss
 from babelmill.training.networks.source_weights import load_weights
 from helpers.models.transformers_models import ALONE, KINDS, batch_of, network, train_section

@@ -18,10 +18,9 @@ from babelmill.config.transformers_keys import keys
 from babelmill.core import manifest
 from babelmill.core.files import write_json
 from babelmill.release.card.card import ALSO_IN_4
-from babelmill.release.folder.architecture import ExportInputs
+from babelmill.release.folder.architectures import ExportInputs, TransformersFolder
 from babelmill.release.folder.loading import runs_code
 from babelmill.release.folder.prove import KEPT, check_differences, compare_variant, portions, random_rows
-from babelmill.release.folder.transformers_folder import TransformersFolder
 from babelmill.runtime.checkpoint import write_tensors
 from babelmill.tokens.vocabulary import Vocabulary
 from babelmill.training.networks import transformers as networks

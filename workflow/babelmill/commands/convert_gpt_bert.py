@@ -40,4 +40,4 @@ def run(args: argparse.Namespace) -> None:
         tokenizer = manual_conversion.tokenizer_path(args.tokenizer)
         same = args.masked_target == "same"
         found = manual_conversion.from_gpt_bert(args.weights, args.ema, args.config, tokenizer, same, scratch)
-        manual_conversion.convert(found, args.weights, scratch, args.out)
+        manual_conversion.convert(found, scratch, args.out)

@@ -32,4 +32,4 @@ def run(args: argparse.Namespace) -> None:
 
     with manual_conversion.scratch_beside(args.out) as scratch:
         found = manual_conversion.from_training(args.source, manual_conversion.tokenizer_path(args.tokenizer))
-        manual_conversion.convert(found, args.source, scratch, args.out)
+        manual_conversion.convert(found, scratch, args.out)

@@ -12,13 +12,11 @@ import argparse
 import contextlib
 import logging
 import re
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from huggingface_hub import constants
-from huggingface_hub.utils import disable_progress_bars
 
 from babelmill import __version__
 from babelmill.core import manifest
@@ -28,7 +26,7 @@ from babelmill.hub.client import out_of_reach
 from babelmill.hub.credentials import hub_token
 
 if TYPE_CHECKING:
-    from babelmill.release.elsewhere.rehosting import Old
+    from babelmill.release.elsewhere.rehosting import OldModel
 
 log = logging.getLogger("babelmill.rehost")
 
@@ -87,7 +85,7 @@ class OutOfReach(UserError):
     """Says that the Hub does not answer, so that all further requests would fail, too."""
 
 
-class Lines:
+class ModelLines:
     """Prints one line per model."""
 
     def __init__(self) -> None:
@@ -127,9 +125,7 @@ def run(args: argparse.Namespace) -> int:
     check(args)
     from babelmill.release.elsewhere import rehosting  # imports PyTorch
 
-    if not sys.stderr.isatty():
-        disable_progress_bars()
-    lines, targets = Lines(), {}
+    lines, targets = ModelLines(), {}
     for source in [args.source] if rehosting.is_folder(args.source) else rehosting.repositories(args.source):
         with lines.of(source):
             found = rehosting.models_in(source, args)
@@ -146,7 +142,7 @@ def run(args: argparse.Namespace) -> int:
     return 1 if lines.failed else 0
 
 
-def rehost(old: "Old", args: argparse.Namespace) -> str:
+def rehost(old: "OldModel", args: argparse.Namespace) -> str:
     """Make the folder of a model, push it if asked, and return what was found and done."""
     from babelmill.publish import publish_folder
     from babelmill.release.elsewhere import rehosting

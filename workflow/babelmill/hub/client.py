@@ -10,6 +10,7 @@ import json
 import logging
 import os
 import re
+import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime
@@ -39,6 +40,8 @@ logging.getLogger("httpx2").setLevel(logging.WARNING)  # at INFO it logs every a
 logging.getLogger("huggingface_hub._snapshot_download").addFilter(
     lambda record: not record.getMessage().startswith("No files matched")
 )
+if not sys.stderr.isatty():  # in a log, bars would be thousands of characters
+    disable_progress_bars()
 # Status codes of temporary errors: timeout, too early, too many requests, or a conflict with another change.
 LATER = (408, 409, 412, 429)
 

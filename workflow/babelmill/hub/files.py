@@ -31,16 +31,22 @@ class Files:
     """The files of a folder or a repository.
 
     Attributes:
-        names: the names of all files; of a model, only those that are not in subfolders.
-        get: a function that fetches some files, by their names, and returns {name: path}.
+        sizes: {name: bytes} of all files, sorted by names; of a model, only those that are not in subfolders.
+        get: a function that fetches some files, by their names, and returns {name: path}. While bytes arrive, it calls
+            its second argument, if there is one, with their number.
         where: a description of the place, which begins errors.
-        figures: where the files come from, for the manifest.
+        figures: where the files come from, for the manifest; of a repository, its name, revision and commit.
     """
 
-    names: list[str]
-    get: Callable[[list[str]], dict[str, Path]]
+    sizes: dict[str, int]
+    get: Callable[..., dict[str, Path]]
     where: str
     figures: dict[str, Any]
+
+    @property
+    def names(self) -> list[str]:
+        """Return the names of all files."""
+        return list(self.sizes)
 
     def json(self, name: str) -> Any:
         """Fetch and read a JSON file."""
@@ -51,22 +57,25 @@ class Files:
         found = [name for name in names if name in self.names]
         return self.get(found) if found else {}
 
+    def path(self, name: str) -> Path | None:
+        """Fetch a file if it exists; return its path."""
+        return self.some(name).get(name)
+
 
 def in_a_folder(folder: Path) -> Files:
     """Return the files of a folder."""
-    names = sorted(path.name for path in folder.iterdir() if path.is_file())
-    return Files(names, lambda names: {n: folder / n for n in names}, f"the model in {folder}", {"folder": str(folder)})
+    sizes = {path.name: path.stat().st_size for path in sorted(folder.iterdir()) if path.is_file()}
+    return Files(sizes, lambda names: {n: folder / n for n in names}, f"the model in {folder}", {"folder": str(folder)})
 
 
 def of_source(use: Use, key: str, source: dict[str, Any], below: bool = False) -> Files:
     """Return the files of the repository that a stage's settings name (`source`); for the others, see `of_repository`.
 
     The commit is the one in the settings, or the one recorded for the revision, or the revision's present one.
-    `key` names the record, see `revisions.py`.
+    `key` names the record, see `revisions.py`. (A stage that has fetched all it needs records the files' `figures`.)
     """
     repository, revision = source["repository"], source["revision"]
     commit = source["commit"] or revisions.recorded(key, repository, revision) or resolve(use, repository, revision)
-    log.info("%s at %s", repository, commit)
     return of_repository(use, repository, commit, revision, below)
 
 
@@ -77,25 +86,22 @@ def of_repository(use: Use, repository: str, commit: str, revision: str, below: 
         UserError: the files cannot be fetched; the message says why.
     """
 
-    explain = functools.partial(explanation, use, repository, revision)
+    def get(names: list[str], arrived: Callable[[int], None] | None = None) -> dict[str, Path]:
+        with explained(functools.partial(explanation, use, repository, revision)):
+            return fetch(use, repository, commit, names, arrived)
 
-    def get(names: list[str]) -> dict[str, Path]:
-        with explained(explain):
-            return fetch(use, repository, commit, names)
-
-    get([".gitattributes"])
-    with explained(explain):
-        names = sorted(name for name in sizes(use, repository, commit) if below or "/" not in name)
+    get([".gitattributes"])  # which also stores the list of all files in the cache, so that later runs need no network
+    with explained(functools.partial(explanation, use, repository, revision)):
+        tree = huggingface_hub.get_cached_repo_tree(repository, repo_type=use.repo_type, revision=commit)
+    sizes = {entry.path: entry.size for entry in tree if below or "/" not in entry.path}
     figures = {"repository": repository, "revision": revision, "commit": commit}
-    return Files(names, get, f"the {use.noun} {repository} at {commit[:12]}", figures)
+    return Files(dict(sorted(sizes.items())), get, f"the {use.noun} {repository} at {commit[:12]}", figures)
 
 
 def fetch(
     use: Use, repository: str, commit: str, names: list[str], arrived: Callable[[int], None] | None = None
 ) -> dict[str, Path]:
     """Download files to the cache and check their content; return {name: path in the cache}.
-
-    The first call also stores the list of all files in the cache (`sizes`), so that later runs can use it offline.
 
     Args:
         use: the kind of repository.
@@ -180,12 +186,6 @@ def counting(arrived: Callable[[int], None]) -> type[tqdm]:
                 arrived(int(n))
 
     return Counting
-
-
-def sizes(use: Use, repository: str, commit: str) -> dict[str, int]:
-    """Return {name: bytes} of all files of a repository; `fetch` must have fetched a file of it before."""
-    tree = huggingface_hub.get_cached_repo_tree(repository, repo_type=use.repo_type, revision=commit)
-    return {entry.path: entry.size for entry in tree}
 
 
 def intact(path: Path) -> bool:

@@ -19,9 +19,8 @@ from babelmill.labels.codes import BEGIN, END, FIRST
 from babelmill.labels.labeller import encoder_from, heads_of, make_encoder, names_in_source, with_decoder
 from babelmill.model import __file__ as model_package
 from babelmill.model.transformers import __file__ as transformers_package
-from babelmill.release.folder.architecture import Architecture, Case, ExportInputs
-from babelmill.release.folder.gpt_bert_folder import CLASSES, write_code
-from babelmill.release.folder.gpt_bert_folder import CODE as CODE_OF_GPT_BERT
+from babelmill.release.folder.architectures import CLASSES, Architecture, Case, ExportInputs, write_code
+from babelmill.release.folder.architectures import CODE as CODE_OF_GPT_BERT
 from babelmill.release.folder.loading import WEIGHTS, weights_name
 from babelmill.tokens.vocabulary import pads_with_text
 from babelmill.training.networks.transformers_models import CLASSIFIER, with_learning_padding

@@ -10,25 +10,25 @@ from typing import Any
 import torch
 
 from babelmill.core.files import UserError
-from babelmill.release.elsewhere.foreign_model import Weights
+from babelmill.release.elsewhere.foreign_model import ForeignWeights
 
 ENCODER, DECODER, LINEAR = "encoder.", "decoder.", "linear_decoder."
 SYMBOLS = ("decoder.token_emb.embedding.weight", "decoder.head.weight", "decoder.head.bias")  # one row per symbol
 
 
-def is_of(weights: Weights) -> bool:
+def is_of(weights: ForeignWeights) -> bool:
     """Return whether these are the weights of an OccCANINE model."""
     return SYMBOLS[0] in weights.shapes and any(name.startswith(LINEAR) for name in weights.shapes)
 
 
-def encoder_of(weights: Weights) -> Weights:
+def encoder_of(weights: ForeignWeights) -> ForeignWeights:
     """Return the weights of the encoder, under the names of the transformers class."""
     theirs = {name.removeprefix(ENCODER): name for name in weights.shapes if name.startswith(ENCODER)}
     shapes = {ours: weights.shapes[name] for ours, name in theirs.items()}
-    return Weights(shapes, lambda name: weights.load(theirs[name]))
+    return ForeignWeights(shapes, lambda name: weights.load(theirs[name]))
 
 
-def heads_of(weights: Weights, where: str) -> tuple[dict[str, torch.Tensor], dict[str, Any]]:
+def heads_of(weights: ForeignWeights, where: str) -> tuple[dict[str, torch.Tensor], dict[str, Any]]:
     """Return the weights of the heads under our names, and what `codes.json` says about them.
 
     Returns:

@@ -3,7 +3,6 @@
 For a model on the Hub, only config.json is fetched, no weights.
 """
 
-import functools
 from pathlib import Path
 from typing import Any
 
@@ -72,16 +71,14 @@ def config_of_source(configuration: Configuration, model: str) -> dict[str, Any]
 def fetched(configuration: Configuration, model: str) -> Path:
     """Fetch the config.json of the repository that a model continues; return its path in the cache."""
     from babelmill.hub import revisions  # imports the Hub's client, which other plans do not need
-    from babelmill.hub.client import QUICK, explained, impatiently
-    from babelmill.hub.files import fetch
-    from babelmill.hub.sources import MODEL, explanation, resolve
+    from babelmill.hub.client import QUICK, impatiently
+    from babelmill.hub.files import of_source
+    from babelmill.hub.sources import MODEL
 
     asked = hub_model(configuration, model) or {}
-    repository, revision = asked["repository"], asked["revision"]
-    known = asked["commit"] or revisions.recorded(revisions.model_key(repository, revision), repository, revision)
-    with impatiently(QUICK), explained(functools.partial(explanation, MODEL, repository, revision)):
-        commit = known or resolve(MODEL, repository, revision)
-        return fetch(MODEL, repository, commit, ["config.json"])["config.json"]
+    with impatiently(QUICK):
+        files = of_source(MODEL, revisions.model_key(asked["repository"], asked["revision"]), asked)
+        return files.get(["config.json"])["config.json"]
 
 
 def sized(model: schema.Model, train: schema.Train, vocab_size: int) -> schema.Model | Counted:

@@ -197,8 +197,8 @@ def hub_text(configuration: Configuration, code: str) -> HubText | str | None:
         for part, name in files[split]:
             if texts[split] >= limit:
                 break
-            sizes.append(part.sizes[name])
-            texts[split] += unpacked(name, part.sizes[name])
+            sizes.append(part.source.sizes[name])
+            texts[split] += unpacked(name, sizes[-1])
     return HubText(len(sizes), sum(map(len, files.values())), sum(sizes), min(text, texts["train"]))
 
 

@@ -18,16 +18,15 @@ from torch import Tensor
 
 from babelmill.config.model_source import ADAPTER, only_an_adapter
 from babelmill.config.transformers_keys import check_layers
-from babelmill.core import escape, outside
+from babelmill.core import escape
 from babelmill.core.escape import line, some
 from babelmill.core.files import UserError
 from babelmill.core.words import plural
 from babelmill.hub.files import Files
 from babelmill.release.elsewhere import llada, published_checkpoint
-from babelmill.release.elsewhere.published_checkpoint import EMBEDDING, HEAD
 from babelmill.runtime.checkpoint import DTYPES, TYPES
 
-Kind = Literal["ours", "published", "llada", "transformers"]
+ForeignKind = Literal["ours", "published", "llada", "transformers"]
 ONE_FILE = ("model.safetensors", "pytorch_model.bin")
 LAST = "last.bin"  # OccCANINE's last weights; the files of earlier steps are in the same folder
 PART = re.compile(r"-\d+-of-\d+\.(safetensors|bin)$")
@@ -36,7 +35,7 @@ NAMED_BY = "model.safetensors or pytorch_model.bin"
 
 
 @dataclasses.dataclass(frozen=True)
-class Weights:
+class ForeignWeights:
     """Holds tensors in files.
 
     Attributes:
@@ -51,7 +50,7 @@ class Weights:
 
 
 @dataclasses.dataclass(frozen=True)
-class Model:
+class ForeignModel:
     """Holds the configuration of a model, and the names of its tensors.
 
     Attributes:
@@ -68,14 +67,12 @@ class Model:
 # The kind of the model.
 
 
-def kind_of(config: Any, where: str) -> Kind:
+def kind_of(config: dict[str, Any], where: str) -> ForeignKind:
     """Return the kind of model that a config.json describes. Error messages begin with `where`.
 
     Raises:
         UserError: the model needs code of its author, or is not a language model that can be trained.
     """
-    if not isinstance(config, dict):
-        raise UserError(f"{where}: config.json does not describe a model")
     model_type = config.get("model_type")
     if not isinstance(model_type, str | None):
         raise UserError(f"{where}: model_type = {line(repr(model_type), 100)} in config.json is not the name of a type")
@@ -109,41 +106,33 @@ def kind_of(config: Any, where: str) -> Kind:
     return "transformers"
 
 
-def read_model(kind: Kind, config_path: Path, weights: Weights, where: str) -> Model:
-    """Return a model's configuration and names.
+def read_model(kind: ForeignKind, config: dict[str, Any], weights: ForeignWeights, where: str) -> ForeignModel:
+    """Return a model's configuration and names. `config` is the content of its config.json.
 
     Raises:
         UserError: configuration and weights do not fit together. The message begins with `where`.
     """
     of_config = f"{where}: config.json"
-    config = outside.read_object(config_path, of_config)
     check_layers(config, where, len(weights.shapes))
     if kind == "transformers":
-        return Model("transformers", config, {name: name for name in weights.shapes})
+        return ForeignModel("transformers", config, {name: name for name in weights.shapes})
     if kind == "llada":
         renamed = llada.config_of(config, where)
-        return Model("transformers", renamed, llada.names_of(weights.shapes, renamed["num_hidden_layers"], where))
-    names = {_our_name(name): name for name in weights.shapes if not name.endswith(".position_indices")}
-    if HEAD in names:  # a second copy of the embedding
-        theirs = names.pop(HEAD)
-        if EMBEDDING not in names or not torch.equal(weights.load(theirs), weights.load(names[EMBEDDING])):
-            raise UserError(f"{where}: {theirs} is not the token embedding, as it is in every GPT-BERT model")
+        return ForeignModel(
+            "transformers", renamed, llada.names_of(weights.shapes, renamed["num_hidden_layers"], where)
+        )
+    names = published_checkpoint.our_names(weights.shapes, weights.load, where)
     if kind == "ours":
         switches = {key: config.get(key) for key in ("gate", "layer_mixing")}
         if odd := [key for key, value in switches.items() if not isinstance(value, bool)]:
             raise UserError(f"{of_config}: {odd[0]} = {line(repr(config.get(odd[0])), 60)}: true or false is expected")
         shape = published_checkpoint.sizes_in(config, of_config) | switches
     else:
-        shape = published_checkpoint.read_shape(config_path, names, of_config)
+        shape = published_checkpoint.shape_in(config, names, of_config)
     shapes = {ours: weights.shapes[theirs] for ours, theirs in names.items()}
     if difference := published_checkpoint.misfit(shape, shapes):
         raise UserError(f"{where} is not the GPT-BERT model that its config.json describes: {difference}")
-    return Model("gpt_bert", shape, names)
-
-
-def _our_name(name: str) -> str:
-    """Return our name of a weight, without the prefixes that parallel training and transformers add."""
-    return name.removeprefix("module.").removeprefix("model.")
+    return ForeignModel("gpt_bert", shape, names)
 
 
 # The files of the model.
@@ -205,7 +194,7 @@ def _parts(index: str, content: Any, names: list[str], where: str) -> list[str]:
     return files
 
 
-def open_weights(paths: Mapping[str, Path], where: str) -> Weights:
+def open_weights(paths: Mapping[str, Path], where: str) -> ForeignWeights:
     """Open files of weights. `paths` is {file name: path}.
 
     Raises:
@@ -222,10 +211,10 @@ def open_weights(paths: Mapping[str, Path], where: str) -> Weights:
         shapes |= part.shapes
         loads |= dict.fromkeys(part.shapes, part.load)
         key = part.key or key
-    return Weights(shapes, lambda name: loads[name](name), key)
+    return ForeignWeights(shapes, lambda name: loads[name](name), key)
 
 
-def _open_safetensors(path: Path, where: str) -> Weights:
+def _open_safetensors(path: Path, where: str) -> ForeignWeights:
     try:
         file = safe_open(path, "pt")
         views = {name: file.get_slice(name) for name in file.keys()}
@@ -234,7 +223,7 @@ def _open_safetensors(path: Path, where: str) -> Weights:
     types = {name: view.get_dtype() for name, view in views.items()}
     _check_types(types, TYPES, where)
     shapes = {name: torch.empty(v.get_shape(), dtype=TYPES[types[name]], device="meta") for name, v in views.items()}
-    return Weights(shapes, file.get_tensor)
+    return ForeignWeights(shapes, file.get_tensor)
 
 
 def _check_types(types: Mapping[str, Any], known: Mapping[Any, Any], where: str) -> None:
@@ -242,11 +231,11 @@ def _check_types(types: Mapping[str, Any], known: Mapping[Any, Any], where: str)
         raise UserError(f"{where}: {odd[0]} is of type {types[odd[0]]}; allowed are {', '.join(sorted(TYPES))}")
 
 
-def _open_pickle(path: Path, where: str) -> Weights:
+def _open_pickle(path: Path, where: str) -> ForeignWeights:
     content, key = published_checkpoint.read_pickle(path), None
     if published_checkpoint.is_whole_state(content):
         key = content.get("key")
         content = content.get("ema_model") or content["model"]
     tensors = published_checkpoint.check_state_dict(content, path)
     _check_types({name: tensor.dtype for name, tensor in tensors.items()}, DTYPES, where)
-    return Weights({name: tensor.to("meta") for name, tensor in tensors.items()}, tensors.__getitem__, key)
+    return ForeignWeights({name: tensor.to("meta") for name, tensor in tensors.items()}, tensors.__getitem__, key)

@@ -25,13 +25,13 @@ from babelmill.config.objectives import OBJECTIVES
 from babelmill.config.resolve import ROOT
 from babelmill.config.schema import Export
 from babelmill.config.stage_settings import TrainSettings
-from babelmill.core import escape, manifest, writers
+from babelmill.core import escape, manifest, outside, writers
 from babelmill.core.files import UserError, atomic_folder, copy_file, read_json, sha256, write_json
 from babelmill.model.gpt_bert import GPTBertShape
 from babelmill.release.card.card import ModelCard, shown_settings
 from babelmill.release.card.training_history import read_record
 from babelmill.release.elsewhere import published_checkpoint
-from babelmill.release.folder.architecture import ExportInputs
+from babelmill.release.folder.architectures import ExportInputs
 from babelmill.release.folder.hub_folder import build, prove
 from babelmill.release.folder.loading import WEIGHTS
 from babelmill.runtime.record import SOURCE
@@ -41,6 +41,7 @@ from babelmill.tokens.vocabulary import BOS, EOS, MASK, PAD
 
 log = logging.getLogger(__name__)
 
+TABLE = ROOT / "config/languages.tsv"
 SPECIAL = {"bos": BOS, "eos": EOS, "pad": PAD, "mask": MASK}
 
 
@@ -63,7 +64,7 @@ class FoundModel:
     weights: dict[str, dict[str, Tensor]]
     shape: dict[str, Any]
     tokenizer: Path
-    origin: str
+    origin: str = ""
     known: dict[str, Any] = field(default_factory=dict)
     metrics: Path | None = None
     name: str | None = None
@@ -100,19 +101,19 @@ def from_gpt_bert(
     found = published_checkpoint.read_weights(weights)
     if average:
         found["ema"] = published_checkpoint.read_weights(average)["main"]
-    shape = published_checkpoint.read_shape(config, found["main"]) | {"masked_target": "same" if same else "next"}
+    shape = published_checkpoint.shape_in(outside.read_object(config), found["main"], config)
+    shape |= {"masked_target": "same" if same else "next"}
     path = scratch / "tokenizer.json"
     published_checkpoint.adapted_tokenizer(tokenizer).save(str(path))
     digests = " and ".join(f"{escape.code(file.name)} (sha256 `{sha256(file)}`)" for file in (weights, average) if file)
-    return FoundModel(
-        found, shape, path, f"Converted from {digests}, trained by the published GPT-BERT implementation."
-    )
+    origin = f"Converted from {digests}, trained by the published GPT-BERT implementation."
+    return checked(FoundModel(found, shape, path, origin), weights)
 
 
 def from_training(source: Path, tokenizer: Path) -> FoundModel:
     """Read the folder of a trained model, or a checkpoint of a run that has its run's `identity.json` beside it."""
     log.info("reading %s", source)
-    return from_model_folder(source, tokenizer) if source.is_dir() else from_run(source, tokenizer)
+    return checked(from_model_folder(source, tokenizer) if source.is_dir() else from_run(source, tokenizer), source)
 
 
 def from_model_folder(folder: Path, tokenizer: Path) -> FoundModel:
@@ -182,8 +183,8 @@ def require_gpt_bert(architecture: str, source: Path | str) -> None:
         raise UserError(f"{source} is not a GPT-BERT; use the workflow, which can convert transformers models")
 
 
-def check(found: FoundModel, source: Path | str) -> None:
-    """Raise a UserError unless the weights fit the shape, and the tokenizer fits the weights."""
+def checked(found: FoundModel, source: Path | str) -> FoundModel:
+    """Return a model. Raise a UserError unless its weights fit its shape, and its tokenizer fits its weights."""
     fields = GPTBertShape.__dataclass_fields__
     require_gpt_bert(found.shape.get("architecture", "gpt_bert"), source)
     if absent := [name for name in fields if name not in found.shape]:
@@ -203,15 +204,18 @@ def check(found: FoundModel, source: Path | str) -> None:
         log.warning(
             "the tokenizer has only %d entries, the model %d: the model's last entries are never used", entries, rows
         )
+    return found
 
 
 def known_from(settings: dict[str, Any]) -> dict[str, Any]:
     """Return the facts for the card of a model that was trained with these settings."""
-    table = read_table(ROOT / "config/languages.tsv")
-    return {
-        "languages": {code: language_on_card(code, table) for code in settings["languages"]},
-        "settings": shown_settings(settings),
-    }
+    return {"languages": on_card(settings["languages"]), "settings": shown_settings(settings)}
+
+
+def on_card(languages: list[str]) -> dict[str, dict[str, Any]]:
+    """Return the card's entries for languages, by their codes."""
+    table = read_table(TABLE)
+    return {code: language_on_card(code, table) for code in languages}
 
 
 @contextlib.contextmanager
@@ -256,12 +260,8 @@ def write_stage_folders(found: FoundModel, scratch: Path) -> ExportInputs:
     return ExportInputs(scratch / "model", scratch / "tokenizer", [])
 
 
-def convert(found: FoundModel, source: Path | str, scratch: Path, out: Path) -> None:
-    """Check what was found, build and prove the folder, write its card, and move it to `out`.
-
-    `source` is what the user named, for errors.
-    """
-    check(found, source)
+def convert(found: FoundModel, scratch: Path, out: Path) -> None:
+    """Build and prove the folder, write its card, and move it to `out`."""
     inputs = write_stage_folders(found, scratch)
     variants = list(found.weights)
     known: dict[str, Any] = {"settings": {"model": found.shape}} | found.known

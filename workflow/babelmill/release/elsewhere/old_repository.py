@@ -7,29 +7,38 @@ the repository is run: only tensors are read, and the new folder is built and pr
 
 import dataclasses
 import fnmatch
+import logging
+import math
 import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import torch
+from tokenizers import Tokenizer
 from torch import Tensor
 
 from babelmill.config.languages import Language
 from babelmill.core import outside
-from babelmill.core.files import UserError, read_text, write_json
+from babelmill.core.files import UserError, read_text
 from babelmill.hub.files import Files
+from babelmill.model.gpt_bert import GPTBert, GPTBertShape
 from babelmill.release.card.earlier_card import read_card
 from babelmill.release.elsewhere import published_checkpoint
 from babelmill.release.elsewhere.foreign_model import ONE_FILE, open_weights, read_model, weight_files
-from babelmill.release.elsewhere.manual_conversion import FoundModel
-from babelmill.release.elsewhere.masked_target import learnt_target
+from babelmill.release.elsewhere.manual_conversion import FoundModel, checked
 from babelmill.release.elsewhere.published_checkpoint import EMBEDDING
 from babelmill.release.folder.loading import WEIGHTS
-from babelmill.tokens.tokenizer_file import vocab_size
+from babelmill.tokens.tokenizer_file import special_ids, token_id
+from babelmill.tokens.vocabulary import BOS, MASK
 
 OURS = "babelmill_gpt_bert"
 GPT_BERT = re.compile(r"gpt[-_]?bert", re.IGNORECASE)
+# The test of what a model predicts at a mask: number of texts, tokens of each, distance of the hidden pairs, and by how
+# many nats per token one of the two tokens must be better.
+ROWS, LENGTH, APART, SURE = 32, 16, 5, 1.0
+
+log = logging.getLogger(__name__)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -105,14 +114,14 @@ def shipped(files: Files) -> WeightFiles:
 
 def alone(files: Files) -> str:
     """Return which variant a repository's only weights are, according to the scripts' card or the repository's name."""
-    card = files.some("README.md").get("README.md")
+    card = files.path("README.md")
     declared = re.search(r"^## Variants Available\s+(main|ema)\s*$", read_text(card), re.MULTILINE) if card else None
     named = re.search(r"[-_]ema\b", files.figures.get("repository", ""))
     return declared[1] if declared else "ema" if named else "main"
 
 
 def read_weights(
-    files: Files, weights: WeightFiles, config: Path, scratch: Path
+    files: Files, weights: WeightFiles, config: Path
 ) -> tuple[dict[str, Any], dict[str, dict[str, Tensor]], str]:
     """Return the shape, the tensors of each variant under our names in float32, and the default variant.
 
@@ -120,16 +129,12 @@ def read_weights(
     copied it from any configuration.
     """
     shapes: list[dict[str, Any]] = []
-    corrected = scratch / "config.json"
+    values = outside.read_object(config, f"{files.where}: {config.name}")
 
     def tensors(names: list[str]) -> dict[str, Tensor]:
         opened = open_weights(files.get(names), files.where)
         rows = next((value.size(0) for name, value in opened.shapes.items() if name.endswith(EMBEDDING)), None)
-        write_json(corrected, outside.read_object(config) | ({"vocab_size": rows} if rows else {}))
-        try:
-            model = read_model("published", corrected, opened, files.where)
-        except UserError as error:
-            raise UserError(str(error).replace(str(corrected), config.name)) from None
+        model = read_model("published", values | ({"vocab_size": rows} if rows else {}), opened, files.where)
         shapes.append(model.config)
         return {ours: opened.load(theirs).float() for ours, theirs in model.names.items()}
 
@@ -162,30 +167,56 @@ def read_repository(
         config: the JSON file with the model's shape.
         tokenizer: the path of its tokenizer.json.
         masked_target: the token that masked positions predicted, "next" or "same". If None, the model is tested.
-        scratch: a folder for the adapted tokenizer and configuration.
+        scratch: a folder for the adapted tokenizer.
 
     Raises:
         UserError: the files do not fit together, or the model has learnt too little to tell the masked target.
     """
-    earlier = read_card(files.some("README.md").get("README.md"), files.where)
-    shape, tensors, default = read_weights(files, weights, config, scratch)
-    adapted = published_checkpoint.adapted_tokenizer(tokenizer)
-    if vocab_size(adapted) > shape["vocab_size"]:
-        raise UserError(
-            f"its tokenizer has {vocab_size(adapted):,} entries, the model only {shape['vocab_size']:,}: this is not"
-            " the model's own tokenizer"
-        )
-    masked_target = masked_target or learnt_target(shape, tensors[default], adapted)
-    if masked_target is None:
+    earlier = read_card(files.path("README.md"), files.where)
+    shape, tensors, default = read_weights(files, weights, config)
+    adapted, path = published_checkpoint.adapted_tokenizer(tokenizer), scratch / "tokenizer.json"
+    adapted.save(str(path))
+    found = checked(FoundModel(tensors, shape, path, known={"earlier": earlier}, default=default), files.where)
+    found.shape["masked_target"] = masked_target or learnt_target(shape, tensors[default], adapted)
+    if found.shape["masked_target"] is None:
         raise UserError(
             "the model has learnt too little to tell which token it predicts at a mask: set --masked-target next"
             " (GPT-BERT) or same (BabyBabelLM's code)"
         )
-    path = scratch / "tokenizer.json"
-    adapted.save(str(path))
-    return FoundModel(
-        tensors, shape | {"masked_target": masked_target}, path, "", {"earlier": earlier}, default=default
-    )
+    return found
+
+
+@torch.no_grad()
+def learnt_target(shape: Mapping[str, Any], weights: Mapping[str, Tensor], tokenizer: Tokenizer) -> str | None:
+    """Return which token a GPT-BERT learnt to predict at a mask, "next" or "same"; None if it cannot be told.
+
+    Its files do not say it. The published code predicts the next token everywhere. BabyBabelLM's code predicts the next
+    token in causal rows, but the hidden token itself in masked rows. So the model is tested: it generates texts
+    causally, and pairs of neighbouring tokens are hidden in them. The model's scores at the first position of a pair
+    fit either the first or the second token far better, unless the model has learnt too little.
+
+    Args:
+        shape, weights: the model's shape and weights.
+        tokenizer: the model's tokenizer, with `<s>`, `<mask>` and other special tokens.
+    """
+    model = GPTBert(GPTBertShape(**{name: shape[name] for name in GPTBertShape.__dataclass_fields__})).eval()
+    model.load_state_dict(dict(weights))
+    both = torch.ones(1, 1, LENGTH, LENGTH, dtype=torch.bool)
+    generator = torch.Generator().manual_seed(0)
+    texts = torch.full((ROWS, 1), token_id(tokenizer, BOS))
+    special = torch.tensor(special_ids(tokenizer))
+    while texts.size(1) < LENGTH:
+        size = texts.size(1)
+        scores = model(texts, both[..., :size, :size].tril())[:, -1].index_fill(1, special, -math.inf)
+        texts = torch.cat([texts, torch.multinomial(scores.softmax(-1), 1, generator=generator)], 1)
+    first = torch.arange(APART - 2, LENGTH - 1, APART)
+    given = texts.index_fill(1, torch.cat([first, first + 1]), token_id(tokenizer, MASK))
+    scores = model(given, both).log_softmax(-1)[:, first]
+    same, next = (scores.gather(-1, texts[:, first + ahead, None]).mean().item() for ahead in (0, 1))
+    log.info("at a mask, the hidden token has a loss of %.2f nats, and the next one %.2f", same, next)
+    if abs(same - next) < SURE:
+        return None
+    return "same" if same > next else "next"
 
 
 def language_of(name: str, table: Mapping[str, Language]) -> str | None:

@@ -11,7 +11,7 @@ show the number of heads.
 import json
 import pickle
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,6 @@ import torch
 from tokenizers import Tokenizer
 from torch import Tensor
 
-from babelmill.core import outside
 from babelmill.core.escape import line
 from babelmill.core.files import UserError
 from babelmill.model.gpt_bert import GPTBert, GPTBertShape
@@ -49,7 +48,12 @@ def read_weights(path: Path) -> dict[str, dict[str, Tensor]]:
     """Return the models in a checkpoint under our names, in fp32: `main`, and `ema` if the file has both."""
     content = read_pickle(path)
     both = {"main": content["model"], "ema": content.get("ema_model")} if is_whole_state(content) else {"main": content}
-    return {variant: _renamed(weights, path) for variant, weights in both.items() if weights is not None}
+    found = {}
+    for variant, weights in both.items():
+        if weights is not None:
+            names = our_names(check_state_dict(weights, path), weights.__getitem__, path)
+            found[variant] = {ours: weights[theirs].float() for ours, theirs in names.items()}
+    return found
 
 
 def read_pickle(path: Path) -> Any:
@@ -89,27 +93,34 @@ def check_state_dict(weights: Any, path: Path) -> dict[str, Tensor]:
     return weights
 
 
-def _renamed(weights: Any, path: Path) -> dict[str, Tensor]:
-    """Return weights under our names. Raise a UserError for anything but a state_dict, or if the head has a matrix."""
-    names = {name: name.removeprefix("module.") for name in check_state_dict(weights, path)}
-    kept = {ours: weights[name].float() for name, ours in names.items() if not ours.endswith(".position_indices")}
-    head = kept.pop(HEAD, None)
-    if head is not None and not torch.equal(head, kept.get(EMBEDDING, head.new_empty(0))):
-        raise UserError(f"{path}: {HEAD} is not the token embedding, as it is in every GPT-BERT model")
-    return kept
+def our_names(names: Iterable[str], load: Callable[[str], Tensor], where: object) -> dict[str, str]:
+    """Return {our name: name in the files} of the weights that our GPT-BERT has.
+
+    Args:
+        names: the names in the files. Parallel training and transformers put prefixes before ours.
+        load: reads a tensor.
+        where: the beginning of the error message.
+
+    Raises:
+        UserError: the head has a matrix of its own, not a second copy of the embedding.
+    """
+    kept = (name for name in names if not name.endswith(".position_indices"))
+    found = {name.removeprefix("module.").removeprefix("model."): name for name in kept}
+    head = found.pop(HEAD, None)
+    if head and (EMBEDDING not in found or not torch.equal(load(head), load(found[EMBEDDING]))):
+        raise UserError(f"{where}: {head} is not the token embedding, as it is in every GPT-BERT model")
+    return found
 
 
-def read_shape(path: Path, weights: Iterable[str], where: object = None) -> dict[str, Any]:
-    """Return the shape: the keys of a published configuration file, and `gate` and `layer_mixing`.
+def shape_in(config: dict[str, Any], weights: Iterable[str], where: object) -> dict[str, Any]:
+    """Return the shape: the keys of a published configuration, and `gate` and `layer_mixing`. `where` begins errors.
 
-    The names of the weights tell whether the model has gates and layer mixing. `where` begins errors; the default is
-    the path.
+    The names of the weights tell whether the model has gates and layer mixing.
 
     Raises:
         UserError: a key is missing or has an impossible value.
     """
-    where = path if where is None else where
-    shape, names = sizes_in(outside.read_object(path, where), where), list(weights)
+    shape, names = sizes_in(config, where), list(weights)
     return shape | {
         "gate": any(".in_proj_vg." in name for name in names),
         "layer_mixing": any(".dwa_modules." in name for name in names),

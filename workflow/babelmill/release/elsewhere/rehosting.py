@@ -17,9 +17,8 @@ from typing import Any
 from huggingface_hub import constants, get_token
 
 from babelmill.config.inputs import HUB_NAME
-from babelmill.config.languages import language_on_card, read_table
+from babelmill.config.languages import read_table
 from babelmill.config.layers import nearest
-from babelmill.config.resolve import ROOT
 from babelmill.core import escape, manifest, outside
 from babelmill.core.files import UserError, sha256
 from babelmill.hub import sources
@@ -28,15 +27,14 @@ from babelmill.hub.files import Files, in_a_folder, of_repository
 from babelmill.hub.sources import MODEL, TOKENIZER, resolve
 from babelmill.release.elsewhere import manual_conversion, old_repository
 from babelmill.release.elsewhere.old_repository import WeightFiles
-from babelmill.release.folder.gpt_bert_folder import write_code
+from babelmill.release.folder.architectures import write_code
 
 log = logging.getLogger("babelmill.rehost")
 OLD = replace(MODEL, key="owner/prefix", revision_key="the branch main", instead="look at it on the Hub")
-TABLE = ROOT / "config/languages.tsv"
 
 
 @dataclass(frozen=True)
-class Old:
+class OldModel:
     """A model to be rehosted.
 
     Attributes:
@@ -82,7 +80,7 @@ def repositories(source: str) -> list[str]:
 # What a source holds.
 
 
-def models_in(source: str, args: argparse.Namespace) -> list[Old] | str:
+def models_in(source: str, args: argparse.Namespace) -> list[OldModel] | str:
     """Return the models of a repository or a folder, or why there is nothing to do."""
     if is_folder(source):
         if not Path(source).is_dir():
@@ -93,7 +91,7 @@ def models_in(source: str, args: argparse.Namespace) -> list[Old] | str:
         if info is None:
             raise UserError("the repository no longer exists, or HF_TOKEN may not read it")
         files, private = of_repository(OLD, source, commit_of(source, info.sha), "main"), bool(info.private)
-    config = args.config or files.some("config.json").get("config.json")
+    config = args.config or files.path("config.json")
     if config and not args.config:
         content = outside.read_json(config)
         if isinstance(content, dict) and content.get("model_type") == old_repository.OURS:
@@ -112,14 +110,14 @@ def models_in(source: str, args: argparse.Namespace) -> list[Old] | str:
     for code, weights in found.items():
         label = f"{source} ({code})" if code and (is_folder(source) or len(found) > 1) else source
         language, target = language_and_target(source, code, args)
-        models.append(Old(label, origin_of(files, weights), files, weights, config, language, target, private))
+        models.append(OldModel(label, origin_of(files, weights), files, weights, config, language, target, private))
     return models
 
 
 def language_and_target(source: str, code: str | None, args: argparse.Namespace) -> tuple[str | None, str]:
     """Return a model's language and its target repository. `code`: the language in its checkpoints' names."""
     owner, name = ("", "") if is_folder(source) else source.split("/")
-    language = code or old_repository.language_of(name, read_table(TABLE))
+    language = code or old_repository.language_of(name, read_table(manual_conversion.TABLE))
     rest = name.removeprefix(args.source.partition("/")[2]).strip("-_")  # such as multi-all for several languages
     values = {"owner": owner, "name": name, "language": language or rest}
     target = re.sub(r"{(\w+)}", lambda field: values[field[1]], args.repo_template)
@@ -140,7 +138,7 @@ def origin_of(files: Files, weights: WeightFiles) -> dict[str, Any]:
 # Conversion.
 
 
-def made_folder(old: Old, args: argparse.Namespace) -> Path:
+def made_folder(old: OldModel, args: argparse.Namespace) -> Path:
     """Return the folder of a converted model; make it unless it exists."""
     out = args.out / old.target
     asked = {
@@ -163,7 +161,7 @@ def origin(source: dict[str, Any]) -> str:
     return " and ".join(f"{name} (sha256 {digest})" for name, digest in source["checkpoints"].items())
 
 
-def already(old: Old) -> str | None:
+def already(old: OldModel) -> str | None:
     """Return a message if another repository, the target, already holds this model, made from this commit; else None.
 
     Raises:
@@ -198,7 +196,7 @@ def is_made(out: Path, asked: dict[str, Any]) -> bool:
     return same and made["settings"].get("rehost") == asked
 
 
-def make(old: Old, args: argparse.Namespace, asked: dict[str, Any], out: Path) -> None:
+def make(old: OldModel, args: argparse.Namespace, asked: dict[str, Any], out: Path) -> None:
     """Read a model, build and prove its folder, and move it to `out`. A folder that we did not make is not deleted."""
     for left in out.parent.glob(f".{out.name}.*"):  # left by a run that was killed
         shutil.rmtree(left)
@@ -220,14 +218,14 @@ def make(old: Old, args: argparse.Namespace, asked: dict[str, Any], out: Path) -
             found,
             name=old.target,
             origin=described(old),
-            known=found.known | languages(old.language),
+            known=found.known | {"languages": manual_conversion.on_card([old.language] if old.language else [])},
             asked={"rehost": asked},
             record={"rehosted": old.source, "found": text},
         )
-        manual_conversion.convert(found, old.label, scratch, out)
+        manual_conversion.convert(found, scratch, out)
 
 
-def described(old: Old) -> str:
+def described(old: OldModel) -> str:
     """Return the sentence of the card about where the model comes from."""
     if "repository" not in old.source:
         return (
@@ -241,17 +239,10 @@ def described(old: Old) -> str:
     )
 
 
-def languages(code: str | None) -> dict[str, Any]:
-    """Return the card's entry for a language."""
-    if code is None:
-        return {}
-    return {"languages": {code: language_on_card(code, read_table(TABLE))}}
-
-
-def tokenizer_of(old: Old, asked: str | None) -> Path:
+def tokenizer_of(old: OldModel, asked: str | None) -> Path:
     """Return the tokenizer.json that the user named, or the one of the repository."""
     if asked is None:
-        if path := old.files.some("tokenizer.json").get("tokenizer.json"):
+        if path := old.files.path("tokenizer.json"):
             return path
         raise UserError("it has no tokenizer.json; name another repository or a file with --tokenizer")
     if "{language}" in asked and old.language is None:

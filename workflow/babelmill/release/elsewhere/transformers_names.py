@@ -13,7 +13,7 @@ from transformers.conversion_mapping import get_model_conversion_mapping
 from transformers.core_model_loading import WeightConverter, WeightRenaming, rename_source_key
 
 from babelmill.core.files import UserError
-from babelmill.release.elsewhere.foreign_model import Weights
+from babelmill.release.elsewhere.foreign_model import ForeignWeights
 
 TIED = "tie_word_embeddings"  # the key of config.json that says whether the output matrix is the embedding
 # Tensors of a file that are not needed: heads and poolers that the class of a language model lacks, and constants.
@@ -23,7 +23,7 @@ BESIDES = re.compile(
 )
 
 
-def names_of(model: PreTrainedModel, weights: Weights, where: str) -> dict[str, str]:
+def names_of(model: PreTrainedModel, weights: ForeignWeights, where: str) -> dict[str, str]:
     """Return {name in the class: name in the files} of all weights. A tied weight is listed once, by its first name.
 
     Args:
@@ -44,12 +44,9 @@ def names_of(model: PreTrainedModel, weights: Weights, where: str) -> dict[str, 
         )
     if strange := [name for name in strange if not BESIDES.search(name)]:
         raise UserError(f"{where}: {strange[0]} is not a weight of {cls}")
-    expected = model.state_dict()
     found = {first: names[0] for first, names in there.items()}
     found |= {name: renamed[name] for name in sorted(renamed.keys() - set().union(*groups.values()))}  # buffers
-    for ours, theirs in found.items():
-        if (shape := list(weights.shapes[theirs].shape)) != list(expected[ours].shape):
-            raise UserError(f"{where}: {theirs} is {shape}, its config.json says {list(expected[ours].shape)}")
+    _check_shapes(found, model, weights, where)
     for first, names in there.items():
         if any(not torch.equal(weights.load(name), weights.load(names[0])) for name in names[1:]):
             raise UserError(
@@ -67,7 +64,7 @@ def _why(model: PreTrainedModel, missing: list[str]) -> str:
     return "perhaps it is a model for another task, which lacks the head"
 
 
-def encoder_names_of(model: PreTrainedModel, weights: Weights, where: str) -> dict[str, str]:
+def encoder_names_of(model: PreTrainedModel, weights: ForeignWeights, where: str) -> dict[str, str]:
     """Return {name in the class: name in the files} of an encoder's weights, without the heads of both.
 
     Args:
@@ -79,15 +76,20 @@ def encoder_names_of(model: PreTrainedModel, weights: Weights, where: str) -> di
         UserError: a weight of the encoder is missing, or has another shape.
     """
     renamed, _ = _renamed(model, weights.shapes)
-    prefix, expected = f"{model.base_model_prefix}.", model.state_dict()
-    own = {name: shape for name, shape in expected.items() if name.startswith(prefix)}
+    own = [name for name in model.state_dict() if name.startswith(f"{model.base_model_prefix}.")]
     found = {name: renamed[name] for name in own if name in renamed}
-    if missing := [name for name in own.keys() - found.keys() if ".pooler." not in name]:
+    if missing := [name for name in own if name not in found and ".pooler." not in name]:
         raise UserError(f"{where}: {min(missing)} is missing: these are not the weights of this encoder")
-    for ours, theirs in found.items():
+    _check_shapes(found, model, weights, where)
+    return found
+
+
+def _check_shapes(names: dict[str, str], model: PreTrainedModel, weights: ForeignWeights, where: str) -> None:
+    """Raise a UserError if a weight of the files has another shape than that of the class."""
+    expected = model.state_dict()
+    for ours, theirs in names.items():
         if (shape := list(weights.shapes[theirs].shape)) != list(expected[ours].shape):
             raise UserError(f"{where}: {theirs} is {shape}, its config.json says {list(expected[ours].shape)}")
-    return found
 
 
 def _groups(model: PreTrainedModel) -> dict[str, list[str]]:

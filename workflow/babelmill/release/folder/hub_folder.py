@@ -16,9 +16,7 @@ from babelmill.config.schema import Export
 from babelmill.core import manifest
 from babelmill.core.files import UserError, copy_file, read_json, write_json
 from babelmill.model.transformers import diffusion_generation
-from babelmill.release.folder.architecture import Architecture, ExportInputs
-from babelmill.release.folder.gpt_bert_folder import GPTBertFolder
-from babelmill.release.folder.transformers_folder import TransformersFolder
+from babelmill.release.folder.architectures import Architecture, ExportInputs, GPTBertFolder, TransformersFolder
 from babelmill.runtime.checkpoint import SavedTensors
 from babelmill.tokens import characters
 from babelmill.tokens.tokenizer_file import load_tokenizer

@@ -3,7 +3,7 @@
     python -m babelmill.release.folder.prove --folder results/exports/eng --model results/models/eng \\
         --shards results/shards/eng/eng --variants main ema --default-variant ema
 
-The proof checks every variant, and every case that the architecture names (`architecture.py`). transformers must find
+The proof checks every variant, and every case that the architecture names (`architectures.py`). transformers must find
 every weight and no other. The logits of real validation documents (of random tokens if `--shards` names no folder) must
 agree with those of the training model. In float64 they may differ by 1e-9, and a wrong weight, mask or alignment would
 give a larger difference. In float32 they may differ by a few times the training model's own rounding error. Equal bits
@@ -35,7 +35,7 @@ import transformers
 from torch import nn
 
 from babelmill.core.files import UserError, read_json
-from babelmill.release.folder.architecture import Architecture, Case, ExportInputs
+from babelmill.release.folder.architectures import Architecture, Case, ExportInputs
 from babelmill.release.folder.hub_folder import DIFFERS, architecture_of
 from babelmill.release.folder.loading import WEIGHTS, load, tokenizer_of
 from babelmill.tokens.shard_file import ShardFile

@@ -1,0 +1,254 @@
+"""Say for each architecture what its Hugging Face folder holds, and which cases prove it equal to the trained network.
+
+`Architecture` is the interface. `ARCHITECTURES` in `hub_folder.py` has an entry for each architecture; config.json
+beside the trained weights names it.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from safetensors.torch import load_file, save
+from torch import nn
+
+from babelmill.config.schema import Export
+from babelmill.core import manifest
+from babelmill.core.files import UserError, atomic_write, copy_file, read_json, write_json
+from babelmill.model import __file__ as model_package
+from babelmill.model.gpt_bert import GPTBert, GPTBertShape
+from babelmill.model.transformers import __file__ as transformers_package
+from babelmill.release.folder.adapters import merge_by_peft, write_adapter, write_merged
+from babelmill.release.folder.loading import WEIGHTS, weights_name
+from babelmill.tokens.vocabulary import pads_with_text
+
+
+@dataclass(frozen=True)
+class ExportInputs:
+    """Holds the folders from which an export is made.
+
+    Attributes:
+        model: the folder with weights and config.json from the stage `train`.
+        tokenizer: the folder with tokenizer.json.
+        frozen: the weights on which adapters were trained, if the model has adapters.
+        shards: folders with validation text for the proof. If there are none, the proof uses random tokens.
+    """
+
+    model: Path
+    tokenizer: Path
+    shards: list[Path]
+    frozen: Path | None = None
+
+
+class Case(NamedTuple):
+    """Describes one comparison of a proof.
+
+    Attributes:
+        auto_class: the class of transformers that loads the folder.
+        mode: the mode in which the networks compute, such as the attention "causal" or "bidirectional".
+        settings: settings that override config.json.
+        trained, exported: the positions that score the same tokens in the trained and in the exported model.
+    """
+
+    auto_class: str
+    mode: str
+    settings: Mapping[str, Any] = {}
+    trained: slice = slice(None)
+    exported: slice = slice(None)
+
+    def __str__(self) -> str:
+        return ", ".join([self.mode, *(f"{name} {value}" for name, value in self.settings.items())])
+
+
+class Architecture(ABC):
+    """Defines what the export needs from an architecture."""
+
+    @abstractmethod
+    def write(self, folder: Path, inputs: ExportInputs, export: Export) -> list[str]:
+        """Write the code, the weights of all variants and config.json. Return the names of the files."""
+
+    @abstractmethod
+    def trained(self, model: Path, variant: str, frozen: Path | None = None) -> nn.Module:
+        """Return the network as it was trained, in evaluation mode, from the folder of the stage `train`.
+
+        For `frozen`, see `ExportInputs`.
+        """
+
+    @abstractmethod
+    def logits(self, trained: nn.Module, row: torch.Tensor, mode: str) -> torch.Tensor:
+        """Return the logits [1, T, V] of a trained network for a document [1, T]."""
+
+    def exported_logits(self, exported: nn.Module, row: torch.Tensor, mode: str) -> torch.Tensor:
+        """Return the logits [1, T, V] of an exported model for a document [1, T]."""
+        return exported(row, attention_mask=torch.ones_like(row)).logits
+
+    @abstractmethod
+    def cases(self, model: Path) -> list[Case]:
+        """Return the comparisons that a proof has to make."""
+
+
+# GPT-BERT: the folder has code, weights and configuration.
+
+CODE = [
+    *(Path(model_package).parent / name for name in ("attention.py", "gpt_bert.py", "mixing.py")),
+    *(Path(transformers_package).parent / name for name in ("configuration_gpt_bert.py", "modeling_gpt_bert.py")),
+]
+CLASSES = {
+    "AutoModel": "GPTBertModel",
+    "AutoModelForMaskedLM": "GPTBertForMaskedLM",
+    "AutoModelForCausalLM": "GPTBertForCausalLM",
+    "AutoModelForSequenceClassification": "GPTBertForSequenceClassification",
+    "AutoModelForTokenClassification": "GPTBertForTokenClassification",
+}
+
+
+def write_code(folder: Path, code: list[Path] = CODE) -> list[str]:
+    """Copy code into the folder. Return the names of the files.
+
+    All files are in one folder, so imports from the parent package become imports from the same folder.
+    """
+    for path in code:
+        with atomic_write(folder / path.name, "w") as file:
+            file.write(path.read_text(encoding="utf-8").replace("from ..", "from ."))
+    return [path.name for path in code]
+
+
+def write_weights(source: Path, target: Path) -> None:
+    """Write weights under the names that the transformers classes use: all but those of the head begin with `model.`"""
+    weights = load_file(source)
+    named = {name if name.startswith("classifier.") else f"model.{name}": value for name, value in weights.items()}
+    with atomic_write(target) as file:
+        file.write(save(named, metadata={"format": "pt"}))
+
+
+def model_config(shape: dict[str, Any], logits_alignment: str) -> dict[str, Any]:
+    """Return config.json, made from that of the trained model."""
+    return shape | {
+        "architectures": ["GPTBertForMaskedLM"],
+        "model_type": "babelmill_gpt_bert",
+        "auto_map": {"AutoConfig": "configuration_gpt_bert.GPTBertConfig"}
+        | {auto: f"modeling_gpt_bert.{name}" for auto, name in CLASSES.items()},
+        "attention_mode": None,
+        "logits_alignment": logits_alignment,
+        "classifier_dropout": shape["hidden_dropout_prob"],
+        "tie_word_embeddings": True,
+        "torch_dtype": "float32",
+    }
+
+
+class GPTBertFolder(Architecture):
+    """Writes the folder of a GPT-BERT, which includes its own code."""
+
+    def write(self, folder: Path, inputs: ExportInputs, export: Export) -> list[str]:
+        """See `Architecture.write`."""
+        shape = read_json(inputs.model / "config.json")
+        files = write_code(folder)
+        for variant in export.variants:
+            files.append(weights_name(variant, export.default_variant))
+            write_weights(inputs.model / WEIGHTS[variant], folder / files[-1])
+        write_json(folder / "config.json", model_config(shape, export.logits_alignment))
+        return [*files, "config.json"]
+
+    def trained(self, model: Path, variant: str, frozen: Path | None = None) -> GPTBert:
+        """See `Architecture.trained`."""
+        shape = read_json(model / "config.json")
+        trained = GPTBert(GPTBertShape(**{name: shape[name] for name in GPTBertShape.__dataclass_fields__})).eval()
+        trained.load_state_dict(load_file(model / WEIGHTS[variant]))
+        return trained
+
+    def logits(self, trained: nn.Module, row: torch.Tensor, mode: str) -> torch.Tensor:
+        """See `Architecture.logits`."""
+        allowed = torch.ones(1, 1, row.size(1), row.size(1), dtype=torch.bool)
+        return trained(row, allowed.tril() if mode == "causal" else allowed)
+
+    def cases(self, model: Path) -> list[Case]:
+        """Return both attention modes, and both alignments of masked scores."""
+        early, late = slice(None, -1), slice(1, None)
+        same = read_json(model / "config.json").get("masked_target") == "same"
+        raw, moved = ("mlm", "mntp") if same else ("mntp", "mlm")
+        trained, exported = (late, early) if same else (early, late)
+        masked = "AutoModelForMaskedLM", "bidirectional"
+        return [
+            Case("AutoModelForCausalLM", "causal"),
+            Case(*masked, {"logits_alignment": raw}),
+            Case(*masked, {"logits_alignment": moved}, trained, exported),
+        ]
+
+
+# Transformers models, whose folder needs no code.
+
+
+def hub_config(trained: dict[str, Any]) -> dict[str, Any]:
+    """Return config.json, made from that of the trained model.
+
+    transformers 4 and 5 have different names for the base of RoPE; the file contains both.
+    """
+    config = trained["config"] | {"architectures": [trained["class"]], "dtype": "float32", "torch_dtype": "float32"}
+    rope = config.get("rope_parameters") or {}
+    if "rope_theta" in rope:
+        config["rope_theta"] = rope["rope_theta"]
+    names = {"full_attention": "global_rope_theta", "sliding_attention": "local_rope_theta"}
+    layers = {name: rope[layer]["rope_theta"] for layer, name in names.items() if layer in rope}
+    unmasks = {"objective": trained["objective"]} if "objective" in trained else {}
+    return config | layers | unmasks
+
+
+class TransformersFolder(Architecture):
+    """Writes the folder of a transformers model."""
+
+    def write(self, folder: Path, inputs: ExportInputs, export: Export) -> list[str]:
+        """See `Architecture.write`."""
+        files, trained = [], read_json(inputs.model / "config.json")
+        for variant in export.variants:
+            files.append(weights_name(variant, export.default_variant))
+            weights = inputs.model / WEIGHTS[variant]
+            if inputs.frozen:
+                write_merged(folder / files[-1], inputs.frozen, weights, trained)
+            else:
+                copy_file(weights, folder / files[-1])
+        config = hub_config(trained)
+        if pads_with_text(inputs.tokenizer):
+            from babelmill.training.networks.transformers_models import with_learning_padding  # takes seconds
+
+            config = with_learning_padding(config, trained["auto_class"])
+        write_json(folder / "config.json", config)
+        if export.adapter != "none":
+            base = manifest.read(inputs.model)["figures"]["source"]
+            adapters = inputs.model / WEIGHTS[export.default_variant]
+            files += write_adapter(folder, adapters, trained["adapter"], base)
+        return [*files, "config.json"]
+
+    def trained(self, model: Path, variant: str, frozen: Path | None = None) -> nn.Module:
+        """See `Architecture.trained`: the model is of the class used in training, which keeps documents apart."""
+        from babelmill.training.networks.transformers_models import (
+            from_json,  # takes seconds
+            make_model,
+            without_values,
+        )
+
+        values, trained_file = read_json(model / "config.json"), model / WEIGHTS[variant]
+        with without_values():
+            trained = make_model(from_json(values["config"]), values["auto_class"]).eval()
+        # Tensors are read from the file when they are used; those in bf16 become fp32, as in training.
+        weights = {n: t.float() if t.is_floating_point() else t for n, t in load_file(frozen or trained_file).items()}
+        found = trained.load_state_dict(weights, strict=False, assign=True)
+        trained.tie_weights()
+        if found.unexpected_keys or any(parameter.is_meta for parameter in trained.parameters()):
+            raise UserError(f"{frozen or trained_file} does not fit {model / 'config.json'}: {found}")
+        if frozen:
+            merge_by_peft(trained, load_file(trained_file), values["adapter"])
+        return trained
+
+    def logits(self, trained: nn.Module, row: torch.Tensor, mode: str) -> torch.Tensor:
+        """See `Architecture.logits`."""
+        from babelmill.training.networks.document_masks import documents
+
+        with documents(torch.zeros_like(row)):
+            return trained(input_ids=row).logits
+
+    def cases(self, model: Path) -> list[Case]:
+        """Return the one case: the class of the model, in its own mode."""
+        auto_class = read_json(model / "config.json")["auto_class"]
+        return [Case(auto_class, "bidirectional" if auto_class == "AutoModelForMaskedLM" else "causal")]
