@@ -52,9 +52,9 @@ from babelmill.config.stage_settings import EvaluateSettings, ExportSettings
 from babelmill.core import manifest, stage_entry
 from babelmill.core.files import UserError, atomic_write, read_json, sha256, write_json
 from babelmill.core.words import NOT_A_NUMBER
-from babelmill.evaluation.metrics import described
+from babelmill.evaluation.metrics import DOCUMENTS, Score, described, pooled
 from babelmill.evaluation.scoring import ScoringRows, ScoringStream, causal_rows, diffusion_rows, masked_rows, nats
-from babelmill.evaluation.validation_text import DOCUMENTS, Score, Text, of_documents, pooled
+from babelmill.evaluation.validation_text import Text, of_documents
 from babelmill.labels.corpus_codes import listed
 from babelmill.labels.evaluation import LabelledText, Predicted, Report, predict
 from babelmill.labels.predictor import Predictor

@@ -220,8 +220,9 @@ def evaluation_figures(folder: Path) -> dict:
     """Return the scores of an exported model with random weights, in float32."""
     import torch
 
+    from babelmill.evaluation.metrics import entry
     from babelmill.evaluation.scoring import nats
-    from babelmill.evaluation.validation_text import entry, occurrences, unigram_nats
+    from babelmill.evaluation.validation_text import occurrences, unigram_nats
     from babelmill.model.transformers.configuration_gpt_bert import GPTBertConfig
     from babelmill.model.transformers.modeling_gpt_bert import GPTBertForCausalLM, GPTBertForMaskedLM
 

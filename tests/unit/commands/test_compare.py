@@ -11,9 +11,8 @@ import pytest
 from babelmill.cli import main
 from babelmill.core import manifest
 from babelmill.core.files import read_json, write_json
-from babelmill.evaluation.metrics import described
+from babelmill.evaluation.metrics import described, entry
 from babelmill.evaluation.suite_scores import headline
-from babelmill.evaluation.validation_text import entry
 from babelmill.suites.results import summary
 
 pytestmark = pytest.mark.usefixtures("folder")

@@ -154,7 +154,7 @@ RUN_BY = {
 # No stage runs commands and what they alone use, what acts through the settings alone, and what looks after a run without
 # changing what it computes. The digest of a report is in its own settings file.
 NONE = {"__init__", "__main__", "cli", "commands", "config", "core", "hub", "runtime", "settings", "stages"}
-NONE |= {"report", "reporting", "file_times", "graph", "suites/comparison"}
+NONE |= {"report", "reporting", "file_times", "graph"}
 NONE |= {"suites/statistics", "release/folder/trying"}
 OF_COMMANDS = ("given_model", "manual_conversion", "masked_target", "old_repository", "rehosting")
 NONE |= {f"release/elsewhere/{name}" for name in OF_COMMANDS}

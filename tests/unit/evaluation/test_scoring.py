@@ -13,6 +13,7 @@ from transformers import AutoConfig
 
 from babelmill.core.files import UserError
 from babelmill.evaluate import check_length
+from babelmill.evaluation.metrics import entry, pooled
 from babelmill.evaluation.scoring import (
     ScoringStream,
     arrays,
@@ -23,7 +24,7 @@ from babelmill.evaluation.scoring import (
     nats,
     parts,
 )
-from babelmill.evaluation.validation_text import changed, choose, entry, in_prompts, pooled, unigram_nats
+from babelmill.evaluation.validation_text import changed, choose, in_prompts, unigram_nats
 from babelmill.tokens.documents import Documents
 from babelmill.tokens.vocabulary import Vocabulary
 from helpers.models.published_models import bytes_bpe, word_piece

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 from babelmill.core.files import UserError
-from babelmill.evaluation.validation_text import entry, pooled
+from babelmill.evaluation.metrics import entry, pooled
 from babelmill.suites.statistics import bootstrap, holm, mcnemar, over_documents, over_seeds
 
 
