@@ -16,7 +16,6 @@ from safetensors.torch import load_file
 from babelmill.core.files import read_json
 from babelmill.model.gpt_bert import GPTBert, GPTBertShape
 from babelmill.score import ScoringModel
-from babelmill.suites.partial import Partial
 from helpers import ROOT, SCRIPTS
 from helpers.environments import SUITES, TRANSFORMERS_4, installed
 from helpers.hub.hub_data import BOS, SENTENCES
@@ -105,8 +104,8 @@ def test_lm_evaluation_harness(exported, tmp_path):
 def ours(folder: Path, method: str, pairs: list[tuple[str, str]], tmp_path: Path) -> dict[str, float]:
     """The scores of sentences as the stage `score` has them."""
     table = pa.table({"good": [good for good, _ in pairs], "bad": [bad for _, bad in pairs]})
-    model = ScoringModel(folder)
-    rows = model.score(method, table, np.ones(len(pairs), bool), Partial(tmp_path / f"partial-{method}", {}))
+    model = ScoringModel(folder, {})
+    rows = model.score(method, table, np.ones(len(pairs), bool), tmp_path / f"partial-{method}")
     scores = dict(zip(table["good"].to_pylist(), rows[:, 0].tolist(), strict=True))
     return scores | dict(zip(table["bad"].to_pylist(), rows[:, 1].tolist(), strict=True))
 

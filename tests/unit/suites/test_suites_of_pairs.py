@@ -20,7 +20,7 @@ from babelmill.core.files import UserError, canonical_json, write_json
 from babelmill.evaluation.suite_scores import headline, headline_method, most_pairs
 from babelmill.settings import settings_of
 from babelmill.suites import pairs
-from babelmill.suites.partial import Partial
+from babelmill.suites.partial import Kept, delete
 from babelmill.suites.results import mean_of_groups, right, sample, share, summary, wilson
 from conftest import ROOT, SMALL
 from helpers.hub.hub_server import Fault
@@ -389,12 +389,12 @@ KEPT = np.arange(12.0).reshape(4, 3)
 
 def scores_in(folder, method="causal", **made_of):
     """What is kept of a method: {pair: scores}."""
-    kept = Partial(folder, made_of).kept(method)
+    kept = Kept(folder / f"{method}.rows", made_of)
     return dict(zip(kept.pairs.tolist(), kept.scores.tolist(), strict=True))
 
 
 def add(folder, pairs, rows, **made_of):
-    Partial(folder, made_of).kept("causal").add(pairs, rows)
+    Kept(folder / "causal.rows", made_of).add(pairs, rows)
 
 
 def test_scores_are_kept_and_half_a_row_is_cut_off(folder):
@@ -409,10 +409,10 @@ def test_scores_are_kept_and_half_a_row_is_cut_off(folder):
     add(folder / "partial/chck_1M", [1], KEPT[:1], a=2)
     for name in ("mine.txt", "made_of.json", "causal.f64"):
         (folder / "partial" / name).write_text("the last two are of release 0.2.0")
-    Partial(folder / "partial", {"a": 2}).delete()
+    delete(folder / "partial")
     assert [path.name for path in (folder / "partial").iterdir()] == ["mine.txt"], "of snapshots neither"
     (folder / "partial/mine.txt").unlink()
-    Partial(folder / "partial", {"a": 2}).delete()
+    delete(folder / "partial")
     assert not (folder / "partial").exists()
 
 
