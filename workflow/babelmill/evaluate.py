@@ -36,6 +36,7 @@ import argparse
 import logging
 import sys
 import time
+from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -180,7 +181,7 @@ def tokenizer_figures(tokenizer: Tokenizer, language: str, text: Text, lossy: bo
 
 def overall(scores: Scores, texts: dict[str, Text], metrics: list[str]) -> dict[str, Any]:
     """Return the entries of evaluation.json for all languages together."""
-    whole, sizes = [text.whole_bytes for text in texts.values()], [text.size for text in texts.values()]
+    whole = [text.whole_bytes for text in texts.values()]
     return {
         "metrics": described([*metrics, "unigram"]),
         "variants": {
@@ -190,9 +191,7 @@ def overall(scores: Scores, texts: dict[str, Text], metrics: list[str]) -> dict[
             for variant in next(iter(scores.values()))
         },
         "unigram": pooled([text.score(text.unigram) for text in texts.values()], whole),
-        "documents": {
-            key: sum(size.get(key, 0) for size in sizes) for key in {key: None for size in sizes for key in size}
-        },
+        "documents": dict(sum((Counter(text.size) for text in texts.values()), Counter())),
     }
 
 

@@ -265,32 +265,19 @@ def test_a_model_is_scored_on_the_suites_that_cover_its_languages():
 @pytest.mark.parametrize(
     ("own", "message"),
     [
-        ({"files": ["a"], "good": "g", "bad": "b"}, "set `language`; or set `languages`"),
-        ({"files": ["a"], "good": "g", "bad": "g", "language": "eng"}, "good and bad are both the column 'g'"),
-        ({"files": [], "good": "g", "bad": "b", "language": "eng"}, "suites.mine.files"),
-        ({"files": ["a"], "good": "g", "bad": "b", "language": "eng", "goood": 1}, "goood"),
-        (
-            {"files": ["a"], "good": "g", "bad": "b", "languages": {"eng": "en", "deu": "de"}},
-            r"files. needs {language}",
-        ),
-    ],
-)
-def test_errors_of_a_suite(own, message):
-    with pytest.raises(UserError, match=message):
-        configuration(["mine"], mine=own)
-
-
-@pytest.mark.parametrize(
-    ("own", "message"),
-    [
+        ({"files": ["a"]}, "set `language`; or set `languages`"),
+        ({"files": ["a"], "bad": "g", "language": "eng"}, "good and bad are both the column 'g'"),
+        ({"files": [], "language": "eng"}, "suites.mine.files"),
+        ({"files": ["a"], "language": "eng", "goood": 1}, "goood"),
+        ({"files": ["a"], "languages": {"eng": "en", "deu": "de"}}, "files. needs {language}"),
         ({"files": ["a"], "language": "english"}, "suites.mine names 'english', which is not a la"),
         ({"files": ["a.tsv"], "language": "eng"}, r"suite file a\.tsv: no such file"),
     ],
 )
-def test_errors_of_a_suite_that_is_asked_for(own, message):
-    configured = configuration(["mine"], mine={"good": "g", "bad": "b"} | own)
+def test_errors_of_a_suite(own, message):
+    """Those of the last two are seen when the suite is asked for."""
     with pytest.raises(UserError, match=message):
-        settings_of(configured, "eng", "suite.mine")
+        settings_of(configuration(["mine"], mine={"good": "g", "bad": "b"} | own), "eng", "suite.mine")
 
 
 def test_an_unknown_suite_is_refused_with_the_nearest():
