@@ -21,7 +21,6 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import torch
 from transformers import AutoModelForCausalLM, AutoModelForMaskedLM
@@ -133,7 +132,7 @@ def report(scored: pa.Table, settings: ScoreSettings) -> dict[str, Any]:
     """
     found: dict[str, Any] = {"headline": {"method": settings.methods[-1], "of": settings.headline}, "languages": {}}
     for code in settings.covered:
-        mine = scored.filter(pc.equal(scored["language"], code))
+        mine = scored.filter(pa.array([language == code for language in scored["language"].to_pylist()]))
         methods = {}
         for name in settings.methods:
             good, bad = (mine[f"{name}_{key}"].to_numpy().astype(float) for key in ("good", "bad"))
