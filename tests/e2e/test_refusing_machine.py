@@ -99,7 +99,7 @@ def test_no_memory_while_a_stage_starts_is_one_line(work, stage, kilobytes):
 def test_reading_scores_without_memory_ends(complete, kilobytes):
     """Arrow reads in threads of its own. Where these cannot start, one of its two functions waits forever."""
     code = (
-        "import resource, sys; sys.argv[0] = '-m'; import babelmill.suites.comparison as c; from pathlib import Path\n"
+        "import resource, sys; sys.argv[0] = '-m'; import babelmill.commands.terminal.comparison as c; from pathlib import Path\n"
         "import pyarrow.dataset; pages = int(open('/proc/self/statm').read().split()[0])\n"
         f"size = pages * resource.getpagesize() + {kilobytes} * 1024; resource.setrlimit(resource.RLIMIT_AS, (size, size))\n"
         "print(len(c.read(Path('results/scores/eng/english_basics'), 'eng').rows))"

@@ -15,9 +15,8 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedTokenize
 from babelmill.commands.surprisal import table_of
 from babelmill.config.stage_settings import ScoreSettings
 from babelmill.core.files import UserError, read_json
-from babelmill.score import ScoringModel, made_of, report, score_all
+from babelmill.score import ScoringModel, made_of, report, score_pairs
 from babelmill.suites import sentences
-from babelmill.suites.partial import Partial
 from conftest import SMALL
 from helpers.hub.hub_data import SENTENCES
 
@@ -71,8 +70,8 @@ def pairs():
 def test_what_was_scored_is_not_scored_again(exported, tmp_path, pairs, monkeypatch):
     """An attempt that was killed left the scores of some pairs, and half a row; then the bound of pairs has changed."""
     monkeypatch.setattr(sentences, "POSITIONS", {"cpu": 1})  # a pair at a time
-    model, everything = ScoringModel(exported / "export"), np.ones(len(pairs), bool)
-    partial = Partial(tmp_path / "partial", {})
+    model, everything = ScoringModel(exported / "export", {}), np.ones(len(pairs), bool)
+    partial = tmp_path / "partial"
     some = everything.copy()
     some[2:] = False
     two = model.score("masked", pairs, some, partial)
@@ -110,19 +109,19 @@ def test_a_score_that_is_not_a_number_is_an_error(exported, tmp_path, pairs):
     name = next(name for name in weights if "embedding" in name and len(weights[name]) == len(tokenizer))
     weights[name][tokenizer("cat")["input_ids"][-1]] = torch.nan
     save_file(weights, folder / "model.safetensors", {"format": "pt"})
-    model, everything = ScoringModel(folder), np.ones(len(pairs), bool)
+    model, everything = ScoringModel(folder, {}), np.ones(len(pairs), bool)
     for method in ("causal", "masked"):
         with pytest.raises(UserError, match=r"is not a number \(nan\)"):
-            model.score(method, pairs, everything, Partial(tmp_path / method, {}))
+            model.score(method, pairs, everything, tmp_path / method)
     with pytest.raises(UserError, match=r"the score of the sentence '.*cat.*' is not a number"):
         list(table_of(model, "causal", [(1, "The cat sat.")]))
 
 
 def test_batches_change_no_score(exported, tmp_path, pairs, monkeypatch):
-    model, everything, found = ScoringModel(exported / "export"), np.ones(len(pairs), bool), []
+    model, everything, found = ScoringModel(exported / "export", {}), np.ones(len(pairs), bool), []
     for positions in (1, 100, 100_000):
         monkeypatch.setattr(sentences, "POSITIONS", {"cpu": positions})
-        found.append(model.score("causal", pairs, everything, Partial(tmp_path / f"{positions}", {})))
+        found.append(model.score("causal", pairs, everything, tmp_path / f"{positions}"))
     assert found[0] == pytest.approx(found[1], abs=1e-4) and found[0] == pytest.approx(found[2], abs=1e-4)
 
 
@@ -140,7 +139,7 @@ OTHERS = [  # the beginning that both have: all but one token, all but several, 
 @torch.inference_mode()
 def test_both_sentences_of_a_pair_in_one_row(exported, shares):
     """Their scores are those of each alone, by the model as it is shipped."""
-    model = ScoringModel(exported / "export")
+    model = ScoringModel(exported / "export", {})
     how = model.method("causal")
     scorer, _ = model.scorer(how)
     assert scorer.shares
@@ -169,16 +168,14 @@ def test_the_bound_hides_the_same_places_in_both_sentences(exported, tmp_path, p
     assert [row.scored for row in both[0]] == [row.scored for row in both[1]]
     assert {len(row.scored) for row in both[0]} == set(range(1, len(good.scored) + 1))
     assert sum(row.weight * len(row.scored) for row in both[0]) == pytest.approx(len(good.scored))
-    found = ScoringModel(exported / "export").score(
-        "bound", pairs, np.ones(len(pairs), bool), Partial(tmp_path / "b", {})
-    )
+    found = ScoringModel(exported / "export", {}).score("bound", pairs, np.ones(len(pairs), bool), tmp_path / "b")
     assert (found[:, 0] > found[:, 1]).all() and (found[:, 2] > 0).all()
 
 
 def test_fused_may_be_asked_for_before_its_parts(exported, tmp_path, pairs):
     names = ["fused", "masked", "causal"]
     settings = ScoreSettings(stage="score", name="x", languages=["eng"], suite="s", covered=["eng"], methods=names)
-    scored = score_all(ScoringModel(exported / "export"), pairs, settings, Partial(tmp_path / "partial", {}))
+    scored = score_pairs(ScoringModel(exported / "export", {}), pairs, settings, tmp_path / "partial")
     parts = [scored[f"{name}_good"].to_numpy() for name in ("causal", "masked")]
     assert scored["fused_good"].to_numpy() == pytest.approx(parts[0] + parts[1])
 

@@ -12,7 +12,6 @@ import pytest
 import yaml
 
 from babelmill.score import ScoringModel
-from babelmill.suites.partial import Partial
 from helpers import ROOT
 from helpers.environments import SUITES, TRANSFORMERS_4, installed
 from helpers.hub.hub_data import SENTENCES
@@ -99,7 +98,7 @@ def test_lm_evaluation_harness(exported, tmp_path):
 def ours(folder: Path, method: str, texts: list[str], tmp_path: Path) -> dict[str, float]:
     """The scores of sentences as the stage `score` has them."""
     table, all_of_them = pa.table({"good": texts, "bad": texts}), np.ones(len(texts), bool)
-    rows = ScoringModel(folder).score(method, table, all_of_them, Partial(tmp_path / f"partial-{method}", {}))
+    rows = ScoringModel(folder, {}).score(method, table, all_of_them, tmp_path / f"partial-{method}")
     return dict(zip(texts, rows[:, 0].tolist(), strict=True))
 
 

@@ -22,7 +22,8 @@ from babelmill.config.stage_settings import CorpusSettings, ShardsSettings, Toke
 from babelmill.core import manifest
 from babelmill.corpus import __main__ as corpus
 from babelmill.evaluation import scoring
-from babelmill.evaluation.validation_text import entry, occurrences, unigram_nats
+from babelmill.evaluation.metrics import entry
+from babelmill.evaluation.validation_text import occurrences, unigram_nats
 from babelmill.model.attention import position_buckets
 from babelmill.model.gpt_bert import GPTBert, GPTBertShape, training_mask
 from babelmill.runtime.processes import Processes

@@ -36,6 +36,7 @@ import argparse
 import logging
 import sys
 import time
+from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -52,9 +53,9 @@ from babelmill.config.stage_settings import EvaluateSettings, ExportSettings
 from babelmill.core import manifest, stage_entry
 from babelmill.core.files import UserError, atomic_write, read_json, sha256, write_json
 from babelmill.core.words import NOT_A_NUMBER
-from babelmill.evaluation.metrics import described
+from babelmill.evaluation.metrics import DOCUMENTS, Score, described, pooled
 from babelmill.evaluation.scoring import ScoringRows, ScoringStream, causal_rows, diffusion_rows, masked_rows, nats
-from babelmill.evaluation.validation_text import DOCUMENTS, Score, Text, of_documents, pooled
+from babelmill.evaluation.validation_text import Text, of_documents
 from babelmill.labels.corpus_codes import listed
 from babelmill.labels.evaluation import LabelledText, Predicted, Report, predict
 from babelmill.labels.predictor import Predictor
@@ -180,7 +181,7 @@ def tokenizer_figures(tokenizer: Tokenizer, language: str, text: Text, lossy: bo
 
 def overall(scores: Scores, texts: dict[str, Text], metrics: list[str]) -> dict[str, Any]:
     """Return the entries of evaluation.json for all languages together."""
-    whole, sizes = [text.whole_bytes for text in texts.values()], [text.size for text in texts.values()]
+    whole = [text.whole_bytes for text in texts.values()]
     return {
         "metrics": described([*metrics, "unigram"]),
         "variants": {
@@ -190,9 +191,7 @@ def overall(scores: Scores, texts: dict[str, Text], metrics: list[str]) -> dict[
             for variant in next(iter(scores.values()))
         },
         "unigram": pooled([text.score(text.unigram) for text in texts.values()], whole),
-        "documents": {
-            key: sum(size.get(key, 0) for size in sizes) for key in {key: None for size in sizes for key in size}
-        },
+        "documents": dict(sum((Counter(text.size) for text in texts.values()), Counter())),
     }
 
 

@@ -32,13 +32,13 @@ from babelmill.core import manifest, stage_entry
 from babelmill.core.bars import Bar
 from babelmill.core.files import UserError, atomic_write, canonical_json, read_json, sha256, write_json
 from babelmill.core.words import plural
-from babelmill.evaluation.suite_scores import headline, headline_method, most_pairs, sample_of
+from babelmill.evaluation.suite_scores import headline, headline_method, in_words, most_pairs
 from babelmill.release.folder.loading import aligned, load, runs_code, tokenizer_of
 from babelmill.runtime import gpu_claims, store
 from babelmill.runtime.checkpoint import about, names
 from babelmill.runtime.run_lock import Lock
 from babelmill.settings import read_settings
-from babelmill.suites.partial import Partial
+from babelmill.suites.partial import Kept, delete
 from babelmill.suites.results import sample, summary
 from babelmill.suites.sentences import Method, Pair, Scorer, encode, in_order, scores
 from babelmill.tokens.tokenizer_file import use_threads
@@ -50,26 +50,17 @@ log = logging.getLogger("babelmill.score")
 LOADED = (".safetensors", ".bin", ".json", ".txt", ".model", ".py")  # ends of files that decide a model's scores
 
 
-def read_pairs(folders: dict[str, Path]) -> pa.Table:
-    """Return the pairs of all languages, with the column `language` before those of `pairs.SCHEMA`."""
-    tables = []
-    for code, folder in folders.items():
-        manifest.verify(folder, "pairs.parquet")
-        table = pq.ParquetFile(folder / "pairs.parquet").read()
-        tables.append(table.add_column(0, "language", pa.array([code] * len(table), pa.string())))
-    return pa.concat_tables(tables)
-
-
 class ScoringModel:
     """An exported model that scores sentences by some methods.
 
     Args:
         folder: the folder of the model.
+        made_of: what all its scores depend on, see `made_of`.
         extra: see `loading.load`.
     """
 
-    def __init__(self, folder: Path, extra: bool = False):
-        self.folder, self._extra = folder, extra
+    def __init__(self, folder: Path, made_of: dict[str, Any], extra: bool = False):
+        self.folder, self._made_of, self._extra = folder, made_of, extra
         self.tokenizer: Any = tokenizer_of(folder)
         self.too_long = 0
 
@@ -89,10 +80,10 @@ class ScoringModel:
         longest = None if runs_code(self.folder) else longest_row(model)
         return Scorer(model, self.tokenizer, how.causal), longest
 
-    def score(self, name: str, table: pa.Table, chosen: np.ndarray, partial: Partial) -> np.ndarray:
+    def score(self, name: str, table: pa.Table, chosen: np.ndarray, partial: Path) -> np.ndarray:
         """Return the scores of the chosen pairs of a table by a method, [pairs, 3]: see `sentences.scores`.
 
-        Pairs that are not chosen or cannot be scored are nan.
+        Pairs that are not chosen or cannot be scored are nan. Scores are kept in the folder `partial`.
         """
         how = self.method(name)
         texts = [table[key].to_pylist() for key in ("good", "bad")]
@@ -101,7 +92,8 @@ class ScoringModel:
         scorer, longest = self.scorer(how)
         able = in_order(pairs, longest, scorer.shares)
         self.too_long = len(pairs) - len(able)
-        kept = partial.kept(name, pairs=hashlib.sha256(canonical_json(texts).encode()).hexdigest())
+        digest = hashlib.sha256(canonical_json(texts).encode()).hexdigest()
+        kept = Kept(partial / f"{name}.rows", self._made_of | {"method": name, "pairs": digest})
         found = np.full((len(pairs), 3), np.nan)
         found[kept.pairs] = kept.scores
         found[~chosen] = np.nan
@@ -118,38 +110,36 @@ class ScoringModel:
         return found
 
 
-def score_all(model: ScoringModel, table: pa.Table, settings: ScoreSettings, partial: Partial) -> pa.Table:
+def score_pairs(model: ScoringModel, pairs: pa.Table, settings: ScoreSettings, partial: Path) -> pa.Table:
     """Return the table with the columns {method}_good and {method}_bad for each method; `bound` also has an error."""
     found: dict[str, np.ndarray] = {}
     for name in sorted(settings.methods, key="fused".__eq__):  # "fused" comes last: it is the sum of the other two
         if name == "fused":
             found[name] = found["causal"] + found["masked"]
-            continue
-        found[name] = model.score(name, table, sample(table, most_pairs(settings.asked, name)), partial)
-    for name, rows in found.items():
-        for i, column in enumerate(("good", "bad", "error")):
+        else:
+            found[name] = model.score(name, pairs, sample(pairs, most_pairs(settings.asked, name)), partial)
+        for column, values in zip(("good", "bad", "error"), found[name].T, strict=True):
             if column != "error" or name == "bound":
-                table = table.append_column(f"{name}_{column}", pa.array(rows[:, i], from_pandas=True))
-    return table
+                pairs = pairs.append_column(f"{name}_{column}", pa.array(values, from_pandas=True))
+    return pairs
 
 
-def report(table: pa.Table, settings: ScoreSettings) -> dict[str, Any]:
+def report(scored: pa.Table, settings: ScoreSettings) -> dict[str, Any]:
     """Return the entries `headline` and `languages` of scores.json.
 
     Raises:
         UserError: no pair of a language has a score.
     """
-    languages: dict[str, dict[str, Any]] = {}
+    found: dict[str, Any] = {"headline": {"method": settings.methods[-1], "of": settings.headline}, "languages": {}}
     for code in settings.covered:
-        mine = table.filter(pa.array([language == code for language in table["language"].to_pylist()]))
-        columns = {name: (mine[f"{name}_good"], mine[f"{name}_bad"]) for name in settings.methods}
-        arrays = {n: [c.to_numpy().astype(float) for c in both] for n, both in columns.items()}
-        some = {name: most_pairs(settings.asked, name) is not None for name in arrays}
-        methods = {name: summary(mine, good, bad, some[name]) for name, (good, bad) in arrays.items()}
-        languages[code] = {"methods": methods}
-    found = {"headline": {"method": settings.methods[-1], "of": settings.headline}, "languages": languages}
+        mine = scored.filter(pa.array([language == code for language in scored["language"].to_pylist()]))
+        methods = {}
+        for name in settings.methods:
+            good, bad = (mine[f"{name}_{key}"].to_numpy().astype(float) for key in ("good", "bad"))
+            methods[name] = summary(mine, good, bad, sampled=most_pairs(settings.asked, name) is not None)
+        found["languages"][code] = {"methods": methods}
     found["headline"]["method"] = headline_method(found)
-    for code, each in languages.items():
+    for code, each in found["languages"].items():
         each["headline"] = headline(found, code)
         if each["headline"] is None:
             raise UserError(
@@ -159,31 +149,75 @@ def report(table: pa.Table, settings: ScoreSettings) -> dict[str, Any]:
     return found
 
 
-def run(args: argparse.Namespace) -> None:
-    """Score a model on a suite."""
-    settings = read_settings(args.settings, ScoreSettings)
-    upstream = [args.export, *args.suites]
-    with store.made_once(args.out, settings, upstream) as made:
-        if not made:
-            make(args, settings, upstream)
+def score_suites(
+    model: ScoringModel, suites: list[Path], settings: ScoreSettings, partial: Path
+) -> tuple[pa.Table, dict[str, Any]]:
+    """Score the pairs in the folders of the stage `suite`, one folder per language of the settings.
+
+    Returns:
+        The rows of pairs.parquet, and the content of scores.json.
+    """
+    tables, figures = [], {}
+    for code, folder in zip(settings.covered, suites, strict=True):
+        figures[code] = manifest.verify(folder, "pairs.parquet")["figures"]
+        table = pq.ParquetFile(folder / "pairs.parquet").read()
+        tables.append(table.add_column(0, "language", pa.array([code] * len(table), pa.string())))
+    scored = score_pairs(model, pa.concat_tables(tables), settings, partial)
+    if model.too_long:
+        left_out = "%d of %d pairs are left out: they have no tokens, or more than the model reads"
+        log.warning(left_out, model.too_long, len(scored))
+    tokenizer = model.folder / "tokenizer.json"
+    found = report(scored, settings)
+    return scored, {
+        "suite": settings.suite,
+        "headline": found["headline"],
+        **settings.asked,
+        "within_word_l2r": False,  # a removed setting, which scores.json of earlier releases has
+        "too_long": model.too_long,
+        "tokenizer": sha256(tokenizer) if tokenizer.is_file() else None,
+        "languages": {code: each | {"pairs": figures[code]} for code, each in found["languages"].items()},
+    }
 
 
-def make(args: argparse.Namespace, settings: ScoreSettings, upstream: list[Path]) -> None:
-    """Do what `run` does, for scores that no other model has."""
-    gpu_claims.claim(args.gpus)
-    use_threads(args.threads)
-    disable_progress_bar()
-    torch.set_num_threads(args.threads)
-    manifest.verify(args.export)
-    with Lock(args.partial, "another process that scores the same"):
-        partial = Partial(args.partial, made_of(args.export, settings))
-        model = ScoringModel(args.export)
-        scored, found = score_suites(model, args.suites, settings, partial)
+def score_snapshots(export: Path, suites: list[Path], settings: ScoreSettings, partial: Path) -> list[dict[str, Any]]:
+    """Return the entry of scores.json for each snapshot of the run: when it was kept, and its scores by language."""
+    kept = names(export)
+    if not kept:
+        log.warning(
+            "evaluation.snapshots: the training of this model kept no snapshots; set run.snapshots before the training"
+        )
+    found = []
+    for name in kept:
+        folder = export / FOLDER / name
+        manifest.verify(folder, within=export)
+        model = ScoringModel(folder, made_of(folder, settings))
+        _, scores = score_suites(model, suites, settings, partial / name)
+        found.append({"name": name, "languages": scores["languages"]} | about(folder))
+        log.info("%s: %s", name, in_words(scores))
+    return found
+
+
+def score(
+    model: ScoringModel,
+    suites: list[Path],
+    settings: ScoreSettings,
+    partial: Path,
+    out: Path,
+    upstream: list[Path],
+    figures: dict[str, Any] | None = None,
+) -> None:
+    """Score a model on a suite, and write the results to the folder `out`. For the others, see `manifest.write`."""
+    with Lock(partial, "another process that scores the same"):
+        scored, found = score_suites(model, suites, settings, partial)
         if settings.snapshots:
-            found["snapshots"] = score_snapshots(args, settings)
-        write(scored, found, args.out)
-        manifest.write(args.out, settings, ["pairs.parquet", "scores.json"], upstream)
-        partial.delete()
+            found["snapshots"] = score_snapshots(model.folder, suites, settings, partial)
+        out.mkdir(parents=True, exist_ok=True)
+        with atomic_write(out / "pairs.parquet") as file:
+            pq.write_table(scored, file, compression="zstd")
+        write_json(out / "scores.json", found)
+        log.info("%s", in_words(found))
+        manifest.write(out, settings, ["pairs.parquet", "scores.json"], upstream, figures)
+        delete(partial)
 
 
 def made_of(folder: Path, settings: ScoreSettings) -> dict[str, Any]:
@@ -201,67 +235,19 @@ def is_loaded(name: str) -> bool:
     return "/" not in name and name.endswith(LOADED) and not other_variant and name != manifest.NAME
 
 
-def score_suites(
-    model: ScoringModel, suites: list[Path], settings: ScoreSettings, partial: Partial
-) -> tuple[pa.Table, dict[str, Any]]:
-    """Score the pairs in the folders of the stage `suite`, one folder per language of the settings.
-
-    Returns:
-        The rows of pairs.parquet, and the content of scores.json.
-    """
-    folders = dict(zip(settings.covered, suites, strict=True))
-    scored = score_all(model, read_pairs(folders), settings, partial)
-    if model.too_long:
-        log.warning(
-            "%d of %d pairs are left out: they have no tokens, or more than the model reads",
-            model.too_long,
-            len(scored),
-        )
-    about = {code: {"pairs": manifest.read(folder)["figures"]} for code, folder in folders.items()}
-    tokenizer = model.folder / "tokenizer.json"
-    found = report(scored, settings)
-    return scored, {
-        "suite": settings.suite,
-        "headline": found["headline"],
-        **settings.asked,
-        "within_word_l2r": False,  # a removed setting, which scores.json of earlier releases has
-        "too_long": model.too_long,
-        "tokenizer": sha256(tokenizer) if tokenizer.is_file() else None,
-        "languages": {code: each | about[code] for code, each in found["languages"].items()},
-    }
-
-
-def score_snapshots(args: argparse.Namespace, settings: ScoreSettings) -> list[dict[str, Any]]:
-    """Return the entry of scores.json for each snapshot of the run: when it was kept, and its scores by language."""
-    kept = names(args.export)
-    if not kept:
-        log.warning(
-            "evaluation.snapshots: the training of this model kept no snapshots; set run.snapshots before the training"
-        )
-    found = []
-    for name in kept:
-        folder = args.export / FOLDER / name
-        manifest.verify(folder, within=args.export)
-        partial = Partial(args.partial / name, made_of(folder, settings))
-        _, scores = score_suites(ScoringModel(folder), args.suites, settings, partial)
-        found.append({"name": name, "languages": scores["languages"]} | about(folder))
-        headlines = [f"{code} {100 * each['headline']['score']:.1f} %" for code, each in scores["languages"].items()]
-        log.info("%s: %s", name, ", ".join(headlines))
-    return found
-
-
-def write(scored: pa.Table, found: dict[str, Any], out: Path) -> None:
-    """Write both files, and log the headline scores."""
-    out.mkdir(parents=True, exist_ok=True)
-    with atomic_write(out / "pairs.parquet") as file:
-        pq.write_table(scored, file, compression="zstd")
-    write_json(out / "scores.json", found)
-    for code, each in found["languages"].items():
-        low, high = (100 * end for end in each["headline"]["interval"])
-        method = found["headline"]["method"]
-        some = f", {of}" if (of := sample_of(found, method)) else ""
-        figures = found["suite"], code, method, 100 * each["headline"]["score"], low, high, each["headline"]["n"], some
-        log.info("%s, %s, %s: %.1f %% right (%.1f to %.1f, n = %d%s)", *figures)
+def run(args: argparse.Namespace) -> None:
+    """Score a model on a suite."""
+    settings, upstream = read_settings(args.settings, ScoreSettings), [args.export, *args.suites]
+    with store.made_once(args.out, settings, upstream) as made:
+        if made:
+            return
+        gpu_claims.claim(args.gpus)
+        use_threads(args.threads)
+        disable_progress_bar()
+        torch.set_num_threads(args.threads)
+        manifest.verify(args.export)
+        model = ScoringModel(args.export, made_of(args.export, settings))
+        score(model, args.suites, settings, args.partial, args.out, upstream)
 
 
 def main() -> None:

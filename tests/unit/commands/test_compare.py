@@ -11,9 +11,8 @@ import pytest
 from babelmill.cli import main
 from babelmill.core import manifest
 from babelmill.core.files import read_json, write_json
-from babelmill.evaluation.metrics import described
+from babelmill.evaluation.metrics import described, entry
 from babelmill.evaluation.suite_scores import headline
-from babelmill.evaluation.validation_text import entry
 from babelmill.suites.results import summary
 
 pytestmark = pytest.mark.usefixtures("folder")
@@ -207,22 +206,17 @@ def test_bits_per_byte_of_other_documents_are_not_compared(capsys):
         (("a", "edited", "--suite", "blimp"), "a has no scores on blimp; it was scored on mine"),
         (("a", "edited,a"), "a is on both sides"),
         (("a", ","), "a model is expected on each side"),
+        (("a", "b", "--method", "masked"), "a has no scores of method masked; it has causal"),
     ],
 )
 def test_what_does_not_compare_is_refused_in_a_line(capsys, words, expected):
     scored("a", (0.5, 0.5, 0.5))
+    scored("b", (0.5, 0.5, 0.5))
     scored("edited", (0.5, 0.5, 0.5), digest="b" * 64)
     scored("shuffled", (0.5, 0.5, 0.5), good=GOOD[::-1])
     assert main(["compare", *words]) == 1
     error = capsys.readouterr().err
     assert expected in error and error.count("\n") == 1
-
-
-def test_a_method_without_scores_is_named(capsys):
-    scored("a", (0.5, 0.5, 0.5))
-    scored("b", (0.5, 0.5, 0.5))
-    assert main(["compare", "a", "b", "--method", "masked"]) == 1
-    assert "a has no scores of method masked; it has causal" in capsys.readouterr().err
 
 
 def test_other_languages_are_said(capsys):

@@ -124,8 +124,6 @@ release/elsewhere: base_model
 release/folder: export
 release/folder/__init__ release/folder/loading: export evaluate ~predict score
 suites: score
-suites/__init__: suite score
-suites/pairs: suite
 tables/__init__ tables/columns tables/delimited tables/parquet_file: corpus download predict suite
 tables/table: predict suite
 text_files: corpus download ~shards ~evaluate predict suite
@@ -154,7 +152,7 @@ RUN_BY = {
 # No stage runs commands and what they alone use, what acts through the settings alone, and what looks after a run without
 # changing what it computes. The digests of a report and of an experiment are in their own settings files.
 NONE = {"__init__", "__main__", "cli", "commands", "config", "core", "hub", "runtime", "settings", "stages"}
-NONE |= {"experiment", "experiments", "report", "reporting", "file_times", "graph", "suites/comparison"}
+NONE |= {"experiment", "experiments", "report", "reporting", "file_times", "graph"}
 NONE |= {"suites/statistics", "release/folder/trying"}
 OF_COMMANDS = ("given_model", "manual_conversion", "old_repository", "rehosting")
 NONE |= {f"release/elsewhere/{name}" for name in OF_COMMANDS}

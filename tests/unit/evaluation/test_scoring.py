@@ -13,6 +13,7 @@ from transformers import AutoConfig
 
 from babelmill.core.files import UserError
 from babelmill.evaluate import check_length
+from babelmill.evaluation.metrics import entry, pooled
 from babelmill.evaluation.scoring import (
     ScoringStream,
     arrays,
@@ -23,7 +24,7 @@ from babelmill.evaluation.scoring import (
     nats,
     parts,
 )
-from babelmill.evaluation.validation_text import changed, choose, entry, in_prompts, pooled, unigram_nats
+from babelmill.evaluation.validation_text import changed, choose, in_prompts, unigram_nats
 from babelmill.tokens.documents import Documents
 from babelmill.tokens.vocabulary import Vocabulary
 from helpers.models.published_models import bytes_bpe, word_piece
@@ -53,22 +54,15 @@ def items(rows):
 
 
 @pytest.mark.parametrize("length", [2, 5, 7, 16, 100])
-def test_causal_rows_score_every_token_once(length):
-    rows = causal_rows(STREAM, length, VOCABULARY)
+@pytest.mark.parametrize("masks", [0, 2, 7])
+def test_rows_score_every_token_once(length, masks):
+    rows = masked_rows(STREAM, length, masks, VOCABULARY) if masks else causal_rows(STREAM, length, VOCABULARY)
     assert rows.inputs.shape == rows.targets.shape and rows.inputs.shape[1] == length
-    assert (rows.inputs[:, 0] == BOS).all() and (rows.inputs[:, 1:] == rows.targets[:, :-1]).all()
     found = items(rows)
     assert [target for *_, target, _ in found] == TEXT and [number for *_, number in found] == NUMBERS
-
-
-@pytest.mark.parametrize("length", [2, 5, 7, 16, 100])
-@pytest.mark.parametrize("masks", [2, 7])
-def test_masked_rows_score_every_token_once(length, masks):
-    rows = masked_rows(STREAM, length, masks, VOCABULARY)
-    assert rows.inputs.shape[1] == length
-    found = items(rows)
-    assert [target for *_, target, _ in found] == TEXT and [number for *_, number in found] == NUMBERS
-    if length == 100:  # one row: each pass hides its share of the text
+    if not masks:
+        assert (rows.inputs[:, 0] == BOS).all() and (rows.inputs[:, 1:] == rows.targets[:, :-1]).all()
+    elif length == 100:  # one row: each pass hides its share of the text
         counts = np.bincount(rows.turns[rows.turns >= 0], minlength=masks)
         assert counts.max() - counts.min() <= 1
 
@@ -86,33 +80,31 @@ def test_batches_are_of_bounded_size_and_parts_of_equal_length_stand_together(si
 
 
 PROMPTS = np.array([2, 0, 0, 13, 8])  # tokens of each document's
+LENGTHS = np.array([len(document) + 2 for document in DOCUMENTS])
+WITH_PROMPTS = ScoringStream(STREAM.tokens, in_prompts(PROMPTS, LENGTHS))
 
 
 @pytest.mark.parametrize("length", [5, 7, 23, 24, 100])
 @pytest.mark.parametrize("passes", [1, 3])
 def test_responses_are_scored_once_each_given_the_prompt(length, passes):
     """A document that fits into a row is in one; of what is longer, each row has the next part."""
-    lengths = np.array([len(document) + 2 for document in DOCUMENTS])
-    stream = ScoringStream(STREAM.tokens, in_prompts(PROMPTS, lengths))
     pairs = zip(DOCUMENTS, PROMPTS, strict=True)
     expected = [(n, token) for n, (document, size) in enumerate(pairs) for token in document[size:]]
-    rows = causal_rows(stream, length, VOCABULARY)
+    rows = causal_rows(WITH_PROMPTS, length, VOCABULARY)
     if passes > 1:
-        rows = masked_rows(stream, length, passes, VOCABULARY)
+        rows = masked_rows(WITH_PROMPTS, length, passes, VOCABULARY)
     found = items(rows)
     assert [(number, target) for *_, target, number in found] == expected
     inputs = {(part.row, part.start): rows.inputs[part.row, part.start : part.end] for part in parts(rows, VOCABULARY)}
     for row, position, _, number in found:
         start = max(start for r, start in inputs if r == row and start <= position)
-        if lengths[number] < length:
+        if LENGTHS[number] < length:
             given = inputs[row, start].tolist()
             assert given[1 : 1 + PROMPTS[number]] == DOCUMENTS[number][: PROMPTS[number]]
 
 
 def test_no_sample_of_diffusion_hides_a_prompt():
-    lengths = np.array([len(document) + 2 for document in DOCUMENTS])
-    stream = ScoringStream(STREAM.tokens, in_prompts(PROMPTS, lengths))
-    rows = diffusion_rows(stream, 24, 4, VOCABULARY)
+    rows = diffusion_rows(WITH_PROMPTS, 24, 4, VOCABULARY)
     inputs, targets, scored, documents, weights = arrays(rows, parts(rows, VOCABULARY), VOCABULARY)
     assert ((inputs == MASK) == scored).all() and (inputs == targets)[~scored].all()
     for number, (document, size) in enumerate(zip(DOCUMENTS, PROMPTS, strict=True)):
@@ -134,10 +126,11 @@ class Uniform(torch.nn.Module):
 
 
 def test_nats_are_summed_by_document():
-    lengths = np.array([len(document) for document in DOCUMENTS])
     every = causal_rows(STREAM, 12, VOCABULARY), masked_rows(STREAM, 12, 3, VOCABULARY)
     for rows in (*every, diffusion_rows(STREAM, 12, 5, VOCABULARY)):
-        assert nats(Uniform(), rows, VOCABULARY, lambda _: None) == pytest.approx(lengths * np.log(VOCABULARY.size))
+        assert nats(Uniform(), rows, VOCABULARY, lambda _: None) == pytest.approx(
+            (LENGTHS - 2) * np.log(VOCABULARY.size)
+        )
 
 
 def test_samples_of_diffusion_hide_every_share_once():

@@ -12,7 +12,7 @@ import yaml
 from babelmill.config import loading
 from babelmill.core.files import UserError, read_json, write_json
 from babelmill.reporting.asked import asked_of
-from babelmill.reporting.figures import Axes, log_ticks, run_curves, tick_labels
+from babelmill.reporting.figures import log_ticks, tick_labels, training_pictures
 from babelmill.reporting.page import page
 from babelmill.reporting.results import ReportedModel, read_all
 from babelmill.reporting.table import rows_of, write_csv
@@ -174,11 +174,8 @@ def test_curves_of_a_batch_share_their_axes_and_show_the_first_steps():
         return {"steps": 100, "tokens": tokens, **rates, "kinds": {"causal": curves}}
 
     runs = [run(60e6, 8.0), run(20e6, 10.0)]
-    axes = Axes.of(runs)
-    assert axes.tokens == 60e6 and axes.losses == {"causal": (5.0, 10.0)}
-    points = [
-        re.findall(r'class="training"><polyline points="([^"]*)"', run_curves(each, "x", axes))[0] for each in runs
-    ]
+    pictures = training_pictures([("x", curves) for curves in runs])
+    points = [re.findall(r'class="training"><polyline points="([^"]*)"', picture)[0] for picture in pictures]
     first, last = ([[float(n) for n in p.split(",")] for p in (line.split()[0], line.split()[-1])] for line in points)
     assert first[0][0] == last[0][0] == 48 and last[1][0] == pytest.approx(48 + (first[1][0] - 48) / 3, abs=0.1)
     assert last[0][1] < first[0][1], "its first loss is drawn, above the other's"

@@ -8,17 +8,13 @@ import pyarrow as pa
 import pytest
 
 from babelmill.core.files import UserError
-from babelmill.evaluation.validation_text import entry, pooled
+from babelmill.evaluation.metrics import entry, pooled
 from babelmill.suites.statistics import bootstrap, holm, mcnemar, over_documents, over_seeds
 
 
-def points(right: np.ndarray) -> np.ndarray:
-    return right.astype(float)
-
-
 def test_mcnemar_is_the_exact_one():
-    first = points(np.array([1] * 5 + [0] * 15 + [1] * 60 + [0] * 20))
-    second = points(np.array([0] * 5 + [1] * 15 + [1] * 60 + [0] * 20))
+    first = np.repeat([1.0, 0, 1, 0], [5, 15, 60, 20])
+    second = np.repeat([0.0, 1, 1, 0], [5, 15, 60, 20])
     found = mcnemar(first, second)
     assert found[:3] == (5, 15, 0)
     from scipy.stats import binom  # which takes a second, so not in each process that collects tests
@@ -46,7 +42,7 @@ def test_holm_is_what_one_gets_by_hand():
 def test_labels_swapped_at_random_are_seldom_a_difference():
     """A model that was swapped with another, pair by pair, is as good as it: p < 0.05 by chance alone."""
     random = np.random.default_rng(1)
-    first, second = points(random.random(500) < 0.8), points(random.random(500) < 0.7)
+    first, second = (np.array(random.random(500) < share, float) for share in (0.8, 0.7))
     assert mcnemar(first, second).p < 0.01
     found = 0
     for _ in range(2000):
@@ -66,15 +62,12 @@ def test_the_interval_covers_the_true_difference(stratified):
     for i in range(400):
         second = random.random(400) < shares[strata] * 0.9
         first = second | (random.random(400) < 0.1 * shares[strata] / (1 - 0.9 * shares[strata]))
-        low, high = bootstrap(
-            points(first)[None], points(second)[None], strata if stratified else None, seed=i, draws=500
-        )
+        sides = np.array([[first], [second]], float)
+        low, high = bootstrap(*sides, strata if stratified else None, seed=i, draws=500)
         inside += low <= truth <= high
         widths.append(high - low)
     assert 0.91 * 400 <= inside <= 0.98 * 400
-    assert bootstrap(points(first)[None], points(second)[None], seed=3) == bootstrap(
-        points(first)[None], points(second)[None], seed=3
-    )
+    assert bootstrap(*sides, seed=3) == bootstrap(*sides, seed=3)
 
 
 def test_seeds_of_a_recipe_are_drawn_again_too():

@@ -19,8 +19,8 @@ from babelmill.core import manifest
 from babelmill.core.files import UserError, canonical_json, write_json
 from babelmill.evaluation.suite_scores import headline, headline_method, most_pairs
 from babelmill.settings import settings_of
-from babelmill.suites import pairs
-from babelmill.suites.partial import Partial
+from babelmill.suite import SCHEMA, figures, read_pairs
+from babelmill.suites.partial import Kept, delete
 from babelmill.suites.results import mean_of_groups, right, sample, share, summary, wilson
 from conftest import ROOT, SMALL
 from helpers.hub.hub_server import Fault
@@ -60,7 +60,7 @@ def write(name: str, rows=ROWS, heading=("sen", "wrong_sen", "phenomenon")) -> P
 @pytest.mark.parametrize("name", ["a.tsv", "a.csv", "a.jsonl", "a.jsonl.gz", "a.parquet"])
 def test_pairs_are_read_from_every_format(name):
     columns = COLUMNS | ({"delimiter": ";"} if name == "a.csv" else {})
-    table = pairs.read([write(name)], columns)
+    table = read_pairs([write(name)], columns)
     assert [tuple(row.values()) for row in table.to_pylist()] == [(*row, row[2]) for row in ROWS]
 
 
@@ -71,39 +71,39 @@ def test_a_phenomenon_may_be_a_truth_value_and_a_sentence_may_not(name):
         Path(name).write_text("".join(json.dumps(row) + "\n" for row in rows))
     else:
         pq.write_table(pa.Table.from_pylist(rows), name)
-    found = pairs.read([Path(name)], {"good": "good", "bad": "bad", "phenomenon": "long"})
+    found = read_pairs([Path(name)], {"good": "good", "bad": "bad", "phenomenon": "long"})
     assert found["phenomenon"].to_pylist() == ["true", "false"]
     with pytest.raises(UserError, match=r"'long' is no text: True|column 'long' is bool, not text"):
-        pairs.read([Path(name)], {"good": "good", "bad": "long"})
+        read_pairs([Path(name)], {"good": "good", "bad": "long"})
 
 
 def test_the_name_of_a_file_can_be_the_paradigm():
     files = [write("a.tsv"), write("b.jsonl.gz")]
-    table = pairs.read(files, COLUMNS | {"paradigm": "{file}"})
+    table = read_pairs(files, COLUMNS | {"paradigm": "{file}"})
     assert table["paradigm"].to_pylist() == ["a"] * 3 + ["b"] * 3
     plain = {key: COLUMNS[key] for key in ("good", "bad")}
-    assert set(pairs.read(files, plain)["paradigm"].to_pylist()) == {"all"}
+    assert set(read_pairs(files, plain)["paradigm"].to_pylist()) == {"all"}
     dots = [write("v1.0_agreement.tsv"), write("v1.0_order.jsonl.gz")]
-    named = pairs.read(dots, COLUMNS | {"paradigm": "{file}"})["paradigm"].to_pylist()
+    named = read_pairs(dots, COLUMNS | {"paradigm": "{file}"})["paradigm"].to_pylist()
     assert list(dict.fromkeys(named)) == ["v1.0_agreement", "v1.0_order"]
 
 
 def test_a_missing_column_is_named_with_those_there_are():
     with pytest.raises(UserError, match=r"a.tsv: no column 'good'; there are 'sen', .*; set suites\.mine\.good$"):
-        pairs.read([write("a.tsv")], COLUMNS | {"good": "good"})
+        read_pairs([write("a.tsv")], COLUMNS | {"good": "good"})
 
 
 def test_an_empty_sentence_is_refused_with_its_row():
     path = write("a.tsv", [*ROWS, ("Yes.", " ", "SV-#")])
     with pytest.raises(UserError, match=r"a.tsv: row 4: the bad sentence \('wrong_sen'\) is empty"):
-        pairs.read([path], COLUMNS)
+        read_pairs([path], COLUMNS)
     with pytest.raises(UserError, match=r"b.tsv: these files contain no pair of sentences"):
-        pairs.read([write("b.tsv", [])], COLUMNS)
+        read_pairs([write("b.tsv", [])], COLUMNS)
 
 
 def test_what_may_be_wrong_is_counted():
     rows = [*ROWS, ROWS[0], ("The same.", "The same.", "x"), ("One word more.", "One more.", "x")]
-    found = pairs.figures(pairs.read([write("a.tsv", rows)], COLUMNS))
+    found = figures(read_pairs([write("a.tsv", rows)], COLUMNS))
     differences = {"identical": 1, "duplicates": 1, "different_word_counts": 1}
     assert found == {"pairs": 6, "phenomena": 3, "paradigms": 3} | differences
 
@@ -123,7 +123,7 @@ def test_a_suite_of_ones_own():
     entry = {"files": ["*.tsv"], "language": "eng", "good": "sen", "bad": "wrong_sen", "quoting": "csv"}
     found = run_suite(configuration(["mine"], mine=entry), "eng", "mine")
     assert found["figures"]["pairs"] == 3 and found["figures"]["sources"][0]["path"] == "a.tsv"
-    assert pq.read_table("results/suites/mine/eng/pairs.parquet").column_names == pairs.SCHEMA.names
+    assert pq.read_table("results/suites/mine/eng/pairs.parquet").column_names == SCHEMA.names
     before = settings_of(configuration(["mine"], mine=entry), "eng", "suite.mine")
     write("a.tsv", ROWS[:2])
     configured = configuration(["mine"], mine=entry)
@@ -220,8 +220,8 @@ def test_the_suites_that_come_with_the_project():
     languages = read_table(ROOT / "config/languages.tsv")
     for name in names:
         assert configured.suite(name).covered.keys() <= languages.keys() and configured.suite(name).title
-    table = pairs.read([Path(configured.suite("english_basics").files[0])], {key: key for key in pairs.SCHEMA.names})
-    found = pairs.figures(table)
+    table = read_pairs([Path(configured.suite("english_basics").files[0])], {key: key for key in SCHEMA.names})
+    found = figures(table)
     assert found["pairs"] == 200 and not found["identical"] and not found["duplicates"]
 
 
@@ -266,32 +266,19 @@ def test_a_model_is_scored_on_the_suites_that_cover_its_languages():
 @pytest.mark.parametrize(
     ("own", "message"),
     [
-        ({"files": ["a"], "good": "g", "bad": "b"}, "set `language`; or set `languages`"),
-        ({"files": ["a"], "good": "g", "bad": "g", "language": "eng"}, "good and bad are both the column 'g'"),
-        ({"files": [], "good": "g", "bad": "b", "language": "eng"}, "suites.mine.files"),
-        ({"files": ["a"], "good": "g", "bad": "b", "language": "eng", "goood": 1}, "goood"),
-        (
-            {"files": ["a"], "good": "g", "bad": "b", "languages": {"eng": "en", "deu": "de"}},
-            r"files. needs {language}",
-        ),
-    ],
-)
-def test_errors_of_a_suite(own, message):
-    with pytest.raises(UserError, match=message):
-        configuration(["mine"], mine=own)
-
-
-@pytest.mark.parametrize(
-    ("own", "message"),
-    [
+        ({"files": ["a"]}, "set `language`; or set `languages`"),
+        ({"files": ["a"], "bad": "g", "language": "eng"}, "good and bad are both the column 'g'"),
+        ({"files": [], "language": "eng"}, "suites.mine.files"),
+        ({"files": ["a"], "language": "eng", "goood": 1}, "goood"),
+        ({"files": ["a"], "languages": {"eng": "en", "deu": "de"}}, "files. needs {language}"),
         ({"files": ["a"], "language": "english"}, "suites.mine names 'english', which is not a la"),
         ({"files": ["a.tsv"], "language": "eng"}, r"suite file a\.tsv: no such file"),
     ],
 )
-def test_errors_of_a_suite_that_is_asked_for(own, message):
-    configured = configuration(["mine"], mine={"good": "g", "bad": "b"} | own)
+def test_errors_of_a_suite(own, message):
+    """Those of the last two are seen when the suite is asked for."""
     with pytest.raises(UserError, match=message):
-        settings_of(configured, "eng", "suite.mine")
+        settings_of(configuration(["mine"], mine={"good": "g", "bad": "b"} | own), "eng", "suite.mine")
 
 
 def test_an_unknown_suite_is_refused_with_the_nearest():
@@ -390,12 +377,12 @@ KEPT = np.arange(12.0).reshape(4, 3)
 
 def scores_in(folder, method="causal", **made_of):
     """What is kept of a method: {pair: scores}."""
-    kept = Partial(folder, made_of).kept(method)
+    kept = Kept(folder / f"{method}.rows", made_of)
     return dict(zip(kept.pairs.tolist(), kept.scores.tolist(), strict=True))
 
 
 def add(folder, pairs, rows, **made_of):
-    Partial(folder, made_of).kept("causal").add(pairs, rows)
+    Kept(folder / "causal.rows", made_of).add(pairs, rows)
 
 
 def test_scores_are_kept_and_half_a_row_is_cut_off(folder):
@@ -410,10 +397,10 @@ def test_scores_are_kept_and_half_a_row_is_cut_off(folder):
     add(folder / "partial/chck_1M", [1], KEPT[:1], a=2)
     for name in ("mine.txt", "made_of.json", "causal.f64"):
         (folder / "partial" / name).write_text("the last two are of release 0.2.0")
-    Partial(folder / "partial", {"a": 2}).delete()
+    delete(folder / "partial")
     assert [path.name for path in (folder / "partial").iterdir()] == ["mine.txt"], "of snapshots neither"
     (folder / "partial/mine.txt").unlink()
-    Partial(folder / "partial", {"a": 2}).delete()
+    delete(folder / "partial")
     assert not (folder / "partial").exists()
 
 

@@ -14,7 +14,7 @@ from babelmill.core.files import UserError
 from babelmill.corpus import readers
 from babelmill.corpus.reading import Reading
 from babelmill.corpus.tally import Tally
-from babelmill.suites import pairs
+from babelmill.suite import read_pairs
 from babelmill.tables.columns import Asked
 from babelmill.tables.table import Table
 from babelmill.text_files import opening
@@ -31,7 +31,7 @@ def corpus(path: Path, quoting: str = "format") -> list[str]:
 
 def suite(path: Path, quoting: str = "format") -> list[str]:
     asked = {"good": "text", "bad": "other", "quoting": quoting}
-    return pairs.read([path], asked, scratch=path.parent)["good"].to_pylist()
+    return read_pairs([path], asked, scratch=path.parent)["good"].to_pylist()
 
 
 def to_predict(path: Path, quoting: str = "format") -> list[str]:

@@ -11,12 +11,12 @@ import argparse
 from typing import Any
 
 from babelmill.commands.progress.recorded_settings import UNSET, Values, differences, shown, values_in
-from babelmill.commands.terminal.columns import aligned
 from babelmill.config import loading
 from babelmill.config.resolve import Configuration
 from babelmill.config.suites import suites_of_model
 from babelmill.core import manifest
 from babelmill.core.escape import line, some
+from babelmill.core.words import aligned
 from babelmill.settings import settings_of
 from babelmill.stages import STAGES
 

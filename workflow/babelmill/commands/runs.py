@@ -22,17 +22,16 @@ from datetime import datetime
 from pathlib import Path
 from typing import IO, Any
 
-from babelmill.commands.estimates.cost import hours_text
-from babelmill.commands.progress.jobs import CHECKPOINTS
+from babelmill.commands.estimates.training_cost import hours_text
 from babelmill.commands.progress.logs import tail
 from babelmill.commands.progress.recorded_settings import Values, shown, values_in, values_of_preset
-from babelmill.commands.terminal.columns import aligned
 from babelmill.config.inputs import SETTINGS
 from babelmill.core import manifest
 from babelmill.core.escape import csv_cell
 from babelmill.core.files import UserError, atomic_write, read_json
-from babelmill.core.words import plural, short
+from babelmill.core.words import aligned, plural, short
 from babelmill.evaluation.metrics import metrics_of, value_of
+from babelmill.graph import CHECKPOINTS
 from babelmill.release.card.training_history import Line, read_record, training_hours
 from babelmill.reporting.results import UNREADABLE, ReportedModel, read_into
 from babelmill.reporting.table import head

@@ -22,7 +22,6 @@ from babelmill.core import escape, manifest
 from babelmill.core.files import UserError, write_json
 from babelmill.evaluation.suite_scores import METHODS
 from babelmill.release.elsewhere.given_model import add_model_arguments, compute_quietly, methods_of, model_folder
-from babelmill.runtime.run_lock import Lock
 from babelmill.settings import settings_of
 from babelmill.stages import STAGES
 
@@ -122,17 +121,12 @@ def run(args: argparse.Namespace) -> None:
     configuration.suite(args.suite)  # raises an error for an unknown suite before anything is fetched
     folder, origin, name = model_folder(args)
     settings = settings_by_hand(args, name, folder, configuration)
-    from babelmill import score  # imports PyTorch
-    from babelmill.suites.partial import Partial
+    from babelmill.score import ScoringModel, score  # imports PyTorch
 
     compute_quietly(args.threads)
     out = args.out or Path("scores", name, args.suite)
     refuse_others(out, origin)
     suites = [pairs_of(configuration, args.suite, code) for code in settings.covered]
-    with Lock(out / "partial", "another process that scores the same"):
-        partial = Partial(out / "partial", made_of(origin))
-        model = score.ScoringModel(folder, extra=True)
-        score.write(*score.score_suites(model, suites, settings, partial), out)
-        manifest.write(out, settings, ["pairs.parquet", "scores.json"], suites, {"model": origin})
-        partial.delete()
+    model = ScoringModel(folder, made_of(origin), extra=True)
+    score(model, suites, settings, out / "partial", out, suites, {"model": origin})
     print(out)

@@ -9,6 +9,8 @@ others.
 """
 
 import argparse
+import bisect
+import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -25,12 +27,7 @@ COLUMNS = ("line", "number", "word", "bits", "tokens")
 
 def words_of(text: str) -> list[tuple[int, int]]:
     """Return where the words of a text begin and end."""
-    found, end = [], 0
-    for word in text.split():
-        begin = text.index(word, end)
-        end = begin + len(word)
-        found.append((begin, end))
-    return found
+    return [word.span() for word in re.finditer(r"\S+", text)]
 
 
 def owners(text: str, offsets: list[tuple[int, int]]) -> list[int]:
@@ -38,11 +35,9 @@ def owners(text: str, offsets: list[tuple[int, int]]) -> list[int]:
 
     A token of spaces alone belongs to the next word, or to the last word if no other follows.
     """
-    words, found = words_of(text), []
-    for begin, end in offsets:
-        letter = next((place for place in range(begin, end) if not text[place].isspace()), end)
-        found.append(next((i for i, word in enumerate(words) if letter < word[1]), len(words) - 1))
-    return found
+    ends = [end for _, end in words_of(text)]
+    letters = [begin + len(text[begin:end]) - len(text[begin:end].lstrip()) for begin, end in offsets]
+    return [min(bisect.bisect_right(ends, letter), len(ends) - 1) for letter in letters]
 
 
 def lines_of(path: str) -> Iterator[tuple[int, str]]:
@@ -102,7 +97,7 @@ def run(args: argparse.Namespace) -> None:
     from babelmill.score import ScoringModel  # imports PyTorch
 
     compute_quietly(args.threads)
-    model = ScoringModel(folder, extra=True)
+    model = ScoringModel(folder, {}, extra=True)
     if not model.tokenizer.is_fast:
         raise UserError(f"{folder}: its tokenizer is a slow one, which does not tell which characters a token covers")
     print("\t".join(COLUMNS))

@@ -1,13 +1,18 @@
 """Describe the metrics of `evaluation.json`, whose readers take names, units and meanings from the file itself.
 
 `evaluation.json` holds `metrics`, with one entry per metric that was measured. For each variant of the weights it holds
-one score per metric (`validation_text.Score`), beside the score of the baseline: `unigram`, or `most_frequent` for a
+one score per metric (`Score`), beside the score of the baseline: `unigram`, or `most_frequent` for a
 label model (`labels/evaluation.py`). To add a metric, add an entry here, and see `evaluate.rows_of`.
 """
 
+import math
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypedDict
 
+if TYPE_CHECKING:
+    import numpy as np
+
+DOCUMENTS = "documents.parquet"  # beside evaluation.json, see `validation_text.of_documents`
 TEXT = "the validation text"
 BITS, SHARE = "bits per byte", "share"
 GENERATION, FILL_MASK, CLASSIFICATION = "text-generation", "fill-mask", "text-classification"  # names of the Hub
@@ -95,3 +100,63 @@ def shown(score: dict[str, Any], metric: Metric | None = None) -> str:
     error = score.get("standard_error")
     text = f"{value_of(score):.3f}" + (f" ± {error:.3f}" if error is not None else "")
     return f"at most {text}" if metric is not None and metric.bound else text
+
+
+class Score(TypedDict):
+    """A score in evaluation.json, see `entry`; its `Metric` says what its value means."""
+
+    value: float
+    standard_error: float | None
+    nats_per_token: float
+    tokens: int
+    bytes: int
+
+
+def entry(nats: "np.ndarray", size: "np.ndarray", tokens: int) -> Score:
+    """Return an entry of evaluation.json.
+
+    Its standard error says how much the score would vary with other documents like these. Bits per byte are a ratio of
+    two sums over documents, and the error is that of such a ratio (Cochran 1977, section 2.11, without the finite
+    population correction). It is None for a single document.
+
+    Args:
+        nats, size: [documents] -ln p and the number of UTF-8 bytes of each document.
+        tokens: how many tokens were scored.
+    """
+    documents, total, whole, error = len(size), float(nats.sum()), int(size.sum()), None
+    if documents > 1:
+        residuals = nats - total / whole * size
+        error = math.sqrt(documents / (documents - 1) * float((residuals**2).sum())) / whole / math.log(2)
+    return {
+        "value": total / math.log(2) / whole,
+        "standard_error": error,
+        "nats_per_token": total / tokens,
+        "tokens": tokens,
+        "bytes": whole,
+    }
+
+
+def pooled(entries: list[Score], whole: list[int]) -> Score:
+    """Return one score over the texts of several languages; for one language, exactly its own score.
+
+    Each language is weighted by its whole validation text, even if only a sample of it was scored.
+
+    Args:
+        entries: the scores of the languages.
+        whole: the UTF-8 bytes of the whole validation text of each language.
+    """
+    if len(entries) == 1:
+        return entries[0]
+    factors = [size / score["bytes"] for score, size in zip(entries, whole, strict=True)]
+    pairs = list(zip(entries, factors, strict=True))
+    tokens, size = sum(score["tokens"] * factor for score, factor in pairs), sum(whole)
+    nats = sum(score["nats_per_token"] * score["tokens"] * factor for score, factor in pairs)
+    known = [(score["standard_error"], part) for score, part in zip(entries, whole, strict=True)]
+    errors = [error * part for error, part in known if error is not None]
+    return {
+        "value": nats / math.log(2) / size,
+        "standard_error": math.hypot(*errors) / size if len(errors) == len(entries) else None,
+        "nats_per_token": nats / tokens,
+        "tokens": sum(score["tokens"] for score in entries),
+        "bytes": sum(score["bytes"] for score in entries),
+    }

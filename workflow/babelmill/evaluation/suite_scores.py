@@ -52,3 +52,14 @@ def sample_of(asked: Mapping[str, Any], method: str) -> str:
     """Describe the sample of pairs that a method scored, see `most_pairs`; "" if it scored all pairs."""
     most = most_pairs(asked, method)
     return "" if most is None else f"sample of {most:,} pairs of each paradigm"
+
+
+def in_words(scores: dict[str, Any]) -> str:
+    """Return the headline scores in scores.json as text: for each language, the share of right pairs, with interval."""
+    method, shares = headline_method(scores), []
+    for code in scores["languages"]:
+        if share := headline(scores, code):
+            low, high = (100 * end for end in share["interval"])
+            shares.append(f"{code} {100 * share['score']:.1f} % right ({low:.1f} to {high:.1f}, n = {share['n']:,})")
+    sample = f" ({of})" if (of := sample_of(scores, method)) else ""
+    return f"{scores['suite']}, {method}{sample}: {', '.join(shares)}"

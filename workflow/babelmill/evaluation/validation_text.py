@@ -4,10 +4,9 @@ A sample consists of the documents whose texts have the smallest hashes. So it i
 and machine, and a larger sample contains the smaller ones.
 """
 
-import math
 from hashlib import blake2b
 from pathlib import Path
-from typing import Any, TypedDict
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -15,23 +14,12 @@ from tokenizers import Tokenizer
 
 from babelmill.core import manifest
 from babelmill.core.files import UserError
+from babelmill.evaluation.metrics import Score, entry
 from babelmill.evaluation.scoring import ScoringStream
 from babelmill.tokens.documents import Documents
 from babelmill.tokens.quality import vocabulary_used
 from babelmill.tokens.shard_file import ShardFile
 from babelmill.tokens.vocabulary import Vocabulary
-
-DOCUMENTS = "documents.parquet"  # beside evaluation.json, see `of_documents`
-
-
-class Score(TypedDict):
-    """A score in evaluation.json, see `entry`; `metrics.py` says what its value means."""
-
-    value: float
-    standard_error: float | None
-    nats_per_token: float
-    tokens: int
-    bytes: int
 
 
 class Text:
@@ -163,30 +151,6 @@ def in_prompts(prompts: np.ndarray, lengths: np.ndarray) -> np.ndarray:
     return (place > 0) & (place <= np.repeat(prompts, lengths))
 
 
-def entry(nats: np.ndarray, size: np.ndarray, tokens: int) -> Score:
-    """Return an entry of evaluation.json.
-
-    Its standard error says how much the score would vary with other documents like these. Bits per byte are a ratio of
-    two sums over documents, and the error is that of such a ratio (Cochran 1977, section 2.11, without the finite
-    population correction). It is None for a single document.
-
-    Args:
-        nats, size: [documents] -ln p and the number of UTF-8 bytes of each document.
-        tokens: how many tokens were scored.
-    """
-    documents, total, whole, error = len(size), float(nats.sum()), int(size.sum()), None
-    if documents > 1:
-        residuals = nats - total / whole * size
-        error = math.sqrt(documents / (documents - 1) * float((residuals**2).sum())) / whole / math.log(2)
-    return {
-        "value": total / math.log(2) / whole,
-        "standard_error": error,
-        "nats_per_token": total / tokens,
-        "tokens": tokens,
-        "bytes": whole,
-    }
-
-
 def of_documents(texts: dict[str, Text], nats: dict[str, dict[str, dict[str, np.ndarray]]]) -> pa.Table:
     """Return a table with one row per scored document, from which the scores of two models are compared.
 
@@ -205,32 +169,6 @@ def of_documents(texts: dict[str, Text], nats: dict[str, dict[str, dict[str, np.
         columns |= {f"{variant}_{name}": found for variant, of in nats[language].items() for name, found in of.items()}
         tables.append(pa.table(columns))
     return pa.concat_tables(tables)
-
-
-def pooled(entries: list[Score], whole: list[int]) -> Score:
-    """Return one score over the texts of several languages; for one language, exactly its own score.
-
-    Each language is weighted by its whole validation text, even if only a sample of it was scored.
-
-    Args:
-        entries: the scores of the languages.
-        whole: the UTF-8 bytes of the whole validation text of each language.
-    """
-    if len(entries) == 1:
-        return entries[0]
-    factors = [size / score["bytes"] for score, size in zip(entries, whole, strict=True)]
-    pairs = list(zip(entries, factors, strict=True))
-    tokens, size = sum(score["tokens"] * factor for score, factor in pairs), sum(whole)
-    nats = sum(score["nats_per_token"] * score["tokens"] * factor for score, factor in pairs)
-    known = [(score["standard_error"], part) for score, part in zip(entries, whole, strict=True)]
-    errors = [error * part for error, part in known if error is not None]
-    return {
-        "value": nats / math.log(2) / size,
-        "standard_error": math.hypot(*errors) / size if len(errors) == len(entries) else None,
-        "nats_per_token": nats / tokens,
-        "tokens": sum(score["tokens"] for score in entries),
-        "bytes": sum(score["bytes"] for score in entries),
-    }
 
 
 def occurrences(tokens: np.ndarray, vocabulary: Vocabulary) -> np.ndarray:

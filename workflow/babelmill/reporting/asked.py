@@ -37,9 +37,9 @@ def asked_of(configuration: Configuration, name: str) -> dict[str, Any]:
         for model in models
     }
     codes = dict.fromkeys(code for model in of_models.values() for code in model["languages"])
-    suites = dict.fromkeys(suite for model in of_models.values() for suite in model["suites"])
-    asked = dict.fromkeys(suite for model in models for suite in configuration.model(model).evaluation.suites)
-    about = {suite: configuration.suite(suite) for suite in [*suites, *(each for each in asked if each not in suites)]}
+    covering = [suite for model in of_models.values() for suite in model["suites"]]
+    suites = [suite for model in models for suite in configuration.model(model).evaluation.suites]
+    about = {suite: configuration.suite(suite) for suite in dict.fromkeys([*covering, *suites])}
     return {
         "name": name,
         "models": of_models,

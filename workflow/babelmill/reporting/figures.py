@@ -7,6 +7,7 @@ prints.
 
 import math
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 from markupsafe import Markup, escape
@@ -138,12 +139,12 @@ def thinned(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
     return [(sum(x for x, _ in group) / len(group), sum(y for _, y in group) / len(group)) for group in groups]
 
 
-def path(points: Iterable[tuple[float, float]], x: Scale, y: Scale, look: str, steps: bool = False) -> str:
-    """Draw a line in the style `look`; with `steps`, as a staircase."""
+def path(points: Iterable[tuple[float, float]], x: Scale, y: Scale, look: str, stairs: bool = False) -> str:
+    """Draw a line in the style `look`; with `stairs`, as a staircase."""
     places = [(x(a), y(b)) for a, b in points]
     if not places:
         return ""
-    if steps:
+    if stairs:
         places = [place for i, (a, b) in enumerate(places) for place in ((places[i - 1][0] if i else a, b), (a, b))]
     joined = " ".join(f"{a:g},{b:g}" for a, b in places)
     marks = ""
@@ -155,36 +156,6 @@ def path(points: Iterable[tuple[float, float]], x: Scale, y: Scale, look: str, s
         else:
             marks = "".join(shape.format(a, b) for a, b in places)
     return f'<g class="{look}"><polyline points="{joined}"/>{marks}</g>'
-
-
-class Axes(NamedTuple):
-    """The ends of the axes that the pictures of all runs share, so that they can be compared.
-
-    Attributes:
-        tokens: the end of the axis of tokens.
-        losses: {kind of rows: the least and the greatest loss}.
-        learning_rate, sequence_length: the greatest values.
-    """
-
-    tokens: float
-    losses: dict[str, tuple[float, float]]
-    learning_rate: float
-    sequence_length: float
-
-    @classmethod
-    def of(cls, runs: Sequence[dict[str, Any]]) -> "Axes":
-        """Return the axes for the curves of some runs, see `training_curves`."""
-        losses: dict[str, tuple[float, float]] = {}
-        for kind in dict.fromkeys(kind for run in runs for kind in run["kinds"]):
-            curves = [curve for run in runs if kind in run["kinds"] for curve in run["kinds"][kind].values()]
-            if shown := [loss for curve in curves for _, loss in thinned(curve)]:
-                losses[kind] = min(shown), max(shown)
-
-        def most(name: str) -> float:
-            return max((value for run in runs for _, value in run[name]), default=0.0)
-
-        tokens = max((run["tokens"] for run in runs), default=0)
-        return cls(tokens or 1, losses, most("learning_rate"), most("sequence_length"))
 
 
 class Canvas:
@@ -211,15 +182,25 @@ class Canvas:
         self.parts.append(f'<line class="{look}" x1="{LEFT}" x2="{self.width - RIGHT}" y1="{y:g}" y2="{y:g}"/>')
 
     def panel(self, title: str, y: Scale, marks: Sequence[float], columns: Sequence[float], unit: float = 1) -> None:
-        """Draw a panel: its title, and its grid with numbers, in `unit`, at `marks`, and lines at `columns`."""
+        """Draw a panel from `self.y` down to `y.start`, and move `self.y` below it.
+
+        It has a title, a grid with numbers, in `unit`, at `marks`, and lines at `columns`.
+        """
         for at, label in zip(marks, tick_labels([at / unit for at in marks]), strict=True):
             self.across(y(at))
             self.text(LEFT - 4, y(at) + 3.5, label, "end")
-        top, bottom = sorted((y.start, y.end))
         for at in columns:
             x = self.x(at)
-            self.parts.append(f'<line class="grid" x1="{x:g}" x2="{x:g}" y1="{top:g}" y2="{bottom:g}"/>')
-        self.text(LEFT, top - 5, title, "start", "title")
+            self.parts.append(f'<line class="grid" x1="{x:g}" x2="{x:g}" y1="{self.y:g}" y2="{y.start:g}"/>')
+        self.text(LEFT, self.y - 5, title, "start", "title")
+        self.y = y.start + GAP
+
+    def numbers(self, x: Scale, marks: Iterable[float], y: float) -> None:
+        """Write the numbers of an axis of x; those at its ends stay in the picture."""
+        for at in marks:
+            place = x(at)
+            anchor = "start" if place <= LEFT else "middle" if place < self.width - 15 else "end"
+            self.text(place, y, number(at, 6), anchor)
 
     def picture(self, label: str) -> Markup:
         """Return the picture; `label` describes it to readers who cannot see it."""
@@ -229,74 +210,67 @@ class Canvas:
         )
 
 
-class RunCanvas(Canvas):
-    """The curves of one run over tokens."""
-
-    def __init__(self, curves: dict[str, Any], axes: Axes, width: int):
-        super().__init__(Scale(0, axes.tokens, LEFT, width - RIGHT), width)
-        self.curves, self.axes = curves, axes
-
-    def losses(self, kind: str) -> None:
-        """Draw the losses of one kind of rows: of training, and of last and averaged weights on the validation text."""
-        found = self.curves["kinds"][kind]
-        if kind not in self.axes.losses or not any(found.values()):
-            return
-        low, high = self.axes.losses[kind]
-        log = low > 0  # the first steps have losses several times those of the last
-        room = (high / low) ** 0.04 if log else 0.05 * (high - low)
-        ends = (low / room, high * room) if log else (low - room, high + room)
-        ends = ends if ends[1] > ends[0] else (low - 0.5, high + 0.5)
-        scale = Scale(*ends, self.y + height(self.width), self.y, log and ends[0] > 0)
-        marks = log_ticks(*ends, 7) if scale.log else ticks(*ends, 5)
-        self.panel(f"{kind}, nats per target{' (log)' if scale.log else ''}", scale, marks, ticks(0, self.x.high, 5))
-        self.parts += [path(thinned(found[name]), self.x, scale, name) for name in ("training", "raw", "averaged")]
-        self.y += height(self.width) + GAP
-
-    def strips(self) -> None:
-        """Draw learning rate and sequence length below the losses, and the axes of tokens and steps."""
-        for name, title in (("learning_rate", "learning rate"), ("sequence_length", "sequence length")):
-            points = thinned(self.curves[name]) if name == "learning_rate" else self.curves[name]
-            if not points:
-                continue
-            high = getattr(self.axes, name) or 1
-            scale = Scale(0, high * 1.1, self.y + STRIP, self.y)
-            marks = ticks(0, high * 1.1, 2) if name == "learning_rate" else [0, high]
-            self.panel(title, scale, marks, ticks(0, self.x.high, 5))
-            self.parts.append(path(points, self.x, scale, name, steps=name == "sequence_length"))
-            self.y += STRIP + GAP
-        bottom, end = self.y - GAP + 12, self.width - 15
-        for at in ticks(0, self.x.high, 5):
-            x = self.x(at)
-            self.text(x, bottom, number(at, 6), "start" if x <= LEFT else "middle" if x < end else "end")
-        self.text((LEFT + self.width) / 2, bottom + 13, "tokens")
-        # The steps of this run, which may end before the others.
-        steps, last = self.curves["steps"], self.x(self.curves["tokens"])
-        room = max(1, int(5 * (last - LEFT) / (self.width - RIGHT - LEFT)))
-        for at in ticks(0, steps, room) if steps else []:
-            x = Scale(0, steps, LEFT, last)(at)
-            self.text(x, bottom + 28, number(at, 6), "start" if x <= LEFT else "middle" if x < end else "end")
-        self.text((LEFT + self.width) / 2, bottom + 41, "steps")
-        self.y = bottom + 48
-
-
-def run_curves(curves: dict[str, Any], name: str, axes: Axes, width: int = WIDTH) -> Markup:
-    """Draw the curves of a training run (`training_curves`) over tokens and steps."""
-    canvas = RunCanvas(curves, axes, width)
-    for kind in curves["kinds"]:
-        canvas.losses(kind)
-    canvas.strips()
-    ends = [f"{kind} {found['raw'][-1][1]:.3f}" for kind, found in curves["kinds"].items() if found["raw"]]
-    return canvas.picture(
-        f"Training of {name}: {curves['steps']:,} steps; last losses on the validation text: {', '.join(ends)}"
-    )
-
-
 def fitted(draw: Callable[[int], Markup], alone: bool) -> Markup:
     """Return a picture; one that is `alone` is drawn twice, and the style sheet shows the one that fits the screen."""
     if not alone:
         return draw(WIDTH)
     return Markup(f'<div class="narrow">{draw(WIDTH)}</div><div class="broad">{draw(WIDE)}</div>')
 
+
+# The curves of training runs.
+
+
+def training_pictures(runs: Sequence[tuple[str, dict[str, Any]]]) -> list[Markup]:
+    """Draw the curves of training runs over tokens and steps, given as (name of the model, `training_curves`).
+
+    All pictures have the same axes, so that they can be compared.
+    """
+    tokens = max((curves["tokens"] for _, curves in runs), default=0) or 1
+    losses: dict[str, list[float]] = {}
+    for kind, found in (each for _, curves in runs for each in curves["kinds"].items()):
+        losses.setdefault(kind, []).extend(loss for curve in found.values() for _, loss in thinned(curve))
+
+    def draw(name: str, curves: dict[str, Any], width: int) -> Markup:
+        """Draw a run: the losses of each kind of rows, and the learning rate and sequence length below them."""
+        canvas = Canvas(Scale(0, tokens, LEFT, width - RIGHT), width)
+        columns = ticks(0, tokens, 5)
+        for kind, found in curves["kinds"].items():
+            if not any(found.values()):
+                continue
+            low, high = min(losses[kind]), max(losses[kind])
+            log = low > 0  # the first steps have losses several times those of the last
+            room = (high / low) ** 0.04 if log else 0.05 * (high - low)
+            ends = (low / room, high * room) if log else (low - room, high + room)
+            ends = ends if ends[1] > ends[0] else (low - 0.5, high + 0.5)
+            y = Scale(*ends, canvas.y + height(width), canvas.y, log and ends[0] > 0)
+            marks = log_ticks(*ends, 7) if y.log else ticks(*ends, 5)
+            canvas.panel(f"{kind}, nats per target{' (log)' if y.log else ''}", y, marks, columns)
+            canvas.parts += [path(thinned(found[name]), canvas.x, y, name) for name in ("training", "raw", "averaged")]
+        for key, title in (("learning_rate", "learning rate"), ("sequence_length", "sequence length")):
+            if points := curves[key]:
+                high = max((value for _, run in runs for _, value in run[key]), default=0) or 1
+                stairs = key == "sequence_length"
+                y = Scale(0, high * 1.1, canvas.y + STRIP, canvas.y)
+                canvas.panel(title, y, [0, high] if stairs else ticks(0, high * 1.1, 2), columns)
+                canvas.parts.append(path(points if stairs else thinned(points), canvas.x, y, key, stairs))
+        bottom = canvas.y - GAP + 12
+        canvas.numbers(canvas.x, columns, bottom)
+        canvas.text((LEFT + width) / 2, bottom + 13, "tokens")
+        if curves["steps"]:  # those of this run, which may end before the others
+            steps = Scale(0, curves["steps"], LEFT, canvas.x(curves["tokens"]))
+            most = max(1, int(5 * (steps.end - LEFT) / (width - RIGHT - LEFT)))
+            canvas.numbers(steps, ticks(0, steps.high, most), bottom + 28)
+        canvas.text((LEFT + width) / 2, bottom + 41, "steps")
+        canvas.y = bottom + 48
+        last = [f"{kind} {found['raw'][-1][1]:.3f}" for kind, found in curves["kinds"].items() if found["raw"]]
+        return canvas.picture(
+            f"Training of {name}: {curves['steps']:,} steps; last losses on the validation text: {', '.join(last)}"
+        )
+
+    return [fitted(partial(draw, *run), alone=len(runs) == 1) for run in runs]
+
+
+# Scores over words read.
 
 CHANCE = 0.5  # the share of pairs that a coin gets right
 MOST = 8  # numbers on an axis at most
@@ -325,53 +299,49 @@ def moments(model: ReportedModel, code: str, suite: str) -> list[Moment]:
     # The true number of words, which snapshots of earlier releases do not have: the run may end shortly before a point.
     read = [each["words"] / 1e6 if "words" in each else each["million_words"] for each in kept]
     found = [(words, scores | each) for words, each in zip(read, kept, strict=True)]
-    if tokens := model.manifests.get("train", {}).get("figures", {}).get("tokens"):
+    if tokens := model.manifest("train")["figures"].get("tokens"):
         found.append((read[-1] * tokens / kept[-1]["tokens"], scores))
     method = headline_method(scores)
     rows = [(words, head(model.name, code, suite, each, method)) for words, each in found]
     return [Moment(words, row, i == len(kept)) for i, (words, row) in enumerate(rows) if row]
 
 
-class LearningAxes(NamedTuple):
-    """The ends of axes on which several curves can be drawn, with their intervals and with chance."""
+def learning_pictures(curves: Sequence[tuple[str, list[Moment]]]) -> list[Markup]:
+    """Draw the scores of models in time, given as (title, moments), all on the same axes, with intervals and chance."""
+    moments = [moment for _, found in curves for moment in found]
+    if not moments:
+        return []
+    words = min(moment.words for moment in moments), max(moment.words for moment in moments)
+    rows = [moment.row for moment in moments]
+    shares = [CHANCE, *(end for row in rows for end in (row.low, row.high, row.score) if end is not None)]
+    ends = max(0.0, min(shares) - 0.02), min(1.0, max(shares) + 0.02)
 
-    words: tuple[float, float]
-    scores: tuple[float, float]
+    def draw(title: str, found: list[Moment], width: int) -> Markup:
+        """Draw scores over words, on a logarithmic scale; a filled square marks the finished model."""
+        canvas = Canvas(Scale(*words, LEFT + 8, width - RIGHT - 8, log=True), width)
+        x, bottom = canvas.x, TOP + height(width)
+        y = Scale(*ends, bottom, TOP)
+        columns = log_ticks(*words, MOST)
+        canvas.panel(f"{title}, %", y, ticks(*ends, 5), columns, unit=0.01)
+        for at in columns:
+            canvas.text(x(at), bottom + 12, f"{at:g}")
+        canvas.across(y(CHANCE), "chance")
+        line = " ".join(f"{x(moment.words):g},{y(moment.row.score):g}" for moment in found)
+        canvas.parts.append(f'<g class="learning"><polyline points="{line}"/>')
+        for moment in found:
+            a, b = x(moment.words), y(moment.row.score)
+            if moment.row.low is not None and moment.row.high is not None:
+                whisker = f'x1="{a}" x2="{a}" y1="{y(moment.row.low)}" y2="{y(moment.row.high)}"'
+                canvas.parts.append(f'<line class="whisker" {whisker}/>')
+            canvas.parts.append(
+                f'<rect class="last" x="{a - 3.5:g}" y="{b - 3.5:g}" width="7" height="7"/>'
+                if moment.last
+                else f'<circle class="dot" cx="{a}" cy="{b}" r="3"/>'
+            )
+        canvas.parts.append("</g>")
+        canvas.text((LEFT + width) / 2, bottom + 26, "million words (log)")
+        canvas.y = bottom + 32
+        scores = ", ".join(f"{moment.words:.3g} million words {100 * moment.row.score:.1f} %" for moment in found)
+        return canvas.picture(f"{title}: {scores}")
 
-    @classmethod
-    def of(cls, curves: Iterable[list[Moment]]) -> "LearningAxes":
-        """Return the axes for some curves."""
-        found = [moment for curve in curves for moment in curve]
-        rows, words = [moment.row for moment in found], [moment.words for moment in found]
-        ends = [end for row in rows for end in (row.low, row.high, row.score) if end is not None]
-        scores = max(0.0, min([CHANCE, *ends]) - 0.02), min(1.0, max([CHANCE, *ends]) + 0.02)
-        return cls((min(words), max(words)), scores)
-
-
-def learning_curve(found: list[Moment], title: str, axes: LearningAxes, width: int = WIDTH) -> Markup:
-    """Draw scores with 95 % intervals over words, on a logarithmic scale; a filled square marks the finished model."""
-    canvas = Canvas(Scale(*axes.words, LEFT + 8, width - RIGHT - 8, log=True), width)
-    x, bottom = canvas.x, TOP + height(width)
-    y = Scale(*axes.scores, bottom, TOP)
-    columns = log_ticks(*axes.words, MOST)
-    canvas.panel(f"{title}, %", y, ticks(y.low, y.high, 5), columns, unit=0.01)
-    for at in columns:
-        canvas.text(x(at), bottom + 12, f"{at:g}")
-    canvas.across(y(CHANCE), "chance")
-    line = " ".join(f"{x(moment.words):g},{y(moment.row.score):g}" for moment in found)
-    canvas.parts.append(f'<g class="learning"><polyline points="{line}"/>')
-    for moment in found:
-        a, b = x(moment.words), y(moment.row.score)
-        if moment.row.low is not None and moment.row.high is not None:
-            ends = f'y1="{y(moment.row.low)}" y2="{y(moment.row.high)}"'
-            canvas.parts.append(f'<line class="whisker" x1="{a}" x2="{a}" {ends}/>')
-        canvas.parts.append(
-            f'<rect class="last" x="{a - 3.5:g}" y="{b - 3.5:g}" width="7" height="7"/>'
-            if moment.last
-            else f'<circle class="dot" cx="{a}" cy="{b}" r="3"/>'
-        )
-    canvas.parts.append("</g>")
-    canvas.text((LEFT + width) / 2, bottom + 26, "million words (log)")
-    canvas.y = bottom + 32
-    scores = ", ".join(f"{moment.words:.3g} million words {100 * moment.row.score:.1f} %" for moment in found)
-    return canvas.picture(f"{title}: {scores}")
+    return [fitted(partial(draw, *curve), alone=len(curves) == 1) for curve in curves]

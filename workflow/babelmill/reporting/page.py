@@ -3,7 +3,6 @@
 A score that does not exist is a dash, and the page explains only what it shows.
 """
 
-import functools
 import statistics
 from collections import Counter
 from typing import Any
@@ -19,7 +18,7 @@ from babelmill.evaluation.suite_scores import METHODS, headline_method, most_pai
 from babelmill.release.card.training_history import training_curves, training_hours
 from babelmill.reporting import figures
 from babelmill.reporting.asked import TEMPLATE
-from babelmill.reporting.figures import CHANCE, LearningAxes, learning_curve, moments
+from babelmill.reporting.figures import CHANCE, moments
 from babelmill.reporting.results import ReportedModel
 from babelmill.reporting.table import ALL, ScoreRow, metrics_of_all, rows_of, unit_of
 
@@ -50,7 +49,7 @@ def page(asked: dict[str, Any], models: list[ReportedModel], first: Markup = NOT
         learning=learning(asked, models),
         **training(models),
         tokenizers=tokenizers(models),
-        costs=[cost(model) for model in models if "train" in model.manifests],
+        costs=[cost(model) for model in models if ("train", "") in model.manifests],
         coverage=coverage(asked, models),
         versions=versions(models),
         sources=sources(models),
@@ -71,27 +70,17 @@ def learning(asked: dict[str, Any], models: list[ReportedModel]) -> list[tuple[R
         for code in model.languages
         if (curve := moments(model, code, suite))
     ]
-    if not found:
-        return []
-    axes = LearningAxes.of(curve for *_, curve in found)
-    pictures = []
-    for model, code, title, curve in found:
-        draw = functools.partial(learning_curve, curve, title, axes)
-        pictures.append((model, code, figures.fitted(draw, alone=len(found) == 1)))
-    return pictures
+    pictures = figures.learning_pictures([(title, curve) for *_, title, curve in found])
+    return [(model, code, picture) for (model, code, *_), picture in zip(found, pictures, strict=True)]
 
 
 def training(models: list[ReportedModel]) -> dict[str, Any]:
     """Return the curves of all runs on the same axes, and the kinds of lines in them."""
     runs = [(model, training_curves(model.record)) for model in models if model.record]
-    axes = figures.Axes.of([curves for _, curves in runs])
-    pictures = []
-    for model, curves in runs:
-        draw = functools.partial(figures.run_curves, curves, model.name, axes)
-        pictures.append((model, figures.fitted(draw, alone=len(runs) == 1)))
+    pictures = figures.training_pictures([(model.name, curves) for model, curves in runs])
     kinds = [kind for _, curves in runs for kind in curves["kinds"].values()]
     lines = [name for name in ("training", "raw", "averaged") if any(kind[name] for kind in kinds)]
-    return {"trained": pictures, "lines": lines}
+    return {"trained": list(zip((model for model, _ in runs), pictures, strict=True)), "lines": lines}
 
 
 def percent(share: float | None) -> str:
@@ -246,7 +235,7 @@ def tokenizers(models: list[ReportedModel]) -> list[dict[str, Any]]:
     """Return what is known about each model's tokenizer, by language, the fewest tokens per word first."""
     found = []
     for model in models:
-        figures_of = model.manifests.get("tokenizer", {}).get("figures", {})
+        figures_of = model.manifest("tokenizer")["figures"]
         of_text = (model.evaluation or {}).get("tokenizer", {})
         for code in model.languages:
             known = figures_of.get("report", {}).get(code, {}) | of_text.get(code, {})
@@ -257,7 +246,7 @@ def tokenizers(models: list[ReportedModel]) -> list[dict[str, Any]]:
 
 def cost(model: ReportedModel) -> dict[str, Any]:
     """Return the cost of training a model. Its `energy` is None unless all of the training was measured."""
-    figures_of = model.manifests["train"]["figures"]
+    figures_of = model.manifest("train")["figures"]
     joules = [line.get("energy") for line in model.record if line["kind"] == "train"]
     measured = [each for each in joules if each is not None]
     hours = training_hours(model.record)
@@ -289,8 +278,7 @@ def versions(models: list[ReportedModel]) -> list[tuple[str, str, list[str]]]:
     """Return the versions of the code that made the results: (stage, version, models made by it)."""
     found: dict[tuple[str, str], list[str]] = {}
     for model in models:
-        for key, about in model.manifests.items():
-            stage = key if isinstance(key, str) else key[0]
+        for (stage, _), about in model.manifests.items():
             code = f"{about['settings']['code']}, babelmill {about['version']}"
             found.setdefault((stage, code), []).append(model.name)
     return [(stage, code, list(dict.fromkeys(names))) for (stage, code), names in sorted(found.items())]
@@ -300,9 +288,9 @@ def sources(models: list[ReportedModel]) -> list[tuple[str, str, str]]:
     """Return where texts and suites come from: (what, language, origin)."""
     found: dict[tuple[str, str], str] = {}
     for model in models:
-        for key, about in model.manifests.items():
-            if key[0] == "corpus":
-                found["text", key[1]] = origin(about)
+        for (stage, part), about in model.manifests.items():
+            if stage == "corpus":
+                found["text", part] = origin(about)
         for suite, scores in model.scores.items():
             for code, each in scores["languages"].items():
                 found[suite, code] = origin({"figures": each["pairs"], "settings": {}})

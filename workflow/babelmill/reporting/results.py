@@ -2,7 +2,6 @@
 
 import dataclasses
 import itertools
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +25,7 @@ class ReportedModel:
         state: "converted", or how far the model has got.
         note: why it has got no further.
         problems: messages about results that could not be read.
-        manifests: {stage: manifest}; for stages with several folders, {(stage, part): manifest}.
+        manifests: {(stage, part): manifest}; the part is a language or suite, or "" if the stage has one folder.
         evaluation: evaluation.json.
         scores: {suite: scores.json}.
         record: the lines of metrics.jsonl.
@@ -38,16 +37,20 @@ class ReportedModel:
     state: str = "converted"
     note: str = ""
     problems: list[str] = dataclasses.field(default_factory=list)
-    manifests: dict[Any, dict[str, Any]] = dataclasses.field(default_factory=dict)
+    manifests: dict[tuple[str, str], dict[str, Any]] = dataclasses.field(default_factory=dict)
     evaluation: dict[str, Any] | None = None
     scores: dict[str, dict[str, Any]] = dataclasses.field(default_factory=dict)
     record: list[Line] = dataclasses.field(default_factory=list)
+
+    def manifest(self, stage: str) -> dict[str, Any]:
+        """Return the manifest of a stage with one folder; an empty one if there is none."""
+        return self.manifests.get((stage, ""), {"settings": {}, "figures": {}})
 
     @property
     def default(self) -> str:
         """Return the variant of the weights that users load by default."""
         variants = (self.evaluation or {}).get("variants", {})
-        exported = self.manifests.get("export", {"settings": {}})["settings"].get("export", {})
+        exported = self.manifest("export")["settings"].get("export", {})
         return exported.get("default_variant", next(iter(variants), "main"))
 
     def variants_of(self, code: str) -> dict[str, Any]:
@@ -74,7 +77,7 @@ def read_all(asked: dict[str, Any], states: dict[str, tuple[str, str]] | None = 
     return models
 
 
-def of_present_model(stage: str, folder: Path, model: str) -> None:
+def check_present_model(stage: str, folder: Path, model: str) -> None:
     """Raise a UserError if results were made from an earlier model than the present weights."""
     if stage in ("export", "evaluate", "score"):
         before = [STAGES[name].path(model, "") for name in ("train", "export") if name != stage]
@@ -85,31 +88,26 @@ def of_present_model(stage: str, folder: Path, model: str) -> None:
 
 def read_into(model: ReportedModel, strict: bool) -> None:
     """Fill in the results of a model; with `strict`, raise an error if one is missing or damaged."""
-
-    def look(key: Any, folder: Path, read: Callable[[Path], Any] | None = None) -> Any:
-        """Keep the manifest of a result; return what `read` returns of its file, None if there is none."""
-        stage = key if isinstance(key, str) else key[0]
+    parts = [(stage, code) for code in model.languages for stage in ("corpus", "shards")]
+    parts += [(stage, "") for stage in ("tokenizer", "train", "export", "evaluate")]
+    parts += [("score", suite) for suite in model.asked]
+    for stage, part in parts:
+        folder = STAGES[stage].path(part if stage == "corpus" else model.name, part)
         try:
-            if strict or (folder / manifest.NAME).is_file():
-                names = (READ[stage],) if read else ()
-                model.manifests[key] = manifest.verify(folder, *names) if names else manifest.read(folder)
-                of_present_model(stage, folder, model.name)
-                return read(folder / READ[stage]) if read else None
+            if not strict and not (folder / manifest.NAME).is_file():
+                continue
+            about = manifest.verify(folder, READ[stage]) if stage in READ else manifest.read(folder)
+            check_present_model(stage, folder, model.name)
+            if stage == "train":
+                model.record = read_record(folder / READ[stage])
+            elif stage == "evaluate":
+                model.evaluation = read_json(folder / READ[stage])
+            elif stage == "score":
+                model.scores[part] = read_json(folder / READ[stage])
+            model.manifests[stage, part] = about
         except UNREADABLE as error:
             known = isinstance(error, UserError | OSError)
             message = str(error) if known else f"{folder}: cannot be read ({type(error).__name__}: {error})"
             if strict:
                 raise UserError(message) from error
-            model.manifests.pop(key, None)
             model.problems += [message] if message not in model.problems else []
-
-    for code in model.languages:
-        look(("corpus", code), STAGES["corpus"].path(code, code))
-        look(("shards", code), STAGES["shards"].path(model.name, code))
-    look("tokenizer", STAGES["tokenizer"].path(model.name, ""))
-    model.record = look("train", STAGES["train"].path(model.name, ""), read_record) or []
-    look("export", STAGES["export"].path(model.name, ""))
-    model.evaluation = look("evaluate", STAGES["evaluate"].path(model.name, ""), read_json)
-    for suite in model.asked:
-        if (found := look(("score", suite), STAGES["score"].path(model.name, suite), read_json)) is not None:
-            model.scores[suite] = found

@@ -111,7 +111,7 @@ def training_settings(model: ReportedModel) -> dict[str, Any]:
     """Return the settings that decide a model's weights, by dotted key, from the manifests of its stages."""
     found = {}
     for stage, sections in (("tokenizer", ("tokenizer",)), ("train", ("model", "train", "labels", "mixture"))):
-        settings = model.manifests.get(stage, {}).get("settings", {})
+        settings = model.manifest(stage)["settings"]
         for section in sections:
             found |= {f"{section}.{key}": value for key, value in (settings.get(section) or {}).items()}
     return found
@@ -122,7 +122,7 @@ def differing_settings(models: list[ReportedModel]) -> dict[str, str]:
 
     Models with the same text are the same recipe: `train.learning_rate=0.01 train.optimizer="lamb"`.
     """
-    found = {model.name: training_settings(model) for model in models if "train" in model.manifests}
+    found = {model.name: training_settings(model) for model in models if ("train", "") in model.manifests}
     keys = dict.fromkeys(key for settings in found.values() for key in settings if key != "train.seed")
     texts = {name: {key: json.dumps(settings.get(key)) for key in keys} for name, settings in found.items()}
     differ = [key for key in keys if len({settings[key] for settings in texts.values()}) > 1]

@@ -26,6 +26,8 @@ OF_EARLIER_VERSIONS = ("made_of.json", "*.f64")
 class Kept:
     """The scores of a method that are kept in a file.
 
+    Only one process at a time may use a folder of such files: hold `runtime.run_lock.Lock` of it.
+
     Args:
         path: the file. A row with a wrong checksum is cut off, with all rows after it, and so is half a row.
         made_of: all that the scores depend on.
@@ -66,26 +68,11 @@ class Kept:
             flush(file.fileno())
 
 
-class Partial:
-    """A folder of files of scores. Only one process at a time may use it: hold `runtime.run_lock.Lock` of the folder.
-
-    Args:
-        folder: the folder.
-        made_of: what the scores of all methods depend on.
-    """
-
-    def __init__(self, folder: Path, made_of: dict[str, Any]):
-        self._folder, self._made_of = folder, made_of
-
-    def kept(self, method: str, **made_of: Any) -> Kept:
-        """Return the scores that are kept for a method. `made_of`: what else they depend on."""
-        return Kept(self._folder / f"{method}.rows", self._made_of | made_of | {"method": method})
-
-    def delete(self) -> None:
-        """Remove the files of this folder and of the snapshots' folders in it, and the folders if they are empty."""
-        for folder in [*self._folder.glob("*/"), self._folder]:
-            for pattern in ("*.rows", *OF_EARLIER_VERSIONS, "lock.*"):
-                for path in folder.glob(pattern):
-                    path.unlink(missing_ok=True)
-            with contextlib.suppress(OSError):  # not empty
-                folder.rmdir()
+def delete(folder: Path) -> None:
+    """Remove the files of kept scores in a folder and in the snapshots' folders in it, and the folders if empty."""
+    for each in [*folder.glob("*/"), folder]:
+        for pattern in ("*.rows", *OF_EARLIER_VERSIONS, "lock.*"):
+            for path in each.glob(pattern):
+                path.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):  # not empty
+            each.rmdir()

@@ -48,13 +48,13 @@ def mean_of_groups(groups: Iterable[np.ndarray], sizes: Sequence[int] = ()) -> d
     return {"score": score, "n": sum(map(len, groups)), "groups": len(groups), "interval": interval}
 
 
-def by(names: Sequence[str], points: np.ndarray) -> dict[str, np.ndarray]:
-    """Return {group: its points}, sorted by name. `names` holds the group of each point."""
-    kinds, numbers = np.unique(np.array(names, dtype=object), return_inverse=True)
-    return {str(kind): points[numbers == i] for i, kind in enumerate(kinds)}
+def by(names: np.ndarray, points: np.ndarray) -> dict[str, np.ndarray]:
+    """Return {group: its points}, sorted by name. `names` holds the group of each point, as Python strings."""
+    kinds, numbers = np.unique(names, return_inverse=True)
+    return {kind: points[numbers == i] for i, kind in enumerate(kinds)}
 
 
-def share_of(points: np.ndarray, paradigms: Sequence[str], sizes: dict[str, int] | None) -> dict[str, Any]:
+def share_of(points: np.ndarray, paradigms: np.ndarray, sizes: dict[str, int] | None) -> dict[str, Any]:
     """Return the share of pairs that are right.
 
     Args:
@@ -83,13 +83,13 @@ def summary(pairs: pa.Table, good: np.ndarray, bad: np.ndarray, sampled: bool = 
         return {"pairs": None, "paradigms": None, "by_phenomenon": {}, "by_paradigm": {}}
     sizes = dict(Counter(pairs["paradigm"].to_pylist())) if sampled else None
     paradigms, phenomena = (np.array(pairs[name].to_pylist(), object)[scored] for name in ("paradigm", "phenomenon"))
-    of_phenomena = {kind: phenomena == kind for kind in dict.fromkeys(sorted(phenomena))}
-    of_paradigms = by(paradigms.tolist(), points)
+    of_paradigms = by(paradigms, points)
     return {
-        "pairs": share_of(points, paradigms.tolist(), sizes),
+        "pairs": share_of(points, paradigms, sizes),
         "paradigms": mean_of_groups(of_paradigms.values()),
         "by_phenomenon": {
-            kind: share_of(points[mine], paradigms[mine].tolist(), sizes) for kind, mine in of_phenomena.items()
+            kind: share_of(points[phenomena == kind], paradigms[phenomena == kind], sizes)
+            for kind in sorted(set(phenomena))
         },
         "by_paradigm": {kind: share(found) for kind, found in of_paradigms.items()},
     }

@@ -77,7 +77,7 @@ class Both(NamedTuple):
     end: int
 
 
-AnyRow = TypeVar("AnyRow", Row, Both)
+AnyRow = TypeVar("AnyRow")
 
 
 @dataclass(frozen=True)
@@ -187,25 +187,26 @@ class Scorer:
         entries = model.get_output_embeddings().weight.shape[0] if model.get_output_embeddings() else 1 << 15
         self.positions = min(POSITIONS[self._device.type], LOGITS // (4 * entries))
 
-    def __call__(self, rows: list[Row], truths: list[Sentence]) -> np.ndarray:
-        """Return the weighted sum of ln p of each row's scored tokens: [rows] float64. The rows are one batch."""
-        lines, found = self.tokens(rows, truths)
-        weights = np.array([row.weight for row in rows])
-        return np.bincount(lines, found * weights[lines], len(rows))
-
     @torch.inference_mode()
     def tokens(self, rows: list[Row], truths: list[Sentence]) -> tuple[np.ndarray, np.ndarray]:
         """Return the row number and ln p of each scored token: [tokens] int64 and [tokens] float64.
 
+        Rows of similar length are read together. The tokens of a row are in order.
+
         Raises:
             UserError: a score is not a number.
         """
-        scored = [(i, place, truths[row.sentence].ids[place]) for i, row in enumerate(rows) for place in row.scored]
-        lines, places, targets = torch.tensor(scored).T
-        ids, there = self._padded([row.ids for row in rows])
-        found = self._ln_p(ids, there, lines, places - self._before, targets)
-        self._check(found, lambda i: truths[rows[scored[i][0]].sentence])
-        return lines.numpy(), found
+        order = np.argsort([len(row.ids) for row in rows], kind="stable")
+        owners, found = [np.zeros(0, np.int64)], [np.zeros(0)]
+        for numbers in batches(order.tolist(), lambda i: len(rows[i].ids), self.positions):
+            batch = [(rows[i], truths[rows[i].sentence]) for i in numbers]
+            scored = [(i, at, truth.ids[at]) for i, (row, truth) in enumerate(batch) for at in row.scored]
+            lines, places, targets = torch.tensor(scored).T
+            ids, there = self._padded([row.ids for row, _ in batch])
+            found.append(self._ln_p(ids, there, lines, places - self._before, targets))
+            self._check(found[-1], [batch[i][1] for i, *_ in scored])
+            owners.append(np.array(numbers)[lines.numpy()])
+        return np.concatenate(owners), np.concatenate(found)
 
     @torch.inference_mode()
     def pairs(self, rows: list[Both]) -> np.ndarray:
@@ -225,13 +226,13 @@ class Scorer:
         self._attention.positions = (column - bad * (end - beginning)).to(self._device)
         found = self._ln_p(ids, there[:, :, None] & there[:, None] & ~hidden, lines, places, targets)
         self._attention.positions = None
-        self._check(found, lambda i: rows[scored[i][0]].pair[scored[i][1] % 2])
+        self._check(found, [rows[i].pair[owner % 2] for i, owner, *_ in scored])
         return np.bincount(owners.numpy(), found, 2 * len(rows)).reshape(-1, 2)
 
-    def _check(self, found: np.ndarray, sentence: Callable[[int], Sentence]) -> None:
-        """Raise a UserError if a score is not a number; `sentence` returns the sentence of a scored token."""
+    def _check(self, found: np.ndarray, sentences: list[Sentence]) -> None:
+        """Raise a UserError if the score of a token is not a number; `sentences` has the sentence of each token."""
         if len(wrong := np.flatnonzero(~np.isfinite(found))):
-            text = line(self._tokenizer.decode(sentence(int(wrong[0])).ids, skip_special_tokens=True), 80)
+            text = line(self._tokenizer.decode(sentences[wrong[0]].ids, skip_special_tokens=True), 80)
             raise UserError(
                 f"{self._tokenizer.name_or_path}: the score of the sentence {text!r} is not a number"
                 f" ({found[wrong[0]]}): {NOT_A_NUMBER}"
@@ -269,19 +270,17 @@ class Scorer:
         return (logits[which, targets] - logits.logsumexp(-1)[which]).double().cpu().numpy()
 
 
-def batches(rows: list[AnyRow], positions: int) -> Iterator[list[AnyRow]]:
-    """Yield batches of rows, which must be sorted by length.
+def batches(rows: Iterable[AnyRow], length: Callable[[AnyRow], int], positions: int) -> Iterator[list[AnyRow]]:
+    """Yield batches of rows, which must be sorted by `length`.
 
     A batch has at most `positions` positions, padding included; a longer row is a batch of its own.
     """
     batch: list[AnyRow] = []
-    longest = 0
     for row in rows:
-        if batch and (len(batch) + 1) * max(longest, len(row.ids)) > positions:
+        if batch and (len(batch) + 1) * length(row) > positions:
             yield batch
-            batch, longest = [], 0
+            batch = []
         batch.append(row)
-        longest = max(longest, len(row.ids))
     if batch:
         yield batch
 
@@ -320,7 +319,7 @@ def scores(scorer: Scorer, pairs: list[Pair], order: list[int], method: Method) 
         method: how to score them.
     """
     if scorer.shares:
-        for batch in batches([both(pairs[i]) for i in order], scorer.positions):
+        for batch in batches((both(pairs[i]) for i in order), lambda row: len(row.ids), scorer.positions):
             yield np.pad(scorer.pairs(batch), ((0, 0), (0, 1)))
         return
     group: list[int] = []
@@ -338,12 +337,9 @@ def scores(scorer: Scorer, pairs: list[Pair], order: list[int], method: Method) 
 def _of_group(scorer: Scorer, pairs: list[Pair], numbers: list[int], method: Method) -> np.ndarray:
     sentences = [each for pair in pairs for each in pair]
     rows = [row for i, each in enumerate(sentences) for row in method.rows(numbers[i // 2], i, each)]
-    owners = np.array([row.sentence for row in rows])
-    lengths = np.array([len(row.ids) for row in rows])
-    order = np.argsort(lengths, kind="stable")
-    values = np.concatenate([scorer(batch, sentences) for batch in batches([rows[i] for i in order], scorer.positions)])
-    values[order] = values.copy()
-    sums = np.bincount(owners, values, len(sentences)).reshape(-1, 2)
+    owners, found = scorer.tokens(rows, sentences)
+    values = np.bincount(owners, found * np.array([row.weight for row in rows])[owners], len(rows))
+    sums = np.bincount([row.sentence for row in rows], values, len(sentences)).reshape(-1, 2)
     errors = np.zeros(len(pairs))
     if method.samples:
         samples = values.reshape(-1, 2, method.samples) * method.samples
@@ -354,15 +350,6 @@ def _of_group(scorer: Scorer, pairs: list[Pair], numbers: list[int], method: Met
 def token_scores(scorer: Scorer, sentences: list[Sentence], method: Method) -> list[np.ndarray]:
     """Return ln p of the scored tokens of each sentence, by a method without samples: arrays [tokens] float64."""
     rows = [row for i, each in enumerate(sentences) if each.scored for row in method.rows(0, i, each)]
-    order = sorted(range(len(rows)), key=lambda i: len(rows[i].ids))
-    found: dict[int, np.ndarray] = {}
-    done = 0
-    for batch in batches([rows[i] for i in order], scorer.positions):
-        lines, values = scorer.tokens(batch, sentences)
-        for i in range(len(batch)):
-            found[order[done + i]] = values[lines == i]
-        done += len(batch)
-    each: list[list[np.ndarray]] = [[] for _ in sentences]
-    for i, row in enumerate(rows):  # the rows of a sentence are in the order of its tokens
-        each[row.sentence].append(found[i])
-    return [np.concatenate(parts) if parts else np.zeros(0) for parts in each]
+    owners, found = scorer.tokens(rows, sentences)
+    in_order_of_text = found[np.argsort(owners, kind="stable")]
+    return np.split(in_order_of_text, np.cumsum([len(each.scored) for each in sentences])[:-1])

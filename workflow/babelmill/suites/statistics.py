@@ -4,7 +4,7 @@ On pairs, points are 1, 0 or 1/2 per pair, as `results.right` returns them: [mod
 pairs; if a side has several models (seeds of a recipe), it resamples the models, too.
 
 In bits per byte, two models are compared on the same documents: what makes a document hard for both then cancels out,
-and the interval is that of the ratio estimate over the differences of documents (`validation_text.entry`). Two recipes
+and the interval is that of the ratio estimate over the differences of documents (`metrics.entry`). Two recipes
 are compared by the means over their models (Welch, 1947): the interval says what other seeds would give on the same
 documents.
 """
@@ -20,6 +20,7 @@ from scipy.stats import binomtest, ttest_ind
 from scipy.stats import t as student
 
 from babelmill.core.files import UserError
+from babelmill.evaluation.metrics import entry, pooled
 
 DRAWS = 10_000  # resamples of a bootstrap
 AT_ONCE = 1 << 22  # random numbers that are drawn at once, at most
@@ -141,8 +142,6 @@ def over_documents(tables: tuple[pa.Table, pa.Table], columns: tuple[str, str]) 
     Raises:
         UserError: the tables are not about the same documents.
     """
-    from babelmill.evaluation.validation_text import entry, pooled  # imports torch, which suites do not need
-
     same = ("language", "document", "bytes")
     if any(tables[0][key].to_pylist() != tables[1][key].to_pylist() for key in same):
         raise UserError("the two models were not measured on the same documents; run the workflow again for both")

@@ -13,7 +13,7 @@ from babelmill.core.escape import some
 from babelmill.core.files import UserError, read_json
 from babelmill.core.words import and_words, short
 from babelmill.evaluation.metrics import metrics_of, shown, units
-from babelmill.evaluation.suite_scores import headline, headline_method, sample_of
+from babelmill.evaluation.suite_scores import in_words
 from babelmill.settings import bytes_per_word
 from babelmill.stages import STAGES
 
@@ -69,17 +69,6 @@ def of_train(figures: dict[str, Any], folder: Path) -> str:
     return f"{figures['steps']:,} steps, {short(figures['tokens'])} tokens{words}{loss}{lost}"
 
 
-def of_score(found: dict[str, Any]) -> str:
-    """Give the share of right pairs of each language, with its interval."""
-    method, shares = headline_method(found), []
-    for code in found["languages"]:
-        if share := headline(found, code):
-            low, high = (100 * end for end in share["interval"])
-            shares.append(f"{code} {100 * share['score']:.1f} % right ({low:.1f} to {high:.1f}, n = {share['n']:,})")
-    sample = f" ({of})" if (of := sample_of(found, method)) else ""
-    return f"{found['suite']}, {method}{sample}: {', '.join(shares)}"
-
-
 def key_figures(stage: str, folder: Path) -> str:
     """Return the key figures of a stage's results; "" if there are none or they cannot be read.
 
@@ -124,7 +113,7 @@ def figures_of(stage: str, folder: Path) -> str:
         case "suite":
             return f"{figures['pairs']:,} pairs of {figures['paradigms']:,} paradigms"
         case "score":
-            return of_score(read_json(folder / "scores.json"))
+            return in_words(read_json(folder / "scores.json"))
         case "predict":
             table = folder.with_suffix(".csv")
             return f"{figures['rows']:,} rows, {figures['without_text']:,} without text: {table.as_posix()}"

@@ -1,0 +1,429 @@
+"""Compare two sides, each of one or more models: which is better, where, and by how much (`babelmill compare`).
+
+Each side is given as words: names or folders of models, joined by commas. The comparison is a text, a block for bits
+per byte and one for each suite and language.
+"""
+
+import re
+from collections import Counter
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from babelmill.commands.terminal.key_figures import default_variant
+from babelmill.core import manifest
+from babelmill.core.escape import line, some
+from babelmill.core.files import UserError, read_json
+from babelmill.core.words import aligned, plural
+from babelmill.evaluation.metrics import DOCUMENTS, metrics_of, shown, units, value_of
+from babelmill.evaluation.suite_scores import headline_method, most_pairs, weighting
+from babelmill.suites.results import by, mean_of_groups, right, share_of
+from babelmill.suites.statistics import Difference, bootstrap, holm, mcnemar, over_documents, over_seeds
+
+RESULTS = Path("results")
+WIDTH = 100
+SURE = 0.05
+
+
+def comparison(words: list[str], suite: str | None, method: str | None, pairs: int) -> str:
+    """Return the comparison of two sides.
+
+    Args:
+        words: the two sides.
+        suite: the only suite to compare on; None for all suites that all models were scored on.
+        method: the method whose scores are compared; None for that of each side's headline.
+        pairs: how many of the pairs on which the sides differ most to show.
+
+    Raises:
+        UserError: a model has no results, or the sides cannot be compared.
+    """
+    sides = [[results_of(word) for word in side.split(",") if word] for side in words]
+    if not all(sides):
+        raise UserError("compare: a model is expected on each side, such as `babelmill compare eng eng_big`")
+    names = [cut(side[0].name if len(side) == 1 else f"{side[0].name}, ... ({len(side)})", 24) for side in sides]
+    if names[0] == names[1]:
+        names = [cut(side, 24) for side in words]
+    if twice := [word for word in words[0].split(",") if word and word in words[1].split(",")]:
+        raise UserError(f"{twice[0]} is on both sides: name different models")
+    everyone = [model for side in sides for model in side]
+    suites = [name for name in everyone[0].scores if all(name in model.scores for model in everyone)]
+    others = sorted({name for model in everyone for name in model.scores} - set(suites))
+    if suite and suite not in suites:
+        without = next(model for model in everyone if suite not in model.scores)
+        raise UserError(
+            f"{without.name} has no scores on {suite}; it was scored on {', '.join(without.scores) or 'no suite'}"
+        )
+    blocks = [introduction(sides, names), bits_per_byte(sides, names)]
+    for name in [suite] if suite else suites:
+        blocks += on_suite(name, sides, names, method, pairs)
+    if others and not suite:
+        blocks.append([f"not compared, because some models have no scores: {some(others)}"])
+    if not suites:
+        blocks.append(["there is no suite that both were scored on: see evaluation.suites, or `babelmill score`"])
+    return "\n\n".join("\n".join(block) for block in blocks)
+
+
+# The results of a model.
+
+
+@dataclass
+class ComparedModel:
+    """The results of a model that are compared.
+
+    Attributes:
+        name: the name in the output.
+        scores: {suite: folder}.
+        evaluation: the content of evaluation.json; {} if there is no such file.
+        variant: the variant whose bits per byte are compared.
+        texts: the corpora on which bits per byte were measured, as {folder: sha256 of its manifest}.
+        documents: the table of the documents' scores; None if the evaluation is of release 0.2 or before.
+    """
+
+    name: str
+    scores: dict[str, Path]
+    evaluation: dict[str, Any] = field(default_factory=dict)
+    variant: str = ""
+    texts: dict[str, str] = field(default_factory=dict)
+    documents: Path | None = None
+
+    @property
+    def measured_on(self) -> tuple[Any, ...]:
+        """Return what bits per byte were measured on: the texts, the documents scored, all documents, the bytes."""
+        documents, scores = self.evaluation.get("documents", {}), next(iter(self.evaluation["variants"].values()))
+        size = max(score.get("bytes", 0) for score in scores.values())
+        return self.texts, documents.get("scored", 0), documents.get("of", 0), size
+
+
+def results_of(word: str) -> ComparedModel:
+    """Return the results of a model that is given by its name or by a folder.
+
+    Raises:
+        UserError: it has no results, or its scores belong to another model than its evaluation.
+    """
+    folder = Path(word)
+    if (folder / "scores.json").is_file():
+        manifest.verify(folder, "scores.json")
+        return ComparedModel(str(folder), {read_json(folder / "scores.json")["suite"]: folder})
+    if found := scores_in(folder):
+        return ComparedModel(str(folder), found)
+    if (folder / manifest.NAME).is_file():
+        about = manifest.verify(folder)
+        if "evaluation" not in about["figures"]:
+            raise UserError(
+                f"{folder}: expected a converted model or scores; run `babelmill score {folder} --suite ...` first"
+            )
+        name, exported, results = about["name"], folder, folder.resolve().parents[1] / RESULTS  # of the same workflow
+        evaluation = about["figures"]["evaluation"]
+    else:
+        name, exported, results, folder = word, RESULTS / "exports" / word, RESULTS, RESULTS / "evaluations" / word
+        if "/" in word or not ((results / "scores" / name).is_dir() or folder.is_dir()):
+            there = {path.parent.name for path in RESULTS.glob("scores/*/*")}
+            there |= {path.parent.name for path in RESULTS.glob("evaluations/*/evaluation.json")}
+            raise UserError(
+                f"{word}: neither a model with scores or an evaluation in {RESULTS}, nor a folder of scores, nor a"
+                " converted model; models with scores or an evaluation:"
+                f" {some(sorted(there)) or 'none yet, see evaluation.suites'}"
+            )
+        if not (folder / "evaluation.json").is_file():
+            return ComparedModel(name, scores_in(results / "scores" / name))
+        about, evaluation = manifest.verify(folder), read_json(folder / "evaluation.json")
+    scores, export = scores_in(results / "scores" / name), upstream(about, "exports")
+    for path in scores.values():
+        if not export.items() <= manifest.read(path)["upstream"].items():
+            raise UserError(
+                f"{path}: these scores belong to another model than the one in {folder}; run the workflow again"
+            )
+    documents = documents_of(results / "evaluations" / name, evaluation)
+    variant = default_variant(evaluation, exported)
+    return ComparedModel(name, scores, evaluation, variant, upstream(about, "corpora"), documents)
+
+
+def scores_in(folder: Path) -> dict[str, Path]:
+    """Return {suite: folder of scores} for the folder of a model."""
+    return {path.parent.name: path.parent for path in sorted(folder.glob("*/scores.json"))}
+
+
+def documents_of(folder: Path, evaluation: dict[str, Any]) -> Path | None:
+    """Return the table of the documents' scores that belongs to an evaluation; None if the folder has no such table."""
+    if not (folder / manifest.NAME).is_file() or DOCUMENTS not in manifest.read(folder)["files"]:
+        return None
+    manifest.verify(folder, "evaluation.json", DOCUMENTS)
+    return folder / DOCUMENTS if read_json(folder / "evaluation.json") == evaluation else None
+
+
+def upstream(about: dict[str, Any], what: str) -> dict[str, str]:
+    """Return the inputs of one kind that a manifest lists, such as `corpora`: {folder: sha256 of its manifest}."""
+    return {source: digest for source, digest in about["upstream"].items() if f"/{what}/" in source}
+
+
+def introduction(sides: list[list[ComparedModel]], names: list[str]) -> list[str]:
+    """Return lines that say whether weights or recipes are compared."""
+    smaller, larger = sorted(map(len, sides))
+    if larger == 1:
+        return [
+            f"{names[0]} and {names[1]}: this compares the weights of two models.",
+            "To compare how they are made, name models with different seeds on each side: a1,a2,a3 b1,b2,b3",
+        ]
+    few = [] if smaller > 1 else ["One side is a single model, so its variation over seeds is unknown."]
+    return [f"{names[0]} and {names[1]}: this compares recipes, by means over the models of each side.", *few]
+
+
+# Bits per byte.
+
+
+def bits_per_byte(sides: list[list[ComparedModel]], names: list[str]) -> list[str]:
+    """Return lines with the scores of evaluation.json side by side, or a line that says why they cannot be compared."""
+    everyone = [*sides[0], *sides[1]]
+    first, second = everyone[0], sides[1][0]
+    if without := dict.fromkeys(model.name for model in everyone if not model.evaluation):
+        return [f"bits per byte: not compared, because there is no evaluation.json of {some(without)}"]
+    if any(model.measured_on != first.measured_on for model in everyone):
+        return ["bits per byte: not compared, because they were not measured on the same documents"]
+    what = f"{units(first.evaluation)} of {plural(first.measured_on[1], 'document')}"
+    notes, tables = [], None
+    recipes = len(everyone) > 2
+    if recipes:
+        lines = [f"{what}, means over models (smallest to largest);", "  differences with 95 % intervals over seeds"]
+        if min(map(len, sides)) == 1:
+            notes = ["  no interval: one side is a single model"]
+    elif first.documents and second.documents:
+        tables = pq.ParquetFile(first.documents).read(), pq.ParquetFile(second.documents).read()
+        lines = [f"{what}, ± standard errors; difference with its 95 % interval over documents"]
+    else:
+        lines = [f"{what}, ± standard errors"]
+        if not any("labels" in model.evaluation for model in everyone):
+            old = [model.name for model in everyone if model.documents is None]
+            notes = [
+                f"  no interval: {' and '.join(old)} {'were' if old[1:] else 'was'} evaluated before version 0.3,",
+                "  which keeps the score of each document; for an interval, delete",
+                f"  {' and '.join(f'{RESULTS}/evaluations/{name}' for name in old)} and run the workflow again",
+            ]
+    rows = [["", *names, "difference"]]
+    for name, metric in metrics_of(first.evaluation).items():
+        scores = [[model.evaluation["variants"][model.variant].get(name) for model in side] for side in sides]
+        if not all(map(all, scores)):
+            continue
+        values = [[value_of(score) for score in side] for side in scores]
+        cells = [shown(side[0], metric) for side in scores]
+        if recipes:
+            cells, difference = [mean_and_ends(side) for side in values], over_seeds(*values)
+        elif tables:
+            difference = over_documents(tables, (f"{first.variant}_{name}", f"{second.variant}_{name}"))
+        else:
+            difference = Difference(values[0][0] - values[1][0], None, None)
+        value, low, high = difference
+        interval = "" if low is None or high is None else f" ({low:+.3f} to {high:+.3f})"
+        rows.append([f"{name} (bound)" if metric.bound else name, *cells, f"{value:+.3f}{interval}"])
+    if len(rows) == 1:
+        return ["bits per byte: not compared, because the models have no score in common"]
+    if lossy := [model.name for model in everyone if model.evaluation.get("documents", {}).get("changed")]:
+        notes.append(f"  the tokenizer of {', '.join(lossy)} changes some documents")
+    return [*lines, *table(rows), *notes]
+
+
+def mean_and_ends(values: list[float]) -> str:
+    """Return the mean of several models' scores, with the smallest and the largest; one score as it is."""
+    if len(values) == 1:
+        return f"{values[0]:.3f}"
+    return f"{sum(values) / len(values):.3f} ({min(values):.3f} to {max(values):.3f})"
+
+
+# Suites.
+
+
+class ScoredModel(NamedTuple):
+    """The scores of a model on a suite: the model's name, `scores.json`, and the rows of `pairs.parquet`."""
+
+    name: str
+    about: dict[str, Any]
+    rows: pa.Table
+
+
+def read(folder: Path, name: str) -> ScoredModel:
+    """Read the folder of scores that the stage `score`, or the command, wrote."""
+    manifest.verify(folder)
+    return ScoredModel(name, read_json(folder / "scores.json"), pq.ParquetFile(folder / "pairs.parquet").read())
+
+
+def on_suite(
+    suite: str, sides: list[list[ComparedModel]], names: list[str], method: str | None, pairs: int
+) -> list[list[str]]:
+    """Return the comparison on a suite, one block of lines per language that all models were scored in."""
+    scored = [[read(model.scores[suite], model.name) for model in side] for side in sides]
+    everyone = [*scored[0], *scored[1]]
+    languages = [code for code in everyone[0].about["languages"] if all(code in m.about["languages"] for m in everyone)]
+    if not languages:
+        return [[f"{suite}: not compared, because the models were scored in different languages"]]
+    blocks = []
+    for code in languages:
+        of_language = [[model._replace(rows=in_language(model.rows, code)) for model in side] for side in scored]
+        title = f"{suite}, {code}" if len(languages) > 1 else suite
+        check_same([*of_language[0], *of_language[1]], title, code)
+        blocks.append(in_one_language(of_language, title, names, method, pairs))
+    return blocks
+
+
+def in_language(rows: pa.Table, code: str) -> pa.Table:
+    """Return the rows of a language."""
+    return rows.filter(pa.array([language == code for language in rows["language"].to_pylist()]))
+
+
+def check_same(models: list[ScoredModel], title: str, code: str) -> None:
+    """Raise a UserError unless all models were scored on the same pairs of a language."""
+    first = models[0]
+    for other in models[1:]:
+        origins = [origin(model.about["languages"][code]["pairs"]) for model in (first, other)]
+        if origins[0] != origins[1]:
+            raise UserError(
+                f"{title}: {first.name} was scored on {origins[0]}, {other.name} on {origins[1]}: these are"
+                " not the same pairs; score one of them again"
+            )
+        if any(not first.rows[key].equals(other.rows[key]) for key in ("good", "bad")):
+            raise UserError(
+                f"{title}: {first.name} and {other.name} were not scored on the same pairs: score one again"
+            )
+
+
+def origin(figures: dict[str, Any]) -> str:
+    """Return where the pairs of a suite come from: a commit, or files with their sha256."""
+    if hub := figures["hub"]:
+        return f"{hub['repository']} at {hub['commit'][:12]}"
+    return ", ".join(f"{Path(source['path']).name} ({source['sha256'][:12]})" for source in figures["sources"])
+
+
+def method_of(side: list[ScoredModel], asked: str | None) -> str:
+    """Return the method of a side: the one asked for, or that of its models' headlines.
+
+    Raises:
+        UserError: the methods of the headlines differ, or a model has no scores of the method.
+    """
+    methods = {asked or headline_method(each.about) for each in side}
+    if len(methods) > 1:
+        raise UserError(
+            f"{', '.join(each.name for each in side)}: their headlines are of different methods"
+            f" ({', '.join(sorted(methods))}); choose one with --method"
+        )
+    (method,) = methods
+    for each in side:
+        if f"{method}_good" not in each.rows.column_names:
+            there = [name.removesuffix("_good") for name in each.rows.column_names if name.endswith("_good")]
+            raise UserError(f"{each.name} has no scores of method {method}; it has {', '.join(there)}")
+    return method
+
+
+def in_one_language(
+    sides: list[list[ScoredModel]], title: str, names: list[str], asked: str | None, count: int
+) -> list[str]:
+    """Compare two sides on those pairs of a language for which both have scores.
+
+    The points of a side with several models are means over them, and its interval also accounts for their choice.
+    """
+    methods = [method_of(side, asked) for side in sides]
+    both = list(zip(sides, methods, strict=True))
+    scores = [  # [models, good and bad, pairs] of each side
+        np.array([[model.rows[f"{method}_{key}"].to_numpy() for key in ("good", "bad")] for model in side], float)
+        for side, method in both
+    ]
+    common = ~np.isnan(np.concatenate(scores)).any((0, 1))
+    if not common.any():
+        raise UserError(f"{title}: no pair was scored for both sides; score them with the same masked_pairs")
+    scores = [each[:, :, common] for each in scores]
+    points = [right(each[:, 0], each[:, 1]) for each in scores]  # [models, pairs] of each side
+    means, seeds = [each.mean(0) for each in points], max(map(len, points)) > 1
+    every, of = sides[0][0].rows, sides[0][0].about["headline"]["of"]
+    pairs = every.filter(pa.array(common))
+    paradigms, phenomena = (np.array(pairs[key].to_pylist(), object) for key in ("paradigm", "phenomenon"))
+    sampled = any(most_pairs(model.about, method) for side, method in both for model in side)
+    sizes = dict(Counter(every["paradigm"].to_pylist())) if sampled else None
+
+    def score(points: np.ndarray) -> dict[str, Any]:
+        """Return the headline score from the points of one model, as `results.summary` does."""
+        if of == "paradigms":
+            return mean_of_groups(by(paradigms, points).values())
+        return share_of(points, paradigms, sizes)
+
+    def interval(first: np.ndarray, second: np.ndarray) -> list[float]:
+        """Return the interval of the difference of two headline scores, from [models, pairs] of each side."""
+        groups, strata = np.unique(paradigms, return_inverse=True)
+        if of == "paradigms":
+            return bootstrap(first, second, strata)
+        return bootstrap(first, second, strata, [sizes[name] for name in groups]) if sizes else bootstrap(first, second)
+
+    # The scores.
+    how = f"{weighting(of)} that are right, {' and '.join(dict.fromkeys(methods))}"
+    lines = [f"{title}: {plural(len(pairs), 'pair')}; score: {how}"]
+    if len(pairs) < len(every):
+        lines.append(f"  of {len(every):,}: only these have scores on both sides (evaluation.pairs, masked_pairs)")
+    if methods[0] != methods[1]:
+        lines.append("  the two sides are scored by different methods; --method chooses one for both")
+    rows, headlines = [], [score(each) for each in means]
+    for name, headline, side in zip(names, headlines, points, strict=True):
+        low, high = headline["interval"] if len(side) == 1 else interval(side, np.zeros((1, len(pairs))))
+        of_seeds = ", ".join(f"{100 * score(one)['score']:.1f}" for one in side) if len(side) > 1 else ""
+        rows.append([name, f"{100 * headline['score']:.1f} %", f"({100 * low:.1f} to {100 * high:.1f})", of_seeds])
+    difference, (low, high) = headlines[0]["score"] - headlines[1]["score"], interval(*points)
+    rows.append(["difference", f"{100 * difference:+.1f}", f"({100 * low:+.1f} to {100 * high:+.1f})", ""])
+    lines += table(rows)
+
+    # The test over all pairs.
+    test = mcnemar(means[0], means[1], seeds)
+    call = "sign test of the means over seeds" if seeds else "exact McNemar test"
+    better = "is better" if seeds else "is right and the other is wrong"
+    lines.append(f"  {call}: {names[0]} {better} on {plural(test.first, 'pair')},")
+    lines.append(f"    {names[1]} on {test.second:,}: p = {p_value(test.p)}")
+    if test.half:
+        lines.append(f"    {plural(test.half, 'pair')} with equal scores of both sentences left out")
+    if seeds:
+        lines.append("    the p value compares these models; the interval compares their recipes")
+
+    # The phenomena, the smallest p first.
+    groups = {name: phenomena == name for name in sorted(set(phenomena))}
+    if len(groups) > 1:
+        corrected = holm([mcnemar(means[0][mine], means[1][mine], seeds).p for mine in groups.values()])
+        found = []
+        for (name, mine), p in zip(groups.items(), corrected, strict=True):
+            shares = [float(share_of(each[mine], paradigms[mine], sizes)["score"]) for each in means]
+            found.append((p, shares[0] - shares[1], shares, name, int(mine.sum())))
+        rows = [["", "phenomenon", "pairs", *names, "difference", "p (Holm)"]]
+        for p, difference, shares, name, size in sorted(found, key=lambda each: (each[0], -abs(each[1]))):
+            cells = [f"{size:,}", *(f"{100 * share:.1f} %" for share in shares), f"{100 * difference:+.1f}", p_value(p)]
+            rows.append(["*" if p < SURE else "", name, *cells])
+        lines += ["", *table(rows, numbers=2), f"  * p < {SURE} after Holm's correction for {len(groups)} tests"]
+
+    # The pairs on which the sides differ most.
+    margins = [(each[:, 0] - each[:, 1]).mean(0) for each in scores]
+    differences = np.abs(margins[0] - margins[1])
+    most = [i for i in np.argsort(-differences, kind="stable")[:count] if differences[i]]
+    if most:
+        lines += ["", "  largest differences: ln p of the good sentence (+) minus ln p of the bad one (-)"]
+    for i in most:
+        lines.append(f"  {', '.join(f'{name} {margin[i]:+.1f}' for name, margin in zip(names, margins, strict=True))}")
+        lines += [f"    {sign} {cut(pairs[key][i].as_py(), WIDTH - 6)}" for sign, key in (("+", "good"), ("-", "bad"))]
+    return lines
+
+
+# Words and columns.
+
+
+def p_value(p: float) -> str:
+    """Return a p value as text."""
+    return f"{p:.3f}" if p >= 0.001 else f"{p:.1e}"
+
+
+def cut(text: str, width: int) -> str:
+    """Return a text on one line, shortened to `width` characters."""
+    text = line(re.sub(r"\s+", " ", text))
+    return text if len(text) <= width else text[: width - 1] + "…"
+
+
+def table(rows: list[list[str]], numbers: int = 1) -> list[str]:
+    """Return rows as lines of at most `WIDTH` characters; the columns from `numbers` on are right-aligned."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    widest = max(range(len(widths)), key=lambda i: widths[i] if i < numbers else 0)
+    widths[widest] -= max(0, sum(widths) + 2 * len(widths) - WIDTH)
+    cells = [[*map(cut, row[:numbers], widths), *row[numbers:]] for row in rows]
+    return [f"  {row}" for row in aligned(cells, (i >= numbers for i in range(len(widths))))]
