@@ -29,6 +29,7 @@ PACKAGE = "babelmill"
 COMMANDS = ["accept", "clean", "compare", "config", "plan", "report", "show", "status", "why"]
 OURS = ["settings", "corpus.__main__", "shards", "train", "export", "predict", "report", "cli", "hub.credentials"]
 OURS += [f"commands.{name}" for name in COMMANDS]
+HOLD = "BABELMILL_TEST_HOLD"  # see `held.py`
 MOST_BYTES = 200_000  # of a request; mostly environment variables
 HERE = os.path.dirname(os.path.abspath(__file__))
 WORKFLOW = os.path.join(os.path.abspath(os.path.join(HERE, "../../..")), "workflow")
@@ -185,6 +186,10 @@ def become(request: dict) -> None:
     sys.dont_write_bytecode = bool(environment.get("PYTHONDONTWRITEBYTECODE"))
     sys.executable = request["python"]
     sys.argv[:] = command if kind == "-m" else [kind, *command[kind == "-c" :]]
+    if HOLD in environment and sys.argv[0] == f"{PACKAGE}.train":
+        import held
+
+        held.hold()
     try:
         if kind == "-m":
             runpy.run_module(command[0], run_name="__main__", alter_sys=True)

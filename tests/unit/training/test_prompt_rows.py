@@ -1,7 +1,6 @@
 """Documents of a prompt and a response: the prompt is context, and nothing of it is learnt or scored."""
 
 import os
-import socket
 import traceback
 from pathlib import Path
 
@@ -180,11 +179,11 @@ def one_of_three(rank: int, port: int, folder: str, results) -> None:
 
 
 @pytest.mark.xdist_group("forks")  # whose server is prepared once
-def test_the_gradient_does_not_depend_on_the_number_of_processes(shards, tmp_path):
-    with socket.create_server(("localhost", 0)) as server:
-        port = server.getsockname()[1]
+def test_the_gradient_does_not_depend_on_the_number_of_processes(shards, tmp_path, free_port):
     results = CONTEXT.Queue()
-    started = [CONTEXT.Process(target=one_of_three, args=(rank, port, str(tmp_path), results)) for rank in range(3)]
+    started = [
+        CONTEXT.Process(target=one_of_three, args=(rank, free_port, str(tmp_path), results)) for rank in range(3)
+    ]
     for process in started:
         process.start()
     alone = gradients(sorted(shards, key=lambda shard: shard.path))

@@ -1,7 +1,6 @@
 """Processes that train together have the same weights, and notice when one of them has others."""
 
 import os
-import socket
 import traceback
 from pathlib import Path
 
@@ -55,13 +54,12 @@ def replica(rank: int, size: int, port: int, damage: str, folder: str, results) 
 @pytest.mark.parametrize(
     ("size", "damage"), [(2, ""), (2, f"model.{PARAMETER}"), (3, f"average.{PARAMETER}"), (3, "optimizer.0.5.exp_avg")]
 )
-def test_replicas(size, damage, tmp_path):
+def test_replicas(size, damage, tmp_path, free_port):
     """With three processes, the one that differs is named; with two, either may be at fault."""
-    with socket.create_server(("localhost", 0)) as server:
-        port = server.getsockname()[1]
     results = CONTEXT.Queue()
     processes = [
-        CONTEXT.Process(target=replica, args=(rank, size, port, damage, str(tmp_path), results)) for rank in range(size)
+        CONTEXT.Process(target=replica, args=(rank, size, free_port, damage, str(tmp_path), results))
+        for rank in range(size)
     ]
     for process in processes:
         process.start()

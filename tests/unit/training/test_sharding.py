@@ -1,7 +1,6 @@
 """Models that are spread over processes: what is computed does not depend on the number of processes."""
 
 import os
-import socket
 import traceback
 from pathlib import Path
 
@@ -13,6 +12,7 @@ from babelmill.core.files import UserError
 from babelmill.runtime.checkpoint import SavedTensors
 from babelmill.train import memory_in_words
 from babelmill.training.optimization.sharding import rows_of
+from conftest import port_for_this
 from helpers.programs.prepared import CONTEXT
 
 pytestmark = pytest.mark.xdist_group("forks")  # what the processes found is found once
@@ -143,16 +143,15 @@ def answers(tmp_path_factory) -> tuple[Path, dict[int, list[dict]]]:
     """By number of processes, what each of them found; and the folder of their checkpoints."""
     folder, found = tmp_path_factory.mktemp("sharding"), {}
     for size in (1, 2, 3):
-        with socket.create_server(("localhost", 0)) as server:
-            port = server.getsockname()[1]
         results = CONTEXT.Queue()
-        arguments = [(rank, size, port, str(folder), results) for rank in range(size)]
-        processes = [CONTEXT.Process(target=learn, args=each) for each in arguments]
-        for process in processes:
-            process.start()
-        said = dict(results.get(timeout=300) for _ in processes)
-        for process in processes:
-            process.join()
+        with port_for_this() as port:
+            arguments = [(rank, size, port, str(folder), results) for rank in range(size)]
+            processes = [CONTEXT.Process(target=learn, args=each) for each in arguments]
+            for process in processes:
+                process.start()
+            said = dict(results.get(timeout=300) for _ in processes)
+            for process in processes:
+                process.join()
         assert not [text for text in said.values() if isinstance(text, str)], said
         found[size] = [said[rank] for rank in range(size)]
     return folder, found
