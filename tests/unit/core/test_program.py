@@ -85,6 +85,29 @@ def test_no_traceback_follows_when_memory_ran_out(tmp_path):
     assert "MemoryError" not in done.stderr
 
 
+@pytest.mark.parametrize(
+    ("limit", "error", "message"),
+    [
+        (
+            "4 << 30",
+            "ImportError('cannot import name x')",
+            "a library cannot be imported, probably for lack of memory: cannot",
+        ),
+        ("4 << 30", "ModuleNotFoundError('No module named x')", "the environment is incomplete: No module"),
+        ("resource.RLIM_INFINITY", "ImportError('cannot import name x')", "the environment is incomplete: cannot"),
+    ],
+)
+def test_a_library_that_went_on_without_a_part_of_itself(tmp_path, limit, error, message):
+    """PyTorch catches a MemoryError in places, and then lacks a name."""
+    (tmp_path / "begin.py").write_text(
+        f"import resource, sys; resource.setrlimit(resource.RLIMIT_AS, ({limit}, resource.RLIM_INFINITY))\n"
+        f"sys.argv[0] = '-m'; import babelmill; raise {error}"
+    )
+    environment = os.environ | {"PYTHONPATH": PACKAGE}
+    done = subprocess.run([sys.executable, tmp_path / "begin.py"], env=environment, capture_output=True, text=True)
+    assert done.stderr.startswith(f"error: {message}") and done.stderr.count("\n") == 1
+
+
 def test_a_panic_that_nothing_catches_is_one_line(capfd):
     """Of a library in Rust, in the middle of transformers' own code: it is no `Exception`."""
     tokenizer = Tokenizer(models.WordLevel({"u": 0}, "u"))
