@@ -15,6 +15,8 @@ import signal
 import socket
 import sys
 
+import held
+
 # All that take long, but for those that read the environment when they are imported (huggingface_hub, transformers,
 # wandb), and those that some tests use in other versions (`environments.py`). No test sets a variable of matplotlib.
 LIBRARIES = ["snakemake.cli", "snakemake.report.html_reporter", "snakemake_executor_plugin_slurm_jobstep", "smart_open"]
@@ -29,7 +31,6 @@ PACKAGE = "babelmill"
 COMMANDS = ["accept", "clean", "compare", "config", "plan", "report", "show", "status", "why"]
 OURS = ["settings", "corpus.__main__", "shards", "train", "export", "predict", "report", "cli", "hub.credentials"]
 OURS += [f"commands.{name}" for name in COMMANDS]
-HOLD = "BABELMILL_TEST_HOLD"  # see `held.py`
 MOST_BYTES = 200_000  # of a request; mostly environment variables
 HERE = os.path.dirname(os.path.abspath(__file__))
 WORKFLOW = os.path.join(os.path.abspath(os.path.join(HERE, "../../..")), "workflow")
@@ -186,9 +187,7 @@ def become(request: dict) -> None:
     sys.dont_write_bytecode = bool(environment.get("PYTHONDONTWRITEBYTECODE"))
     sys.executable = request["python"]
     sys.argv[:] = command if kind == "-m" else [kind, *command[kind == "-c" :]]
-    if HOLD in environment and sys.argv[0] == f"{PACKAGE}.train":
-        import held
-
+    if held.VARIABLE in environment and sys.argv[0] == f"{PACKAGE}.train":
         held.hold()
     try:
         if kind == "-m":
