@@ -72,6 +72,20 @@ def test_openblas_gets_one_thread_where_memory_is_limited(tmp_path, limit):
     assert output_of(tmp_path, tmp_path / "begin.py").strip() == ("1" if "<<" in limit else "None")
 
 
+@pytest.mark.parametrize("before, library", [("sys", "numpy"), ("numpy", "scipy.linalg")])
+def test_openblas_is_not_loaded_without_room_for_it(tmp_path, before, library):
+    """It would try again and again to get its memory, forever or until it ends the process itself."""
+    (tmp_path / "begin.py").write_text(
+        f"import resource, sys, {before}\n"
+        "size = int(open('/proc/self/statm').read().split()[0]) * resource.getpagesize() + (48 << 20)\n"
+        "resource.setrlimit(resource.RLIMIT_AS, (size, size)); sys.argv[0] = '-m'; import babelmill\n"
+        f"import {library}"
+    )
+    command, environment = [sys.executable, tmp_path / "begin.py"], os.environ | {"PYTHONPATH": PACKAGE}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60)
+    assert done.stderr.startswith("error: not enough memory; ") and done.stderr.count("\n") == 1
+
+
 def test_no_traceback_follows_when_memory_ran_out(tmp_path):
     """Libraries clean up at the end of a process, which then fails, too; other errors are shown as ever."""
     (tmp_path / "begin.py").write_text(
