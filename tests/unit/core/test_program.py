@@ -99,6 +99,19 @@ def test_no_traceback_follows_when_memory_ran_out(tmp_path):
     assert "MemoryError" not in done.stderr
 
 
+def test_no_traceback_of_a_thread_that_ended_for_lack_of_memory(tmp_path):
+    """As of the threads of a library, whose work fails in the main thread, too; of other errors, it is shown."""
+    (tmp_path / "begin.py").write_text(
+        "import sys, threading; sys.argv[0] = '-m'; import babelmill\n"
+        "def fails(error): raise error\n"
+        "for error in (MemoryError(), SystemError('without exception'), ValueError('shown')):\n"
+        "    thread = threading.Thread(target=fails, args=[error]); thread.start(); thread.join()"
+    )
+    environment = os.environ | {"PYTHONPATH": PACKAGE}
+    done = subprocess.run([sys.executable, tmp_path / "begin.py"], env=environment, capture_output=True, text=True)
+    assert done.stderr.count("Exception in thread") == 1 and "ValueError: shown" in done.stderr, done.stderr
+
+
 @pytest.mark.parametrize(
     ("limit", "error", "message"),
     [

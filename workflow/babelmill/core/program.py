@@ -8,6 +8,7 @@ import os
 import resource
 import site
 import sys
+import threading
 
 PACKAGE = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
@@ -25,7 +26,7 @@ def prepare() -> None:
     os.environ |= {"PYTHONPATH": PACKAGE, "PYTHONSAFEPATH": "1"}
     from babelmill.core import trouble
 
-    sys.excepthook, sys.unraisablehook = trouble.report, trouble.ignored
+    sys.excepthook, sys.unraisablehook, threading.excepthook = trouble.report, trouble.ignored, trouble.ended_thread
     if resource.getrlimit(resource.RLIMIT_AS)[0] != resource.RLIM_INFINITY:
         os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
         sys.meta_path.insert(0, RoomForOpenBLAS())  # pyright: ignore[reportArgumentType]

@@ -11,6 +11,7 @@ import os
 import re
 import resource
 import sys
+import threading
 import traceback
 from types import TracebackType
 
@@ -110,6 +111,15 @@ def ignored(unraisable: "sys.UnraisableHookArgs") -> None:
     """
     if not isinstance(unraisable.exc_value, MemoryError):
         sys.__unraisablehook__(unraisable)
+
+
+def ended_thread(failed: "threading.ExceptHookArgs") -> None:
+    """Show an error that ended a thread, unless there was no memory for it: whoever waits for its work says so.
+
+    This replaces `threading.excepthook`. (For a SystemError, see `trouble`.)
+    """
+    if not isinstance(failed.exc_value, MemoryError | SystemError):
+        threading.__excepthook__(failed)
 
 
 NO_MEMORY_LEFT = f"error: {REFUSALS[errno.ENOMEM]}\n".encode()
