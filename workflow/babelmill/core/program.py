@@ -29,7 +29,7 @@ def prepare() -> None:
     sys.excepthook, sys.unraisablehook, threading.excepthook = trouble.report, trouble.ignored, trouble.ended_thread
     if resource.getrlimit(resource.RLIMIT_AS)[0] != resource.RLIM_INFINITY:
         os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-        sys.meta_path.insert(0, RoomForOpenBLAS())  # pyright: ignore[reportArgumentType]
+        sys.meta_path.insert(0, RoomForOpenBLAS())
 
 
 class RoomForOpenBLAS:
