@@ -1,12 +1,15 @@
 """Provide a small workflow that has really run, and functions to run it again after a change."""
 
+import contextlib
 import gc
 import json
 import os
 import re
 import shutil
+import socket
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -198,6 +201,25 @@ def folder(monkeypatch, tmp_path) -> Path:
     """Return an empty folder, which is the working folder."""
     monkeypatch.chdir(tmp_path)
     return tmp_path
+
+
+@contextlib.contextmanager
+def port_for_this() -> Iterator[int]:
+    """Yield a port of this machine that nobody uses, where programs of the test can meet.
+
+    It stays bound, but for them (they, too, set SO_REUSEADDR). So no other program gets it before they do.
+    """
+    with socket.socket() as holder:
+        holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        holder.bind(("", 0))
+        yield holder.getsockname()[1]
+
+
+@pytest.fixture
+def free_port() -> Iterator[int]:
+    """Yield such a port until the test ends."""
+    with port_for_this() as port:
+        yield port
 
 
 @pytest.fixture

@@ -5,6 +5,7 @@ import os
 import shutil
 import signal
 import subprocess
+import sys
 import time
 
 import pytest
@@ -13,7 +14,8 @@ from babelmill.commands.progress.earlier_runs import who_holds_the_lock
 from babelmill.core.files import sha256
 from conftest import ROOT, SMALL, Workspace
 from helpers.damage import flip_a_bit
-from helpers.programs.prepared import Program
+from helpers.programs import held
+from helpers.programs.prepared import START, VARIABLE, Program
 
 WEIGHTS = ("model.safetensors", "ema.safetensors")
 
@@ -45,21 +47,23 @@ def undisturbed(built, tmp_path_factory):
 
 
 def start(workspace, prepared: bool = True) -> subprocess.Popen | Program:
-    """Snakemake in a process group of its own, once training has made a checkpoint; `prepared`: in a fork."""
+    """Snakemake in a process group of its own, once training has made a checkpoint, and waits; `prepared`: in a fork."""
     workspace.configure(long_run())
     shutil.rmtree(workspace.path / "results/checkpoints")
-    command = workspace.command("converted/eng", "--rerun-incomplete")
+    words = workspace.command("converted/eng", "--rerun-incomplete")[2:]
+    environment = os.environ | {held.VARIABLE: "vote 15"}
     with open(workspace.path / "out.txt", "w") as out:
         if prepared:
-            process = Program(*command[1:], outputs=[out, out], session=True)
+            process = Program("-m", *words, environment=environment, outputs=[out, out], session=True)
         else:
-            process = subprocess.Popen(command, stdout=out, stderr=out, start_new_session=True)
-    for _ in range(1200):
-        if list((workspace.path / "results/checkpoints").glob("eng/*/step-*.json")):
-            return process
+            jobs = f"import sys; sys.executable = {os.environ[VARIABLE] + '/python'!r}; {START}"  # in forks
+            process = subprocess.Popen(
+                [sys.executable, "-c", jobs, *words], env=environment, stdout=out, stderr=out, start_new_session=True
+            )
+    while not list((workspace.path / "results/checkpoints").glob("eng/*/step-*.json")):
         assert process.poll() is None, (workspace.path / "out.txt").read_text()
         time.sleep(0.1)
-    raise AssertionError("no checkpoint: " + (workspace.path / "out.txt").read_text())
+    return process
 
 
 def trainers(workspace) -> list[int]:
@@ -109,8 +113,6 @@ def test_a_killed_snakemake_is_unlocked_and_goes_on(undisturbed, workspace, monk
     orphans = trainers(workspace)
     assert orphans, "the trainer outlives its Snakemake"
     launcher = min(orphans)  # it has started the others
-    for pid in orphans:
-        os.kill(pid, signal.SIGSTOP)  # or it might be done before anybody looks
     (workspace.path / "profile").mkdir()
     (workspace.path / "profile/profile.yaml").write_text(f"snakefile: {ROOT / 'Snakefile'}\ncores: 1\n")
     goal = ("results/models/eng/manifest.json", "--rerun-incomplete")
@@ -131,7 +133,6 @@ def test_a_killed_snakemake_is_unlocked_and_goes_on(undisturbed, workspace, monk
     assert (workspace.path / "logs/train/eng.log").read_text() == log and "M parameters" in log
     for pid in orphans:
         os.kill(pid, signal.SIGTERM)
-        os.kill(pid, signal.SIGCONT)
     while trainers(workspace):
         time.sleep(0.1)
     workspace.snakemake("results/models/eng/manifest.json", "--rerun-incomplete")

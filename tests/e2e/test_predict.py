@@ -4,8 +4,6 @@ import csv
 import os
 import random
 import re
-import signal
-import time
 import tracemalloc
 from pathlib import Path
 from types import SimpleNamespace
@@ -24,7 +22,7 @@ from babelmill.labels.windows import Windows, held, write_table
 from babelmill.tables.table import Table
 from babelmill.text_files import opening
 from conftest import Workspace
-from helpers.programs.prepared import Program, run_limited, run_module
+from helpers.programs.prepared import run_killed, run_limited, run_module
 
 TRADES = {"farmer", "fisher", "smith", "baker", "weaver", "miller"}
 COLUMNS = ["id", "occ1", "lang"]
@@ -131,14 +129,10 @@ def test_a_killed_run_goes_on_to_the_same_bytes(labeller, tmp_path):
     """Equal texts stand in all windows, so what is remembered has to be what it would have been."""
     table(tmp_path / "in.csv", 9000, 3000)
     undisturbed = predict(labeller, tmp_path / "in.csv", tmp_path / "whole.csv", "--method", "linear")
-    process = Program("-m", *command(labeller, tmp_path / "in.csv", tmp_path / "out.csv", "--method", "linear"))
+    words = command(labeller, tmp_path / "in.csv", tmp_path / "out.csv", "--method", "linear")
+    assert run_killed(*words, name="000001.csv").returncode == -9
     first = tmp_path / ".out.csv.partial/000000.csv"
-    while not first.exists():
-        assert process.poll() is None, process.communicate()
-        time.sleep(0.002)
-    process.send_signal(signal.SIGKILL)
-    process.wait()
-    assert not (tmp_path / "out.csv").exists()
+    assert first.exists() and not (tmp_path / "out.csv").exists()
     first.write_bytes(first.read_bytes().replace(b"00001,", b"was kept,", 1))
     output = predict(labeller, tmp_path / "in.csv", tmp_path / "out.csv", "--method", "linear")
     whole = (tmp_path / "whole.csv").read_bytes()

@@ -6,7 +6,6 @@ In `make test`, a Llama changes its number of processes, and adapters on a EuroB
 import functools
 import random
 import signal
-import subprocess
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -19,7 +18,7 @@ from transformers import AutoConfig, AutoModelForMaskedLM
 
 from babelmill.config.stage_settings import Settings
 from babelmill.core import manifest
-from helpers.training.training_data import VOCABULARY, Data, wait_for_step
+from helpers.training.training_data import VOCABULARY, Data, wait_for_step, wait_for_writing
 
 STEPS = 16
 SIZES = {"hidden_size": 64, "num_hidden_layers": 3, "num_attention_heads": 2, "intermediate_size": 96}
@@ -82,25 +81,17 @@ def data(finished, tmp_path) -> Data:
     return Data.at(tmp_path / "data", finished)
 
 
-def wait_for_writing(data: Data, process: subprocess.Popen) -> None:
-    """Wait until a checkpoint is being written."""
-    while process.poll() is None:
-        if any(path.stat().st_size for run in data.runs for path in run.glob(".step-*.safetensors.*")):
-            return
-    raise AssertionError(process.communicate()[1])
-
-
 @pytest.mark.parametrize("kind", ["llama", *OTHERS])
 def test_the_number_of_processes_changes_along_a_run(data, finished, kind):
     """Three are asked to leave; of two, one dies while a checkpoint is gathered; one goes on alone."""
-    process = data.start("model", 3)
+    process = data.start("model", 3, hold="vote 6")
     wait_for_step(data, 5, process)
     process.send_signal(signal.SIGTERM)
     output = process.communicate()[1]
     assert process.returncode == 75 and "Traceback" not in output, output
     assert "dropout" not in output, "there is none"
-    process = data.start("model", 2)
-    wait_for_writing(data, process)
+    process = data.start("model", 2, hold="save +2")
+    wait_for_writing(data, process, 8)
     (second,) = (w for w in psutil.Process(process.pid).children() if w.environ()["RANK"] == "1")
     second.kill()
     output = process.communicate()[1]
@@ -123,11 +114,12 @@ def test_killed_at_random_moments(data, finished, seed, kills, kind):
     """Every other time while a checkpoint is gathered. On as many processes, the weights are the same to the last bit."""
     choose = random.Random(seed)
     for kill in range(kills):
-        process = data.start("model", 2)
         if kill % 2:
-            time.sleep(choose.random() * 0.05)
+            process = data.start("model", 2, hold=f"vote {STEPS - 1}")
             wait_for_step(data, (STEPS - 5) * kill // kills + choose.randrange(2), process)
+            time.sleep(choose.random() * 0.05)
         else:
+            process = data.start("model", 2, hold="save +1")
             wait_for_writing(data, process)
         process.kill()
         process.communicate()

@@ -88,7 +88,7 @@ def test_a_killed_run_keeps_the_same_snapshots(data):
     steps = [read_json(run / f"snapshots/chck_{point:g}M.json")["step"] for point in points]
     shutil.rmtree(run)
 
-    process = data.start()
+    process = data.start(hold="vote 29")
     wait_for_step(data, steps[1], process)
     process.kill()
     process.wait()

@@ -23,6 +23,8 @@ from safetensors.torch import load_file
 from babelmill.runtime.slurm import OWN_STEP
 from conftest import EXPLODING
 from helpers.damage import flip_a_bit
+from helpers.programs import held
+from helpers.programs.prepared import START
 from helpers.training.training_data import (
     EXPECTED,
     STEPS,
@@ -32,6 +34,7 @@ from helpers.training.training_data import (
     logged,
     read_metrics,
     wait_for_step,
+    wait_for_writing,
 )
 
 
@@ -58,7 +61,7 @@ def test_training_learns_and_records(finished):
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
 def test_a_signal_leaves_a_checkpoint_and_code_75(data, finished, number):
-    process = data.start()
+    process = data.start(hold="vote 13")
     wait_for_step(data, 12, process)
     process.send_signal(number)
     output = process.communicate()[1]
@@ -72,15 +75,14 @@ def test_a_signal_leaves_a_checkpoint_and_code_75(data, finished, number):
 def test_closing_the_terminal_leaves_a_checkpoint(data):
     """With its progress bar on it: the terminal takes no more text, and the lock is not left behind."""
     ours, theirs = pty.openpty()
-    command = [sys.executable, "-m", *data.command()]
+    command = [sys.executable, "-c", held.START + START, *data.command()]
+    environment = os.environ | {held.VARIABLE: "vote 13"}
     terminal = functools.partial(fcntl.ioctl, theirs, termios.TIOCSCTTY, 0)
-    process = subprocess.Popen(
-        command, stdin=theirs, stdout=theirs, stderr=theirs, start_new_session=True, preexec_fn=terminal
-    )
+    outputs = {"stdin": theirs, "stdout": theirs, "stderr": theirs}
+    process = subprocess.Popen(command, env=environment, **outputs, start_new_session=True, preexec_fn=terminal)
     os.close(theirs)
-    end = time.monotonic() + 120
     while not any('"step": 12,' in path.read_text() for path in data.folder.glob("checkpoints/*/metrics.jsonl")):
-        assert time.monotonic() < end and process.poll() is None
+        assert process.poll() is None
         if select.select([ours], [], [], 0.05)[0]:
             os.read(ours, 2**16)
     os.close(ours)
@@ -126,7 +128,7 @@ def kill_at_random_moments(data: Data, seed: int, kills: int) -> None:
     """With kill -9, while it starts, trains or saves; then let it end."""
     choose = random.Random(seed)
     for step in sorted(choose.randrange(STEPS - 2) for _ in range(kills)):
-        process = data.start()
+        process = data.start(hold=f"vote {STEPS - 1}")
         if step:
             wait_for_step(data, step, process)
         time.sleep(choose.random() * 0.05)
@@ -173,7 +175,7 @@ def test_means_over_several_steps_are_those_of_a_run_that_nothing_disturbed(data
     for out in ("calm", "model"):
         if out == "model":
             shutil.rmtree(data.folder / "checkpoints")
-            process = data.start("model", 2)
+            process = data.start("model", 2, hold=f"vote {STEPS - 1}")
             wait_for_step(data, 28, process)  # the last checkpoint is that of step 25 or 30, in the middle of four
             process.kill()
             process.communicate()
@@ -213,16 +215,16 @@ def test_weights_and_biases(data, monkeypatch):
     data.run_settings(tracking="wandb", checkpoint_every=5, keep=3, validate_every=20)
     before: set[Path] = set()
     for attempt, code in ((1, 75), (2, 0)):
-        process = data.start()
+        process = data.start(hold="vote +13")  # W&B may need longer to begin than this run to end
         wait_for_step(data, 12 * attempt, process)
-        process.send_signal(signal.SIGSTOP)  # W&B may need longer to begin than this run to end
         (run,) = data.runs
         while not (recorded := set(run.glob("wandb/offline-run-*/*.wandb")) - {*before}) or len(recorded) > 1:
             time.sleep(0.05)
         before = recorded
-        process.send_signal(signal.SIGCONT)
         if attempt == 1:
             process.send_signal(signal.SIGTERM)
+        else:
+            data.go_on()
         output = process.communicate()[1]
         assert process.returncode == code, output
     (recorded,) = run.glob("wandb/offline-run-*/*.wandb")
@@ -246,29 +248,24 @@ def test_weights_and_biases(data, monkeypatch):
 
 @pytest.mark.parametrize("kills", [2, pytest.param(10, marks=pytest.mark.slow)])
 def test_killed_while_a_checkpoint_is_written(data, kills):
-    """Several times in one run; a checkpoint is large here, so that writing it takes a while."""
-    most = 10 + 2 * kills  # steps: a kill lets it write at most two checkpoints, and some come too late
-    data.settings(model={"hidden_size": 192, "intermediate_size": 512}, max_steps=most)
+    """Several times in one run, in the first or the second checkpoint that an attempt writes."""
+    most = 2 * kills  # steps: each kill lets it write at most one checkpoint
+    data.settings(max_steps=most)
     data.run_settings(checkpoint_every=1, keep=3, validate_every=0)
     data.train("calm")
     shutil.rmtree(data.folder / "checkpoints")
-    before, done, hits = set(), 0, 0
-    for killed in range(30):
-        process, half = data.start(), []
-        while len(half) <= killed % 2 and process.poll() is None:  # in the first or the second checkpoint it writes
-            names = {path.name for run in data.runs for path in run.glob(".step-*.safetensors.*")}
-            half += sorted(names - before - {*half})
+    done = 0
+    for killed in range(kills):
+        process = data.start(hold=f"save +{1 + killed % 2}")
+        half = wait_for_writing(data, process, done + 1 + killed % 2)
         process.kill()
         output = process.communicate()[1]
         assert process.returncode == -signal.SIGKILL, output
-        if killed:
-            assert bool(re.search(rf"going on after step {done}\b", output)) == (done > 0)
-        hits += (data.runs[0] / half[-1]).exists()  # it was killed while it wrote, not a moment after
-        before |= {*half}
-        done = max((int(path.stem[5:]) for path in data.runs[0].glob("step-*.json")), default=0)
-        if hits == kills:
-            break
-    assert hits == kills
+        assert bool(re.search(rf"going on after step {done}\b", output)) == (done > 0)
+        done += killed % 2
+        assert (
+            half.exists() and max((int(path.stem[5:]) for path in half.parent.glob("step-*.json")), default=0) == done
+        )
     data.train()
     assert data.weights() == data.weights("calm")
     steps = [line["step"] for line in data.metrics() if line["kind"] == "train"]
@@ -320,12 +317,11 @@ def test_a_damaged_checkpoint_is_left_out(data, finished):
 
 
 def test_a_second_trainer_is_kept_out(data, finished):
-    process = data.start()
+    process = data.start(hold="vote 3")
     wait_for_step(data, 2, process)
-    process.send_signal(signal.SIGSTOP)
     output = data.train(code=1)
     assert f"another training run is writing here: process {process.pid} on {socket.gethostname()}" in output
-    process.send_signal(signal.SIGCONT)
+    data.go_on()
     output = process.communicate()[1]
     assert process.returncode == 0, output
     assert_same(data, finished)

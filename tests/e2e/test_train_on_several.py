@@ -2,33 +2,38 @@
 
 import json
 import os
+import shutil
 import signal
-import socket
 import time
 
 import psutil
 
 from conftest import ROOT
+from helpers.programs import held
 from helpers.programs.prepared import Program, run_module
 from helpers.training.training_data import assert_near, wait_for_step
 
 
-def test_a_signal_while_the_processes_start(data, finished):
-    process = data.start("model", 2)
-    launcher, begun = psutil.Process(process.pid), 0
-    while begun < 2:
-        time.sleep(0.01)
-        begun = sum("babelmill.train" in worker.cmdline() for worker in launcher.children())
-    process.send_signal(signal.SIGTERM)
-    output = process.communicate()[1]
-    assert process.returncode == 75 and "Traceback" not in output, output
-    assert not list(data.folder.glob("checkpoints/*/step-*")), "it was too late"
+def test_a_signal_while_the_processes_start(data):
+    """Again if it came too late, when they train."""
+    trained = True
+    while trained:
+        shutil.rmtree(data.folder / "checkpoints", ignore_errors=True)
+        process, begun = data.start("model", 2, hold="vote 1"), 0
+        launcher = psutil.Process(process.pid)
+        while begun < 2:
+            time.sleep(0.01)
+            begun = sum("babelmill.train" in worker.cmdline() for worker in launcher.children())
+        process.send_signal(signal.SIGTERM)
+        output = process.communicate()[1]
+        assert process.returncode == 75 and "Traceback" not in output, output
+        trained = list(data.folder.glob("checkpoints/*/step-*"))
 
 
 def test_a_process_that_is_killed_while_it_leaves_is_a_failure(data):
     """Not a clean leave with 75: a job that always dies so must not go back into its queue for ever."""
     data.run_settings(checkpoint_every=1000, validate_every=0)
-    process = data.start("model", 2)
+    process = data.start("model", 2, hold="vote 13")
     wait_for_step(data, 12, process)
     (first,) = (w for w in psutil.Process(process.pid).children() if w.environ()["RANK"] == "0")
     first.suspend()
@@ -40,14 +45,14 @@ def test_a_process_that_is_killed_while_it_leaves_is_a_failure(data):
 
 def test_nobody_trains_on_when_the_launcher_is_killed(data):
     data.settings(max_steps=2000)
-    process = data.start("model", 2)
+    process = data.start("model", 2, hold="vote 2000")
     wait_for_step(data, 2, process)
     process.kill()
     process.communicate()  # ends when the last of the processes has closed it
     (record,) = (data.folder / "checkpoints").glob("*/metrics.jsonl")
     left = max(json.loads(line)["step"] for line in record.read_text().split("\n")[:-1])
     assert left < 2000
-    process = data.start("model", 2)  # nobody holds the run
+    process = data.start("model", 2, hold="vote 2000")  # nobody holds the run
     wait_for_step(data, left + 1, process)
     process.send_signal(signal.SIGTERM)
     process.communicate()
@@ -66,7 +71,7 @@ def test_gradients_do_not_depend_on_the_number_of_processes(tmp_path):
 def test_three_processes_then_two_then_one(data, finished):
     """The first ones are asked to leave, the others interrupted by Ctrl-C, which all of them get."""
     for processes, step in ((3, 12), (2, 30)):
-        process = data.start("model", processes)
+        process = data.start("model", processes, hold=f"vote {step + 1}")
         wait_for_step(data, step, process)
         process.send_signal(signal.SIGTERM) if processes == 3 else os.killpg(process.pid, signal.SIGINT)
         output = process.communicate()[1]
@@ -76,28 +81,28 @@ def test_three_processes_then_two_then_one(data, finished):
     assert_near(data, finished)
 
 
-def test_two_machines_without_slurm(data, finished):
+def test_two_machines_without_slurm(data, finished, free_port):
     """Two launchers that share a folder, as the guide starts them; one machine dies, and both are started again."""
-    with socket.create_server(("localhost", 0)) as server:
-        port = server.getsockname()[1]
-    options = ["--nnodes=2", "--nproc-per-node=1", "--master-addr=localhost", f"--master-port={port}"]
+    options = ["--nnodes=2", "--nproc-per-node=1", "--master-addr=localhost", f"--master-port={free_port}"]
 
-    def machines() -> list[Program]:
+    def machines(environment: dict[str, str]) -> list[Program]:
         torchrun = ["-m", "torch.distributed.run", *options]
         train = ["-m", "--", *data.command("model", 2, "--threads", "1")]
-        return [Program(*torchrun, f"--node-rank={rank}", *train, session=True) for rank in range(2)]
+        where = {"environment": os.environ | environment, "session": True}
+        return [Program(*torchrun, f"--node-rank={rank}", *train, **where) for rank in range(2)]
 
-    first, second = machines()
+    first, second = machines({held.VARIABLE: "vote 13"})
     wait_for_step(data, 12, first)
     os.killpg(second.pid, signal.SIGKILL)
     for worker in psutil.process_iter(["cmdline", "environ"]):  # torchrun's workers have sessions of their own
         ours = str(data.folder) in " ".join(worker.info["cmdline"] or [])
         if ours and (worker.info["environ"] or {}).get("RANK") == "1":
             worker.kill()
+    data.go_on()
     output = first.communicate()[1]
     assert first.returncode != 0 and "lost contact with another process of this run" in output, output
     second.communicate()
-    both = machines()
+    both = machines({})
     output = [process.communicate()[1] for process in both]
     assert [process.returncode for process in both] == [0, 0], output
     assert "going on after step" in output[0] and "2 x cpu" in output[0]

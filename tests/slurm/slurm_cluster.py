@@ -21,6 +21,7 @@ import pytest
 from filelock import FileLock
 
 from conftest import ROOT, Workspace
+from helpers.programs import held
 from helpers.programs.prepared import VARIABLE
 
 HERE = Path(__file__).parent
@@ -178,7 +179,8 @@ def cluster():
 class Run:
     """Snakemake with a profile, in the background."""
 
-    def __init__(self, workspace: Workspace, *arguments, profile="slurm"):
+    def __init__(self, workspace: Workspace, *arguments, profile="slurm", hold=""):
+        """Start it; `hold`: where each training waits, once it has begun (`held.py`)."""
         profile = profile if isinstance(profile, Path) else ROOT / "profiles" / profile
         command = [
             f"{os.environ[VARIABLE]}/python",
@@ -194,7 +196,12 @@ class Run:
         self.output = workspace.path / f"snakemake-{time.monotonic_ns()}.txt"
         with open(self.output, "w") as file:
             self.process = subprocess.Popen(
-                [*map(str, command)], cwd=workspace.path, stdout=file, stderr=file, start_new_session=True
+                [*map(str, command)],
+                cwd=workspace.path,
+                env=os.environ | ({held.VARIABLE: hold} if hold else {}),
+                stdout=file,
+                stderr=file,
+                start_new_session=True,
             )
 
     @property
@@ -299,6 +306,10 @@ class Training:
         for process in self.processes():
             process.send_signal(number)
 
+    def go_on(self) -> None:
+        """Let it go on where it waits by itself (`held.py`), also in later jobs."""
+        (self.path / "results/settings" / self.model / "go").touch()
+
     def _ours(self, process) -> bool:
         try:
             return Path(process.cwd()) == self.path
@@ -307,7 +318,7 @@ class Training:
 
     def stopped_by_its_time_limit(self, times: int):
         """A story told in steps: whenever it has begun, it is held up until its minutes are nearly over; one minute,
-        or as many as it needs to begin.
+        or as many as it needs to begin. It waits by itself after ten steps or more, where it can (`hold` of `Run`).
         """
         begun, minutes = 0, 1
         while not self.job:
@@ -318,13 +329,18 @@ class Training:
             yield
             if self.printed.count("parameters, ") > begun:
                 begun += 1
-                first = self.step
-                while self._commands() and self.step < first + 10:  # asking SLURM could take longer than all steps
+                first = int(["0", *re.findall(r"going on after step (\d+)", self.printed)][-1])
+                while self._commands() and self.step < first + 10:
                     yield
                 self.signal(signal.SIGSTOP)
                 while self.cluster.seconds_left(job) > 29:
                     yield
+                self.go_on()
                 self.signal(signal.SIGCONT)
+                while self._commands():
+                    yield
+                if self.printed.count("the allocation ends soon") < times:
+                    (self.path / "results/settings" / self.model / "go").unlink()
             elif self.job and 0 < self.cluster.seconds_left(job) < 36:
                 minutes += 1
                 self.cluster.limit(job, minutes)

@@ -80,6 +80,7 @@ def preempted_and_then_without_node(training, cluster):
     assert before <= left == went_on, "it left with a checkpoint, and lost no step"
     node = training.job.node
     cluster.kill_node(node)
+    training.go_on()
     while not (job := training.job) or job.node == node:
         yield
     cluster.up()
@@ -93,7 +94,7 @@ def test_interrupted_in_every_way(workspace, calm, cluster, start, time_limits):
     text = text.replace("slurm_partition: gpu", f"slurm_partition: {PARTITION}", 1)  # of training
     (workspace.path / "profile.yaml").write_text(text)
     targets = ("results/models/eng/manifest.json", "results/models/deu/manifest.json")
-    run = start(workspace, *targets, *THREADS, profile=workspace.path)
+    run = start(workspace, *targets, *THREADS, profile=workspace.path, hold="vote +21")
     eng, deu = cluster.training(workspace, "eng"), cluster.training(workspace, "deu")
     stories = [preempted_and_then_without_node(eng, cluster), deu.stopped_by_its_time_limit(time_limits)]
 

@@ -121,7 +121,7 @@ def test_two_nodes_give_what_one_process_gives(workspace, cluster, start):
     text = (ROOT / "profiles/slurm-multinode/profile.yaml").read_text()
     text = text.replace("gpu: 8 ", "gpu: 4 ").replace("--gpus-per-node=4", "--gpus-per-node=2")
     (workspace.path / "profile.yaml").write_text(text)
-    run = start(workspace, "results/models/eng/manifest.json", profile=workspace.path)
+    run = start(workspace, "results/models/eng/manifest.json", profile=workspace.path, hold="vote +21")
     training = cluster.training(workspace, "eng")
     story = training.stopped_by_its_time_limit(1)
     cluster.wait("its time limit", lambda: next(story, "told") == "told" or run.process.poll() is not None)
@@ -165,7 +165,7 @@ def test_a_crash_of_the_login_node(workspace, cluster, start):
     values["run"] = {"log_every": 1, "checkpoint_every": 1000, "validate_every": 0}
     workspace.configure(values)
     target = "results/models/eng/manifest.json"
-    first, training = start(workspace, target), cluster.training(workspace, "eng")
+    first, training = start(workspace, target, hold="vote 21"), cluster.training(workspace, "eng")
     cluster.wait("training", lambda: training.step >= 20)
     training.signal(signal.SIGSTOP)
     job, step = training.job, training.step

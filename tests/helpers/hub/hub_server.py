@@ -131,9 +131,11 @@ class _Handler(Uploads):
         self.hub.log.append(line)
         token = (self.headers.get("authorization") or "").removeprefix("Bearer ") or None
         self.hub.tokens_seen.append((line, token))
-        fault = next((f for f in self.hub.faults if f.times > 0 and re.search(f.pattern, line)), None)
+        with self.hub.lock:  # none is for more requests than it says
+            fault = next((f for f in self.hub.faults if f.times > 0 and re.search(f.pattern, line)), None)
+            if fault:
+                fault.times -= 1
         if fault:
-            fault.times -= 1
             if fault.drop == "before":
                 self.rfile.read(int(self.headers.get("content-length") or 0) // 2)
                 self.close_connection = True

@@ -134,16 +134,17 @@ class Program:
 
 def run_limited(module: str, *arguments, size: int, **where) -> subprocess.CompletedProcess:
     """Run `python -m module arguments`, which may write no file of more than `size` bytes (as on a full disk)."""
-    code = "import resource as r, runpy, sys; r.setrlimit(r.RLIMIT_FSIZE, ({size}, {size})); {start}"
+    code = "import resource as r; r.setrlimit(r.RLIMIT_FSIZE, ({size}, {size})); {start}"
     return run_python("-c", code.format(size=size, start=START), module, *arguments, **where)
 
 
-def run_killed(module: str, *arguments, cwd=None) -> subprocess.CompletedProcess:
-    """Run `python -m module arguments`, and kill it (-9) when its first file is to appear under its name."""
+def run_killed(module: str, *arguments, name: str = "", cwd=None) -> subprocess.CompletedProcess:
+    """Run `python -m module arguments`, and kill it (-9) when its first file, or that of a name, is to appear."""
     code = (
-        "import os, runpy, sys; sys.addaudithook(lambda event, _: event == 'os.rename' and os.kill(os.getpid(), 9)); "
+        "import os, sys; sys.addaudithook("
+        f"lambda event, words: event == 'os.rename' and str(words[1]).endswith({name!r}) and os.kill(os.getpid(), 9)); "
     )
     return run_python("-c", code + START, module, *arguments, cwd=cwd)
 
 
-START = "sys.argv = sys.argv[1:]; runpy.run_module(sys.argv[0], run_name='__main__', alter_sys=True)"
+START = "import runpy, sys; sys.argv = sys.argv[1:]; runpy.run_module(sys.argv[0], run_name='__main__', alter_sys=True)"

@@ -15,6 +15,8 @@ import signal
 import socket
 import sys
 
+import held
+
 # All that take long, but for those that read the environment when they are imported (huggingface_hub, transformers,
 # wandb), and those that some tests use in other versions (`environments.py`). No test sets a variable of matplotlib.
 LIBRARIES = ["snakemake.cli", "snakemake.report.html_reporter", "snakemake_executor_plugin_slurm_jobstep", "smart_open"]
@@ -185,6 +187,8 @@ def become(request: dict) -> None:
     sys.dont_write_bytecode = bool(environment.get("PYTHONDONTWRITEBYTECODE"))
     sys.executable = request["python"]
     sys.argv[:] = command if kind == "-m" else [kind, *command[kind == "-c" :]]
+    if held.VARIABLE in environment and sys.argv[0] == f"{PACKAGE}.train":
+        held.hold()
     try:
         if kind == "-m":
             runpy.run_module(command[0], run_name="__main__", alter_sys=True)

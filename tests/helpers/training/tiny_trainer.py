@@ -2,7 +2,6 @@
 
 import functools
 import os
-import socket
 import traceback
 from collections.abc import Callable
 from pathlib import Path
@@ -19,6 +18,7 @@ from babelmill.training.kernels.compilation import Graphs
 from babelmill.training.networks.gpt_bert import GPTBertNetwork
 from babelmill.training.plan.plan import Plan
 from babelmill.training.trainer import Trainer
+from conftest import port_for_this
 from helpers.programs.prepared import CONTEXT
 from helpers.training.training_data import VOCABULARY, documents, section, stream, train_settings, write_documents
 
@@ -65,17 +65,16 @@ def train_together(size: int, function: Callable[..., Any], *arguments) -> list[
 
     They are forks of a server that has imported PyTorch, so `function` must be one of a module.
     """
-    with socket.create_server(("localhost", 0)) as server:
-        port = server.getsockname()[1]
     results = CONTEXT.Queue()
-    several = [
-        CONTEXT.Process(target=_one, args=(rank, size, port, results, function, arguments)) for rank in range(size)
-    ]
-    for process in several:
-        process.start()
-    found = {rank: (result, error) for rank, result, error in (results.get(timeout=300) for _ in several)}
-    for process in several:
-        process.join()
+    with port_for_this() as port:
+        several = [
+            CONTEXT.Process(target=_one, args=(rank, size, port, results, function, arguments)) for rank in range(size)
+        ]
+        for process in several:
+            process.start()
+        found = {rank: (result, error) for rank, result, error in (results.get(timeout=300) for _ in several)}
+        for process in several:
+            process.join()
     assert not any(error for _, error in found.values()), found
     return [found[rank][0] for rank in range(size)]
 

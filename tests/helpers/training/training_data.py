@@ -25,6 +25,7 @@ from babelmill.training.plan.layouts import Packed
 from babelmill.training.plan.objectives import objective_of
 from babelmill.training.plan.rows import Rows
 from helpers import ROOT
+from helpers.programs import held
 from helpers.programs.prepared import Program, run_module
 
 SPECIAL = ["<unk>", "<s>", "</s>", "<pad>", "<mask>", *(f"<special_{i}>" for i in range(11))]
@@ -175,9 +176,15 @@ class Data:
         options = self.options(settings="train.json", run="run.json", **given, out=out, log=f"{out}.log")
         return ["babelmill.train", *options, "--threads", str(processes), "--processes", str(processes), *more]
 
-    def start(self, *arguments, environment: dict | None = None) -> Program:
-        """Start the stage in its own session."""
-        return Program("-m", *self.command(*arguments), environment={**os.environ, **(environment or {})}, session=True)
+    def start(self, *arguments, hold: str) -> Program:
+        """Start the stage in its own session; `hold`: where it waits for a signal or for `go_on` (`held.py`)."""
+        (self.folder / "go").unlink(missing_ok=True)
+        self.half_written = {*(self.folder / "checkpoints").glob(HALF.format("*"))}
+        return Program("-m", *self.command(*arguments), environment=os.environ | {held.VARIABLE: hold}, session=True)
+
+    def go_on(self) -> None:
+        """Let a training go on that waits."""
+        (self.folder / "go").touch()
 
     def train(self, *arguments, environment: dict | None = None, code: int = 0) -> str:
         """Run the stage to its end. Return its output."""
@@ -199,6 +206,9 @@ class Data:
         return sorted((self.folder / "checkpoints").glob("*"))
 
 
+HALF = "*/.step-{}.safetensors.*"  # a checkpoint that is not whole
+
+
 def read_metrics(path: Path) -> list[dict]:
     """Parse a metrics.jsonl."""
     return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
@@ -213,6 +223,17 @@ def wait_for_step(data: Data, step: int, process: Program) -> None:
                 return
         time.sleep(0.002)
     raise AssertionError(f"ended before step {step}: {process.communicate()[1]}")
+
+
+def wait_for_writing(data: Data, process: Program, step: int | None = None) -> Path:
+    """Wait until a checkpoint is being written, that of a step or any. Return its file. Fail if the process ends before."""
+    while process.poll() is None:
+        for path in {
+            *(data.folder / "checkpoints").glob(HALF.format("*" if step is None else f"{step:08}"))
+        } - data.half_written:
+            return path
+        time.sleep(0.002)
+    raise AssertionError(f"ended before it wrote a checkpoint: {process.communicate()[1]}")
 
 
 # A run that nothing disturbed, for tests of those that something did (`finished` in conftest.py).

@@ -2,6 +2,7 @@
 
 import os
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -35,6 +36,21 @@ def hashed(monkeypatch) -> list[str]:
     return read
 
 
+def again(path: str, change: Callable[[], object]) -> None:
+    """Change a file, as often as its time of change needs to be another: file systems count in steps of some ms."""
+    before = os.stat(path).st_ctime_ns
+    while os.stat(path).st_ctime_ns == before:
+        change()
+
+
+def touch(path: str) -> None:
+    again(path, lambda: os.utime(path))
+
+
+def write(path: str, text: str) -> None:
+    again(path, lambda: Path(path).write_text(text))
+
+
 def snapshot(pattern: str = PATTERN) -> dict:
     """The entry of a pattern."""
     return local_sources.snapshot({pattern: "config.yaml"}, CORPUS)[pattern]
@@ -58,7 +74,7 @@ def test_the_settings_stay_while_the_content_does(hashed):
     entry = make_corpus()
     hashed.clear()
     assert snapshot() == entry and not hashed
-    os.utime("texts/a.txt")
+    touch("texts/a.txt")
     assert snapshot() == entry and hashed == ["texts/a.txt"]
     assert snapshot() == entry and hashed == ["texts/a.txt"], "it is known now"
     shutil.copytree("texts", "copies")  # a fresh clone: new inodes, new times
@@ -72,11 +88,11 @@ def test_the_settings_stay_while_the_content_does(hashed):
 def test_every_change_is_seen():
     entry = make_corpus()
     before = os.stat("texts/a.txt")
-    Path("texts/a.txt").write_text("two")  # of the same size
+    write("texts/a.txt", "two")  # of the same size
     os.utime("texts/a.txt", ns=(before.st_atime_ns, before.st_mtime_ns))  # and time
     changed = snapshot()
     assert changed["sha256"] and changed | {"sha256": None} == entry
-    Path("texts/a.txt").write_text("one")
+    write("texts/a.txt", "one")
     assert snapshot() == entry, "changed back"
     shutil.copy("texts/a.txt", "texts/c.txt")
     added = snapshot()
@@ -90,12 +106,12 @@ def test_every_change_is_seen():
 def test_a_corpus_of_a_changed_text_is_up_to_date_when_it_is_made(hashed):
     """And what was made of the first text is another corpus."""
     first = make_corpus()
-    Path("texts/a.txt").write_text("two")
+    write("texts/a.txt", "two")
     second = make_corpus()
     assert first["sha256"] is None and second["sha256"] is not None
     hashed.clear()
     assert snapshot() == second and not hashed
-    Path("texts/a.txt").write_text("one")
+    write("texts/a.txt", "one")
     assert snapshot()["sha256"] not in (None, second["sha256"])
 
 
@@ -119,7 +135,7 @@ def test_a_note_that_cannot_be_written_costs_time_alone(hashed, monkeypatch):
         raise PermissionError(13, "Permission denied")
 
     entry = make_corpus()
-    os.utime("texts/a.txt")
+    touch("texts/a.txt")
     monkeypatch.setattr(known_hashes, "write_json", read_only)
     hashed.clear()
     assert snapshot() == entry == snapshot() and hashed == ["texts/a.txt", "texts/a.txt"]

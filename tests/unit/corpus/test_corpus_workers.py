@@ -197,6 +197,43 @@ def test_the_first_fault_is_named_whoever_meets_it(folder, fault):
     assert messages == [messages[0]] * 3
 
 
+INTERRUPTED = """
+import os, runpy, signal, sys
+from multiprocessing.process import BaseProcess
+
+def start(self, begin=BaseProcess.start, begun=[]):
+    begin(self)
+    begun.append(self)
+    if len(begun) == 2:
+        os.kill(os.getpid(), signal.SIGINT)
+
+BaseProcess.start = start
+sys.argv = sys.argv[1:]
+runpy.run_module(sys.argv[0], run_name="__main__", alter_sys=True)
+"""
+
+
+def test_an_interruption_while_a_worker_starts_ends_all(folder):
+    """The pool has started the second worker, which it does not know yet."""
+    Path("0.jsonl").write_bytes(lines(texts()) * 2)
+    for i in range(1, 60):
+        os.link("0.jsonl", f"{i}.jsonl")
+    words = ["babelmill.corpus", "--settings", settings_file(files=["*.jsonl"]), "--out", "out", "--threads", "2"]
+    process = subprocess.Popen(
+        [sys.executable, "-c", INTERRUPTED, *words],
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # tests in the background ignore it
+    )
+    try:
+        _, messages = process.communicate(timeout=120)
+    except subprocess.TimeoutExpired:
+        os.killpg(process.pid, signal.SIGKILL)
+        raise
+    assert process.returncode == 130 and "interrupted" in messages and "Traceback" not in messages, messages
+
+
 @pytest.mark.parametrize("victim", ["worker", "SIGTERM", "SIGKILL", "SIGINT"])
 def test_a_killed_process_ends_all(folder, victim):
     Path("0.jsonl").write_bytes(lines(texts()) * 2)
@@ -229,7 +266,7 @@ def test_a_killed_process_ends_all(folder, victim):
         os.killpg(process.pid, signal.SIGINT)  # Ctrl-C reaches all
     else:
         process.send_signal(getattr(signal, victim))
-    _, messages = process.communicate(timeout=60)
+    _, messages = process.communicate(timeout=300)
     assert not psutil.wait_procs(others, timeout=60)[1]
     assert process.returncode != 0
     assert ("a worker process was killed" in messages) == (victim == "worker")

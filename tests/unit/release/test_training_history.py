@@ -9,6 +9,7 @@ from PIL import Image
 from babelmill.core.files import read_json
 from babelmill.release.card import training_history
 from babelmill.release.card.training_history import history, read_record, training_curves
+from babelmill.runtime import followers
 from babelmill.runtime.followers import History
 
 KINDS = ("masked", "causal")
@@ -88,6 +89,7 @@ def test_a_run_leaves_its_history_beside_its_record(finished):
 def test_while_a_run_goes_on(finished, tmp_path, monkeypatch, record, caplog):
     """With half a line at the end of its record; both files are the same whenever they are made."""
     monkeypatch.setattr(History, "EVERY", 0.0)
+    monkeypatch.setattr(followers, "PATIENCE", 600.0)  # drawing takes long on a busy machine
     text, path = (finished.folder / "model/metrics.jsonl").read_text(), tmp_path / "metrics.jsonl"
     os.mkfifo(path)  # who reads it waits for who writes it
     going_on = History(tmp_path, "eng")
@@ -109,7 +111,8 @@ def test_while_a_run_goes_on(finished, tmp_path, monkeypatch, record, caplog):
         assert (again / name).read_bytes() == (tmp_path / name).read_bytes(), name
 
 
-def test_what_cannot_be_written_does_not_stop_a_run(tmp_path, caplog):
+def test_what_cannot_be_written_does_not_stop_a_run(tmp_path, monkeypatch, caplog):
+    monkeypatch.setattr(followers, "PATIENCE", 600.0)
     broken = History(tmp_path / "gone", "eng")
     broken.update()
     broken.close()

@@ -11,6 +11,7 @@ import subprocess
 import sys
 import termios
 import time
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -18,6 +19,7 @@ import torch
 from safetensors.torch import load_file
 
 from babelmill.commands.progress import earlier_runs
+from babelmill.core import bars
 from babelmill.core.files import UserError, sha256, write_json
 from babelmill.runtime import followers, run_lock, slurm
 from babelmill.runtime.checkpoint import Checkpoints, write_tensors
@@ -384,11 +386,13 @@ def test_progress_has_no_carriage_return_in_a_log(caplog, capsys):
     assert "\r" not in caplog.text + "".join(capsys.readouterr())
 
 
-def test_time_left_goes_by_tokens(caplog):
+def test_time_left_goes_by_tokens(caplog, monkeypatch):
     """Half of the steps of a run whose batches grow are far less than half of its time."""
     caplog.set_level(logging.INFO)
+    now = 1000.0
+    monkeypatch.setattr(bars, "time", SimpleNamespace(monotonic=lambda: now))
     progress = Progress(1000, 10, 11_000)
-    progress._bar._began -= 60.0
+    now += 60.0
     progress.show({"step": 5, "loss": 2.5, "tokens_per_second": 1234.0, "tokens": 2000})
     assert "0:09:00 left" in caplog.text
 
@@ -423,11 +427,15 @@ def test_a_full_disk_while_the_record_is_written(tmp_path):
         record.append({"step": 1})
 
 
-def mirror(folder, monkeypatch, patience: float):
-    """Mirror a record that is empty at first, and wait so many seconds for the mirror's end."""
+IDENTITY = {"settings": {"train": {"seed": 1}}}
+
+
+def mirror(folder, monkeypatch, patience: float, identity: dict | None = IDENTITY):
+    """Mirror a record that is empty at first, and wait so many seconds for the mirror's end; None: no file has that."""
     monkeypatch.setattr(followers, "PATIENCE", patience)
     (folder / "metrics.jsonl").touch()
-    (folder / "identity.json").write_text(json.dumps({"settings": {"train": {"seed": 1}}}))
+    if identity:
+        (folder / "identity.json").write_text(json.dumps(identity))
     return followers.mirror("eng", folder)
 
 
@@ -459,8 +467,8 @@ def test_where_the_server_does_not_answer_metrics_are_recorded_offline(
 
 
 def test_where_it_cannot_begin_a_line_says_why(tmp_path, monkeypatch, caplog):
-    with mirror(tmp_path, monkeypatch, patience=120):
-        (tmp_path / "identity.json").unlink()  # long before W&B is imported
+    with mirror(tmp_path, monkeypatch, patience=120, identity=None):
+        pass
     assert "W&B: turned off for the rest of this run: [Errno 2] No such file" in caplog.text
 
 

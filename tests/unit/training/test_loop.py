@@ -16,6 +16,7 @@ from babelmill.runtime.record import energy_kwh
 from babelmill.runtime.run_folder import Done, RunFolder
 from babelmill.runtime.slurm import Stop
 from babelmill.training import loop as loop_module
+from babelmill.training import pending as pending_module
 from babelmill.training.loop import Loop, Window
 from babelmill.training.pending import Pending
 from babelmill.training.words_read import WordRate
@@ -114,19 +115,29 @@ def test_a_validation_that_is_shorter_than_saving_is_not_saved_before(make, loop
 
 def test_a_validation_that_is_given_up_is_no_training_time(make, loop, stop, monkeypatch):
     """It must not count in the throughput of the line that the resumed run goes on with."""
-    trainer = make()
-    monkeypatch.setattr(trainer.validation, "measure", lambda leave, show: time.sleep(1.0))
+    trainer, now = make(), 1000.0
+
+    def give_up(*_) -> None:
+        nonlocal now
+        now += 60.0
+
+    monkeypatch.setattr(loop_module, "time", SimpleNamespace(monotonic=lambda: now))
+    monkeypatch.setattr(trainer.validation, "measure", give_up)
     run = loop(trainer, Done(40, validated=False), stop)
-    before = run._window.state()["seconds"]
     assert not run.run()
-    assert run._window.state()["seconds"] - before < 1.0
+    assert now > 1000.0 and run._window.state()["seconds"] == 0
 
 
 def test_numbers_that_never_come_are_a_lost_process(stop, monkeypatch):
     """NCCL waits for a process that is gone, and the launcher has asked this one to end."""
-    monkeypatch.setattr(Pending, "LOST", 0.5)
     os.kill(os.getpid(), signal.SIGTERM)
-    time.sleep(0.6)  # a signal of long ago does not count, the waiting since does
+    now = time.monotonic() + Pending.LOST + 1  # a signal of long ago does not count, the waiting since does
+
+    def sleep(_) -> None:
+        nonlocal now
+        now += 10.0
+
+    monkeypatch.setattr(pending_module, "time", SimpleNamespace(monotonic=lambda: now, sleep=sleep))
     answers = iter([False, True])
 
     def pending(query) -> Pending:

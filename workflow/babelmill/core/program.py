@@ -8,6 +8,7 @@ import os
 import resource
 import site
 import sys
+import threading
 
 # Not from `places.py`: it imports `pathlib`, and the working folder may have another one.
 IMPORTED_FROM = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
@@ -16,8 +17,7 @@ IMPORTED_FROM = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(
 def prepare() -> None:
     """Import only from the package and the environment; show an error that nothing catches in one line.
 
-    Where memory is limited (`ulimit -v`), OpenBLAS gets one thread: it takes 32 MB for each core when it is loaded, and
-    ends the process or waits forever if there are not so many.
+    Where memory is limited (`ulimit -v`), OpenBLAS gets one thread, since it takes 32 MB for each when it is loaded.
     """
     set_by_user = ["", *os.environ.get("PYTHONPATH", "").split(os.pathsep)]  # "" is the working folder
     library = os.path.dirname(os.__file__)
@@ -27,6 +27,22 @@ def prepare() -> None:
     os.environ |= {"PYTHONPATH": IMPORTED_FROM, "PYTHONSAFEPATH": "1"}
     from babelmill.core import trouble
 
-    sys.excepthook, sys.unraisablehook = trouble.report, trouble.ignored
+    sys.excepthook, sys.unraisablehook, threading.excepthook = trouble.report, trouble.ignored, trouble.ended_thread
     if resource.getrlimit(resource.RLIMIT_AS)[0] != resource.RLIM_INFINITY:
         os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+        sys.meta_path.insert(0, RoomForOpenBLAS())
+
+
+class RoomForOpenBLAS:
+    """Refuses to load OpenBLAS where it does not get its memory: it would end the process, or try again forever."""
+
+    MODULES = ("numpy._core._multiarray_umath", "scipy.linalg._fblas")  # each loads one
+    NEEDED = 100 << 20  # bytes for a library and its 32 MB
+
+    def find_spec(self, name: str, _path: object = None, _target: object = None) -> None:
+        """Raise a MemoryError if there is too little memory for a module; leave it to others to find the module."""
+        if name in self.MODULES and os.path.exists("/proc/self/statm"):
+            with open("/proc/self/statm") as file:
+                taken = int(file.read().split()[0]) * resource.getpagesize()
+            if resource.getrlimit(resource.RLIMIT_AS)[0] - taken < self.NEEDED:
+                raise MemoryError

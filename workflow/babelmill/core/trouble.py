@@ -9,7 +9,9 @@ import contextlib
 import errno
 import os
 import re
+import resource
 import sys
+import threading
 import traceback
 from types import TracebackType
 
@@ -74,7 +76,10 @@ def number_of(error: BaseException) -> int | None:
 def trouble(error: BaseException) -> str | None:
     """Return one line for an error that the user or the machine caused; None for an error that is our bug."""
     if isinstance(error, ImportError) and number_of(error) is None:
-        return f"the environment is incomplete: {' '.join(str(error).split())}; install it again (`make setup`)"
+        words, limit = " ".join(str(error).split()), resource.getrlimit(resource.RLIMIT_AS)[0]
+        if limit != resource.RLIM_INFINITY and not isinstance(error, ModuleNotFoundError):  # it went on without a part
+            return f"a library cannot be imported, probably for lack of memory: {words}; raise the limit (`ulimit -v`)"
+        return f"the environment is incomplete: {words}; install it again (`make setup`)"
     if "No usable temporary directory" in str(error):
         return "no folder for temporary files can be written; free some space in it, or set TMPDIR to another one"
     # PanicException is of a library in Rust; it is no Exception, so `report` gets it.
@@ -106,6 +111,15 @@ def ignored(unraisable: "sys.UnraisableHookArgs") -> None:
     """
     if not isinstance(unraisable.exc_value, MemoryError):
         sys.__unraisablehook__(unraisable)
+
+
+def ended_thread(failed: "threading.ExceptHookArgs") -> None:
+    """Show an error that ended a thread, unless there was no memory for it: whoever waits for its work says so.
+
+    This replaces `threading.excepthook`. (For a SystemError, see `trouble`.)
+    """
+    if not isinstance(failed.exc_value, MemoryError | SystemError):
+        threading.__excepthook__(failed)
 
 
 NO_MEMORY_LEFT = f"error: {REFUSALS[errno.ENOMEM]}\n".encode()

@@ -88,7 +88,8 @@ def _in_parallel(found: Iterator[Piece], reading: Reading, threads: int) -> Gene
         if not isinstance(piece, LineBlock | SmallFiles):
             return pool.submit(work, piece, reading)
         _start_server()
-        return processes.submit(_work, piece)
+        with _uninterrupted():
+            return processes.submit(_work, piece)
 
     def first() -> tuple[Piece, TalliedBatches]:
         piece, future = waiting.popleft()
@@ -118,6 +119,19 @@ def _in_parallel(found: Iterator[Piece], reading: Reading, threads: int) -> Gene
         pool.shutdown(cancel_futures=True)
         processes.shutdown(cancel_futures=True)
         sys.setswitchinterval(before)
+
+
+@contextlib.contextmanager
+def _uninterrupted() -> Generator[None]:
+    """Let SIGINT (Ctrl-C) wait: a pool that does not know of a worker it has started waits for its end forever."""
+    came = []
+    before = signal.signal(signal.SIGINT, lambda *_: came.append(True))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+    if came:
+        raise KeyboardInterrupt
 
 
 def _start_server() -> None:
