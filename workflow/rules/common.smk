@@ -20,6 +20,8 @@ from snakemake.utils import min_version
 gc.set_threshold(100_000, 50, 50)
 min_version("9.27")
 
+TRAINING_BYTES = 100_000_000  # the most text that a tokenizer is trained on (`tokenizer.py`)
+
 # On any machine, every job uses the package that these rules came with, and the interpreter that runs Snakemake.
 RULES = Path(workflow.current_basedir).resolve()
 PACKAGE = str(next(folder for folder in RULES.parents if (folder / "babelmill/__init__.py").is_file()))
@@ -337,6 +339,14 @@ def by_text(least, each, size):
         return round(least + each * size(wildcards)) * attempt
 
     return of
+
+
+@one_line
+def memory_of_tokenizer(wildcards, attempt):
+    """Return MB for a model's tokenizer: at most 155 bytes per byte of text, if no piece of the text comes twice."""
+    languages = CONFIG.languages_of(wildcards.model)
+    text = min(TRAINING_BYTES, sum(text_bytes(CONFIG, code) for code in languages))
+    return (2000 + round(155 * text / 1e6)) * attempt
 
 
 def processes_of_corpus(wildcards):

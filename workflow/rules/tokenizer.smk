@@ -22,7 +22,7 @@ rule tokenizer:
         "../../envs/babelmill.yaml"
     threads: 8
     resources:
-        mem_mb=8000,
+        mem_mb=memory_of_tokenizer,
         runtime=60,
     shell:
         "python -m babelmill.tokenizer --settings {input.settings:q} --corpora {input.corpora:q}"

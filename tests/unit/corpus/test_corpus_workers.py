@@ -218,7 +218,8 @@ def test_an_interruption_while_a_worker_starts_ends_all(folder):
     Path("0.jsonl").write_bytes(lines(texts()) * 2)
     for i in range(1, 60):
         os.link("0.jsonl", f"{i}.jsonl")
-    words = ["babelmill.corpus", "--settings", settings_file(files=["*.jsonl"]), "--out", "out", "--threads", "2"]
+    settings = write_settings("corpus", configuration_of(files=["*.jsonl"]))
+    words = ["babelmill.corpus", "--settings", settings, "--out", "out", "--threads", "2"]
     process = subprocess.Popen(
         [sys.executable, "-c", INTERRUPTED, *words],
         stderr=subprocess.PIPE,

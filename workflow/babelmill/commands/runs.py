@@ -127,8 +127,8 @@ def present_run(model: str, problems: list[str]) -> Run:
     problems += [f"{model}: {problem}" for problem in found.problems]
     trained = manifest.read(folder)
     figures, settings = trained["figures"], values_in("train", trained["settings"])
-    if "tokenizer" in found.manifests:
-        settings |= values_in("tokenizer", found.manifests["tokenizer"]["settings"])
+    if tokenizer := found.manifests.get(("tokenizer", "")):
+        settings |= values_in("tokenizer", tokenizer["settings"])
     place = CHECKPOINTS / model / figures.get("fingerprint", "")
     run = Run(
         model=model,

@@ -153,12 +153,14 @@ class RunSettings(Settings):
 
     Attributes:
         preset: the model's preset, for the names of logs.
+        like: the model that it inherits from, for `babelmill runs`.
         bytes_per_word: {code: bytes per word} of languages whose script does not separate words, to count words.
         set_aside: the share of the text that is set aside for validation, for advice.
     """
 
     run: schema.Run
     preset: str = ""
+    like: str = ""
     bytes_per_word: dict[str, float] = {}
     set_aside: float = 0.0
 
