@@ -70,7 +70,7 @@ def run_settings(configuration: Configuration, name: str) -> RunSettings:
         preset=model.preset,
         bytes_per_word={code: size for code, size in sizes.items() if size},
         set_aside=set_aside(configuration, name),
-        **({"like": entry.like} if (entry := configuration.top.models.get(name)) and entry.like else {}),
+        like=configuration.like(name),
     )
 
 
