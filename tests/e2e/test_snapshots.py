@@ -110,3 +110,29 @@ def test_a_finished_run_still_keeps_the_weights_of_its_end(data):
     assert manifest.read(data.folder / "model")["figures"]["missing_snapshots"] == [name_of(words / 2)]
     end, ema = load_file(kept), load_file(data.folder / "model/ema.safetensors")
     assert end.keys() == ema.keys() and all(torch.equal(end[name], ema[name]) for name in ema)
+
+
+def test_a_run_of_so_many_words_ends_with_their_snapshot(workspace):
+    """Alone by its own words, in a mixture by English-equivalent ones."""
+    values = copy.deepcopy(SMALL)
+    values["train"] |= {"max_steps": None, "words": "2.5k words"}
+    values["models"] = {"two": {"languages": ["eng", "deu"]}}
+    values["languages"]["deu"]["byte_premium"] = 2.0
+    values["run"]["snapshots"] = [0.0025, 0.003]
+    workspace.configure(values)
+    models = [workspace.path / f"results/models/{name}" for name in ("eng", "two")]
+    workspace.snakemake(*(f"results/models/{model.name}/manifest.json" for model in models))
+    for model in models:
+        made = read_json(model / "manifest.json")
+        figures, checkpoints = made["figures"], workspace.path / "results/checkpoints" / model.name
+        assert 2500 <= figures["words"] < 2500 + 64, "within a row"
+        assert [path.stem for path in checkpoints.glob(f"{figures['fingerprint']}/snapshots/*.json")] == [
+            "chck_0.0025M"
+        ]
+        assert figures["missing_snapshots"] == ["chck_0.003M"]
+    premiums = read_json(models[1] / "manifest.json")["settings"]["bytes_per_word"]
+    assert premiums == {"eng": pytest.approx(5.43), "deu": pytest.approx(10.86)}
+    shards = [read_json(workspace.path / f"results/shards/two/{code}/manifest.json")["figures"] for code in premiums]
+    rate = sum(made["bytes"]["train"] / size for made, size in zip(shards, premiums.values(), strict=True))
+    tokens = sum(made["tokens"]["train"] for made in shards)
+    assert figures["words"] == pytest.approx(figures["tokens"] * rate / tokens, rel=0.01)

@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 
 import pydantic
 
-from babelmill.config import canonical, schema
+from babelmill.config import canonical, inputs, schema
 from babelmill.config.inputs import SETTINGS, require_labels, set_aside
 from babelmill.config.resolve import Configuration, Resolved
 from babelmill.config.schema import Section
@@ -62,13 +62,12 @@ def settings_of(configuration: Configuration, name: str, file: str) -> dict[str,
 def run_settings(configuration: Configuration, name: str) -> RunSettings:
     """Return how the training of a model is monitored and saved."""
     model = configuration.model(name)
-    sizes = {code: configuration.table[code].bytes_per_word for code in model.languages}
     return RunSettings(
         stage="run",
         name=name,
         run=model.run,
         preset=model.preset,
-        bytes_per_word={code: size for code, size in sizes.items() if size},
+        bytes_per_word=inputs.bytes_per_word(configuration, name),
         set_aside=set_aside(configuration, name),
         like=configuration.like(name),
     )

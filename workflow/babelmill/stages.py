@@ -352,6 +352,7 @@ class TrainStage(Stage):
             **({"labels": resolved.labels} if learns_labels(resolved) else {}),
             **mixture_of(resolved),
             **given(begin_with=begin_with, shape=source and source.beside),
+            **given(bytes_per_word=resolved.train.words and inputs.bytes_per_word(configuration, name)),
         )
 
 

@@ -50,7 +50,7 @@ from babelmill.training.networks.network import Network
 from babelmill.training.networks.source_weights import lineage, load_weights, shape_of
 from babelmill.training.optimization.sharding import Load
 from babelmill.training.plan.plan import Plan
-from babelmill.training.plan.schedule import rows_by_step, validation_bound
+from babelmill.training.plan.schedule import validation_bound
 from babelmill.training.trainer import Trainer
 from babelmill.training.words_read import DueSnapshots, WordRate, training_words, word_rate
 
@@ -112,14 +112,22 @@ def train(args: argparse.Namespace) -> int:
 
     given = settings, args.tokenizer, args.shards
     data = LabelledData(*given, source) if settings.train.objective == "labels" else Data(*given)
-    plan = Plan(settings.train, float(settings.mixture.weights), data.layouts["train"], data.blocks_weight)
+    run_identity = identity(settings.raw, args.tokenizer, args.shards, source)
+    sizes = settings.bytes_per_word if settings.train.words else looked_after.bytes_per_word
+    kept = args.checkpoints / fingerprint(run_identity) / "words.json"
+
+    def counted() -> list[tuple[float, bool]]:
+        parts = zip(settings.languages, args.shards, strict=True)
+        return [training_words(shards, args.tokenizer, sizes.get(code), kept) for code, shards in parts]
+
+    words = [count for count, _ in processes.on_main(counted)] if settings.train.words else ()
+    plan = Plan(settings.train, float(settings.mixture.weights), data.layouts["train"], data.blocks_weight, words)
     compiles = settings.model.architecture == "gpt_bert" and settings.train.objective != "labels"
     graphs = graphs_of(run, processes, compiles, args.threads, args.compiled)
     if isinstance(data, LabelledData):
         network = make_labels_network(settings, data, source, processes)
     else:
         network = make_network(settings, data.vocabulary, source, processes, graphs)
-    run_identity = identity(settings.raw, args.tokenizer, args.shards, source)
     with RunFolder(args.checkpoints, run_identity, run, looked_after.preset) as folder:
         tokens = plan.tokens_until(plan.steps)
         done = processes.on_main(lambda: folder.open(settings.name, args.attempt, plan.steps, tokens))
@@ -135,7 +143,7 @@ def train(args: argparse.Namespace) -> int:
             tensors, state = folder.checkpoints.load(done.steps, trainer.state.rows)
             trainer.state.restore(tensors, state)
             of_loop = state["loop"]
-        rate = processes.on_main(lambda: rate_of(args, settings, looked_after, plan, folder))
+        rate = processes.on_main(lambda: word_rate(plan, counted()))
         if processes.main:
             announce(trainer, folder.path, done.steps, args.gpus, rate)
         trainer.begin_alike(lambda: done.steps == plan.steps or stop.signalled is not None)
@@ -205,20 +213,9 @@ def make_trainer(
     )
 
 
-def rate_of(
-    args: argparse.Namespace, settings: TrainSettings, looked_after: RunSettings, plan: Plan, folder: RunFolder
-) -> WordRate:
-    """Return the mean number of words per token of the run."""
-    sizes, kept = looked_after.bytes_per_word, folder.path / "words.json"
-    parts = zip(settings.languages, args.shards, strict=True)
-    counts = [training_words(shards, args.tokenizer, sizes.get(code), kept) for code, shards in parts]
-    return word_rate(plan, counts)
-
-
 def describe(trainer: Trainer, done: int, rate: WordRate) -> str:
     """Describe a run after `done` of its steps. `rate`: its words per token."""
     plan, train, processes = trainer.plan, trainer.train, trainer.processes
-    length, rows = rows_by_step(train, plan.steps)
     first = (
         f"{trainer.network.parameters / 1e6:.1f} M parameters, {plan.steps:,} steps,"
         f" {plan.epochs(plan.steps):.1f} epochs of {plan.tokens:,} tokens,"
@@ -228,16 +225,17 @@ def describe(trainer: Trainer, done: int, rate: WordRate) -> str:
         first += "; already trained" if done == plan.steps else f"; going on after step {done:,}"
 
     def step(number: int) -> str:
-        share = rows[number] / processes.size
+        rows, length = plan.rows_of(number)
+        share = rows / processes.size
         return (
-            f"{rows[number]:,} rows of up to {length[number]} tokens, {rows[number] * length[number]:,} tokens;"
-            f" per process {share:,.4g} rows, {share * length[number]:,.0f} tokens"
+            f"{rows:,} rows of up to {length} tokens, {rows * length:,} tokens;"
+            f" per process {share:,.4g} rows, {share * length:,.0f} tokens"
         )
 
     lines = {
         "source": trainer.settings.model.source or f"random weights, seed {train.seed}",
         "first step": step(0),
-        "last step": step(-1),
+        "last step": step(plan.steps - 1),
         "rate": f"{train.learning_rate:g} at its peak, {train.optimizer}",
         "precision": train.precision,
         "device": device_name(trainer.device),

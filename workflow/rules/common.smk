@@ -332,6 +332,13 @@ def gb_of_corpus(wildcards):
     return text_bytes(CONFIG, CONFIG.language(wildcards.language).code) / 1e9
 
 
+@one_line
+def gb_of_tokenizer(wildcards):
+    """Return the GB of text on which a model's tokenizer is trained."""
+    text = sum(text_bytes(CONFIG, code) for code in CONFIG.languages_of(wildcards.model))
+    return min(TRAINING_BYTES, text) / 1e9
+
+
 def by_text(least, each, size):
     """Return a resource: `least`, and `each` per GB of text (`size`); more with each attempt."""
 
@@ -339,14 +346,6 @@ def by_text(least, each, size):
         return round(least + each * size(wildcards)) * attempt
 
     return of
-
-
-@one_line
-def memory_of_tokenizer(wildcards, attempt):
-    """Return MB for a model's tokenizer: at most 155 bytes per byte of text, if no piece of the text comes twice."""
-    languages = CONFIG.languages_of(wildcards.model)
-    text = min(TRAINING_BYTES, sum(text_bytes(CONFIG, code) for code in languages))
-    return (2000 + round(155 * text / 1e6)) * attempt
 
 
 def processes_of_corpus(wildcards):

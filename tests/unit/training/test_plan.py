@@ -80,8 +80,29 @@ def test_steps_are_the_fewest_that_cover_the_epochs(tokens, reduction):
         lengths, rows = rows_by_step(train, steps)
         return (lengths * rows).sum() >= 3.5 * tokens
 
-    steps = steps_for(train, tokens)
+    steps = steps_for(train, tokens, 1.0)
     assert covered(steps) and not any(covered(fewer) for fewer in range(1, steps))
+
+
+@pytest.mark.parametrize("words", [700, 701, 1999, 2000, 12_345])
+@pytest.mark.parametrize("ratio", ["1/2", "1/4"])
+def test_a_run_ends_within_a_row_of_its_words(words, ratio):
+    """Of two languages with different words per token. Only the last steps are smaller than without that end."""
+    train = settings(max_steps=None, words=words, hybrid_ratio=ratio, global_batch_tokens=320)
+    plan = Plan(train, 1.0, counts(3000, 500), words=[2000, 500])
+    rate = (3000 / 3500 * 2000 / 3000) + (500 / 3500 * 500 / 500)
+    assert plan.words_per_token([2000, 500]) == pytest.approx(rate, rel=1e-4)
+    last = plan.rows_of(plan.steps - 1)[1]
+    assert 0 <= plan.tokens_until(plan.steps) - words / plan.words_per_token([2000, 500]) < last
+    _, rows = rows_by_step(train, plan.steps)
+    ours = np.array([plan.rows_of(step)[0] for step in range(plan.steps)])
+    assert ours.min() >= plan.objective.smallest_batch and (ours <= rows).all()
+    less = np.flatnonzero(ours < rows)
+    assert not len(less) or set(less) <= set(range(plan.steps - 1 - plan.objective.smallest_batch, plan.steps))
+    assert all(len(plan.step(step).rows.row) == ours[step] for step in range(plan.steps))
+    assert plan.first_step_with(words / plan.words_per_token([2000, 500])) == plan.steps, (
+        "the last snapshot is that point"
+    )
 
 
 @pytest.mark.parametrize(("most", "refused"), [(24, True), (25, False)])
@@ -89,7 +110,7 @@ def test_more_steps_than_there_may_be_are_refused(monkeypatch, most, refused):
     train = settings(max_steps=None, epochs=1.0, batch_reduction=1.0, sequence_lengths=[16], phase_starts=[0.0])
     monkeypatch.setattr(schema, "MAX_STEPS", most)
     with pytest.raises(UserError, match="more than 24 steps") if refused else contextlib.nullcontext():
-        assert steps_for(train, 25 * train.global_batch_tokens) == 25
+        assert steps_for(train, 25 * train.global_batch_tokens, 1.0) == 25
 
 
 def test_each_token_is_a_target_once_an_epoch_in_an_order_of_its_own():

@@ -14,6 +14,7 @@ from typing import Any
 from babelmill.config import canonical
 from babelmill.config.earlier_results import quoting_in_settings
 from babelmill.config.headings import missing_column
+from babelmill.config.languages import WORD
 from babelmill.config.layers import nearest
 from babelmill.config.model_source import lacks_config
 from babelmill.config.objectives import OBJECTIVES
@@ -282,6 +283,19 @@ def repository(configuration: Configuration, model: str) -> str:
             " repository on the Hub (letters and digits, with single . - and _ between them, at most 96 in a name)"
         )
     return name
+
+
+def bytes_per_word(configuration: Configuration, model: str) -> dict[str, float]:
+    """Return {code: bytes per word} of the languages of a model whose words are counted in bytes.
+
+    These are languages whose script does not separate words, and with `train.words` all languages of a mixture: its
+    words are English-equivalent, as in budgets.
+    """
+    resolved = configuration.model(model)
+    rows = [configuration.table[code] for code in resolved.languages]
+    if resolved.train.words and len(rows) > 1:
+        return {row.code: WORD * row.byte_premium for row in rows}
+    return {row.code: row.bytes_per_word for row in rows if row.bytes_per_word is not None}
 
 
 def set_aside(configuration: Configuration, model: str) -> float:

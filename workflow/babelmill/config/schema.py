@@ -46,6 +46,7 @@ from babelmill.config.values import (
     repo_template,
     two_numbers,
     typed,
+    word_count,
 )
 from babelmill.core.formats import split_name
 
@@ -306,8 +307,9 @@ class Train(Section):
     """Objective, data schedule and optimiser."""
 
     seed: Annotated[NonNegative, Field(lt=2**63)]
-    epochs: Annotated[Number, Field(gt=0, le=1e6), OnlyIf(max_steps=None, otherwise=1.0)]
+    epochs: Annotated[Number, Field(gt=0, le=1e6), OnlyIf(max_steps=None, words=None, otherwise=1.0)]
     max_steps: Annotated[Positive, Field(le=MAX_STEPS)] | None
+    words: Annotated[int, BeforeValidator(word_count), Field(gt=0, le=10**13)] | None = None
     global_batch_tokens: Annotated[Positive, Field(le=MAX_BATCH)]
     batch_reduction: Annotated[Number, Field(ge=1, le=1e6)]
     micro_batch_tokens: Annotated[Positive, Field(le=MAX_BATCH)] | None = None
@@ -366,6 +368,20 @@ class Train(Section):
             tokens = getattr(self, name)
             if tokens is not None and tokens < longest:
                 raise ValueError(f"train.{name} = {tokens} must hold at least one row of {longest} tokens")
+        return self
+
+    @model_validator(mode="after")
+    def _one_end(self) -> Self:
+        if self.words and self.max_steps is not None:
+            raise ValueError(
+                f"train.words = {self.words:,} and train.max_steps = {self.max_steps:,} both say when training ends;"
+                " set one of them to null"
+            )
+        if self.words and self.objective == "labels":
+            raise ValueError(
+                f"train.words = {self.words:,}: a label model reads no running text (train.objective: labels); set"
+                " train.epochs"
+            )
         return self
 
     @model_validator(mode="after")

@@ -135,7 +135,7 @@ class TrainSettings(Settings):
     """The settings of `train`: the model, and how it is trained.
 
     `begin_with`: the file of weights in the source's folder; None for random weights. `shape`: the keys of the source's
-    shape that the configuration sets.
+    shape that the configuration sets. `bytes_per_word`: with `train.words`, see `inputs.bytes_per_word`.
     """
 
     model: schema.Model
@@ -144,6 +144,7 @@ class TrainSettings(Settings):
     mixture: schema.Mixture = ONE_LANGUAGE
     begin_with: str | None = None
     shape: dict[str, Any] = {}
+    bytes_per_word: dict[str, float] = {}
 
 
 class RunSettings(Settings):
@@ -154,7 +155,7 @@ class RunSettings(Settings):
     Attributes:
         preset: the model's preset, for the names of logs.
         like: the model that it inherits from, for `babelmill runs`.
-        bytes_per_word: {code: bytes per word} of languages whose script does not separate words, to count words.
+        bytes_per_word: {code: bytes per word}, see `inputs.bytes_per_word`.
         set_aside: the share of the text that is set aside for validation, for advice.
     """
 

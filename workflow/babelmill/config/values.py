@@ -111,6 +111,12 @@ def ratio(value: object) -> str:
     return f"{reduced.numerator}/{reduced.denominator}"
 
 
+def word_count(value: Any) -> Any:
+    """Return a number of words: 100M and "100M words" are 100,000,000."""
+    match = re.fullmatch(r"\s*([1-9]\d*(?:\.\d+)?|0\.\d+)\s*([kMG])\s*(words)?\s*", str(value))
+    return round(float(match[1]) * {"k": 1e3, "M": 1e6, "G": 1e9}[match[2]]) if match else number(value)
+
+
 def budget(value: float | str | None) -> float | str | None:
     """Return megabytes as a number, or "N words" or "N documents"; 500k and 5M mean words."""
     if not isinstance(value, str):

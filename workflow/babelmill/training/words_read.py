@@ -22,7 +22,6 @@ from babelmill.runtime.run_folder import Done, RunFolder
 from babelmill.tokens.shard_file import ShardFile
 from babelmill.tokens.tokenizer_file import load_tokenizer
 from babelmill.training.plan.plan import Plan
-from babelmill.training.plan.schedule import PERIOD
 
 log = logging.getLogger(__name__)
 
@@ -106,8 +105,7 @@ class WordRate(NamedTuple):
 
 def word_rate(plan: Plan, counts: Sequence[tuple[float, bool]]) -> WordRate:
     """Return the words per token of a run. `counts`: what `training_words` returns for each language."""
-    each = [count / layout.tokens for (count, _), layout in zip(counts, plan.layouts, strict=True)]
-    return WordRate(float(plan.mixture.shares @ np.array(each)) / PERIOD, all(exact for _, exact in counts))
+    return WordRate(plan.words_per_token([count for count, _ in counts]), all(exact for _, exact in counts))
 
 
 def snapshot_steps(plan: Plan, per_token: float, points: list[float]) -> dict[int, list[float]]:

@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from babelmill.config.inputs import bytes_per_word as counted_in_bytes
 from babelmill.config.inputs import hub_datasets, set_aside
 from babelmill.config.resolve import Configuration
 from babelmill.core import manifest
@@ -77,14 +78,15 @@ def text_of_language(
     `outdated`: (stage, language) of all results of the model that will be made again.
     """
     language, asked = configuration.language(code), configuration.corpus(code).corpus
+    per_word = counted_in_bytes(configuration, model).get(code)
     corpus = figures_in(Path("results/corpora", code)) if ("corpus", code) not in outdated else None
     shards = figures_in(Path("results/shards", model, code)) if corpus or ("shards", code) not in outdated else None
     size, source = (corpus["bytes"]["train"], "corpus") if corpus else estimated_bytes(configuration, code)
 
     learnt = 1.0 if corpus or asked.validation_files else 1 - asked.validation_share
-    words_counted = corpus is not None and (language.bytes_per_word is not None or "words" in corpus)
-    if language.bytes_per_word is not None:
-        words = learnt * size / language.bytes_per_word
+    words_counted = corpus is not None and (per_word is not None or "words" in corpus)
+    if per_word is not None:
+        words = learnt * size / per_word
     elif corpus and words_counted:
         words = corpus["words"]["train"]
     else:  # also a corpus of an earlier release, which has no such count

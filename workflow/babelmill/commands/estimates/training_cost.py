@@ -22,8 +22,10 @@ from babelmill.training.plan.objectives import objective_of
 from babelmill.training.plan.schedule import (
     CHUNK,
     CPU_TOKENS,
+    end_with,
     rows_by_step,
     steps_for,
+    tokens_wanted,
     validation_bound,
     validation_steps,
     whole_tokens,
@@ -92,8 +94,11 @@ def cost_of(
     text = text or training_text(configuration, model)
 
     tokens = int(text.tokens)
-    steps = steps_for(train, tokens)
+    steps = steps_for(train, tokens, text.words_per_token)
     lengths, rows = rows_by_step(train, steps)
+    if train.words:
+        wanted = tokens_wanted(train, tokens, text.words_per_token)
+        rows = end_with(rows, lengths, wanted, objective_of(train).smallest_batch)
     tokens_read = float((lengths * rows).sum())
     words = tokens_read * text.words_per_token
     of_step = flops_by_step(size, train, vocab_size, 1 - text.prompts / max(1, tokens), lengths, rows)

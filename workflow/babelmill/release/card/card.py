@@ -421,7 +421,7 @@ class ModelCard:
         """Return a table of each section of the settings."""
         tables = []
         for section, values in self.settings.items():
-            unused = ["epochs"] if values.get("max_steps") is not None else []
+            unused = ["epochs"] if values.get("max_steps") or values.get("words") else []
             known = flatten({key: value for key, value in values.items() if key not in unused}, f"{section}.")
             tables.append([{"setting": code(key), "value": value} for key, value in known.items()])
         return tables

@@ -25,11 +25,13 @@ from babelmill.training.plan.randomness import ORDER
 from babelmill.training.plan.rows import Rows
 from babelmill.training.plan.schedule import (
     PERIOD,
+    end_with,
     learning_rate_factor,
     phase_starts,
     proportions,
     rows_by_step,
     steps_for,
+    tokens_wanted,
 )
 
 
@@ -113,19 +115,31 @@ class Plan:
         weights: exponent of the mixture, see `proportions`.
         layouts: the rows of each language's training shard.
         blocks_weight: for the objective `labels`, see `LabelsObjective`.
+        words: the number of words of each language's text, for `train.words`.
 
     Raises:
         UserError: a shard is empty, or a global batch is too small for the hybrid ratio.
     """
 
-    def __init__(self, train: schema.Train, weights: float, layouts: Sequence[Layout], blocks_weight: float = 0.0):
+    def __init__(
+        self,
+        train: schema.Train,
+        weights: float,
+        layouts: Sequence[Layout],
+        blocks_weight: float = 0.0,
+        words: Sequence[float] = (),
+    ):
         self.train = train
         self.objective = objective_of(train, blocks_weight)
         self.layouts = layouts
         self.tokens = sum(layout.tokens for layout in layouts)
-        self.steps = steps_for(train, self.tokens)
         self.mixture = LanguageSchedule(proportions([layout.tokens for layout in layouts], weights))
+        rate = self.words_per_token(words) if train.words else 0.0
+        self.steps = steps_for(train, self.tokens, rate)
         self._lengths, rows = rows_by_step(train, self.steps)
+        if train.words:
+            wanted = tokens_wanted(train, self.tokens, rate)
+            rows = end_with(rows, self._lengths, wanted, self.objective.smallest_batch)
         self._first_rows = np.concatenate([[0], rows.cumsum()])
         self._tokens = np.concatenate([[0], (self._lengths * rows).cumsum()])
         self._starts = phase_starts(train, self.steps)
@@ -148,6 +162,15 @@ class Plan:
         counts = np.zeros((len(self.layouts), len(self.objective.kinds)), dtype=np.int64)
         np.add.at(counts, rows.language, self.objective.counts(rows.kind, rows.stands_for))
         return counts.reshape(-1)
+
+    def words_per_token(self, words: Sequence[float]) -> float:
+        """Return the mean number of words per token of the run. `words`: how many each language's text has."""
+        each = [count / layout.tokens for count, layout in zip(words, self.layouts, strict=True)]
+        return float(self.mixture.shares @ np.array(each)) / PERIOD
+
+    def rows_of(self, step: int) -> tuple[int, int]:
+        """Return the number of rows of a step, and their length."""
+        return int(self._first_rows[step + 1] - self._first_rows[step]), int(self._lengths[step])
 
     def tokens_until(self, steps: int) -> int:
         """Return the number of tokens of the first `steps` steps."""

@@ -75,15 +75,20 @@ def whole_tokens(train: schema.Train) -> int:
     return train.micro_batch_tokens or WHOLE_TOKENS
 
 
-def steps_for(train: schema.Train, tokens: int) -> int:
-    """Return the number of steps: `max_steps`, or the smallest one whose rows cover `epochs` times `tokens`.
+def steps_for(train: schema.Train, tokens: int, words_per_token: float) -> int:
+    """Return the number of steps: `max_steps`, or the smallest one whose rows cover `words`, or `epochs` of the text.
+
+    Args:
+        train: the section `train`.
+        tokens: the number of tokens of the text.
+        words_per_token: the mean number of words per token of the run.
 
     Raises:
         UserError: the run would have more steps than `schema.MAX_STEPS`.
     """
     if train.max_steps is not None:
         return train.max_steps
-    wanted = train.epochs * tokens
+    wanted = tokens_wanted(train, tokens, words_per_token)
 
     def covers(steps: int) -> bool:
         lengths, rows = rows_by_step(train, steps)
@@ -97,11 +102,31 @@ def steps_for(train: schema.Train, tokens: int) -> int:
         middle = (low + high) // 2
         low, high = (low, middle) if covers(middle) else (middle, high)
     if high > schema.MAX_STEPS:
+        length = f"train.words = {train.words:,}" if train.words else f"train.epochs = {train.epochs:g}"
         raise UserError(
-            f"train.epochs = {train.epochs:g} of {tokens:,} tokens in batches of train.global_batch_tokens ="
+            f"{length} of {tokens:,} tokens in batches of train.global_batch_tokens ="
             f" {train.global_batch_tokens} are more than {schema.MAX_STEPS:,} steps; lower the one or raise the other"
         )
     return high
+
+
+def tokens_wanted(train: schema.Train, tokens: int, words_per_token: float) -> float:
+    """Return how many tokens a run without `max_steps` reads; see `steps_for`."""
+    return train.words / words_per_token if train.words else train.epochs * tokens
+
+
+def end_with(rows: np.ndarray, lengths: np.ndarray, wanted: float, least: int) -> np.ndarray:
+    """Return the rows of each step, fewer at the end, so that they have `wanted` tokens, or less than a row more.
+
+    `least`: the smallest number of rows of a step. Where the last step would have fewer, the steps before lose some.
+    """
+    rows = rows.copy()
+    for step in range(len(rows) - 1, -1, -1):
+        surplus = int(((lengths * rows).sum() - wanted) // lengths[step])
+        rows[step] -= min(max(surplus, 0), max(rows[step] - least, 0))
+        if surplus <= 0 or rows[step] > least:
+            break
+    return rows
 
 
 def proportions(tokens: list[int], weights: float) -> np.ndarray:
