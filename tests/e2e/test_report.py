@@ -168,11 +168,12 @@ def test_what_failed_and_what_is_not_there_yet(browser, tmp_path, monkeypatch, c
 
 def test_an_experiment(browser, tmp_path, monkeypatch):
     """Its page begins with the comparison: a dot per seed, and the differences from the reference."""
-    grid = {"base": ["eng", "trio"], "vary": {"train.optimizer": ["lamb", "adamw"]}, "seeds": 3}
+    grid = {"base": ["eng", "trio"], "vary": {"train.learning_rate": [0.01, 0.02]}, "seeds": 3}
     more = {"models": {"trio": {"languages": ["eng", "deu", "fra"]}}}
-    more["experiments"] = {"masking": grid | {"compare_with": {"train.optimizer": "lamb"}}}
+    more["experiments"] = {"masking": grid | {"compare_with": {"train.learning_rate": 0.01}}}
     configuration = configured(tmp_path, monkeypatch, ["eng"], **more)
-    make(tmp_path, configuration, configuration.batches["masking"])
+    for cell in configuration.cells["masking"]:
+        make(tmp_path, configuration, [cell.name], seed=cell.seed, learning_rate=cell.values["train.learning_rate"])
     settings = experiments.write_settings(configuration, "masking")
     monkeypatch.setattr("sys.argv", ["experiment", "--settings", str(settings), "--out", "experiments/masking"])
     with pytest.raises(SystemExit) as end:
@@ -185,5 +186,9 @@ def test_an_experiment(browser, tmp_path, monkeypatch):
     browser.open(folder / "page.html", 1280, False)
     strips = "document.querySelectorAll('#experiment ~ .wide td.s')"
     assert browser.value(f"[...{strips}].filter(e => e.querySelectorAll('.seed').length == 3).length") > 0
+    different = browser.value(
+        "[...document.querySelectorAll('#recipes tbody tr')].map(r => [...r.cells].map(c => c.innerText))"
+    )
+    assert {row[0]: set(row[1:]) for row in different}["train.learning_rate"] == {"0.01", "0.02"}
     lines = (folder / "table.md").read_text().splitlines()
-    assert next(line.split(" | ")[:3] for line in lines if line.startswith("| eng")) == ["| eng", "eng", "lamb"]
+    assert next(line.split(" | ")[:3] for line in lines if line.startswith("| eng")) == ["| eng", "eng", "rate0p01"]

@@ -44,7 +44,6 @@ from babelmill.corpus import readers
 from babelmill.corpus.cleaning import clean
 from babelmill.corpus.digests import DigestSet, digests_of
 from babelmill.corpus.reading import Reading
-from babelmill.corpus.record_batches import sizes_of
 from babelmill.corpus.sampling import Budget
 from babelmill.corpus.tally import Tally
 from babelmill.hub import revisions
@@ -134,7 +133,7 @@ class Counter:
             kept = clean(batch, corpus, tally)
             if corpus.deduplicate:
                 kept = kept.filter(pa.array(self._seen.add(digests_of(kept))))
-            total += kept.num_rows if self.budget.unit == "documents" else int(sizes_of(kept).sum())
+            total += int(self.budget.sizes(kept).sum())
         if corpus.categories and tally.read and not tally.categories:
             raise UserError(f"{line(path.name)}: no document has a `category`, and corpus.categories asks for some")
         if not total:

@@ -183,6 +183,7 @@ class DownloadStage(Stage):
     def asked(self, configuration: Configuration, name: str, part: str) -> stage_settings.DownloadSettings:
         """Name the datasets and, with a budget, the keys that decide when it is used up."""
         resolved = configuration.corpus(name)
+        inputs.check_budget(configuration, name)
         corpus, found = resolved.corpus, [each for _, each in inputs.hub_datasets(configuration, name)]
         if corpus.budget:
             how = {"counted": inputs.counted(corpus), "byte_premium": configuration.table[name].byte_premium}
@@ -259,6 +260,7 @@ class CorpusStage(Stage):
     def asked(self, configuration: Configuration, name: str, part: str) -> stage_settings.CorpusSettings:
         """Describe the local text. Without a download, the dataset's name is left out: changing it reruns nothing."""
         resolved = configuration.corpus(name)
+        inputs.check_budget(configuration, name)
         corpus, download = resolved.corpus, DOWNLOADS / name if inputs.hub_datasets(configuration, name) else None
         byte_premium = configuration.table[name].byte_premium if corpus.budget else None
         for_classes = bool(corpus.label_columns) and inputs.labels_are_classes(configuration, name)

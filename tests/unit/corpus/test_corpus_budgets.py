@@ -70,6 +70,20 @@ def test_a_budget_counts_what_says_the_same_in_the_language(budget, size):
     assert figures["budget"]["asked"] == round(size * 1.751)
 
 
+def test_words_are_counted_and_documents_stay_whole():
+    """The sample is as large as whole documents allow: the next one would not fit. Scripts without spaces are refused."""
+    documents = [" ".join(["word"] * (1 + i % 7)) + f" {i}" for i in range(500)]
+    write_jsonl("a.jsonl", documents)
+    figures = build(files=["a.jsonl"], budget="1k exact words", validation_share=0.1)
+    kept = texts("train") + texts("validation")
+    words = sum(len(text.split()) for text in kept)
+    assert set(kept) < set(documents) and 1000 - 8 < words <= 1000
+    assert figures["budget"] == {"unit": "exact words", "asked": 1000, "realised": words}
+    corpus = {"files": ["a.jsonl"], "budget": "1k exact words"}
+    with pytest.raises(UserError, match=r"Chinese writes no spaces between words.*set 1000 words, which"):
+        run_stage("corpus", Configuration([("test", {"languages": {"zho": {"corpus": corpus}}})]), "zho")
+
+
 def test_a_corpus_smaller_than_its_budget_is_reported(caplog):
     write_jsonl("a.jsonl", DOCUMENTS)
     figures = build(files=["a.jsonl"], budget="5M", validation_share=0.1)
@@ -88,6 +102,7 @@ def test_a_corpus_smaller_than_its_budget_is_reported(caplog):
         ("500k", "500000 words"),
         ("10M words", "10000000 words"),
         ("1.5k documents", "1500 documents"),
+        ("10M exact words", "10000000 exact words"),
         ("null", None),
     ],
 )

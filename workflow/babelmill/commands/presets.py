@@ -69,7 +69,7 @@ class Preset:
         resolved = configuration.model(LANGUAGE)
         self.train, self.budget = resolved.train, configuration.corpus(LANGUAGE).corpus.budget
         budget = self.budget or f"{100 if self.gpus else 1}000000 words"
-        number, unit = budget.split() if isinstance(budget, str) else (budget, "MB")
+        number, unit = budget.split(maxsplit=1) if isinstance(budget, str) else (budget, "MB")
         self.text = f"{budget:g} MB" if unit == "MB" else f"{short(int(number)).replace('.0 ', ' ')} {unit}"
         self.parameters = self.memory = self.hours = "?"
         self.unknown = out_of_reach if resolved.source else ""

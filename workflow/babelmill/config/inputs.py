@@ -298,6 +298,17 @@ def bytes_per_word(configuration: Configuration, model: str) -> dict[str, float]
     return {row.code: row.bytes_per_word for row in rows if row.bytes_per_word is not None}
 
 
+def check_budget(configuration: Configuration, code: str) -> None:
+    """Raise a UserError if words of a language are to be counted exactly, and its script does not separate them."""
+    resolved, language = configuration.corpus(code), configuration.language(code)
+    budget = resolved.corpus.budget
+    if isinstance(budget, str) and budget.endswith("exact words") and language.bytes_per_word is not None:
+        raise UserError(
+            f"{resolved.origins['corpus.budget']}: corpus.budget = {budget}: {language.name} writes no spaces between"
+            f" words, so they cannot be counted; set {budget.replace('exact ', '')}, which are counted in bytes"
+        )
+
+
 def set_aside(configuration: Configuration, model: str) -> float:
     """Return the largest share of a language of a model that is set aside for validation; 0 with validation files."""
     corpora = (configuration.corpus(code).corpus for code in configuration.languages_of(model))

@@ -47,7 +47,7 @@ def _to_download(configuration: Configuration, code: str) -> float:
         return TIER_BYTES[language.tier] * language.byte_premium
     if not isinstance(corpus.budget, str):
         return corpus.budget * 1e6 * language.byte_premium
-    count, unit = corpus.budget.split()
+    count, unit = corpus.budget.split(maxsplit=1)
     return int(count) * (DOCUMENT if unit == "documents" else WORD) * language.byte_premium
 
 

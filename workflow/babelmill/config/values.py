@@ -118,14 +118,17 @@ def word_count(value: Any) -> Any:
 
 
 def budget(value: float | str | None) -> float | str | None:
-    """Return megabytes as a number, or "N words" or "N documents"; 500k and 5M mean words."""
+    """Return megabytes as a number, or "N words", "N exact words" or "N documents"; 500k and 5M mean words."""
     if not isinstance(value, str):
         return value
-    match = re.fullmatch(r"\s*([1-9]\d*(?:\.\d+)?|0\.\d+)\s*([kMG]?)\s*(MB|words|documents|)\s*", value)
+    match = re.fullmatch(r"\s*([1-9]\d*(?:\.\d+)?|0\.\d+)\s*([kMG]?)\s*(MB|words|exact words|documents|)\s*", value)
     digits, factor, unit = match.groups() if match else ("0", "", "")
     amount = float(digits) * {"": 1, "k": 1e3, "M": 1e6, "G": 1e9}[factor]
     if not amount or (factor and unit == "MB"):
-        raise ValueError("expected megabytes of English-equivalent text, or a text such as 500k words or 5M documents")
+        raise ValueError(
+            "expected megabytes of English-equivalent text, or a text such as 500k words, 10M exact words or 5M"
+            " documents"
+        )
     if unit == "MB" or not (factor or unit):
         return amount
     return f"{round(amount)} {unit or 'words'}"

@@ -18,6 +18,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
+from babelmill.core.words import count_words
 from babelmill.corpus.cleaning import keep
 from babelmill.corpus.digests import keys_of
 from babelmill.corpus.record_batches import Spool, sizes_of
@@ -28,7 +29,7 @@ WORD = 5.43  # bytes per English word, as in the tiers of BabyBabelLM: 100 milli
 
 @dataclasses.dataclass(frozen=True)
 class Budget:
-    """Says how much text to take: `limit` is a number of `unit` (`bytes` or `documents`)."""
+    """Says how much text to take: `limit` is a number of `unit` (`bytes`, `exact words` or `documents`)."""
 
     limit: int
     unit: str
@@ -38,15 +39,23 @@ class Budget:
         """Return the budget of a language.
 
         A number means megabytes (10^6 bytes) of English-equivalent text. `N words` means N times 5.43 bytes of such
-        text. In this language, text with the same content takes `byte_premium` times as many bytes. `N documents`
-        means a number of documents.
+        text. In this language, text with the same content takes `byte_premium` times as many bytes. `N exact words`
+        are separated by white space, and `N documents` means a number of documents.
         """
         if isinstance(value, str):
-            number, unit = value.split()
-            if unit == "documents":
+            number, unit = value.split(maxsplit=1)
+            if unit in ("documents", "exact words"):
                 return cls(int(number), unit)
             return cls(round(int(number) * WORD * byte_premium), "bytes")
         return cls(round(value * 1e6 * byte_premium), "bytes")
+
+    def sizes(self, batch: pa.RecordBatch) -> np.ndarray:
+        """Return the size of each document of a batch in the budget's unit, [N] int64."""
+        if self.unit == "documents":
+            return np.ones(batch.num_rows, np.int64)
+        if self.unit == "exact words":
+            return np.array([count_words([text]) for text in batch["text"].to_pylist()], np.int64)
+        return sizes_of(batch)
 
 
 class Sampler:
@@ -69,7 +78,7 @@ class Sampler:
 
     def take(self, batch: pa.RecordBatch) -> None:
         """Count documents that were admitted and are not duplicates."""
-        sizes = np.ones(batch.num_rows, np.int64) if self.budget.unit == "documents" else sizes_of(batch)
+        sizes = self.budget.sizes(batch)
         self._keys.append(keys_of(batch)[:, 1].copy())  # a view would keep the whole batch
         self._sizes.append(sizes)
         self._total += int(sizes.sum())

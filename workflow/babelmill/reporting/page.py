@@ -20,7 +20,7 @@ from babelmill.reporting import figures
 from babelmill.reporting.asked import TEMPLATE
 from babelmill.reporting.figures import CHANCE, moments
 from babelmill.reporting.results import ReportedModel
-from babelmill.reporting.table import ALL, ScoreRow, metrics_of_all, rows_of, unit_of
+from babelmill.reporting.table import ALL, ScoreRow, differing_settings, metrics_of_all, rows_of, unit_of
 
 NOTHING = Markup("")
 COLUMNS = 6  # columns of a table of phenomena, so that it fits a printed page
@@ -49,6 +49,8 @@ def page(asked: dict[str, Any], models: list[ReportedModel], first: Markup = NOT
         learning=learning(asked, models),
         **training(models),
         tokenizers=tokenizers(models),
+        recipes=recipes(models),
+        hours=sum(training_hours(model.record) or 0.0 for model in models),
         costs=[cost(model) for model in models if ("train", "") in model.manifests],
         coverage=coverage(asked, models),
         versions=versions(models),
@@ -257,6 +259,16 @@ def cost(model: ReportedModel) -> dict[str, Any]:
         "energy": sum(measured) / 3.6e6 if joules and len(measured) == len(joules) else None,
         **{key: figures_of.get(key) for key in ("parameters", "steps", "tokens", "epochs")},
     }
+
+
+def recipes(models: list[ReportedModel]) -> dict[str, Any]:
+    """Return the table of settings in which the models differ: the recipes with their models, and a line per key."""
+    found: dict[tuple[str, ...], list[str]] = {}
+    differing = differing_settings(models)
+    for name, values in differing.items():
+        found.setdefault(tuple(values.values()), []).append(name)
+    keys = next(iter(differing.values()), {})
+    return {"models": [*found.values()], "lines": [*zip(keys, zip(*found, strict=True), strict=True)] if keys else []}
 
 
 def coverage(asked: dict[str, Any], models: list[ReportedModel]) -> dict[str, Any]:

@@ -117,16 +117,16 @@ def training_settings(model: ReportedModel) -> dict[str, Any]:
     return found
 
 
-def differing_settings(models: list[ReportedModel]) -> dict[str, str]:
-    """Return, for each model, its values of the settings in which the models differ, besides their seeds.
+def differing_settings(models: list[ReportedModel]) -> dict[str, dict[str, str]]:
+    """Return, for each model, its values of the settings in which the models differ, besides their seeds, as JSON.
 
-    Models with the same text are the same recipe: `train.learning_rate=0.01 train.optimizer="lamb"`.
+    Models with the same values are the same recipe.
     """
     found = {model.name: training_settings(model) for model in models if ("train", "") in model.manifests}
     keys = dict.fromkeys(key for settings in found.values() for key in settings if key != "train.seed")
     texts = {name: {key: json.dumps(settings.get(key)) for key in keys} for name, settings in found.items()}
     differ = [key for key in keys if len({settings[key] for settings in texts.values()}) > 1]
-    return {name: " ".join(f"{key}={settings[key]}" for key in differ) for name, settings in texts.items()}
+    return {name: {key: settings[key] for key in differ} for name, settings in texts.items()}
 
 
 def write_csv(models: list[ReportedModel], file: IO[str]) -> None:
@@ -134,13 +134,14 @@ def write_csv(models: list[ReportedModel], file: IO[str]) -> None:
 
     * `million_words`: for a snapshot, after how many words it was kept; empty for finished models.
     * `seed`: the seed of the training.
-    * `settings`: see `differing_settings`.
+    * `settings`: those of `differing_settings`, as `train.learning_rate=0.01 train.optimizer="lamb"`.
     """
     writer = csv.writer(file, lineterminator="\n")
     writer.writerow([*ScoreRow._fields, "million_words", "seed", "settings"])
     differing = differing_settings(models)
     for model in models:
-        more = training_settings(model).get("train.seed"), differing.get(model.name)
+        settings = [f"{key}={value}" for key, value in differing.get(model.name, {}).items()]
+        more = training_settings(model).get("train.seed"), " ".join(settings)
         rows = [(*row, None, *more) for row in rows_of(model)]
         rows += [(*row, words, *more) for words, row in snapshots_of(model)]
         for row in rows:

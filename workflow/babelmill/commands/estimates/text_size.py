@@ -134,7 +134,9 @@ def estimated_bytes(configuration: Configuration, code: str) -> tuple[float, str
 def budget_bytes(asked: float | str, byte_premium: float) -> float:
     """Return the approximate bytes of text that `corpus.budget` asks for."""
     budget = Budget.parse(asked, byte_premium)
-    return budget.limit * (BYTES_PER_DOCUMENT if budget.unit == "documents" else 1.0)
+    return (
+        budget.limit * {"bytes": 1.0, "exact words": WORD * byte_premium, "documents": BYTES_PER_DOCUMENT}[budget.unit]
+    )
 
 
 def unpacked(path: str, size: int) -> float:
