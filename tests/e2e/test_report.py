@@ -15,7 +15,7 @@ from babelmill.experiments import asked as experiments
 from babelmill.reporting.asked import asked_of, write_settings
 from babelmill.reporting.page import page
 from babelmill.reporting.results import read_all
-from babelmill.reporting.table import write_csv
+from babelmill.reporting.table import rows_of, write_csv
 from helpers.browser import Browser
 from helpers.results import report_results
 
@@ -135,6 +135,23 @@ def test_one_model(browser, tmp_path, monkeypatch):
     rows = [row for row in table(tmp_path / "eng.csv") if (row["suite"], row["phenomenon"]) == ("blimp", "all")]
     points = [float(row["million_words"] or 0) for row in rows if row["method"] == "causal"]
     assert points == [0, *BABYLM[:19]]
+
+
+def test_a_reproduction_stands_beside_its_original(browser, tmp_path, monkeypatch):
+    """With its difference and interval; a score that a suite names as a baseline, too, is there once."""
+    configuration = configured(tmp_path, monkeypatch, ["eng"], models={"eng": {"preset": "babylm2026_gpt2"}})
+    make(tmp_path, configuration, ["eng"])
+    asked = asked_of(configuration, "eng")
+    original = next(each for each in asked["suites"]["blimp"]["originals"] if each["score"] == 73.43)
+    path = tmp_path / "eng.html"
+    path.write_text(page(asked, read_all(asked)))
+    looked_at(browser, path)
+    head = next(
+        row for row in rows_of(read_all(asked)[0]) if row.is_whole and row.suite == "blimp" and row.method == "fused"
+    )
+    rows = browser.value("[...document.querySelectorAll('#suites tr.baseline')].map(r => r.innerText)")
+    (row,) = [row for row in rows if "73.4" in row]
+    assert original["model"] in row and f"eng {100 * head.score - 73.43:+.1f} (" in row
 
 
 def test_what_failed_and_what_is_not_there_yet(browser, tmp_path, monkeypatch, capsys):

@@ -15,6 +15,7 @@ from babelmill.config.suites import suites_of_model
 from babelmill.core import code_digest, manifest
 from babelmill.core.files import canonical_json, sha256, write_json
 from babelmill.file_times import FileTimes
+from babelmill.reporting.published import published
 from babelmill.stages import STAGES
 
 TEMPLATE = Path(__file__).with_name("report.html")
@@ -33,13 +34,18 @@ def asked_of(configuration: Configuration, name: str) -> dict[str, Any]:
     """
     models = configuration.models_of(name.split("+"))
     of_models = {
-        model: {"languages": configuration.languages_of(model), "suites": suites_of_model(configuration, model)}
+        model: {
+            "languages": configuration.languages_of(model),
+            "suites": suites_of_model(configuration, model),
+            "preset": configuration.model(model).preset,
+        }
         for model in models
     }
     codes = dict.fromkeys(code for model in of_models.values() for code in model["languages"])
     covering = [suite for model in of_models.values() for suite in model["suites"]]
     suites = [suite for model in models for suite in configuration.model(model).evaluation.suites]
     about = {suite: configuration.suite(suite) for suite in dict.fromkeys([*covering, *suites])}
+    presets = {model["preset"] for model in of_models.values()}
     return {
         "name": name,
         "models": of_models,
@@ -52,6 +58,9 @@ def asked_of(configuration: Configuration, name: str) -> dict[str, Any]:
                 "note": entry.note,
                 "license": entry.license,
                 "baselines": [each.model_dump() for each in entry.baselines if each.language in codes],
+                "originals": [
+                    score._asdict() for code in codes for score in published(suite, code) if score.preset in presets
+                ],
             }
             for suite, entry in about.items()
         },

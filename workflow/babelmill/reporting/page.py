@@ -166,6 +166,15 @@ def of_suite(name: str, asked: dict[str, Any], models: list[ReportedModel], rows
         for each in about["baselines"]
         if each["language"] in scored
     ]
+    for each in about["originals"]:
+        reproductions = {model for model, of in asked["models"].items() if of["preset"] == each["preset"]}
+        ours = [row for row in heads if row.language == each["language"] and row.model in reproductions]
+        if ours:
+            same = {"language": each["language"], "score": each["score"], "pipeline": each["protocol"]}
+            lines = [line for line in lines if not same.items() <= (line["baseline"] or {}).items()]
+            baseline = {"model": each["model"], "pipeline": f"{each['protocol']}; {each['source']}"}
+            line = {"row": None, "score": each["score"] / 100, "language": each["language"], "baseline": baseline}
+            lines.append(line | {"reproduced": [difference_from(row, each["score"] / 100) for row in ours]})
     for line in lines:
         ends = (line["row"].low, line["row"].high) if line["row"] else (None, None)
         line["strip"] = figures.strip(scale, line["score"], *ends, baseline=line["row"] is None, beside=CHANCE)
@@ -184,6 +193,13 @@ def of_suite(name: str, asked: dict[str, Any], models: list[ReportedModel], rows
         "phenomena": grouped([row for row in mine if row.phenomenon not in (ALL, "")], "phenomenon"),
         "paradigms": grouped([row for row in mine if row.paradigm != ALL], "paradigm"),
     }
+
+
+def difference_from(row: ScoreRow, original: float) -> str:
+    """Return by how many points a reproduction differs from its original, with the interval of its own score."""
+    ends = [end for end in (row.low, row.high) if end is not None]
+    interval = f" ({' to '.join(f'{100 * (end - original):+.1f}' for end in ends)})" if ends else ""
+    return f"{row.model} {100 * (row.score - original):+.1f}{interval}"
 
 
 def by_method(heads: list[ScoreRow], rows: list[ScoreRow]) -> dict[str, Any]:
