@@ -203,9 +203,10 @@ def test_an_experiment(browser, tmp_path, monkeypatch):
     browser.open(folder / "page.html", 1280, False)
     strips = "document.querySelectorAll('#experiment ~ .wide td.s')"
     assert browser.value(f"[...{strips}].filter(e => e.querySelectorAll('.seed').length == 3).length") > 0
-    different = browser.value(
-        "[...document.querySelectorAll('#recipes tbody tr')].map(r => [...r.cells].map(c => c.innerText))"
+    cells = browser.value("[...document.querySelectorAll('#recipes tr')].map(r => [...r.cells].map(c => c.innerText))")
+    assert cells[0] == ["models", "train.learning_rate"] and {row[1] for row in cells[1:]} == {"0.01", "0.02"}
+    assert browser.value("document.querySelectorAll('#training .band').length") == 4 * 2 * 2, (
+        "four recipes, narrow and wide"
     )
-    assert {row[0]: set(row[1:]) for row in different}["train.learning_rate"] == {"0.01", "0.02"}
     lines = (folder / "table.md").read_text().splitlines()
     assert next(line.split(" | ")[:3] for line in lines if line.startswith("| eng")) == ["| eng", "eng", "rate0p01"]

@@ -270,6 +270,42 @@ def training_pictures(runs: Sequence[tuple[str, dict[str, Any]]]) -> list[Markup
     return [fitted(partial(draw, *run), alone=len(runs) == 1) for run in runs]
 
 
+def overlaid(recipes: Sequence[Sequence[dict[str, Any]]], width: int = WIDE) -> Markup:
+    """Draw the validation losses of recipes over each other: the mean of a recipe's runs, between their extremes.
+
+    `recipes`: for each, the `training_curves` of its runs, which differ in their seeds. It is "" if no run validated.
+    """
+    tokens = max((run["tokens"] for runs in recipes for run in runs), default=0) or 1
+    canvas = Canvas(Scale(0, tokens, LEFT, width - RIGHT), width)
+    columns = ticks(0, tokens, 5)
+    for kind in dict.fromkeys(kind for runs in recipes for run in runs for kind in run["kinds"]):
+        drawn: list[list[tuple[float, float, float, float]]] = []  # of a recipe: tokens, mean, smallest, largest
+        for runs in recipes:
+            found = [run["kinds"][kind] for run in runs if kind in run["kinds"]]
+            curves = [curve for each in found if (curve := each["averaged"] or each["raw"])]
+            together = zip(*curves, strict=False)  # a run that is shorter ends the mean
+            values = [(points[0][0], [loss for _, loss in points]) for points in together]
+            drawn.append([(at, sum(losses) / len(losses), min(losses), max(losses)) for at, losses in values])
+        ends = [end for places in drawn for _, _, *both in places for end in both]
+        if not ends:
+            continue
+        room = 0.05 * (max(ends) - min(ends)) or 0.5
+        y = Scale(min(ends) - room, max(ends) + room, canvas.y + height(width), canvas.y)
+        canvas.panel(f"{kind}, nats per target, on the validation text", y, ticks(y.low, y.high, 5), columns)
+        for i, places in enumerate(drawn):
+            above = [(canvas.x(at), y(high)) for at, _, _, high in places]
+            below = [(canvas.x(at), y(low)) for at, _, low, _ in reversed(places)]
+            joined = " ".join(f"{a:g},{b:g}" for a, b in above + below)
+            canvas.parts.append(f'<polygon class="band c{i}" points="{joined}"/>')
+            canvas.parts.append(path([(at, mean) for at, mean, *_ in places], canvas.x, y, f"c{i}"))
+    if not canvas.parts:
+        return Markup("")
+    canvas.numbers(canvas.x, columns, canvas.y - GAP + 12)
+    canvas.text((LEFT + width) / 2, canvas.y - GAP + 25, "tokens")
+    canvas.y += 14
+    return canvas.picture(f"Validation losses of {len(recipes)} recipes over tokens")
+
+
 # Scores over words read.
 
 CHANCE = 0.5  # the share of pairs that a coin gets right

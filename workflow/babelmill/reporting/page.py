@@ -3,6 +3,7 @@
 A score that does not exist is a dash, and the page explains only what it shows.
 """
 
+import functools
 import statistics
 from collections import Counter
 from typing import Any
@@ -23,6 +24,7 @@ from babelmill.reporting.results import ReportedModel
 from babelmill.reporting.table import ALL, ScoreRow, differing_settings, metrics_of_all, rows_of, unit_of
 
 NOTHING = Markup("")
+RECIPES = 6  # whose losses are drawn over each other: readers can tell so many colours apart
 COLUMNS = 6  # columns of a table of phenomena, so that it fits a printed page
 
 
@@ -80,9 +82,16 @@ def training(models: list[ReportedModel]) -> dict[str, Any]:
     """Return the curves of all runs on the same axes, and the kinds of lines in them."""
     runs = [(model, training_curves(model.record)) for model in models if model.record]
     pictures = figures.training_pictures([(model.name, curves) for model, curves in runs])
+    by_name = {model.name: curves for model, curves in runs}
+    recipes_of = [[by_name[name] for name in names if name in by_name] for names in recipes(models)["models"]]
+    together = len(runs) > 1 and len(recipes_of) <= RECIPES
     kinds = [kind for _, curves in runs for kind in curves["kinds"].values()]
     lines = [name for name in ("training", "raw", "averaged") if any(kind[name] for kind in kinds)]
-    return {"trained": list(zip((model for model, _ in runs), pictures, strict=True)), "lines": lines}
+    return {
+        "trained": list(zip((model for model, _ in runs), pictures, strict=True)),
+        "lines": lines,
+        "overlaid": figures.fitted(functools.partial(figures.overlaid, recipes_of), alone=True) if together else "",
+    }
 
 
 def percent(share: float | None) -> str:
@@ -278,13 +287,21 @@ def cost(model: ReportedModel) -> dict[str, Any]:
 
 
 def recipes(models: list[ReportedModel]) -> dict[str, Any]:
-    """Return the table of settings in which the models differ: the recipes with their models, and a line per key."""
-    found: dict[tuple[str, ...], list[str]] = {}
-    differing = differing_settings(models)
-    for name, values in differing.items():
-        found.setdefault(tuple(values.values()), []).append(name)
-    keys = next(iter(differing.values()), {})
-    return {"models": [*found.values()], "lines": [*zip(keys, zip(*found, strict=True), strict=True)] if keys else []}
+    """Return the recipes of the models: those with the same languages and settings, but other seeds.
+
+    Returns:
+        "models": the names of each recipe's models; "tables": in parts that fit a printed page, the settings in which
+        the recipes differ, and their values for each recipe.
+    """
+    differing, found = differing_settings(models), {}
+    for model in models:
+        if model.name in differing:
+            key = tuple(model.languages), tuple(differing[model.name].values())
+            found.setdefault(key, []).append(model.name)
+    keys = [*next(iter(differing.values()), {})]
+    parts = [slice(start, start + COLUMNS) for start in range(0, len(keys), COLUMNS)]
+    tables = [(keys[part], [(names, values[part]) for (_, values), names in found.items()]) for part in parts]
+    return {"models": [*found.values()], "tables": tables}
 
 
 def coverage(asked: dict[str, Any], models: list[ReportedModel]) -> dict[str, Any]:
