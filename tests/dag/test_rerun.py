@@ -54,6 +54,7 @@ NOTHING = {"mixture.weights", "corpus.hub", "corpus.revision", "tokenizer.revisi
 # test_prompts.py, test_transformers_sources.py, test_labels.py, test_labelled_corpora.py.
 SEVERAL = {"model.architecture", "model.config", "model.source", "corpus.prompt_column"}
 SEVERAL |= {"corpus.label_columns", "corpus.context_column", "corpus.context"}
+SEVERAL |= {"train.words"}  # without the steps: test_snapshots.py
 SEVERAL |= {"train.lora_rank", "train.lora_alpha", "export.adapter"}
 SEVERAL |= {"train.freeze", "train.unknown_context", "train.typos"}
 SEVERAL |= {f"labels.{name}" for name in SECTIONS["labels"].model_fields}  # of another objective: test_labels.py

@@ -21,6 +21,7 @@ pytestmark = [pytest.mark.xdist_group("slurm"), pytest.mark.usefixtures("cluster
 
 TWO = SMALL | {"resources": {"gpus": 2}}
 RESOURCES = {  # of small models, by their rules
+    "tokenizer": {"mem_mb": "2001"},
     "train": {"mem_mb": "38000"},  # of two GPUs
     "export": {"mem_mb": "16000", "runtime": "30"},
     "evaluate": {"mem_mb": "16000", "runtime": "120"},

@@ -50,6 +50,9 @@ def made_once(
         own_figures: figures of the manifest that are not those of the other model.
     """
     upstream = [*upstream]
+    if not _is_in_tree(out, asked.stage):
+        yield None
+        return
     key = manifest.key_of(asked.stage, asked.raw, upstream)
     with contextlib.ExitStack() as stack:
         if wait:
@@ -89,6 +92,12 @@ def _find(out: Path, stage: str, key: str, fits: Callable[[Path], bool] | None) 
             if manifest.key_in(about) == key and not manifest.missing(folder) and (fits is None or fits(folder)):
                 return folder, about
     return None
+
+
+def _is_in_tree(out: Path, stage: str) -> bool:
+    """Return whether a folder is that of the workflow for a stage, and not one of a user who runs the stage by hand."""
+    form = Path(STAGES[stage].folder).parts
+    return len(out.parts) == len(form) and all(a == b or b[0] == "{" for a, b in zip(out.parts, form, strict=True))
 
 
 def _others(out: Path, stage: str) -> list[Path]:
