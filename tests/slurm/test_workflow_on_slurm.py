@@ -21,7 +21,7 @@ pytestmark = [pytest.mark.xdist_group("slurm"), pytest.mark.usefixtures("cluster
 
 TWO = SMALL | {"resources": {"gpus": 2}}
 RESOURCES = {  # of small models, by their rules
-    "tokenizer": {"mem_mb": "2001"},
+    "tokenizer": {"mem_mb": "4001"},
     "train": {"mem_mb": "38000"},  # of two GPUs
     "export": {"mem_mb": "16000", "runtime": "30"},
     "evaluate": {"mem_mb": "16000", "runtime": "120"},
@@ -97,7 +97,7 @@ def test_end_to_end_with_a_failure_and_a_cancelled_job(workspace, cluster, start
         (row["State"], row["TimelimitRaw"], re.search(r"mem=(\w+)", row["AllocTRES"])[1])
         for row in cluster.history(workspace.path, "tokenizer_wildcards_greedy")
     ]
-    assert tried == [("FAILED", "60", "16000M"), ("FAILED", "120", "32000M")]
+    assert tried == [("FAILED", "60", "4001M"), ("FAILED", "120", "8002M")]
 
 
 def test_a_job_that_slurm_does_not_take(workspace, start):

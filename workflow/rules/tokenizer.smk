@@ -22,7 +22,7 @@ rule tokenizer:
         "../../envs/babelmill.yaml"
     threads: 8
     resources:
-        mem_mb=by_text(2000, 155_000, gb_of_tokenizer),  # 155 bytes per byte of text in which no piece comes twice
+        mem_mb=by_text(4000, 155_000, gb_of_tokenizer),  # 155 bytes per byte of text in which no piece comes twice
         runtime=60,
     shell:
         "python -m babelmill.tokenizer --settings {input.settings:q} --corpora {input.corpora:q}"
