@@ -24,6 +24,7 @@ import logging
 import sys
 import tempfile
 from pathlib import Path
+from typing import Any
 
 import torch
 from safetensors import safe_open
@@ -138,7 +139,15 @@ def run(args: argparse.Namespace) -> None:
     """Build the folder, prove it, and move it to its place."""
     settings = read_settings(args.settings, ExportSettings)
     upstream = [args.model, args.tokenizer, *args.source[:1]]
-    with store.made_once(args.out, settings, upstream) as made:
+
+    def has_the_same(_folder: Path, about: dict[str, Any]) -> bool:
+        kept = {Path(name).parent.name for name in about["files"] if Path(name).name == manifest.NAME}
+        # The raw checkpoint names its model.
+        return not settings.export.include_raw and kept == set(
+            manifest.read(args.model)["figures"].get("snapshots", [])
+        )
+
+    with store.made_once(args.out, settings, upstream, fits=has_the_same) as made:
         if not made:
             make(args, settings, upstream)
 

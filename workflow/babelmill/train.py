@@ -23,11 +23,12 @@ from typing import Any
 
 import torch
 
-from babelmill.config import inputs, schema
+from babelmill.config import schema
 from babelmill.config.objectives import OBJECTIVES
+from babelmill.config.snapshots import name_of, points
 from babelmill.config.stage_settings import RunSettings, TrainSettings
 from babelmill.core import escape, manifest, stage_entry
-from babelmill.core.files import UserError, atomic_write, link_or_copy, sha256, write_json
+from babelmill.core.files import UserError, atomic_write, copy_file, link_or_copy, sha256, write_json
 from babelmill.core.words import first_line, plural
 from babelmill.labels.codes import CODES_OF_SOURCE
 from babelmill.labels.data import LabelledData
@@ -152,7 +153,9 @@ def train(args: argparse.Namespace) -> int:
         finished = Loop(trainer, run, folder, done, stop, of_loop, due, rate).run()
         if finished:
             missing = processes.on_main(snapshots.missing)
+            there = processes.on_main(lambda: [*folder.snapshots.kept()])
             about = rate.figures(tokens) | ({"missing_snapshots": missing} if missing else {})
+            about |= {"snapshots": there} if there else {}
             write_results(args, trainer, data.vocabulary, folder, began, about)
     processes.stop()
     return 0 if finished else EXIT_CODE
@@ -356,22 +359,27 @@ def take(args: argparse.Namespace) -> int:
     """
     settings, wanted = read_settings(args.settings, TrainSettings), read_settings(args.run, RunSettings).run.snapshots
 
-    def keeps_snapshots(folder: Path) -> bool:
-        run = inputs.SETTINGS / folder.name / "run.json"
-        return run.is_file() and read_settings(run, RunSettings).run.snapshots == wanted
+    def run_of(folder: Path, figures: dict[str, Any]) -> Path:
+        return args.checkpoints.with_name(folder.name) / figures["fingerprint"]
+
+    def kept_the_same(folder: Path, about: dict[str, Any]) -> bool:
+        figures = about["figures"]
+        due = {name_of(point) for point in points(wanted)} - set(figures.get("missing_snapshots", []))
+        there = {path.stem for path in run_of(folder, figures).glob("snapshots/chck_*.json")}
+        return due == there == set(figures.get("snapshots", []))
 
     upstream = [args.tokenizer, *args.shards, *args.source[:1]]
     ours = identity(settings.raw, args.tokenizer, args.shards, next(iter(args.source), None))
     own = {"fingerprint": fingerprint(ours)}
-    with store.made_once(args.out, settings, upstream, fits=keeps_snapshots, own_figures=own) as found:
+    with store.made_once(args.out, settings, upstream, fits=kept_the_same, own_figures=own) as found:
         if not found:
             return TO_TRAIN
-        theirs = args.checkpoints.with_name(found.name) / manifest.read(found)["figures"]["fingerprint"]
-        folder = args.checkpoints / own["fingerprint"]
+        theirs, folder = run_of(found, manifest.read(found)["figures"]), args.checkpoints / own["fingerprint"]
         for path in [*theirs.glob("snapshots/chck_*"), *theirs.glob("step-*")]:
             target = folder / path.relative_to(theirs)
             target.parent.mkdir(parents=True, exist_ok=True)
             link_or_copy(path, target)
+        copy_file(args.out / "metrics.jsonl", folder / "metrics.jsonl")
         write_json(folder / "identity.json", ours)
     return 0
 
@@ -392,7 +400,8 @@ def main() -> int:
     if was_launched():
         return work(args)
     forget_other_launchers()
-    if (code := stage_entry.run(take, args)) != TO_TRAIN:
+    # In a job of several machines, the launchers below must all do the same.
+    if (nodes == 1 or slurm.needs_step()) and (code := stage_entry.run(take, args)) != TO_TRAIN:
         return code
     command = ["-m", "babelmill.train", *sys.argv[1:]]
     if slurm.needs_step():

@@ -65,14 +65,37 @@ def test_names_say_what_a_cell_is(vary, labels):
 
 
 def test_two_cells_never_share_a_name():
-    """Values that look alike in a name get a digest, which another cell does not change."""
+    """A value that looks like an earlier one in a name gets a digest. A cell more renames no other."""
     vary = [{"train.learning_rate": 0.001}, {"train.weight_decay": 0.1}, {"train.learning_rate_floor": 0.1}]
     values = ["a b", "a.b", "c"]
-    names = configuration({"a": {"base": "eng", "vary": {"card.authors": values}}}).batches["a"]
+    names = configuration({"a": {"base": "eng", "vary": {"tokenizer.revision": values}}}).batches["a"]
     assert len(set(names)) == 3 and all(map(NAME.fullmatch, names)) and names[2] == "a_c_s1"
-    assert all(re.fullmatch(r"a_ab_[0-9a-f]{4}_s1", name) for name in names[:2])
-    assert names[:2] == configuration({"a": {"base": "eng", "vary": {"card.authors": values[:2]}}}).batches["a"]
+    assert names[0] == "a_ab_s1" and re.fullmatch(r"a_ab_[0-9a-f]{4}_s1", names[1])
+    assert names[:1] == configuration({"a": {"base": "eng", "vary": {"tokenizer.revision": values[:1]}}}).batches["a"]
     assert len(set(configuration({"a": {"base": "eng", "vary": vary}}).batches["a"])) == 3
+
+
+def test_the_base_itself_can_be_the_reference():
+    """The cell with exactly these values comes before others that have them, too."""
+    vary = [{}, {"train.optimizer": "adamw"}, {"train.optimizer": "adamw", "train.learning_rate": 0.001}]
+    for wanted, label in (
+        ({}, "base"),
+        ({"train.optimizer": "adamw"}, "adamw"),
+        ({"train.learning_rate": 0.001}, "adamw_rate0p001"),
+    ):
+        made = configuration({"a": {"base": "eng", "vary": vary, "compare_with": wanted}})
+        assert {cell.label for cell in made.cells["a"] if cell.reference} == {label}
+
+
+def test_cells_can_be_bases_and_sources_of_others():
+    models = {
+        "t": {"like": "a_adamw_s2", "train": {"epochs": 3}},
+        "u": {"languages": ["eng"], "model": {"source": "a_adamw_s2"}},
+    }
+    grid = {"base": "eng", "vary": {"train.optimizer": ["adamw"]}, "seeds": 2}
+    made = configuration({"b": grid | {"base": "u"}, "a": grid}, models=models)
+    assert (made.model("t").train.optimizer, made.model("t").train.seed) == ("adamw", made.model("eng").train.seed + 1)
+    assert made.model("b_adamw_s2").source.name == "a_adamw_s2"
 
 
 def test_several_bases_have_all_cells_each():
@@ -87,7 +110,9 @@ def test_several_bases_have_all_cells_each():
     ("change", "words"),
     [
         ({"base": "egn"}, "experiments.masking.base names 'egn', which is not a model; did you mean eng?"),
-        ({"base": []}, "experiments.masking.base = []"),
+        ({"base": []}, "experiments.masking.base"),
+        ({"base": ["eng", "eng"]}, "experiments.masking.base: eng stands there twice"),
+        ({"vary": {"run.keep": [1, 2]}}, "vary: run.keep: this key changes no result"),
         ({"vary": {"train.optimiser": ["lamb"]}}, "vary: unknown key train.optimiser; did you mean train.optimizer"),
         ({"vary": {"trian.optimizer": ["lamb"]}}, "vary: unknown key trian.optimizer; did you mean train.optimizer"),
         ({"vary": {"train": [{}]}}, "vary: unknown key train; did you mean train"),
@@ -99,11 +124,11 @@ def test_several_bases_have_all_cells_each():
         ({"seeds": 0}, "experiments.masking.seeds = 0"),
         ({"sedes": 2}, "experiments.masking.sedes"),
         (
-            {"vary": {"train.optimizer": ["lamb", "sgd"]}, "compare_with": {}},
+            {"vary": {"train.optimizer": ["lamb", "sgd"]}, "compare_with": None},
             "experiments.masking, model masking_sgd_s1: train.optimizer = 'sgd'",
         ),
         (
-            {"vary": {"train.hybrid_ratio": ["1/2", "2/4"]}, "compare_with": {}},
+            {"vary": {"train.hybrid_ratio": ["1/2", "2/4"]}, "compare_with": None},
             "the cells ratio1o2 and ratio2o4 have the same settings; leave one out",
         ),
         (
@@ -115,7 +140,7 @@ def test_several_bases_have_all_cells_each():
             "compare_with: {train.optimizer: lamb} fits 2 cells (ratio1o4_lamb, ratio1o2_lamb); name all keys",
         ),
         (
-            {"vary": {"train.learning_rate": [0.001 * n for n in range(1, 5001)]}, "compare_with": {}},
+            {"vary": {"train.learning_rate": [0.001 * n for n in range(1, 5001)]}, "compare_with": None},
             "5,000 cells x 2 seeds x 1 base models are 10,000 models; if you want so many, set experiments.masking.limit:"
             " 10000",
         ),

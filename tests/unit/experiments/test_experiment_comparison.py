@@ -43,13 +43,16 @@ def test_all_tests_of_an_experiment_are_corrected_together():
     assert found[OTHER, SHARE].p == pytest.approx(max(alone[SHARE][OTHER, SHARE].p, found[OTHER, BITS].p))
 
 
-def test_without_spread_or_with_one_seed_nothing_is_tested():
-    """Scores of few items can differ by the same amount for all seeds, by chance."""
-    for seeds in ((1,), (1, 2, 3)):
-        scores = {REFERENCE: {SHARE: dict.fromkeys(seeds, 0.5)}, OTHER: {SHARE: dict.fromkeys(seeds, 0.6)}}
-        found = effects(scores, "lamb")
-        assert found[OTHER, SHARE] == (pytest.approx(0.1), None, None)
-        assert best(scores, found, "lamb") == set()
+@pytest.mark.parametrize(
+    ("ours", "theirs", "p"),
+    [([0.68], [0.64], None), ([0.68, 0.7, 0.46], [0.64, 0.66, 0.42], 1.0), ([0.5] * 2, [0.5] * 2, 1.0)],
+)
+def test_equal_differences_or_one_seed_prove_nothing(ours, theirs, p):
+    """Scores of few items can differ by the same amount for all seeds, by chance; rounding must not hide that."""
+    scores = {REFERENCE: {SHARE: dict(enumerate(theirs))}, OTHER: {SHARE: dict(enumerate(ours))}}
+    found = effects(scores, "lamb")
+    assert found[OTHER, SHARE].difference == pytest.approx(ours[0] - theirs[0]) and found[OTHER, SHARE].p == p
+    assert best(scores, found, "lamb") == set()
 
 
 def test_the_best_is_marked_only_if_it_is_sure():
@@ -77,3 +80,19 @@ def test_bold_marks_are_false_in_less_than_five_percent():
         }
         false += bool(best(scores, effects(scores, "a"), "a"))
     assert 0 < false / 2000 < 0.05
+
+
+@pytest.mark.parametrize(("seeds", "items", "tests", "draws"), [(2, 100, 20, 200), (3, 100, 20, 200), (3, 20, 5, 400)])
+def test_scores_of_few_items_raise_no_more_false_alarms(seeds, items, tests, draws):
+    """They are on a grid, so differences are often equal, or nearly."""
+    generator, false = np.random.default_rng(1), 0
+    columns = [Column(f"suite{i}", "causal", "share") for i in range(tests)]
+    for _ in range(draws):
+        scores = {
+            line: {
+                column: dict(enumerate((generator.binomial(items, 0.6, seeds) / items).tolist())) for column in columns
+            }
+            for line in (REFERENCE, OTHER)
+        }
+        false += any(effect.significant for effect in effects(scores, "lamb").values())
+    assert false / draws < 0.05

@@ -12,9 +12,10 @@ import pytest
 from babelmill.commands.clean import clean
 from babelmill.config import loading
 from babelmill.core import manifest
-from babelmill.core.files import read_json, sha256, write_json
+from babelmill.core.files import UserError, read_json, sha256, write_json
 from babelmill.file_times import time_of, time_of_output
 from babelmill.runtime import store
+from helpers.damage import flip_a_bit
 
 ENG, OTHER = Path("results/tokenizers/eng"), Path("results/tokenizers/other")
 CORPORA = [Path("results/corpora/eng")]
@@ -49,7 +50,8 @@ def test_a_large_file_is_moved_to_the_store_and_both_have_links():
     assert time_of(ENG / "tokenizer.json") == time_of_output(ENG / "tokenizer.json") == moment
     assert time_of_output(OTHER / "tokenizer.json") > moment
     ours, theirs = manifest.read(OTHER), manifest.read(ENG)
-    assert ours["settings"]["name"] == "other" and ours["figures"] == theirs["figures"]
+    assert ours["settings"]["name"] == "other"
+    assert ours["figures"] == theirs["figures"] | {"taken_from": "results/tokenizers/eng"}
     assert (ours["key"], ours["files"], ours["upstream"]) == (theirs["key"], theirs["files"], theirs["upstream"])
 
 
@@ -62,11 +64,11 @@ def test_a_third_model_and_a_model_that_goes(capsys):
     manifest.verify(OTHER)
     manifest.verify(third)
     clean(loading.load(), remove=True)
-    assert "tokenizer.json  by 2 results" in capsys.readouterr().out
+    assert "  by 2 results" in capsys.readouterr().out
     for folder in (OTHER, third):
         shutil.rmtree(folder)
     clean(loading.load(), remove=False)
-    assert "tokenizer.json  no model uses it" in capsys.readouterr().out
+    assert "  no model uses it" in capsys.readouterr().out
     clean(loading.load(), remove=True)
     assert not [path for path in Path("results/store/tokenizer").rglob("*") if path.is_file()]
 
@@ -81,6 +83,62 @@ def test_a_new_result_in_place_of_a_link_changes_no_other():
 @pytest.mark.parametrize("changed", [{"code": "tokenizer 9 (00000000)"}, {"tokenizer": {"vocab_size": 321}}])
 def test_what_is_not_the_same_is_not_taken(changed):
     assert take(**changed) is None and not OTHER.exists()
+
+
+def make_again(text: str) -> None:
+    """Make the tokenizer of eng with other bytes, as another machine may, of the same settings and data."""
+    shutil.rmtree(ENG)
+    ENG.mkdir()
+    (ENG / "tokenizer.json").write_text(text)
+    manifest.write(ENG, asked(name="eng"), ["tokenizer.json"], CORPORA)
+
+
+def test_what_two_made_with_other_bytes_is_never_mixed():
+    """A file of the store stays when its models are gone; the same request may have other bytes by then."""
+    assert take() == ENG
+    shutil.rmtree(OTHER)
+    make_again("another machine")
+    assert take() == ENG
+    for folder in (ENG, OTHER):
+        manifest.verify(folder)
+        assert (folder / "tokenizer.json").read_text() == "another machine"
+
+
+def test_a_damaged_file_does_not_get_into_the_store():
+    flip_a_bit(ENG / "tokenizer.json")
+    assert take() == ENG
+    assert not (ENG / "tokenizer.json").is_symlink()
+    with pytest.raises(UserError, match="damaged"):
+        manifest.verify(OTHER)
+
+
+@pytest.mark.parametrize("change", [shutil.rmtree, lambda folder: make_again("now another")])
+def test_a_result_that_changes_while_it_is_linked_is_not_taken(monkeypatch, change):
+    link = store._link
+
+    def slow(folder, *rest):
+        link(folder, *rest)
+        change(folder)
+
+    monkeypatch.setattr(store, "_link", slow)
+    assert take() is None and not (OTHER / manifest.NAME).exists()
+
+
+def test_other_snapshots_are_not_the_same():
+    """Manifests below a result name their model, so their files count, and not they."""
+    keys = []
+    for name, content in (("a", "x"), ("b", "x"), ("b", "y"), ("b", None)):
+        below = Path("export/snapshots/chck_1M")
+        shutil.rmtree("export", ignore_errors=True)
+        below.mkdir(parents=True)
+        files = []
+        if content:
+            (below / "model.safetensors").write_text(content)
+            manifest.write(below, asked(name=name), ["model.safetensors"])
+            files = ["snapshots/chck_1M/manifest.json", "snapshots/chck_1M/model.safetensors"]
+        manifest.write("export", asked(name=name), files)
+        keys.append(manifest.key_of("score", {}, [Path("export")]))
+    assert keys[0] == keys[1] and len(set(keys)) == 3
 
 
 def test_other_text_is_not_the_same():
@@ -107,6 +165,18 @@ def test_a_result_of_release_0_2_0_is_taken_while_what_it_read_is_there():
     manifest.write_sealed(ENG / manifest.NAME, about)
     shutil.rmtree(OTHER)
     assert take() is None
+    shards = Path("results/shards/eng/eng")  # made of two results
+    about = manifest.read(shards)
+    about.pop("key")
+    manifest.write_sealed(shards / manifest.NAME, about)
+    settings = manifest.StageRequest("shards", "other", about["settings"] | {"name": "other"}, {})
+    make_again((ENG / "tokenizer.json").read_text())
+    with store.made_once(Path("results/shards/other/eng"), settings, [ENG, *CORPORA]) as found:
+        assert found is None, "what it read has changed"
+    about["upstream"][ENG.as_posix()] = sha256(ENG / manifest.NAME)
+    manifest.write_sealed(shards / manifest.NAME, about)
+    with store.made_once(Path("results/shards/other/eng"), settings, [ENG, *CORPORA]) as found:
+        assert found == shards
 
 
 @pytest.mark.parametrize("function", ["link", "symlink"])

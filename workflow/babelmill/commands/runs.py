@@ -36,6 +36,7 @@ from babelmill.release.card.training_history import Line, read_record, training_
 from babelmill.reporting.results import UNREADABLE, ReportedModel, read_into
 from babelmill.reporting.table import head
 from babelmill.runtime.record import LOGS, newest_log
+from babelmill.runtime.store import TAKEN
 from babelmill.stages import STAGES
 
 STAMP = re.compile(r"(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d) (?!UTC)")  # begins the lines of a log, but for the first one
@@ -138,7 +139,7 @@ def present_run(model: str, problems: list[str]) -> Run:
         done=figures["steps"],
         steps=figures["steps"],
         figures=figures,
-        hours=training_hours(found.record),
+        hours=0.0 if TAKEN in figures else training_hours(found.record),
         devices=devices_of(place),
         loss=last_loss(found.record),
         settings=settings,

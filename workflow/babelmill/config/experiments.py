@@ -8,7 +8,6 @@ import dataclasses
 import hashlib
 import itertools
 import re
-from collections import Counter
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -41,10 +40,10 @@ class Cell:
     seed: int
     reference: bool
 
-    def entry(self, train_seed: int) -> dict[str, Any]:
-        """Return the cell as an entry of `models:`; `train_seed`: the base's own seed, which the first seed keeps."""
+    def entry(self) -> dict[str, Any]:
+        """Return the cell as an entry of `models:`, without its seed."""
         entry: dict[str, Any] = {"like": self.base}
-        for key, value in {**self.values, "train.seed": train_seed + self.seed - 1}.items():
+        for key, value in self.values.items():
             *sections, last = key.split(".")
             section = entry
             for each in sections:
@@ -73,6 +72,8 @@ def cells(name: str, experiment: Experiment, bases: list[str], where: str) -> li
         UserError: it has too many models, a key cannot vary, or `compare_with` is no cell.
     """
     vary = experiment.vary
+    if len(set(bases)) < len(bases):
+        raise UserError(f"{where}.base: {next(base for base in bases if bases.count(base) > 1)} stands there twice")
     count = len(vary) if isinstance(vary, list) else 1
     for values in vary.values() if isinstance(vary, dict) else ():
         count *= len(values)
@@ -89,7 +90,14 @@ def cells(name: str, experiment: Experiment, bases: list[str], where: str) -> li
     reference = compared_with(found, labels, experiment.compare_with, where)
     return [
         Cell(
-            name="_".join([name, *([base] if len(bases) > 1 else []), label, f"s{seed}"]),
+            name="_".join(
+                [
+                    name,
+                    *([] if isinstance(experiment.base, str) and bases == [experiment.base] else [base]),
+                    label,
+                    f"s{seed}",
+                ]
+            ),
             base=base,
             label=label,
             values=values,
@@ -106,6 +114,8 @@ def check_key(key: str, where: str) -> None:
     """Raise a UserError if a key cannot vary within an experiment."""
     section, _, _ = key.partition(".")
     known = {"preset", *(f"{name}.{inner}" for name in MODEL_SECTIONS for inner in SECTIONS[name].model_fields)}
+    if section in ("run", "resources", "card", "predict", "publish"):
+        raise UserError(f"{where}: vary: {key}: this key changes no result, so the cells would all be the same")
     if section == "corpus":
         raise UserError(
             f"{where}: vary: {key}: a corpus belongs to its language, so it is the same for all models; define two"
@@ -118,13 +128,16 @@ def check_key(key: str, where: str) -> None:
 
 
 def labels_of(found: list[Values]) -> list[str]:
-    """Return the names of cells, made of their values; cells that would share one also get a digest of their values."""
-    labels = ["_".join(part_of_name(*item) for item in values.items()) or "base" for values in found]
-    counts = Counter(labels)
-    return [
-        f"{label}_{hashlib.sha256(canonical_json(values).encode()).hexdigest()[:4]}" if counts[label] > 1 else label
-        for label, values in zip(labels, found, strict=True)
-    ]
+    """Return the names of cells, made of their values, and of their digest if an earlier cell has the same name."""
+    labels: list[str] = []
+    for values in found:
+        label, digits = "_".join(part_of_name(*item) for item in values.items()) or "base", 4
+        digest = hashlib.sha256(canonical_json(values).encode()).hexdigest()
+        name = label
+        while name in labels and digits <= len(digest):
+            name, digits = f"{label}_{digest[:digits]}", digits + 4
+        labels.append(name)
+    return labels
 
 
 def part_of_name(key: str, value: Any) -> str:
@@ -156,14 +169,17 @@ def text_of(value: Any) -> str:
     )
 
 
-def compared_with(found: list[Values], labels: list[str], wanted: Values, where: str) -> str | None:
-    """Return the label of the cell that the others are compared with; None if the experiment names none."""
-    if not wanted:
+def compared_with(found: list[Values], labels: list[str], wanted: Values | None, where: str) -> str | None:
+    """Return the label of the cell that the others are compared with; None if the experiment names none.
+
+    It is the cell with exactly the values that `wanted` has, or else the only one that has them.
+    """
+    if wanted is None:
         return None
-    fitting = [
-        label
-        for values, label in zip(found, labels, strict=True)
-        if all(key in values and text_of(values[key]) == text_of(value) for key, value in wanted.items())
+    texts = [{key: text_of(value) for key, value in values.items()} for values in [*found, wanted]]
+    fitting = [label for label, values in zip(labels, texts, strict=False) if values == texts[-1]]
+    fitting = fitting or [
+        label for label, values in zip(labels, texts, strict=False) if texts[-1].items() <= values.items()
     ]
     if len(fitting) != 1:
         given = line(", ".join(f"{key}: {text_of(value)}" for key, value in wanted.items()), 200)

@@ -118,11 +118,11 @@ class Configuration:
                     " joined by single underscores, beginning with a small letter, such as eng, srp_Latn, my_mixture"
                 )
         self.cells: dict[str, list[experiments.Cell]] = {}
-        self._cell_layers: dict[str, tuple[str, dict[str, Any]]] = {}  # by the model: where its values stand, and these
-        for name in self.top.models:
-            self._inherited(name)
+        self._cells: dict[str, tuple[str, experiments.Cell]] = {}  # by the model: where its values stand, and the cell
         for name, experiment in self.top.experiments.items():
             self._add_cells(name, experiment)
+        for name in self.top.models:
+            self._inherited(name)
         for name in self.top.models:
             self.ancestors(name)
             self.languages_of(name)
@@ -207,9 +207,8 @@ class Configuration:
                 raise UserError(
                     f"{where}: its model {cell.name} has the name of another model or batch; rename the latter"
                 )
-            label, values = f"{where}, model {cell.name}", cell.entry(self.model(cell.base).train.seed)
-            self.top.models[cell.name] = ModelEntry.model_validate(values)
-            self._cell_layers[cell.name] = (label, values)
+            self.top.models[cell.name] = ModelEntry.model_validate(cell.entry())
+            self._cells[cell.name] = (f"{where}, model {cell.name}", cell)
         self.batches[name] = [cell.name for cell in self.cells[name]]
 
     def ancestors(self, model: str) -> list[str]:
@@ -334,8 +333,11 @@ class Configuration:
             layers.insert(1, (f"{PRESETS}{preset}.yaml", self._preset_values(preset)))
         for each in self._inherited(name) if group == "models" else [name]:
             layers += [(f"{label}, {group}.{each}", lookup(values, (group, each))) for label, values in self.sources]
-            if group == "models" and each in self._cell_layers:
-                layers.append(self._cell_layers[each])
+            if group == "models" and each in self._cells:
+                label, cell = self._cells[each]
+                layers.append((label, cell.entry()))
+                if cell.seed > 1 and "train" in sections:
+                    layers.append((label, {"train": {"seed": self.model(cell.base).train.seed + cell.seed - 1}}))
         return [
             Layer({key: value for key, value in values.items() if key in sections}, label)
             for label, values in layers

@@ -772,10 +772,10 @@ class Experiment(Section):
         limit: the largest number of models, against mistakes.
     """
 
-    base: Text | Annotated[Names, Field(min_length=1)]
+    base: Text | Annotated[list[Text], Field(min_length=1)]
     vary: Annotated[dict[str, Annotated[list[Any], Field(min_length=1)]] | list[dict[str, Any]], Field(min_length=1)]
     seeds: Positive = 1
-    compare_with: dict[str, Any] = {}
+    compare_with: dict[str, Any] | None = None
     limit: Positive = 1000
 
     @property

@@ -122,10 +122,18 @@ def key_of(stage: str, settings: dict[str, Any], upstream: Iterable[Path]) -> st
     inputs = []
     for source in upstream:
         about = read(source)
-        files = {name: entry["sha256"] for name, entry in about["files"].items() if not name.endswith(NAME)}
-        inputs.append([about["stage"], _without_name(about["settings"]), files])
-    text = canonical_json([stage, _without_name(settings), inputs])
+        kept = about["figures"].get("snapshots", [])
+        inputs.append(canonical_json([about["stage"], _without_name(about["settings"]), _content_of(source), kept]))
+    text = canonical_json([stage, _without_name(settings), sorted(inputs)])
     return hashlib.sha256(text.encode()).hexdigest()[:32]
+
+
+def _content_of(folder: Path) -> dict[str, Any]:
+    """Return {name: sha256} of a result's files; of a manifest below it, which names its model, those of its files."""
+    return {
+        name: _content_of((folder / name).parent) if name.endswith(NAME) else entry["sha256"]
+        for name, entry in read(folder)["files"].items()
+    }
 
 
 def _without_name(settings: dict[str, Any]) -> dict[str, Any]:

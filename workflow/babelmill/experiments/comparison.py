@@ -15,6 +15,7 @@ from babelmill.evaluation.metrics import SHARE
 from babelmill.suites.statistics import holm
 
 LEVEL = 0.05
+ROUNDING = 1e-9  # differences of scores that are equal differ by less, relative to the scores
 
 
 class Column(NamedTuple):
@@ -48,8 +49,9 @@ class Effect(NamedTuple):
 
     Attributes:
         difference: the mean over seeds of the cell's score minus the reference's.
-        half: half of its 95 % interval; None if there are fewer than two common seeds, or no spread between them.
-        p: the p value of the paired t test, corrected for all tests of the experiment; None without one.
+        half: half of its 95 % interval; None if there are fewer than two common seeds.
+        p: the p value of the paired t test, corrected for all tests of the experiment; None for a single seed. Equal
+            differences for all seeds, which scores of few items have by chance, count as a test with p = 1.
     """
 
     difference: float
@@ -105,9 +107,8 @@ def effects(scores: Scores, reference: str | None) -> dict[tuple[Line, Column], 
             theirs = of_reference.get(column, {})
             differences = [values[seed] - theirs[seed] for seed in values if seed in theirs]
             if differences:
-                # Without any spread between seeds there is no test: scores of few items can be equal by chance.
-                half = _half(differences) or None
-                p = p_value(differences) if half else None
+                half, size = _half(differences), max(map(abs, [*values.values(), *theirs.values()]))
+                p = None if half is None else 1.0 if half <= ROUNDING * size else p_value(differences)
                 found[line, column] = Effect(statistics.fmean(differences), half, p)
     tested = [key for key, effect in found.items() if effect.p is not None]
     corrected = holm([p for key in tested if (p := found[key].p) is not None])

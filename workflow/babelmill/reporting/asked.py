@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+from babelmill.config.layers import DEFAULTS, PRESETS
 from babelmill.config.resolve import Configuration
 from babelmill.config.suites import suites_of_model
 from babelmill.core import code_digest, manifest
@@ -37,7 +38,7 @@ def asked_of(configuration: Configuration, name: str) -> dict[str, Any]:
         model: {
             "languages": configuration.languages_of(model),
             "suites": suites_of_model(configuration, model),
-            "preset": configuration.model(model).preset,
+            "preset": preset_as_it_stands(configuration, model),
         }
         for model in models
     }
@@ -66,6 +67,18 @@ def asked_of(configuration: Configuration, name: str) -> dict[str, Any]:
         },
         "code": code_digest.combined(code_digest.modules("report") | {TEMPLATE.name: sha256(TEMPLATE)}),
     }
+
+
+def preset_as_it_stands(configuration: Configuration, model: str) -> str:
+    """Return the preset of a model; "" if the model has another shape, tokenizer or training than the preset says."""
+    resolved = configuration.model(model)
+    of_preset = (DEFAULTS, f"{PRESETS}{resolved.preset}.yaml")
+    changed = any(
+        origin not in of_preset and key != "train.seed"
+        for key, origin in resolved.origins.items()
+        if key.partition(".")[0] in ("tokenizer", "model", "train")
+    )
+    return "" if changed else resolved.preset
 
 
 def settings_path(name: str) -> Path:

@@ -22,6 +22,7 @@ from babelmill.reporting.asked import TEMPLATE
 from babelmill.reporting.figures import CHANCE, moments
 from babelmill.reporting.results import ReportedModel
 from babelmill.reporting.table import ALL, ScoreRow, differing_settings, metrics_of_all, rows_of, unit_of
+from babelmill.runtime.store import TAKEN
 
 NOTHING = Markup("")
 RECIPES = 6  # whose losses are drawn over each other: readers can tell so many colours apart
@@ -52,7 +53,7 @@ def page(asked: dict[str, Any], models: list[ReportedModel], first: Markup = NOT
         **training(models),
         tokenizers=tokenizers(models),
         recipes=recipes(models),
-        hours=sum(training_hours(model.record) or 0.0 for model in models),
+        hours=sum(training_hours(model.record) for model in models if TAKEN not in model.manifest("train")["figures"]),
         costs=[cost(model) for model in models if ("train", "") in model.manifests],
         coverage=coverage(asked, models),
         versions=versions(models),
