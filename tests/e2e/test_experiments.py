@@ -42,7 +42,8 @@ def ran(built, tmp_path_factory) -> Workspace:
 
     workspace = Workspace(shutil.copytree(built, tmp_path_factory.mktemp("experiment") / "work", symlinks=True))
     configured(workspace, optimizers=GRID)
-    workspace.snakemake("experiments/optimizers")
+    output = workspace.snakemake("experiments/optimizers").stderr
+    (workspace.path / "output.txt").write_text(output)
     return workspace
 
 
@@ -72,6 +73,10 @@ def test_the_tables_have_all_cells_and_seeds(ran):
     assert {row["train.optimizer"] for row in rows if row["cell"] == "adamw"} == {"adamw"}
     mean = (causal["adamw", "1"] + causal["adamw", "2"]) / 2
     assert re.search(rf"^\| adamw \| \**{mean:.3f} ± ", (folder / "table.md").read_text(), re.MULTILINE)
+    assert (
+        "experiments/optimizers/table.md, .tex, results.csv and page.html compare the cells"
+        in (ran.path / "output.txt").read_text()
+    )
     assert r"\toprule" in (folder / "table.tex").read_text()
     assert "optimizers_adamw_s2" in (folder / "page.html").read_text()
 

@@ -31,6 +31,10 @@ def end(logs):
     """Log which models are converted, which failed and which still run. Snakemake's log has this summary, too."""
     seconds = (datetime.now() - workflow.start_time).total_seconds()
     logger.info(run_summary.summary(logs, CONFIG, asked_for(), seconds))
+    targets = {Path(target) for target in workflow.dag_settings.targets}
+    for name in CONFIG.cells:
+        if Path("experiments", name) in targets and Path("experiments", name, "table.md").is_file():
+            logger.info(f"experiments/{name}/table.md, .tex, results.csv and page.html compare the cells")
 
 
 onstart:

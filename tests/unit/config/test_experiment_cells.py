@@ -87,6 +87,18 @@ def test_the_base_itself_can_be_the_reference():
         assert {cell.label for cell in made.cells["a"] if cell.reference} == {label}
 
 
+def test_an_experiment_may_be_seeds_alone_and_numbers_are_numbers():
+    assert configuration({"a": {"base": "eng", "seeds": 2}}).batches["a"] == ["a_base_s1", "a_base_s2"]
+    rates = {
+        "base": "eng",
+        "vary": {"train.learning_rate": ["1e-3", "1e-4"]},
+        "compare_with": {"train.learning_rate": 0.001},
+    }
+    assert {cell.label for cell in configuration({"a": rates}).cells["a"] if cell.reference} == {"rate1em3"}
+    words = {"base": "eng", "vary": {"tokenizer.revision": ["no", "yes"]}, "compare_with": {"tokenizer.revision": "no"}}
+    assert {cell.label for cell in configuration({"a": words}).cells["a"] if cell.reference} == {"no"}
+
+
 def test_cells_can_be_bases_and_sources_of_others():
     models = {
         "t": {"like": "a_adamw_s2", "train": {"epochs": 3}},
@@ -120,7 +132,19 @@ def test_several_bases_have_all_cells_each():
         ({"vary": {"train.seed": [1, 2]}}, "vary: train.seed: seeds are no cells; set `seeds`"),
         ({"vary": {"train.optimizer": []}}, "experiments.masking.vary"),
         ({"vary": {"train.optimizer": "lamb"}}, "experiments.masking.vary"),
-        ({"vary": {}}, "experiments.masking.vary"),
+        ({"vary": []}, "experiments.masking.vary"),
+        (
+            {"vary": {"train.optimizer": ["lamb", "lamb"]}, "compare_with": None},
+            "vary: the cell lamb stands there twice",
+        ),
+        (
+            {"vary": {"train.learning_rate": ["1e-3", 0.001]}, "compare_with": None},
+            "the cells rate1em3 and rate0p001 have the same settings",
+        ),
+        (
+            {"vary": {"preset": ["tiny", "smal"]}, "compare_with": None},
+            "experiments.masking, model masking_smal_s1: preset = 'smal'",
+        ),
         ({"seeds": 0}, "experiments.masking.seeds = 0"),
         ({"sedes": 2}, "experiments.masking.sedes"),
         (
@@ -152,6 +176,8 @@ def test_a_mistake_is_one_line(change, words):
 
 def test_names_that_are_taken_are_refused():
     assert "a model has this name" in refused(MASKING, models={"masking": {"languages": ["eng"]}})
+    with pytest.raises(UserError, match=r"experiments.eng: a model has this name"):
+        configuration({"eng": MASKING})
     assert "a batch has this name" in refused(MASKING, batches={"masking": ["eng"]})
     taken = "masking_ratio1o4_lamb_s1"
     assert f"its model {taken} has the name of another model" in refused(

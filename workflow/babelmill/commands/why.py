@@ -15,14 +15,16 @@ from babelmill.graph import explain, reasons_to_predict
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's arguments."""
-    parser.add_argument("models", nargs="*", metavar="MODEL", help="a model (default: the configuration's targets)")
+    parser.add_argument(
+        "models", nargs="*", metavar="MODEL", help="a model, batch or experiment (default: the configuration's targets)"
+    )
     loading.add_arguments(parser)
 
 
 def run(args: argparse.Namespace) -> None:
     """Print, stage by stage, what would run for a model and why."""
     configuration = loading.from_arguments(args)
-    for model in args.models or configuration.targets():
+    for model in configuration.models_of(args.models or ["all"]):
         jobs = explain(configuration, model)
         several = len({part for job in jobs if (part := job.part)}) > 1
         print(model)

@@ -4,6 +4,7 @@ A cell is a combination of the values that vary. Each cell and seed is a model o
 else from the base (`like:`). So cells are trained, listed and explained like all models.
 """
 
+import contextlib
 import dataclasses
 import hashlib
 import itertools
@@ -13,6 +14,7 @@ from typing import Any
 
 from babelmill.config.layers import nearest
 from babelmill.config.schema import MODEL_SECTIONS, SECTIONS, Experiment
+from babelmill.config.values import typed
 from babelmill.core.escape import line, some
 from babelmill.core.files import UserError, canonical_json
 
@@ -87,6 +89,9 @@ def cells(name: str, experiment: Experiment, bases: list[str], where: str) -> li
         for key in values:
             check_key(key, where)
     labels = labels_of(found)
+    for i, values in enumerate(found):
+        if values in found[:i]:
+            raise UserError(f"{where}: vary: the cell {labels[found.index(values)]} stands there twice")
     reference = compared_with(found, labels, experiment.compare_with, where)
     return [
         Cell(
@@ -176,7 +181,13 @@ def compared_with(found: list[Values], labels: list[str], wanted: Values | None,
     """
     if wanted is None:
         return None
-    texts = [{key: text_of(value) for key, value in values.items()} for values in [*found, wanted]]
+
+    def meant(value: Any) -> str:
+        with contextlib.suppress(ValueError):  # of words such as `no`, which are no booleans here
+            return text_of(typed(value))  # 1e-3 is 0.001
+        return text_of(value)
+
+    texts = [{key: meant(value) for key, value in values.items()} for values in [*found, wanted]]
     fitting = [label for label, values in zip(labels, texts, strict=False) if values == texts[-1]]
     fitting = fitting or [
         label for label, values in zip(labels, texts, strict=False) if texts[-1].items() <= values.items()

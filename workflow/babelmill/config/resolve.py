@@ -192,7 +192,7 @@ class Configuration:
     def _add_cells(self, name: str, experiment: schema.Experiment) -> None:
         """Add the models of an experiment, and a batch with the experiment's name."""
         where = f"{self.origin(f'experiments.{name}')}: experiments.{name}"
-        if name in self.batches or name in self.top.models:
+        if name in self.batches or self.is_model(name):
             raise UserError(
                 f"{where}: a {'batch' if name in self.batches else 'model'} has this name; choose another one"
             )
@@ -369,7 +369,8 @@ class Configuration:
         preset = self._set_preset(name)
         known = {path.stem for path in (self.root / PRESETS).glob("*.yaml")} | {"auto"}
         if preset not in known:
-            where = self.origin(f"models.{name}.preset") or self.origin("preset")
+            of_cell = self._cells[name][0] if name in self._cells else None
+            where = of_cell or self.origin(f"models.{name}.preset") or self.origin("preset")
             raise UserError(f"{where}: preset = {preset!r} of model {name} is not allowed{nearest(preset, known)}")
         if preset != "auto":
             return preset

@@ -766,14 +766,16 @@ class Experiment(Section):
     Attributes:
         base: the model, batch or list of these that all cells inherit from.
         vary: what differs, by dotted key: lists of values, all combined with each other; or a list of mappings, one a
-            cell.
+            cell. Without it, the base itself is the only cell.
         seeds: how many models each cell has; they differ in train.seed alone.
         compare_with: the values of the cell that the others are compared with.
         limit: the largest number of models, against mistakes.
     """
 
     base: Text | Annotated[list[Text], Field(min_length=1)]
-    vary: Annotated[dict[str, Annotated[list[Any], Field(min_length=1)]] | list[dict[str, Any]], Field(min_length=1)]
+    vary: (
+        dict[str, Annotated[list[Any], Field(min_length=1)]] | Annotated[list[dict[str, Any]], Field(min_length=1)]
+    ) = {}
     seeds: Positive = 1
     compare_with: dict[str, Any] | None = None
     limit: Positive = 1000
