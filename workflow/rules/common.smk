@@ -283,7 +283,9 @@ def meant(wildcards):
     if CONFIG.is_model(word):
         raise UserError(f"there is no target {word}; did you mean converted/{word}?")
     if word == "experiments" and CONFIG.cells:
-        raise UserError(f"there is no target {word}; name one: {', '.join(f'experiments/{name}' for name in CONFIG.cells)}")
+        raise UserError(
+            f"there is no target {word}; name one: {', '.join(f'experiments/{name}' for name in CONFIG.cells)}"
+        )
     raise UserError(f"there is no target {word}{nearest(word, {'all', *CONFIG.batches, *CONFIG.known_models()})}")
 
 
