@@ -93,16 +93,10 @@ def cells(name: str, experiment: Experiment, bases: list[str], where: str) -> li
         if values in found[:i]:
             raise UserError(f"{where}: vary: the cell {labels[found.index(values)]} stands there twice")
     reference = compared_with(found, labels, experiment.compare_with, where)
+    several = bases != [experiment.base]  # a list or a batch, even of one
     return [
         Cell(
-            name="_".join(
-                [
-                    name,
-                    *([] if isinstance(experiment.base, str) and bases == [experiment.base] else [base]),
-                    label,
-                    f"s{seed}",
-                ]
-            ),
+            name="_".join([name, *([base] if several else []), label, f"s{seed}"]),
             base=base,
             label=label,
             values=values,
@@ -167,11 +161,9 @@ def text_of(value: Any) -> str:
         return "x".join(map(text_of, value))
     if isinstance(value, dict):
         return "".join(f"{key}{text_of(each)}" for key, each in value.items())
-    return (
-        {True: "true", False: "false", None: "null"}[value]
-        if value is None or value is True or value is False
-        else str(value)
-    )
+    if value is None:
+        return "null"
+    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def compared_with(found: list[Values], labels: list[str], wanted: Values | None, where: str) -> str | None:
