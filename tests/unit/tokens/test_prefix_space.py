@@ -9,12 +9,13 @@ from tokenizers import Tokenizer
 from babelmill import tokenizer as stage_tokenizer
 from babelmill.config.resolve import Configuration
 from babelmill.core.files import UserError, read_json
+from babelmill.labels.data import frame_of
 from babelmill.tokens import prefix_space
 from babelmill.tokens.pretokenizer import parts
 from babelmill.tokens.quality import measure
 from babelmill.tokens.shard_file import ShardFile
-from babelmill.tokens.tokenizer_file import encode, load_tokenizer
-from babelmill.tokens.vocabulary import SPECIAL_TOKENS
+from babelmill.tokens.tokenizer_file import encode, load_tokenizer, vocab_size
+from babelmill.tokens.vocabulary import SPECIAL_TOKENS, Vocabulary
 from helpers import stages
 
 SENTENCE = "the cat sat on the mat, and the dog sat on the log."
@@ -145,6 +146,13 @@ def test_documents_of_shards_are_what_the_tokenizer_gives(path, tmp_path):
                 assert document[:response] == tokenizer.encode(prompt).ids
             if not prompt:
                 assert document == [*tokenizer.encode(text).ids, 2]
+
+
+def test_a_context_and_its_text_each_begin_with_a_space(path, tokenizer):
+    """A row of a label model has the tokens that the exported tokenizer gives to this pair of texts."""
+    context, text = (encode(tokenizer, [each])[0] for each in ("the cat1", "dog on"))
+    row = frame_of(tokenizer, Vocabulary.read(path, vocab_size(tokenizer))).row(context, text, 100)
+    assert row.tolist() == tokenizer.encode("the cat1", "dog on").ids
 
 
 def test_figures_do_not_count_the_space():
