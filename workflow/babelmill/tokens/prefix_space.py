@@ -58,7 +58,7 @@ def with_space(text: str) -> str:
 def without(tokenizer: Tokenizer) -> Tokenizer:
     """Return a copy of a tokenizer that puts no space before a text, and takes none away."""
     found = Tokenizer.from_str(tokenizer.to_str())
-    found.normalizer = None  # pyright: ignore (its type does not say that None is allowed)
+    found.normalizer = None
     found.decoder = decoders.ByteLevel()
     found.encode_special_tokens = tokenizer.encode_special_tokens
     return found
