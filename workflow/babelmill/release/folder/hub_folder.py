@@ -72,17 +72,14 @@ def tokenizer_config(tokens: dict[str, str], positions: int, space: bool) -> dic
     `space`: whether the tokenizer puts a space before each text. The key for it changes nothing, since tokenizer.json
     says so itself, but code may ask for it.
     """
-    return (
-        tokens
-        | ({"add_prefix_space": True} if space else {})
-        | {
-            "tokenizer_class": "PreTrainedTokenizerFast",
-            "model_input_names": ["input_ids", "attention_mask"],
-            "model_max_length": positions,
-            "padding_side": "right",
-            "clean_up_tokenization_spaces": False,
-        }
-    )
+    config = tokens | {
+        "tokenizer_class": "PreTrainedTokenizerFast",
+        "model_input_names": ["input_ids", "attention_mask"],
+        "model_max_length": positions,
+        "padding_side": "right",
+        "clean_up_tokenization_spaces": False,
+    }
+    return config | ({"add_prefix_space": True} if space else {})
 
 
 def copy_published(tokenizer: Path, folder: Path) -> list[str]:
