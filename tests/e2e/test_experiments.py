@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from babelmill import __version__
 from babelmill.core.files import sha256
 from conftest import SMALL, Workspace
 
@@ -71,6 +72,7 @@ def test_the_tables_have_all_cells_and_seeds(ran):
     causal = {(row["cell"], row["seed"]): float(row["score"]) for row in rows if row["method"] == "causal"}
     assert set(causal) == {(cell, seed) for cell in ("lamb", "adamw") for seed in "12"}
     assert {row["train.optimizer"] for row in rows if row["cell"] == "adamw"} == {"adamw"}
+    assert [*dict.fromkeys(row["cell"] for row in rows)] == ["lamb", "adamw"], "the order of the experiment"
     mean = (causal["adamw", "1"] + causal["adamw", "2"]) / 2
     assert re.search(rf"^\| adamw \| \**{mean:.3f} ± ", (folder / "table.md").read_text(), re.MULTILINE)
     assert (
@@ -78,7 +80,12 @@ def test_the_tables_have_all_cells_and_seeds(ran):
         in (ran.path / "output.txt").read_text()
     )
     assert r"\toprule" in (folder / "table.tex").read_text()
-    assert "optimizers_adamw_s2" in (folder / "page.html").read_text()
+    page = (folder / "page.html").read_text()
+    overview = page.partition('id="overview"')[2]
+    assert overview.index("optimizers_lamb_s1") < overview.index("optimizers_adamw_s2")
+    top = page.partition("<nav")[0]
+    assert re.search(r"Trained on</dt><dd>\S.* threads?</dd>", top)
+    assert re.search(rf"Trained by</dt><dd>babelmill {re.escape(__version__)}[^<]*</dd>", top)
 
 
 def copied(ran: Workspace, tmp_path: Path) -> Workspace:
