@@ -66,6 +66,17 @@ def test_what_cells_share_is_made_once(ran):
     assert weights["optimizers_lamb_s1"] == sha256(ran.path / "results/models/eng/model.safetensors")
 
 
+def test_the_terminal_says_what_was_not_made_again(ran):
+    """A linked result took no work, and its line shows none."""
+    lines = (ran.path / "output.txt").read_text().splitlines()
+    found = {stage: [line for line in lines if re.search(rf"^[\d:]+ +\[\S+ +{stage} ", line)] for stage in STAGES}
+    for stage, folder in {"train": "models", "evaluate": "evaluations", "shards": "shards"}.items():
+        (line,) = [line for line in found[stage] if " optimizers_lamb_s1" in line]
+        assert re.search(rf"  same as results/{folder}/\w+(/eng)?: linked$", line), line
+    others = [line for line in found["train"] if " optimizers_lamb_s1" not in line]
+    assert len(others) == 3 and not any("same as" in line for line in others)
+
+
 def test_the_tables_have_all_cells_and_seeds(ran):
     folder = ran.path / "experiments/optimizers"
     rows = [*csv.DictReader(io.StringIO((folder / "results.csv").read_text()))]
