@@ -11,7 +11,7 @@ import pytest
 
 from babelmill import __version__
 from babelmill.core.files import sha256
-from conftest import SMALL, Workspace
+from conftest import ROOT, SMALL, Workspace
 
 GRID = {
     "base": "eng",
@@ -43,7 +43,7 @@ def ran(built, tmp_path_factory) -> Workspace:
 
     workspace = Workspace(shutil.copytree(built, tmp_path_factory.mktemp("experiment") / "work", symlinks=True))
     configured(workspace, optimizers=GRID)
-    output = workspace.snakemake("experiments/optimizers").stderr
+    output = workspace.snakemake("experiments/optimizers", "--profile", ROOT / "profiles/local").stderr
     (workspace.path / "output.txt").write_text(output)
     return workspace
 
