@@ -11,9 +11,14 @@ import argparse
 
 from babelmill.config import loading
 from babelmill.core.escape import line
-from babelmill.graph import explain, reasons_to_predict
+from babelmill.graph import Job, explain, reasons_to_predict
 
-NOT_NEEDED = "not there, and not needed: what was made from it is there"
+
+def state_of(job: Job) -> str:
+    """Say that a job does not run: its results are there, or they are not needed."""
+    if not (missing := job.missing):
+        return "up to date"
+    return f"{missing if job.there else 'not there'}; not needed, since what was made from it is there"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -34,8 +39,7 @@ def run(args: argparse.Namespace) -> None:
         for job in jobs:
             title = f"{job.stage.name} {job.part}" if several and job.part else job.stage.name
             title = title if job.stage.of == "language" or job.name == model else f"{job.name}: {title}"
-            state = NOT_NEEDED if job.missing else "up to date"
-            print(line(f"  {title:<16} {'; '.join(job.reasons) or state}"))
+            print(line(f"  {title:<16} {'; '.join(job.reasons) or state_of(job)}"))
         for table, reasons in reasons_to_predict(configuration, model).items():
             reasons += [f"runs because {jobs[-1].stage.name} does"] if jobs[-1].runs and not reasons else []
             print(line(f"  {f'predict {table}':<16} {'; '.join(reasons) or 'up to date'}"))
