@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from babelmill import __version__
 from babelmill.core.files import sha256
-from conftest import SMALL, Workspace
+from conftest import ROOT, SMALL, Workspace
 
 GRID = {
     "base": "eng",
@@ -42,7 +43,7 @@ def ran(built, tmp_path_factory) -> Workspace:
 
     workspace = Workspace(shutil.copytree(built, tmp_path_factory.mktemp("experiment") / "work", symlinks=True))
     configured(workspace, optimizers=GRID)
-    output = workspace.snakemake("experiments/optimizers").stderr
+    output = workspace.snakemake("experiments/optimizers", "--profile", ROOT / "profiles/local").stderr
     (workspace.path / "output.txt").write_text(output)
     return workspace
 
@@ -65,12 +66,24 @@ def test_what_cells_share_is_made_once(ran):
     assert weights["optimizers_lamb_s1"] == sha256(ran.path / "results/models/eng/model.safetensors")
 
 
+def test_the_terminal_says_what_was_not_made_again(ran):
+    """A linked result took no work, and its line shows none."""
+    lines = (ran.path / "output.txt").read_text().splitlines()
+    found = {stage: [line for line in lines if re.search(rf"^[\d:]+ +\[\S+ +{stage} ", line)] for stage in STAGES}
+    for stage, folder in {"train": "models", "evaluate": "evaluations", "shards": "shards"}.items():
+        (line,) = [line for line in found[stage] if " optimizers_lamb_s1" in line]
+        assert re.search(rf"  same as results/{folder}/\w+(/eng)?: linked$", line), line
+    others = [line for line in found["train"] if " optimizers_lamb_s1" not in line]
+    assert len(others) == 3 and not any("same as" in line for line in others)
+
+
 def test_the_tables_have_all_cells_and_seeds(ran):
     folder = ran.path / "experiments/optimizers"
     rows = [*csv.DictReader(io.StringIO((folder / "results.csv").read_text()))]
     causal = {(row["cell"], row["seed"]): float(row["score"]) for row in rows if row["method"] == "causal"}
     assert set(causal) == {(cell, seed) for cell in ("lamb", "adamw") for seed in "12"}
     assert {row["train.optimizer"] for row in rows if row["cell"] == "adamw"} == {"adamw"}
+    assert [*dict.fromkeys(row["cell"] for row in rows)] == ["lamb", "adamw"], "the order of the experiment"
     mean = (causal["adamw", "1"] + causal["adamw", "2"]) / 2
     assert re.search(rf"^\| adamw \| \**{mean:.3f} ± ", (folder / "table.md").read_text(), re.MULTILINE)
     assert (
@@ -78,7 +91,12 @@ def test_the_tables_have_all_cells_and_seeds(ran):
         in (ran.path / "output.txt").read_text()
     )
     assert r"\toprule" in (folder / "table.tex").read_text()
-    assert "optimizers_adamw_s2" in (folder / "page.html").read_text()
+    page = (folder / "page.html").read_text()
+    overview = page.partition('id="overview"')[2]
+    assert overview.index("optimizers_lamb_s1") < overview.index("optimizers_adamw_s2")
+    top = page.partition("<nav")[0]
+    assert re.search(r"Trained on</dt><dd>\S.* threads?</dd>", top)
+    assert re.search(rf"Trained by</dt><dd>babelmill {re.escape(__version__)}[^<]*</dd>", top)
 
 
 def copied(ran: Workspace, tmp_path: Path) -> Workspace:

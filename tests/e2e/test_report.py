@@ -20,6 +20,10 @@ from helpers.browser import Browser
 from helpers.results import report_results
 
 SUITES = ("blimp", "multiblimp", "turblimp")
+CROWDED = """[...document.querySelectorAll('svg.strip')].some(axis => {
+    const places = [...axis.querySelectorAll('text')].filter(text => text.getClientRects().length).map(text => text.getBoundingClientRect());
+    return places.some((place, i) => i && place.left < places[i - 1].right);
+})"""
 NOT_SAFE = "<script>alert(1)</script>"
 
 
@@ -64,6 +68,7 @@ def looked_at(browser: Browser, path, large: bool = False) -> None:
         assert {*browser.requests} <= {path.resolve().as_uri(), "data:,"} and browser.errors == []
         small = browser.value("Math.min(...[...document.querySelectorAll('td, th, p')].map(e => e.offsetHeight))")
         assert small > 0, "it renders"
+        assert not browser.value(CROWDED), "numbers of an axis reach into each other"
         assert large or browser.violations() == []
         if os.environ.get("BABELMILL_PICTURES"):  # to look at, with --basetemp
             browser.screenshot(path.with_suffix(f".{width}.png"))

@@ -9,6 +9,7 @@ import contextlib
 import importlib
 import os
 import sys
+import textwrap
 from pathlib import Path
 from types import ModuleType
 from typing import Any, TextIO
@@ -44,6 +45,8 @@ COMMANDS = {
     "convert-training": "convert results of training, without the workflow",
     "convert-gpt-bert": "convert a published GPT-BERT checkpoint",
 }
+# Few users need these, and messages name them where they help: only their names are listed.
+RARE = ("lock", "publish", "rehost", "unlock", "accept", "convert-training", "convert-gpt-bert")
 
 
 def command_module(command: str) -> ModuleType:
@@ -58,9 +61,17 @@ class CommandList(argparse.HelpFormatter):
         super().__init__(prog, max_help_position=28, width=80)
 
     def _format_action(self, action: argparse.Action) -> str:
-        """Leave out the line above the commands that says `COMMAND`: the help fits one screen."""
+        """Leave out the line above the commands that says `COMMAND`, and list the rare ones in few lines.
+
+        So the help fits one screen.
+        """
         text = super()._format_action(action)
-        return text.partition("\n")[2] if isinstance(action, argparse._SubParsersAction) else text
+        if not isinstance(action, argparse._SubParsersAction):
+            return text
+        _, *lines = text.splitlines()
+        others = textwrap.wrap(", ".join(RARE), self._width - 4, break_on_hyphens=False)
+        often = [line for line in lines if line.split()[0] not in RARE]
+        return "\n".join([*often, "  others (`babelmill COMMAND --help`):", *(f"    {line}" for line in others), ""])
 
     def add_argument(self, action: argparse.Action) -> None:
         """Add an argument, and leave room for the longest command and its indentation."""

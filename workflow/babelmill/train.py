@@ -36,7 +36,7 @@ from babelmill.runtime import checkpoint, gpu_claims, slurm, store
 from babelmill.runtime.launch import launch
 from babelmill.runtime.processes import Processes, forget_other_launchers, was_launched
 from babelmill.runtime.progress import device_name
-from babelmill.runtime.record import SPLITS, energy_kwh, fingerprint, identity
+from babelmill.runtime.record import SPLITS, energy_kwh, fingerprint, identity, ran_with
 from babelmill.runtime.run_folder import RunFolder
 from babelmill.runtime.slurm import EXIT_CODE, Stop
 from babelmill.settings import read_settings
@@ -310,7 +310,8 @@ def write_results(
             "parameters": trainer.network.parameters,
             "seconds": round(time.monotonic() - began, 1),
             "fingerprint": folder.name,
-        } | about
+        }
+        figures |= ran_with(folder.path) | about
         if len(settings.languages) > 1:
             shares = plan.mixture.shares / plan.mixture.shares.sum()
             figures["shares"] = dict(zip(settings.languages, shares.tolist(), strict=True))

@@ -20,8 +20,6 @@ from snakemake.utils import min_version
 gc.set_threshold(100_000, 50, 50)
 min_version("9.27")
 
-TRAINING_BYTES = 100_000_000  # the most text that a tokenizer is trained on (`tokenizer.py`)
-
 # On any machine, every job uses the package that these rules came with, and the interpreter that runs Snakemake.
 RULES = Path(workflow.current_basedir).resolve()
 PACKAGE = str(next(folder for folder in RULES.parents if (folder / "babelmill/__init__.py").is_file()))
@@ -339,6 +337,8 @@ def gb_of_corpus(wildcards):
 @one_line
 def gb_of_tokenizer(wildcards):
     """Return the GB of text on which a model's tokenizer is trained."""
+    from babelmill.tokenizer import TRAINING_BYTES  # imports pyarrow and tokenizers, which most runs do not need
+
     text = sum(text_bytes(CONFIG, code) for code in CONFIG.languages_of(wildcards.model))
     return min(TRAINING_BYTES, text) / 1e9
 

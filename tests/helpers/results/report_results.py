@@ -120,6 +120,7 @@ def make(
     learning_rate: float = 0.01,
     masked_pairs: int | str = "all",
     phenomena: Iterable[str] = PHENOMENA,
+    trained: dict[str, Any] | None = None,
 ) -> None:
     """Write the results of a model.
 
@@ -132,6 +133,7 @@ def make(
         snapshots: scored, after so many million words.
         seed, learning_rate: of its training.
         masked_pairs, phenomena: see `scores_of`.
+        trained: more figures of its training.
     """
     draw = random.Random(f"{model} {languages}")
     for code in languages:
@@ -144,8 +146,8 @@ def make(
     record = record_of(draw, steps)
     (folder / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in record))
     figures = {"parameters": 31_400_000, "steps": steps, "tokens": steps * 32768, "epochs": 10.0}
-    trained = {"train": {"seed": seed, "learning_rate": learning_rate}, "model": {"num_hidden_layers": 12}}
-    put(folder, "train", model, ["metrics.jsonl"], figures, languages=languages, **trained)
+    sections = {"train": {"seed": seed, "learning_rate": learning_rate}, "model": {"num_hidden_layers": 12}}
+    put(folder, "train", model, ["metrics.jsonl"], figures | (trained or {}), languages=languages, **sections)
     put(root / STAGES["export"].path(model, ""), "export", model, of=["train"], export={"default_variant": "ema"})
     folder = root / STAGES["evaluate"].path(model, "")
     write_json(folder / "evaluation.json", evaluation_of(draw, languages))

@@ -99,3 +99,22 @@ def test_where_the_data_is_missing_the_settings_decide(project):
     (project / "results/shards/eng/eng/manifest.json").unlink()
     clean("--remove")
     assert present.exists() and not former.exists()
+
+
+def test_hard_links_are_counted_once(project):
+    """As of a model whose training was taken from another one: only the last name that goes frees the bytes."""
+    present, former = make_run(project), make_run(project, {"train": {"learning_rate": 0.5}})
+    stranger = make_run(project, {"train": {"seed": 3}}, model="no_such_model")
+    (weights,) = former.glob("*.safetensors")
+    for folder, kept in ((stranger, weights), (weights, weights)):
+        name = folder / weights.name if folder.is_dir() else folder.with_name("step-00000020.safetensors")
+        name.unlink(missing_ok=True)
+        os.link(kept, name)
+    lines = clean()
+    assert [line.split()[0] for line in lines if "MiB  unused" in line] == ["3.0", "3.0"]
+    assert lines[-2].endswith("  3.0 MiB of it are hard links to files of a folder above")
+    assert lines[-1].strip().startswith("3.0 MiB  would be freed")
+    os.link(weights, present / "step-00000020.safetensors")
+    assert clean()[-1].strip().startswith("0.0 MiB  would be freed"), "a folder in use has a name of them"
+    assert clean("--remove")[-1].strip().startswith("0.0 MiB  freed")
+    assert (present / "step-00000020.safetensors").stat().st_nlink == 1

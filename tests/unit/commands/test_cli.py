@@ -2,13 +2,14 @@
 
 import importlib
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from babelmill.cli import COMMANDS
+from babelmill.cli import COMMANDS, RARE
 from babelmill.config.languages import read_table
 from conftest import ROOT
 
@@ -23,9 +24,13 @@ def babelmill(*arguments, cwd=ROOT, **environment) -> subprocess.CompletedProces
 def test_the_help_is_a_screenful_and_names_every_command():
     done = babelmill("--help", COLUMNS="80", LINES="24")
     lines = done.stdout.splitlines()
-    assert done.returncode == 0 and len(lines) <= 24 and max(map(len, lines)) <= 80
-    for name in COMMANDS:
-        assert any(line.split()[:1] == [name] for line in lines), name
+    assert done.returncode == 0 and max(map(len, lines)) <= 80
+    assert len(lines) < 24, "a terminal of 24 lines shows its first line, and the prompt below it"
+    begins = next(i for i, line in enumerate(lines) if "others" in line)
+    others = re.split("[, ]+", " ".join(lines[begins + 1 :]).strip())
+    assert others == list(RARE), "each in one piece"
+    for name, text in COMMANDS.items():
+        assert name in others or any(line.split(maxsplit=1) == [name, text] for line in lines[:begins]), name
 
 
 @pytest.mark.parametrize("command", COMMANDS)

@@ -1,6 +1,7 @@
 """`babelmill compare`: what it says of two models with scores on the same pairs, and what it refuses."""
 
 import math
+import re
 from pathlib import Path
 
 import numpy as np
@@ -233,3 +234,17 @@ def test_stale_scores_are_refused(capsys):
     write_json(folder / "manifest.json", manifest.read(folder) | {"upstream": {"results/exports/b": "e" * 64}})
     assert main(["compare", "a", "b"]) == 1
     assert "these scores belong to another model than the one in results/evaluations/b" in capsys.readouterr().err
+
+
+def test_cells_of_an_experiment_are_told_apart(capsys):
+    """Though their names begin alike, and are too long for the heads of tables."""
+    first, second = (f"masking_of_words_ratio1o4_adamw_{seed}" for seed in ("s1", "s2"))
+    for seed, name in enumerate((first, second)):
+        scored(name, [0.9, 0.5, 0.5], seed)
+        evaluated(name, 1.0 + seed)
+    found = compare(capsys, first, second)
+    assert f"  …s1 is {first}\n  …s2 is {second}\n" in found
+    assert [line.split()[:2] for line in found.splitlines() if line.split()[-1:] == ["difference"]] == [["…s1", "…s2"]]
+    assert re.search(r"\n  …s1 +\d+\.\d % .*\n  …s2 +\d+\.\d % ", found)
+    scored("eng", [0.5, 0.5, 0.5])
+    assert f"  masking_of_words_ratio1… is {first}\n" in compare(capsys, first, "eng")

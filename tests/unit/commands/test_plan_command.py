@@ -158,6 +158,25 @@ def test_a_batch_has_a_total(fresh):
     assert float(total[-1]) == pytest.approx(sum(float(row["gpu_hours"]) for row in rows.values()), abs=0.06)
 
 
+def test_an_experiment_is_planned_as_it_will_be_trained(fresh):
+    """A training that two models share counts once, and a note that is true of all models stands there once."""
+    grid = {"base": "eng", "vary": {"train.optimizer": ["lamb", "adamw"]}, "seeds": 2}
+    text = {"eng": {"corpus": {"builtin": "python-docs"}}, "deu": {"corpus": {"builtin": "python-docs"}}}
+    run = {"snapshots": [1], "validate_every": 5}
+    fresh.configure({"preset": "tiny", "languages": text, "experiments": {"masks": grid}, "run": run})
+    words = "eng", "masks", "deu", "--gpu", "H100", "--mfu", "0.00001"
+    output, rows = fresh.python("-m", "babelmill", "plan", *words).stdout, plan(fresh, *words)
+    hours = [float(row["gpu_hours"]) for model, row in rows.items() if model != "masks_lamb_s1"]
+    total = next(line for line in output.splitlines() if line.startswith("6 models")).split()
+    assert len(hours) == 5 and float(total[-1]) == pytest.approx(sum(hours), abs=0.06)
+    assert "\nmasks_lamb_s1: the same training as that of eng, whose weights are linked; the total counts" in output
+    assert output.count("same training") == 1, "other text, seeds and optimizers are other trainings"
+    cells = "eng, masks_lamb_s1, masks_lamb_s2, masks_adamw_s1, masks_adamw_s2"
+    assert f"\n{cells}: validations take " in output and "\ndeu: validations take " in output
+    assert output.count("validations take") == 2, "the text of deu is another one"
+    assert f"\n{cells}, deu: about 1 snapshot of 1" in output
+
+
 def test_twice_the_speed_is_half_the_hours(fresh):
     slow, fast = (float(plan(fresh, "swe", "--mfu", mfu)["swe"]["gpu_hours"]) for mfu in (0.1, 0.2))
     assert fast == pytest.approx(slow / 2)

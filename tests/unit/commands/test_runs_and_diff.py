@@ -125,6 +125,29 @@ def test_a_run_is_compared_with_the_model_that_it_is_like(folder, capsys):
     assert [(row["base"], row["differs"]) for row in as_csv(capsys, folder)][1] == ("", "")
 
 
+def test_a_base_that_was_never_trained_has_the_settings_of_the_configuration(folder, capsys):
+    """As in an experiment, whose cells are trained and whose base is not."""
+    report_results.make(folder, "b", ["eng"], {}, learning_rate=0.02)
+    run_settings("b", preset="tiny", like="a")
+    base = {
+        "languages": ["eng"],
+        "preset": "tiny",
+        "train": {"learning_rate": 0.02},
+        "model": {"num_hidden_layers": 12},
+    }
+    text = {"languages": {"eng": {"corpus": {"builtin": "python-docs"}}}}
+    configure(folder, text | {"models": {"a": base}})
+    assert [(row["base"], row["differs"]) for row in as_csv(capsys, folder)] == [("a", "train.seed=1")]
+    base["train"]["learning_rate"] = 0.5
+    (folder / "other.yaml").write_text(yaml.safe_dump({"models": {"a": base}}))
+    _, (line, _), _ = listed(capsys, "--configfile", "other.yaml")
+    assert line.split()[-2:] == ["train.learning_rate=0.02", "train.seed=1"]
+    configure(folder, text | {"models": {}})
+    assert as_csv(capsys, folder)[0]["base"] == "tiny", "the model is no longer there"
+    (folder / "config/config.yaml").write_text("models: [")
+    assert as_csv(capsys, folder)[0]["base"] == "tiny", "the record needs no configuration"
+
+
 def test_damaged_results_are_named_and_the_others_are_listed(released, capsys):
     text = STAGES["train"].record("eng", "").read_text()
     STAGES["train"].record("eng", "").write_text(text.replace('"stage"', '"state"'))

@@ -11,7 +11,7 @@ import yaml
 
 from babelmill.config import loading
 from babelmill.core.files import UserError, read_json, write_json
-from babelmill.reporting.asked import asked_of
+from babelmill.reporting.asked import asked_of, write_settings
 from babelmill.reporting.figures import log_ticks, tick_labels, training_pictures
 from babelmill.reporting.page import page
 from babelmill.reporting.results import ReportedModel, read_all
@@ -94,6 +94,61 @@ def test_an_upper_bound_is_called_so_wherever_it_stands(asked):
     assert "compare it only with other bounds" in text
     units = {row.method: row.unit for row in rows_of(model) if not row.suite}
     assert units == {"causal": "bits per byte, upper bound", "masked": "bits per byte"}
+
+
+def facts(text: str) -> dict[str, str]:
+    """The lines at the top of a page, without marks."""
+    found = re.findall(r"<dt>(.*?)</dt><dd>(.*?)</dd>", text.partition("<nav")[0])
+    return {name: re.sub(r"\s+", " ", value) for name, value in found}
+
+
+ON_CPU = {"processors": "AMD EPYC, 2 threads", "code": "babelmill 0.3.0 at 0123456789ab"}
+ON_GPU = {"processors": "4 x NVIDIA H100", "code": "babelmill 0.3.0 at ba9876543210, edited"}
+
+
+def test_machine_commit_and_cost_stand_at_the_top(tmp_path, asked):
+    """A training counts once, also if its model has two names here, or the other one is in no report."""
+    for name, runs in {"one": [ON_CPU], "two": [ON_CPU, ON_GPU], "three": [ON_CPU]}.items():
+        report_results.make(tmp_path, name, ["eng"], {"blimp": ["eng"]}, trained={"ran_with": runs})
+    taken = {"ran_with": [ON_CPU], "taken_from": "results/models/one"}
+    for name, key in {"again": "of one", "alone": "of another"}.items():
+        report_results.make(tmp_path, name, ["eng"], {"blimp": ["eng"]}, trained=taken)
+        about = read_json(f"results/models/{name}/manifest.json")
+        write_json(tmp_path / f"results/models/{name}/manifest.json", about | {"key": key})
+    about = read_json("results/models/one/manifest.json")
+    write_json(tmp_path / "results/models/one/manifest.json", about | {"key": "of one"})
+
+    def top(*names: str) -> dict[str, str]:
+        models = dict.fromkeys(names, asked["models"]["eng"])
+        return facts(page(asked, read_all(asked | {"models": models}, dict.fromkeys(names, ("stopped (train)", "")))))
+
+    hours = 2000 * 32768 / 90000 / 3600
+    cost = f"{hours:.2f} hours of training, 0.00 kWh, 65.5M tokens"
+    assert top("eng") == {"Trained by": "babelmill 0.1.0", "Cost in all": cost}, "an earlier release"
+    assert top("one") == {"Trained on": ON_CPU["processors"], "Trained by": ON_CPU["code"], "Cost in all": cost}
+    found = top("one", "two", "three")
+    assert found["Trained on"] == "AMD EPYC, 2 threads (2 models); AMD EPYC, 2 threads, then 4 x NVIDIA H100 (1 model)"
+    assert found["Trained by"].endswith("0.3.0 at 0123456789ab, then babelmill 0.3.0 at ba9876543210, edited (1 model)")
+    assert found["Cost in all"].startswith(f"{3 * hours:.2f} hours")
+    once = " (1 training: models that were made alike count once)"
+    assert top("again", "one")["Cost in all"] == cost + once
+    assert top("alone")["Cost in all"] == cost
+
+
+def test_models_stand_in_the_order_of_the_batch(tmp_path, asked):
+    """Also where the stage reads it from a file, which has its keys in alphabetical order."""
+    names = ["tur", "eng", "deu"]
+    configuration = loading.load(["config.yaml"])
+    for name in ("tur", "deu"):
+        report_results.make(tmp_path, name, [name], {})
+    path = write_settings(configuration, "+".join(names))
+    states = dict.fromkeys(names, ("stopped (score)", ""))
+    models = read_all(read_json(path), states)
+    assert [model.name for model in models] == names
+    table = io.StringIO()
+    write_csv(models, table)
+    assert [*dict.fromkeys(row["model"] for row in csv.DictReader(io.StringIO(table.getvalue())))] == names
+    assert "order" not in read_json(write_settings(configuration, "deu+eng")), "settings files stay as they were"
 
 
 def test_what_is_not_there_is_not_explained(asked):

@@ -1,6 +1,7 @@
 """Results that several models share: who takes what from whom, and how."""
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -53,6 +54,27 @@ def test_a_large_file_is_moved_to_the_store_and_both_have_links():
     assert ours["settings"]["name"] == "other"
     assert ours["figures"] == theirs["figures"] | {"taken_from": "results/tokenizers/eng"}
     assert (ours["key"], ours["files"], ours["upstream"]) == (theirs["key"], theirs["files"], theirs["upstream"])
+
+
+def test_without_the_store_one_line_says_what_is_gone(tree):
+    """In all commands and stages; what is needed is made again, what is not needed is missed by nobody."""
+    take()
+    shutil.rmtree(store.STORE)
+    gone = (
+        r"is a link to \.\./\.\./store/tokenizer/[0-9a-f]{64}, which is gone \(results/store was deleted, or not copied"
+    )
+    for folder in (ENG, OTHER):
+        assert re.fullmatch(rf"{folder}/tokenizer.json {gone}\)", manifest.missing(folder) or "")
+    assert re.search(rf"{gone}\); not needed, since what was made from it is there$", tree.why("eng")["tokenizer"])
+    export = "--model results/models/eng --shards results/shards/eng/eng --checkpoints results/checkpoints/eng"
+    for stage, words in {"shards": "--language eng --corpus results/corpora/eng", "export": export}.items():
+        settings, rest = f"results/settings/eng/{stage}.json", ["--tokenizer", ENG, "--out", "out", *words.split()]
+        (error,) = tree.python("-m", f"babelmill.{stage}", "--settings", settings, *rest).stderr.splitlines()
+        assert re.search(rf"error: {ENG}/tokenizer.json: {gone}\), though .* lists it; delete {ENG} and run", error)
+    shutil.rmtree("results/shards/eng")
+    tree.snakemake("results/shards/eng/eng/manifest.json")
+    manifest.verify(ENG)
+    assert not (ENG / "tokenizer.json").is_symlink()
 
 
 def test_a_third_model_and_a_model_that_goes(capsys):

@@ -13,7 +13,10 @@ deletes the same files), and files in `results/store` that no model uses any mor
 """
 
 import argparse
+import os
 import shutil
+import stat
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -68,31 +71,50 @@ def difference(before: dict[str, Any], settings: dict[str, Any], data: dict[str,
     return f"an edit away: {'; '.join(changed)}" if len(changed) <= FEW else f"{len(changed)} settings differ"
 
 
-def size_of(path: Path) -> int:
-    """Return the bytes of a file, or of all files in a folder."""
-    return sum(each.stat().st_size for each in [path, *path.rglob("*")] if each.is_file())
+def files_of(path: Path) -> list[os.stat_result]:
+    """Return what the file system says about a file, or about all files in a folder. (What links lead to stays.)"""
+    found = [each.lstat() for each in [path, *path.rglob("*")]]
+    return [about for about in found if stat.S_ISREG(about.st_mode)]
+
+
+def size_of(files: list[os.stat_result], all_names: bool = False) -> int:
+    """Return the bytes of files. One that has several names (hard links) counts once.
+
+    `all_names`: a file counts only if all of its names are among the files, so that deleting them frees its bytes.
+    """
+    names = Counter(map(identity_of, files))
+    each = {identity_of(about): about for about in reversed(files)}  # the first name was seen before any was deleted
+    return sum(about.st_size for key, about in each.items() if not all_names or names[key] >= about.st_nlink)
+
+
+def identity_of(about: os.stat_result) -> tuple[int, int]:
+    """Return what all names of a file have in common."""
+    return about.st_dev, about.st_ino
 
 
 def clean(configuration: Configuration, remove: bool) -> None:
     """Print each folder with its size and state; delete the unused ones if `remove`, and what killed processes left."""
-    freed = 0
+    freed: list[os.stat_result] = []
+    listed: set[tuple[int, int]] = set()
     for path in writers.leftovers(PLACES, deep=True):
-        size = size_of(path)
-        freed += size
+        freed += (files := files_of(path))
+        size = size_of(files)
         print(f"{size / 2**20:10,.1f} MiB  {'removed' if remove else 'unused':<8}  {path}  a killed process left it")
         if remove:
             writers.remove(path)
     for path, models in store.files():
-        size = size_of(path)
+        size = size_of(files := files_of(path))
         state = "in use" if models else "removed" if remove else "unused"
         note = f"by {len(models)} results" if models else "no model uses it"
         print(f"{size / 2**20:10,.1f} MiB  {state:<8}  {path}  {note}")
         if not models:
-            freed += size
+            freed += files
             if remove:
                 path.unlink()
     for folder in sorted(path for path in CHECKPOINTS.glob("*/*") if path.is_dir()):
-        size = size_of(folder)
+        size = size_of(files := files_of(folder))
+        again = size_of([about for about in files if identity_of(about) in listed])
+        listed.update(map(identity_of, files))
         why = None
         if holder := Lock(folder).holder():
             state = f"held by {holder}"
@@ -100,13 +122,14 @@ def clean(configuration: Configuration, remove: bool) -> None:
             state = "in use"
         else:
             state = "removed" if remove else "unused"
-            freed += size
+            freed += files
             if remove:
                 shutil.rmtree(folder)
         note = f"  {why}" if why else ""
+        note += f"  {again / 2**20:,.1f} MiB of it are hard links to files of a folder above" if again else ""
         print(f"{size / 2**20:10,.1f} MiB  {state:<8}  {folder}{note}")
     verb = "freed" if remove else "would be freed by --remove"
-    print(f"{freed / 2**20:10,.1f} MiB  {verb}")
+    print(f"{size_of(freed, all_names=True) / 2**20:10,.1f} MiB  {verb}")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

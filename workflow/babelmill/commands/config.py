@@ -9,6 +9,7 @@ import argparse
 from babelmill.config import loading
 from babelmill.config.resolve import Configuration, Resolved
 from babelmill.config.schema import REMOVED, SECTIONS
+from babelmill.core.escape import line
 
 
 def describe(configuration: Configuration, name: str, changed: bool = False) -> str:
@@ -28,7 +29,7 @@ def describe(configuration: Configuration, name: str, changed: bool = False) -> 
                 dotted = f"{section}.{key}"
                 if dotted in REMOVED or (changed and value == defaults[key]):
                     continue
-                lines.append(f"  {prefix + dotted:<40} {value!s:<24} {part.origins[dotted]}")
+                lines.append(line(f"  {prefix + dotted:<40} {value!s:<24} {part.origins[dotted]}"))
     return "\n".join(lines)
 
 

@@ -14,6 +14,7 @@ micro-batches needs, so idle GPUs add hours. On a machine without GPUs, the hour
 import argparse
 import csv
 import sys
+from collections.abc import Container, Iterable
 from dataclasses import astuple, fields
 
 from babelmill.commands.estimates.machine import ASSUMED_GPU, gpus_of, has_gpu, known_peak, profile_resources
@@ -33,9 +34,10 @@ from babelmill.config.snapshots import (
 )
 from babelmill.core import manifest
 from babelmill.core.escape import some
-from babelmill.core.files import UserError
+from babelmill.core.files import UserError, canonical_json
 from babelmill.core.words import aligned, plural, short
 from babelmill.graph import CHECKPOINTS
+from babelmill.settings import settings_of
 from babelmill.stages import STAGES
 
 MUCH_VALIDATION = 0.15  # the share of the hours from which a note says how long validations take
@@ -64,12 +66,34 @@ def row_of(cost: Cost) -> dict[str, str]:
     }
 
 
-def table(costs: list[Cost]) -> list[str]:
-    """Return a heading, one line per model and number of GPUs, and the total unless a model has several lines."""
+def trained_alike(configuration: Configuration, models: Iterable[str]) -> dict[str, str]:
+    """Return {model: an earlier one of the models that is trained on the same text with the same settings}.
+
+    Only the first of them is trained: the others take its weights (`runtime/store.py`).
+    """
+    first: dict[str, str] = {}
+    found = {}
+    for model in dict.fromkeys(models):
+        written = [settings_of(configuration, model, stage) for stage in ("tokenizer", "shards", "train")]
+        for settings in written:
+            del settings["name"]
+        key = canonical_json([*written, *configuration.ancestors(model)[:1]])
+        if (earlier := first.setdefault(key, model)) != model:
+            found[model] = earlier
+    return found
+
+
+def table(costs: list[Cost], alike: Container[str]) -> list[str]:
+    """Return a heading, one line per model and number of GPUs, and the total unless a model has several lines.
+
+    `alike`: the models that are not trained, since another one is the same.
+    """
     rows, on_gpus = [row_of(cost) for cost in costs], any(cost.gpus for cost in costs)
     if len({cost.model for cost in costs}) == len(costs):
+        models = plural(len(costs), "model")
+        costs = [cost for cost in costs if cost.model not in alike]
         total = {
-            "model": plural(len(costs), "model"),
+            "model": models,
             "tokens": short(sum(cost.tokens for cost in costs)),
             "FLOPs": f"{sum(cost.flops for cost in costs):.1e}",
         }
@@ -83,19 +107,28 @@ def table(costs: list[Cost]) -> list[str]:
     return aligned([heading, *cells], (name not in TO_THE_LEFT for name in heading))
 
 
-def notes(costs: list[Cost], gpu: str) -> list[str]:
-    """Return what a reader of the table has to know: the GPU, and what is estimated."""
+def notes(costs: list[Cost], gpu: str, alike: dict[str, str]) -> list[str]:
+    """Return what a reader of the table has to know: the GPU, what is estimated, and what is made once.
+
+    `alike`: see `trained_alike`.
+    """
     on_gpus = any(cost.gpus for cost in costs)
     machine = "No GPU: hours of this machine's processor (--gpu names a GPU, --profile uses those of a cluster)."
     if on_gpus:
         machine = f"GPU: {gpu} (--gpu names another), {known_peak(gpu) / 1e12:,.0f} TFLOP/s in bf16."
     found = [f"{machine} Hours are those of training with its validations."]
-    for cost in costs:
-        if cost.validation > MUCH_VALIDATION:
-            found.append(
-                f"{cost.model}: validations take {cost.validation:.0%} of the hours (run.validate_every,"
-                " run.validation_tokens)."
-            )
+    found += said_once(
+        (model, f"the same training as that of {other}, whose weights are linked; the total counts it once.")
+        for model, other in alike.items()
+    )
+    found += said_once(
+        (
+            cost.model,
+            f"validations take {cost.validation:.0%} of the hours (run.validate_every, run.validation_tokens).",
+        )
+        for cost in costs
+        if cost.validation > MUCH_VALIDATION
+    )
     if any(cost.source != "shards" for cost in costs):
         found.append("Tokens are estimated until the shards exist (`from`): expect them to be off by a fifth or more.")
     if any("old shards" in cost.source for cost in costs):
@@ -111,7 +144,7 @@ def notes(costs: list[Cost], gpu: str) -> list[str]:
             f"A speed with a ? {source} and GiB (of {memory}) come from a rough formula, until a training here measures"
             " both."
         )
-    found += dict.fromkeys(f"{cost.model}: {cost.strategies}" for cost in costs if cost.strategies)
+    found += said_once((cost.model, cost.strategies) for cost in costs if cost.strategies)
     if any(cost.gpus > 1 and cost.busy < 0.9 for cost in costs):
         found.append(
             "busy: GPUs wait for each other when there are few micro-batches or rows: fewer GPUs are as fast, or set a"
@@ -120,8 +153,17 @@ def notes(costs: list[Cost], gpu: str) -> list[str]:
     return found
 
 
+def said_once(notes: Iterable[tuple[str, str]]) -> list[str]:
+    """Return a line for each note, which begins with the models that it is about; `notes`: (model, note)."""
+    models: dict[str, list[str]] = {}
+    for model, note in notes:
+        models.setdefault(note, [])
+        models[note] += [] if model in models[note] else [model]
+    return [f"{some(names)}: {note}" for note, names in models.items()]
+
+
 def snapshot_note(configuration: Configuration, cost: Cost) -> str | None:
-    """Return a line on the snapshots that a run will keep, or has kept; None if `run.snapshots` asks for none."""
+    """Return a note on the snapshots that a run will keep, or has kept; None if `run.snapshots` asks for none."""
     resolved, model, million_words = configuration.model(cost.model), cost.model, cost.words / 1e6
     asked = points(resolved.run.snapshots)
     if not asked:
@@ -136,7 +178,7 @@ def snapshot_note(configuration: Configuration, cost: Cost) -> str | None:
     beyond = f" {text[0].upper()}{text[1:]}." if text else ""
     trained = STAGES["train"].path(model, "")
     if not (trained / manifest.NAME).is_file():
-        return f"{model}: about {plural(len(ahead), 'snapshot')} of {len(asked)}, included in the disk space.{beyond}"
+        return f"about {plural(len(ahead), 'snapshot')} of {len(asked)}, included in the disk space.{beyond}"
     run = manifest.read(trained)["figures"].get("fingerprint", "")
     folder = CHECKPOINTS / model / run / FOLDER
     kept = [point for point in asked if (folder / f"{name_of(point)}.json").is_file()]
@@ -146,7 +188,7 @@ def snapshot_note(configuration: Configuration, cost: Cost) -> str | None:
             f"; not kept: {some(lost)} (the run ended before, or was finished when you asked for them; it is not"
             " repeated for snapshots)"
         )
-    return f"{model}: {plural(len(kept), 'snapshot')} kept of {len(asked)}{unkept}.{beyond}"
+    return f"{plural(len(kept), 'snapshot')} kept of {len(asked)}{unkept}.{beyond}"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -184,5 +226,7 @@ def run(args: argparse.Namespace) -> None:
         writer.writerows(astuple(cost) for cost in costs)
         return
     codes = dict.fromkeys(code for cost in costs for code in configuration.languages_of(cost.model))
-    snapshots = dict.fromkeys(filter(None, (snapshot_note(configuration, cost) for cost in costs)))
-    print(*table(costs), *notes(costs, gpu), *snapshots, *download_notes(configuration, list(codes)), sep="\n")
+    alike = trained_alike(configuration, [cost.model for cost in costs])
+    snapshots = said_once((cost.model, note) for cost in costs if (note := snapshot_note(configuration, cost)))
+    lines = [*table(costs, alike), *notes(costs, gpu, alike), *snapshots]
+    print(*lines, *download_notes(configuration, list(codes)), sep="\n")

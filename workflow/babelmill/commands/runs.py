@@ -6,17 +6,19 @@
 Runs of earlier settings, whose folders in results/checkpoints have not been cleaned, have lines of their own: after the
 name of the model stand the first digits of the folder's name. They have no scores, only their last validation loss. A
 run that is under way or was interrupted shows how far it is. The last column has the settings that differ from those of
-the model's preset. Everything is read from the results: neither Weights & Biases nor the configuration is needed.
+the model that the run's model is `like`, or else of its preset. Everything is read from the results, without Weights &
+Biases. Only the settings of a model that was never trained are those of the configuration, if there is one.
 """
 
 import argparse
 import contextlib
 import csv
+import functools
 import re
 import shutil
 import statistics
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
@@ -25,7 +27,9 @@ from typing import IO, Any
 from babelmill.commands.estimates.training_cost import hours_text
 from babelmill.commands.progress.logs import tail
 from babelmill.commands.progress.recorded_settings import Values, shown, values_in, values_of_preset
+from babelmill.config import loading
 from babelmill.config.inputs import SETTINGS
+from babelmill.config.resolve import Configuration
 from babelmill.core import manifest
 from babelmill.core.escape import csv_cell
 from babelmill.core.files import UserError, atomic_write, read_json
@@ -37,6 +41,7 @@ from babelmill.reporting.results import UNREADABLE, ReportedModel, read_into
 from babelmill.reporting.table import head
 from babelmill.runtime.record import LOGS, newest_log
 from babelmill.runtime.store import TAKEN
+from babelmill.settings import settings_of
 from babelmill.stages import STAGES
 
 STAMP = re.compile(r"(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d) (?!UTC)")  # begins the lines of a log, but for the first one
@@ -178,29 +183,43 @@ def other_run(folder: Path) -> Run:
     )
 
 
-def name_differences(run: Run, runs: dict[str, Run]) -> None:
+def name_differences(run: Run, settings_of_model: Callable[[str], Values | None]) -> None:
     """Set `base` and `differs` of a run: the model that it is like, as its run settings say, or else its preset.
 
-    `runs`: the present runs, by model.
+    `settings_of_model`: returns the settings of a model; None if they are not known.
     """
     about: dict[str, Any] = {}
     with contextlib.suppress(UserError):
         about = read_json(SETTINGS / run.model / "run.json")
-    like = runs.get(about.get("like", ""))
-    preset = about.get("preset")
-    try:
-        before = like.settings if like else values_of_preset(preset) if preset else None
-    except UserError:
-        before = None  # a preset that no longer exists
+    base = about.get("like")
+    before = settings_of_model(base) if base else None
+    if before is None and (base := about.get("preset")):
+        with contextlib.suppress(UserError):  # a preset that no longer exists
+            before = values_of_preset(base)
     if before is None:
         return
-    run.base = like.model if like else str(preset)
+    run.base = str(base)
     changed = [f"{key}={shown(value)}" for key, value in run.settings.items() if before.get(key, ...) != value]
     run.differs = " ".join(sorted(changed))
 
 
-def all_runs() -> tuple[list[Run], list[str]]:
-    """Return all runs of this folder, the newest last, and messages about what could not be read."""
+def planned_settings(configuration: Configuration | None, model: str) -> Values | None:
+    """Return the settings with which a model would be trained; None if the configuration does not say them."""
+    if configuration is None or not configuration.is_model(model):
+        return None
+    found: Values = {}
+    with contextlib.suppress(UserError):
+        for stage in ("train", "tokenizer"):
+            found |= values_in(stage, settings_of(configuration, model, stage))
+        return found
+    return None
+
+
+def all_runs(configured: Callable[[], Configuration] | None = None) -> tuple[list[Run], list[str]]:
+    """Return all runs of this folder, the newest last, and messages about what could not be read.
+
+    `configured`: loads the configuration, which is needed only for models that others are like and that have no run.
+    """
     problems: list[str] = []
     present: dict[str, Run] = {}
     others: list[Run] = []
@@ -212,9 +231,18 @@ def all_runs() -> tuple[list[Run], list[str]]:
         if model not in present or present[model].fingerprint != fingerprint:
             with reported(path.parent, problems):
                 others.append(other_run(path.parent))
+
+    @functools.cache
+    def settings_of_model(model: str) -> Values | None:
+        if model in present:
+            return present[model].settings
+        with contextlib.suppress(UserError):
+            return planned_settings(configured() if configured else None, model)
+        return None
+
     runs = [*present.values(), *others]
     for run in runs:
-        name_differences(run, present)
+        name_differences(run, settings_of_model)
     return sorted(runs, key=lambda run: (run.when, run.name)), problems
 
 
@@ -294,11 +322,12 @@ def write_csv(runs: list[Run], file: IO[str]) -> None:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's arguments."""
     parser.add_argument("--csv", type=Path, metavar="FILE", help="write the table to this file, which is replaced")
+    loading.add_arguments(parser)
 
 
 def run(args: argparse.Namespace) -> None:
     """Print the runs, or write them to a file."""
-    runs, problems = all_runs()
+    runs, problems = all_runs(functools.cache(lambda: loading.from_arguments(args)))
     for problem in problems:
         print(f"not read: {problem}", file=sys.stderr)
     if args.csv:

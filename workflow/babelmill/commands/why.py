@@ -10,7 +10,15 @@ that differ. `snakemake -n` decides by the same comparison.
 import argparse
 
 from babelmill.config import loading
-from babelmill.graph import explain, reasons_to_predict
+from babelmill.core.escape import line
+from babelmill.graph import Job, explain, reasons_to_predict
+
+
+def state_of(job: Job) -> str:
+    """Say that a job does not run: its results are there, or they are not needed."""
+    if not (missing := job.missing):
+        return "up to date"
+    return f"{missing if job.there else 'not there'}; not needed, since what was made from it is there"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -31,7 +39,7 @@ def run(args: argparse.Namespace) -> None:
         for job in jobs:
             title = f"{job.stage.name} {job.part}" if several and job.part else job.stage.name
             title = title if job.stage.of == "language" or job.name == model else f"{job.name}: {title}"
-            print(f"  {title:<16} {'; '.join(job.reasons) or 'up to date'}")
+            print(line(f"  {title:<16} {'; '.join(job.reasons) or state_of(job)}"))
         for table, reasons in reasons_to_predict(configuration, model).items():
             reasons += [f"runs because {jobs[-1].stage.name} does"] if jobs[-1].runs and not reasons else []
-            print(f"  {f'predict {table}':<16} {'; '.join(reasons) or 'up to date'}")
+            print(line(f"  {f'predict {table}':<16} {'; '.join(reasons) or 'up to date'}"))

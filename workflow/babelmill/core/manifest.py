@@ -7,6 +7,7 @@ that names the file, never a silently wrong model. (Neither safetensors nor Parq
 
 import hashlib
 import json
+import os
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -216,10 +217,17 @@ def missing(folder: Path) -> str | None:
         return "has not run yet"
     for path in (folder / name for name in read(folder)["files"]):
         if not path.is_file():
-            return f"{path} is missing"
+            return f"{path} {_absent(path)}"
         if path.name == NAME and (below := missing(path.parent)):
             return below
     return None
+
+
+def _absent(path: Path) -> str:
+    """Say that a result file is missing, or that a file to which it leads is: of several models (`store.py`)."""
+    if path.is_symlink():
+        return f"is a link to {os.readlink(path)}, which is gone (results/store was deleted, or not copied)"
+    return "is missing"
 
 
 def verify(folder: str | Path, *names: str, remember: bool = False, within: str | Path | None = None) -> dict[str, Any]:
@@ -243,7 +251,7 @@ def verify(folder: str | Path, *names: str, remember: bool = False, within: str 
         if entry is None:
             raise UserError(f"{path}: not in {folder / NAME}; {remedy}")
         if not path.is_file():
-            raise UserError(f"{path}: missing, though {folder / NAME} lists it; {remedy}")
+            raise UserError(f"{path}: {_absent(path)}, though {folder / NAME} lists it; {remedy}")
         if path.stat().st_size != entry["bytes"]:
             raise UserError(
                 f"{path}: {path.stat().st_size:,} bytes, but {folder / NAME} says {entry['bytes']:,}; {remedy}"

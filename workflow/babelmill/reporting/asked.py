@@ -49,6 +49,8 @@ def asked_of(configuration: Configuration, name: str) -> dict[str, Any]:
     presets = {model["preset"] for model in of_models.values()}
     return {
         "name": name,
+        # A file has its keys in alphabetical order.
+        **({"order": models} if models != sorted(models) else {}),
         "models": of_models,
         "languages": {code: configuration.table[code].name for code in codes},
         "suites": {

@@ -125,10 +125,13 @@ def strip(
 def axis(scale: Scale, percent: bool) -> Markup:
     """Draw the numbers above strips."""
     texts, marks = [], ticks(scale.low, scale.high, 5)
-    for at, shown in zip(marks, tick_labels([100 * at if percent else at for at in marks]), strict=True):
+    for i, (at, shown) in enumerate(
+        zip(marks, tick_labels([100 * at if percent else at for at in marks]), strict=True)
+    ):
         place = scale(at)
         anchor = "start" if place < 8 else "end" if place > 92 else "middle"
-        texts.append(f'<text x="{place}%" y="12" text-anchor="{anchor}">{shown}</text>')
+        look = ' class="more"' if i % 2 and len(marks) > 2 else ""  # a phone has no room for all
+        texts.append(f'<text{look} x="{place}%" y="12" text-anchor="{anchor}">{shown}</text>')
     return Markup(f'<svg class="strip" height="16" aria-hidden="true">{"".join(texts)}</svg>')
 
 

@@ -53,7 +53,7 @@ def page(asked: dict[str, Any], models: list[ReportedModel], first: Markup = NOT
         **training(models),
         tokenizers=tokenizers(models),
         recipes=recipes(models),
-        hours=sum(training_hours(model.record) for model in models if TAKEN not in model.manifest("train")["figures"]),
+        made_with=made_with(models),
         costs=[cost(model) for model in models if ("train", "") in model.manifests],
         coverage=coverage(asked, models),
         versions=versions(models),
@@ -285,6 +285,41 @@ def cost(model: ReportedModel) -> dict[str, Any]:
         "energy": sum(measured) / 3.6e6 if joules and len(measured) == len(joules) else None,
         **{key: figures_of.get(key) for key in ("parameters", "steps", "tokens", "epochs")},
     }
+
+
+def made_with(models: list[ReportedModel]) -> dict[str, Any]:
+    """Return what a reader asks first: which processors and which code trained the models, and the cost in all.
+
+    Returns:
+        "processors", "code": [(text, number of models)], the most frequent first. Earlier releases noted only their
+        version. "cost": the sums over all trainings, and their number. A model that was taken from another one counts
+        only if the other one is not in the report.
+    """
+    trained = [model for model in models if ("train", "") in model.manifests]
+    found: dict[str, Counter[str]] = {"processors": Counter(), "code": Counter()}
+    costs: list[dict[str, Any]] = []
+    counted: set[str] = set()
+    for model in sorted(trained, key=is_taken):
+        about = model.manifest("train")
+        runs = about["figures"].get("ran_with", [{"code": f"babelmill {about['version']}"}])
+        for what, counter in found.items():
+            if of_runs := dict.fromkeys(each[what] for each in runs if what in each):
+                counter[", then ".join(of_runs)] += 1
+        key = about.get("key", model.name)  # of what it was made from
+        if not is_taken(model) or key not in counted:
+            costs.append(cost(model))
+        counted.add(key)
+    energies = [line["energy"] for line in costs]
+    sums = {what: sum(line[what] or 0 for line in costs) for what in ("hours", "tokens")}
+    return {
+        **{what: counter.most_common() for what, counter in found.items()},
+        "cost": sums | {"trainings": len(costs), "energy": None if None in energies else sum(energies)},
+    }
+
+
+def is_taken(model: ReportedModel) -> bool:
+    """Return whether the weights of a model are those of another model, which was trained alike."""
+    return TAKEN in model.manifest("train")["figures"]
 
 
 def recipes(models: list[ReportedModel]) -> dict[str, Any]:

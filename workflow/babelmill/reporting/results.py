@@ -60,7 +60,7 @@ class ReportedModel:
 
 
 def read_all(asked: dict[str, Any], states: dict[str, tuple[str, str]] | None = None) -> list[ReportedModel]:
-    """Return the models of a report with their results.
+    """Return the models of a report with their results, in the order of the batch or experiment.
 
     Args:
         asked: what the report is about, see `asked.asked_of`.
@@ -68,7 +68,8 @@ def read_all(asked: dict[str, Any], states: dict[str, tuple[str, str]] | None = 
             missing or differs from its manifest is an error.
     """
     models = []
-    for name, about in asked["models"].items():
+    for name in asked.get("order", asked["models"]):
+        about = asked["models"][name]
         model = ReportedModel(name, about["languages"], about["suites"])
         if states is not None:
             model.state, model.note = states[name]

@@ -6,16 +6,20 @@ be read are left out: without NVML or the permission to use it, or if a part of 
 Energy includes the work of other jobs on the same GPU.
 """
 
+import contextlib
 import importlib
+import platform
 import statistics
 import sys
 import threading
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
 
 from babelmill.core.bars import Bar
+from babelmill.core.words import plural
 from babelmill.runtime.cost import peak_of
 from babelmill.runtime.processes import Processes
 
@@ -23,6 +27,18 @@ from babelmill.runtime.processes import Processes
 def device_name(device: torch.device) -> str:
     """Return the name of a GPU's model, or "cpu"."""
     return torch.cuda.get_device_name(device) if device.type == "cuda" else device.type
+
+
+def processors() -> str:
+    """Return what trains: `4 x NVIDIA A100-SXM4-80GB`, or `AMD EPYC 7763, 8 threads`."""
+    count = torch.distributed.get_world_size() if torch.distributed.is_initialized() else 1
+    if torch.cuda.is_available():
+        return f"{count} x {torch.cuda.get_device_name()}"
+    name = ""
+    with contextlib.suppress(OSError):  # only Linux has this file
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines()
+        name = next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), "")
+    return f"{name or platform.processor() or platform.machine()}, {plural(count * torch.get_num_threads(), 'thread')}"
 
 
 def peak_flops(device: torch.device) -> float | None:

@@ -45,6 +45,7 @@ from babelmill.core import manifest
 from babelmill.core.files import UserError, atomic_write, flush, read_json, write_json, writing
 from babelmill.runtime import slurm
 
+ATTEMPT = "attempt.json"  # what is known of the newest attempt
 LOGS = "logs"  # the folder of the logs
 SPLITS = ("train", "validation")
 SOURCE = "model.source"  # no language can have this name
@@ -75,7 +76,9 @@ def fingerprint(identity: dict[str, Any]) -> str:
     return hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:16]
 
 
-def begin_attempt(path: Path, attempt: int, done: int, steps: int, tokens: int, device: str) -> None:
+def begin_attempt(
+    path: Path, attempt: int, done: int, steps: int, tokens: int, device: str, ran_with: dict[str, str]
+) -> None:
     """Record in the run's folder that an attempt begins; `babelmill status` and `plan` read this record.
 
     One retry without progress is allowed, since it may have more memory or another machine. A job that SLURM put back
@@ -87,13 +90,15 @@ def begin_attempt(path: Path, attempt: int, done: int, steps: int, tokens: int, 
         done: the number of steps that were done before.
         steps, tokens: the number of steps and tokens of the whole run.
         device: the device that trains, "cuda" or "cpu".
+        ran_with: the processors and the code of this attempt. The record has those of all attempts.
 
     Raises:
         UserError: the two attempts before this one made no progress, or the attempt before was a SLURM job that was
             cancelled. (A user who cancels a job does not want it to start again.)
     """
-    record, job = path / "attempt.json", slurm.job_id()
-    before = read_json(record) if attempt > 1 and record.exists() else None
+    record, job = path / ATTEMPT, slurm.job_id()
+    last = read_json(record) if record.exists() else {}
+    before = last if attempt > 1 and last else None
     fruitless = 0
     if before is not None:
         earlier = before["job"]
@@ -110,7 +115,16 @@ def begin_attempt(path: Path, attempt: int, done: int, steps: int, tokens: int, 
             " fix the cause and run the workflow again"
         )
     note = {"attempt": attempt, "job": job, "began_after_step": done, "fruitless": fruitless}
-    write_json(record, note | {"steps": steps, "tokens": tokens, "host": platform.node(), "device": device})
+    note |= {"steps": steps, "tokens": tokens, "host": platform.node(), "device": device}
+    before_this = last.get("ran_with", []) if done else []
+    write_json(record, note | {"ran_with": [each for each in before_this if each != ran_with] + [ran_with]})
+
+
+def ran_with(path: Path) -> dict[str, Any]:
+    """Return the figure `ran_with` of a run: the processors and the code of its attempts; {} if they are not known."""
+    record = path / ATTEMPT
+    found = read_json(record) if record.is_file() else {}
+    return {"ran_with": found["ran_with"]} if "ran_with" in found else {}  # earlier releases noted none
 
 
 def keep_log(folder: Path, model: str, preset: str, done: int, steps: int) -> None:

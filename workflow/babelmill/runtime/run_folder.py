@@ -23,8 +23,10 @@ import torch
 
 from babelmill.config import schema
 from babelmill.core.files import UserError, write_json
+from babelmill.runtime import checkout
 from babelmill.runtime.checkpoint import Checkpoints, Snapshots
 from babelmill.runtime.followers import History, mirror
+from babelmill.runtime.progress import processors
 from babelmill.runtime.record import Record, begin_attempt, fingerprint, keep_log
 from babelmill.runtime.run_lock import Lock
 
@@ -80,7 +82,8 @@ class RunFolder:
         done = self.checkpoints.newest()
         if done < steps:
             device = "cuda" if torch.cuda.is_available() else "cpu"
-            begin_attempt(self.path, attempt, done, steps, tokens, device)
+            ran_with = {"processors": processors(), "code": checkout.code()}
+            begin_attempt(self.path, attempt, done, steps, tokens, device, ran_with)
             keep_log(self.path, model, self._preset, done, steps)
         self.validating(None)
         self.record = Record(self.path / "metrics.jsonl", done)

@@ -4,6 +4,7 @@ Each side is given as words: names or folders of models, joined by commas. The c
 per byte and one for each suite and language.
 """
 
+import itertools
 import re
 from collections import Counter
 from dataclasses import dataclass, field
@@ -26,6 +27,7 @@ from babelmill.suites.statistics import Difference, bootstrap, holm, mcnemar, ov
 
 RESULTS = Path("results")
 WIDTH = 100
+NAME = 24  # characters of a name in a table
 SURE = 0.05
 
 
@@ -44,9 +46,9 @@ def comparison(words: list[str], suite: str | None, method: str | None, pairs: i
     sides = [[results_of(word) for word in side.split(",") if word] for side in words]
     if not all(sides):
         raise UserError("compare: a model is expected on each side, such as `babelmill compare eng eng_big`")
-    names = [cut(side[0].name if len(side) == 1 else f"{side[0].name}, ... ({len(side)})", 24) for side in sides]
-    if names[0] == names[1]:
-        names = [cut(side, 24) for side in words]
+    whole = [side[0].name if len(side) == 1 else f"{side[0].name}, ... ({len(side)})" for side in sides]
+    whole = words if whole[0] == whole[1] else whole
+    names = told_apart(whole)
     if twice := [word for word in words[0].split(",") if word and word in words[1].split(",")]:
         raise UserError(f"{twice[0]} is on both sides: name different models")
     everyone = [model for side in sides for model in side]
@@ -57,7 +59,7 @@ def comparison(words: list[str], suite: str | None, method: str | None, pairs: i
         raise UserError(
             f"{without.name} has no scores on {suite}; it was scored on {', '.join(without.scores) or 'no suite'}"
         )
-    blocks = [introduction(sides, names), bits_per_byte(sides, names)]
+    blocks = [introduction(sides, names, whole), bits_per_byte(sides, names)]
     for name in [suite] if suite else suites:
         blocks += on_suite(name, sides, names, method, pairs)
     if others and not suite:
@@ -160,16 +162,18 @@ def upstream(about: dict[str, Any], what: str) -> dict[str, str]:
     return {source: digest for source, digest in about["upstream"].items() if f"/{what}/" in source}
 
 
-def introduction(sides: list[list[ComparedModel]], names: list[str]) -> list[str]:
-    """Return lines that say whether weights or recipes are compared."""
+def introduction(sides: list[list[ComparedModel]], names: list[str], whole: list[str]) -> list[str]:
+    """Return lines that say whether weights or recipes are compared; `whole`: the names before they were shortened."""
     smaller, larger = sorted(map(len, sides))
+    long = [f"  {short} is {line(name)}" for short, name in zip(names, whole, strict=True) if short != name]
     if larger == 1:
         return [
             f"{names[0]} and {names[1]}: this compares the weights of two models.",
+            *long,
             "To compare how they are made, name models with different seeds on each side: a1,a2,a3 b1,b2,b3",
         ]
     few = [] if smaller > 1 else ["One side is a single model, so its variation over seeds is unknown."]
-    return [f"{names[0]} and {names[1]}: this compares recipes, by means over the models of each side.", *few]
+    return [f"{names[0]} and {names[1]}: this compares recipes, by means over the models of each side.", *long, *few]
 
 
 # Bits per byte.
@@ -418,6 +422,20 @@ def cut(text: str, width: int) -> str:
     """Return a text on one line, shortened to `width` characters."""
     text = line(re.sub(r"\s+", " ", text))
     return text if len(text) <= width else text[: width - 1] + "…"
+
+
+def told_apart(names: list[str]) -> list[str]:
+    """Return two names, shortened to `NAME` characters if need be. They then begin where they differ."""
+    names = [cut(name, 10_000) for name in names]
+    if max(map(len, names)) <= NAME:
+        return names
+    equal = sum(1 for _ in itertools.takewhile(lambda pair: pair[0] == pair[1], zip(*names, strict=False)))
+    part = max(names[0].rfind(mark, 0, equal) for mark in "_/,") + 1  # the beginning of the first part that differs
+    for start in (part, equal):
+        short = [cut(name if start < 2 else f"…{name[start:]}", NAME) for name in names]
+        if short[0] != short[1]:
+            break
+    return short
 
 
 def table(rows: list[list[str]], numbers: int = 1) -> list[str]:

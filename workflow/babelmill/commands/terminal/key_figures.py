@@ -14,6 +14,7 @@ from babelmill.core.files import UserError, read_json
 from babelmill.core.words import and_words, short
 from babelmill.evaluation.metrics import metrics_of, shown, units
 from babelmill.evaluation.suite_scores import in_words
+from babelmill.runtime.store import TAKEN
 from babelmill.settings import bytes_per_word
 from babelmill.stages import STAGES
 
@@ -89,6 +90,8 @@ def figures_of(stage: str, folder: Path) -> str:
     read = {"train": "metrics.jsonl", "evaluate": "evaluation.json", "score": "scores.json"}
     about = manifest.verify(folder, read[stage]) if stage in read else manifest.read(folder)
     figures = about["figures"]
+    if TAKEN in figures:
+        return f"same as {figures[TAKEN]}: linked"
     match stage:
         case "download":
             return of_download(figures)
