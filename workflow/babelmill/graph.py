@@ -262,7 +262,10 @@ def jobs_of(
             job.reasons = own(configuration, job)
             # It reads results of the same language or suite, or of the whole model.
             job.reads = [
-                other for other in mine if other.stage.name in stage.reads and (not part or other.part in ("", part))
+                other
+                for other in mine
+                if other.stage.name in stage.reads
+                and (not part or stage.all_parts_read_the_same or other.part in ("", part))
             ]
             job.reads += [other for other in theirs if other.folder in read_of_source(configuration, model, stage)]
             for source in job.reads:

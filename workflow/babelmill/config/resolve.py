@@ -119,6 +119,7 @@ class Configuration:
                 )
         self.cells: dict[str, list[experiments.Cell]] = {}
         self._cells: dict[str, tuple[str, experiments.Cell]] = {}  # by the model: where its values stand, and the cell
+        self.sweeps = [name for name, each in self.top.experiments.items() if each.sweep == "halving"]
         for name, experiment in self.top.experiments.items():
             self._add_cells(name, experiment)
         for name in self.top.models:
@@ -210,6 +211,12 @@ class Configuration:
             self.top.models[cell.name] = ModelEntry.model_validate(cell.entry())
             self._cells[cell.name] = (f"{where}, model {cell.name}", cell)
         self.batches[name] = [cell.name for cell in self.cells[name]]
+
+    def sweep_of(self, model: str) -> str | None:
+        """Return the sweep in which a model is tried against others; None for other models, and for further seeds."""
+        if model not in self._cells or self._cells[model][1].seed > 1:
+            return None
+        return next((name for name in self.sweeps if any(cell.name == model for cell in self.cells[name])), None)
 
     def ancestors(self, model: str) -> list[str]:
         """Return the models of this workflow that a model continues (`model.source`), the nearest first.
