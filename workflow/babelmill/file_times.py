@@ -161,7 +161,7 @@ class FileTimes:
             make_older(settings, time_of_output(decision))
 
     def is_done(self, stage: Stage, model: str, part: str = "") -> bool:
-        """Return whether the results of a job are there, and neither it nor a job before it is outdated (see `obey`)."""
+        """Return whether a job has results, and neither it nor a job before it is outdated; call this after `obey`."""
         return stage.record(model, part).is_file() and not self._to_run.get(model, False)
 
     def obey_report(self, settings: Path, models: Iterable[str], outputs: list[Path], outdated: bool | None) -> None:

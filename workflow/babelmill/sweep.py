@@ -1,6 +1,7 @@
 """Decide a round of a sweep: which cells of an experiment are trained further (`experiments/halving.py`).
 
-    python -m babelmill.sweep --settings results/experiments/rates/round1.json --round 1 --out results/sweeps/rates/round1.json
+    python -m babelmill.sweep --settings results/experiments/rates/round1.json --round 1 \\
+        --out results/sweeps/rates/round1.json
 
 The trials of all cells of the round must be there, and the decision before it.
 """

@@ -21,6 +21,8 @@ checkpoint sweep:
     resources:
         mem_mb=1000,
         runtime=10,
+    message:
+        "experiments.{wildcards.experiment}: a sweep: round {wildcards.round} of 3; the later jobs follow from its results"
     shell:
         "python -m babelmill.sweep --settings {input.settings:q} --round {wildcards.round:q} --out {output.decision:q}"
         " --log {log:q}"

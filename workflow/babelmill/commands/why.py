@@ -10,6 +10,7 @@ that differ. `snakemake -n` decides by the same comparison.
 import argparse
 
 from babelmill.config import loading
+from babelmill.experiments.halving import why_not_trained
 from babelmill.graph import explain, reasons_to_predict
 
 
@@ -25,6 +26,9 @@ def run(args: argparse.Namespace) -> None:
     """Print, stage by stage, what would run for a model and why."""
     configuration = loading.from_arguments(args)
     for model in configuration.models_of(args.models or ["all"]):
+        if why := why_not_trained(configuration, model):
+            print(f"{model}\n  {'train':<16} does not run: {why}")
+            continue
         jobs = explain(configuration, model)
         several = len({part for job in jobs if (part := job.part)}) > 1
         print(model)

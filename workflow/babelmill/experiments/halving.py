@@ -1,10 +1,10 @@
 """Decide which cells of an experiment are trained to the end, if it says `sweep: halving`.
 
 The first seed of each cell is trained up to a third of its steps. The better half (rounded up), by bits per byte of the
-validation text, goes on from there to two thirds and is halved again. The others are trained to the end, and only they
-get further seeds. (Successive halving: Karnin et al., 2013; Jamieson and Talwalkar, 2016.) Besides the better half,
-these go on: the reference cell, since the others are compared with it, and cells that are as good as the last one of
-the better half. Each base model has a race of its own.
+validation text, goes on from there to two thirds and is halved again. What is left is trained to the end, and only
+these cells get further seeds. (Successive halving: Karnin et al., 2013; Jamieson and Talwalkar, 2016.) The reference
+cell always goes on, since the others are compared with it, and does not count for the halves. Cells that are as good as
+the last one of the better half go on, too. Each base model has a race of its own.
 
 A trial (rule `trial`) is the beginning of a training; a round is decided from the manifests of its trials (rule
 `sweep`). A decision says what it was made from, so it is made again only if that changes:
@@ -14,7 +14,9 @@ A trial (rule `trial`) is the beginning of a training; a round is decided from t
     results/sweeps/{experiment}/round{round}.json      who goes on, who is dropped, and why
 """
 
+import functools
 import math
+import sys
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -25,11 +27,13 @@ from babelmill.config.objectives import OBJECTIVES
 from babelmill.config.resolve import Configuration
 from babelmill.core import manifest
 from babelmill.core.escape import some
-from babelmill.core.files import UserError, canonical_json, read_json, write_json
+from babelmill.core.files import UserError, read_json, write_json
 from babelmill.file_times import FileTimes
-from babelmill.stages import TRIAL
+from babelmill.stages import STAGES, TRIAL
 
 ROUNDS = len(TRIALS) + 1
+SWEEPS = Path("results/sweeps")
+FINITE = sys.float_info.max
 Race = list[dict[str, Any]]  # the cells of one base; of each `model`, `label` and `reference`
 
 
@@ -74,7 +78,7 @@ def settings_path(name: str, number: str) -> Path:
 
 def decision_path(name: str, number: str) -> Path:
     """Return the file of a decision."""
-    return Path("results/sweeps", name, f"round{number}.json")
+    return SWEEPS / name / f"round{number}.json"
 
 
 def races_of(configuration: Configuration, name: str) -> list[Race]:
@@ -155,28 +159,47 @@ def made_with(asked: dict[str, Any], races: list[Race], number: str) -> dict[str
 
 
 def going_on(race: Race, trials: dict[str, dict[str, Any]]) -> set[str]:
-    """Return the models of a race that go on: the better half, what is as good as its last one, and the reference."""
+    """Return the models of a race that go on: the reference, the better half of the others, and ties with its last one.
 
-    def value(model: str) -> float:
-        found = trials[model]["bits_per_byte"]
-        return math.inf if found is None else found
+    A cell whose loss was not finite does not go on, unless it is the reference.
+    """
+    values = {}
+    for cell in race:
+        found = trials[cell["model"]]["bits_per_byte"]
+        values[cell["model"]] = math.inf if found is None else found
+    others = sorted(values[cell["model"]] for cell in race if not cell["reference"])
+    last = others[half(len(others)) - 1] if others else math.inf
+    return {cell["model"] for cell in race if cell["reference"] or values[cell["model"]] <= min(last, FINITE)}
 
-    values = sorted(value(cell["model"]) for cell in race)
-    last = values[math.ceil(len(race) / 2) - 1]
-    return {cell["model"] for cell in race if value(cell["model"]) <= last or cell["reference"]}
+
+def half(count: int) -> int:
+    """Return how many of so many cells are the better half."""
+    return math.ceil(count / 2)
+
+
+def expected(race: Race, count: int) -> int:
+    """Return how many cells of a race go on when a round of `count` cells is decided, if no two are equally good."""
+    references = sum(cell["reference"] for cell in race)
+    return half(count - references) + references
 
 
 def decide(asked: dict[str, Any], number: str, earlier: dict[str, Any] | None) -> dict[str, Any]:
     """Return the decision of a round, for its file.
 
     Raises:
-        UserError: a trial is missing.
+        UserError: a trial is missing, or nothing is left of a race.
     """
     races = entrants(asked, earlier)
     made = made_with(asked, races, number)
     if missing := [model for model, found in made["trials"].items() if found is None]:
         raise UserError(f"{TRIAL.path(missing[0], number)}: there is no such trial; run the workflow again")
     on = {model for race in races for model in going_on(race, made["trials"])}
+    for race in races:
+        if not on.intersection(cell["model"] for cell in race):
+            raise UserError(
+                f"experiments.{asked['experiment']}: the loss of no cell is finite"
+                f" ({some([cell['label'] for cell in race])}); lower train.learning_rate, for example"
+            )
     return {
         "experiment": asked["experiment"],
         "round": int(number),
@@ -209,6 +232,28 @@ def standing(configuration: Configuration, name: str) -> Standing:
         found.rounds.append(decision)
         earlier = decision
     return found
+
+
+def why_not_trained(configuration: Configuration, model: str) -> str | None:
+    """Return in which round of its sweep a model was dropped; None for other models, and those that are trained anyway.
+
+    A further seed is dropped with the first one.
+    """
+    if STAGES["train"].record(model, "").is_file():
+        return None
+    name = configuration.experiment_of(model)
+    if name not in configuration.sweeps:
+        return None
+    cells = configuration.cells[name]
+    cell = next(each for each in cells if each.name == model)
+    first = next(each for each in cells if (each.base, each.label, each.seed) == (cell.base, cell.label, 1))
+    return standing_now(configuration, name).says(first.name)
+
+
+@functools.cache
+def standing_now(configuration: Configuration, name: str) -> Standing:
+    """Return `standing`, read once: for commands that show many models of a sweep at a moment."""
+    return standing(configuration, name)
 
 
 def survivors(configuration: Configuration, name: str, first: Iterable[str]) -> list[str]:

@@ -1,10 +1,10 @@
 """Measure a training that has done a share of its steps, so that it can be compared with others (`sweep: halving`).
 
 A trial is the beginning of a training. It stops at a checkpoint, and the training continues from there as if it had
-never stopped. Its result is one number: bits per byte of the validation text, which do not depend on the tokenizer. They
-come from the validation losses of the record: nats per token, times the tokens of the text, over its bytes. They are
-about the weights as they are, since their moving average lags behind in the middle of a training. `evaluate` measures
-the final model in another way, so its numbers are not the same.
+never stopped. Its result is one number: bits per byte of the validation text, which do not depend on the tokenizer.
+They come from the validation losses of the record: nats per token, times the tokens of the text, over its bytes. They
+are about the weights as they are, since their moving average lags behind in the middle of a training. `evaluate`
+measures the final model in another way, so its numbers are not the same.
 """
 
 import json

@@ -14,6 +14,7 @@ from babelmill.core.files import UserError, read_json
 from babelmill.core.words import and_words, short
 from babelmill.evaluation.metrics import metrics_of, shown, units
 from babelmill.evaluation.suite_scores import in_words
+from babelmill.experiments import halving
 from babelmill.settings import bytes_per_word
 from babelmill.stages import STAGES
 
@@ -67,6 +68,17 @@ def of_train(figures: dict[str, Any], folder: Path) -> str:
     words = f", {short(figures['words'])} words" if "words" in figures else ""
     lost = f", no snapshot {some(missing, 2)}" if (missing := figures.get("missing_snapshots")) else ""
     return f"{figures['steps']:,} steps, {short(figures['tokens'])} tokens{words}{loss}{lost}"
+
+
+def of_trial(figures: dict[str, Any]) -> str:
+    """Give the step at which a trial stopped, and its bits per byte."""
+    return f"{figures['step']:,} of {figures['steps']:,} steps: {halving.in_words(figures['bits_per_byte'])}"
+
+
+def of_sweep(decision: dict[str, Any]) -> str:
+    """Count the cells that go on after a round of a sweep."""
+    cells = [cell for race in decision["races"] for cell in race]
+    return f"{sum(cell['goes_on'] for cell in cells)} of {len(cells)} cells go on"
 
 
 def key_figures(stage: str, folder: Path) -> str:
