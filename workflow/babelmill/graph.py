@@ -273,7 +273,7 @@ def jobs_of(
             mine.append(job)
     jobs = theirs + [job for job in mine if job.folder not in there]
     for job in jobs:
-        if job.stage.name in TO_CONVERTED and job.missing and not job.reasons:
+        if job.stage in TO_CONVERTED.values() and job.missing and not job.reasons:
             changed = ["its settings have"] if settings_fit(configuration, job, model) is False else []
             changed += ["what it reads has"] if sources_fit(job) is False else []
             job.reasons = [f"its results are missing, and {text} changed" for text in changed[:1]]

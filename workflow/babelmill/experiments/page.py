@@ -12,6 +12,7 @@ from markupsafe import Markup
 
 from babelmill.experiments.asked import TEMPLATE
 from babelmill.experiments.comparison import Column, Effect, mean_of
+from babelmill.experiments.halving import ROUNDS
 from babelmill.experiments.tables import Table, caption, with_interval
 from babelmill.reporting import figures
 from babelmill.reporting.page import page, plain
@@ -55,14 +56,14 @@ def of_sweep(asked: dict[str, Any]) -> list[dict[str, Any]]:
                     "values": ["not finite" if value is None else f"{value:.3f}" for value in values]
                     + ["–"] * (len(rounds) - len(values)),
                     "strip": "" if last is None else dots(scale, [v for v in values[:-1] if v is not None], last, None),
-                    "outcome": "trained to the end" if trials[-1]["goes_on"] else f"dropped in round {len(trials)}",
+                    "outcome": "to the end" if trials[-1]["goes_on"] else f"dropped at {len(trials)}/{ROUNDS}",
                     "goes_on": trials[-1]["goes_on"],
                     "order": (-len(trials), not trials[-1]["goes_on"], math.inf if last is None else last),
                 }
             )
         lines.sort(key=lambda line: line["order"])
         base = next(c["base"] for c in asked["experiment"]["cells"] if c["name"] in {cell["model"] for cell in race})
-        heads = [f"{share} of the steps" for share in ("1/3", "2/3")[: len(rounds)]]
+        heads = [f"at {part}/{ROUNDS}" for part in range(1, len(rounds) + 1)]
         found.append(
             {
                 "title": base if len(bases) > 1 else "",

@@ -36,6 +36,9 @@ NOISE = (
     "Building DAG of jobs",
     "Cleaning up SLURM log files",
     "Conda environments: ",
+    "DAG of jobs will be updated after completion",
+    "The run involves checkpoint jobs",
+    "Updating checkpoint dependencies",
     "Config file ",  # ... is extended by the command line
     "Elapsed time: ",
     "Exiting because a job execution failed",
@@ -153,7 +156,7 @@ class RunView:
     def close(self) -> None:
         """Show what would run, after a dry run."""
         jobs = [job for job in self._jobs.values() if job.makes]
-        if self._dry_run and self._total:
+        if self._dry_run and (self._total or jobs):
             self._print(would_run(jobs) if jobs else f"{plural(self._total, 'job')} would run")  # no jobs with -q
         self._total = 0  # Python's logging closes every handler again at the end
 
