@@ -74,6 +74,14 @@ def test_a_dry_run_shows_the_first_round_and_says_so(sweep):
     assert re.search("^experiments.rates: a sweep: this shows round 1 of 3; the later jobs", pretty, re.MULTILINE)
 
 
+def test_trials_have_the_resources_of_trainings(sweep):
+    """A profile need not know them."""
+    options = ("--set-resources", "train:mem_mb=4321", "--set-threads", "train=1")
+    output = sweep.snakemake("experiments/rates", "--dry-run", *options).stdout
+    trials = re.findall(r"^rule trial:(?:\n    .*)*?mem_mb=(\d+)", output, re.MULTILINE)
+    assert trials == ["4321"] * 5
+
+
 def test_after_its_rounds_only_what_is_left_is_trained_with_further_seeds(decided):
     left = {cell(number, seed) for number in (1, 5) for seed in (1, 2)}
     found = jobs(decided)
@@ -105,7 +113,7 @@ def test_a_cell_more_has_its_trial_and_the_round_is_decided_again(decided):
 
 def test_another_value_of_a_cell_runs_only_its_trial(decided):
     cells = [{"train.learning_rate": number / 1000} for number in BITS]
-    configure(decided, vary=cells[:1] + [cells[1] | {"train.warmup": 0.1}] + cells[2:])
+    configure(decided, vary=[cells[0], cells[1] | {"train.warmup": 0.1}, *cells[2:]])
     assert jobs(decided)["trial"] == {"rates_rate0p002_warmup0p1_s1"}
 
 
@@ -163,7 +171,9 @@ def test_the_commands_know_what_was_dropped(decided):
 
 def test_plan_estimates_the_cost_before(sweep):
     note = re.search(r"^experiments.rates: a sweep: .*", sweep.babelmill("plan", "rates"), re.MULTILINE)
-    assert note and "5 cells are trained to 1/3 of their steps, about 3 to 2/3, about 2 to the end with 2 seeds" in note[0]
+    assert (
+        note and "5 cells are trained to 1/3 of their steps, about 3 to 2/3, about 2 to the end with 2 seeds" in note[0]
+    )
     assert "an estimate: which cells go on follows from the results" in note[0]
 
 

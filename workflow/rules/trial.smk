@@ -5,6 +5,14 @@ A trial is the beginning of the model's training: it leaves a checkpoint in resu
 next trial, or `train`, continues. It has the settings and the code of `train`, so it is not in the table of stages.
 """
 
+# What a profile or the command line sets for `train` holds for `trial`, too, unless it sets something for `trial`.
+for overwritten in (
+    workflow.resource_settings._parsed_overwrite_resources,
+    workflow.resource_settings._parsed_overwrite_threads,
+):
+    for rule_name in [name for name in overwritten if name == "train" or name.endswith("_train")]:
+        overwritten.setdefault(f"{rule_name.removesuffix('train')}trial", overwritten[rule_name])
+
 
 rule trial:
     """Train a cell of a sweep up to a share of its steps, and measure it there."""
