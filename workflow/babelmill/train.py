@@ -47,6 +47,7 @@ from babelmill.runtime.record import SPLITS, energy_kwh, fingerprint, identity
 from babelmill.runtime.run_folder import RunFolder
 from babelmill.runtime.slurm import EXIT_CODE, Stop
 from babelmill.settings import read_settings
+from babelmill.stages import TRIAL
 from babelmill.tokens.shard_file import ShardFile
 from babelmill.tokens.vocabulary import Vocabulary
 from babelmill.training.arithmetic import set_gpu_options
@@ -483,6 +484,36 @@ def take(args: argparse.Namespace) -> int:
     return 0
 
 
+def take_trial(args: argparse.Namespace) -> int:
+    """Take a trial from another model that was trained alike, and the checkpoint where it stopped. See `take`."""
+    if args.out.parent.parent != TRIAL.path("x", "1").parent.parent:
+        return TO_TRAIN  # a user runs it by hand
+    settings = read_settings(args.settings, TrainSettings)
+    upstream = [args.tokenizer, *args.shards, *args.source[:1]]
+    key = manifest.key_of(settings.stage, settings.raw, upstream)
+    ours = identity(settings.raw, args.tokenizer, args.shards, next(iter(args.source), None))
+    folder = args.checkpoints / fingerprint(ours)
+    for path in sorted(args.out.parent.parent.glob(f"*/{args.out.name}/{manifest.NAME}")):
+        found = path.parent
+        # A damaged manifest, for instance; or the other training goes on, and has just removed its checkpoint.
+        with contextlib.suppress(UserError, OSError):
+            figures = manifest.read(found)["figures"]
+            if found == args.out or manifest.read(found)["key"] != key:
+                continue
+            log.info("%s is the same: taking its result", found)
+            theirs = args.checkpoints.with_name(found.parent.name) / figures["fingerprint"]
+            if not any(folder.glob("step-*.json")) and (theirs / "metrics.jsonl").is_file():
+                folder.mkdir(parents=True, exist_ok=True)
+                copy_file(theirs / "metrics.jsonl", folder / "metrics.jsonl")
+                write_json(folder / "identity.json", ours)
+                for each in sorted(theirs.glob("step-*"), reverse=True):  # the .json, which makes it valid, last
+                    link_or_copy(each, folder / each.name)
+            own = {"fingerprint": folder.name, store.TAKEN: found.as_posix()}
+            manifest.write(args.out, settings, [], upstream, figures | own)
+            return 0
+    return TO_TRAIN
+
+
 def work(args: argparse.Namespace) -> int:
     """Train in this process."""
     if int(os.environ.get("RANK", 0)) > 0:
@@ -500,7 +531,8 @@ def main() -> int:
         return work(args)
     forget_other_launchers()
     # In a job of several machines, the launchers below must all do the same.
-    if args.until is None and (nodes == 1 or slurm.needs_step()) and (code := stage_entry.run(take, args)) != TO_TRAIN:
+    taken = take if args.until is None else take_trial
+    if (nodes == 1 or slurm.needs_step()) and (code := stage_entry.run(taken, args)) != TO_TRAIN:
         return code
     command = ["-m", "babelmill.train", *sys.argv[1:]]
     if slurm.needs_step():

@@ -98,6 +98,8 @@ def figures_of(stage: str, folder: Path) -> str:
         return manifest.read_sealed(folder)["url"]
     if stage == "convert":
         return folder.as_posix()
+    if stage == "sweep":
+        return of_sweep(manifest.read_sealed(folder))
     read = {"train": "metrics.jsonl", "evaluate": "evaluation.json", "score": "scores.json"}
     about = manifest.verify(folder, read[stage]) if stage in read else manifest.read(folder)
     figures = about["figures"]
@@ -117,6 +119,8 @@ def figures_of(stage: str, folder: Path) -> str:
             return f"{short(tokens['train'])} tokens; {short(tokens['validation'])} for validation"
         case "train":
             return of_train(figures, folder)
+        case "trial":
+            return of_trial(figures)
         case "export":
             return f"{short(about['files']['model.safetensors']['bytes'])}B, equal to the trained model"
         case "evaluate":
