@@ -11,7 +11,8 @@ import pytest
 from babelmill.config import loading
 from babelmill.core.manifest import read_sealed
 from babelmill.experiments.halving import standing
-from conftest import SMALL, Workspace, write_texts
+from conftest import ROOT, SMALL, Workspace, write_texts
+from helpers.programs.prepared import run_module
 from helpers.results.finished import decide_round, finish, finish_trial
 
 RATES = {
@@ -182,3 +183,10 @@ def test_the_decision_says_why(decided):
     assert {each["label"]: each["goes_on"] for each in race} == {
         f"rate0p00{number}": number in (1, 4, 5) for number in BITS
     }
+
+
+def test_in_the_module_of_another_workflow(sweep):
+    module = 'import yaml\nmodule ours:\n    snakefile: "{}"\n    config: yaml.safe_load(open("config/config.yaml"))\n'
+    Path("Snakefile").write_text(module.format(ROOT / "Snakefile") + "use rule * from ours as ours_*\n")
+    shown = run_module("snakemake", "--dry-run", "--cores", "1", "experiments/rates", check=True).stdout
+    assert dict(re.findall(r"^ours_(trial|sweep|train) +(\d)$", shown, re.MULTILINE)) == {"trial": "5", "sweep": "1"}

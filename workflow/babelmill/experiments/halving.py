@@ -258,8 +258,8 @@ def standing_now(configuration: Configuration, name: str) -> Standing:
 
 def survivors(configuration: Configuration, name: str, first: Iterable[str]) -> list[str]:
     """Return the models of a sweep, with all seeds, of the cells whose `first` seeds are trained to the end."""
-    cells = configuration.cells[name]
-    alive = {(cell.base, cell.label) for cell in cells if cell.name in set(first)}
+    cells, names = configuration.cells[name], set(first)
+    alive = {(cell.base, cell.label) for cell in cells if cell.name in names}
     return [cell.name for cell in cells if (cell.base, cell.label) in alive]
 
 
