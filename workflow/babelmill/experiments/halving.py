@@ -263,16 +263,14 @@ def survivors(configuration: Configuration, name: str, first: Iterable[str]) -> 
     return [cell.name for cell in cells if (cell.base, cell.label) in alive]
 
 
-def write_settings(
-    configuration: Configuration, name: str, number: str, models: list[str] | None, times: FileTimes | None
-) -> Path:
+def write_settings(configuration: Configuration, name: str, number: str, models: list[str], times: FileTimes) -> Path:
     """Write the settings of all rounds of a sweep that differ from what is on disk; return the path of one.
 
     Args:
         configuration: the configuration.
         name: the name of the sweep.
         number: the round.
-        models: the models of the round; None if the round before it is not decided.
+        models: the models that are tried in this round.
         times: also sets the times of the files, so that Snakemake decides the round again if and only if its settings
             or trials differ from those that it was decided from.
     """
@@ -280,11 +278,11 @@ def write_settings(
     for each in TRIALS:  # all at once: Snakemake lists a folder only once
         if not (file := settings_path(name, each)).is_file() or read_json(file) != asked:
             write_json(file, asked)
-    if times and models is not None:
-        races = [[cell for cell in race if cell["model"] in models] for race in asked["races"]]
-        decision = decision_of(name, number)
-        outdated = decision is not None and decision["made_with"] != made_with(asked, races, number)
-        times.obey_decision(path, models, number, decision_path(name, number), outdated)
+    tried = set(models)
+    races = [[cell for cell in race if cell["model"] in tried] for race in asked["races"]]
+    decision = decision_of(name, number)
+    outdated = decision is not None and decision["made_with"] != made_with(asked, races, number)
+    times.obey_decision(path, models, number, decision_path(name, number), outdated)
     return path
 
 

@@ -158,7 +158,7 @@ class RunView:
         jobs = [job for job in self._jobs.values() if job.makes]
         if self._dry_run and (self._total or jobs):
             self._print(would_run(jobs) if jobs else f"{plural(self._total, 'job')} would run")  # no jobs with -q
-        self._total = 0  # Python's logging closes every handler again at the end
+        self._total, self._jobs = 0, {}  # Python's logging closes every handler again at the end
 
     def _print(self, text: str, error: bool = False) -> None:
         """Write lines, over a stage's progress bar if there is one."""
