@@ -14,6 +14,8 @@ for stage in STAGES:
 
 
 include: "workflow/rules/report.smk"
+include: "workflow/rules/trial.smk"
+include: "workflow/rules/sweep.smk"
 include: "workflow/rules/experiment.smk"
 
 
@@ -27,7 +29,7 @@ rule all:
     """Build every model of the configuration's `targets:`."""
     default_target: True
     input:
-        expand("converted/{model}", model=CONFIG.targets()),
+        targets_of("converted/{model}", CONFIG.top.targets),
     localrule: True
 
 
@@ -38,5 +40,5 @@ for batch, models in CONFIG.batches.items():
         name:
             batch
         input:
-            expand("converted/{model}", model=models),
+            targets_of("converted/{model}", [batch] if batch in CONFIG.sweeps else models),
         localrule: True

@@ -23,7 +23,7 @@ from babelmill.core.globs import expand_glob
 from babelmill.core.local_sources import hashes
 from babelmill.runtime.record import fingerprint, identity
 from babelmill.settings import settings_of, versions_of_others
-from babelmill.stages import STAGES, TO_CONVERTED, Stage, leading_to, learns_labels
+from babelmill.stages import STAGES, TO_CONVERTED, TRIAL, Stage, leading_to, learns_labels
 
 Own = Callable[[Configuration, "Job"], list[str]]
 CHECKPOINTS = Path("results/checkpoints")
@@ -262,7 +262,10 @@ def jobs_of(
             job.reasons = own(configuration, job)
             # It reads results of the same language or suite, or of the whole model.
             job.reads = [
-                other for other in mine if other.stage.name in stage.reads and (not part or other.part in ("", part))
+                other
+                for other in mine
+                if other.stage.name in stage.reads
+                and (not part or stage.all_parts_read_the_same or other.part in ("", part))
             ]
             job.reads += [other for other in theirs if other.folder in read_of_source(configuration, model, stage)]
             for source in job.reads:
@@ -270,7 +273,7 @@ def jobs_of(
             mine.append(job)
     jobs = theirs + [job for job in mine if job.folder not in there]
     for job in jobs:
-        if job.stage.name in TO_CONVERTED and job.missing and not job.reasons:
+        if job.stage in TO_CONVERTED.values() and job.missing and not job.reasons:
             changed = ["its settings have"] if settings_fit(configuration, job, model) is False else []
             changed += ["what it reads has"] if sources_fit(job) is False else []
             job.reasons = [f"its results are missing, and {text} changed" for text in changed[:1]]
@@ -324,6 +327,12 @@ def explain(configuration: Configuration, model: str) -> list[Job]:
             if done := steps_done(settings, configuration.model(job.name).source):
                 job.reasons.append(f"continues after step {done:,}")
     return jobs
+
+
+def reasons_to_try(configuration: Configuration, model: str) -> dict[str, list[str]]:
+    """Return {round: reasons why its trial would run again} for a model that is in a sweep, whatever runs before."""
+    jobs = [Job(TRIAL, model, part) for part in TRIAL.parts(configuration, model)]
+    return {job.part: own_reasons(configuration, job) if job.record else ["has not run yet"] for job in jobs}
 
 
 def reasons_to_predict(configuration: Configuration, model: str) -> dict[str, list[str]]:

@@ -18,6 +18,7 @@ from babelmill.config.earlier_results import (
     quoting_in_settings,
     quoting_of_download,
 )
+from babelmill.config.experiments import TRIALS
 from babelmill.config.objectives import OBJECTIVES
 from babelmill.config.resolve import Configuration, Resolved, ResolvedModel
 from babelmill.core import code_digest, manifest
@@ -46,6 +47,7 @@ class Stage:
         also: modules that it runs in another process or ships, without importing them.
         gives_folder: whether its rule declares the folder of its results as its output, and not the files in it.
         undeclared: files of its manifest that are no output of its rule, since a released rule never gains outputs.
+        all_parts_read_the_same: whether each part reads all results of the model, and not only those of its part.
     """
 
     name: str
@@ -56,6 +58,7 @@ class Stage:
     also: tuple[str, ...] = ()
     gives_folder: bool = False
     undeclared: tuple[str, ...] = ()
+    all_parts_read_the_same: bool = False
 
     def asked(self, configuration: Configuration, name: str, part: str) -> stage_settings.Settings:
         """Return what the stage is asked to do for a language or model. Its settings file holds the fields given here.
@@ -358,6 +361,34 @@ class TrainStage(Stage):
         )
 
 
+class TrialStage(TrainStage):
+    """Train a cell of a sweep up to a share of its steps, as stage `train` would, which continues from there.
+
+    It is not in `STAGES`: it has the code and the settings of `train`. A copy of these settings is its settings file,
+    since the time of that file decides whether it runs.
+    """
+
+    folder = "results/trials/{model}/{round}"
+    all_parts_read_the_same = True
+
+    def parts(self, configuration: Configuration, name: str) -> list[str]:
+        """Return the rounds of a cell's sweep; [] for other models."""
+        return [*TRIALS] if configuration.sweep_of(name) else []
+
+    def refuse(self, configuration: Configuration, name: str, part: str) -> None:
+        """Raise a UserError if a model is in no sweep, or the sweep has no such round."""
+        if part not in self.parts(configuration, name):
+            raise UserError(f"there is no trial {part} of {name}: trials are for the first seeds of a sweep's cells")
+
+    def settings_name(self, part: str) -> str:
+        """Return the name of its settings file, without .json."""
+        return f"trial.{part}"
+
+    def benchmark(self, name: str, part: str) -> Path:
+        """Return the file in which Snakemake notes the time and the memory of the job."""
+        return Path("results/benchmarks/trial", name, f"{part}.tsv")
+
+
 class ExportStage(Stage):
     """Write the Hugging Face folder, and prove that it computes the same."""
 
@@ -549,8 +580,9 @@ def how_codes_are_read(resolved: ResolvedModel) -> dict[str, Any]:
     return {"labels": labels, "labelled": True} | ({"code_list": sha256(path)} if path else {})
 
 
-# All classes above, in the order in which they run.
+# All classes above but `TrialStage`, in the order in which they run.
 STAGES: dict[str, Stage] = {stage.name: stage() for stage in Stage.__subclasses__()}
+TRIAL = TrialStage()
 
 
 def leading_to(name: str) -> dict[str, Stage]:

@@ -27,12 +27,14 @@ rule publish:
         " --out {output.receipt:q} --log {log:q}"
 
 
-for batch, models in {**CONFIG.batches, "all": CONFIG.targets()}.items():
+for batch in [*CONFIG.batches, "all"]:
+
+    names = CONFIG.top.targets if batch == "all" else [batch]
 
     rule:
         """Publish the models of a batch (`publish_tier1`), or of `targets:` (`publish_all`), on the Hub."""
         name:
             f"publish_{batch}"
         input:
-            expand("published/{model}.json", model=models),
+            targets_of("published/{model}.json", names),
         localrule: True

@@ -21,10 +21,12 @@ def asked_for():
 @one_line
 def refuse_living_jobs():
     """Stop with an error if a job of this run is still running because an earlier Snakemake was killed."""
-    jobs = [job for job in workflow.dag.needrun_jobs() if job.rule.name in STAGES]
-    earlier_runs.refuse_beside_themselves(
-        {f"{job.rule.name} {job.wildcards_dict[STAGES[job.rule.name].of]}" for job in jobs}
-    )
+    jobs = [*workflow.dag.needrun_jobs()]
+    stages = [job for job in jobs if job.rule.name in STAGES]
+    words = {f"{job.rule.name} {job.wildcards_dict[STAGES[job.rule.name].of]}" for job in stages}
+    trials = [job.wildcards_dict for job in jobs if job.rule.name == "trial"]
+    words |= {f"{TRIAL.settings_name(each['round'])} {each['model']}" for each in trials}
+    earlier_runs.refuse_beside_themselves(words)
 
 
 def end(logs):

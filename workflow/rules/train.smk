@@ -12,6 +12,7 @@ rule train:
     input:
         settings=settings("train"),
         run=run_settings,
+        trials=trials_before,
         tokenizer=multiext("results/tokenizers/{model}/", "manifest.json", "tokenizer.json"),
         shards=results_of("shards", "manifest.json"),
         tokens=results_of("shards", "train.safetensors"),

@@ -123,7 +123,13 @@ class Data:
             shards = folder / "shards" / language
             for name in files:
                 self.write_shard(shards / name, i, sha256(tokenizer / "tokenizer.json"))
-            manifest.write(shards, Settings(stage="shards", name="test"), files, [tokenizer])
+            made = {Path(name).stem: ShardFile.open(shards / name) for name in files}
+            figures = {
+                "documents": {split: len(shard.offsets) - 1 for split, shard in made.items()},
+                "tokens": {split: len(shard.tokens) for split, shard in made.items()},
+                "bytes": {split: 5 * len(shard.tokens) for split, shard in made.items()},
+            }
+            manifest.write(shards, Settings(stage="shards", name="test"), files, [tokenizer], figures)
         self.settings()
         self.run_settings()
 

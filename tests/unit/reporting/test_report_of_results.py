@@ -12,7 +12,7 @@ import yaml
 from babelmill.config import loading
 from babelmill.core.files import UserError, read_json, write_json
 from babelmill.reporting.asked import asked_of, write_settings
-from babelmill.reporting.figures import log_ticks, tick_labels, training_pictures
+from babelmill.reporting.figures import log_ticks, overlaid, tick_labels, training_pictures
 from babelmill.reporting.page import page
 from babelmill.reporting.results import ReportedModel, read_all
 from babelmill.reporting.table import rows_of, write_csv
@@ -234,6 +234,16 @@ def test_curves_of_a_batch_share_their_axes_and_show_the_first_steps():
     first, last = ([[float(n) for n in p.split(",")] for p in (line.split()[0], line.split()[-1])] for line in points)
     assert first[0][0] == last[0][0] == 48 and last[1][0] == pytest.approx(48 + (first[1][0] - 48) / 3, abs=0.1)
     assert last[0][1] < first[0][1], "its first loss is drawn, above the other's"
+
+
+def test_the_mean_of_seeds_is_over_equal_places():
+    """A sweep has validated the first seed at a third of its steps, and not the others."""
+
+    def run(places: list[int]) -> dict:
+        return {"tokens": 6.0, "kinds": {"causal": {"raw": [(at, 9.0 - at) for at in places], "averaged": []}}}
+
+    plain = overlaid([[run([3, 6]), run([3, 6])]])
+    assert 'class="c0"' in plain and overlaid([[run([2, 3, 4, 6]), run([3, 6])]]) == plain
 
 
 def test_scores_of_another_model_are_none_of_this_one(asked):

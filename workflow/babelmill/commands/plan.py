@@ -16,6 +16,7 @@ import csv
 import sys
 from collections.abc import Container, Iterable
 from dataclasses import astuple, fields
+from statistics import fmean
 
 from babelmill.commands.estimates.machine import ASSUMED_GPU, gpus_of, has_gpu, known_peak, profile_resources
 from babelmill.commands.estimates.text_size import download_notes
@@ -36,6 +37,7 @@ from babelmill.core import manifest
 from babelmill.core.escape import some
 from babelmill.core.files import UserError, canonical_json
 from babelmill.core.words import aligned, plural, short
+from babelmill.experiments.halving import ROUNDS, expected, races_of, standing
 from babelmill.graph import CHECKPOINTS
 from babelmill.settings import settings_of
 from babelmill.stages import STAGES
@@ -191,6 +193,32 @@ def snapshot_note(configuration: Configuration, cost: Cost) -> str | None:
     return f"{plural(len(kept), 'snapshot')} kept of {len(asked)}{unkept}.{beyond}"
 
 
+def sweep_note(configuration: Configuration, name: str, costs: list[Cost]) -> str:
+    """Return a line on the cost of a sweep: the table has that of training all its models to the end."""
+    now, of_models = standing(configuration, name), {cost.model: cost for cost in costs}
+    on_gpus = any(cost.gpus for cost in costs)
+    hours = {model: (cost.gpu_hours if on_gpus else cost.hours) or 0.0 for model, cost in of_models.items()}
+    seeds = configuration.top.experiments[name].seeds
+    counts, spent = [0.0] * ROUNDS, 0.0
+    for number, race in enumerate(races_of(configuration, name)):
+        known = [len(decision["races"][number]) for decision in now.rounds]
+        known.append(sum(cell["goes_on"] for cell in now.rounds[-1]["races"][number]) if now.rounds else len(race))
+        while len(known) < ROUNDS:
+            known.append(expected(race, known[-1]))
+        mean = fmean(hours[cell["model"]] for cell in race)
+        counts = [count + found for count, found in zip(counts, known, strict=True)]
+        spent += mean * (sum(known) / ROUNDS + known[-1] * (seeds - 1))
+    about = "" if now.is_over else "about "
+    end = plural(seeds, "seed")
+    text = (
+        f"experiments.{name}: a sweep: {counts[0]:.0f} cells are trained to 1/3 of their steps,"
+        f" {about}{counts[1]:.0f} to 2/3, {about}{counts[2]:.0f} to the end with {end}: about {hours_text(spent)} of"
+        f" {hours_text(sum(hours[cell.name] for cell in configuration.cells[name]))}"
+        f" {'GPU-hours' if on_gpus else 'hours'} for all its models"
+    )
+    return text + ("." if now.is_over else ", an estimate: which cells go on follows from the results.")
+
+
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's arguments."""
     add = parser.add_argument
@@ -228,5 +256,8 @@ def run(args: argparse.Namespace) -> None:
     codes = dict.fromkeys(code for cost in costs for code in configuration.languages_of(cost.model))
     alike = trained_alike(configuration, [cost.model for cost in costs])
     snapshots = said_once((cost.model, note) for cost in costs if (note := snapshot_note(configuration, cost)))
-    lines = [*table(costs, alike), *notes(costs, gpu, alike), *snapshots]
+    names = args.names or ["all"]
+    asked = {*names, *(configuration.top.targets if "all" in names else [])}
+    sweeps = [sweep_note(configuration, name, costs) for name in configuration.sweeps if name in asked]
+    lines = [*table(costs, alike), *notes(costs, gpu, alike), *sweeps, *snapshots]
     print(*lines, *download_notes(configuration, list(codes)), sep="\n")

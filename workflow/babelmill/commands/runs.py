@@ -5,9 +5,10 @@
 
 Runs of earlier settings, whose folders in results/checkpoints have not been cleaned, have lines of their own: after the
 name of the model stand the first digits of the folder's name. They have no scores, only their last validation loss. A
-run that is under way or was interrupted shows how far it is. The last column has the settings that differ from those of
-the model that the run's model is `like`, or else of its preset. Everything is read from the results, without Weights &
-Biases. Only the settings of a model that was never trained are those of the configuration, if there is one.
+run that is under way or was interrupted shows how far it is, and whether a sweep has dropped it there. The last column
+has the settings that differ from those of the model that the run's model is `like`, or else of its preset. Everything is
+read from the results, without Weights & Biases. Only the settings of a model that was never trained are those of the
+configuration, if there is one.
 """
 
 import argparse
@@ -35,6 +36,7 @@ from babelmill.core.escape import csv_cell
 from babelmill.core.files import UserError, atomic_write, read_json
 from babelmill.core.words import aligned, plural, short
 from babelmill.evaluation.metrics import metrics_of, value_of
+from babelmill.experiments.halving import SWEEPS
 from babelmill.graph import CHECKPOINTS
 from babelmill.release.card.training_history import Line, read_record, training_hours
 from babelmill.reporting.results import UNREADABLE, ReportedModel, read_into
@@ -69,6 +71,7 @@ class Run:
         settings: the values that it was made with.
         code: the version of the code that trained it.
         base: the name of the model or preset that it is compared with; differs: the values that differ from this.
+        dropped: the round in which a sweep dropped it; 0 if none did.
     """
 
     model: str
@@ -88,6 +91,7 @@ class Run:
     code: str = ""
     base: str = ""
     differs: str = ""
+    dropped: int = 0
 
     @property
     def name(self) -> str:
@@ -241,9 +245,23 @@ def all_runs(configured: Callable[[], Configuration] | None = None) -> tuple[lis
         return None
 
     runs = [*present.values(), *others]
+    dropped = dropped_runs()
     for run in runs:
         name_differences(run, settings_of_model)
+        run.dropped = 0 if run.is_present else dropped.get((run.model, run.fingerprint), 0)
     return sorted(runs, key=lambda run: (run.when, run.name)), problems
+
+
+def dropped_runs() -> dict[tuple[str, str], int]:
+    """Return {(model, fingerprint): round} of the runs that sweeps have dropped."""
+    decisions = [manifest.read_sealed(path) for path in sorted(SWEEPS.glob("*/*.json"))]
+    return {
+        (cell["model"], cell["fingerprint"]): decision["round"]
+        for decision in decisions
+        for race in decision["races"]
+        for cell in race
+        if not cell["goes_on"]
+    }
 
 
 @contextlib.contextmanager
@@ -269,7 +287,7 @@ def table(runs: list[Run]) -> list[str]:
             [
                 run.name,
                 f"{run.when:%Y-%m-%d %H:%M}",
-                whole if run.done == run.steps else f"{run.done:,}/{whole}",
+                whole if run.done == run.steps else f"{run.done:,}/{whole}{' dropped' if run.dropped else ''}",
                 "" if words is None else short(words),
                 f"{hours} x {run.where}" if run.where else hours,
                 "" if run.loss is None else f"{run.loss:.3f}",

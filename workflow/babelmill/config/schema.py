@@ -770,6 +770,8 @@ class Experiment(Section):
             cell. Without it, the base itself is the only cell.
         seeds: how many models each cell has; they differ in train.seed alone.
         compare_with: the values of the cell that the others are compared with.
+        sweep: whether all cells are trained to the end, or the worse half is dropped at a third of the steps and again
+            at two thirds (`experiments/halving.py`).
         limit: the largest number of models, against mistakes.
     """
 
@@ -779,6 +781,7 @@ class Experiment(Section):
     ) = {}
     seeds: Positive = 1
     compare_with: dict[str, Any] | None = None
+    sweep: Literal["all", "halving"] = "all"
     limit: Positive = 1000
 
     @property

@@ -13,6 +13,7 @@ from babelmill.config.layers import nearest
 from babelmill.config.resolve import Configuration
 from babelmill.core import code_digest
 from babelmill.core.files import UserError, sha256
+from babelmill.experiments.halving import standing, survivors
 from babelmill.file_times import FileTimes
 from babelmill.reporting import asked as reports
 
@@ -49,8 +50,14 @@ def cells_of(configuration: Configuration, name: str) -> list[dict[str, Any]]:
 def asked_of(configuration: Configuration, name: str) -> dict[str, Any]:
     """Return what the stage `experiment` is asked to do: what a report of its models is, and its cells."""
     cells = cells_of(configuration, name)
-    asked = reports.asked_of(configuration, name)
-    experiment = {"cells": cells, "seeds": max(cell["seed"] for cell in cells)}
+    experiment: dict[str, Any] = {"seeds": max(cell["seed"] for cell in cells)}
+    if name in configuration.sweeps:
+        now = standing(configuration, name)
+        models = survivors(configuration, name, now.alive)
+        cells = [cell for cell in cells if cell["name"] in models]
+        experiment["sweep"] = [decision["races"] for decision in now.rounds]
+    experiment["cells"] = cells
+    asked = reports.asked_of(configuration, name, [cell["name"] for cell in cells])
     templates = {"report": asked["code"], TEMPLATE.name: sha256(TEMPLATE)}
     code = code_digest.combined(code_digest.modules("experiment") | templates)
     return asked | {"experiment": experiment, "code": code}

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import IO, Any
 
 from babelmill.core import escape
+from babelmill.core.words import plural
 from babelmill.experiments.comparison import LEVEL, Column, Effect, Line, Scores, best, effects, mean_of
 from babelmill.reporting.results import ReportedModel
 from babelmill.reporting.table import ScoreRow, head, rows_of, snapshots_of
@@ -27,6 +28,7 @@ class Table:
         best: the cells with the best scores, where their lead is significant.
         reference: the cell that the others are compared with.
         seeds: the number of seeds.
+        dropped: the number of cells that a sweep has dropped, which have no scores.
     """
 
     name: str
@@ -37,6 +39,7 @@ class Table:
     best: set[tuple[Line, Column]]
     reference: str | None
     seeds: int
+    dropped: int = 0
 
     def row_names(self, line: Line) -> list[str]:
         """Return what a row begins with: its base and language if there are several, and its cell."""
@@ -73,7 +76,10 @@ def table_of(asked: dict[str, Any], models: list[ReportedModel]) -> Table:
     groups = [*dict.fromkeys(line[:2] for line in order)]
     lines = sorted((line for line in dict.fromkeys(order) if line in scores), key=lambda line: groups.index(line[:2]))
     found = effects(scores, reference)
-    return Table(asked["name"], titles, lines, scores, found, best(scores, found, reference), reference, about["seeds"])
+    marked = best(scores, found, reference)
+    rounds = about.get("sweep", [])
+    dropped = sum(not cell["goes_on"] for races in rounds for race in races for cell in race)
+    return Table(asked["name"], titles, lines, scores, found, marked, reference, about["seeds"], dropped)
 
 
 def compared(model: ReportedModel, models: list[ReportedModel]) -> Iterator[ScoreRow]:
@@ -112,8 +118,11 @@ def with_interval(value: float, half: float | None, column: Column, signed: bool
 
 def caption(table: Table) -> str:
     """Say what the numbers are, in one or two sentences."""
+    sweep = ""
+    if table.dropped:
+        sweep = f" Not in the table: {plural(table.dropped, 'cell')} dropped during training (successive halving)."
     if table.seeds == 1:
-        return "One seed: there is no interval, and no difference is tested."
+        return f"One seed: there is no interval, and no difference is tested.{sweep}"
     text = f"Mean over {table.seeds} seeds ± half of its 95 % interval (t distribution)."
     if table.reference:
         tests = sum(effect.p is not None for effect in table.effects.values())
@@ -121,7 +130,7 @@ def caption(table: Table) -> str:
             f" Bold: the best cell, if its difference from {table.reference} is significant (paired t test over seeds,"
             f" p < {LEVEL} after Holm's correction over all {tests} tests of the table)."
         )
-    return text
+    return text + sweep
 
 
 def heads(table: Table) -> list[str]:

@@ -23,17 +23,18 @@ TEMPLATE = Path(__file__).with_name("report.html")
 MADE_WITH = "made_with.json"
 
 
-def asked_of(configuration: Configuration, name: str) -> dict[str, Any]:
+def asked_of(configuration: Configuration, name: str, models: list[str] | None = None) -> dict[str, Any]:
     """Return what a report is about.
 
     Args:
         configuration: the configuration of the models.
         name: the name of the report: a batch, a model, `all`, or several of them joined by `+`.
+        models: the models that it is about, if they are not all that its name stands for.
 
     Raises:
         UserError: there is no such batch or model.
     """
-    models = configuration.models_of(name.split("+"))
+    models = models or configuration.models_of(name.split("+"))
     of_models = {
         model: {
             "languages": configuration.languages_of(model),
@@ -88,14 +89,17 @@ def settings_path(name: str) -> Path:
     return Path("results/reports", name, "settings.json")
 
 
-def write_settings(configuration: Configuration, name: str, times: FileTimes | None = None) -> Path:
+def write_settings(
+    configuration: Configuration, name: str, times: FileTimes | None = None, models: list[str] | None = None
+) -> Path:
     """Write the settings of a report if they have changed; return the path of the file.
 
     `times` also sets the times of the files, so that Snakemake writes the report again if and only if it is outdated.
+    For `name` and `models`, see `asked_of`.
     """
     files = [Path("reports", f"{name}{ending}") for ending in (".html", ".csv")]
     outputs = [*files, Path("results/benchmarks/report", f"{name}.tsv")]
-    return write_changed(settings_path(name), asked_of(configuration, name), files, outputs, times)
+    return write_changed(settings_path(name), asked_of(configuration, name, models), files, outputs, times)
 
 
 def write_changed(

@@ -286,8 +286,10 @@ def overlaid(recipes: Sequence[Sequence[dict[str, Any]]], width: int = WIDE) -> 
         for runs in recipes:
             found = [run["kinds"][kind] for run in runs if kind in run["kinds"]]
             curves = [curve for each in found if (curve := each["averaged"] or each["raw"])]
-            together = zip(*curves, strict=False)  # a run that is shorter ends the mean
-            values = [(points[0][0], [loss for _, loss in points]) for points in together]
+            by_place = [dict(curve) for curve in curves]
+            # Only the runs that a sweep has stopped were validated where it did.
+            common = sorted(set.intersection(*map(set, by_place))) if by_place else []
+            values = [(at, [losses[at] for losses in by_place]) for at in common]
             drawn.append([(at, sum(losses) / len(losses), min(losses), max(losses)) for at, losses in values])
         ends = [end for places in drawn for _, _, *both in places for end in both]
         if not ends:

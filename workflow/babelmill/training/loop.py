@@ -35,6 +35,10 @@ log = logging.getLogger(__name__)
 SAY_EVERY = 5.0  # seconds between two notes on how far a validation is
 
 
+class NotFinite(UserError):
+    """A loss or a gradient is not finite, and the settings say that training stops then."""
+
+
 class Window:
     """Holds the sums since the last line of the record."""
 
@@ -73,6 +77,8 @@ class Loop:
         snapshots: {step: points}, the steps after which to keep the weights, from the present one on; points are in
             million words.
         rate: the words per token.
+        until: the step after which to stop, with a validation and a checkpoint; None: the last step of the run. Nothing
+            else depends on it, so a run that continues from there is the same as one that never stopped.
     """
 
     def __init__(
@@ -85,20 +91,22 @@ class Loop:
         state: dict[str, Any] | None,
         snapshots: Mapping[int, list[float]],
         rate: WordRate,
+        until: int | None = None,
     ):
         plan = trainer.plan
         self._trainer, self._run, self._folder, self._done = trainer, run, folder, done
-        self._steps = plan.steps
+        self._steps, self._until = plan.steps, until or plan.steps
         self._stop, self._snapshots, self._rate = stop, snapshots, rate
-        self._validations = {*validation_steps(run, self._steps)}  # after these steps
+        every = {*validation_steps(run, self._steps), self._until}
+        self._validations = {step for step in every if step <= self._until}  # after these steps
         if trainer.settings.begin_with is not None:  # the card also shows the loss of the source's weights
             self._validations.add(0)
         self._is_validated = done.steps not in self._validations or done.validated
         validated = sum(step < done.steps or (step == done.steps and done.validated) for step in self._validations)
         self._progress = Progress(
             plan.tokens_until(done.steps),
-            self._steps,
-            plan.tokens_until(self._steps),
+            self._until,
+            plan.tokens_until(self._until),
             (validated, len(self._validations)),
             trainer.validation.cost(),
         )
@@ -115,14 +123,14 @@ class Loop:
         self._lag = 1 if trainer.device.type == "cuda" else 0  # steps that the device is behind
 
     def run(self) -> bool:
-        """Train. Return False if there was a reason to leave before the end."""
+        """Train. Return False if there was a reason to leave before the end, or before `until`."""
         done = self._done.steps
         if not self._is_validated:
             self._validate(done)
         for point in self._snapshots.get(done, []):  # asked for since the run was here
             self._keep_snapshot(done, point)
         saved = done
-        while done < self._steps and not self._leaving:
+        while done < self._until and not self._leaving:
             self._pending.append(self._trainer.run_step(done, partial(self._votes, done + 1)))
             done += 1
             self._catch_up(self._lag)
@@ -130,7 +138,7 @@ class Loop:
                 self._catch_up(0)
             for point in self._snapshots.get(done, []):
                 self._keep_snapshot(done, point)
-            if self._saving or self._leaving or done == self._steps:
+            if self._saving or self._leaving or done == self._until:
                 self._save(done)
                 saved = done
             if done in self._validations and not self._leaving:
@@ -142,7 +150,7 @@ class Loop:
         return not self._leaving
 
     def _may_save(self, done: int) -> bool:
-        return done == self._steps or done % self._run.checkpoint_every == 0
+        return done == self._until or done % self._run.checkpoint_every == 0
 
     def _logs(self, done: int) -> bool:
         return done == self._steps or done % self._run.log_every == 0
@@ -247,7 +255,7 @@ class Loop:
             f"{', ...' if len(step.rows) > 8 else ''}"
         )
         if self._trainer.train.non_finite == "stop":
-            raise UserError(f"{report}; lower train.learning_rate, or set train.non_finite: skip to skip such steps")
+            raise NotFinite(f"{report}; lower train.learning_rate, or set train.non_finite: skip to skip such steps")
         log.warning("%s; the step is skipped", report)
 
     def _validate(self, done: int) -> None:

@@ -14,6 +14,7 @@ from babelmill.commands.terminal.key_figures import UNREADABLE, of_converted, un
 from babelmill.config.resolve import Configuration
 from babelmill.core import manifest
 from babelmill.core.words import aligned, duration, plural
+from babelmill.experiments.halving import why_not_trained
 from babelmill.graph import explain
 from babelmill.stages import STAGES
 
@@ -122,6 +123,7 @@ def summary(logs: list[str], configuration: Configuration, models: list[str], se
     stopped = INTERRUPTED.search(own_words(logs)) is not None
     failed = [job for job in ended if not job.left_early and not (stopped and not job.has_error)]
     interrupted = stopped or any(job.left_early for job in ended)
+    models = [model for model in models if not why_not_trained(configuration, model)]
     done = [model for model in models if not any(job.reasons for job in explain(configuration, model))]
     ends = [f"{len(done)} of {plural(len(models), 'model')} converted"] if models else []
     if interrupted:

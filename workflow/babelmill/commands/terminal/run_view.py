@@ -24,8 +24,9 @@ from babelmill.core import escape
 from babelmill.core.files import UserError, read_json
 from babelmill.core.stage_entry import TERMINAL, terminal_id
 from babelmill.core.words import duration, plural
+from babelmill.experiments.halving import ROUNDS, decision_path
 from babelmill.graph import steps_done
-from babelmill.stages import STAGES
+from babelmill.stages import STAGES, TRIAL
 
 LINES = 20  # lines of a failed job's log that are shown
 REASONS = 4  # reasons per stage in a dry run
@@ -35,6 +36,9 @@ NOISE = (
     "Building DAG of jobs",
     "Cleaning up SLURM log files",
     "Conda environments: ",
+    "DAG of jobs will be updated after completion",
+    "The run involves checkpoint jobs",
+    "Updating checkpoint dependencies",
     "Config file ",  # ... is extended by the command line
     "Elapsed time: ",
     "Exiting because a job execution failed",
@@ -56,6 +60,7 @@ RESTARTED = re.compile(r"Trying to restart job (\d+)")
 FAILED_COMMAND = re.compile(
     r"CalledProcessError in file .*/(\w+)\.smk.* (?:died with <Signals\.(\w+)|exit status (\d+))", re.DOTALL
 )
+COUNTED = (*STAGES, "trial", "sweep")
 ANOTHER_JOB = "Input files updated by another job"
 
 
@@ -85,14 +90,17 @@ class AnnouncedJob:
     def announced(cls, record: Any) -> "AnnouncedJob":
         """Make a job from Snakemake's event."""
         wildcards = dict(record.wildcards or {})
-        stage = STAGES.get(record.rule_name)
+        stage = TRIAL if record.rule_name == "trial" else STAGES.get(record.rule_name)
         owner = wildcards.get("model") or wildcards.get("language", "")
-        part = next((wildcards[key] for key in ("input", "suite", "language") if key in wildcards), "")
+        part = next((wildcards[key] for key in ("input", "suite", "language", "round") if key in wildcards), "")
+        folder = stage.path(owner, part) if stage else None
+        if record.rule_name == "sweep":
+            folder = decision_path(wildcards["experiment"], part)
         return cls(
             rule=record.rule_name,
             name="/".join(dict.fromkeys(map(str, wildcards.values()))),
             makes=bool(record.output),
-            folder=stage.path(owner, part) if stage else None,
+            folder=folder,
             benchmark=record.benchmark,
             reason=record.reason,
             begun=time.monotonic(),
@@ -115,6 +123,7 @@ class RunView:
         self._stream = sys.stdout if dry_run else sys.stderr  # as Snakemake does
         self._jobs: dict[int, AnnouncedJob] = {}
         self._total = self._done = 0
+        self._grows = False  # whether later jobs follow from the results of these
         self._failed: dict[int, str] = {}  # for each job, the last log lines of its last attempt
         self._interrupted = self._warned_of_no_gpu = False
         self._remote = False  # whether jobs are sent to a cluster
@@ -128,7 +137,8 @@ class RunView:
             return
         match getattr(record, "event", None):
             case "run_info":
-                self._total = sum(number for rule, number in record.stats.items() if rule in STAGES)
+                self._total = sum(number for rule, number in record.stats.items() if rule in COUNTED)
+                self._grows = "sweep" in record.stats
             case "resources_info":
                 self._remote = self._remote or hasattr(record, "nodes")
             case "job_info":
@@ -146,9 +156,9 @@ class RunView:
     def close(self) -> None:
         """Show what would run, after a dry run."""
         jobs = [job for job in self._jobs.values() if job.makes]
-        if self._dry_run and self._total:
+        if self._dry_run and (self._total or jobs):
             self._print(would_run(jobs) if jobs else f"{plural(self._total, 'job')} would run")  # no jobs with -q
-        self._total = 0  # Python's logging closes every handler again at the end
+        self._total, self._jobs = 0, {}  # Python's logging closes every handler again at the end
 
     def _print(self, text: str, error: bool = False) -> None:
         """Write lines, over a stage's progress bar if there is one."""
@@ -167,7 +177,7 @@ class RunView:
     def _without_gpu(self, record: Any) -> str:
         """Return, once, the note that a training asks for a GPU and this machine has none."""
         asked = getattr(getattr(record, "resources", None), "gpu", 0)
-        if record.rule_name != "train" or not asked or self._warned_of_no_gpu or has_gpu():
+        if record.rule_name not in ("train", "trial") or not asked or self._warned_of_no_gpu or has_gpu():
             return ""
         self._warned_of_no_gpu = True
         return " on the CPU: this machine has no GPU"
@@ -177,7 +187,8 @@ class RunView:
         if job and job.makes and not self._dry_run:
             self._done += job.folder is not None
             figures = key_figures(job.rule, job.folder) if job.folder else ""
-            count = f"[{self._done}/{self._total}]" if job.folder else ""
+            total = f"{max(self._total, self._done)}+" if self._grows else f"{self._total}"
+            count = f"[{self._done}/{total}]" if job.folder else ""
             self._line(job, f"{duration(job.seconds()):>5}  {figures}", count)
 
     def _fail(self, record: Any) -> None:
@@ -254,9 +265,19 @@ def would_run(jobs: list[AnnouncedJob]) -> str:
                 reason = reason.replace("*", names[0].split("/")[0])
             lines.append(f"  {stage:<9}  {len(names):>3}  {fitting(sorted(names), width - len(reason) - 20)}: {reason}")
     lines.append("This was a dry run.")
+    for name, number in (job.name.split("/") for job in jobs if job.rule == "sweep"):
+        lines.insert(-1, first_round(name, int(number)))
     if any("changed" in line for line in lines):
         lines[-1] += " `babelmill why` says which values have changed."
     return "\n".join(lines)
+
+
+def first_round(name: str, number: int) -> str:
+    """Return the line of a dry run that says what it cannot show."""
+    return (
+        f"experiments.{name}: a sweep: this shows round {number} of {ROUNDS}; the later jobs follow from its results"
+        " (`babelmill plan` estimates their cost)"
+    )
 
 
 def fitting(names: list[str], width: int) -> str:
