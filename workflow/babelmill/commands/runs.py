@@ -6,7 +6,7 @@
 Runs of earlier settings, whose folders in results/checkpoints have not been cleaned, have lines of their own: after the
 name of the model stand the first digits of the folder's name. They have no scores, only their last validation loss. A
 run that is under way or was interrupted shows how far it is, and whether a sweep has dropped it there. The last column
-has the settings that differ from those of the model that the run's model is `like`, or else of its preset. Everything is
+has the settings that differ from those of the model that the run's model is `like`, or else of its preset. All is
 read from the results, without Weights & Biases. Only the settings of a model that was never trained are those of the
 configuration, if there is one.
 """
