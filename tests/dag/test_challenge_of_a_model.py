@@ -35,7 +35,7 @@ def test_one_line_of_configuration_trains_and_scores(fresh):
         *(("suite", suite) for suite in suites),
     }
     plan = fresh.python("-m", "babelmill", "plan", "mine").stdout
-    assert f"mine: BabyLM 2026 strict-small: 19 snapshots of 19, " in plan and "100.0 M words of 100.0 M at most" in plan
+    assert "mine: BabyLM 2026 strict-small: 19 snapshots of 19, " in plan and "100.0 M words of 100.0 M at most" in plan
     status = fresh.python("-m", "babelmill", "status", "mine").stdout
     assert re.search(r"^mine: BabyLM 2026 strict-small: 0 of 19 snapshots, 0 of \d+ scores?$", status, re.MULTILINE)
 
@@ -44,7 +44,8 @@ def test_a_run_that_ends_before_the_last_point_is_told_what_to_set(fresh):
     fresh.configure(values(train={"words": "30M"}) | {"languages": LOCAL})
     plan = fresh.python("-m", "babelmill", "plan", "mine").stdout
     assert "mine: BabyLM 2026 strict-small: 12 snapshots of 19, " in plan
-    assert "Snapshots chck_40M, chck_50M, chck_60M, ... will probably not exist" in plan
+    assert "Snapshots chck_40M, chck_50M, chck_60M and 4 more will not exist: the run ends after 30 million" in plan
+    assert "for chck_40M, set train.words: 40M" in plan, "the words are given, not estimated"
 
 
 def test_a_mixture_reads_the_challenges_three_texts(fresh):
@@ -59,7 +60,10 @@ def test_a_mixture_reads_the_challenges_three_texts(fresh):
 @pytest.mark.parametrize(
     ("configured", "line"),
     [
-        (values(train={"words": "200M"}), "train.words = 200,000,000: a model of the challenge babylm_strict_small reads"),
+        (
+            values(train={"words": "200M"}),
+            "train.words = 200,000,000: a model of the challenge babylm_strict_small reads",
+        ),
         (values("babylm_strct"), "there is no such challenge; did you mean babylm_strict"),
         (
             {"models": {"mine": {"languages": [CODE], "preset": "1gpu_standard"}}},
