@@ -330,12 +330,12 @@ class Configuration:
         resolved = ResolvedModel(
             name=name, languages=languages, origins=origins, preset=preset, source=source, **sections
         )
+        if challenge := self.challenge_of(name):
+            check_limit(resolved, self._challenge(name), challenge, [self.model(each) for each in self.ancestors(name)])
         if source and source.kind == "model":
             check_source(resolved, self.model(source.name))
         check_prefix_space(resolved, self.model(source.name) if source and source.kind == "model" else None)
         check_together(resolved, layers, shape_is_known=not source or "max_position_embeddings" in theirs)
-        if challenge := self.challenge_of(name):
-            check_limit(resolved, self._challenge(name), challenge, [self.model(each) for each in self.ancestors(name)])
         return resolved
 
     def _shape_of(self, model: str) -> dict[str, Any]:
