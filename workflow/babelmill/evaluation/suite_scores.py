@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 METHODS = ("causal", "masked", "fused", "bound")  # in the order in which they are shown
+OF_WORDS = ("reading", "acquisition")  # kinds of suites for which every method scores all items
 BEST = ("fused", "causal", "masked", "bound")  # which method is the headline if several scored as many pairs
 
 
@@ -19,11 +20,13 @@ def headline_method(scores: dict[str, Any]) -> str:
     Among those with as many pairs, it is the one that the file names, or the first of BEST. (Earlier versions always
     named the last method, even if its scores were those of a small sample.)
     """
+    named = scores["headline"]["method"]
+    if scores.get("kind") in OF_WORDS:
+        return named
     counts: Counter[str] = Counter()
     for each in scores["languages"].values():
         for method, share_of_method in each.get("methods", {}).items():
             counts[method] += (share_of_method["pairs"] or {"n": 0})["n"]
-    named = scores["headline"]["method"]
     most = max(counts.values(), default=0)
     return next(method for method in (named, *BEST) if counts[method] == most)
 
@@ -57,12 +60,18 @@ def sample_of(asked: Mapping[str, Any], method: str) -> str:
     return "" if most is None else f"sample of {most:,} pairs of each paradigm"
 
 
+def unit(scores: dict[str, Any]) -> str:
+    """Return the unit of the scores in scores.json, which are shown multiplied by 100."""
+    return f"{measure} (x 100)" if (measure := scores.get("measure")) else "% right"
+
+
 def in_words(scores: dict[str, Any]) -> str:
     """Return the headline scores in scores.json as text: for each language, the share of right pairs, with interval."""
     method, shares = headline_method(scores), []
     for code in scores["languages"]:
         if share := headline(scores, code):
             low, high = (100 * end for end in share["interval"])
-            shares.append(f"{code} {100 * share['score']:.1f} % right ({low:.1f} to {high:.1f}, n = {share['n']:,})")
+            score = f"{100 * share['score']:.1f} {unit(scores)}"
+            shares.append(f"{code} {score} ({low:.1f} to {high:.1f}, n = {share['n']:,})")
     sample = f" ({of})" if (of := sample_of(scores, method)) else ""
     return f"{scores['suite']}, {method}{sample}: {', '.join(shares)}"
