@@ -14,9 +14,12 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedTokenize
 
 from babelmill.commands.surprisal import table_of
 from babelmill.config.stage_settings import ScoreSettings
+from babelmill.core import manifest
 from babelmill.core.files import UserError, read_json
-from babelmill.score import ScoringModel, made_of, report, score_pairs
+from babelmill.score import made_of, report, score
 from babelmill.suites import sentences
+from babelmill.suites.kinds import KINDS
+from babelmill.suites.scoring_model import ScoringModel
 from conftest import SMALL
 from helpers.hub.hub_data import SENTENCES
 
@@ -64,7 +67,7 @@ def test_a_model_is_scored_and_a_new_suite_repeats_nothing(workspace):
 def pairs():
     """Sentences that the exported model knows by heart, beside ones with two words changed."""
     bad = [" ".join([words[1], words[0], *words[2:]]) for words in (text.split() for text in SENTENCES)]
-    return pa.table({"good": SENTENCES * 2, "bad": bad * 2})
+    return [[*pair] for pair in zip(SENTENCES * 2, bad * 2, strict=True)]
 
 
 def test_what_was_scored_is_not_scored_again(exported, tmp_path, pairs, monkeypatch):
@@ -87,6 +90,51 @@ def test_what_was_scored_is_not_scored_again(exported, tmp_path, pairs, monkeypa
     assert np.array_equal(model.score("masked", pairs, some, partial), two, equal_nan=True), "a smaller sample"
     assert np.array_equal(model.score("masked", pairs[::-1], everything, partial), again[::-1])
     assert len(scored) == 2 * len(pairs) - 2, "other pairs begin anew"
+
+
+def test_an_attempt_that_is_killed_at_a_snapshot_goes_on_at_its_last_group(exported, tmp_path, pairs, monkeypatch):
+    """Of three, the second: neither the model nor the first snapshot is scored again, and the result is the same."""
+    export, request = tmp_path / "export", manifest.StageRequest("test", "x", {})
+    shutil.copytree(exported / "export", export)
+    for point in (1, 2, 3):  # their weights differ
+        folder = export / f"snapshots/chck_{point}M"
+        shutil.copytree(exported / "export", folder)
+        weights = load_file(folder / "model.safetensors")
+        save_file({n: (1 + point / 10) * w for n, w in weights.items()}, folder / "model.safetensors", {"format": "pt"})
+        files = [path.name for path in folder.iterdir() if path.is_file() and path.name != manifest.NAME]
+        manifest.write(folder, request, files, figures={"million_words": point, "step": point, "tokens": point})
+    suite = tmp_path / "suite"
+    suite.mkdir()
+    good, bad = (list(side) for side in zip(*pairs, strict=True))
+    group = ["all"] * len(pairs)
+    table = pa.table({"good": good, "bad": bad, "phenomenon": group, "paradigm": group})
+    pq.write_table(table, suite / "pairs.parquet")
+    manifest.write(suite, request, ["pairs.parquet"], figures={"pairs": len(pairs)})
+    settings = ScoreSettings(stage="score", name="x", covered=["eng"], methods=["masked"], suite="own", snapshots=True)
+    monkeypatch.setattr(sentences, "POSITIONS", {"cpu": 1})  # a pair at a time
+    of_group, scored = sentences._of_group, []
+
+    def attempt(name: str, killed_at: int) -> dict:
+        def group(*given):
+            if len(scored) == killed_at:
+                raise KeyboardInterrupt
+            scored.append(given[2])
+            return of_group(*given)
+
+        monkeypatch.setattr(sentences, "_of_group", group)
+        model = ScoringModel(export, made_of(export, settings))
+        score(model, [suite], settings, tmp_path / f"{name}.partial", tmp_path / name, [export, suite])
+        return read_json(tmp_path / name / "scores.json")
+
+    whole, groups = attempt("whole", -1), len(scored)
+    assert [each["name"] for each in whole["snapshots"]] == ["chck_1M", "chck_2M", "chck_3M"]
+    assert groups == 4 * len(pairs)
+    scored.clear()
+    with pytest.raises(KeyboardInterrupt):
+        attempt("killed", 2 * len(pairs) + 3)
+    assert attempt("killed", -1) == whole
+    assert len(scored) == groups, "each pair of each snapshot once"
+    assert not (tmp_path / "killed.partial").exists()
 
 
 def test_what_the_scores_do_not_depend_on_is_not_in_the_seal(exported):
@@ -146,9 +194,9 @@ def test_both_sentences_of_a_pair_in_one_row(exported, shares):
     scorer.shares = shares
     good, bad = (sentences.encode(model.tokenizer, texts, True) for texts in ([CHANGED] * len(OTHERS), OTHERS))
     pairs = [*zip(good, bad, strict=True), *zip(bad, good, strict=True)]
-    rows = [sentences.both(pair) for pair in pairs]
+    rows = [sentences.join(pair) for pair in pairs]
     last = len(good[0].ids) - 1
-    begun = [row.beginning for row in rows]
+    begun = [row.starts[0] for row in rows]
     assert begun[0] == begun[3] == last and begun[2] == len(bad[2].ids) - 1 and 1 < begun[1] < last and begun[4] == 1
     assert [len(row.ids) for row in rows[:4:3]] == [last, last], "nothing is read twice, and the last token never"
     shipped = AutoModelForCausalLM.from_pretrained(exported / "export", trust_remote_code=True, dtype=torch.float32)
@@ -175,7 +223,8 @@ def test_the_bound_hides_the_same_places_in_both_sentences(exported, tmp_path, p
 def test_fused_may_be_asked_for_before_its_parts(exported, tmp_path, pairs):
     names = ["fused", "masked", "causal"]
     settings = ScoreSettings(stage="score", name="x", languages=["eng"], suite="s", covered=["eng"], methods=names)
-    scored = score_pairs(ScoringModel(exported / "export", {}), pairs, settings, tmp_path / "partial")
+    table = pa.table({"good": [good for good, _ in pairs], "bad": [bad for _, bad in pairs]})
+    scored = KINDS["pairs"].score(ScoringModel(exported / "export", {}), table, settings, tmp_path / "partial")
     parts = [scored[f"{name}_good"].to_numpy() for name in ("causal", "masked")]
     assert scored["fused_good"].to_numpy() == pytest.approx(parts[0] + parts[1])
 

@@ -27,6 +27,7 @@ from babelmill.core.files import UserError, not_found, sha256
 DOWNLOADS = Path("results/downloads")
 # Where a key cannot matter, settings files hold its smallest value, so that a change of it runs nothing.
 SMALLEST_TOKENIZER = schema.Tokenizer(source=None, revision="", vocab_size=16 + 256, min_frequency=1)
+SUITE_TABLES = ("pairs.parquet", "items.parquet")  # the kind of a suite says which of them it has
 SMALLEST_ROWS = {"sequence_length": 2, "disjoint_masks": 2}
 
 
@@ -207,6 +208,7 @@ class SuiteStage(Stage):
     of = "language"
     settings = stage_settings.SuiteSettings
     folder = "results/suites/{suite}/{language}"
+    undeclared = SUITE_TABLES
 
     def parts(self, configuration: Configuration, name: str) -> list[str]:
         """Return the suites that cover a language and that some model of it is scored on."""
@@ -423,7 +425,7 @@ class EvaluateStage(Stage):
         """Say which metrics to compute, whether the tokenizer may lose text, and how codes are read."""
         resolved = configuration.model(name)
         evaluation = at_neutral(
-            resolved.evaluation, "suites", "pairs", "masked_pairs", "within_word_l2r", "snapshots"
+            resolved.evaluation, "suites", "pairs", "masked_pairs", "within_word_l2r", "snapshots", "snapshot_suites"
         )  # which the stage `score` reads
         if learns_labels(resolved):  # the whole validation text is predicted, unchanged
             evaluation = at_neutral(evaluation, "diffusion_samples", "documents")
@@ -444,6 +446,7 @@ class ScoreStage(Stage):
     settings = stage_settings.ScoreSettings
     folder = "results/scores/{model}/{suite}"
     reads = ("export", "suite")
+    undeclared = SUITE_TABLES
 
     def parts(self, configuration: Configuration, name: str) -> list[str]:
         """Return the suites that a model is scored on."""
@@ -461,7 +464,8 @@ class ScoreStage(Stage):
         """Say how sentences are scored, and which of the model's languages the suite covers."""
         resolved = configuration.model(name)
         evaluation, methods = resolved.evaluation, OBJECTIVES[resolved.train.objective].sentences
-        how: dict[str, Any] = given(snapshots=evaluation.snapshots)
+        suite = configuration.suite(part)
+        how: dict[str, Any] = given(snapshots=evaluation.snapshots or part in evaluation.snapshot_suites)
         if evaluation.pairs != "all":
             how["pairs"] = evaluation.pairs
         if "masked" in methods:
@@ -470,8 +474,9 @@ class ScoreStage(Stage):
             **self.whose(resolved),
             suite=part,
             covered=suites.languages_of_suite(configuration, name, part),
-            headline=configuration.suite(part).headline,
+            headline=suite.headline,
             methods=list(methods),
+            **suites.how_scored(suite),
             **how,
         )
 
@@ -491,7 +496,7 @@ class ConvertStage(Stage):
         rows = {code: configuration.table[code] for code in resolved.languages}
         scored = {suite: configuration.suite(suite) for suite in suites.suites_of_model(configuration, name)}
         about = {
-            suite: {"title": entry.title or suite, "baselines": [line.model_dump() for line in entry.baselines]}
+            suite: {"title": entry.title or suite, "baselines": suites.baselines_of(configuration, entry, rows)}
             for suite, entry in scored.items()
         }
         return stage_settings.ConvertSettings(

@@ -33,6 +33,7 @@ from babelmill.config.snapshots import (
     say_missing,
     say_probably_missing,
 )
+from babelmill.config.suites import scores_asked
 from babelmill.core import manifest
 from babelmill.core.escape import some
 from babelmill.core.files import UserError, canonical_json
@@ -172,15 +173,17 @@ def snapshot_note(configuration: Configuration, cost: Cost) -> str | None:
         return None
     ahead = kept_at_the_end(asked, million_words)
     missing = missing_points(resolved.run.snapshots, million_words)
-    if cost.words_counted:
-        ends = cost.epochs, resolved.train.max_steps, set_aside(configuration, model)
+    known = cost.words_counted or resolved.train.words
+    if known:
+        ends = cost.epochs, resolved.train.max_steps, set_aside(configuration, model), resolved.train.words
         text = say_missing(missing, million_words, *ends)
     else:
         text = say_probably_missing(missing, million_words)
     beyond = f" {text[0].upper()}{text[1:]}." if text else ""
     trained = STAGES["train"].path(model, "")
     if not (trained / manifest.NAME).is_file():
-        return f"about {plural(len(ahead), 'snapshot')} of {len(asked)}, included in the disk space.{beyond}"
+        count = f"{'' if known else 'about '}{plural(len(ahead), 'snapshot')}"
+        return f"{count} of {len(asked)}, included in the disk space.{beyond}"
     run = manifest.read(trained)["figures"].get("fingerprint", "")
     folder = CHECKPOINTS / model / run / FOLDER
     kept = [point for point in asked if (folder / f"{name_of(point)}.json").is_file()]
@@ -217,6 +220,22 @@ def sweep_note(configuration: Configuration, name: str, costs: list[Cost]) -> st
         f" {'GPU-hours' if on_gpus else 'hours'} for all its models"
     )
     return text + ("." if now.is_over else ", an estimate: which cells go on follows from the results.")
+
+
+def challenge_note(configuration: Configuration, cost: Cost) -> str | None:
+    """Return a line on what a model's challenge asks for and how much there will be of it; None without a challenge."""
+    model, challenge = cost.model, configuration.challenge_of(cost.model)
+    if not challenge:
+        return None
+    asked = points(configuration.model(model).run.snapshots)
+    ahead = kept_at_the_end(asked, cost.words / 1e6)
+    of_model, of_each = scores_asked(configuration, model)
+    scores = of_model + of_each * len(ahead)
+    return (
+        f"{model}: {challenge.title}: {plural(len(ahead), 'snapshot')} of {len(asked)}, {plural(scores, 'score')}"
+        f" ({plural(of_model, 'suite')}, and {of_each} of them for each snapshot); reads {short(cost.words)} words of"
+        f" {short(challenge.words)} at most."
+    )
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -256,8 +275,9 @@ def run(args: argparse.Namespace) -> None:
     codes = dict.fromkeys(code for cost in costs for code in configuration.languages_of(cost.model))
     alike = trained_alike(configuration, [cost.model for cost in costs])
     snapshots = said_once((cost.model, note) for cost in costs if (note := snapshot_note(configuration, cost)))
+    challenges = dict.fromkeys(filter(None, (challenge_note(configuration, cost) for cost in costs)))
     names = args.names or ["all"]
     asked = {*names, *(configuration.top.targets if "all" in names else [])}
     sweeps = [sweep_note(configuration, name, costs) for name in configuration.sweeps if name in asked]
-    lines = [*table(costs, alike), *notes(costs, gpu, alike), *sweeps, *snapshots]
+    lines = [*table(costs, alike), *notes(costs, gpu, alike), *sweeps, *snapshots, *challenges]
     print(*lines, *download_notes(configuration, list(codes)), sep="\n")

@@ -2,6 +2,8 @@
 
 import contextlib
 import functools
+import glob
+from collections.abc import Iterable
 from pathlib import Path, PurePath
 from typing import Any
 
@@ -12,29 +14,57 @@ from babelmill.config.layers import nearest
 from babelmill.config.objectives import OBJECTIVES
 from babelmill.config.resolve import ROOT, Configuration
 from babelmill.config.resolve import SUITES as FILES
-from babelmill.config.schema import Suite
+from babelmill.config.schema import ITEM_KEYS, Suite
 from babelmill.core.files import UserError, read_json, sha256
 from babelmill.core.globs import expand_glob
 from babelmill.core.local_sources import files_of, recorded, snapshot
 from babelmill.hub import revisions
 
 SUITES = Path("results/suites")
+OF_SCORING = {"scored", "score", "ties"}  # the keys of items that the stage `score` reads
 SHIPPED = "babelmill:"  # begins the name of a file of `config/suites/`, which each clone has
 
 
+def code_in_suite(configuration: Configuration, suite: Suite, code: str) -> str:
+    """Return the code under which a suite covers a language; "" if it does not.
+
+    A suite of English covers every text in English (`languages.NAME.language`).
+    """
+    codes = (code, configuration.language(code).language_code)
+    return next((each for each in codes if each in suite.covered), "")
+
+
+def baselines_of(configuration: Configuration, suite: Suite, codes: Iterable[str]) -> list[dict[str, Any]]:
+    """Return the published scores on a suite; those in a language count for each of `codes` that is a text in it."""
+    texts = [code for code in codes if configuration.language(code).language]
+    found = [each.model_dump() for each in suite.baselines]
+    return found + [
+        each | {"language": code}
+        for code in texts
+        for each in found
+        if each["language"] == configuration.language(code).language_code
+    ]
+
+
 def suites_of_model(configuration: Configuration, model: str) -> list[str]:
-    """Return the suites of `evaluation.suites` that cover one of a model's languages."""
+    """Return the suites that score a model, or its snapshots alone, and that cover one of its languages."""
     resolved = configuration.model(model)
     if not OBJECTIVES[resolved.train.objective].sentences:
         return []
-    languages = resolved.languages
-    return [name for name in resolved.evaluation.suites if configuration.suite(name).covered.keys() & set(languages)]
+    asked = dict.fromkeys([*resolved.evaluation.suites, *resolved.evaluation.snapshot_suites])
+    return [name for name in asked if languages_of_suite(configuration, model, name)]
+
+
+def scores_asked(configuration: Configuration, model: str) -> tuple[int, int]:
+    """Return how many suites score a model, and how many of these score each of its snapshots, too."""
+    evaluation, suites = configuration.model(model).evaluation, suites_of_model(configuration, model)
+    return len(suites), sum(evaluation.snapshots or name in evaluation.snapshot_suites for name in suites)
 
 
 def languages_of_suite(configuration: Configuration, model: str, name: str) -> list[str]:
     """Return the languages of a model that a suite covers."""
-    covered = configuration.suite(name).covered
-    return [code for code in configuration.languages_of(model) if code in covered]
+    suite = configuration.suite(name)
+    return [code for code in configuration.languages_of(model) if code_in_suite(configuration, suite, code)]
 
 
 @functools.cache
@@ -42,7 +72,7 @@ def suites_of_language(configuration: Configuration, code: str) -> list[str]:
     """Return the suites that cover a language and that some model of this language is scored on."""
     mixtures = [name for name in configuration.top.models if code in configuration.languages_of(name)]
     asked = [suite for model in dict.fromkeys([code, *mixtures]) for suite in suites_of_model(configuration, model)]
-    return [name for name in dict.fromkeys(asked) if code in configuration.suite(name).covered]
+    return [name for name in dict.fromkeys(asked) if code_in_suite(configuration, configuration.suite(name), code)]
 
 
 def pairs_of_suite(configuration: Configuration, code: str, name: str) -> dict[str, Any]:
@@ -52,12 +82,27 @@ def pairs_of_suite(configuration: Configuration, code: str, name: str) -> dict[s
         UserError: the suite has no pairs of the language, or a file does not exist.
     """
     suite = configuration.suite(name)
-    if code not in suite.covered:
+    if not (covered := code_in_suite(configuration, suite, code)):
         raise UserError(f"the suite {name} has no pairs of {code}{nearest(code, suite.covered)}")
-    columns = suite.model_dump(include={"good", "bad", "phenomenon", "paradigm", "delimiter", "encoding"})
-    files = suite.files_of(code)
-    columns["quoting"] = quoting_in_settings(suite.quoting, files, local=not suite.repository)
+    challenge = folder_of_challenge(configuration) if suite.challenge_files else ""
+    files = in_challenge(challenge, suite.challenge_files_of(covered))
+    if suite.files and not any(expand_glob(pattern) for pattern in files):
+        challenge, files = "", suite.files_of(covered)
+    keys = {"good", "bad", "phenomenon", "paradigm", "delimiter", "encoding"}
+    columns = suite.model_dump(include=keys)
+    columns["quoting"] = quoting_in_settings(suite.quoting, files, local=bool(challenge) or not suite.repository)
     asked: dict[str, Any] = {"suite": name, "columns": {key: value for key, value in columns.items() if value}}
+    if suite.kind != "pairs":
+        asked["kind"] = suite.kind
+        asked["items"] = suite.model_dump(include=set(ITEM_KEYS[suite.kind]) - OF_SCORING, exclude_defaults=True)
+    if challenge:
+        where = f"{configuration.origin('evaluation_data')}: evaluation_data: {name}"
+        return asked | {"sources": dict(_snapshot(tuple(files), where, code, name))}
+    if not files:
+        raise UserError(
+            f"the suite {name} is read from the files of the BabyLM challenge: set evaluation_data to the path of its"
+            " folder evaluation_data (see config/README.md)"
+        )
     if not suite.repository and name not in configuration.top.suites:
         return asked | {"sources": shipped_sources(files, code, name)}
     if not suite.repository:
@@ -67,15 +112,35 @@ def pairs_of_suite(configuration: Configuration, code: str, name: str) -> dict[s
     return asked | {"files": files, "source": revisions.source(key, suite.repository, suite.revision, settings)}
 
 
+def how_scored(suite: Suite) -> dict[str, Any]:
+    """Return the fields of the settings of the stage `score` that a suite of pairs leaves at their defaults."""
+    return suite.model_dump(include={"kind", *OF_SCORING}, exclude_defaults=True)
+
+
+def folder_of_challenge(configuration: Configuration) -> str:
+    """Return `evaluation_data`, "" if it is not set; raise a UserError if there is no such folder."""
+    folder = configuration.top.evaluation_data.rstrip("/")
+    if folder and not (Path(folder, "full_eval").is_dir() or Path(folder, "fast_eval").is_dir()):
+        raise UserError(
+            f"{configuration.origin('evaluation_data')}: evaluation_data: {folder}: no folder full_eval or fast_eval is"
+            " here; name the folder evaluation_data of the BabyLM challenge"
+        )
+    return folder
+
+
+def in_challenge(folder: str, patterns: list[str]) -> list[str]:
+    """Return the globs of files in the challenge's folder; none if it is not known."""
+    return [f"{glob.escape(folder)}/{pattern}" for pattern in patterns] if folder else []
+
+
 def _refuse_missing(suite: Suite, patterns: list[str], where: str, name: str) -> None:
     """Raise a UserError if a local file lacks a column of the suite."""
-    columns = {"good": suite.good, "bad": suite.bad, "phenomenon": suite.phenomenon, "paradigm": suite.paradigm}
-    columns = {key: column for key, column in columns.items() if column != "{file}"}
     reading = suite.delimiter, suite.encoding, suite.quoting
+    named = [(key, column) for key, columns in suite.columns.items() for column in columns]
     for path in (path for pattern in patterns for path in expand_glob(pattern)):
-        if missing := missing_column(path, columns, *reading, f"suites.{name}.delimiter"):
-            key, there = missing
-            raise UserError(f"{where}: suites.{name}.{key}: {path} has no column {columns[key]!r}; {there}")
+        for key, column in named:
+            if missing := missing_column(path, {key: column}, *reading, f"suites.{name}.delimiter"):
+                raise UserError(f"{where}: suites.{name}.{key}: {path} has no column {column!r}; {missing[1]}")
 
 
 def hub_suites(configuration: Configuration, models: list[str]) -> list[dict[str, Any]]:

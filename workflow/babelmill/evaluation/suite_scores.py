@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 METHODS = ("causal", "masked", "fused", "bound")  # in the order in which they are shown
+OF_WORDS = ("reading", "acquisition")  # kinds of suites for which every method scores all items
 BEST = ("fused", "causal", "masked", "bound")  # which method is the headline if several scored as many pairs
 
 
@@ -19,11 +20,13 @@ def headline_method(scores: dict[str, Any]) -> str:
     Among those with as many pairs, it is the one that the file names, or the first of BEST. (Earlier versions always
     named the last method, even if its scores were those of a small sample.)
     """
+    named = scores["headline"]["method"]
+    if scores.get("kind") in OF_WORDS:
+        return named
     counts: Counter[str] = Counter()
     for each in scores["languages"].values():
         for method, share_of_method in each.get("methods", {}).items():
             counts[method] += (share_of_method["pairs"] or {"n": 0})["n"]
-    named = scores["headline"]["method"]
     most = max(counts.values(), default=0)
     return next(method for method in (named, *BEST) if counts[method] == most)
 
@@ -35,7 +38,10 @@ def headline(scores: dict[str, Any], code: str) -> dict[str, Any] | None:
 
 def weighting(of: str) -> str:
     """Return how pairs are weighted in a suite's score; `of` is `headline` of the suite."""
-    return "the unweighted mean of paradigms" if of == "paradigms" else "the share of all pairs"
+    return {
+        "paradigms": "the unweighted mean of paradigms",
+        "phenomena": "the mean over phenomena of the mean of their paradigms",
+    }.get(of, "the share of all pairs")
 
 
 def most_pairs(asked: Mapping[str, Any], method: str) -> int | None:
@@ -54,12 +60,30 @@ def sample_of(asked: Mapping[str, Any], method: str) -> str:
     return "" if most is None else f"sample of {most:,} pairs of each paradigm"
 
 
+def measure_of(scores: dict[str, Any]) -> str:
+    """Return what the scores in scores.json are, such as "Spearman"; "" if they are shares of right answers."""
+    return scores.get("measure", "")
+
+
+def chance(scores: dict[str, Any]) -> float:
+    """Return the score that guessing gets: one half for pairs, the mean of 1 / options for choices, else 0."""
+    if measure_of(scores):
+        return 0.0
+    shares = [each.get("pairs", {}).get("chance", 0.5) for each in scores["languages"].values()]
+    return sum(shares) / len(shares)
+
+
+def unit_of_scores(scores: dict[str, Any]) -> str:
+    """Return what stands behind a score that is shown times 100."""
+    return f"({measure} x 100)" if (measure := measure_of(scores)) else "% right"
+
+
 def in_words(scores: dict[str, Any]) -> str:
-    """Return the headline scores in scores.json as text: for each language, the share of right pairs, with interval."""
-    method, shares = headline_method(scores), []
+    """Return the headline scores in scores.json as text: for each language, the score with its interval."""
+    method, unit, shares = headline_method(scores), unit_of_scores(scores), []
     for code in scores["languages"]:
         if share := headline(scores, code):
             low, high = (100 * end for end in share["interval"])
-            shares.append(f"{code} {100 * share['score']:.1f} % right ({low:.1f} to {high:.1f}, n = {share['n']:,})")
+            shares.append(f"{code} {100 * share['score']:.1f} {unit} ({low:.1f} to {high:.1f}, n = {share['n']:,})")
     sample = f" ({of})" if (of := sample_of(scores, method)) else ""
     return f"{scores['suite']}, {method}{sample}: {', '.join(shares)}"
