@@ -10,7 +10,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
-from babelmill.config import inputs, schema, stage_settings, suites
+from babelmill.config import inputs, schema, stage_settings, suites, tasks
 from babelmill.config.canonical import at_neutral
 from babelmill.config.earlier_results import (
     chosen_otherwise,
@@ -26,6 +26,7 @@ from babelmill.core.files import UserError, not_found, sha256
 DOWNLOADS = Path("results/downloads")
 # Where a key cannot matter, settings files hold its smallest value, so that a change of it runs nothing.
 SMALLEST_TOKENIZER = schema.Tokenizer(source=None, revision="", vocab_size=16 + 256, min_frequency=1)
+OF_TASKS = ("tasks", "task_seeds", "keep_tuned")  # keys of the section `evaluation` that only `tune` reads
 SMALLEST_ROWS = {"sequence_length": 2, "disjoint_masks": 2}
 
 
@@ -225,6 +226,34 @@ class SuiteStage(Stage):
         return stage_settings.SuiteSettings(**self.whose(resolved), **suites.pairs_of_suite(configuration, name, part))
 
 
+class TaskStage(Stage):
+    """Read the rows of a task in a language."""
+
+    name = "task"
+    of = "language"
+    settings = stage_settings.TaskSettings
+    folder = "results/tasks/{task}/{language}"
+
+    def parts(self, configuration: Configuration, name: str) -> list[str]:
+        """Return the tasks that cover a language and that some model of it is tuned for."""
+        return tasks.tasks_of_language(configuration, name)
+
+    def jobs(self, configuration: Configuration, model: str) -> list[tuple[str, str]]:
+        """Return the jobs of the tasks that this model is tuned for."""
+        tuned = tasks.tasks_of_model(configuration, model)
+        return [(code, task) for code, task in super().jobs(configuration, model) if task in tuned]
+
+    def refuse(self, configuration: Configuration, name: str, part: str) -> None:
+        """Raise a UserError if no model of a language is tuned for a task."""
+        if part not in self.parts(configuration, name):
+            raise UserError(f"no model of {name} is tuned for {part}; add it to evaluation.tasks if it covers {name}")
+
+    def asked(self, configuration: Configuration, name: str, part: str) -> stage_settings.TaskSettings:
+        """Say where the rows are, and how they are read."""
+        resolved = configuration.corpus(name)
+        return stage_settings.TaskSettings(**self.whose(resolved), **tasks.rows_of_task(configuration, name, part))
+
+
 class BaseModelStage(Stage):
     """Fetch the model that another one continues, if this workflow did not make it."""
 
@@ -392,8 +421,8 @@ class EvaluateStage(Stage):
         """Say which metrics to compute, whether the tokenizer may lose text, and how codes are read."""
         resolved = configuration.model(name)
         evaluation = at_neutral(
-            resolved.evaluation, "suites", "pairs", "masked_pairs", "within_word_l2r", "snapshots"
-        )  # which the stage `score` reads
+            resolved.evaluation, "suites", "pairs", "masked_pairs", "within_word_l2r", "snapshots", *OF_TASKS
+        )  # which the stages `score` and `tune` read
         if learns_labels(resolved):  # the whole validation text is predicted, unchanged
             evaluation = at_neutral(evaluation, "diffusion_samples", "documents")
             evaluation = evaluation.model_copy(update=SMALLEST_ROWS)
@@ -442,6 +471,48 @@ class ScoreStage(Stage):
             headline=configuration.suite(part).headline,
             methods=list(methods),
             **how,
+        )
+
+
+class TuneStage(Stage):
+    """Fine-tune the exported model for a task, with one seed."""
+
+    name = "tune"
+    settings = stage_settings.TuneSettings
+    folder = "results/tuned/{model}/{task}/{seed}"
+    reads = ("export", "task")
+
+    def parts(self, configuration: Configuration, name: str) -> list[str]:
+        """Return each task that a model is tuned for with each of its seeds, such as "rte.42"."""
+        return [
+            f"{task}.{seed}"
+            for task in tasks.tasks_of_model(configuration, name)
+            for seed in tasks.seeds_of_task(configuration, name, task)
+        ]
+
+    def refuse(self, configuration: Configuration, name: str, part: str) -> None:
+        """Raise a UserError if a model is not tuned for a task, or not with this seed."""
+        if part not in (known := self.parts(configuration, name)):
+            raise UserError(
+                f"model {name} is not tuned for {part.replace('.', ', seed ')}: evaluation.tasks has no task of this name"
+                " that covers its languages, or evaluation.task_seeds has another seed (it is tuned for:"
+                f" {', '.join(each.replace('.', '/') for each in known) or 'none'})"
+            )
+
+    def asked(self, configuration: Configuration, name: str, part: str) -> stage_settings.TuneSettings:
+        """Say how the model is tuned, and which of its languages the task covers."""
+        task, _, seed = part.rpartition(".")
+        resolved, about = configuration.model(name), configuration.task(task)
+        tuning = configuration.tuning(task).model_dump(exclude={"title", "seeds"}, exclude_defaults=True)
+        return stage_settings.TuneSettings(
+            **self.whose(resolved),
+            task=task,
+            covered=tasks.languages_of_task(configuration, name, task),
+            metric=about.metric,
+            protocol=about.protocol,
+            tuning=tuning,
+            seed=int(seed),
+            **given(keep=resolved.evaluation.keep_tuned),
         )
 
 
