@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from babelmill.suites.results import Z, wilson
+from babelmill.suites.results import wilson
 
 DRAWS = 2_000  # resamples of the bootstrap
 ONE_CLASS = 0.99  # share of the rows from which a model is said to answer with one class
@@ -43,7 +43,7 @@ def entry(metric: str, labels: np.ndarray, predictions: np.ndarray) -> dict[str,
 
 
 def _quick(metric: str, labels: np.ndarray, predictions: np.ndarray) -> float:
-    """Return what `value` returns, from the table of counts: scikit-learn takes a second for the draws of one score."""
+    """Return f1 or mcc as `value` does, from a table of counts: scikit-learn would take seconds for all draws."""
     size = int(max(labels.max(), predictions.max(), 1)) + 1
     table = np.bincount(labels * size + predictions, minlength=size * size).reshape(size, size)
     right, true, told = np.diag(table), table.sum(1), table.sum(0)
@@ -81,6 +81,3 @@ def over_seeds(scores: list[float]) -> dict[str, Any]:
     deviation = float(np.std(scores, ddof=1))
     half = float(student.ppf(0.975, n - 1)) * deviation / n**0.5
     return {"mean": mean, "seeds": n, "deviation": deviation, "interval": [mean - half, mean + half]}
-
-
-__all__ = ["ONE_CLASS", "Z", "entry", "majority", "over_seeds", "value"]
