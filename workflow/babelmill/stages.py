@@ -522,7 +522,7 @@ class ConvertStage(Stage):
     name = "convert"
     settings = stage_settings.ConvertSettings
     folder = "converted/{model}"
-    reads = ("export", "evaluate", "score", "corpus", "tokenizer", "train")
+    reads = ("export", "evaluate", "score", "tune", "corpus", "tokenizer", "train")
     gives_folder = True
 
     def asked(self, configuration: Configuration, name: str, part: str) -> stage_settings.ConvertSettings:
@@ -534,11 +534,12 @@ class ConvertStage(Stage):
             suite: {"title": entry.title or suite, "baselines": [line.model_dump() for line in entry.baselines]}
             for suite, entry in scored.items()
         }
+        tuned = tasks.tasks_of_model(configuration, name)
         return stage_settings.ConvertSettings(
             **self.whose(resolved),
             card=resolved.card,
             language_table={c: {"name": row.name, "tag": row.tag, "script": row.script} for c, row in rows.items()},
-            **given(suites=about),
+            **given(suites=about, tasks={task: about_task(configuration, task) for task in tuned}),
         )
 
 
@@ -602,6 +603,13 @@ class PublishStage(Stage):
 def learns_labels(resolved: Resolved) -> bool:
     """Return whether these settings are of a model that learns labels: its stages also run the code in `labels/`."""
     return isinstance(resolved, ResolvedModel) and resolved.train.objective == "labels"
+
+
+def about_task(configuration: Configuration, name: str) -> dict[str, Any]:
+    """Return how a task and its protocol are called, and its baselines."""
+    task, tuning = configuration.task(name), configuration.tuning(name)
+    baselines = [line.model_dump() for line in task.baselines]
+    return {"title": task.title or name, "protocol": tuning.title, "baselines": baselines}
 
 
 def mixture_of(resolved: ResolvedModel) -> dict[str, Any]:

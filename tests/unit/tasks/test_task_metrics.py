@@ -37,11 +37,3 @@ def test_a_model_that_gives_one_answer_is_named():
     almost[:20] = 0
     assert metrics.majority(almost, labels, ["no", "yes"]) is None
     assert metrics.majority(np.zeros(5, int), np.zeros(5, int), ["no", "yes"]) is None, "all rows are of one class"
-
-
-def test_over_seeds():
-    assert metrics.over_seeds([0.5])["interval"] is None
-    found = metrics.over_seeds([0.5, 0.6, 0.7])
-    assert found["mean"] == pytest.approx(0.6) and found["deviation"] == pytest.approx(0.1)
-    low, high = found["interval"]
-    assert high - 0.6 == pytest.approx(4.302653 * 0.1 / 3**0.5, abs=1e-6) and low + high == pytest.approx(1.2)

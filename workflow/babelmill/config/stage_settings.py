@@ -279,11 +279,13 @@ class ConvertSettings(Settings):
     Attributes:
         language_table: {code: {"name", "tag", "script"}} of the model's languages.
         suites: {name: {"title", "baselines"}} of the suites that the model is scored on.
+        tasks: {name: {"title", "protocol", "baselines"}} of the tasks that it is fine-tuned for.
     """
 
     card: schema.Card
     language_table: dict[str, dict[str, str]]
     suites: dict[str, dict[str, Any]] = {}
+    tasks: dict[str, dict[str, Any]] = {}
 
 
 class PredictSettings(Settings):

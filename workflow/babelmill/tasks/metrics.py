@@ -69,15 +69,3 @@ def majority(predictions: np.ndarray, labels: np.ndarray, classes: list[str]) ->
     if predicted < ONE_CLASS or len(set(labels.tolist())) < 2:
         return None
     return {"class": classes[most], "predicted": float(predicted), "share": float((labels == most).mean())}
-
-
-def over_seeds(scores: list[float]) -> dict[str, Any]:
-    """Return the mean of seeds, their standard deviation, and a 95 % interval of the mean (Student's t)."""
-    from scipy.stats import t as student
-
-    mean, n = float(np.mean(scores)), len(scores)
-    if n < 2:
-        return {"mean": mean, "seeds": n, "deviation": None, "interval": None}
-    deviation = float(np.std(scores, ddof=1))
-    half = float(student.ppf(0.975, n - 1)) * deviation / n**0.5
-    return {"mean": mean, "seeds": n, "deviation": deviation, "interval": [mean - half, mean + half]}
