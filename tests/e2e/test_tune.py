@@ -60,7 +60,11 @@ def test_a_model_is_tuned_and_a_new_seed_repeats_nothing(rows):
     assert predictions["prediction"].to_pylist() == predictions["label"].to_pylist() and len(predictions) == 40
     assert not (folder / "model").exists() and not (rows.path / "results/tuning/eng/mine/1").exists()
     card = (rows.path / "converted/eng/README.md").read_text()
-    assert "## Fine-tuning" in card and "| mine | English | sound" in card and "100.0 (91.2 to 100.0), 1 seed, n = 40" in card
+    assert (
+        "## Fine-tuning" in card
+        and "| mine | English | sound" in card
+        and "100.0 (91.2 to 100.0), 1 seed, n = 40" in card
+    )
     assert "fine-tuned, sound protocol, 1 seed" in card, "the model-index"
     assert rows.would_run() == set()
     rows.configure(configured("mine", task_seeds=[1, 2]))

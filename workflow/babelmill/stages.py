@@ -494,8 +494,8 @@ class TuneStage(Stage):
         """Raise a UserError if a model is not tuned for a task, or not with this seed."""
         if part not in (known := self.parts(configuration, name)):
             raise UserError(
-                f"model {name} is not tuned for {part.replace('.', ', seed ')}: evaluation.tasks has no task of this name"
-                " that covers its languages, or evaluation.task_seeds has another seed (it is tuned for:"
+                f"model {name} is not tuned for {part.replace('.', ', seed ')}: evaluation.tasks has no task of this"
+                " name that covers its languages, or evaluation.task_seeds has another seed (it is tuned for:"
                 f" {', '.join(each.replace('.', '/') for each in known) or 'none'})"
             )
 

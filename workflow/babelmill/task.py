@@ -72,7 +72,10 @@ def figures(tables: dict[str, pa.Table]) -> dict[str, Any]:
         )
     if len(classes) < 2:
         raise UserError(f"all training rows have the label {escape.line(classes[0])!r}: there is nothing to learn")
-    texts = {split: [*zip(table["text"].to_pylist(), table["pair"].to_pylist(), strict=True)] for split, table in tables.items()}
+    texts = {
+        split: [*zip(table["text"].to_pylist(), table["pair"].to_pylist(), strict=True)]
+        for split, table in tables.items()
+    }
     seen = {*texts["train"]}
     return {
         "rows": {split: len(table) for split, table in tables.items()},

@@ -77,7 +77,7 @@ def tune_language(
     tokenizer = tokenizer_of(args.export)
     pad = next((each for each in (tokenizer.pad_token_id, tokenizer.eos_token_id) if each is not None), 0)
     set_seed(settings.seed)
-    model = classifier_of(args.export, how, len(classes), pad)
+    model: Any = classifier_of(args.export, how, len(classes), pad)
     limit = None if runs_code(args.export) else longest_row(model.encoder)
     longest = min(how.longest, limit) if limit else how.longest
     train, test = (rows_of(task, split, tokenizer, classes, longest) for split in ("train", "test"))
@@ -131,7 +131,7 @@ def scores_of(
     same = metrics.majority(predicted, labels, classes)
     if same:
         log.warning(
-            "%s: the model answers %r to %.1f %% of the rows: it has learnt nothing (always this answer: %.1f %% right)",
+            "%s: the model answers %r to %.1f %% of the rows, so it has learned nothing (%.1f %% of them are such rows)",
             *(settings.task, same["class"], 100 * same["predicted"], 100 * same["share"]),
         )
     return {
@@ -162,7 +162,9 @@ def keep(model: torch.nn.Module, tokenizer: Any, folder: Path, classes: list[str
     if isinstance(model, PooledClassifier):
         from safetensors.torch import save_file
 
-        save_file({name: tensor.contiguous() for name, tensor in model.head.state_dict().items()}, folder / "head.safetensors")
+        save_file(
+            {name: tensor.contiguous() for name, tensor in model.head.state_dict().items()}, folder / "head.safetensors"
+        )
 
 
 def run(args: argparse.Namespace) -> int:

@@ -64,7 +64,15 @@ def test_the_same_logits(tmp_path, dropout):
     train, test = rows(70, 1), rows(24, 2)
     set_seed(SEED)
     tuner = Tuner(
-        Classifier(dropout), how, SEED, "accuracy", train, test, Padding(0, False, LENGTH), tmp_path / "ours", torch.device("cpu")
+        Classifier(dropout),
+        how,
+        SEED,
+        "accuracy",
+        train,
+        test,
+        Padding(0, False, LENGTH),
+        tmp_path / "ours",
+        torch.device("cpu"),
     )
     set_seed(SEED)
     orders = [tuner._next_order(epoch) for epoch in range(3)]

@@ -286,7 +286,9 @@ class Configuration:
             own = self.top.tasks[name]
             for code in own.covered:
                 if code not in self.table:
-                    raise UserError(f"tasks.{name} names {code!r}, which is not a language{nearest_or_new(code, self.table)}")
+                    raise UserError(
+                        f"tasks.{name} names {code!r}, which is not a language{nearest_or_new(code, self.table)}"
+                    )
             return own
         known = {path.stem for path in (self.root / TASKS).glob("*.yaml")}
         if name in known:
@@ -304,7 +306,9 @@ class Configuration:
         known = {path.stem for path in (self.root / PROTOCOLS).glob("*.yaml")}
         where = f"tasks.{task}" if task in self.top.tasks else f"{TASKS}{task}.yaml"
         if asked.protocol not in known:
-            raise UserError(f"{where}: protocol = {asked.protocol!r}: there is no such file{nearest(asked.protocol, known)}")
+            raise UserError(
+                f"{where}: protocol = {asked.protocol!r}: there is no such file{nearest(asked.protocol, known)}"
+            )
         path = f"{PROTOCOLS}{asked.protocol}.yaml"
         values = merge(read_yaml(self.root / path), asked.tuning)
         return self._validate(Tuning, values, "", lambda key, _message: f"{where}: tuning" if asked.tuning else path)

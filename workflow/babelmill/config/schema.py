@@ -743,7 +743,7 @@ class Tuning(Section):
         held_out: the share of the training rows that choose the best epoch instead of being trained on; 0: the test
             rows choose it, as the challenge does.
         patience, threshold: after how many epochs without an improvement of more than the threshold training stops.
-        test_batch: if set, the last incomplete batch of so many test rows is not scored, as the multilingual track does.
+        test_batch: if set, the last incomplete batch of so many test rows is not scored, as in the multilingual track.
         seeds: one run for each.
     """
 

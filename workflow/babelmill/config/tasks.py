@@ -1,4 +1,4 @@
-"""Find which tasks a model is fine-tuned for, by which protocol and with which seeds, and where their rows come from."""
+"""Find which tasks a model is fine-tuned for, by which protocol, with which seeds, and where their rows come from."""
 
 import functools
 import re
@@ -92,7 +92,7 @@ def _refuse_missing(task: Task, patterns: list[str], where: str, name: str) -> N
     columns = {column: key for key in ("text", "pair") for column in fields_of(getattr(task, key) or "")}
     columns |= {task.label: "label"}
     for path in (path for pattern in patterns for path in expand_glob(pattern)):
-        wanted = {column: column for column in columns}
+        wanted: dict[str, str | None] = {column: column for column in columns}
         if missing := missing_column(path, wanted, task.delimiter, task.encoding, "format", f"tasks.{name}.delimiter"):
             column, there = missing
             raise UserError(f"{where}: tasks.{name}.{columns[column]}: {path} has no column {column!r}; {there}")

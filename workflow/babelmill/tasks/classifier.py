@@ -43,9 +43,7 @@ class PooledClassifier(nn.Module):
 
     def __init__(self, folder: Path, classes: int, position: Literal["first", "last"], dropout: float):
         super().__init__()
-        self.encoder: Any = AutoModel.from_pretrained(
-            folder, trust_remote_code=runs_code(folder), dtype=torch.float32
-        )
+        self.encoder: Any = AutoModel.from_pretrained(folder, trust_remote_code=runs_code(folder), dtype=torch.float32)
         self._place = 0 if position == "first" else -1
         self.head = ChallengeHead(self.encoder.config.hidden_size, classes, dropout)
 

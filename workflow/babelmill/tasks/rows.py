@@ -28,7 +28,7 @@ def read_rows(paths: Sequence[Path], columns: dict[str, str], task: str, scratch
 
     Args:
         paths: .csv, .tsv, .jsonl or .parquet files, plain or compressed.
-        columns: the keys `text`, `pair`, `label`, `delimiter`, `encoding` of `schema.Task`; text and pair are templates.
+        columns: the keys `text`, `pair`, `label`, `delimiter`, `encoding` of `schema.Task`.
         task: the name of the task, for errors.
         scratch: the folder for unpacked copies.
 

@@ -58,9 +58,7 @@ class EncodedRows:
         return EncodedRows([self.ids[row] for row in rows], self.labels[list(rows)], 0)
 
 
-def encode(
-    tokenizer: Any, texts: list[str], pairs: list[str | None], labels: np.ndarray, longest: int
-) -> EncodedRows:
+def encode(tokenizer: Any, texts: list[str], pairs: list[str | None], labels: np.ndarray, longest: int) -> EncodedRows:
     """Encode texts, or pairs of texts, as the tokenizer does it; the longer text of a pair loses its end first."""
     seconds = [pair for pair in pairs if pair is not None]
     given = (texts, seconds) if seconds else (texts,)
@@ -89,7 +87,7 @@ def batch_of(rows: Sequence[list[int]], padding: Padding) -> tuple[torch.Tensor,
 
 
 def rate_factor(step: int, steps: int, how: Tuning) -> float:
-    """Return the learning rate at a step, as a share of its peak: linear warm-up, then cosine or line down to `floor`."""
+    """Return the learning rate at a step, as a share of its peak: a linear warm-up, then down to `floor`."""
     rising = int(how.warmup * steps)
     if step < rising:
         return step / max(1, rising)
@@ -191,7 +189,9 @@ class Tuner:
                 saved = time.monotonic()
             longest = max(longest, time.monotonic() - began)
             if reason:
-                log.info("%s: left after step %d of %d; the same command goes on there", reason, self._step, self._steps)
+                log.info(
+                    "%s: left after step %d of %d; the same command goes on there", reason, self._step, self._steps
+                )
                 return False
             bar.show(self._step, f"epoch {epoch + 1} of {self._how.epochs}, loss {loss:.3f}")
         bar.close()
@@ -324,6 +324,8 @@ def held_out(rows: int, share: float, seed: int) -> tuple[list[int], list[int]]:
     """
     count = round(rows * share)
     if not 0 < count < rows:
-        raise UserError(f"{rows} training rows are too few to hold out {share:.0%} of them, which choose the best epoch")
+        raise UserError(
+            f"{rows} training rows are too few to hold out {share:.0%} of them, which choose the best epoch"
+        )
     order = np.random.default_rng(seed).permutation(rows)
     return sorted(order[count:].tolist()), sorted(order[:count].tolist())
