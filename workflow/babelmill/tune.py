@@ -131,7 +131,7 @@ def scores_of(
     same = metrics.majority(predicted, labels, classes)
     if same:
         log.warning(
-            "%s: the model answers %r to %.1f %% of the rows, so it has learned nothing (%.1f %% of them are such rows)",
+            "%s: the model answers %r to %.1f %% of the rows, so it has learned nothing (%.1f %% are such rows)",
             *(settings.task, same["class"], 100 * same["predicted"], 100 * same["share"]),
         )
     return {

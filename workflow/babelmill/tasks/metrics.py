@@ -25,7 +25,8 @@ def value(metric: str, labels: np.ndarray, predictions: np.ndarray) -> float:
     if metric == "mcc":
         return float(matthews_corrcoef(labels, predictions))
     binary = {*labels.tolist(), *predictions.tolist()} <= {0, 1}
-    return float(f1_score(labels, predictions, average="binary" if binary else "macro", zero_division=0)  # pyright: ignore[reportArgumentType])
+    average = "binary" if binary else "macro"
+    return float(f1_score(labels, predictions, average=average, zero_division=0))  # pyright: ignore[reportArgumentType]
 
 
 def entry(metric: str, labels: np.ndarray, predictions: np.ndarray) -> dict[str, Any]:
