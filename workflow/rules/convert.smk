@@ -9,7 +9,7 @@ rule convert:
         export="results/exports/{model}",
         evaluation=multiext("results/evaluations/{model}/", "manifest.json", "evaluation.json"),
         scores=results_of("score", "manifest.json"),
-        score_files=results_of("score", "scores.json", "pairs.parquet"),
+        score_files=results_of("score", "scores.json"),
         tuned=results_of("tune", "manifest.json"),
         tuned_files=results_of("tune", "scores.json"),
         corpora=results_of("corpus", "manifest.json"),

@@ -1,7 +1,6 @@
 """Find which tasks a model is fine-tuned for, by which protocol, with which seeds, and where their rows come from."""
 
 import functools
-import re
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +12,10 @@ from babelmill.config.schema import Task
 from babelmill.core.files import UserError
 from babelmill.core.globs import expand_glob
 from babelmill.core.local_sources import snapshot
+from babelmill.core.templates import columns_of
 from babelmill.hub import revisions
 
 TASKS = Path("results/tasks")
-FIELD = re.compile(r"{(\w+)}")
 DATA = "{evaluation_data}/"  # begins the path of a file in the challenge's folder
 
 
@@ -89,18 +88,13 @@ def files_of(configuration: Configuration, task: Task, name: str, code: str, spl
 
 def _refuse_missing(task: Task, patterns: list[str], where: str, name: str) -> None:
     """Raise a UserError if a local file lacks a column of the task."""
-    columns = {column: key for key in ("text", "pair") for column in fields_of(getattr(task, key) or "")}
+    columns = {column: key for key in ("text", "pair") for column in columns_of(getattr(task, key) or "")}
     columns |= {task.label: "label"}
     for path in (path for pattern in patterns for path in expand_glob(pattern)):
         wanted: dict[str, str | None] = {column: column for column in columns}
         if missing := missing_column(path, wanted, task.delimiter, task.encoding, "format", f"tasks.{name}.delimiter"):
             column, there = missing
             raise UserError(f"{where}: tasks.{name}.{columns[column]}: {path} has no column {column!r}; {there}")
-
-
-def fields_of(template: str) -> list[str]:
-    """Return the columns that a template names: `["span2_text"]` for 'Does "{span2_text}" refer to it?'."""
-    return list(dict.fromkeys(FIELD.findall(template)))
 
 
 def hub_tasks(configuration: Configuration, models: list[str]) -> list[dict[str, Any]]:

@@ -2,25 +2,20 @@
 
 import logging
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import pyarrow as pa
 
-from babelmill.config.tasks import FIELD, fields_of
 from babelmill.core import escape
 from babelmill.core.files import UserError
+from babelmill.core.templates import columns_of, fill
 from babelmill.tables.columns import Asked
 from babelmill.tables.table import Table
 
 SCHEMA = pa.schema([("text", pa.string()), ("pair", pa.string()), ("label", pa.string())])
 
 log = logging.getLogger("babelmill.task")
-
-
-def filled(template: str, places: Mapping[str, int]) -> Callable[[list[str]], str]:
-    """Return a function that fills a template from the cells of a row; `places`: the place of each column."""
-    return lambda cells: FIELD.sub(lambda field: cells[places[field[1]]], template)
 
 
 def read_rows(paths: Sequence[Path], columns: dict[str, str], task: str, scratch: Path | None = None) -> pa.Table:
@@ -39,7 +34,7 @@ def read_rows(paths: Sequence[Path], columns: dict[str, str], task: str, scratch
         UserError: a column is missing, a label is empty, or there is no row.
     """
     section = f"tasks.{task}"
-    named = [(key, name) for key in ("text", "pair") for name in fields_of(columns.get(key, ""))]
+    named = [(key, name) for key in ("text", "pair") for name in columns_of(columns.get(key, ""))]
     asked = [Asked(name, f"{section}.{key}", True, False) for key, name in named]
     asked.append(Asked(columns["label"], f"{section}.label", False, False))
     rows: list[dict[str, str | None]] = []
@@ -55,14 +50,15 @@ def read_rows(paths: Sequence[Path], columns: dict[str, str], task: str, scratch
         for warning in table.warnings:
             log.warning("%s", warning)
         places = {name: table.place(name) for name in {name for _, name in named} | {columns["label"]}}
-        texts = {key: filled(columns[key], places) for key in ("text", "pair") if columns.get(key)}
-        for number, cells in enumerate(table, 1):
-            label = cells[places[columns["label"]]].strip()
+        templates = {key: columns[key] for key in ("text", "pair") if columns.get(key)}
+        for number, row in enumerate(table, 1):
+            cells = {name: row[place] for name, place in places.items()}
+            label = cells[columns["label"]].strip()
             if not label:
                 raise UserError(
                     f"{escape.line(path)}: row {number}: the label ({columns['label']!r}) is empty; correct the file"
                 )
-            rows.append({"pair": None, "label": label} | {key: fill(cells) for key, fill in texts.items()})
+            rows.append({"pair": None, "label": label} | {key: fill(each, cells) for key, each in templates.items()})
     if not rows:
         raise UserError(f"{escape.some(paths, 3)}: {section}: these files have no row")
     return pa.Table.from_pylist(rows, SCHEMA)
