@@ -127,3 +127,18 @@ def test_bad_tasks_are_one_line(rows):
     refused(configured("mine"), "the test rows have labels that no training row has: plant")
     (rows.path / "test.tsv").write_text("sentence\tclass\nthe fox\t\n")
     refused(configured("mine"), "test.tsv: row 1: the label ('class') is empty")
+
+
+def test_report_and_experiment_show_tuned_scores(rows):
+    """A mean over seeds in the page and the table; in an experiment, a column of its tables."""
+    rows.configure(configured("mine", task_seeds=[1, 2]))
+    rows.snakemake("reports/eng.html")
+    page, table = (rows.path / f"reports/eng.{kind}" for kind in ("html", "csv"))
+    assert "After fine-tuning" in page.read_text() and "accuracy, sound" in page.read_text()
+    (line,) = [line for line in table.read_text().splitlines() if ",mine," in line]
+    assert line.startswith("eng,eng,mine,fine-tuned,all,all,1,share,40,1,1")
+    values = configured("mine", task_seeds=[1])
+    values["experiments"] = {"seeds": {"base": "eng", "seeds": 1}}
+    rows.configure(values)
+    rows.snakemake("experiments/seeds")
+    assert "mine (fine-tuned, sound)" in (rows.path / "experiments/seeds/table.md").read_text()

@@ -17,7 +17,7 @@ from babelmill.core import code_digest, manifest
 from babelmill.core.files import canonical_json, sha256, write_json
 from babelmill.file_times import FileTimes
 from babelmill.reporting.published import published
-from babelmill.stages import STAGES
+from babelmill.stages import STAGES, about_task
 
 TEMPLATE = Path(__file__).with_name("report.html")
 MADE_WITH = "made_with.json"
@@ -38,6 +38,7 @@ def asked_of(configuration: Configuration, name: str) -> dict[str, Any]:
         model: {
             "languages": configuration.languages_of(model),
             "suites": suites_of_model(configuration, model),
+            "tasks": STAGES["tune"].parts(configuration, model),
             "preset": preset_as_it_stands(configuration, model),
         }
         for model in models
@@ -46,6 +47,7 @@ def asked_of(configuration: Configuration, name: str) -> dict[str, Any]:
     covering = [suite for model in of_models.values() for suite in model["suites"]]
     suites = [suite for model in models for suite in configuration.model(model).evaluation.suites]
     about = {suite: configuration.suite(suite) for suite in dict.fromkeys([*covering, *suites])}
+    tasks = dict.fromkeys(part.rpartition(".")[0] for model in of_models.values() for part in model["tasks"])
     presets = {model["preset"] for model in of_models.values()}
     return {
         "name": name,
@@ -65,6 +67,7 @@ def asked_of(configuration: Configuration, name: str) -> dict[str, Any]:
             }
             for suite, entry in about.items()
         },
+        "tasks": {task: about_task(configuration, task) for task in tasks},
         "code": code_digest.combined(code_digest.modules("report") | {TEMPLATE.name: sha256(TEMPLATE)}),
     }
 
@@ -125,4 +128,5 @@ def made_with(settings: Path, asked: dict[str, Any], outputs: Iterable[Path]) ->
     for model, about in asked["models"].items():
         files += [STAGES[stage].record(model, "") for stage in ("train", "export", "evaluate", "convert")]
         files += [STAGES["score"].record(model, suite) for suite in about["suites"]]
+        files += [STAGES["tune"].record(model, part) for part in about["tasks"]]
     return {path.as_posix(): sha256(path) for path in files if path.is_file()}
