@@ -142,3 +142,19 @@ def test_report_and_experiment_show_tuned_scores(rows):
     rows.configure(values)
     rows.snakemake("experiments/seeds")
     assert "mine (fine-tuned, sound)" in (rows.path / "experiments/seeds/table.md").read_text()
+
+
+def test_a_model_from_anywhere(rows):
+    """As the stage does it: the same predictions for the converted folder, beside others; bad words in one line."""
+    rows.configure(configured("mine", task_seeds=[1]))
+    rows.snakemake("results/tuned/eng/mine/1/scores.json")
+    command = ["-m", "babelmill", "tune", "converted/eng", "--task", "mine", "--seed", "1", "--trust-remote-code"]
+    done = rows.python(*command)
+    assert done.returncode == 0 and done.stdout.strip() == "tuned/eng/mine/1", done.stderr
+    ours, theirs = (
+        pq.read_table(rows.path / folder / "predictions.parquet")
+        for folder in ("results/tuned/eng/mine/1", "tuned/eng/mine/1")
+    )
+    assert ours["prediction"] == theirs["prediction"]
+    wrong = rows.python("-m", "babelmill", "tune", "converted/eng", "--task", "mines")
+    assert wrong.returncode and "there is no task 'mines'; did you mean mine" in wrong.stderr

@@ -507,15 +507,11 @@ class TuneStage(Stage):
     def asked(self, configuration: Configuration, name: str, part: str) -> stage_settings.TuneSettings:
         """Say how the model is tuned, and which of its languages the task covers."""
         task, _, seed = part.rpartition(".")
-        resolved, about = configuration.model(name), configuration.task(task)
-        tuning = configuration.tuning(task).model_dump(exclude={"title", "seeds"}, exclude_defaults=True)
+        resolved = configuration.model(name)
         return stage_settings.TuneSettings(
             **self.whose(resolved),
-            task=task,
+            **tasks.how_tuned(configuration, task),
             covered=tasks.languages_of_task(configuration, name, task),
-            metric=about.metric,
-            protocol=about.protocol,
-            tuning=tuning,
             seed=int(seed),
             **given(keep=resolved.evaluation.keep_tuned),
         )

@@ -64,40 +64,51 @@ def rows_of(folder: Path, split: str, tokenizer: Any, classes: list[str], longes
 
 
 def tune_language(
-    args: argparse.Namespace, settings: TuneSettings, how: Tuning, task: Path, stop: Stop
+    export: Path, made_of: Any, settings: TuneSettings, task: Path, checkpoints: Path, keep_in: Path, stop: Stop
 ) -> tuple[pa.Table, dict[str, Any]] | None:
     """Tune the model for the rows of one language.
+
+    Args:
+        export: the folder of the model.
+        made_of: what the weights in it are, as JSON.
+        settings: the settings of the stage.
+        task: the folder of the rows.
+        checkpoints: keeps what killed attempts did.
+        keep_in: the folder for the tuned weights, if they are kept.
+        stop: knows whether there is a reason to leave.
 
     Returns:
         The rows of predictions.parquet and the entry of the language in scores.json; None if there was a reason to
         leave before the end.
     """
+    how = Tuning.model_validate(settings.tuning | {"seeds": [settings.seed]})
     about = manifest.verify(task)
     classes = about["figures"]["classes"]
-    tokenizer = tokenizer_of(args.export)
+    tokenizer = tokenizer_of(export)
     pad = next((each for each in (tokenizer.pad_token_id, tokenizer.eos_token_id) if each is not None), 0)
     set_seed(settings.seed)
-    model: Any = classifier_of(args.export, how, len(classes), pad)
-    limit = None if runs_code(args.export) else longest_row(model.encoder)
+    model: Any = classifier_of(export, how, len(classes), pad)
+    limit = None if runs_code(export) else longest_row(model.encoder)
     longest = min(how.longest, limit) if limit else how.longest
     train, test = (rows_of(task, split, tokenizer, classes, longest) for split in ("train", "test"))
-    judge = test
+    judge, cut = test, train.cut + test.cut
     if how.held_out:
         kept, chosen = held_out(len(train), how.held_out, settings.seed)
         train, judge = train.chosen(kept), train.chosen(chosen)
     elif how.test_batch:
         judge = test.chosen(range(len(test) // how.test_batch * how.test_batch))
-    if cut := train.cut + test.cut:
+    if cut:
         log.warning("%s cut at the end: they have more than %d tokens", plural(cut, "row"), longest)
     padding = Padding(pad, how.padding == "left", longest if how.same_length else None)
-    of_run = args.checkpoints / digest_of(args.export, settings, task)
+    content = canonical_json([settings.raw, made_of, about["files"]])
+    of_run = checkpoints / hashlib.sha256(content.encode()).hexdigest()[:16]
     tuner = Tuner(model, how, settings.seed, settings.metric, train, judge, padding, of_run, scoring_device())
     if not tuner.run(stop):
         return None
     scored = test if how.held_out or not how.test_batch else judge
     outcome = tuner.outcome(scored)
     if settings.keep:
-        keep(tuner.model, tokenizer, args.out / "model" / about["name"], classes)
+        keep(tuner.model, tokenizer, keep_in / about["name"], classes)
     labels = [about["name"]] * len(scored)
     return predictions_of(labels, classes, scored.labels, outcome), {
         **scores_of(settings, how, classes, scored.labels, outcome),
@@ -146,12 +157,6 @@ def scores_of(
     }
 
 
-def digest_of(export: Path, settings: TuneSettings, task: Path) -> str:
-    """Return a digest of all that a run is made from: the name of the folder of its checkpoints."""
-    content = [settings.raw, *(manifest.read(folder)["files"] for folder in (export, task))]
-    return hashlib.sha256(canonical_json(content).encode()).hexdigest()[:16]
-
-
 def keep(model: torch.nn.Module, tokenizer: Any, folder: Path, classes: list[str]) -> None:
     """Write the tuned model as a folder; that of the model's own classifier loads with transformers."""
     encoder: Any = model.encoder
@@ -167,10 +172,52 @@ def keep(model: torch.nn.Module, tokenizer: Any, folder: Path, classes: list[str
         )
 
 
+def tune(
+    export: Path,
+    made_of: Any,
+    settings: TuneSettings,
+    tasks: list[Path],
+    checkpoints: Path,
+    out: Path,
+    upstream: list[Path],
+    figures: dict[str, Any] | None = None,
+) -> int:
+    """Tune a model for each language of a task, and write the results to the folder `out`. Return the exit code.
+
+    For `made_of` see `tune_language`; for `upstream` and `figures` see `manifest.write`.
+    """
+    if len(tasks) != len(settings.covered):
+        raise UserError(f"--tasks: {len(tasks)} folders for the languages {', '.join(settings.covered)}")
+    tables, languages, stop = [], {}, Stop(ask_slurm=True)
+    with Lock(checkpoints, "another process that tunes the same"):
+        for code, task in zip(settings.covered, tasks, strict=True):
+            found = tune_language(export, made_of, settings, task, checkpoints, out / "model", stop)
+            if found is None:
+                return EXIT_CODE
+            tables.append(found[0])
+            languages[code] = found[1]
+        out.mkdir(parents=True, exist_ok=True)
+        with atomic_write(out / "predictions.parquet") as file:
+            pq.write_table(pa.concat_tables(tables), file, compression="zstd")
+        about = {key: getattr(settings, key) for key in ("task", "protocol", "metric", "seed")}
+        write_json(out / "scores.json", about | {"languages": languages})
+        kept = sorted(path for path in (out / "model").rglob("*") if path.is_file()) if settings.keep else []
+        files = ["predictions.parquet", "scores.json", *(path.relative_to(out) for path in kept)]
+        manifest.write(out, settings, files, upstream, figures)
+    for code, each in languages.items():
+        low, high = (100 * end for end in each["interval"])
+        log.info(
+            "%s, seed %d, %s: %s %.1f (%.1f to %.1f, n = %d)",
+            *(settings.task, settings.seed, code, settings.metric, 100 * each["score"], low, high, each["n"]),
+        )
+    with contextlib.suppress(OSError):
+        shutil.rmtree(checkpoints)
+    return 0
+
+
 def run(args: argparse.Namespace) -> int:
     """Tune, score and write the results. Return the exit code."""
     settings = read_settings(args.settings, TuneSettings)
-    how = Tuning.model_validate(settings.tuning | {"seeds": [settings.seed]})
     upstream = [args.export, *args.tasks]
     with store.made_once(args.out, settings, upstream) as made:
         if made:
@@ -179,35 +226,8 @@ def run(args: argparse.Namespace) -> int:
         use_threads(args.threads)
         disable_progress_bar()
         torch.set_num_threads(args.threads)
-        manifest.verify(args.export)
-        if len(args.tasks) != len(settings.covered):
-            raise UserError(f"--tasks: {len(args.tasks)} folders for the languages {', '.join(settings.covered)}")
-        tables, languages = [], {}
-        stop = Stop(ask_slurm=True)
-        with Lock(args.checkpoints, "another process that tunes the same"):
-            for code, task in zip(settings.covered, args.tasks, strict=True):
-                found = tune_language(args, settings, how, task, stop)
-                if found is None:
-                    return EXIT_CODE
-                tables.append(found[0])
-                languages[code] = found[1]
-            args.out.mkdir(parents=True, exist_ok=True)
-            with atomic_write(args.out / "predictions.parquet") as file:
-                pq.write_table(pa.concat_tables(tables), file, compression="zstd")
-            about = {key: getattr(settings, key) for key in ("task", "protocol", "metric", "seed")}
-            write_json(args.out / "scores.json", about | {"languages": languages})
-            kept = sorted(path for path in (args.out / "model").rglob("*") if path.is_file()) if settings.keep else []
-            files = ["predictions.parquet", "scores.json", *(path.relative_to(args.out) for path in kept)]
-            manifest.write(args.out, settings, files, upstream)
-        for code, each in languages.items():
-            low, high = (100 * end for end in each["interval"])
-            log.info(
-                "%s, seed %d, %s: %s %.1f (%.1f to %.1f, n = %d)",
-                *(settings.task, settings.seed, code, settings.metric, 100 * each["score"], low, high, each["n"]),
-            )
-        with contextlib.suppress(OSError):
-            shutil.rmtree(args.checkpoints)
-    return 0
+        made_of = manifest.verify(args.export)["files"]
+        return tune(args.export, made_of, settings, args.tasks, args.checkpoints, args.out, upstream)
 
 
 def main() -> None:

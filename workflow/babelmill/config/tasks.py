@@ -47,6 +47,13 @@ def tasks_of_language(configuration: Configuration, code: str) -> list[str]:
     return [name for name in dict.fromkeys(asked) if code in configuration.task(name).covered]
 
 
+def how_tuned(configuration: Configuration, name: str) -> dict[str, Any]:
+    """Return the part of the settings of the stage `tune` that the task and its protocol decide."""
+    about = configuration.task(name)
+    tuning = configuration.tuning(name).model_dump(exclude={"title", "seeds"}, exclude_defaults=True)
+    return {"task": name, "metric": about.metric, "protocol": about.protocol, "tuning": tuning}
+
+
 def rows_of_task(configuration: Configuration, code: str, name: str) -> dict[str, Any]:
     """Return the content of the settings of the stage `task`: the task, how its files are read, and where they are.
 
