@@ -62,6 +62,7 @@ SEVERAL |= {f"labels.{name}" for name in SECTIONS["labels"].model_fields}  # of 
 SEVERAL |= {
     f"evaluation.{name}" for name in ("suites", "pairs", "masked_pairs", "snapshots", "snapshot_suites")
 }  # test_suites_of_pairs.py
+SEVERAL |= {f"evaluation.{name}" for name in ("tasks", "task_seeds", "keep_tuned")}  # e2e/test_tune.py
 SEVERAL |= {f"predict.{name}" for name in SECTIONS["predict"].model_fields}  # of models of labels: test_predict.py
 
 
@@ -94,7 +95,7 @@ def downstream(stages):
     """The stages, and all that follow from them."""
     found = set(stages)
     for stage in TO_CONVERTED.values():
-        if stage.name != "score" and found.intersection(stage.reads):
+        if stage.name not in ("score", "tune") and found.intersection(stage.reads):
             found.add(stage.name)
     return found
 

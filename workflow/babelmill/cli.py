@@ -30,6 +30,7 @@ COMMANDS = {
     "config": "show every setting of a model, and its origin",
     "score": "score any model on a suite of minimal pairs",
     "surprisal": "print the bits of each word of a text, as a table",
+    "tune": "fine-tune a model from anywhere for a task, and score it",
     "compare": "compare two models: bits per byte, suites with tests",
     "runs": "list all training runs: cost, scores, differences",
     "diff": "name the settings in which two models differ",

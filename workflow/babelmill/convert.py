@@ -19,6 +19,7 @@ from babelmill.config.snapshots import FOLDER
 from babelmill.config.stage_settings import ConvertSettings, CorpusSettings, ExportSettings, TokenizerSettings
 from babelmill.core import manifest, stage_entry
 from babelmill.core.files import atomic_folder, atomic_write, copy_file, link_or_copy, read_json, sha256, write_json
+from babelmill.evaluation.tuned_scores import summarize
 from babelmill.labels.card import LabelsCard, completed
 from babelmill.release.card.card import ModelCard, SuiteScores, shown_settings, snapshot_card, without_path
 from babelmill.release.card.training_history import read_record
@@ -43,6 +44,10 @@ def convert(args: argparse.Namespace) -> None:
         manifest.verify(folder, "scores.json")
         manifest.verify_upstream(folder, args.export)
     scores = {folder.name: read_json(folder / "scores.json") for folder in args.scores}
+    for folder in args.tuned:
+        manifest.verify(folder, "scores.json")
+        manifest.verify_upstream(folder, args.export)
+    tuned = {"/".join(folder.parts[-2:]): read_json(folder / "scores.json") for folder in args.tuned}
     exported = recorded(export["settings"], ExportSettings, args.export).export
     asked = recorded(manifest.read(args.tokenizer)["settings"], TokenizerSettings, args.tokenizer)
     source = asked.of_model or asked.tokenizer.source
@@ -74,6 +79,8 @@ def convert(args: argparse.Namespace) -> None:
         evaluation=evaluation,
         snapshots=names(args.export),
         suites=[SuiteScores(found=scores[name], **about) for name, about in settings.suites.items()],
+        tuned=summarize(tuned.values()),
+        about_tasks=settings.tasks,
         corpora=corpora,
         tokenizer_source=source and without_path(source),
         figures=model["figures"],
@@ -88,8 +95,9 @@ def convert(args: argparse.Namespace) -> None:
         if "labels" in config:
             write_json(folder / "config.json", config)
         files += card.write(folder)
-        upstream = [args.export, args.evaluation, *args.scores, args.model, args.tokenizer, *args.corpora]
+        upstream = [args.export, args.evaluation, *args.scores, *args.tuned, args.model, args.tokenizer, *args.corpora]
         known: dict[str, Any] = {"evaluation": evaluation} | ({"scores": scores} if scores else {})
+        known |= {"tuned": tuned} if tuned else {}
         if snapshots := convert_snapshots(args.export, folder, exported.adapter == "only", settings):
             known["snapshots"] = snapshots
         made_with = {path.as_posix(): sha256(path) for path in args.made_with}
@@ -147,6 +155,9 @@ def main() -> int:
     parser.add_argument("--evaluation", required=True, type=stage_entry.folder, help="results/evaluations/{model}")
     parser.add_argument(
         "--scores", default=[], type=stage_entry.folder, nargs="*", help="results/scores/{model}/{suite}"
+    )
+    parser.add_argument(
+        "--tuned", default=[], type=stage_entry.folder, nargs="*", help="results/tuned/{model}/{task}/{seed}"
     )
     parser.add_argument("--corpora", required=True, type=stage_entry.folder, nargs="+", help="one for each language")
     parser.add_argument("--tokenizer", required=True, type=stage_entry.folder, help="results/tokenizers/{model}")

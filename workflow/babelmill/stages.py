@@ -10,7 +10,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
-from babelmill.config import inputs, schema, stage_settings, suites
+from babelmill.config import inputs, schema, stage_settings, suites, tasks
 from babelmill.config.canonical import at_neutral
 from babelmill.config.earlier_results import (
     chosen_otherwise,
@@ -27,6 +27,8 @@ from babelmill.core.files import UserError, not_found, sha256
 DOWNLOADS = Path("results/downloads")
 # Where a key cannot matter, settings files hold its smallest value, so that a change of it runs nothing.
 SMALLEST_TOKENIZER = schema.Tokenizer(source=None, revision="", vocab_size=16 + 256, min_frequency=1)
+OF_SUITES = ("suites", "pairs", "masked_pairs", "within_word_l2r", "snapshots", "snapshot_suites")  # of `score` alone
+OF_TASKS = ("tasks", "task_seeds", "keep_tuned")  # of `tune` alone
 SUITE_TABLES = ("pairs.parquet", "items.parquet")  # the kind of a suite says which of them it has
 SMALLEST_ROWS = {"sequence_length": 2, "disjoint_masks": 2}
 
@@ -230,6 +232,34 @@ class SuiteStage(Stage):
         return stage_settings.SuiteSettings(**self.whose(resolved), **suites.pairs_of_suite(configuration, name, part))
 
 
+class TaskStage(Stage):
+    """Read the rows of a task in a language."""
+
+    name = "task"
+    of = "language"
+    settings = stage_settings.TaskSettings
+    folder = "results/tasks/{task}/{language}"
+
+    def parts(self, configuration: Configuration, name: str) -> list[str]:
+        """Return the tasks that cover a language and that some model of it is tuned for."""
+        return tasks.tasks_of_language(configuration, name)
+
+    def jobs(self, configuration: Configuration, model: str) -> list[tuple[str, str]]:
+        """Return the jobs of the tasks that this model is tuned for."""
+        tuned = tasks.tasks_of_model(configuration, model)
+        return [(code, task) for code, task in super().jobs(configuration, model) if task in tuned]
+
+    def refuse(self, configuration: Configuration, name: str, part: str) -> None:
+        """Raise a UserError if no model of a language is tuned for a task."""
+        if part not in self.parts(configuration, name):
+            raise UserError(f"no model of {name} is tuned for {part}; add it to evaluation.tasks if it covers {name}")
+
+    def asked(self, configuration: Configuration, name: str, part: str) -> stage_settings.TaskSettings:
+        """Say where the rows are, and how they are read."""
+        resolved = configuration.corpus(name)
+        return stage_settings.TaskSettings(**self.whose(resolved), **tasks.rows_of_task(configuration, name, part))
+
+
 class BaseModelStage(Stage):
     """Fetch the model that another one continues, if this workflow did not make it."""
 
@@ -424,9 +454,7 @@ class EvaluateStage(Stage):
     def asked(self, configuration: Configuration, name: str, part: str) -> stage_settings.EvaluateSettings:
         """Say which metrics to compute, whether the tokenizer may lose text, and how codes are read."""
         resolved = configuration.model(name)
-        evaluation = at_neutral(
-            resolved.evaluation, "suites", "pairs", "masked_pairs", "within_word_l2r", "snapshots", "snapshot_suites"
-        )  # which the stage `score` reads
+        evaluation = at_neutral(resolved.evaluation, *OF_SUITES, *OF_TASKS)  # which the stages `score` and `tune` read
         if learns_labels(resolved):  # the whole validation text is predicted, unchanged
             evaluation = at_neutral(evaluation, "diffusion_samples", "documents")
             evaluation = evaluation.model_copy(update=SMALLEST_ROWS)
@@ -481,13 +509,51 @@ class ScoreStage(Stage):
         )
 
 
+class TuneStage(Stage):
+    """Fine-tune the exported model for a task, with one seed."""
+
+    name = "tune"
+    settings = stage_settings.TuneSettings
+    folder = "results/tuned/{model}/{task}/{seed}"
+    reads = ("export", "task")
+
+    def parts(self, configuration: Configuration, name: str) -> list[str]:
+        """Return each task that a model is tuned for with each of its seeds, such as "rte.42"."""
+        return [
+            f"{task}.{seed}"
+            for task in tasks.tasks_of_model(configuration, name)
+            for seed in tasks.seeds_of_task(configuration, name, task)
+        ]
+
+    def refuse(self, configuration: Configuration, name: str, part: str) -> None:
+        """Raise a UserError if a model is not tuned for a task, or not with this seed."""
+        if part not in (known := self.parts(configuration, name)):
+            raise UserError(
+                f"model {name} is not tuned for {part.replace('.', ', seed ')}: evaluation.tasks has no task of this"
+                " name that covers its languages, or evaluation.task_seeds has another seed (it is tuned for:"
+                f" {', '.join(each.replace('.', '/') for each in known) or 'none'})"
+            )
+
+    def asked(self, configuration: Configuration, name: str, part: str) -> stage_settings.TuneSettings:
+        """Say how the model is tuned, and which of its languages the task covers."""
+        task, _, seed = part.rpartition(".")
+        resolved = configuration.model(name)
+        return stage_settings.TuneSettings(
+            **self.whose(resolved),
+            **tasks.how_tuned(configuration, task),
+            covered=tasks.languages_of_task(configuration, name, task),
+            seed=int(seed),
+            **given(keep=resolved.evaluation.keep_tuned),
+        )
+
+
 class ConvertStage(Stage):
     """Add the model card to the exported folder."""
 
     name = "convert"
     settings = stage_settings.ConvertSettings
     folder = "converted/{model}"
-    reads = ("export", "evaluate", "score", "corpus", "tokenizer", "train")
+    reads = ("export", "evaluate", "score", "tune", "corpus", "tokenizer", "train")
     gives_folder = True
 
     def asked(self, configuration: Configuration, name: str, part: str) -> stage_settings.ConvertSettings:
@@ -499,11 +565,12 @@ class ConvertStage(Stage):
             suite: {"title": entry.title or suite, "baselines": suites.baselines_of(configuration, entry, rows)}
             for suite, entry in scored.items()
         }
+        tuned = tasks.tasks_of_model(configuration, name)
         return stage_settings.ConvertSettings(
             **self.whose(resolved),
             card=resolved.card,
             language_table={c: {"name": row.name, "tag": row.tag, "script": row.script} for c, row in rows.items()},
-            **given(suites=about),
+            **given(suites=about, tasks={task: about_task(configuration, task) for task in tuned}),
         )
 
 
@@ -567,6 +634,13 @@ class PublishStage(Stage):
 def learns_labels(resolved: Resolved) -> bool:
     """Return whether these settings are of a model that learns labels: its stages also run the code in `labels/`."""
     return isinstance(resolved, ResolvedModel) and resolved.train.objective == "labels"
+
+
+def about_task(configuration: Configuration, name: str) -> dict[str, Any]:
+    """Return how a task and its protocol are called, and its baselines."""
+    task, tuning = configuration.task(name), configuration.tuning(name)
+    baselines = [line.model_dump() for line in task.baselines]
+    return {"title": task.title or name, "protocol": tuning.title, "baselines": baselines}
 
 
 def mixture_of(resolved: ResolvedModel) -> dict[str, Any]:

@@ -211,15 +211,15 @@ def made_with(wildcards):
 def results_of(name, *files):
     """Return an input function: these files of a stage, from all of its jobs that the wildcard's model needs.
 
-    If the rule has a suite, too, then only from the jobs of this suite. Without `files`, its folders.
+    If the rule has a suite or a task, too, then only from the jobs of this one. Without `files`, its folders.
     """
     stage = STAGES[name]
 
     @one_line
     def of(wildcards):
-        suite = getattr(wildcards, "suite", None)
+        part = getattr(wildcards, "suite", getattr(wildcards, "task", None))
         jobs = stage.jobs(CONFIG, wildcards.model)
-        folders = [stage.path(*job) for job in jobs if suite in (None, job[1])]
+        folders = [stage.path(*job) for job in jobs if part in (None, job[1])]
         return [str(folder / file) for folder in folders for file in files or [""]]
 
     return of

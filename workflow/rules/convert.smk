@@ -10,6 +10,8 @@ rule convert:
         evaluation=multiext("results/evaluations/{model}/", "manifest.json", "evaluation.json"),
         scores=results_of("score", "manifest.json"),
         score_files=results_of("score", "scores.json"),
+        tuned=results_of("tune", "manifest.json"),
+        tuned_files=results_of("tune", "scores.json"),
         corpora=results_of("corpus", "manifest.json"),
         tokenizer="results/tokenizers/{model}/manifest.json",
         model=multiext("results/models/{model}/", "manifest.json", "metrics.jsonl"),
@@ -29,5 +31,5 @@ rule convert:
         runtime=minutes(30, 5),
     shell:
         "python -m babelmill.convert --settings {input.settings:q} --export {input.export:q}"
-        " --evaluation {input.evaluation[0]:q} --scores {input.scores:q} --corpora {input.corpora:q} --tokenizer {input.tokenizer:q}"
+        " --evaluation {input.evaluation[0]:q} --scores {input.scores:q} --tuned {input.tuned:q} --corpora {input.corpora:q} --tokenizer {input.tokenizer:q}"
         " --model {input.model[0]:q} --made-with {input.made_with:q} --out {output.folder:q} --log {log:q}"

@@ -14,6 +14,7 @@ rule experiment:
         evaluations=of_experiment(results_of("evaluate", "evaluation.json")),
         records=of_experiment(results_of("train", "metrics.jsonl")),
         scores=of_experiment(results_of("score", "manifest.json", "scores.json")),
+        tuned=of_experiment(results_of("tune", "manifest.json", "scores.json")),
     output:
         folder=directory("experiments/{experiment}"),
     log:

@@ -13,6 +13,7 @@ rule report:
         evaluations=of_batch(results_of("evaluate", "evaluation.json")),
         records=of_batch(results_of("train", "metrics.jsonl")),
         scores=of_batch(results_of("score", "manifest.json", "scores.json")),
+        tuned=of_batch(results_of("tune", "manifest.json", "scores.json")),
     output:
         page="reports/{batch}.html",
         table="reports/{batch}.csv",

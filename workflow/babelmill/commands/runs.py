@@ -37,6 +37,7 @@ from babelmill.core.files import UserError, atomic_write, read_json
 from babelmill.core.words import aligned, plural, short
 from babelmill.evaluation.metrics import metrics_of, value_of
 from babelmill.evaluation.suite_scores import measure_of
+from babelmill.evaluation.tuned_scores import summarize
 from babelmill.experiments.halving import SWEEPS
 from babelmill.graph import CHECKPOINTS
 from babelmill.release.card.training_history import Line, read_record, training_hours
@@ -136,7 +137,8 @@ def present_run(model: str, problems: list[str]) -> Run:
     folder = STAGES["train"].path(model, "")
     languages = manifest.read(folder)["settings"]["languages"]
     suites = sorted(path.parent.name for path in STAGES["score"].path(model, "x").parent.glob("*/scores.json"))
-    read_into(found := ReportedModel(model, languages, suites), strict=False)
+    tasks = [f"{path.parts[-3]}.{path.parts[-2]}" for path in Path("results/tuned", model).glob("*/*/scores.json")]
+    read_into(found := ReportedModel(model, languages, suites, sorted(tasks)), strict=False)
     problems += [f"{model}: {problem}" for problem in found.problems]
     trained = manifest.read(folder)
     figures, settings = trained["figures"], values_in("train", trained["settings"])
@@ -166,6 +168,8 @@ def present_run(model: str, problems: list[str]) -> Run:
         rows = {code: head(model, code, suite, scores) for code in scores["languages"]}
         run.measures[suite] = measure_of(scores)
         run.suites[suite] = {code: row.score for code, row in rows.items() if row}
+    for each in summarize(found.tuned):
+        run.suites.setdefault(each.task, {})[each.language] = each.mean
     return run
 
 

@@ -25,7 +25,9 @@ from babelmill.config.layers import (
     ABSENT,
     DEFAULTS,
     PRESETS,
+    PROTOCOLS,
     SUITES,
+    TASKS,
     Layer,
     dotted_keys,
     flatten_keys,
@@ -36,7 +38,18 @@ from babelmill.config.layers import (
 from babelmill.config.mistakes import LONGEST, check_keys, in_plain_words, where_set
 from babelmill.config.model_size import too_large
 from babelmill.config.model_source import SHAPE, ModelSource, kind_of, shape_laid_under, source_of
-from babelmill.config.schema import MODEL_SECTIONS, REMOVED, SECTIONS, Challenge, LanguageEntry, ModelEntry, Suite, User
+from babelmill.config.schema import (
+    MODEL_SECTIONS,
+    REMOVED,
+    SECTIONS,
+    Challenge,
+    LanguageEntry,
+    ModelEntry,
+    Suite,
+    Task,
+    Tuning,
+    User,
+)
 from babelmill.config.transformers_keys import wrong
 from babelmill.core.escape import line
 from babelmill.core.files import UserError
@@ -44,6 +57,7 @@ from babelmill.core.places import ROOT
 from babelmill.core.yaml_file import read_yaml
 
 NAME = re.compile(r"[a-z][A-Za-z0-9]*(_[A-Za-z0-9]+)*")
+SOUND = "_sound"  # at the end of a task's name: by the protocol `sound`
 NULL = ("null", "None", "~")  # as `Section` reads them
 S = TypeVar("S", bound=schema.Section)
 
@@ -116,7 +130,10 @@ class Configuration:
         ordinary = [row for code, row in self.table.items() if code not in self._challenge_of_corpus]
         self.batches = {f"tier{tier}": [row.code for row in ordinary if row.tier == tier] for tier in (1, 2, 3)}
         self.batches |= self.top.batches
-        named = (self.top.models, self.top.languages, self.top.batches, self.top.suites, self.top.experiments)
+        named = (
+            *(self.top.models, self.top.languages, self.top.batches, self.top.suites, self.top.tasks),
+            self.top.experiments,
+        )
         for name in itertools.chain.from_iterable(named):
             if not NAME.fullmatch(name):
                 raise UserError(
@@ -307,6 +324,46 @@ class Configuration:
         folder = folder.relative_to(Path.cwd()) if folder.is_relative_to(Path.cwd()) else folder
         return suite.model_copy(update={"files": [f"{glob.escape(str(folder))}/{name}" for name in suite.files]})
 
+    @functools.cache  # noqa: B019
+    def task(self, name: str) -> Task:
+        """Return the task with this name: an entry of `tasks:` or a file in `config/tasks/`.
+
+        `rte_sound` is the task rte by the protocol `sound`, whatever its own protocol is.
+
+        Raises:
+            UserError: there is no such task, or it names an unknown language.
+        """
+        if name in self.top.tasks:
+            own = self.top.tasks[name]
+            for code in own.covered:
+                if code not in self.table:
+                    raise UserError(
+                        f"tasks.{name} names {code!r}, which is not a language{nearest_or_new(code, self.table)}"
+                    )
+            return own
+        known = {path.stem for path in (self.root / TASKS).glob("*.yaml")}
+        if name in known:
+            path = f"{TASKS}{name}.yaml"
+            return self._validate(Task, read_yaml(self.root / path), "", lambda _key, _message: path)
+        bare = name.removesuffix(SOUND)
+        if bare != name and (bare in known or bare in self.top.tasks):
+            return self.task(bare).model_copy(update={"protocol": SOUND[1:], "tuning": {}})
+        raise UserError(f"there is no task {name!r}{nearest(name, known | set(self.top.tasks))}")
+
+    @functools.cache  # noqa: B019
+    def tuning(self, task: str) -> Tuning:
+        """Return how models are tuned for a task: its protocol, with the keys that the task changes."""
+        asked = self.task(task)
+        known = {path.stem for path in (self.root / PROTOCOLS).glob("*.yaml")}
+        where = f"tasks.{task}" if task in self.top.tasks else f"{TASKS}{task}.yaml"
+        if asked.protocol not in known:
+            raise UserError(
+                f"{where}: protocol = {asked.protocol!r}: there is no such file{nearest(asked.protocol, known)}"
+            )
+        path = f"{PROTOCOLS}{asked.protocol}.yaml"
+        values = merge(read_yaml(self.root / path), asked.tuning)
+        return self._validate(Tuning, values, "", lambda key, _message: f"{where}: tuning" if asked.tuning else path)
+
     def targets(self) -> list[str]:
         """Return the models of `targets:`, with batches expanded, each once."""
         return self.models_of(self.top.targets)
@@ -333,10 +390,11 @@ class Configuration:
         if sections["train"].ema_decay == 0:  # there is no average to export
             sections["export"] = sections["export"].model_copy(update={"variants": ["main"], "default_variant": "main"})
         source = source_of(name, sections["model"], layers, origins, self.known_models(), theirs)
-        for key in ("suites", "snapshot_suites"):
-            for suite in getattr(sections["evaluation"], key):
+        named = {"suites": self.suite, "snapshot_suites": self.suite, "tasks": self.tuning}
+        for key, find in named.items():
+            for each in getattr(sections["evaluation"], key):
                 try:
-                    self.suite(suite)
+                    find(each)
                 except UserError as error:
                     raise UserError(f"{origins[f'evaluation.{key}']}: evaluation.{key}: {error}") from None
         resolved = ResolvedModel(
@@ -406,7 +464,7 @@ class Configuration:
 
     def origin_of_name(self, name: str) -> str:
         """Return the label of the user's source that names a model, language, batch, suite or experiment."""
-        groups = ("models", "languages", "batches", "suites", "experiments")
+        groups = ("models", "languages", "batches", "suites", "tasks", "experiments")
         return next(filter(None, (self._origin((group, name)) for group in groups)), "?")
 
     # Details.

@@ -503,6 +503,14 @@ class Evaluation(Section):
     within_word_l2r: bool = False  # see REMOVED
     snapshots: bool = False
     snapshot_suites: Names = []
+    tasks: Names = []
+    task_seeds: list[Annotated[NonNegative, Field(le=2**32 - 1)]] = []
+    keep_tuned: bool = False
+
+    @field_validator("task_seeds")
+    @classmethod
+    def _seeds_are_different(cls, seeds: list[int]) -> list[int]:
+        return each_once(seeds)
 
     @model_validator(mode="after")
     def _masks_are_in_a_row(self) -> Self:
@@ -807,6 +815,121 @@ class Suite(Section):
         return [pattern.replace("{language}", self.covered[code]) for pattern in self.challenge_files]
 
 
+class Tuning(Section):
+    """How a model is fine-tuned for a task: a protocol of `config/protocols/`, some of whose keys a task may change.
+
+    Attributes:
+        title: what scores by this protocol are called.
+        head: the challenge's head on the state of one position (`challenge`), or the model's own class for sequence
+            classification (`model`).
+        pooling: the position that the challenge's head reads; `last` needs padding on the left.
+        padding: the side of the padding.
+        dropout: that of the challenge's head.
+        longest: the most tokens of a row; longer rows are cut.
+        same_length: whether all batches are as long as `longest`.
+        epochs: how often the training rows are read.
+        batch: rows per step; the last incomplete batch of an epoch is left out.
+        learning_rate, weight_decay: of AdamW with betas 0.9 and 0.999.
+        warmup: the share of the steps in which the rate rises.
+        schedule, floor: the form in which the rate falls, and the share of its peak at which it ends.
+        clip_norm: the largest norm of the gradients; null for no limit.
+        shuffle: where the order of rows comes from: `state`, the global random numbers, as PyTorch's DataLoader does
+            it; `epoch`, the seed and the number of the epoch, as accelerate does it.
+        select: which weights are scored: those of the `best` epoch, or the `last`.
+        held_out: the share of the training rows that choose the best epoch instead of being trained on; 0: the test
+            rows choose it, as the challenge does.
+        patience, threshold: after how many epochs without an improvement of more than the threshold training stops.
+        test_batch: if set, the last incomplete batch of so many test rows is not scored, as in the multilingual track.
+        seeds: one run for each.
+    """
+
+    title: str = ""
+    head: Literal["challenge", "model"]
+    pooling: Literal["first", "last"] = "first"
+    padding: Literal["left", "right"] = "right"
+    dropout: BelowOne = 0.1
+    longest: Annotated[Integer, Field(ge=8, le=MAX_LENGTH)]
+    same_length: bool = False
+    epochs: Annotated[Positive, Field(le=1000)]
+    batch: Annotated[Positive, Field(le=4096)]
+    learning_rate: Annotated[Number, Field(gt=0, le=1)]
+    weight_decay: Annotated[Number, Field(ge=0, le=10)] = 0.0
+    warmup: Share = 0.0
+    schedule: Literal["cosine", "linear"]
+    floor: Share = 0.0
+    clip_norm: Annotated[Number, Field(gt=0)] | None = None
+    shuffle: Literal["state", "epoch"]
+    select: Literal["best", "last"]
+    held_out: BelowOne = 0.0
+    patience: Positive | None = None
+    threshold: Annotated[Number, Field(ge=0)] = 0.0
+    test_batch: Positive | None = None
+    seeds: Annotated[list[NonNegative], Field(min_length=1)]
+
+    @model_validator(mode="after")
+    def _last_position_is_a_token(self) -> Self:
+        if self.head == "challenge" and (self.pooling == "last") != (self.padding == "left"):
+            raise ValueError(
+                f"pooling = {self.pooling} with padding = {self.padding}: the head would read padding; set"
+                " {pooling: last, padding: left} or {pooling: first, padding: right}"
+            )
+        return self
+
+
+class Task(Section):
+    """A task that models are fine-tuned for: each text, or pair of texts, has one of some classes.
+
+    Attributes:
+        title: its name in reports.
+        repository, revision: a dataset on the Hub; without one, the files are local.
+        train, test: globs of the rows to train on, and to score. `{language}` stands for the value that `languages` has
+            for a language; a local path that begins with `{evaluation_data}/` is in the folder of that key.
+        language, languages: as of a suite.
+        text, pair: templates of the text, and of the second text of a pair, with columns in braces.
+        label: the column of the class.
+        metric: what counts as the score.
+        protocol: how the model is fine-tuned, a file of `config/protocols/`.
+        tuning: keys of the protocol that are different for this task.
+        delimiter, encoding: those of .csv and .tsv files.
+        license: the licence of the rows.
+        note: what a reader of a score must know.
+        baselines: published scores.
+    """
+
+    title: str = ""
+    repository: Text | None = None
+    revision: Text = "main"
+    train: Annotated[list[Annotated[LocalPath, Field(min_length=1)]], Field(min_length=1)]
+    test: Annotated[list[Annotated[LocalPath, Field(min_length=1)]], Field(min_length=1)]
+    language: Text | None = None
+    languages: dict[str, str] = {}
+    text: Text
+    pair: Text | None = None
+    label: Text = "label"
+    metric: Literal["accuracy", "f1", "mcc"] = "accuracy"
+    protocol: Text = "sound"
+    tuning: dict[str, Any] = {}
+    delimiter: Mark | None = None
+    encoding: Encoding = "utf-8"
+    license: str = ""
+    note: str = ""
+    baselines: list[Baseline] = []
+
+    @model_validator(mode="after")
+    def _languages_are_named(self) -> Self:
+        if (self.language is None) == (not self.languages):
+            raise ValueError("set `language`; or `languages`, if the names of the files contain each language's code")
+        for template in filter(None, (self.text, self.pair)):
+            if not columns_of(template):
+                raise ValueError(f"{template!r} names no column; write it in braces, such as {{{template}}}")
+        return self
+
+    @property
+    def covered(self) -> dict[str, str]:
+        """Return the languages of the task: {code: the language's name in the names of the files}."""
+        return {self.language: self.language} if self.language else self.languages
+
+
 # Keys that releases had, by their dotted names: the one value that they may still have, and why they are gone. Settings
 # files and stages go on as if the key had this value, so that nothing runs again.
 REMOVED: dict[str, tuple[Any, str]] = {
@@ -923,6 +1046,7 @@ class User(Section):
     preset: str
     batches: dict[str, Names]
     suites: dict[str, Suite]
+    tasks: dict[str, Task]
     models: dict[str, ModelEntry]
     languages: dict[str, LanguageEntry]
     experiments: dict[str, Experiment]

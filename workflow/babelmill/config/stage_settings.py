@@ -241,17 +241,59 @@ class ScoreSettings(Settings):
         return {"masked_pairs": self.masked_pairs} | ({} if self.pairs == "all" else {"pairs": self.pairs})
 
 
+class TaskSettings(Settings):
+    """The settings of `task`: which rows a task has for a language.
+
+    Attributes:
+        task: its name.
+        columns: the keys of `schema.Task` that define how its files are read.
+        files: {split: globs in the dataset on the Hub}.
+        source: the dataset.
+        sources: instead of `files` and `source`, {split: the local files}.
+    """
+
+    task: str = ""
+    columns: dict[str, str] = {}
+    files: dict[str, list[str]] = {}
+    source: dict[str, Any] | None = None
+    sources: dict[str, dict[str, Any]] = {}
+
+
+class TuneSettings(Settings):
+    """The settings of `tune`: how a model is fine-tuned for a task with one seed.
+
+    Attributes:
+        task: its name.
+        covered: the model's languages for which the task has rows; the model is tuned for each alone.
+        metric: what counts as the score.
+        protocol: the name of the protocol.
+        tuning: the protocol, with the keys that the task changes.
+        seed: the seed.
+        keep: whether the tuned weights are kept.
+    """
+
+    task: str = ""
+    covered: list[str] = []
+    metric: str = "accuracy"
+    protocol: str = ""
+    tuning: dict[str, Any] = {}
+    seed: int = 0
+    keep: bool = False
+
+
 class ConvertSettings(Settings):
     """The settings of `convert`: what the model card says beyond what was measured.
 
     Attributes:
         language_table: {code: {"name", "tag", "script"}} of the model's languages.
         suites: {name: {"title", "baselines"}} of the suites that the model is scored on.
+        tasks: {name: {"title", "protocol", "baselines"}} of the tasks that it is fine-tuned for.
     """
 
     card: schema.Card
     language_table: dict[str, dict[str, str]]
     suites: dict[str, dict[str, Any]] = {}
+    tasks: dict[str, dict[str, Any]] = {}
 
 
 class PredictSettings(Settings):

@@ -10,7 +10,7 @@ from babelmill.core import escape
 from babelmill.core.words import plural
 from babelmill.experiments.comparison import LEVEL, Column, Effect, Line, Scores, best, effects, mean_of
 from babelmill.reporting.results import ReportedModel
-from babelmill.reporting.table import ScoreRow, head, rows_of, snapshots_of
+from babelmill.reporting.table import TUNED, ScoreRow, head, rows_of, snapshots_of
 
 UNCOMPARED = ("unigram",)  # metrics of the text, not of a model
 
@@ -83,7 +83,10 @@ def table_of(asked: dict[str, Any], models: list[ReportedModel]) -> Table:
 
 
 def compared(model: ReportedModel, models: list[ReportedModel]) -> Iterator[ScoreRow]:
-    """Yield the scores of a model that are compared: on the validation text, and by the methods of all headlines."""
+    """Yield the scores of a model that are compared: on the validation text, after fine-tuning, and on suites.
+
+    On suites, they are those of the methods of all headlines.
+    """
     methods: dict[str, set[str]] = {}
     for other in models:
         for suite, scores in other.scores.items():
@@ -91,7 +94,9 @@ def compared(model: ReportedModel, models: list[ReportedModel]) -> Iterator[Scor
             if row := head(other.name, first, suite, scores):
                 methods.setdefault(suite, set()).add(row.method)
     for row in rows_of(model):
-        if row.is_whole and (row.method in methods.get(row.suite, ()) if row.suite else row.method not in UNCOMPARED):
+        of_text = row.suite == "" and row.method not in UNCOMPARED
+        of_suite = row.method in methods.get(row.suite, ())
+        if row.is_whole and (of_text or of_suite or row.method == TUNED):
             yield row
 
 
@@ -99,6 +104,9 @@ def title_of(column: Column, asked: dict[str, Any], columns: list[Column]) -> st
     """Return the title of a column, with the method where a suite has several."""
     if not column.suite:
         return f"{column.method}, {column.unit}"
+    if column.method == TUNED:
+        about = asked["tasks"][column.suite]
+        return f"{about['title']} ({TUNED}, {about['protocol']})"
     title = asked["suites"][column.suite]["title"]
     several = sum(other.suite == column.suite for other in columns) > 1
     return f"{title} ({column.method})" if several else title

@@ -17,7 +17,7 @@ from babelmill.core import code_digest, manifest
 from babelmill.core.files import canonical_json, sha256, write_json
 from babelmill.file_times import FileTimes
 from babelmill.reporting.published import published
-from babelmill.stages import STAGES
+from babelmill.stages import STAGES, about_task
 
 TEMPLATE = Path(__file__).with_name("report.html")
 MADE_WITH = "made_with.json"
@@ -39,6 +39,7 @@ def asked_of(configuration: Configuration, name: str, models: list[str] | None =
         model: {
             "languages": configuration.languages_of(model),
             "suites": suites_of_model(configuration, model),
+            "tasks": STAGES["tune"].parts(configuration, model),
             "preset": preset_as_it_stands(configuration, model),
         }
         for model in models
@@ -48,6 +49,7 @@ def asked_of(configuration: Configuration, name: str, models: list[str] | None =
     evaluations = [configuration.model(model).evaluation for model in models]
     suites = [suite for each in evaluations for suite in [*each.suites, *each.snapshot_suites]]
     about = {suite: configuration.suite(suite) for suite in dict.fromkeys([*covering, *suites])}
+    tasks = dict.fromkeys(part.rpartition(".")[0] for model in of_models.values() for part in model["tasks"])
     presets = {model["preset"] for model in of_models.values()}
     return {
         "name": name,
@@ -72,6 +74,7 @@ def asked_of(configuration: Configuration, name: str, models: list[str] | None =
             }
             for suite, entry in about.items()
         },
+        "tasks": {task: about_task(configuration, task) for task in tasks},
         "code": code_digest.combined(code_digest.modules("report") | {TEMPLATE.name: sha256(TEMPLATE)}),
     }
 
@@ -135,4 +138,5 @@ def made_with(settings: Path, asked: dict[str, Any], outputs: Iterable[Path]) ->
     for model, about in asked["models"].items():
         files += [STAGES[stage].record(model, "") for stage in ("train", "export", "evaluate", "convert")]
         files += [STAGES["score"].record(model, suite) for suite in about["suites"]]
+        files += [STAGES["tune"].record(model, part) for part in about["tasks"]]
     return {path.as_posix(): sha256(path) for path in files if path.is_file()}

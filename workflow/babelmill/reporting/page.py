@@ -16,6 +16,7 @@ from babelmill.core import escape
 from babelmill.core.words import plural
 from babelmill.evaluation.metrics import SHARE, Metric, value_of
 from babelmill.evaluation.suite_scores import METHODS, chance, headline_method, measure_of, most_pairs, weighting
+from babelmill.evaluation.tuned_scores import summarize
 from babelmill.release.card.training_history import training_curves, training_hours
 from babelmill.reporting import figures
 from babelmill.reporting.asked import TEMPLATE
@@ -48,6 +49,7 @@ def page(asked: dict[str, Any], models: list[ReportedModel], first: Markup = NOT
         lacking=[model for model in models if model.state != "converted" or model.problems],
         overview=overview(asked, models, rows),
         texts=[of_metric(name, metric, models, rows) for name, metric in metrics_of_all(models).items()],
+        tuned=tuned(asked, models),
         suites=[found for name in asked["suites"] if (found := of_suite(name, asked, models, rows))["lines"]],
         learning=learning(asked, models),
         **training(models),
@@ -150,6 +152,19 @@ def of_metric(name: str, metric: Metric, models: list[ReportedModel], rows: list
             for row in mine
         ],
     }
+
+
+def tuned(asked: dict[str, Any], models: list[ReportedModel]) -> list[dict[str, Any]]:
+    """Return the lines of the table of scores after fine-tuning: task by task and language, the best model first."""
+    lines = [
+        {"model": model.name, "score": each} | {key: asked["tasks"][each.task][key] for key in ("title", "protocol")}
+        for model in models
+        for each in summarize(model.tuned)
+    ]
+    order = list(asked["tasks"])
+    return sorted(
+        lines, key=lambda line: (order.index(line["score"].task), line["score"].language, -line["score"].mean)
+    )
 
 
 def simple_score(model: ReportedModel, code: str, metric: str) -> float | None:

@@ -10,7 +10,7 @@ from babelmill.core.files import UserError, read_json
 from babelmill.release.card.training_history import Line, read_record
 from babelmill.stages import STAGES
 
-READ = {"evaluate": "evaluation.json", "score": "scores.json", "train": "metrics.jsonl"}
+READ = {"evaluate": "evaluation.json", "score": "scores.json", "tune": "scores.json", "train": "metrics.jsonl"}
 UNREADABLE = (UserError, OSError, LookupError, TypeError, ValueError)  # from damaged or old results
 
 
@@ -22,24 +22,28 @@ class ReportedModel:
         name: the model's name.
         languages: the codes of its languages.
         asked: the suites that it is to be scored on.
+        asked_tasks: the tasks that it is to be fine-tuned for, each with a seed: "rte.42".
         state: "converted", or how far the model has got.
         note: why it has got no further.
         problems: messages about results that could not be read.
         manifests: {(stage, part): manifest}; the part is a language or suite, or "" if the stage has one folder.
         evaluation: evaluation.json.
         scores: {suite: scores.json}.
+        tuned: the scores.json of all tasks and seeds.
         record: the lines of metrics.jsonl.
     """
 
     name: str
     languages: list[str]
     asked: list[str]
+    asked_tasks: list[str] = dataclasses.field(default_factory=list)
     state: str = "converted"
     note: str = ""
     problems: list[str] = dataclasses.field(default_factory=list)
     manifests: dict[tuple[str, str], dict[str, Any]] = dataclasses.field(default_factory=dict)
     evaluation: dict[str, Any] | None = None
     scores: dict[str, dict[str, Any]] = dataclasses.field(default_factory=dict)
+    tuned: list[dict[str, Any]] = dataclasses.field(default_factory=list)
     record: list[Line] = dataclasses.field(default_factory=list)
 
     def manifest(self, stage: str) -> dict[str, Any]:
@@ -70,7 +74,7 @@ def read_all(asked: dict[str, Any], states: dict[str, tuple[str, str]] | None = 
     models = []
     for name in asked.get("order", asked["models"]):
         about = asked["models"][name]
-        model = ReportedModel(name, about["languages"], about["suites"])
+        model = ReportedModel(name, about["languages"], about["suites"], about["tasks"])
         if states is not None:
             model.state, model.note = states[name]
         read_into(model, strict=states is None)
@@ -80,7 +84,7 @@ def read_all(asked: dict[str, Any], states: dict[str, tuple[str, str]] | None = 
 
 def check_present_model(stage: str, folder: Path, model: str) -> None:
     """Raise a UserError if results were made from an earlier model than the present weights."""
-    if stage in ("export", "evaluate", "score"):
+    if stage in ("export", "evaluate", "score", "tune"):
         before = [STAGES[name].path(model, "") for name in ("train", "export") if name != stage]
         for earlier, later in itertools.pairwise([*before, folder]):
             if all((path / manifest.NAME).is_file() for path in (earlier, later)):
@@ -92,6 +96,7 @@ def read_into(model: ReportedModel, strict: bool) -> None:
     parts = [(stage, code) for code in model.languages for stage in ("corpus", "shards")]
     parts += [(stage, "") for stage in ("tokenizer", "train", "export", "evaluate")]
     parts += [("score", suite) for suite in model.asked]
+    parts += [("tune", part) for part in model.asked_tasks]
     for stage, part in parts:
         folder = STAGES[stage].path(part if stage == "corpus" else model.name, part)
         try:
@@ -105,6 +110,8 @@ def read_into(model: ReportedModel, strict: bool) -> None:
                 model.evaluation = read_json(folder / READ[stage])
             elif stage == "score":
                 model.scores[part] = read_json(folder / READ[stage])
+            elif stage == "tune":
+                model.tuned.append(read_json(folder / READ[stage]))
             model.manifests[stage, part] = about
         except UNREADABLE as error:
             known = isinstance(error, UserError | OSError)

@@ -8,10 +8,12 @@ from typing import IO, Any, NamedTuple
 from babelmill.core.escape import csv_cell
 from babelmill.evaluation.metrics import SHARE, Metric, metrics_of, value_of
 from babelmill.evaluation.suite_scores import headline_method
+from babelmill.evaluation.tuned_scores import summarize
 from babelmill.reporting.results import ReportedModel
 from babelmill.suites.results import Z
 
 ALL = "all"  # in place of the phenomenon and the paradigm, in a row with a suite's score
+TUNED = "fine-tuned"  # the method of a score after fine-tuning, a mean over seeds
 UNNAMED = "unnamed"  # the phenomenon of pairs without one, which the stage `suite` names "all"
 
 
@@ -21,14 +23,14 @@ class ScoreRow(NamedTuple):
     Attributes:
         model: the model's name.
         language: the code of the language.
-        suite: the name of the suite; "" for a score on the validation text.
-        method: how sentences are scored; on the validation text, the metric.
+        suite: the name of the suite or task; "" for a score on the validation text.
+        method: how sentences are scored; on the validation text, the metric; of a task, TUNED.
         phenomenon: ALL, or a phenomenon of the suite; "" in the row of a paradigm, whose phenomenon scores.json does
             not name.
         paradigm: ALL, or a paradigm of the suite.
         score: the share of pairs that are right; on the validation text, a value in the metric's unit.
         unit: the unit of score, low and high: "share", or that of the metric, such as "bits per byte".
-        n: the number of pairs, or of documents of the validation text.
+        n: the number of pairs, of documents of the validation text, or of test rows of a task.
         low, high: the 95 % interval; None if it is not known.
     """
 
@@ -64,6 +66,9 @@ def rows_of(model: ReportedModel) -> Iterator[ScoreRow]:
         for suite, scores in model.scores.items():
             if code in scores["languages"]:
                 yield from of_suite(model.name, code, suite, scores)
+    for each in summarize(model.tuned):
+        where = model.name, each.language, each.task, TUNED, ALL, ALL
+        yield ScoreRow(*where, each.mean, SHARE, each.rows, *each.interval)
 
 
 def unit_of(metric: Metric) -> str:

@@ -24,6 +24,7 @@ from babelmill.core.files import atomic_write
 from babelmill.core.words import plural
 from babelmill.evaluation.metrics import METRICS, Metric, metrics_of, shown, units, value_of
 from babelmill.evaluation.suite_scores import chance, measure_of, sample_of
+from babelmill.evaluation.tuned_scores import TunedScore
 from babelmill.release.card import training_history
 from babelmill.release.card.earlier_card import EarlierCard
 from babelmill.release.card.templates import render
@@ -112,6 +113,8 @@ class ModelCard:
         begun_with: the model with whose weights training began: `name`, `sha256`, and what else is known about it.
         figures: the figures in the train stage's manifest.
         suites: the suites of minimal pairs that the model was scored on.
+        tuned: the scores of the model after it was fine-tuned for tasks.
+        about_tasks: {task: {"title", "protocol", "baselines"}}: the names of tasks and protocols, and published scores.
         snapshots: the names of the snapshots that the folder has.
         record: the lines of metrics.jsonl; if it is None, the card shows no picture.
 
@@ -150,6 +153,8 @@ class ModelCard:
     begun_with: dict[str, Any] | None = None
     figures: dict[str, Any] = dataclasses.field(default_factory=dict)
     suites: list[SuiteScores] = dataclasses.field(default_factory=list)
+    tuned: list[TunedScore] = dataclasses.field(default_factory=list)
+    about_tasks: dict[str, dict[str, Any]] = dataclasses.field(default_factory=dict)
     snapshots: list[str] = dataclasses.field(default_factory=list)
     record: list[Line] | None = None
 
@@ -256,7 +261,7 @@ class ModelCard:
 
     def front_matter(self) -> Markdown:
         """Return the card's front matter in YAML: languages, licence, tags, data, carbon and the model-index."""
-        results = self.text_results() + self.suite_results()
+        results = self.text_results() + self.suite_results() + self.tuned_results()
         datasets = [dataset["repository"] for corpus in self.corpora.values() for dataset in datasets_of(corpus)]
         known: dict[str, Any] = {"license": self.license, "datasets": list(dict.fromkeys(datasets)) or None}
         if bases := [base["repository"] for base in self.lineage if "repository" in base]:
@@ -325,6 +330,23 @@ class ModelCard:
                         )
         return found
 
+    def tuned_results(self) -> list[EvalResult]:
+        """Return the lines of the model-index for the tasks that the model was fine-tuned for."""
+        return [
+            EvalResult(
+                task_type="text-classification",
+                dataset_type=each.task,
+                dataset_name=f"{self.about_tasks[each.task]['title']}, {self.languages[each.language]['name']}",
+                dataset_config=each.language,
+                dataset_split="test",
+                metric_type={"mcc": "matthews_correlation"}.get(each.metric, each.metric),
+                metric_name=f"{each.metric}, fine-tuned, {self.about_tasks[each.task]['protocol']} protocol,"
+                f" {plural(each.seeds, 'seed')} (95 % interval {each.interval[0]:.3f} to {each.interval[1]:.3f})",
+                metric_value=round(each.mean, 4),
+            )
+            for each in self.tuned
+        ]
+
     @property
     def metrics(self) -> dict[str, Metric]:
         """Return the metrics of the evaluation."""
@@ -360,6 +382,22 @@ class ModelCard:
             for suite in suites
             for language in suite.found["languages"]
         ]
+
+    def tuned_rows(self) -> list[dict[str, Any]]:
+        """Return the table of scores after fine-tuning, by task and language."""
+        rows = [
+            {
+                "task": self.about_tasks[each.task]["title"],
+                "language": self.languages[each.language]["name"],
+                "protocol": self.about_tasks[each.task]["protocol"],
+                "metric": {"f1": "F1", "mcc": "MCC"}.get(each.metric, each.metric),
+                "score": each.text,
+                "": each.warning,
+            }
+            for each in self.tuned
+        ]
+        known = [column for column in (rows[0] if rows else []) if any(row[column] for row in rows)]
+        return [{column: row[column] for column in known} for row in rows]
 
     def published_rows(self, suites: list[SuiteScores]) -> list[dict[str, Any]]:
         """Return the table of published scores on suites, for comparison."""

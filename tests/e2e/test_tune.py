@@ -1,0 +1,160 @@
+"""The stages `task` and `tune`: from a name in `evaluation.tasks` to scores, and what is not done twice."""
+
+import copy
+import random
+import signal
+import subprocess
+import sys
+
+import pyarrow.parquet as pq
+import pytest
+
+from babelmill.core.files import read_json
+from conftest import SMALL
+
+OWN = {
+    "train": ["train.tsv"],
+    "test": ["test.tsv"],
+    "language": "eng",
+    "text": "{sentence}",
+    "label": "class",
+    "tuning": {"epochs": 30, "batch": 16, "learning_rate": 0.01, "longest": 32},
+}
+
+
+def write_rows(folder, name: str, count: int, seed: int, learnable: bool = True) -> None:
+    """Sentences that tell of a fox or of wizards; the class says of whom."""
+    lines, draw = ["sentence\tclass"], random.Random(seed)
+    for _ in range(count):
+        kind = draw.randrange(2)
+        words = ["the", ("fox", "wizards")[kind], *draw.choices(["jumps", "over", "a", "lazy", "dog", "boil"], k=3)]
+        label = ("animal", "person")[kind if learnable else draw.randrange(2)]
+        lines.append(f"{' '.join(words)}\t{label}")
+    (folder / name).write_text("\n".join(lines) + "\n")
+
+
+def configured(*tasks, own=None, **evaluation) -> dict:
+    values = copy.deepcopy(SMALL) | {"tasks": {"mine": OWN | (own or {})}}
+    values["models"] = {"eng": {"evaluation": {"tasks": list(tasks), "documents": 10} | evaluation}}
+    return values
+
+
+@pytest.fixture
+def rows(workspace):
+    write_rows(workspace.path, "train.tsv", 96, 1)
+    write_rows(workspace.path, "test.tsv", 40, 2)
+    return workspace
+
+
+def test_a_model_is_tuned_and_a_new_seed_repeats_nothing(rows):
+    """In the small workflow, whose model of eng is built: scores, predictions, the card, and the rows of the dry run."""
+    rows.configure(configured("mine", task_seeds=[1]))
+    assert rows.would_run() == {("task", "mine"), ("tune", "eng"), ("convert", "eng")}
+    rows.snakemake("converted/eng")
+    folder = rows.path / "results/tuned/eng/mine/1"
+    scores, predictions = read_json(folder / "scores.json"), pq.read_table(folder / "predictions.parquet")
+    eng = scores["languages"]["eng"]
+    assert scores["protocol"] == "sound" and eng["chosen_by"] == "held-out rows" and eng["majority"] is None
+    assert eng["score"] == eng["metrics"]["accuracy"]["score"] == 1.0, "what can be learnt is learnt"
+    assert eng["rows"] == {"train": 86, "chosen_by": 10, "scored": 40, "test": 40}
+    assert predictions["prediction"].to_pylist() == predictions["label"].to_pylist() and len(predictions) == 40
+    assert not (folder / "model").exists() and not (rows.path / "results/tuning/eng/mine/1").exists()
+    card = (rows.path / "converted/eng/README.md").read_text()
+    assert (
+        "## Fine-tuning" in card
+        and "| mine | English | sound" in card
+        and "100.0 (91.2 to 100.0), 1 seed, n = 40" in card
+    )
+    assert "fine-tuned, sound protocol, 1 seed" in card, "the model-index"
+    assert rows.would_run() == set()
+    rows.configure(configured("mine", task_seeds=[1, 2]))
+    dry = rows.snakemake("converted/eng", "--dry-run").stdout
+    assert rows.would_run() == {("tune", "eng"), ("convert", "eng")} and "seed=2" in dry and "seed=1," not in dry
+    answer = rows.snakemake("results/tuned/eng/mine/9/scores.json", "--dry-run", check=False)
+    assert "model eng is not tuned for mine, seed 9" in answer.stdout + answer.stderr
+
+
+def test_random_labels_and_a_model_that_gives_one_answer(rows):
+    """With a rate of nearly 0 the head stays as it was drawn; with labels that nothing explains it stays at chance."""
+    write_rows(rows.path, "train.tsv", 96, 1, learnable=False)
+    write_rows(rows.path, "test.tsv", 200, 2, learnable=False)
+    rows.configure(configured("mine", own={"tuning": {"epochs": 3, "batch": 16, "longest": 32}}, task_seeds=[1]))
+    rows.snakemake("results/tuned/eng/mine/1/scores.json")
+    eng = read_json(rows.path / "results/tuned/eng/mine/1/scores.json")["languages"]["eng"]
+    assert 0.4 < eng["score"] < 0.6
+    own = {"tuning": {"epochs": 1, "batch": 16, "longest": 32, "learning_rate": 1e-9}}
+    rows.configure(configured("mine", own=own, task_seeds=[1]))
+    rows.snakemake("converted/eng")
+    eng = read_json(rows.path / "results/tuned/eng/mine/1/scores.json")["languages"]["eng"]
+    if eng["majority"]:
+        assert f'majority class "{eng["majority"]["class"]}"' in (rows.path / "converted/eng/README.md").read_text()
+
+
+def test_killed_and_continued(rows):
+    """SIGTERM during the training: Snakemake's next run goes on after the last step, to the same predictions."""
+    rows.configure(configured("mine", task_seeds=[1]))
+    rows.snakemake("results/tuned/eng/mine/1/scores.json")
+    whole = (rows.path / "results/tuned/eng/mine/1/predictions.parquet").read_bytes()
+    settings = rows.path / "results/settings/eng/tune.mine.1.json"
+    command = ["-m", "babelmill.tune", "--settings", settings, "--export", "results/exports/eng"]
+    command += ["--tasks", "results/tasks/mine/eng", "--checkpoints", "checkpoints", "--out", "again"]
+    process = subprocess.Popen([sys.executable, *map(str, command)], cwd=rows.path, stderr=subprocess.PIPE, text=True)
+    for line in process.stderr:
+        if "epoch 2:" in line:
+            process.send_signal(signal.SIGTERM)
+            break
+    rest = process.stderr.read()
+    assert process.wait() == 75 and "received SIGTERM: left after step" in rest
+    done = rows.python(*command)
+    assert done.returncode == 0 and "going on after step" in done.stderr
+    assert (rows.path / "again/predictions.parquet").read_bytes() == whole
+
+
+def test_bad_tasks_are_one_line(rows):
+    def refused(values: dict, *words: str, target: str = "converted/eng") -> None:
+        rows.configure(values)
+        answer = rows.snakemake(target, check=False)
+        said = answer.stdout + answer.stderr
+        assert answer.returncode and all(word in said for word in words) and "Traceback" not in said, said
+
+    refused(configured("nine"), "evaluation.tasks: there is no task 'nine'; did you mean mine")
+    refused(configured("rte"), "the rows of rte are in the challenge's folder evaluation_data; set `evaluation_data:`")
+    refused(configured("mine", own={"text": "{sentences}"}), "tasks.mine.text", "has no column 'sentences'")
+    refused(configured("mine", own={"text": "sentence"}), "'sentence' names no column; write it in braces")
+    refused(configured("mine", own={"protocol": "loud"}), "protocol = 'loud'", "did you mean sound?")
+    refused(configured("mine", own={"tuning": {"pooling": "last", "head": "challenge"}}), "the head would read padding")
+    (rows.path / "test.tsv").write_text("sentence\tclass\nthe fox\tplant\n")
+    refused(configured("mine"), "the test rows have labels that no training row has: plant")
+    (rows.path / "test.tsv").write_text("sentence\tclass\nthe fox\t\n")
+    refused(configured("mine"), "test.tsv: row 1: the label ('class') is empty")
+
+
+def test_report_and_experiment_show_tuned_scores(rows):
+    """A mean over seeds in the page and the table; in an experiment, a column of its tables."""
+    rows.configure(configured("mine", task_seeds=[1, 2]))
+    rows.snakemake("reports/eng.html")
+    page, table = (rows.path / f"reports/eng.{kind}" for kind in ("html", "csv"))
+    assert "After fine-tuning" in page.read_text() and "accuracy, sound" in page.read_text()
+    (line,) = [line for line in table.read_text().splitlines() if ",mine," in line]
+    assert line.startswith("eng,eng,mine,fine-tuned,all,all,1,share,40,1,1")
+    values = configured("mine", task_seeds=[1])
+    values["experiments"] = {"seeds": {"base": "eng", "seeds": 1}}
+    rows.configure(values)
+    rows.snakemake("experiments/seeds")
+    assert "mine (fine-tuned, sound)" in (rows.path / "experiments/seeds/table.md").read_text()
+
+
+def test_a_model_from_anywhere(rows):
+    """As the stage does it: the same predictions for the converted folder, beside others; bad words in one line."""
+    rows.configure(configured("mine", task_seeds=[1]))
+    rows.snakemake("results/tuned/eng/mine/1/scores.json")
+    command = ["-m", "babelmill", "tune", "converted/eng", "--task", "mine", "--seed", "1", "--trust-remote-code"]
+    done = rows.python(*command)
+    assert done.returncode == 0 and done.stdout.strip() == "tuned/eng/mine/1", done.stderr
+    ours, theirs = (
+        pq.read_table(rows.path / folder / "predictions.parquet")
+        for folder in ("results/tuned/eng/mine/1", "tuned/eng/mine/1")
+    )
+    assert ours["prediction"] == theirs["prediction"]
+    wrong = rows.python("-m", "babelmill", "tune", "converted/eng", "--task", "mines")
+    assert wrong.returncode and "there is no task 'mines'; did you mean mine" in wrong.stderr

@@ -1,0 +1,116 @@
+"""The protocol of the multilingual track is transformers' Trainer with its defaults: the same rows, the same numbers."""
+
+import numpy as np
+import pytest
+import torch
+from transformers import BertConfig, BertForSequenceClassification, Trainer, TrainingArguments
+
+from babelmill.config.layers import PROTOCOLS
+from babelmill.config.schema import Tuning
+from babelmill.core.yaml_file import read_yaml
+from babelmill.runtime.slurm import Stop
+from babelmill.tasks.tuner import EncodedRows, Padding, Tuner, set_seed
+from helpers import ROOT
+
+SEED, LENGTH = 12, 16
+
+
+class Goes(Stop):
+    """Never gives a reason to leave."""
+
+    def __init__(self):
+        pass
+
+    def reason(self, needed: float) -> str | None:
+        return None
+
+
+class Classifier(torch.nn.Module):
+    """A small BERT; dropout is in it, so the random numbers of both must be the same, too."""
+
+    def __init__(self, dropout: float):
+        super().__init__()
+        sizes = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 16}
+        of_dropout = {"hidden_dropout_prob": dropout, "attention_probs_dropout_prob": dropout}
+        config = BertConfig(vocab_size=40, max_position_embeddings=LENGTH, num_labels=3, **sizes, **of_dropout)
+        self.encoder = BertForSequenceClassification(config)
+
+    def forward(self, input_ids, attention_mask):
+        return self.encoder(input_ids=input_ids, attention_mask=attention_mask).logits
+
+
+def rows(count: int, seed: int) -> EncodedRows:
+    random = np.random.default_rng(seed)
+    ids = [random.integers(1, 40, size=random.integers(3, LENGTH)).tolist() for _ in range(count)]
+    return EncodedRows(ids, np.array([sum(row) % 3 for row in ids]), 0)
+
+
+def as_dataset(found: EncodedRows) -> list[dict]:
+    return [
+        {
+            "input_ids": row + [0] * (LENGTH - len(row)),
+            "attention_mask": [1] * len(row) + [0] * (LENGTH - len(row)),
+            "labels": int(label),
+        }
+        for row, label in zip(found.ids, found.labels, strict=True)
+    ]
+
+
+@pytest.mark.parametrize("dropout", [0.0, 0.1])
+def test_the_same_logits(tmp_path, dropout):
+    """To the bit without dropout; with it, only the order of the rows is the same, since evaluations draw numbers."""
+    given = read_yaml(ROOT / PROTOCOLS / "babylm_multilingual.yaml") | {"epochs": 3, "longest": LENGTH, "batch": 16}
+    how = Tuning.model_validate(given)
+    train, test = rows(70, 1), rows(24, 2)
+    set_seed(SEED)
+    tuner = Tuner(
+        Classifier(dropout),
+        how,
+        SEED,
+        "accuracy",
+        train,
+        test,
+        Padding(0, False, LENGTH),
+        tmp_path / "ours",
+        torch.device("cpu"),
+    )
+    set_seed(SEED)
+    orders = [tuner._next_order(epoch) for epoch in range(3)]
+    set_seed(SEED)
+    assert tuner.run(Goes())
+    ours = tuner.outcome(test)
+    set_seed(SEED)
+    model = Classifier(dropout)
+    arguments = TrainingArguments(
+        output_dir=str(tmp_path / "theirs"),
+        per_device_train_batch_size=how.batch,
+        learning_rate=how.learning_rate,
+        num_train_epochs=how.epochs,
+        seed=SEED,
+        eval_strategy="epoch",
+        save_strategy="no",
+        dataloader_drop_last=True,
+        report_to=[],
+        disable_tqdm=True,
+        use_cpu=True,
+    )
+    seen: list[list[int]] = []
+
+    def collate(batch: list[dict]) -> dict[str, torch.Tensor]:
+        seen.append([row["labels"] for row in batch])
+        return {key: torch.tensor([row[key] for row in batch]) for key in batch[0]}
+
+    trainer = Trainer(
+        model=model.encoder,
+        args=arguments,
+        train_dataset=as_dataset(train),
+        eval_dataset=as_dataset(test),
+        data_collator=collate,
+    )
+    trainer.train()
+    batches = [order[place : place + 16] for order in orders for place in (0, 16, 32, 48)]
+    trained = [batch for batch in seen if len(batch) == 16]
+    assert trained == [train.labels[batch.tolist()].tolist() for batch in batches]
+    theirs = trainer.predict(as_dataset(test)).predictions
+    if not dropout:
+        assert np.allclose(ours.logits, theirs, atol=1e-6)

@@ -1,0 +1,39 @@
+"""The scores of predictions: those of scikit-learn, their intervals, and models that always give one answer."""
+
+import numpy as np
+import pytest
+from sklearn.metrics import accuracy_score, f1_score, matthews_corrcoef
+
+from babelmill.tasks import metrics
+
+
+@pytest.mark.parametrize("classes", [2, 4])
+def test_metrics_are_those_of_scikit_learn(classes):
+    random = np.random.default_rng(classes)
+    labels, predicted = random.integers(classes, size=(2, 300))
+    predicted = np.where(random.random(300) < 0.6, labels, predicted)
+    average = "binary" if classes == 2 else "macro"
+    expected = {
+        "accuracy": accuracy_score(labels, predicted),
+        "f1": f1_score(labels, predicted, average=average),
+        "mcc": matthews_corrcoef(labels, predicted),
+    }
+    for metric, score in expected.items():
+        entry = metrics.entry(metric, labels, predicted)
+        assert entry["score"] == pytest.approx(score, abs=1e-12)
+        if metric != "accuracy":
+            assert metrics._quick(metric, labels, predicted) == pytest.approx(score, abs=1e-12)
+        low, high = entry["interval"]
+        assert low < score < high and high - low < 0.2
+
+
+def test_a_model_that_gives_one_answer_is_named():
+    labels = np.array([0] * 785 + [1] * 215)
+    found = metrics.majority(np.ones(1000, int), labels, ["no", "yes"])
+    assert found == {"class": "yes", "predicted": 1.0, "share": 0.215}
+    almost = np.ones(1000, int)
+    almost[:9] = 0
+    assert metrics.majority(almost, labels, ["no", "yes"])
+    almost[:20] = 0
+    assert metrics.majority(almost, labels, ["no", "yes"]) is None
+    assert metrics.majority(np.zeros(5, int), np.zeros(5, int), ["no", "yes"]) is None, "all rows are of one class"

@@ -1,0 +1,80 @@
+"""Fine-tune a model from anywhere for a task, as the workflow does it with its own models.
+
+    babelmill tune openai-community/gpt2 --task rte
+    babelmill tune converted/eng --task rte_sound --seed 4
+
+MODEL is a folder that transformers loads, or a repository on the Hub, which is fetched at one commit. The task is one
+of the configuration's (docs/fine-tuning.md). The files are as in results/tuned. After an interruption, the same command
+continues.
+"""
+
+import argparse
+from pathlib import Path
+
+from babelmill.config import loading
+from babelmill.config.inputs import SETTINGS
+from babelmill.config.layers import nearest
+from babelmill.config.resolve import Configuration
+from babelmill.config.stage_settings import TuneSettings
+from babelmill.config.tasks import TASKS, how_tuned
+from babelmill.core import escape, manifest
+from babelmill.core.files import UserError, write_json
+from babelmill.release.elsewhere.given_model import add_model_arguments, compute_quietly, model_folder
+from babelmill.settings import settings_of
+
+
+def rows_of(configuration: Configuration, task: str, code: str) -> Path:
+    """Return the folder of a task's rows in a language; run the stage `task` if it is missing or outdated."""
+    from babelmill import task as stage  # imports the client of the Hub
+
+    folder, settings = TASKS / task / code, settings_of(configuration, code, f"task.{task}")
+    if manifest.missing(folder) or manifest.read(folder)["settings"] != settings:
+        path = SETTINGS / code / f"task.{task}.json"
+        write_json(path, settings)
+        stage.run(argparse.Namespace(settings=path, out=folder))
+    return folder
+
+
+def languages_of(configuration: Configuration, task: str, asked: list[str] | None) -> list[str]:
+    """Return the languages to tune for: those asked for, or the only one of the task."""
+    covered = list(configuration.task(task).covered)
+    if not asked and len(covered) > 1:
+        raise UserError(
+            f"the task {task} has several languages: add --language with one or more of {escape.some(covered)}"
+        )
+    for code in asked or []:
+        if code not in covered:
+            raise UserError(f"the task {task} has no rows of {code}{nearest(code, covered)}")
+    return asked or covered
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the command's arguments."""
+    add = parser.add_argument
+    add_model_arguments(parser)
+    add("--task", required=True, help="fine-tune for this task, of config/tasks or of your configuration")
+    add("--language", nargs="+", metavar="CODE", help="tune for these languages, if the task has several")
+    add("--seed", type=int, nargs="+", metavar="N", help="use these seeds (default: those of the task's protocol)")
+    add("--out", type=Path, metavar="FOLDER", help="write here, a folder per seed (default: tuned/{MODEL}/{task})")
+    loading.add_arguments(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Tune the model with each seed, and write the same files as the stage `tune`. Return the exit code."""
+    configuration = loading.from_arguments(args)
+    seeds = args.seed or configuration.tuning(args.task).seeds  # raises an error for an unknown task
+    languages = languages_of(configuration, args.task, args.language)
+    folder, origin, name = model_folder(args)
+    from babelmill.tune import tune  # imports PyTorch
+
+    compute_quietly(args.threads)
+    tasks = [rows_of(configuration, args.task, code) for code in languages]
+    for seed in seeds:
+        out = (args.out or Path("tuned", name, args.task)) / str(seed)
+        values = {"stage": "tune", "name": name, "languages": languages, "covered": languages, "seed": seed}
+        values |= how_tuned(configuration, args.task)
+        settings = TuneSettings(**values, raw=values)
+        if code := tune(folder, origin, settings, tasks, out / "checkpoints", out, tasks, {"model": origin}):
+            return code
+        print(out)
+    return 0

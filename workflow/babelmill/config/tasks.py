@@ -1,0 +1,116 @@
+"""Find which tasks a model is fine-tuned for, by which protocol, with which seeds, and where their rows come from."""
+
+import functools
+from pathlib import Path
+from typing import Any
+
+from babelmill.config.headings import missing_column
+from babelmill.config.inputs import SETTINGS
+from babelmill.config.layers import nearest
+from babelmill.config.resolve import Configuration
+from babelmill.config.schema import Task
+from babelmill.core.files import UserError
+from babelmill.core.globs import expand_glob
+from babelmill.core.local_sources import snapshot
+from babelmill.core.templates import columns_of
+from babelmill.hub import revisions
+
+TASKS = Path("results/tasks")
+DATA = "{evaluation_data}/"  # begins the path of a file in the challenge's folder
+
+
+def tasks_of_model(configuration: Configuration, model: str) -> list[str]:
+    """Return the tasks of `evaluation.tasks` that cover one of a model's languages."""
+    resolved = configuration.model(model)
+    if resolved.train.objective == "labels":
+        return []
+    languages = {*resolved.languages}
+    return [name for name in resolved.evaluation.tasks if configuration.task(name).covered.keys() & languages]
+
+
+def languages_of_task(configuration: Configuration, model: str, name: str) -> list[str]:
+    """Return the languages of a model that a task covers."""
+    covered = configuration.task(name).covered
+    return [code for code in configuration.languages_of(model) if code in covered]
+
+
+def seeds_of_task(configuration: Configuration, model: str, name: str) -> list[int]:
+    """Return the seeds with which a model is tuned for a task: `evaluation.task_seeds`, or those of the protocol."""
+    return configuration.model(model).evaluation.task_seeds or configuration.tuning(name).seeds
+
+
+@functools.cache
+def tasks_of_language(configuration: Configuration, code: str) -> list[str]:
+    """Return the tasks that cover a language and that some model of this language is tuned for."""
+    mixtures = [name for name in configuration.top.models if code in configuration.languages_of(name)]
+    asked = [task for model in dict.fromkeys([code, *mixtures]) for task in tasks_of_model(configuration, model)]
+    return [name for name in dict.fromkeys(asked) if code in configuration.task(name).covered]
+
+
+def how_tuned(configuration: Configuration, name: str) -> dict[str, Any]:
+    """Return the part of the settings of the stage `tune` that the task and its protocol decide."""
+    about = configuration.task(name)
+    tuning = configuration.tuning(name).model_dump(exclude={"title", "seeds"}, exclude_defaults=True)
+    return {"task": name, "metric": about.metric, "protocol": about.protocol, "tuning": tuning}
+
+
+def rows_of_task(configuration: Configuration, code: str, name: str) -> dict[str, Any]:
+    """Return the content of the settings of the stage `task`: the task, how its files are read, and where they are.
+
+    Raises:
+        UserError: the task has no rows of the language, or a file does not exist or lacks a column.
+    """
+    task = configuration.task(name)
+    if code not in task.covered:
+        raise UserError(f"the task {name} has no rows of {code}{nearest(code, task.covered)}")
+    columns = task.model_dump(include={"text", "pair", "label", "delimiter", "encoding"})
+    files = {split: files_of(configuration, task, name, code, split) for split in ("train", "test")}
+    asked: dict[str, Any] = {"task": name, "columns": {key: value for key, value in columns.items() if value}}
+    if task.repository:
+        key, settings = revisions.dataset_key(task.repository, task.revision), SETTINGS / code / f"task.{name}.json"
+        source = revisions.source(key, task.repository, task.revision, settings)
+        return asked | {"files": files, "source": source}
+    patterns = dict.fromkeys(pattern for each in files.values() for pattern in each)
+    where = configuration.origin_of_name(name)
+    sources = snapshot(dict.fromkeys(patterns, where), TASKS / name / code, None, "task")
+    _refuse_missing(task, list(patterns), where, name)
+    return asked | {"files": files, "sources": sources}
+
+
+def files_of(configuration: Configuration, task: Task, name: str, code: str, split: str) -> list[str]:
+    """Return the globs of a split's files in a language.
+
+    Raises:
+        UserError: they are in the challenge's folder, which the configuration does not name.
+    """
+    patterns = [pattern.replace("{language}", task.covered[code]) for pattern in getattr(task, split)]
+    folder = configuration.top.evaluation_data
+    if not folder and any(pattern.startswith(DATA) for pattern in patterns):
+        raise UserError(
+            f"evaluation.tasks: the rows of {name} are in the challenge's folder evaluation_data; set"
+            " `evaluation_data:` to its path (docs/evaluation.md says where to get it)"
+        )
+    return [f"{folder}/{p.removeprefix(DATA)}" if p.startswith(DATA) else p for p in patterns]
+
+
+def _refuse_missing(task: Task, patterns: list[str], where: str, name: str) -> None:
+    """Raise a UserError if a local file lacks a column of the task."""
+    columns = {column: key for key in ("text", "pair") for column in columns_of(getattr(task, key) or "")}
+    columns |= {task.label: "label"}
+    for path in (path for pattern in patterns for path in expand_glob(pattern)):
+        wanted: dict[str, str | None] = {column: column for column in columns}
+        if missing := missing_column(path, wanted, task.delimiter, task.encoding, "format", f"tasks.{name}.delimiter"):
+            column, there = missing
+            raise UserError(f"{where}: tasks.{name}.{columns[column]}: {path} has no column {column!r}; {there}")
+
+
+def hub_tasks(configuration: Configuration, models: list[str]) -> list[dict[str, Any]]:
+    """Return the datasets of the tasks that models are tuned for, as `revisions.source` returns them."""
+    pairs = {
+        (code, name): None
+        for model in models
+        for name in tasks_of_model(configuration, model)
+        for code in languages_of_task(configuration, model, name)
+    }
+    found = (rows_of_task(configuration, code, name) for code, name in pairs)
+    return [asked["source"] for asked in found if "source" in asked]

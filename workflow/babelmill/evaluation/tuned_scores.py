@@ -1,0 +1,89 @@
+"""Summarise the scores of a model that was fine-tuned for tasks: the mean over seeds, and what it hides.
+
+All readers of the scores.json of `tune` ask these functions, so that card, report and comparison name the same number.
+"""
+
+import statistics
+from collections.abc import Iterable
+from typing import Any, NamedTuple
+
+from babelmill.core.words import plural
+
+
+class TunedScore(NamedTuple):
+    """The score of a model on a task in a language, over its seeds.
+
+    Attributes:
+        task: the name of the task.
+        protocol: the name of the protocol by which it was fine-tuned.
+        language: the code of the language.
+        metric: accuracy, f1 or mcc.
+        mean: the mean over seeds.
+        interval: its 95 % interval: over seeds, or over rows if there is one seed.
+        deviation: the standard deviation over seeds, None for one seed.
+        seeds: how many seeds there are.
+        rows: how many rows were scored.
+        majority: how many seeds gave all rows the same class; and that class with its share of the rows, if any.
+    """
+
+    task: str
+    protocol: str
+    language: str
+    metric: str
+    mean: float
+    interval: tuple[float, float]
+    deviation: float | None
+    seeds: int
+    rows: int
+    majority: tuple[int, str, float] | None
+
+    @property
+    def text(self) -> str:
+        """Return the score in percent, such as `68.3 (64.1 to 72.5), 3 seeds, n = 139`."""
+        low, high = (100 * end for end in self.interval)
+        return f"{100 * self.mean:.1f} ({low:.1f} to {high:.1f}), {plural(self.seeds, 'seed')}, n = {self.rows:,}"
+
+    @property
+    def warning(self) -> str:
+        """Return what is wrong if the model has learnt nothing: `majority class "no", 53.2 %`; else ""."""
+        if self.majority is None:
+            return ""
+        count, name, share = self.majority
+        of = "" if count == self.seeds else f" in {count} of {self.seeds} seeds"
+        return f'majority class "{name}", {100 * share:.1f} %{of}'
+
+
+def over_seeds(scores: list[float]) -> tuple[float, float | None, tuple[float, float] | None]:
+    """Return the mean of seeds, their standard deviation, and a 95 % interval of the mean (Student's t).
+
+    One seed has neither of the last two.
+    """
+    from scipy.stats import t as student
+
+    mean, n = statistics.fmean(scores), len(scores)
+    if n < 2:
+        return mean, None, None
+    deviation = statistics.stdev(scores)
+    half = float(student.ppf(0.975, n - 1)) * deviation / n**0.5
+    return mean, deviation, (mean - half, mean + half)
+
+
+def summarize(runs: Iterable[dict[str, Any]]) -> list[TunedScore]:
+    """Return a score for each task and language; `runs`: the scores.json of all tasks and seeds of a model."""
+    groups: dict[tuple[str, str], list[tuple[dict[str, Any], dict[str, Any]]]] = {}
+    for run in runs:
+        for code, entry in run["languages"].items():
+            groups.setdefault((run["task"], code), []).append((run, entry))
+    found = []
+    for (task, code), members in groups.items():
+        run, first = members[0]
+        mean, deviation, interval = over_seeds([entry["score"] for _, entry in members])
+        same = [entry["majority"] for _, entry in members if entry["majority"]]
+        found.append(
+            TunedScore(
+                *(task, run["protocol"], code, run["metric"], mean),
+                *(interval or tuple(first["interval"]), deviation, len(members), first["n"]),
+                (len(same), same[0]["class"], same[0]["share"]) if same else None,
+            )
+        )
+    return found

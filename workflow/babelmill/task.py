@@ -1,0 +1,133 @@
+"""Write the rows that a fine-tuning task has for a language, as two tables (stage `task`).
+
+    python -m babelmill.task --settings results/settings/eng/task.rte.json --out results/tasks/rte/eng
+
+The stage reads the user's own files, or fetches them from a dataset on the Hugging Face Hub, at one commit. It writes
+`train.parquet` and `test.parquet` (columns of `tasks.rows.SCHEMA`) and `manifest.json`, whose figures count rows,
+classes, and test rows that are also trained on. No data of a task ships with the project or with a model.
+
+This stage needs a network, which compute nodes often lack.
+"""
+
+import argparse
+import fnmatch
+import logging
+import sys
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from huggingface_hub.utils import disable_progress_bars
+
+from babelmill.config.stage_settings import TaskSettings
+from babelmill.core import escape, local_sources, manifest, stage_entry
+from babelmill.core.files import UserError, atomic_write
+from babelmill.core.globs import distinct
+from babelmill.core.words import plural
+from babelmill.hub import revisions
+from babelmill.hub.files import of_source
+from babelmill.hub.sources import SUITE
+from babelmill.settings import read_settings
+from babelmill.tasks.rows import classes_of, read_rows
+
+SPLITS = ("train", "test")
+
+log = logging.getLogger("babelmill.task")
+
+
+def from_the_hub(settings: TaskSettings, source: dict[str, Any]) -> tuple[dict[str, list[Path]], dict[str, Any]]:
+    """Fetch the files of each split; return {split: paths}, sorted, and where they come from."""
+    key = revisions.dataset_key(source["repository"], source["revision"])
+    files = of_source(SUITE, key, source, below=True)
+    names = {
+        split: [name for name in files.names if any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns)]
+        for split, patterns in settings.files.items()
+    }
+    for split, found in names.items():
+        if not found:
+            raise UserError(
+                f"{files.where} has no file {escape.some(settings.files[split])} for the split {split} of"
+                f" {settings.task} in {settings.name}; it has {escape.some(files.names) or 'no files'}"
+            )
+    log.info("%s at %s", source["repository"], files.figures["commit"])
+    paths = files.get(sorted({name for found in names.values() for name in found}))
+    revisions.record(key, **files.figures)
+    return {split: [paths[name] for name in found] for split, found in names.items()}, files.figures
+
+
+def figures(tables: dict[str, pa.Table]) -> dict[str, Any]:
+    """Return counts of rows and classes, and of test rows whose text is also trained on.
+
+    Raises:
+        UserError: a label of the test rows is not among those of the training rows, or there is only one class.
+    """
+    labels = {split: table["label"].to_pylist() for split, table in tables.items()}
+    classes = classes_of(labels["train"])
+    if unknown := sorted({*labels["test"]} - {*classes}):
+        raise UserError(
+            f"the test rows have labels that no training row has: {escape.some(unknown)}; the classes are"
+            f" {escape.some(classes)}; correct the files, or `label` of the task"
+        )
+    if len(classes) < 2:
+        raise UserError(f"all training rows have the label {escape.line(classes[0])!r}: there is nothing to learn")
+    texts = {
+        split: [*zip(table["text"].to_pylist(), table["pair"].to_pylist(), strict=True)]
+        for split, table in tables.items()
+    }
+    seen = {*texts["train"]}
+    return {
+        "rows": {split: len(table) for split, table in tables.items()},
+        "classes": classes,
+        "counts": {split: dict(Counter(labels[split])) for split in SPLITS},
+        "test_rows_in_train": sum(text in seen for text in texts["test"]),
+    }
+
+
+def run(args: argparse.Namespace) -> None:
+    """Read the rows, check them and write them."""
+    settings = read_settings(args.settings, TaskSettings)
+    disable_progress_bars()
+    origin: dict[str, Any] = {}
+    listing: list[dict[str, Any]] = []
+    if settings.source:
+        paths, origin = from_the_hub(settings, settings.source)
+    else:
+        named = {
+            split: distinct(sorted({path for glob in globs for path in local_sources.files_of(glob, "task file")}))
+            for split, globs in settings.files.items()
+        }
+        paths = {split: [Path(path) for path in found] for split, found in named.items()}
+        hashed = local_sources.hashes(sorted({path for found in named.values() for path in found}), args.out)
+        listing = [{"path": path, "sha256": digest} for path, digest in hashed.items()]
+    tables = {split: read_rows(paths[split], settings.columns, settings.task, args.out) for split in SPLITS}
+    found = figures(tables) | {"hub": origin or None, "sources": listing}
+    if count := found["test_rows_in_train"]:
+        log.warning(
+            "%s, %s: %d of %d test rows are also training rows: the score is too good",
+            *(settings.task, settings.name, count, len(tables["test"])),
+        )
+    args.out.mkdir(parents=True, exist_ok=True)
+    for split, table in tables.items():
+        with atomic_write(args.out / f"{split}.parquet") as file:
+            pq.write_table(table, file, compression="zstd")
+    manifest.write(args.out, settings, [f"{split}.parquet" for split in SPLITS], figures=found)
+    log.info(
+        "%s, %s: %s to train on, %s to score, %d classes",
+        *(settings.task, settings.name, plural(len(tables["train"]), "row"), plural(len(tables["test"]), "row")),
+        len(found["classes"]),
+    )
+
+
+def main() -> None:
+    """Run the stage from the command line."""
+    parser = stage_entry.arguments(__doc__)
+    parser.add_argument(
+        "--out", required=True, type=stage_entry.folder, help="output folder, results/tasks/{task}/{language}"
+    )
+    sys.exit(stage_entry.run(run, parser.parse_args()))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""Fine-tuning tasks: their rows, the classifier that is tuned, the training, and the scores of its predictions."""

@@ -1,0 +1,72 @@
+"""Score the predictions of a task: accuracy, F1, Matthews correlation, with intervals, and the truth about noise.
+
+A model that gives nearly all rows the same class has learnt nothing, whatever its accuracy: it is named (`majority`).
+"""
+
+from typing import Any
+
+import numpy as np
+
+from babelmill.suites.results import wilson
+
+DRAWS = 2_000  # resamples of the bootstrap
+ONE_CLASS = 0.99  # share of the rows from which a model is said to answer with one class
+
+
+def value(metric: str, labels: np.ndarray, predictions: np.ndarray) -> float:
+    """Return a metric of predicted class numbers, both [rows]: accuracy, f1 or mcc.
+
+    f1 is that of class 1 if there are two classes, as GLUE reports it, and the mean over classes (macro) otherwise.
+    """
+    from sklearn.metrics import accuracy_score, f1_score, matthews_corrcoef  # imports scipy's statistics: a second
+
+    if metric == "accuracy":
+        return float(accuracy_score(labels, predictions))
+    if metric == "mcc":
+        return float(matthews_corrcoef(labels, predictions))
+    binary = {*labels.tolist(), *predictions.tolist()} <= {0, 1}
+    average = "binary" if binary else "macro"
+    return float(f1_score(labels, predictions, average=average, zero_division=0))  # pyright: ignore[reportArgumentType]
+
+
+def entry(metric: str, labels: np.ndarray, predictions: np.ndarray) -> dict[str, Any]:
+    """Return a score as scores.json holds it: {"score", "n", "interval"}.
+
+    The interval of an accuracy is Wilson's; that of other metrics is the bootstrap's over rows.
+    """
+    score = value(metric, labels, predictions)
+    if metric == "accuracy":
+        return {"score": score, "n": len(labels), "interval": wilson(score, len(labels))}
+    random = np.random.default_rng(0)
+    drawn = random.integers(len(labels), size=(DRAWS, len(labels)))
+    values = [_quick(metric, labels[rows], predictions[rows]) for rows in drawn]
+    return {"score": score, "n": len(labels), "interval": [float(end) for end in np.quantile(values, (0.025, 0.975))]}
+
+
+def _quick(metric: str, labels: np.ndarray, predictions: np.ndarray) -> float:
+    """Return f1 or mcc as `value` does, from a table of counts: scikit-learn would take seconds for all draws."""
+    size = int(max(labels.max(), predictions.max(), 1)) + 1
+    table = np.bincount(labels * size + predictions, minlength=size * size).reshape(size, size)
+    right, true, told = np.diag(table), table.sum(1), table.sum(0)
+    if metric == "f1":
+        each = 2 * right / np.maximum(true + told, 1)
+        return float(each[1] if size == 2 else each[(true + told) > 0].mean())
+    n = table.sum()
+    covariance = right.sum() * n - (true * told).sum()
+    spread = np.sqrt(float(n * n - (told**2).sum()) * float(n * n - (true**2).sum()))
+    return float(covariance / spread) if spread else 0.0
+
+
+def majority(predictions: np.ndarray, labels: np.ndarray, classes: list[str]) -> dict[str, Any] | None:
+    """Return the class that a model gives nearly all rows, with its shares; None if it tells rows apart.
+
+    Returns:
+        {"class": its label, "predicted": share of the predictions, "share": share of the labels, which is the accuracy
+        that such a model has}.
+    """
+    counts = np.bincount(predictions, minlength=len(classes))
+    most = int(counts.argmax())
+    predicted = counts[most] / len(predictions)
+    if predicted < ONE_CLASS or len(set(labels.tolist())) < 2:
+        return None
+    return {"class": classes[most], "predicted": float(predicted), "share": float((labels == most).mean())}

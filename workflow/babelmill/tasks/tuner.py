@@ -1,0 +1,331 @@
+"""Fine-tune a classifier for a task, step by step, so that a killed job goes on with the same bits.
+
+A plain loop of its own, and not the Trainer of transformers: the challenge's numbers need its head, its order of rows
+and its schedule; a checkpoint holds all that the next step depends on (weights, optimizer, random numbers, the place in
+the epoch), so a resumed run ends with the same weights as one that was never stopped.
+
+Protocols (`config/protocols/`) say how: `babylm` is the loop of the BabyLM challenge, `babylm_multilingual` that of
+transformers' Trainer with its defaults, which the multilingual track uses, and `sound` chooses the best epoch by rows
+that are neither trained on nor scored.
+"""
+
+import logging
+import math
+import random
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+
+from babelmill.config.schema import Tuning
+from babelmill.core.bars import Bar
+from babelmill.core.files import UserError
+from babelmill.core.words import NOT_A_NUMBER
+from babelmill.runtime.checkpoint import Checkpoints
+from babelmill.runtime.slurm import Stop
+from babelmill.tasks import metrics
+
+SAVE_EVERY = 600.0  # seconds between checkpoints within an epoch
+PREDICT_BATCH = 64  # rows per batch without training
+
+log = logging.getLogger("babelmill.tune")
+
+
+@dataclass(frozen=True)
+class EncodedRows:
+    """Rows as a model reads them.
+
+    Attributes:
+        ids: the token ids of each row, with special tokens, cut to the length of the protocol.
+        labels: [rows] int64, the number of each row's class.
+        cut: how many rows were longer than the protocol allows.
+    """
+
+    ids: list[list[int]]
+    labels: np.ndarray
+    cut: int
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    def chosen(self, rows: Sequence[int]) -> "EncodedRows":
+        """Return some of the rows, in this order."""
+        return EncodedRows([self.ids[row] for row in rows], self.labels[list(rows)], 0)
+
+
+def encode(tokenizer: Any, texts: list[str], pairs: list[str | None], labels: np.ndarray, longest: int) -> EncodedRows:
+    """Encode texts, or pairs of texts, as the tokenizer does it; the longer text of a pair loses its end first."""
+    seconds = [pair for pair in pairs if pair is not None]
+    given = (texts, seconds) if seconds else (texts,)
+    whole = tokenizer(*given)["input_ids"]
+    cut = sum(len(ids) > longest for ids in whole)
+    ids = tokenizer(*given, truncation=True, max_length=longest)["input_ids"] if cut else whole
+    return EncodedRows([list(row) for row in ids], labels, cut)
+
+
+class Padding(NamedTuple):
+    """How rows become a batch: the padding token, the side it stands on, and the length of all batches (None: auto)."""
+
+    token: int
+    left: bool
+    length: int | None
+
+
+def batch_of(rows: Sequence[list[int]], padding: Padding) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return rows as a batch and its attention mask, both [rows, longest]."""
+    length = padding.length or max(map(len, rows))
+    ids, there = np.full((len(rows), length), padding.token), np.zeros((len(rows), length), np.int64)
+    for row, tokens in enumerate(rows):
+        place = slice(length - len(tokens), length) if padding.left else slice(len(tokens))
+        ids[row, place], there[row, place] = tokens, 1
+    return torch.from_numpy(ids), torch.from_numpy(there)
+
+
+def rate_factor(step: int, steps: int, how: Tuning) -> float:
+    """Return the learning rate at a step, as a share of its peak: a linear warm-up, then down to `floor`."""
+    rising = int(how.warmup * steps)
+    if step < rising:
+        return step / max(1, rising)
+    progress = (step - rising) / max(1, steps - rising)
+    if how.schedule == "linear":
+        return max(how.floor, 1 - progress)
+    return max(how.floor, how.floor + (1 - how.floor) * 0.5 * (1 + math.cos(math.pi * progress)))
+
+
+def set_seed(seed: int) -> None:
+    """Seed all random numbers from which heads, orders and dropout are drawn."""
+    random.seed(seed)
+    np.random.seed(seed)
+    torch.manual_seed(seed)
+
+
+class Outcome(NamedTuple):
+    """What a fine-tuning found.
+
+    Attributes:
+        logits: [test rows, classes] of the chosen weights.
+        epoch: the epoch after which the weights were chosen, counted from 1.
+        epochs: how many epochs were trained.
+        chosen_by: the score of each epoch on the rows that chose it.
+    """
+
+    logits: np.ndarray
+    epoch: int
+    epochs: int
+    chosen_by: list[float]
+
+
+class Tuner:
+    """Trains a classifier on rows and chooses the weights of an epoch.
+
+    Args:
+        model: returns logits [B, classes] of rows and their mask. It was made after `set_seed`.
+        how: the protocol.
+        seed: the seed of the run, from which the order of rows follows if the protocol shuffles by epoch.
+        metric: what chooses the best epoch.
+        train: the rows to train on.
+        judge: the rows that choose the epoch.
+        padding: how batches are padded.
+        folder: where checkpoints are kept.
+        device: where the model is trained.
+
+    Raises:
+        UserError: there are fewer rows than one batch has.
+    """
+
+    def __init__(
+        self,
+        model: torch.nn.Module,
+        how: Tuning,
+        seed: int,
+        metric: str,
+        train: EncodedRows,
+        judge: EncodedRows,
+        padding: Padding,
+        folder: Path,
+        device: torch.device,
+    ):
+        if len(train) < how.batch:
+            raise UserError(
+                f"there are {len(train)} rows to train on, fewer than a batch of {how.batch} (`batch` of the task)"
+            )
+        self._model, self._how, self._seed, self._metric = model.to(device), how, seed, metric
+        self._train, self._judge, self._padding, self._device = train, judge, padding, device
+        self._checkpoints = Checkpoints(folder, keep=1)
+        self._per_epoch = len(train) // how.batch  # the last incomplete batch of an epoch is left out
+        self._steps = self._per_epoch * how.epochs
+        self._optimizer = torch.optim.AdamW(
+            model.parameters(), lr=how.learning_rate, betas=(0.9, 0.999), eps=1e-8, weight_decay=how.weight_decay
+        )
+        self._step = 0
+        self._order = torch.zeros(0, dtype=torch.int64)
+        self._best: dict[str, torch.Tensor] = {}
+        self._scores: list[float] = []
+        self._chosen = self._waited = 0
+        self._highest = -math.inf
+
+    def run(self, stop: Stop) -> bool:
+        """Train to the end. Return False if there was a reason to leave before; a checkpoint then has the state."""
+        self._restore()
+        bar, saved = Bar(self._steps, self._step), time.monotonic()
+        longest = 0.0
+        while self._step < self._steps and not self._is_over():
+            began = time.monotonic()
+            epoch, place = divmod(self._step, self._per_epoch)
+            if place == 0:
+                self._order = self._next_order(epoch)
+            loss = self._train_step(place)
+            self._step += 1
+            if place + 1 == self._per_epoch:
+                self._judge_epoch(epoch + 1)
+            reason = stop.reason(2 * longest)
+            if reason or place + 1 == self._per_epoch or time.monotonic() - saved > SAVE_EVERY:
+                self._save()
+                saved = time.monotonic()
+            longest = max(longest, time.monotonic() - began)
+            if reason:
+                log.info(
+                    "%s: left after step %d of %d; the same command goes on there", reason, self._step, self._steps
+                )
+                return False
+            bar.show(self._step, f"epoch {epoch + 1} of {self._how.epochs}, loss {loss:.3f}")
+        bar.close()
+        return True
+
+    def outcome(self, test: EncodedRows) -> Outcome:
+        """Return what the chosen weights say of the test rows. `run` must have ended."""
+        if self._how.select == "best":
+            self._model.load_state_dict(self._best)
+            chosen = self._chosen
+        else:
+            chosen = len(self._scores)
+        return Outcome(self._logits(test), chosen, len(self._scores), self._scores)
+
+    @property
+    def model(self) -> torch.nn.Module:
+        """Return the model; after `outcome` with the chosen weights."""
+        return self._model
+
+    def _next_order(self, epoch: int) -> torch.Tensor:
+        """Return the order of the training rows in an epoch.
+
+        By state: as PyTorch's DataLoader draws it from the global random numbers, which dropout uses, too. It first
+        draws a seed for its workers, then one for the order. By epoch: as accelerate's SeedableRandomSampler does it.
+        """
+        generator = torch.Generator()
+        if self._how.shuffle == "state":
+            torch.empty((), dtype=torch.int64).random_()
+            generator.manual_seed(int(torch.empty((), dtype=torch.int64).random_()))
+        else:
+            generator.manual_seed(self._seed + epoch)
+        return torch.randperm(len(self._train), generator=generator)
+
+    def _train_step(self, place: int) -> float:
+        how = self._how
+        rows = self._order[place * how.batch : (place + 1) * how.batch].tolist()
+        ids, there = batch_of([self._train.ids[row] for row in rows], self._padding)
+        labels = torch.from_numpy(self._train.labels[rows])
+        for group in self._optimizer.param_groups:
+            group["lr"] = how.learning_rate * rate_factor(self._step, self._steps, how)
+        self._model.train()
+        logits = self._model(ids.to(self._device), there.to(self._device))
+        loss = F.cross_entropy(logits, labels.to(self._device))
+        if not torch.isfinite(loss):
+            raise UserError(f"the loss at step {self._step} is not a number: {NOT_A_NUMBER}")
+        loss.backward()
+        if how.clip_norm is not None:
+            torch.nn.utils.clip_grad_norm_(self._model.parameters(), how.clip_norm)
+        self._optimizer.step()
+        self._optimizer.zero_grad()
+        return float(loss.detach())
+
+    def _judge_epoch(self, epoch: int) -> None:
+        """Score the epoch on the rows that choose it, and keep its weights if it is the best so far."""
+        if self._how.shuffle == "state":
+            torch.empty((), dtype=torch.int64).random_()  # the DataLoader of these rows draws a seed for its workers
+        predictions = self._logits(self._judge).argmax(1)
+        score = metrics.value(self._metric, self._judge.labels[: len(predictions)], predictions)
+        self._scores.append(score)
+        is_better = score > self._highest
+        self._waited = 0 if score - self._highest > self._how.threshold else self._waited + 1
+        if is_better:
+            self._highest, self._chosen = score, epoch
+            if self._how.select == "best":
+                self._best = {name: tensor.clone() for name, tensor in self._model.state_dict().items()}
+        log.info("epoch %d: %s %.4f%s", epoch, self._metric, score, ", the best so far" if is_better else "")
+
+    def _is_over(self) -> bool:
+        return self._how.patience is not None and self._waited >= self._how.patience
+
+    @torch.inference_mode()
+    def _logits(self, rows: EncodedRows) -> np.ndarray:
+        """Return the logits of rows without dropout, [rows, classes]."""
+        self._model.eval()
+        found = []
+        for part in _parts(rows.ids, PREDICT_BATCH):
+            ids, there = batch_of(part, self._padding)
+            found.append(self._model(ids.to(self._device), there.to(self._device)).float().cpu().numpy())
+        return np.concatenate(found)
+
+    def _save(self) -> None:
+        tensors = {f"model.{name}": tensor for name, tensor in self._model.state_dict().items()}
+        tensors |= {f"best.{name}": tensor for name, tensor in self._best.items()}
+        moments = self._optimizer.state_dict()["state"]
+        for number, state in moments.items():
+            tensors |= {f"optimizer.{number}.{key}": value for key, value in state.items()}
+        tensors |= {"order": self._order, "random": torch.get_rng_state()}
+        if self._device.type == "cuda":
+            tensors["random.cuda"] = torch.cuda.get_rng_state()
+        state = {"scores": self._scores, "chosen": self._chosen, "waited": self._waited}
+        self._checkpoints.save(self._step, tensors, state)
+
+    def _restore(self) -> None:
+        step = self._checkpoints.newest()
+        if not step:
+            return
+        saved, state = self._checkpoints.load(step)
+        parts: dict[str, dict[str, torch.Tensor]] = {"model": {}, "best": {}, "optimizer": {}}
+        for key in saved:
+            part, _, name = key.partition(".")
+            if part in parts:
+                parts[part][name] = saved[key]
+        self._model.load_state_dict(parts["model"])
+        moments: dict[int, dict[str, torch.Tensor]] = {}
+        for name, tensor in parts["optimizer"].items():
+            number, _, key = name.partition(".")
+            moments.setdefault(int(number), {})[key] = tensor
+        groups = self._optimizer.state_dict()["param_groups"]
+        self._optimizer.load_state_dict({"state": moments, "param_groups": groups})
+        self._best = {name: tensor.to(self._device) for name, tensor in parts["best"].items()}
+        self._step, self._order = step, saved["order"]
+        self._scores, self._chosen, self._waited = state["scores"], state["chosen"], state["waited"]
+        self._highest = max(self._scores, default=-math.inf)
+        torch.set_rng_state(saved["random"])
+        if self._device.type == "cuda" and "random.cuda" in saved:
+            torch.cuda.set_rng_state(saved["random.cuda"])
+        log.info("going on after step %d of %d", step, self._steps)
+
+
+def _parts(rows: Sequence[list[int]], size: int) -> Iterator[Sequence[list[int]]]:
+    for start in range(0, len(rows), size):
+        yield rows[start : start + size]
+
+
+def held_out(rows: int, share: float, seed: int) -> tuple[list[int], list[int]]:
+    """Return the numbers of the rows to train on, and of those that choose the best epoch, both in order.
+
+    Raises:
+        UserError: there are too few rows to hold any out.
+    """
+    count = round(rows * share)
+    if not 0 < count < rows:
+        raise UserError(
+            f"{rows} training rows are too few to hold out {share:.0%} of them, which choose the best epoch"
+        )
+    order = np.random.default_rng(seed).permutation(rows)
+    return sorted(order[count:].tolist()), sorted(order[:count].tolist())
