@@ -25,8 +25,8 @@ OF_SCORING = {"scored", "score", "ties"}  # the keys of items that the stage `sc
 SHIPPED = "babelmill:"  # begins the name of a file of `config/suites/`, which each clone has
 
 
-def code_in_suite(configuration: Configuration, suite: Suite, code: str) -> str:
-    """Return the code under which a suite covers a language; "" if it does not.
+def code_in_suite(configuration: Configuration, suite: Suite | Task, code: str) -> str:
+    """Return the code under which a suite or task covers a language; "" if it does not.
 
     A suite of English covers every text in English (`languages.NAME.language`).
     """

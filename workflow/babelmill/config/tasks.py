@@ -9,6 +9,7 @@ from babelmill.config.inputs import SETTINGS
 from babelmill.config.layers import nearest
 from babelmill.config.resolve import Configuration
 from babelmill.config.schema import Task
+from babelmill.config.suites import code_in_suite
 from babelmill.core.files import UserError
 from babelmill.core.globs import expand_glob
 from babelmill.core.local_sources import snapshot
@@ -24,14 +25,13 @@ def tasks_of_model(configuration: Configuration, model: str) -> list[str]:
     resolved = configuration.model(model)
     if resolved.train.objective == "labels":
         return []
-    languages = {*resolved.languages}
-    return [name for name in resolved.evaluation.tasks if configuration.task(name).covered.keys() & languages]
+    return [name for name in resolved.evaluation.tasks if languages_of_task(configuration, model, name)]
 
 
 def languages_of_task(configuration: Configuration, model: str, name: str) -> list[str]:
     """Return the languages of a model that a task covers."""
-    covered = configuration.task(name).covered
-    return [code for code in configuration.languages_of(model) if code in covered]
+    task = configuration.task(name)
+    return [code for code in configuration.languages_of(model) if code_in_suite(configuration, task, code)]
 
 
 def seeds_of_task(configuration: Configuration, model: str, name: str) -> list[int]:
@@ -44,7 +44,7 @@ def tasks_of_language(configuration: Configuration, code: str) -> list[str]:
     """Return the tasks that cover a language and that some model of this language is tuned for."""
     mixtures = [name for name in configuration.top.models if code in configuration.languages_of(name)]
     asked = [task for model in dict.fromkeys([code, *mixtures]) for task in tasks_of_model(configuration, model)]
-    return [name for name in dict.fromkeys(asked) if code in configuration.task(name).covered]
+    return [name for name in dict.fromkeys(asked) if code_in_suite(configuration, configuration.task(name), code)]
 
 
 def how_tuned(configuration: Configuration, name: str) -> dict[str, Any]:
@@ -61,10 +61,10 @@ def rows_of_task(configuration: Configuration, code: str, name: str) -> dict[str
         UserError: the task has no rows of the language, or a file does not exist or lacks a column.
     """
     task = configuration.task(name)
-    if code not in task.covered:
+    if not (covered := code_in_suite(configuration, task, code)):
         raise UserError(f"the task {name} has no rows of {code}{nearest(code, task.covered)}")
     columns = task.model_dump(include={"text", "pair", "label", "delimiter", "encoding"})
-    files = {split: files_of(configuration, task, name, code, split) for split in ("train", "test")}
+    files = {split: files_of(configuration, task, name, covered, split) for split in ("train", "test")}
     asked: dict[str, Any] = {"task": name, "columns": {key: value for key, value in columns.items() if value}}
     if task.repository:
         key, settings = revisions.dataset_key(task.repository, task.revision), SETTINGS / code / f"task.{name}.json"

@@ -5,11 +5,13 @@ Equal settings must be equal values: `8/16` becomes `1/2`, `size` becomes 1.0. A
 
 import re
 from fractions import Fraction
-from typing import Any
+from typing import Any, TypeVar
 
 from babelmill.config.layers import nearest
 from babelmill.core.files import UserError
 from babelmill.core.globs import at_home
+
+T = TypeVar("T")
 
 SCIENTIFIC = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)[eE][-+]?\d+")  # YAML 1.1 reads 1e4 as text
 DISPUTED = re.compile(r"[-+]?(0\d[\d_]*|\d+(_\d*)+)")  # 8 or 10 in YAML, another number or an error in Python
@@ -51,7 +53,7 @@ def local_path(text: str) -> str:
         raise ValueError(str(error)) from None
 
 
-def each_once(names: list[str]) -> list[str]:
+def each_once(names: list[T]) -> list[T]:
     """Refuse a list with a repeated entry, since it would be read or built twice."""
     if len(set(names)) < len(names):
         twice = next(name for name in names if names.count(name) > 1)
