@@ -38,14 +38,14 @@ def test_the_markdown_has_means_with_intervals_and_differences():
         "Mean over 3 seeds ± half of its 95 % interval (t distribution). Bold: the best cell, if its difference from lamb"
         " is significant (paired t test over seeds, p < 0.05 after Holm's correction over all 2 tests of the table).",
         "",
-        "| cell | causal, bits per byte ↓ | BLiMP 100 %\\_ok ↑ |",
+        "| cell | causal, bits per byte ↓ | BLiMP 100 %\\_ok, % ↑ |",
         "| --- | --- | --- |",
         "| lamb | 2.103 ± 0.249 | 61.0 ± 2.5 |",
         "| adamw | **1.103 ± 0.261** | 61.0 ± 2.5 |",
         "",
         "Differences from lamb, seed by seed, with 95 % intervals; \\* significant after Holm's correction:",
         "",
-        "| cell | causal, bits per byte ↓ | BLiMP 100 %\\_ok ↑ |",
+        "| cell | causal, bits per byte ↓ | BLiMP 100 %\\_ok, % ↑ |",
         "| --- | --- | --- |",
         "| adamw | -1.000 ± 0.025 * | +0.0 ± 4.3 |",
     ]
@@ -74,6 +74,7 @@ def test_latex_prints_what_the_markdown_says(tmp_path):
     assert done.returncode == 0, done.stdout
     subprocess.run([debian("pdftotext", "poppler-utils"), "-layout", "paper.pdf"], cwd=tmp_path, check=True)
     printed = " ".join((tmp_path / "paper.txt").read_text(encoding="utf-8").split())
+    assert "cell causal ↓ BLiMP 100 % ok ↑ bits per byte % " in printed
     assert "lamb 2.103 ± 0.249 61.0 ± 2.5" in printed
     # TeX draws an underscore as a rule, which is no text.
     assert "x 1%&$#{}~^\\ 1.103 ± 0.261 61.0 ± 2.5" in printed.replace("˜", "~").replace("ˆ", "^")

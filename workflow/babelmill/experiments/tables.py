@@ -141,10 +141,13 @@ def caption(table: Table) -> str:
     return text + sweep
 
 
-def heads(table: Table) -> list[str]:
-    """Return the titles of the table's columns; an arrow says whether more or less is better."""
-    scores = [f"{title} {'↑' if column.more_is_better else '↓'}" for column, title in table.columns.items()]
-    return [*table.heads, *scores]
+def heads(table: Table) -> list[tuple[str, str, str]]:
+    """Return (title, unit, arrow) of each column; the arrow says whether more or less is better."""
+    found = [(title, "", "") for title in table.heads]
+    for column, title in table.columns.items():
+        name = title.removesuffix(f", {column.unit}")
+        found.append((name, "%", "↑") if column.more_is_better else (name, column.unit, "↓"))
+    return found
 
 
 def score(table: Table, line: Line, column: Column) -> str:
@@ -173,7 +176,9 @@ def markdown(table: Table) -> str:
             rows.append(names + [f"**{cell}**" if best else cell for cell, best in cells])
         return "\n".join(f"| {' | '.join(row)} |" for row in rows)
 
-    titles = [escape.cell(title) for title in heads(table)]
+    titles = [
+        escape.cell(f"{title}{f', {unit}' if unit else ''} {arrow}".strip()) for title, unit, arrow in heads(table)
+    ]
     parts = [f"# {escape.markdown(table.name)}", caption(table), grid(titles, table.lines, score, bold=True)]
     if table.effects:
         others = [line for line in table.lines if line.cell != table.reference]
@@ -187,6 +192,8 @@ def markdown(table: Table) -> str:
 
 def latex(table: Table) -> str:
     r"""Return the scores for LaTeX: `\input` it in a document with `\usepackage{booktabs}`."""
+    # Two lines, since a line of titles with units is wider than a page.
+    titles = [f"{title} {arrow}".strip() for title, _, arrow in heads(table)], [unit for _, unit, _ in heads(table)]
     rows = []
     for before, line in zip([None, *table.lines], table.lines, strict=False):
         if before and before[:2] != line[:2]:
@@ -205,7 +212,7 @@ def latex(table: Table) -> str:
             rf"  \label{{tab:{table.name}}}",
             rf"  \begin{{tabular}}{{{'l' * len(table.heads)}{'r' * len(table.columns)}}}",
             r"    \toprule",
-            rf"    {' & '.join(map(escape.latex, heads(table)))} \\",
+            *(rf"    {' & '.join(map(escape.latex, line))} \\" for line in titles),
             r"    \midrule",
             *rows,
             r"    \bottomrule",
