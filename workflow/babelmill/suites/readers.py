@@ -200,11 +200,13 @@ class Acquisition(Reader):
         table, missing = read_acquisition(contexts, human)
         if missing:
             log.warning(
-                "%s: %s of %s missing (%s); no age of acquisition is known for them, so they do not count",
+                "%s: %s of %s %s missing (%s); no age of acquisition is known for %s",
                 human,
                 plural(len(missing), "word"),
-                f"{contexts.name} {'is' if len(missing) == 1 else 'are'}",
+                contexts.name,
+                "is" if len(missing) == 1 else "are",
                 escape.some(missing, 3),
+                "it" if len(missing) == 1 else "them",
             )
         return table
 
