@@ -124,7 +124,7 @@ def test_words_are_learnt_in_the_order_of_children_or_not():
     found = acquisition.summary(words, children, learning(middles), tokens, 8103)
     for each, middle, age in zip(found["words"], middles, ages, strict=True):
         assert each["children"] == pytest.approx(age, abs=0.01)
-        assert each[JULY] == pytest.approx(middle, abs=0.01), "ln 8103 is 9: half way is the curve's middle"
+        assert each[JULY] == pytest.approx(middle, abs=0.02), "ln 8103 is 9: half way is the curve's middle"
         assert each[TRUE_WORDS] == pytest.approx(each[JULY] + np.log10(1.02), abs=1e-4)
     assert found["pairs"]["score"] == pytest.approx(pearsonr(middles, ages).statistic, abs=1e-3)
     assert found["pairs"]["n"] == 7 and found["by_paradigm"].keys() == {JULY, APRIL, TRUE_WORDS}
