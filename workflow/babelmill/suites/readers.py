@@ -18,6 +18,7 @@ from babelmill.core import escape
 from babelmill.core.files import UserError
 from babelmill.core.formats import split_name
 from babelmill.core.templates import OF_FILE, columns_of, fill
+from babelmill.suites.texts import texts_of
 from babelmill.tables.columns import Asked, NoColumn, check_names
 from babelmill.tables.table import Table
 
@@ -164,12 +165,6 @@ class Choices(Reader):
             "identical": sum(len(set(each)) < len(each) for each in texts),
             "duplicates": len(texts) - len(set(map(tuple, texts))),
         }
-
-
-def texts_of(items: pa.Table) -> list[list[str]]:
-    """Return the texts of each item of choices: prompt and option together."""
-    both = zip(items["prompts"].to_pylist(), items["options"].to_pylist(), strict=True)
-    return [[prompt + option for prompt, option in zip(*each, strict=True)] for each in both]
 
 
 READERS: dict[str, Reader] = {"pairs": Pairs(), "choices": Choices()}
