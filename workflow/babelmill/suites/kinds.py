@@ -20,8 +20,8 @@ from babelmill.core.words import plural
 from babelmill.evaluation.suite_scores import most_pairs
 from babelmill.suites import acquisition, reading
 from babelmill.suites.predictions import Word
-from babelmill.suites.readers import texts_of
 from babelmill.suites.results import Z, by, right, sample, summary
+from babelmill.suites.texts import texts_of
 
 if TYPE_CHECKING:  # it imports PyTorch, which the commands that read tables do without
     from babelmill.suites.scoring_model import ScoringModel
@@ -432,7 +432,7 @@ def rank_correlation(points: np.ndarray, ratios: np.ndarray) -> dict[str, Any]:
     The 95 % interval uses Fisher's transformation with the variance of Bonett and Wright (2000).
     """
     varies = len(points) > 1 and np.ptp(points) > 0 and np.ptp(ratios) > 0
-    score = float(spearmanr(points, ratios).statistic) if varies else 0.0
+    score = float(spearmanr(points, ratios)[0]) if varies else 0.0
     if len(points) < 4:
         return {"score": score, "n": len(points), "interval": [-1.0, 1.0]}
     middle = math.atanh(max(-1 + 1e-12, min(1 - 1e-12, score)))

@@ -19,6 +19,7 @@ from babelmill.core.files import UserError
 from babelmill.core.formats import split_name
 from babelmill.core.templates import OF_FILE, columns_of, fill
 from babelmill.core.words import plural
+from babelmill.suites.texts import texts_of
 from babelmill.suites.word_files import read_acquisition, read_reading_times
 from babelmill.tables.columns import Asked, NoColumn, check_names
 from babelmill.tables.table import Table
@@ -166,12 +167,6 @@ class Choices(Reader):
             "identical": sum(len(set(each)) < len(each) for each in texts),
             "duplicates": len(texts) - len(set(map(tuple, texts))),
         }
-
-
-def texts_of(items: pa.Table) -> list[list[str]]:
-    """Return the texts of each item of choices: prompt and option together."""
-    both = zip(items["prompts"].to_pylist(), items["options"].to_pylist(), strict=True)
-    return [[prompt + option for prompt, option in zip(*each, strict=True)] for each in both]
 
 
 class ReadingTimes(Reader):
