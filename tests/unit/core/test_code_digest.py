@@ -124,6 +124,8 @@ release/elsewhere: base_model
 release/folder: export
 release/folder/__init__ release/folder/loading: export evaluate ~predict score
 suites: score
+suites/__init__ suites/texts suites/word_files: score suite
+suites/readers: suite
 tables/__init__ tables/columns tables/delimited tables/parquet_file: corpus download predict suite
 tables/table: predict suite
 text_files: corpus download ~shards ~evaluate predict suite

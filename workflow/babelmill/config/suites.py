@@ -14,7 +14,7 @@ from babelmill.config.layers import nearest
 from babelmill.config.objectives import OBJECTIVES
 from babelmill.config.resolve import ROOT, Configuration
 from babelmill.config.resolve import SUITES as FILES
-from babelmill.config.schema import ITEM_KEYS, Suite
+from babelmill.config.schema import ITEM_KEYS, Suite, Task
 from babelmill.core.files import UserError, read_json, sha256
 from babelmill.core.globs import expand_glob
 from babelmill.core.local_sources import files_of, recorded, snapshot
