@@ -6,7 +6,8 @@
 This command reads only files and asks neither Snakemake nor SLURM, so it works on any machine that sees the folder,
 during a run and after it. The line shows the stage that a model is at, the step and speed of its training, and the last
 message of a job that failed. `attempt` counts the attempts of a training job that SLURM runs or that `retries` repeat.
-Columns that would be empty are left out. `babelmill why` says what would run next, and why.
+Columns that would be empty are left out. Below the table, a line for each model of a challenge says which of the
+challenge's numbers it has. `babelmill why` says what would run next, and why.
 """
 
 import argparse
@@ -56,6 +57,7 @@ def table(statuses: list[Status], width: int) -> str:
     lines.append(f"{plural(len(statuses), 'model')}: " + ", ".join(f"{n} {state}" for state, n in counts.items() if n))
     shown = ("failed", "stopped", *(["running"] if len(statuses) == 1 else []))
     lines += [f"{s.model}: {s.log}" for s in statuses if s.state in shown and s.log]
+    lines += [f"{s.model}: {s.challenge}" for s in statuses if s.challenge]
     return "\n".join(lines)
 
 

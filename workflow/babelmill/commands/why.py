@@ -10,7 +10,7 @@ that differ. `snakemake -n` decides by the same comparison.
 import argparse
 
 from babelmill.config import loading
-from babelmill.graph import explain, reasons_to_predict
+from babelmill.graph import Job, explain, reasons_to_predict, reasons_to_submit
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -33,5 +33,12 @@ def run(args: argparse.Namespace) -> None:
             title = title if job.stage.of == "language" or job.name == model else f"{job.name}: {title}"
             print(f"  {title:<16} {'; '.join(job.reasons) or 'up to date'}")
         for table, reasons in reasons_to_predict(configuration, model).items():
-            reasons += [f"runs because {jobs[-1].stage.name} does"] if jobs[-1].runs and not reasons else []
-            print(f"  {f'predict {table}':<16} {'; '.join(reasons) or 'up to date'}")
+            print(later(f"predict {table}", reasons, jobs[-1]))
+        if (reasons := reasons_to_submit(configuration, model)) is not None:
+            print(later("submission", reasons, jobs[-1]))
+
+
+def later(title: str, reasons: list[str], converted: Job) -> str:
+    """Return the line of a stage after `converted`."""
+    reasons = reasons or ([f"runs because {converted.stage.name} does"] if converted.runs else [])
+    return f"  {title:<16} {'; '.join(reasons) or 'up to date'}"

@@ -12,6 +12,7 @@ from typing import Any
 
 from babelmill.config.layers import DEFAULTS, PRESETS
 from babelmill.config.resolve import Configuration
+from babelmill.config.submissions import backend_of, read_rules
 from babelmill.config.suites import suites_of_model
 from babelmill.core import code_digest, manifest
 from babelmill.core.files import canonical_json, sha256, write_json
@@ -40,6 +41,7 @@ def asked_of(configuration: Configuration, name: str) -> dict[str, Any]:
             "suites": suites_of_model(configuration, model),
             "preset": preset_as_it_stands(configuration, model),
         }
+        | challenge_of(configuration, model)
         for model in models
     }
     codes = dict.fromkeys(code for model in of_models.values() for code in model["languages"])
@@ -67,6 +69,25 @@ def asked_of(configuration: Configuration, name: str) -> dict[str, Any]:
         },
         "code": code_digest.combined(code_digest.modules("report") | {TEMPLATE.name: sha256(TEMPLATE)}),
     }
+
+
+def challenge_of(configuration: Configuration, model: str) -> dict[str, Any]:
+    """Return the entry `challenge` of a model: its title, and the published scores beside which its numbers stand.
+
+    It is empty for a model that has nothing to submit to a challenge.
+    """
+    challenge = configuration.challenge_of(model)
+    if challenge is None or not backend_of(configuration, model):
+        return {}
+    rules = read_rules(challenge.submission)
+    beside = {
+        name: [
+            score._asdict() for score in published(each.published, each.language) if score.protocol in rules.protocols
+        ]
+        for name, each in rules.numbers.items()
+        if each.published
+    }
+    return {"challenge": {"title": challenge.title, "published": beside}}
 
 
 def preset_as_it_stands(configuration: Configuration, model: str) -> str:
@@ -125,4 +146,5 @@ def made_with(settings: Path, asked: dict[str, Any], outputs: Iterable[Path]) ->
     for model, about in asked["models"].items():
         files += [STAGES[stage].record(model, "") for stage in ("train", "export", "evaluate", "convert")]
         files += [STAGES["score"].record(model, suite) for suite in about["suites"]]
+        files.append(STAGES["submission"].record(model, ""))
     return {path.as_posix(): sha256(path) for path in files if path.is_file()}

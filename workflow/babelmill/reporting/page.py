@@ -55,6 +55,7 @@ def page(asked: dict[str, Any], models: list[ReportedModel], first: Markup = NOT
         recipes=recipes(models),
         hours=sum(training_hours(model.record) for model in models if TAKEN not in model.manifest("train")["figures"]),
         costs=[cost(model) for model in models if ("train", "") in model.manifests],
+        challenges=challenges(asked, models),
         coverage=coverage(asked, models),
         versions=versions(models),
         sources=sources(models),
@@ -318,6 +319,23 @@ def coverage(asked: dict[str, Any], models: list[ReportedModel]) -> dict[str, An
                 cells[-1] = "not covered"
         lines.append((code, cells))
     return {"suites": [about["title"] for about in asked["suites"].values()], "lines": lines}
+
+
+def challenges(asked: dict[str, Any], models: list[ReportedModel]) -> list[dict[str, Any]]:
+    """Return the numbers of each model's submission to its challenge, and published scores beside them."""
+    found = []
+    for model in models:
+        about, made = asked["models"][model.name].get("challenge"), model.submission
+        if not about:
+            continue
+        lines = []
+        for name in [*made["order"], ""] if made else []:
+            score = made["numbers"][name] if name else made["leaderboard"]
+            title = made["titles"][name] if name else "mean of all: the leaderboard's number"
+            reasons = score["missing"] if name else []
+            lines.append({"title": title, "published": about["published"].get(name, []), **score, "missing": reasons})
+        found.append({"model": model.name, "title": about["title"], "made": made, "lines": lines})
+    return found
 
 
 def versions(models: list[ReportedModel]) -> list[tuple[str, str, list[str]]]:
