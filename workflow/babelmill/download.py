@@ -37,7 +37,7 @@ from babelmill.config.inputs import UNCOUNTED
 from babelmill.config.stage_settings import DownloadSettings
 from babelmill.core import manifest, stage_entry
 from babelmill.core.bars import Bar
-from babelmill.core.escape import line
+from babelmill.core.escape import line, some
 from babelmill.core.files import UserError, atomic_folder, link_or_copy
 from babelmill.core.words import plural
 from babelmill.corpus import readers
@@ -243,7 +243,8 @@ def take_all(parts: list[DatasetPart], asked: dict[str, Any]) -> None:
     count = plural(sum(len(part.files.train + part.files.validation) for part in parts), "file")
     arriving = Arriving(size, lambda: f"download of {count}", of_bytes=True)
     for part in parts:
-        smallest = min(part.files.train, key=lambda name: (not part.source.sizes[name], part.source.sizes[name], name))
+        files = part.files.train or part.files.validation
+        smallest = min(files, key=lambda name: (not part.source.sizes[name], part.source.sizes[name], name))
         path = part.fetch([smallest], arriving.bytes)[smallest]
         check_columns(path, asked, part.asked.get("text_column"))
     for part in parts:
@@ -270,6 +271,7 @@ def run(args: argparse.Namespace) -> None:
     if settings.source:
         asked = [(settings.source, settings.name)]
     parts = [open_part(part, key) for part, key in asked]
+    refuse_validation_alone(parts)
     refuse_repeats(parts)
     with atomic_folder(args.out) as folder:
         if settings.counted is not None:
@@ -285,6 +287,13 @@ def run(args: argparse.Namespace) -> None:
         manifest.write(folder, settings, names, figures=describe(settings, parts))
     for part, (_, key) in zip(parts, asked, strict=True):
         revisions.record(key, **part.source.figures)
+
+
+def refuse_validation_alone(parts: list[DatasetPart]) -> None:
+    """Raise a UserError if no part has text for training."""
+    if not any(part.files.train for part in parts):
+        files = "; ".join(f"{part.repository}: {some(part.files.validation)}" for part in parts)
+        raise UserError(f"corpus.hub: all files are for validation, by their names ({files}); name some to train on")
 
 
 def refuse_repeats(parts: list[DatasetPart]) -> None:

@@ -391,9 +391,8 @@ class EvaluateStage(Stage):
     def asked(self, configuration: Configuration, name: str, part: str) -> stage_settings.EvaluateSettings:
         """Say which metrics to compute, whether the tokenizer may lose text, and how codes are read."""
         resolved = configuration.model(name)
-        evaluation = at_neutral(
-            resolved.evaluation, "suites", "pairs", "masked_pairs", "within_word_l2r", "snapshots"
-        )  # which the stage `score` reads
+        of_scores = ("suites", "pairs", "masked_pairs", "within_word_l2r", "snapshots", "snapshot_suites")
+        evaluation = at_neutral(resolved.evaluation, *of_scores, "backend")  # which `score` and `submission` read
         if learns_labels(resolved):  # the whole validation text is predicted, unchanged
             evaluation = at_neutral(evaluation, "diffusion_samples", "documents")
             evaluation = evaluation.model_copy(update=SMALLEST_ROWS)
@@ -430,7 +429,7 @@ class ScoreStage(Stage):
         """Say how sentences are scored, and which of the model's languages the suite covers."""
         resolved = configuration.model(name)
         evaluation, methods = resolved.evaluation, OBJECTIVES[resolved.train.objective].sentences
-        how: dict[str, Any] = given(snapshots=evaluation.snapshots)
+        how: dict[str, Any] = given(snapshots=evaluation.snapshots or part in evaluation.snapshot_suites)
         if evaluation.pairs != "all":
             how["pairs"] = evaluation.pairs
         if "masked" in methods:
@@ -460,7 +459,7 @@ class ConvertStage(Stage):
         rows = {code: configuration.table[code] for code in resolved.languages}
         scored = {suite: configuration.suite(suite) for suite in suites.suites_of_model(configuration, name)}
         about = {
-            suite: {"title": entry.title or suite, "baselines": [line.model_dump() for line in entry.baselines]}
+            suite: {"title": entry.title or suite, "baselines": suites.baselines_of(configuration, entry, rows)}
             for suite, entry in scored.items()
         }
         return stage_settings.ConvertSettings(

@@ -24,7 +24,7 @@ from babelmill.core import manifest, stage_entry
 from babelmill.core.escape import some
 from babelmill.core.files import UserError, atomic_folder
 from babelmill.core.words import aligned, plural
-from babelmill.reporting.published import published
+from babelmill.reporting.asked import beside
 from babelmill.runtime.checkpoint import about, names
 from babelmill.settings import read_settings
 from babelmill.suites.challenge import checks, files, leaderboard
@@ -87,7 +87,6 @@ class Submission:
     def figures(self) -> dict[str, Any]:
         """Return the numbers of the leaderboard, and what is missing of the submission."""
         found = leaderboard.numbers(self.rules, self.scored, self.right, self.settings.missing)
-        known = self.rules.protocols
         absent = [name for name in self.settings.checkpoints if name not in self.there]
         return {
             "challenge": self.settings.challenge,
@@ -99,11 +98,7 @@ class Submission:
             "titles": {name: each.title for name, each in self.rules.numbers.items()},
             "order": [*self.rules.numbers],
             "checkpoints": {"there": self.there, "missing": absent, "without": self.settings.missing_at_checkpoints},
-            "published": {
-                name: [score._asdict() for score in published(each.published, each.language) if score.protocol in known]
-                for name, each in self.rules.numbers.items()
-                if each.published
-            },
+            "published": beside(self.rules),
         }
 
 

@@ -31,6 +31,7 @@ from babelmill.config.snapshots import (
     say_missing,
     say_probably_missing,
 )
+from babelmill.config.suites import scores_asked
 from babelmill.core import manifest
 from babelmill.core.escape import some
 from babelmill.core.files import UserError
@@ -129,7 +130,7 @@ def snapshot_note(configuration: Configuration, cost: Cost) -> str | None:
     ahead = kept_at_the_end(asked, million_words)
     missing = missing_points(resolved.run.snapshots, million_words)
     if cost.words_counted:
-        ends = cost.epochs, resolved.train.max_steps, set_aside(configuration, model)
+        ends = cost.epochs, resolved.train.max_steps, set_aside(configuration, model), resolved.train.words
         text = say_missing(missing, million_words, *ends)
     else:
         text = say_probably_missing(missing, million_words)
@@ -147,6 +148,22 @@ def snapshot_note(configuration: Configuration, cost: Cost) -> str | None:
             " repeated for snapshots)"
         )
     return f"{model}: {plural(len(kept), 'snapshot')} kept of {len(asked)}{unkept}.{beyond}"
+
+
+def challenge_note(configuration: Configuration, cost: Cost) -> str | None:
+    """Return a line on what a model's challenge asks for, and how much of it there will be; None without a challenge."""
+    model, challenge = cost.model, configuration.challenge_of(cost.model)
+    if not challenge:
+        return None
+    asked = points(configuration.model(model).run.snapshots)
+    ahead = kept_at_the_end(asked, cost.words / 1e6)
+    of_model, of_each = scores_asked(configuration, model)
+    scores = of_model + of_each * len(ahead)
+    return (
+        f"{model}: {challenge.title}: {plural(len(ahead), 'snapshot')} of {len(asked)}, {plural(scores, 'score')}"
+        f" ({plural(of_model, 'suite')}, and {of_each} of them for each snapshot); reads {short(cost.words)} words of"
+        f" {short(challenge.words)} at most."
+    )
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -185,4 +202,12 @@ def run(args: argparse.Namespace) -> None:
         return
     codes = dict.fromkeys(code for cost in costs for code in configuration.languages_of(cost.model))
     snapshots = dict.fromkeys(filter(None, (snapshot_note(configuration, cost) for cost in costs)))
-    print(*table(costs), *notes(costs, gpu), *snapshots, *download_notes(configuration, list(codes)), sep="\n")
+    challenges = dict.fromkeys(filter(None, (challenge_note(configuration, cost) for cost in costs)))
+    print(
+        *table(costs),
+        *notes(costs, gpu),
+        *snapshots,
+        *challenges,
+        *download_notes(configuration, list(codes)),
+        sep="\n",
+    )

@@ -1,8 +1,9 @@
-"""Show what each preset is for and what it costs, or how to run one preset.
+"""Show what each preset is for and what it costs, or how to run one preset; also the challenges.
 
     babelmill presets                       # hours on GPUs like those of this machine, as many as each preset asks for
     babelmill presets --gpu A100            # on GPUs of another kind
     babelmill presets 1gpu_standard
+    babelmill presets babylm_strict_small   # a challenge (config/challenges/)
 
 A preset is a file in `config/presets/`; your own files in this folder are listed, too. The cost is for a text of the
 preset's budget. Without a budget, it is for 100 million words of English, or one million words if the preset asks for
@@ -14,12 +15,15 @@ import glob
 import itertools
 import re
 import textwrap
+from pathlib import Path
 
 from babelmill.commands.estimates.machine import ASSUMED_GPU, gpu_here, known_peak
 from babelmill.commands.estimates.text_size import BYTES_PER_TOKEN, TrainingText, budget_bytes
 from babelmill.commands.estimates.training_cost import cost_of, hours_text, tenths
-from babelmill.config.layers import nearest
+from babelmill.config.challenges import file_of
+from babelmill.config.layers import CHALLENGES, nearest
 from babelmill.config.resolve import ROOT, Configuration
+from babelmill.config.schema import Challenge
 from babelmill.core.files import UserError
 from babelmill.core.words import aligned, plural, short
 from babelmill.core.yaml_file import read_yaml
@@ -117,6 +121,39 @@ def table(presets: list[Preset]) -> list[str]:
     return [f"{line}  {purpose}" for line, purpose in zip(lines, shortened, strict=True)]
 
 
+def challenge_table() -> list[str]:
+    """Return a heading and one line per challenge."""
+    challenges = Configuration([("presets", {})]).challenges
+    rows = [[name, short(each.words), f"{snapshots_of(each)}", each.title] for name, each in challenges.items()]
+    return aligned([["challenge", "words", "snapshots", "for"], *rows], [False, True, True, False])
+
+
+def snapshots_of(challenge: Challenge) -> int:
+    """Return how many snapshots a challenge asks for."""
+    return len(challenge.settings.get("run", {}).get("snapshots", []))
+
+
+def challenge_description(name: str) -> list[str]:
+    """Return paragraphs on a challenge: the comment of its file, and how to run a model for it."""
+    challenge = Configuration([("presets", {})]).challenges[name]
+    model = {"models": {"mine": {"challenge": name}}}
+    evaluation = Configuration([("presets", model)]).model("mine").evaluation
+    return [
+        about_of(ROOT / file_of(name)),
+        f"{short(challenge.words)} words at most, {plural(snapshots_of(challenge), 'snapshot')},"
+        f" {plural(len(evaluation.suites), 'suite')}, {plural(len(evaluation.snapshot_suites), 'suite')} for each snapshot",
+        "In config/config.yaml:",
+        f"models: {{mine: {{challenge: {name}}}}}",
+        "snakemake --profile profiles/local -- converted/mine",
+    ]
+
+
+def about_of(path: Path) -> str:
+    """Return the first paragraph of the comment at the beginning of a file, in lines that fit."""
+    lines = itertools.takewhile(lambda line: line.startswith("# "), path.read_text(encoding="utf-8").splitlines())
+    return textwrap.fill(" ".join(line.removeprefix("# ") for line in lines), WIDTH)
+
+
 def description(found: Preset, gpu: str) -> list[str]:
     """Return paragraphs on a preset: its purpose, size and cost, its values, and how to run it."""
     where = f"on {plural(found.gpus, gpu)}" if found.gpus else "on this machine's processor"
@@ -171,8 +208,12 @@ def run(args: argparse.Namespace) -> None:
     if args.name is None:
         found, problems = every_preset(gpu)
         notes = [NOTE.format(gpu=gpu, peak=peak / 1e12), *problems]
-        print(*table(found), *(textwrap.fill(note, WIDTH) for note in notes), sep="\n")
+        print(*table(found), *(textwrap.fill(note, WIDTH) for note in notes), "", *challenge_table(), sep="\n")
+        return
+    challenges = [path.stem for path in (ROOT / CHALLENGES).glob("*.yaml")]
+    if args.name in challenges:
+        print("\n\n".join(challenge_description(args.name)))
         return
     if args.name not in names():
-        raise UserError(f"there is no preset {args.name!r}{nearest(args.name, names())}")
+        raise UserError(f"there is no preset {args.name!r}{nearest(args.name, [*names(), *challenges])}")
     print("\n\n".join(description(Preset(args.name, gpu), gpu)))

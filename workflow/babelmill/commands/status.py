@@ -6,8 +6,8 @@
 This command reads only files and asks neither Snakemake nor SLURM, so it works on any machine that sees the folder,
 during a run and after it. The line shows the stage that a model is at, the step and speed of its training, and the last
 message of a job that failed. `attempt` counts the attempts of a training job that SLURM runs or that `retries` repeat.
-Columns that would be empty are left out. Below the table, a line for each model of a challenge says which of the
-challenge's numbers it has. `babelmill why` says what would run next, and why.
+Columns that would be empty are left out. For a model that takes part in a challenge, lines below count its snapshots
+and scores, and say which numbers of the leaderboard it has. `babelmill why` says what would run next, and why.
 """
 
 import argparse
@@ -16,9 +16,15 @@ import sys
 from pathlib import Path
 
 from babelmill.commands.progress.model_status import STATES, Status, status_of
+from babelmill.commands.progress.numbers import numbers_of_challenge
 from babelmill.config import loading
 from babelmill.config.resolve import Configuration
+from babelmill.config.snapshots import FOLDER, name_of, points
+from babelmill.config.suites import scores_asked, suites_of_model
+from babelmill.core.files import read_json
 from babelmill.core.words import aligned, clock, plural
+from babelmill.graph import CHECKPOINTS
+from babelmill.stages import STAGES
 
 RIGHT = ("step", "loss", "tokens/s", "left", "attempt")  # columns of numbers
 
@@ -57,8 +63,35 @@ def table(statuses: list[Status], width: int) -> str:
     lines.append(f"{plural(len(statuses), 'model')}: " + ", ".join(f"{n} {state}" for state, n in counts.items() if n))
     shown = ("failed", "stopped", *(["running"] if len(statuses) == 1 else []))
     lines += [f"{s.model}: {s.log}" for s in statuses if s.state in shown and s.log]
-    lines += [f"{s.model}: {s.challenge}" for s in statuses if s.challenge]
     return "\n".join(lines)
+
+
+def challenge_line(configuration: Configuration, model: str) -> str | None:
+    """Return how much there is of what a model's challenge asks for; None without a challenge."""
+    challenge = configuration.challenge_of(model)
+    if not challenge:
+        return None
+    asked = [name_of(point) for point in points(configuration.model(model).run.snapshots)]
+    kept = kept_by_newest_run(model) & set(asked)
+    of_model, of_each = scores_asked(configuration, model)
+    done = sum(scores_there(model, suite) for suite in suites_of_model(configuration, model))
+    return (
+        f"{model}: {challenge.title}: {len(kept)} of {plural(len(asked), 'snapshot')},"
+        f" {done} of {plural(of_model + of_each * len(asked), 'score')}"
+    ) + "".join(f"\n{model}: {numbers}" for numbers in [numbers_of_challenge(configuration, model)] if numbers)
+
+
+def kept_by_newest_run(model: str) -> set[str]:
+    """Return the names of the snapshots that the newest training run of a model has kept."""
+    notes = (CHECKPOINTS / model).glob("*/attempt.json")
+    newest = max(notes, key=lambda path: path.stat().st_mtime, default=None)
+    return {path.stem for path in (newest.parent / FOLDER).glob("chck_*.json")} if newest else set()
+
+
+def scores_there(model: str, suite: str) -> int:
+    """Return how many scores a suite's results have: that of the model, and one of each snapshot."""
+    path = STAGES["score"].path(model, suite) / "scores.json"
+    return 1 + len(read_json(path).get("snapshots", [])) if path.is_file() else 0
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -71,5 +104,6 @@ def run(args: argparse.Namespace) -> None:
     """Print how far models are: stage, step, loss, speed, time left, attempt and SLURM job."""
     configuration = loading.from_arguments(args)
     names = configuration.models_of(args.names) if args.names else begun(configuration)
+    lines = filter(None, (challenge_line(configuration, model) for model in names))
     width = shutil.get_terminal_size().columns if sys.stdout.isatty() else 10_000
-    print(table([status_of(configuration, model) for model in names], width))
+    print(table([status_of(configuration, model) for model in names], width), *lines, sep="\n")

@@ -20,7 +20,8 @@ class Language:
     """A language.
 
     `tag` is the code that the Hub uses (ISO 639-1 where there is one). `byte_premium` is the number of UTF-8 bytes
-    that a text needs per byte of the same text in English.
+    that a text needs per byte of the same text in English. `language` is the code of the language that it is in, if it
+    is a text of its own, such as `babylm_strict` (`languages.NAME.language`); "" if it is the language itself.
     """
 
     code: str
@@ -29,6 +30,12 @@ class Language:
     script: str
     byte_premium: float
     tag: str
+    language: str = ""
+
+    @property
+    def language_code(self) -> str:
+        """Return the code of the language, also of a text with a name of its own."""
+        return self.language or self.code
 
     @property
     def bytes_per_word(self) -> float | None:

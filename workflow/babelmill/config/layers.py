@@ -10,6 +10,7 @@ from babelmill.core import escape
 DEFAULTS = "config/defaults.yaml"  # the first layer
 SUITES = "config/suites/"
 PRESETS = "config/presets/"  # a file in this folder is the second layer
+CHALLENGES = "config/challenges/"  # a file in this folder is a layer of the models that name it
 
 
 @dataclasses.dataclass(frozen=True)

@@ -1,8 +1,9 @@
 """Check the layers of the configuration, and resolve them for each model and each language.
 
 A later layer overrides an earlier one: `config/defaults.yaml` < preset < the user's configuration (`config/config.yaml`
-merged with `--configfile` and `--config`) < its `models.<name>` or `languages.<code>`. `schema.py` holds types and
-bounds.
+merged with `--configfile` and `--config`) < the model's challenge < its `models.<name>` or `languages.<code>`. The
+corpora of a challenge are the same whatever presets and the section `corpus` say of other text: `config/defaults.yaml`
+< the challenge < `languages.<code>`. `schema.py` holds types and bounds.
 """
 
 import dataclasses
@@ -18,6 +19,7 @@ from typing import Any, TypeVar
 import pydantic
 
 from babelmill.config import experiments, schema
+from babelmill.config.challenges import check_format, check_limit, file_of, read_challenges
 from babelmill.config.languages import Language, nearest_or_new, read_table, tag_of
 from babelmill.config.layers import (
     ABSENT,
@@ -34,7 +36,7 @@ from babelmill.config.layers import (
 from babelmill.config.mistakes import LONGEST, check_keys, in_plain_words, where_set
 from babelmill.config.model_size import too_large
 from babelmill.config.model_source import SHAPE, ModelSource, kind_of, shape_laid_under, source_of
-from babelmill.config.schema import MODEL_SECTIONS, REMOVED, SECTIONS, ModelEntry, Suite, User
+from babelmill.config.schema import MODEL_SECTIONS, REMOVED, SECTIONS, Challenge, LanguageEntry, ModelEntry, Suite, User
 from babelmill.config.transformers_keys import wrong
 from babelmill.core.escape import line
 from babelmill.core.files import UserError
@@ -107,8 +109,12 @@ class Configuration:
         )
         label = functools.partial(where_set, [Layer(values, label) for label, values in sources])
         self.top: User = self._validate(User, top, "", label)
+        self.challenges = read_challenges(root)
+        # {corpus: the challenge that it belongs to}
+        self._challenge_of_corpus = {code: name for name, each in self.challenges.items() for code in each.languages}
         self.table = self._language_table()
-        self.batches = {f"tier{tier}": [c for c, row in self.table.items() if row.tier == tier] for tier in (1, 2, 3)}
+        ordinary = [row for code, row in self.table.items() if code not in self._challenge_of_corpus]
+        self.batches = {f"tier{tier}": [row.code for row in ordinary if row.tier == tier] for tier in (1, 2, 3)}
         self.batches |= self.top.batches
         named = (self.top.models, self.top.languages, self.top.batches, self.top.suites, self.top.experiments)
         for name in itertools.chain.from_iterable(named):
@@ -124,6 +130,7 @@ class Configuration:
         for name in self.top.models:
             self._inherited(name)
         for name in self.top.models:
+            self._challenge(name)
             self.ancestors(name)
             self.languages_of(name)
         for name, members in [*self.batches.items(), ("targets", self.top.targets)]:
@@ -154,6 +161,8 @@ class Configuration:
         languages = next((entry.languages for entry in entries if entry and entry.languages), [])
         if not languages and (codes := [each for each in self._inherited(model) if each in self.table]):
             return (codes[-1],)
+        if not languages and (challenge := self.challenge_of(model)):
+            return tuple(challenge.languages)
         if not languages:
             if ancestors := self.ancestors(model):
                 return self.languages_of(ancestors[0])
@@ -188,6 +197,25 @@ class Configuration:
                 raise UserError(f"{where}: there is no such model{nearest_or_new(entry.like, self.known_models())}")
             chain.insert(0, entry.like)
         return tuple(chain)
+
+    def challenge_of(self, model: str) -> Challenge | None:
+        """Return the challenge that a model takes part in; None without one."""
+        name = self._challenge(model)
+        return self.challenges[name] if name else None
+
+    @functools.cache  # noqa: B019
+    def _challenge(self, model: str) -> str:
+        """Return the name of a model's challenge, "" without one; raise a UserError if there is no such challenge."""
+        for each in reversed(self._inherited(model)):
+            if (entry := self.top.models.get(each)) and entry.challenge:
+                if entry.challenge not in self.challenges:
+                    where = self._cells[each][0] if each in self._cells else self.origin(f"models.{each}.challenge")
+                    raise UserError(
+                        f"{where}: models.{each}.challenge = {entry.challenge!r}: there is no such challenge"
+                        f"{nearest(entry.challenge, self.challenges)}"
+                    )
+                return entry.challenge
+        return ""
 
     def _add_cells(self, name: str, experiment: schema.Experiment) -> None:
         """Add the models of an experiment, and a batch with the experiment's name."""
@@ -293,17 +321,20 @@ class Configuration:
         if sections["train"].ema_decay == 0:  # there is no average to export
             sections["export"] = sections["export"].model_copy(update={"variants": ["main"], "default_variant": "main"})
         source = source_of(name, sections["model"], layers, origins, self.known_models(), theirs)
-        for suite in sections["evaluation"].suites:
-            try:
-                self.suite(suite)
-            except UserError as error:
-                raise UserError(f"{origins['evaluation.suites']}: evaluation.suites: {error}") from None
+        for key in ("suites", "snapshot_suites"):
+            for suite in getattr(sections["evaluation"], key):
+                try:
+                    self.suite(suite)
+                except UserError as error:
+                    raise UserError(f"{origins[f'evaluation.{key}']}: evaluation.{key}: {error}") from None
         resolved = ResolvedModel(
             name=name, languages=languages, origins=origins, preset=preset, source=source, **sections
         )
         if source and source.kind == "model":
             check_source(resolved, self.model(source.name))
         check_together(resolved, layers, shape_is_known=not source or "max_position_embeddings" in theirs)
+        if challenge := self.challenge_of(name):
+            check_limit(resolved, self._challenge(name), challenge, [self.model(each) for each in self.ancestors(name)])
         return resolved
 
     def _shape_of(self, model: str) -> dict[str, Any]:
@@ -324,13 +355,20 @@ class Configuration:
         self.language(code)
         preset = self._preset(code, (code,))  # the preset of the model that has only this language
         sections, origins = self._sections(["corpus"], self._layers("languages", code, ["corpus"], preset))
-        return ResolvedCorpus(code, (code,), origins, **sections)
+        resolved = ResolvedCorpus(code, (code,), origins, **sections)
+        check_format(resolved)
+        return resolved
 
     def _layers(self, group: str, name: str, sections: list[str], preset: str) -> list[Layer]:
         """Return all layers of some sections, the last one being the entry `name` in `models:` or `languages:`."""
         layers = [(DEFAULTS, self.defaults), *self.sources]
         if (self.root / PRESETS / f"{preset}.yaml").is_file():  # not auto, and no mistake
             layers.insert(1, (f"{PRESETS}{preset}.yaml", self._preset_values(preset)))
+        if group == "languages" and (owner := self._challenge_of_corpus.get(name)):
+            entry = self.challenges[owner].languages[name]
+            layers = [(DEFAULTS, self.defaults), (file_of(owner), {"corpus": entry.corpus})]
+        elif group == "models" and (challenge := self.challenge_of(name)):
+            layers.append((file_of(self._challenge(name)), challenge.settings))
         for each in self._inherited(name) if group == "models" else [name]:
             layers += [(f"{label}, {group}.{each}", lookup(values, (group, each))) for label, values in self.sources]
             if group == "models" and each in self._cells:
@@ -383,12 +421,24 @@ class Configuration:
         budget = self._preset_values(preset).get("corpus", {}).get("budget")
         for code in languages if budget is not None else ():
             origin = self.corpus(code).origins["corpus.budget"]
-            if origin == DEFAULTS or (origin.startswith(PRESETS) and origin != f"{PRESETS}{preset}.yaml"):
+            if code in self._challenge_of_corpus:
+                self._refuse_other_budget(name, preset, budget, code)
+            elif origin == DEFAULTS or (origin.startswith(PRESETS) and origin != f"{PRESETS}{preset}.yaml"):
                 raise UserError(
                     f"preset {preset} of model {name} sets corpus.budget = {budget}, but a budget belongs to a"
                     f" language, and {code} has another preset: set languages.{code}.corpus.budget, or preset: {preset}"
                     " for all"
                 )
+
+    def _refuse_other_budget(self, name: str, preset: str, budget: Any, code: str) -> None:
+        """Raise a UserError if a model that is not in the challenge of a corpus has a preset with another budget."""
+        resolved, owner = self.corpus(code), self._challenge_of_corpus[code]
+        if owner != self._challenge(name) and resolved.corpus.budget != schema.budget(budget):
+            raise UserError(
+                f"preset {preset} of model {name} sets corpus.budget = {budget}, but {code} is the text of the challenge"
+                f" {owner}, with corpus.budget = {resolved.corpus.budget} ({resolved.origins['corpus.budget']}), and all"
+                " models share it: choose another preset, or a language of your own with the same files"
+            )
 
     @functools.cache  # noqa: B019
     def _preset_values(self, preset: str) -> dict[str, Any]:
@@ -447,16 +497,42 @@ class Configuration:
 
     def _language_table(self) -> dict[str, Language]:
         table = read_table(self.root / "config/languages.tsv")
-        for code, entry in self.top.languages.items():
-            if code not in table and not entry.name:
+        real = table.keys()
+        for name, challenge in self.challenges.items():
+            for code, entry in challenge.languages.items():
+                table[code] = language_of_entry(code, entry, table, file_of(name))
+        entries = sorted(self.top.languages.items(), key=lambda each: bool(each[1].language))  # others' languages last
+        for code, entry in entries:
+            where = f"{self.origin('languages.' + code)}"
+            if code in real and entry.language not in ("", code):
                 raise UserError(
-                    f"{self.origin('languages.' + code)}: languages.{code} is not in config/languages.tsv,"
+                    f"{where}: languages.{code}.language = {entry.language}: {code} is a language itself; give this text"
+                    " a name of its own"
+                )
+            if code not in table and not (entry.name or entry.language):
+                raise UserError(
+                    f"{where}: languages.{code} is not in config/languages.tsv,"
                     f" and a language of your own needs a `name`{nearest_or_new(code, table)}"
                 )
-            base = table.get(code) or Language(code, code, 3, "", 1.0, tag_of(code))
-            given = {k: v for k, v in entry.model_dump(exclude={"corpus"}, exclude_unset=True).items() if v is not None}
-            table[code] = dataclasses.replace(base, **given)
+            table[code] = language_of_entry(code, entry, table, where)
         return table
+
+
+def language_of_entry(code: str, entry: LanguageEntry, table: dict[str, Language], where: str) -> Language:
+    """Return the row of an entry of `languages:`: what it leaves out is as in the table, or as in its `language`.
+
+    Raises:
+        UserError: `language` is not in the table. `where` begins the message.
+    """
+    base = table.get(code) or Language(code, code, 3, "", 1.0, tag_of(code))
+    if entry.language and entry.language != code:
+        if entry.language not in table:
+            near = nearest_or_new(entry.language, table)
+            raise UserError(f"{where}: languages.{code}.language = {entry.language!r}, which is not a language{near}")
+        of = table[entry.language]
+        base = dataclasses.replace(of, code=code, language=of.language_code)
+    given = entry.model_dump(exclude={"corpus", "language"}, exclude_unset=True)
+    return dataclasses.replace(base, **{key: value for key, value in given.items() if value is not None})
 
 
 def check_source(resolved: ResolvedModel, source: ResolvedModel) -> None:
@@ -503,11 +579,13 @@ def check_together(resolved: ResolvedModel, layers: list[Layer], shape_is_known:
             f"{origins['export.adapter']}: export.adapter = {resolved.export.adapter!r} asks for adapters, but"
             " train.lora_rank = 0 trains none; set export.adapter: none, or set a rank"
         )
-    if evaluation.snapshots and not resolved.run.snapshots:
-        raise UserError(
-            f"{origins['evaluation.snapshots']}: evaluation.snapshots: true scores what the training keeps, but"
-            " run.snapshots is empty; set run.snapshots, for example to babylm (a finished training does not run again)"
-        )
+    for key, asks in (("snapshots", ": true"), ("snapshot_suites", "")):
+        if getattr(evaluation, key) and not resolved.run.snapshots:
+            raise UserError(
+                f"{origins[f'evaluation.{key}']}: evaluation.{key}{asks} scores what the training keeps, but"
+                " run.snapshots is empty; set run.snapshots, for example to babylm (a finished training does not run"
+                " again)"
+            )
     if not shape_is_known:
         return
     longest, positions = max(train.sequence_lengths), model.max_position_embeddings

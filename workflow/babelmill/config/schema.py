@@ -34,6 +34,7 @@ from babelmill.config.values import (
     budget,
     column_names,
     delimiter,
+    document_unit,
     each_once,
     exponent,
     language_tag,
@@ -126,6 +127,9 @@ class Was:
     key: str
 
 
+# Values of `corpus.document`, for editors.
+DOCUMENT_UNIT = Literal["file", "paragraph", "line"] | Annotated[str, Field(pattern=r"^[1-9][0-9]* words$")]
+
 # Keys of `corpus` that name columns, and the end of the error for a source without columns.
 TABLES = {
     "prompt_column": "prompts come from .jsonl, .csv, .tsv or .parquet",
@@ -187,7 +191,7 @@ class Corpus(Section):
     encoding: Encoding = "utf-8"
     format: Literal["txt", "jsonl", "csv", "tsv", "parquet"] | None = None
     quoting: Quoting = "format"
-    document: Literal["file", "paragraph", "line"]
+    document: Annotated[str, BeforeValidator(document_unit, json_schema_input_type=DOCUMENT_UNIT)]
     validation_share: Annotated[BelowOne, OnlyIf(validation_files=[], otherwise=0.0)]
     on_error: Literal["stop", "skip"]
     normalization: Literal["none", "NFC"]
@@ -496,6 +500,8 @@ class Evaluation(Section):
     masked_pairs: Annotated[Positive, Field(le=MAX_BATCH)] | Literal["all"] = "all"
     within_word_l2r: bool = False  # see REMOVED
     snapshots: bool = False
+    snapshot_suites: Names = []
+    backend: Literal["causal", "mlm"] | None = None
 
     @model_validator(mode="after")
     def _masks_are_in_a_row(self) -> Self:
@@ -724,9 +730,14 @@ REMOVED: dict[str, tuple[Any, str]] = {
 
 
 class LanguageEntry(Section):
-    """An entry of `languages:`; what it leaves out comes from `config/languages.tsv`."""
+    """An entry of `languages:`; what it leaves out comes from `config/languages.tsv`.
+
+    Attributes:
+        language: the language that it is in: an entry with a name of its own is another text of this language.
+    """
 
     name: str = ""
+    language: str = ""
     tier: Literal[1, 2, 3] | None = None
     script: str = ""
     byte_premium: Annotated[Number, Field(gt=0, le=100)] | None = None
@@ -741,11 +752,13 @@ class ModelEntry(Section):
         languages: its languages.
         like: another model: what this entry leaves out is as in the entry of that model, key by key.
         preset: its preset.
+        challenge: a file in `config/challenges/`: the text, the length, the snapshots and the suites of a challenge.
     """
 
     languages: Names = []
     like: str | None = None
     preset: str | None = None
+    challenge: str | None = None
     tokenizer: dict[str, Any] = {}
     mixture: dict[str, Any] = {}
     model: dict[str, Any] = {}
@@ -758,6 +771,30 @@ class ModelEntry(Section):
     publish: dict[str, Any] = {}
     run: dict[str, Any] = {}
     resources: dict[str, Any] = {}
+
+
+class Challenge(Section):
+    """A file in `config/challenges/`: what a challenge asks of the models that take part (`models.NAME.challenge`).
+
+    Attributes:
+        title: its name for readers.
+        track: the name of the track in the challenge's own files.
+        words: the most words that a model may read while it learns; a text that is read ten times counts ten times.
+        epochs: the most passes over the text.
+        text: the most words of text.
+        languages: its corpora, with names of their own. They exist like any language, also for other models.
+        settings: sections of its models.
+        submission: a file in `config/submissions/`: what is handed in.
+    """
+
+    title: Text
+    track: Literal["strict-small", "strict", "multilingual"]
+    words: Annotated[int, BeforeValidator(word_count), Field(gt=0)]
+    epochs: Positive
+    text: Annotated[int, BeforeValidator(word_count), Field(gt=0)]
+    languages: Annotated[dict[str, LanguageEntry], Field(min_length=1)]
+    settings: dict[str, dict[str, Any]]
+    submission: str = ""
 
 
 class Experiment(Section):

@@ -70,7 +70,12 @@ def missing_points(asked: Snapshots, million_words: float) -> list[float]:
 
 
 def say_missing(
-    missing: Sequence[float], million_words: float, epochs: float, max_steps: int | None, set_aside: float
+    missing: Sequence[float],
+    million_words: float,
+    epochs: float,
+    max_steps: int | None,
+    set_aside: float,
+    words: int | None = None,
 ) -> str:
     """Return a sentence on the points that a run will not have, with what to set; "" if it will have all.
 
@@ -78,16 +83,20 @@ def say_missing(
         missing: these points, in order.
         million_words: how many words the run reads.
         epochs: how often it reads the training text.
-        max_steps: the key of `train`.
+        max_steps, words: the keys of `train`.
         set_aside: the share of the corpus that is set aside for validation.
     """
     if not missing or not million_words:
         return ""
     first, advice = missing[0], list[str]()
-    if 0 < set_aside < 1 and kept_at_the_end([first], million_words / (1 - set_aside)):
+    if words:
+        advice.append(f"train.words: {first:g}M")
+    elif 0 < set_aside < 1 and kept_at_the_end([first], million_words / (1 - set_aside)):
         advice.append(f"corpus.validation_files (now {set_aside:.1%} of the corpus are set aside for validation)")
-    longer = f"train.epochs: {math.ceil(100 * epochs * first / million_words) / 100:g}"
-    advice.append(longer if max_steps is None else "a higher train.max_steps")
+    if max_steps is not None:
+        advice.append("a higher train.max_steps")
+    elif not words:
+        advice.append(f"train.epochs: {math.ceil(100 * epochs * first / million_words) / 100:g}")
     return (
         f"{named(missing)} will not exist: the run ends after {million_words:,.4g} million words; for {name_of(first)},"
         f" set {' or '.join(advice)}"

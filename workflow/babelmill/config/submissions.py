@@ -1,7 +1,7 @@
 """Define what a challenge takes, which numbers its leaderboard makes of it, and what a model has to submit.
 
-`config/submissions/*.yaml` says what a challenge takes. A challenge (`config/challenges/`) names its file. The sizes in it are those of the challenge's full data, so a test can
-have a challenge of its own, with small ones.
+`config/submissions/*.yaml` says what a challenge takes. A challenge (`config/challenges/`) names its file. The sizes in
+it are those of the challenge's full data, so a test can have a challenge of its own, with small ones.
 """
 
 import functools

@@ -2,6 +2,7 @@
 
 import contextlib
 import functools
+from collections.abc import Iterable
 from pathlib import Path, PurePath
 from typing import Any
 
@@ -22,19 +23,46 @@ SUITES = Path("results/suites")
 SHIPPED = "babelmill:"  # begins the name of a file of `config/suites/`, which each clone has
 
 
+def code_in_suite(configuration: Configuration, suite: Suite, code: str) -> str:
+    """Return the code under which a suite covers a language; "" if it does not.
+
+    A suite of English covers every text in English (`languages.NAME.language`).
+    """
+    codes = (code, configuration.language(code).language_code)
+    return next((each for each in codes if each in suite.covered), "")
+
+
+def baselines_of(configuration: Configuration, suite: Suite, codes: Iterable[str]) -> list[dict[str, Any]]:
+    """Return the published scores on a suite; those in a language count for each of `codes` that is a text in it."""
+    texts = [code for code in codes if configuration.language(code).language]
+    found = [each.model_dump() for each in suite.baselines]
+    return found + [
+        each | {"language": code}
+        for code in texts
+        for each in found
+        if each["language"] == configuration.language(code).language_code
+    ]
+
+
 def suites_of_model(configuration: Configuration, model: str) -> list[str]:
-    """Return the suites of `evaluation.suites` that cover one of a model's languages."""
+    """Return the suites that score a model, or its snapshots alone, and that cover one of its languages."""
     resolved = configuration.model(model)
     if not OBJECTIVES[resolved.train.objective].sentences:
         return []
-    languages = resolved.languages
-    return [name for name in resolved.evaluation.suites if configuration.suite(name).covered.keys() & set(languages)]
+    asked = dict.fromkeys([*resolved.evaluation.suites, *resolved.evaluation.snapshot_suites])
+    return [name for name in asked if languages_of_suite(configuration, model, name)]
+
+
+def scores_asked(configuration: Configuration, model: str) -> tuple[int, int]:
+    """Return how many suites score a model, and how many of these score each of its snapshots, too."""
+    evaluation, suites = configuration.model(model).evaluation, suites_of_model(configuration, model)
+    return len(suites), sum(evaluation.snapshots or name in evaluation.snapshot_suites for name in suites)
 
 
 def languages_of_suite(configuration: Configuration, model: str, name: str) -> list[str]:
     """Return the languages of a model that a suite covers."""
-    covered = configuration.suite(name).covered
-    return [code for code in configuration.languages_of(model) if code in covered]
+    suite = configuration.suite(name)
+    return [code for code in configuration.languages_of(model) if code_in_suite(configuration, suite, code)]
 
 
 @functools.cache
@@ -42,7 +70,7 @@ def suites_of_language(configuration: Configuration, code: str) -> list[str]:
     """Return the suites that cover a language and that some model of this language is scored on."""
     mixtures = [name for name in configuration.top.models if code in configuration.languages_of(name)]
     asked = [suite for model in dict.fromkeys([code, *mixtures]) for suite in suites_of_model(configuration, model)]
-    return [name for name in dict.fromkeys(asked) if code in configuration.suite(name).covered]
+    return [name for name in dict.fromkeys(asked) if code_in_suite(configuration, configuration.suite(name), code)]
 
 
 def pairs_of_suite(configuration: Configuration, code: str, name: str) -> dict[str, Any]:
@@ -52,10 +80,10 @@ def pairs_of_suite(configuration: Configuration, code: str, name: str) -> dict[s
         UserError: the suite has no pairs of the language, or a file does not exist.
     """
     suite = configuration.suite(name)
-    if code not in suite.covered:
+    if not (covered := code_in_suite(configuration, suite, code)):
         raise UserError(f"the suite {name} has no pairs of {code}{nearest(code, suite.covered)}")
     columns = suite.model_dump(include={"good", "bad", "phenomenon", "paradigm", "delimiter", "encoding"})
-    files = suite.files_of(code)
+    files = suite.files_of(covered)
     columns["quoting"] = quoting_in_settings(suite.quoting, files, local=not suite.repository)
     asked: dict[str, Any] = {"suite": name, "columns": {key: value for key, value in columns.items() if value}}
     if not suite.repository and name not in configuration.top.suites:

@@ -117,6 +117,22 @@ def word_count(value: Any) -> Any:
     return round(float(match[1]) * {"k": 1e3, "M": 1e6, "G": 1e9}[match[2]]) if match else number(value)
 
 
+def document_unit(value: Any) -> Any:
+    """Return what one document of a text file is; raise a ValueError if it is none of the possible units."""
+    if value not in ("file", "paragraph", "line") and not words_of_document(str(value)):
+        raise ValueError(
+            "expected file, paragraph, line, or a number of words, such as 300 words (whole lines that have so many"
+            " words together)"
+        )
+    return value
+
+
+def words_of_document(unit: str) -> int | None:
+    """Return how many words the lines of one document have together; None if a document is something else."""
+    match = re.fullmatch(r"([1-9]\d*) words", unit)
+    return int(match[1]) if match else None
+
+
 def budget(value: float | str | None) -> float | str | None:
     """Return megabytes as a number, or "N words", "N exact words" or "N documents"; 500k and 5M mean words."""
     if not isinstance(value, str):

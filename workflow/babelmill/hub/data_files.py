@@ -100,6 +100,7 @@ def data_files(names: list[str], part: dict[str, Any], card: Path | None, where:
 
     Raises:
         UserError: the configuration does not exist; there are several and the user names none; or no file can be read.
+            If the user names files, those for validation are enough: other text may be trained on.
     """
     declared, config, globs = configurations(card, where), part.get("config"), part.get("files")
     format = part.get("format") if globs else None  # without globs, a README would be data, too
@@ -122,7 +123,7 @@ def data_files(names: list[str], part: dict[str, Any], card: Path | None, where:
         found = _of_configuration(matching(names, globs) if globs else names, splits, format)
     else:
         found = chosen_by_words(names, None, format)
-    if not found.train:
+    if not found.train and not (globs and found.validation):
         raise UserError(_nothing(matching(names, globs) if globs else names, part | {"config": config}, where, splits))
     return found
 

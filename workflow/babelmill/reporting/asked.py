@@ -12,8 +12,8 @@ from typing import Any
 
 from babelmill.config.layers import DEFAULTS, PRESETS
 from babelmill.config.resolve import Configuration
-from babelmill.config.submissions import backend_of, read_rules
-from babelmill.config.suites import suites_of_model
+from babelmill.config.submissions import Rules, backend_of, read_rules
+from babelmill.config.suites import baselines_of, code_in_suite, suites_of_model
 from babelmill.core import code_digest, manifest
 from babelmill.core.files import canonical_json, sha256, write_json
 from babelmill.file_times import FileTimes
@@ -46,7 +46,8 @@ def asked_of(configuration: Configuration, name: str) -> dict[str, Any]:
     }
     codes = dict.fromkeys(code for model in of_models.values() for code in model["languages"])
     covering = [suite for model in of_models.values() for suite in model["suites"]]
-    suites = [suite for model in models for suite in configuration.model(model).evaluation.suites]
+    evaluations = [configuration.model(model).evaluation for model in models]
+    suites = [suite for each in evaluations for suite in [*each.suites, *each.snapshot_suites]]
     about = {suite: configuration.suite(suite) for suite in dict.fromkeys([*covering, *suites])}
     presets = {model["preset"] for model in of_models.values()}
     return {
@@ -57,12 +58,15 @@ def asked_of(configuration: Configuration, name: str) -> dict[str, Any]:
             suite: {
                 "title": entry.title or suite,
                 "headline": entry.headline,
-                "covers": sorted(entry.covered.keys() & codes.keys()),
+                "covers": sorted(code for code in codes if code_in_suite(configuration, entry, code)),
                 "note": entry.note,
                 "license": entry.license,
-                "baselines": [each.model_dump() for each in entry.baselines if each.language in codes],
+                "baselines": [each for each in baselines_of(configuration, entry, codes) if each["language"] in codes],
                 "originals": [
-                    score._asdict() for code in codes for score in published(suite, code) if score.preset in presets
+                    score._asdict() | {"language": code}
+                    for code in codes
+                    for score in published(suite, configuration.language(code).language_code)
+                    if score.preset in presets
                 ],
             }
             for suite, entry in about.items()
@@ -79,15 +83,18 @@ def challenge_of(configuration: Configuration, model: str) -> dict[str, Any]:
     challenge = configuration.challenge_of(model)
     if challenge is None or not backend_of(configuration, model):
         return {}
-    rules = read_rules(challenge.submission)
-    beside = {
+    return {"challenge": {"title": challenge.title, "published": beside(read_rules(challenge.submission))}}
+
+
+def beside(rules: Rules) -> dict[str, list[dict[str, Any]]]:
+    """Return {number of a challenge: the published scores that stand beside it}."""
+    return {
         name: [
             score._asdict() for score in published(each.published, each.language) if score.protocol in rules.protocols
         ]
         for name, each in rules.numbers.items()
         if each.published
     }
-    return {"challenge": {"title": challenge.title, "published": beside}}
 
 
 def preset_as_it_stands(configuration: Configuration, model: str) -> str:

@@ -14,10 +14,8 @@ from pathlib import Path
 from babelmill.commands.progress.logs import last_words, metrics
 from babelmill.config.inputs import PREDICTIONS
 from babelmill.config.resolve import Configuration
-from babelmill.config.submissions import read_rules, submission_of
-from babelmill.core import manifest
 from babelmill.core.files import UserError, read_json
-from babelmill.graph import CHECKPOINTS, Job, explain, reasons_to_predict, reasons_to_submit
+from babelmill.graph import CHECKPOINTS, Job, explain, reasons_to_predict
 from babelmill.runtime.record import newest_log
 from babelmill.runtime.run_lock import DEAD_AFTER, died_here
 from babelmill.stages import STAGES, TO_CONVERTED, leading_to
@@ -42,7 +40,6 @@ class Status:
         gpus: use, memory, power and temperature, if the driver reports them.
         note: the last message of a failed job, or why a stage is outdated.
         log: where to read more; for training, the log of its newest attempt, which stays after the job.
-        challenge: which numbers of its challenge the model has.
     """
 
     model: str
@@ -58,7 +55,6 @@ class Status:
     gpus: str = ""
     note: str = ""
     log: Path | None = None
-    challenge: str = ""
 
 
 def submitted(folder: Path) -> tuple[str, float] | None:
@@ -195,37 +191,7 @@ def status_of(configuration: Configuration, model: str) -> Status:
         status = status_of_tables(configuration, status)
     if stage == "train" or stage not in leading_to("train"):
         add_training(status, running=stage == "train")
-    status.challenge = numbers_of_challenge(configuration, model)
     return status
-
-
-def numbers_of_challenge(configuration: Configuration, model: str) -> str:
-    """Return which numbers of its challenge a model has scores for, and why others are missing; "" without one."""
-    reasons = reasons_to_submit(configuration, model)
-    challenge = configuration.challenge_of(model)
-    if reasons is None or challenge is None:
-        return ""
-    rules, about = read_rules(challenge.submission), submission_of(configuration, model)
-    there, missing = [], []
-    for each in rules.numbers.values():
-        why = [about["missing"].get(task) or not_scored(model, rules.tasks[task].suite) for task in each.tasks]
-        if any(why):
-            missing.append(f"{each.title} ({'; '.join(dict.fromkeys(filter(None, why)))})")
-        else:
-            there.append(each.title)
-    path = STAGES["submission"].record(model, "")
-    made = manifest.read(path)["figures"]["leaderboard"]["score"] if path.is_file() else None
-    state = f"{path} is outdated" if made is not None and reasons else f"no {path} yet" if made is None else str(path)
-    number = "" if made is None else f", {made:.2f} on the leaderboard"
-    text = (
-        f"{challenge.title}: {len(there)} of {len(rules.numbers)} numbers{number} ({state}): {', '.join(there) or '-'}"
-    )
-    return text + (f"; missing: {', '.join(missing)}" if missing else "")
-
-
-def not_scored(model: str, suite: str | None) -> str:
-    """Return that a model has no scores on a suite yet; "" if it has."""
-    return "" if suite and STAGES["score"].record(model, suite).is_file() else "not scored yet"
 
 
 def status_of_tables(configuration: Configuration, converted: Status) -> Status:

@@ -1,4 +1,4 @@
-"""Read text files and JSON lines: a document is a whole file, a paragraph, a line, or a key of a line's JSON object.
+"""Read text files and JSON lines: a document is a file, a paragraph, one or several lines, or a key of a JSON object.
 
 A file that is not one document is cut into blocks of whole lines or paragraphs, which can be parsed independently.
 Lines end at "\\n" alone: `str.splitlines()` would also break at U+2028, U+0085 and form feeds, inside documents.
@@ -13,6 +13,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from babelmill.config.values import words_of_document
 from babelmill.core import escape
 from babelmill.core.files import UserError
 from babelmill.corpus.reading import SourceFile
@@ -93,7 +94,22 @@ def parse(file: SourceFile, block: Block) -> pa.RecordBatch:
         texts = paragraphs(file, block)
     else:
         texts = [line.removesuffix("\r") for line in decoded(file, block)]
+        if words := words_of_document(file.corpus.document):
+            texts = list(together(texts, words))
     return batch_of({"text": [text for text in texts if text]})
+
+
+def together(lines: list[str], words: int) -> Iterator[str]:
+    """Yield texts of successive lines that have at least so many words together; the last one may have fewer."""
+    text: list[str] = []
+    count = 0
+    for line in lines:
+        text.append(line)
+        count += len(line.split())
+        if count >= words:
+            yield "\n".join(text).strip("\n")
+            text, count = [], 0
+    yield "\n".join(text).strip("\n")
 
 
 def paragraphs(file: SourceFile, block: Block) -> list[str]:

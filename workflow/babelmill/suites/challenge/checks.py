@@ -57,7 +57,7 @@ def wrong_in_surprisals(name: str, task: Task, entry: dict[str, Any], checkpoint
         yield f"{name} has surprisals of {len(counts)} checkpoints, but the challenge takes at most {len(checkpoints)}"
     for step, count in counts.items():
         if count != task.sizes:
-            yield f"{name}: {step} has {plural(count, 'surprisal')}, but the challenge's data has {task.sizes:,} contexts"
+            yield f"{name}: {step} has {plural(count, 'surprisal')}, but the challenge's data has {task.sizes:,} items"
 
 
 def wrong_at_checkpoints(

@@ -65,7 +65,7 @@ class Scored:
         """Return the scored items of the language, in their order."""
         name = next(name for name in (ITEMS, PAIRS) if (self.folder / name).is_file())
         manifest.verify(self.folder, name)
-        table = pq.read_table(self.folder / name)
+        table = pq.ParquetFile(self.folder / name).read()
         return table.filter(pa.array([code == self.code for code in table["language"].to_pylist()], pa.bool_()))
 
     def at_checkpoints(self) -> dict[str, dict[str, Any]]:
