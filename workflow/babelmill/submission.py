@@ -86,7 +86,12 @@ class Submission:
 
     def figures(self) -> dict[str, Any]:
         """Return the numbers of the leaderboard, and what is missing of the submission."""
-        found = leaderboard.numbers(self.rules, self.scored, self.right, self.settings.missing)
+        missing, counted = dict(self.settings.missing), dict(self.scored)
+        for name, scored in self.scored.items():
+            if scored.task.kind == "acquisition" and files.lacking_checkpoints(scored, self.settings.checkpoints):
+                missing[name] = "the challenge takes it only with all checkpoints"
+                del counted[name]
+        found = leaderboard.numbers(self.rules, counted, self.right, missing)
         absent = [name for name in self.settings.checkpoints if name not in self.there]
         return {
             "challenge": self.settings.challenge,

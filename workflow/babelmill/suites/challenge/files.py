@@ -38,7 +38,9 @@ def strict(
     for name, task in rules.tasks.items():
         of_task = scored.get(name)
         if task.kind == "acquisition":
-            content[f"{name}_surprisals"] = of_task and surprisals(of_task, model, checkpoints)
+            # The challenge's program takes surprisals at all checkpoints or none; the leaderboard takes no age without.
+            complete = of_task is not None and not lacking_checkpoints(of_task, checkpoints)
+            content[f"{name}_surprisals"] = surprisals(of_task, model, checkpoints) if of_task and complete else None
             content[name] = of_task and {name: acquisition(of_task)}
         elif task.kind == "labels":
             content[name] = {}
@@ -54,6 +56,12 @@ def strict(
         if task.fast
     }
     return content, right
+
+
+def lacking_checkpoints(scored: Scored, checkpoints: list[str]) -> list[str]:
+    """Return the checkpoints at which there are no surprisals of words for the age of acquisition."""
+    there = set(scored.rows["snapshot"].to_pylist())
+    return [name for name in checkpoints if name not in there]
 
 
 def acquisition(scored: Scored) -> float:
