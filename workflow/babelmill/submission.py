@@ -24,7 +24,7 @@ from babelmill.core import manifest, stage_entry
 from babelmill.core.escape import some
 from babelmill.core.files import UserError, atomic_folder
 from babelmill.core.words import aligned, plural
-from babelmill.reporting.asked import beside
+from babelmill.reporting.published import beside
 from babelmill.runtime.checkpoint import about, names
 from babelmill.settings import read_settings
 from babelmill.suites.challenge import checks, files, leaderboard

@@ -124,6 +124,8 @@ release/elsewhere: base_model
 release/folder: export
 release/folder/__init__ release/folder/loading: export evaluate ~predict score
 suites: score
+suites/__init__ suites/results: score submission
+suites/challenge reporting/__init__ reporting/published: submission
 tables/__init__ tables/columns tables/delimited tables/parquet_file: corpus download predict suite
 tables/table: predict suite
 text_files: corpus download ~shards ~evaluate predict suite

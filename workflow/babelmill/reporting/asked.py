@@ -12,12 +12,12 @@ from typing import Any
 
 from babelmill.config.layers import DEFAULTS, PRESETS
 from babelmill.config.resolve import Configuration
-from babelmill.config.submissions import Rules, backend_of, read_rules
+from babelmill.config.submissions import backend_of, read_rules
 from babelmill.config.suites import baselines_of, code_in_suite, suites_of_model
 from babelmill.core import code_digest, manifest
 from babelmill.core.files import canonical_json, sha256, write_json
 from babelmill.file_times import FileTimes
-from babelmill.reporting.published import published
+from babelmill.reporting.published import beside, published
 from babelmill.stages import STAGES
 
 TEMPLATE = Path(__file__).with_name("report.html")
@@ -84,17 +84,6 @@ def challenge_of(configuration: Configuration, model: str) -> dict[str, Any]:
     if challenge is None or not backend_of(configuration, model):
         return {}
     return {"challenge": {"title": challenge.title, "published": beside(read_rules(challenge.submission))}}
-
-
-def beside(rules: Rules) -> dict[str, list[dict[str, Any]]]:
-    """Return {number of a challenge: the published scores that stand beside it}."""
-    return {
-        name: [
-            score._asdict() for score in published(each.published, each.language) if score.protocol in rules.protocols
-        ]
-        for name, each in rules.numbers.items()
-        if each.published
-    }
 
 
 def preset_as_it_stands(configuration: Configuration, model: str) -> str:
