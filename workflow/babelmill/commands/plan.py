@@ -151,7 +151,7 @@ def snapshot_note(configuration: Configuration, cost: Cost) -> str | None:
 
 
 def challenge_note(configuration: Configuration, cost: Cost) -> str | None:
-    """Return a line on what a model's challenge asks for, and how much of it there will be; None without a challenge."""
+    """Return a line on what a model's challenge asks for and how much there will be of it; None without a challenge."""
     model, challenge = cost.model, configuration.challenge_of(cost.model)
     if not challenge:
         return None

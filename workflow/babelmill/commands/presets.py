@@ -24,6 +24,7 @@ from babelmill.config.challenges import file_of
 from babelmill.config.layers import CHALLENGES, nearest
 from babelmill.config.resolve import ROOT, Configuration
 from babelmill.config.schema import Challenge
+from babelmill.config.suites import scores_asked
 from babelmill.core.files import UserError
 from babelmill.core.words import aligned, plural, short
 from babelmill.core.yaml_file import read_yaml
@@ -137,11 +138,11 @@ def challenge_description(name: str) -> list[str]:
     """Return paragraphs on a challenge: the comment of its file, and how to run a model for it."""
     challenge = Configuration([("presets", {})]).challenges[name]
     model = {"models": {"mine": {"challenge": name}}}
-    evaluation = Configuration([("presets", model)]).model("mine").evaluation
+    of_model, of_each = scores_asked(Configuration([("presets", model)]), "mine")
     return [
         about_of(ROOT / file_of(name)),
         f"{short(challenge.words)} words at most, {plural(snapshots_of(challenge), 'snapshot')},"
-        f" {plural(len(evaluation.suites), 'suite')}, {plural(len(evaluation.snapshot_suites), 'suite')} for each snapshot",
+        f" {plural(of_model, 'suite')}, of which {of_each} for each snapshot",
         "In config/config.yaml:",
         f"models: {{mine: {{challenge: {name}}}}}",
         "snakemake --profile profiles/local -- converted/mine",

@@ -435,9 +435,10 @@ class Configuration:
         resolved, owner = self.corpus(code), self._challenge_of_corpus[code]
         if owner != self._challenge(name) and resolved.corpus.budget != schema.budget(budget):
             raise UserError(
-                f"preset {preset} of model {name} sets corpus.budget = {budget}, but {code} is the text of the challenge"
-                f" {owner}, with corpus.budget = {resolved.corpus.budget} ({resolved.origins['corpus.budget']}), and all"
-                " models share it: choose another preset, or a language of your own with the same files"
+                f"preset {preset} of model {name} sets corpus.budget = {budget}, but {code} is the text of the"
+                f" challenge {owner}, with corpus.budget = {resolved.corpus.budget}"
+                f" ({resolved.origins['corpus.budget']}), and all its models share it: choose another preset, or set"
+                f" languages.{code}.corpus.budget"
             )
 
     @functools.cache  # noqa: B019
@@ -506,8 +507,8 @@ class Configuration:
             where = f"{self.origin('languages.' + code)}"
             if code in real and entry.language not in ("", code):
                 raise UserError(
-                    f"{where}: languages.{code}.language = {entry.language}: {code} is a language itself; give this text"
-                    " a name of its own"
+                    f"{where}: languages.{code}.language = {entry.language}: {code} is a language itself; give this"
+                    " text a name of its own"
                 )
             if code not in table and not (entry.name or entry.language):
                 raise UserError(
