@@ -142,7 +142,7 @@ def run(args: argparse.Namespace) -> None:
     figures = submission.figures() | {"read": words_of(args.model, args.converted, submission.there)}
     for line in in_words(figures):
         log.info("%s", line)
-    paths = [args.out.with_suffix("") / name for name in sorted(written)]
+    paths = [Path(args.out.stem, name) for name in sorted(written)]
     upstream = [args.converted, args.model, *args.scores]
     manifest.write(args.out.parent, settings, paths, upstream, figures, name=args.out.name)
 
