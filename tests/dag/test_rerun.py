@@ -23,6 +23,7 @@ OTHER = {
     "corpus.builtin": "python-docs",  # beside the files
     "corpus.validation_files": ["texts/deu/000.txt"],
     "corpus.format": "csv",
+    "corpus.document": "50 words",
     "corpus.quoting": "none",
     "run.validation_tokens": 1000,
     "corpus.text_column": "content",
@@ -59,7 +60,7 @@ SEVERAL |= {"train.lora_rank", "train.lora_alpha", "export.adapter"}
 SEVERAL |= {"train.freeze", "train.unknown_context", "train.typos"}
 SEVERAL |= {f"labels.{name}" for name in SECTIONS["labels"].model_fields}  # of another objective: test_labels.py
 SEVERAL |= {
-    f"evaluation.{name}" for name in ("suites", "pairs", "masked_pairs", "snapshots")
+    f"evaluation.{name}" for name in ("suites", "pairs", "masked_pairs", "snapshots", "snapshot_suites")
 }  # test_suites_of_pairs.py
 SEVERAL |= {f"predict.{name}" for name in SECTIONS["predict"].model_fields}  # of models of labels: test_predict.py
 

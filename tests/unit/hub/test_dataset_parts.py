@@ -4,6 +4,7 @@ import gzip
 import hashlib
 import json
 import re
+import shutil
 from pathlib import Path
 
 import pyarrow.parquet as pq
@@ -393,6 +394,14 @@ def test_files_whose_names_do_not_say_their_format(hub):
     assert texts[:2] == ["A: talk 0.\nB: it ends.", "A: another 0."]
     part = download(asked | {"budget": "2 documents"})["parts"][0]
     assert 1 <= len(part["train"]) < 6
+    hub.commit("datasets/ada/held_out", {"talks/b.dev": b"A: of another dataset.\n\nA: twice.\n"})
+    other = {"repository": "ada/held_out", "files": ["talks/*.dev"]}
+    files = {"hub": [{"repository": "ada/talks", "files": ["talks/*.train"]}, other]}
+    parts = download(asked | files)["parts"]
+    assert [(len(part["train"]), part["validation"]) for part in parts] == [(6, []), (0, ["talks/b.dev"])]
+    assert corpus_of(asked | files)[0]["documents"] == {"train": 12, "validation": 2}, "all of the first is trained on"
+    shutil.rmtree("out")
+    assert refused(asked | {"hub": [other]}).endswith("are for validation, by their names (ada/held_out: talks/b.dev); name some to train on")
     hub.commit("datasets/ada/broken", talks | {"talks/0.train": b"%PDF-1.7\n"})
     asked["hub"] = [{"repository": "ada/broken", "files": ["talks/*"]}]
     download(asked)

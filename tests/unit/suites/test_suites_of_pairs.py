@@ -313,6 +313,9 @@ def test_what_a_key_changes(monkeypatch):
     assert changed(one, one | {"pairs": 10}) == {"score.english_basics"}
     assert changed(one, one | {"masked_pairs": 10}) == {"score.english_basics"}
     assert changed(one, one | {"snapshots": True}) == {"score.english_basics"}
+    assert changed(one, one | {"snapshot_suites": ["english_basics"]}) == {"score.english_basics"}, "it is in both"
+    assert changed(one, one | {"snapshot_suites": ["blimp"]}) == {"score.blimp", "convert"}
+    assert changed(one, one | {"snapshot_suites": []}) == set()
     assert changed(one, one | {"sequence_length": 64}) == {"evaluate"}
 
 

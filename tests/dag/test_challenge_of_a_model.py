@@ -1,0 +1,74 @@
+"""A model of a challenge in the workflow: the jobs that one line of configuration gives, and what is refused."""
+
+import re
+
+import pytest
+
+from babelmill.config.resolve import Configuration
+from babelmill.config.suites import suites_of_model
+from conftest import Workspace, write_texts
+
+CODE = "babylm_strict_small"
+LOCAL = {CODE: {"corpus": {"files": ["texts/eng/*.txt"], "validation_files": ["texts/dev/*.txt"]}}}
+
+
+def values(challenge=CODE, **entry) -> dict:
+    return {"models": {"mine": {"challenge": challenge} | entry}}
+
+
+@pytest.fixture
+def fresh(tmp_path) -> Workspace:
+    """A workspace in which nothing has been run, with text in place of the Hub's."""
+    for name in ("eng", "dev"):
+        write_texts(tmp_path / "texts" / name, "eng", documents=3)
+    return Workspace(tmp_path)
+
+
+def test_one_line_of_configuration_trains_and_scores(fresh):
+    fresh.configure(values() | {"languages": LOCAL})
+    suites = suites_of_model(Configuration([("config/config.yaml", values())]), "mine")
+    jobs = fresh.would_run(targets=["converted/mine"])
+    stages = ("tokenizer", "shards", "train", "export", "evaluate", "score", "convert")
+    assert jobs == {
+        ("corpus", CODE),
+        *((stage, "mine") for stage in stages),
+        *(("suite", suite) for suite in suites),
+    }
+    plan = fresh.python("-m", "babelmill", "plan", "mine").stdout
+    assert f"mine: BabyLM 2026 strict-small: 19 snapshots of 19, " in plan and "100.0 M words of 100.0 M at most" in plan
+    status = fresh.python("-m", "babelmill", "status", "mine").stdout
+    assert re.search(r"^mine: BabyLM 2026 strict-small: 0 of 19 snapshots, 0 of \d+ scores?$", status, re.MULTILINE)
+
+
+def test_a_run_that_ends_before_the_last_point_is_told_what_to_set(fresh):
+    fresh.configure(values(train={"words": "30M"}) | {"languages": LOCAL})
+    plan = fresh.python("-m", "babelmill", "plan", "mine").stdout
+    assert "mine: BabyLM 2026 strict-small: 12 snapshots of 19, " in plan
+    assert "Snapshots chck_40M, chck_50M, chck_60M, ... will probably not exist" in plan
+
+
+def test_a_mixture_reads_the_challenges_three_texts(fresh):
+    fresh.configure(values("babylm_multilingual"))
+    jobs = fresh.would_run(targets=["converted/mine"])
+    codes = {f"babylm_multilingual_{code}" for code in ("eng", "nld", "zho")}
+    assert {name for rule, name in jobs if rule == "download"} == codes
+    assert {name for rule, name in jobs if rule == "corpus"} == codes
+    assert {name for rule, name in jobs if rule == "train"} == {"mine"}
+
+
+@pytest.mark.parametrize(
+    ("configured", "line"),
+    [
+        (values(train={"words": "200M"}), "train.words = 200,000,000: a model of the challenge babylm_strict_small reads"),
+        (values("babylm_strct"), "there is no such challenge; did you mean babylm_strict"),
+        (
+            {"models": {"mine": {"languages": [CODE], "preset": "1gpu_standard"}}},
+            "preset 1gpu_standard of model mine sets corpus.budget",
+        ),
+    ],
+)
+def test_what_breaks_a_challenge_is_one_clear_line(fresh, configured, line):
+    fresh.configure(configured)
+    done = fresh.snakemake("converted/mine", "--dry-run", check=False)
+    assert done.returncode == 1 and "Traceback" not in done.stdout + done.stderr
+    assert len([each for each in (done.stdout + done.stderr).splitlines() if line in each]) == 1, done.stderr
