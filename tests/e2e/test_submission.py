@@ -160,15 +160,18 @@ def test_from_text_to_the_challenge(checkout, hub):
 @pytest.mark.parametrize(
     ("model", "line"),
     [
-        ({"preset": "diffusion_tiny"}, "train.objective: model mine has no score by the backend causal or mlm, which"),
         (
-            {"train": {"objective": "causal"}, "evaluation": {"backend": "mlm"}},
+            {"challenge": "babylm_multilingual", "train": {"objective": "masked"}},
+            "train.objective: model mine has no score by the backend causal, which the challenge takes; its methods of",
+        ),
+        (
+            {"challenge": "babylm_strict", "train": {"objective": "causal"}, "evaluation": {"backend": "mlm"}},
             "evaluation.backend: model mine has no score by the backend mlm, which the challenge takes; its methods of",
         ),
     ],
 )
 def test_a_model_without_scores_of_the_backend_is_refused_before_anything_runs(folder, model, line):
-    values = {"models": {"mine": {"challenge": "babylm_strict_small"} | model}}
+    values = {"models": {"mine": model}}
     configuration = Configuration([("config/config.yaml", values)])
     with pytest.raises(UserError, match=line):
         STAGES["submission"].refuse(configuration, "mine", "")

@@ -328,12 +328,13 @@ def challenges(asked: dict[str, Any], models: list[ReportedModel]) -> list[dict[
         about, made = asked["models"][model.name].get("challenge"), model.submission
         if not about:
             continue
-        lines = []
-        for name in [*made["order"], ""] if made else []:
-            score = made["numbers"][name] if name else made["leaderboard"]
-            title = made["titles"][name] if name else "mean of all: the leaderboard's number"
-            reasons = score["missing"] if name else []
-            lines.append({"title": title, "published": about["published"].get(name, []), **score, "missing": reasons})
+        lines: list[dict[str, Any]] = []
+        if made:
+            for name in made["order"]:
+                known = {"title": made["titles"][name], "published": about["published"].get(name, [])}
+                lines.append(known | made["numbers"][name])
+            whole = {"title": "mean of all: the leaderboard's number", "published": []}
+            lines.append(whole | made["leaderboard"] | {"missing": []})
         found.append({"model": model.name, "title": about["title"], "made": made, "lines": lines})
     return found
 
