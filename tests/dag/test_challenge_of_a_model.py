@@ -35,7 +35,7 @@ def test_one_line_of_configuration_trains_and_scores(fresh):
         *(("suite", suite) for suite in suites),
     }
     plan = fresh.python("-m", "babelmill", "plan", "mine").stdout
-    assert f"mine: BabyLM 2026 strict-small: 19 snapshots of 19, " in plan and "100.0 M words of 100.0 M at most" in plan
+    assert "mine: BabyLM 2026 strict-small: 19 snapshots of 19, " in plan and "100.0 M words of 100.0 M at most" in plan
     status = fresh.python("-m", "babelmill", "status", "mine").stdout
     assert re.search(r"^mine: BabyLM 2026 strict-small: 0 of 19 snapshots, 0 of \d+ scores?$", status, re.MULTILINE)
 

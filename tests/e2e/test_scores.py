@@ -15,8 +15,10 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedTokenize
 from babelmill.commands.surprisal import table_of
 from babelmill.config.stage_settings import ScoreSettings
 from babelmill.core.files import UserError, read_json
-from babelmill.score import ScoringModel, made_of, report, score_pairs
+from babelmill.score import made_of, report
 from babelmill.suites import sentences
+from babelmill.suites.kinds import KINDS
+from babelmill.suites.scoring_model import ScoringModel
 from conftest import SMALL
 from helpers.hub.hub_data import SENTENCES
 
@@ -64,7 +66,7 @@ def test_a_model_is_scored_and_a_new_suite_repeats_nothing(workspace):
 def pairs():
     """Sentences that the exported model knows by heart, beside ones with two words changed."""
     bad = [" ".join([words[1], words[0], *words[2:]]) for words in (text.split() for text in SENTENCES)]
-    return pa.table({"good": SENTENCES * 2, "bad": bad * 2})
+    return [[*pair] for pair in zip(SENTENCES * 2, bad * 2, strict=True)]
 
 
 def test_what_was_scored_is_not_scored_again(exported, tmp_path, pairs, monkeypatch):
@@ -146,9 +148,9 @@ def test_both_sentences_of_a_pair_in_one_row(exported, shares):
     scorer.shares = shares
     good, bad = (sentences.encode(model.tokenizer, texts, True) for texts in ([CHANGED] * len(OTHERS), OTHERS))
     pairs = [*zip(good, bad, strict=True), *zip(bad, good, strict=True)]
-    rows = [sentences.both(pair) for pair in pairs]
+    rows = [sentences.join(pair) for pair in pairs]
     last = len(good[0].ids) - 1
-    begun = [row.beginning for row in rows]
+    begun = [row.starts[0] for row in rows]
     assert begun[0] == begun[3] == last and begun[2] == len(bad[2].ids) - 1 and 1 < begun[1] < last and begun[4] == 1
     assert [len(row.ids) for row in rows[:4:3]] == [last, last], "nothing is read twice, and the last token never"
     shipped = AutoModelForCausalLM.from_pretrained(exported / "export", trust_remote_code=True, dtype=torch.float32)
@@ -175,7 +177,8 @@ def test_the_bound_hides_the_same_places_in_both_sentences(exported, tmp_path, p
 def test_fused_may_be_asked_for_before_its_parts(exported, tmp_path, pairs):
     names = ["fused", "masked", "causal"]
     settings = ScoreSettings(stage="score", name="x", languages=["eng"], suite="s", covered=["eng"], methods=names)
-    scored = score_pairs(ScoringModel(exported / "export", {}), pairs, settings, tmp_path / "partial")
+    table = pa.table({"good": [good for good, _ in pairs], "bad": [bad for _, bad in pairs]})
+    scored = KINDS["pairs"].score(ScoringModel(exported / "export", {}), table, settings, tmp_path / "partial")
     parts = [scored[f"{name}_good"].to_numpy() for name in ("causal", "masked")]
     assert scored["fused_good"].to_numpy() == pytest.approx(parts[0] + parts[1])
 

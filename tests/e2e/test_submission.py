@@ -140,8 +140,8 @@ def test_from_text_to_the_challenge(checkout, hub):
     run_module("snakemake", *options, cwd=root, environment=environment | {"HF_TOKEN": "hf_good"}, check=True)
     (repository,) = hub.repositories.values()
     files = repository.commits[repository.branches["main"]]
-    assert files[f"submission/{path.name}"] == path.read_bytes()
-    assert files["submission/summary.json"] == (root / "submissions/mine.json").read_bytes()
+    assert files["submission.json"] == (root / "submissions/mine.json").read_bytes()
+    assert not any(path.name in name for name in files), "the items of some suites may not be published"
     assert set(NAMES) <= repository.branches.keys()
 
     checkout.configure(configured(backend="mlm"))

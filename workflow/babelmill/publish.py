@@ -5,8 +5,9 @@
 
 The files in the repository are compared by hash with the folder's manifest. Files that differ are uploaded. Files that
 an earlier commit of this stage added, but the folder no longer has, are deleted. Everything else in the repository
-stays. If nothing differs, no commit is made. For a model of a challenge, the files of its submission are in the folder
-`submission/` of the repository. Each attempt begins with this comparison, and commits on top of the commit
+stays. If nothing differs, no commit is made. For a model of a challenge, the
+summary of its submission is there, too. Its predictions are not: they contain the items of suites whose authors ask not
+to publish them in plain text (EWoK), and a challenge takes them by a form of its own. Each attempt begins with this comparison, and commits on top of the commit
 that it read. So if the answer of the server was lost, the commit is not made twice, and if somebody else made a commit
 in between, it is not lost.
 
@@ -40,7 +41,7 @@ from babelmill.settings import read_settings
 log = logging.getLogger("babelmill.publish")
 
 MAIN = "main"
-SUBMISSION = "submission"  # the folder in the repository for what a model submits to a challenge
+SUBMISSION = "submission.json"  # what a model's submission to a challenge holds, without predictions
 Operation = CommitOperationAdd | CommitOperationDelete
 
 
@@ -161,7 +162,6 @@ class Repository:
         message: str,
         parent: str | None = None,
         branch: str = MAIN,
-        folders: tuple[str, ...] = (),
     ) -> str:
         """Bring a branch of the repository to the state of some files. Return its commit. This is safe to repeat.
 
@@ -171,7 +171,6 @@ class Repository:
             parent: the commit that the repository must be at; None allows any. If it is at another one and there is
                 something to commit, a UserError is raised.
             branch: the branch.
-            folders: folders in the repository that hold nothing but such files: others in them are deleted.
         """
         info = self.find_or_create()
         if branch != MAIN:
@@ -181,7 +180,6 @@ class Repository:
         where = self.name if branch == MAIN else f"{self.name}, branch {branch}"
         there = self.listing(head)
         earlier = self.earlier_files(head, there)
-        earlier |= {name for name in there if name.startswith(tuple(f"{each}/" for each in folders))}
         changed = differing(files, there)
         gone = sorted((earlier & there.keys()) - files.keys())
         if not changed and not gone:
@@ -232,23 +230,20 @@ def publish_folder(
     """Verify a folder and push it. Return the content of the receipt.
 
     `{username}` in `repository` stands for the token's account. `message` replaces the usual message of the commit. For
-    `parent`, see `push`. `submission`: the summary of a submission; it and its files go into the folder SUBMISSION.
+    `parent`, see `push`. `submission`: the summary of a submission, which becomes the file SUBMISSION.
     """
     token = hub_token()
     verified = manifest.verify(folder)
     files = files_of(folder, verified) | {manifest.NAME: (folder / manifest.NAME, sha256(folder / manifest.NAME))}
     if submission:
-        for path, digest in files_of(submission.parent, manifest.verify(submission)).values():
-            files[f"{SUBMISSION}/{path.name}"] = path, digest
-        files[f"{SUBMISSION}/summary.json"] = submission, sha256(submission)
+        files[SUBMISSION] = submission, sha256(submission)
     api, message = HfApi(token=token), message or f"{model}, by Babelmill {__version__}"
     with explained(functools.partial(explanation, repository)):
         if "{username}" in repository:
             repository = repository.replace("{username}", patiently(api.whoami)["name"])
     with explained(functools.partial(explanation, repository)):
         target = Repository(api, repository, model, private)
-        folders = (SUBMISSION,) if submission else ()
-        commit = patiently(lambda: target.push(files, message, parent, folders=folders))
+        commit = patiently(lambda: target.push(files, message, parent))
         branches = {}
         for name, digest in verified["figures"].get("snapshots", {}).items():
             place = folder / FOLDER / name

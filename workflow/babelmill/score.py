@@ -1,127 +1,46 @@
-"""Find which sentence of each pair of a suite an exported model considers more likely (stage `score`).
+"""Find which sentence of each item of a suite an exported model considers most likely (stage `score`).
 
     python -m babelmill.score --settings results/settings/eng/score.blimp.json --export results/exports/eng \\
         --suites results/suites/blimp/eng --partial results/scoring/eng/blimp --out results/scores/eng/blimp
 
-This writes `pairs.parquet` (one row per pair, with the scores of both sentences by each method), `scores.json` (the
-share of pairs that are right, with intervals) and `manifest.json`. `suites/sentences.py` has the methods; `fused` is
-the sum of the causal and the masked score. Pairs that are too long for the model are counted and left out. It is an
-error if none of a language's pairs can be scored, or if a score is not a number.
+This writes `pairs.parquet` for minimal pairs, or `items.parquet` for other kinds of suites (one row per item, with the
+scores of its sentences by each method), `scores.json` (the share of items that are right, with intervals) and
+`manifest.json`. `suites/kinds.py` says what a kind of suite scores, and `suites/sentences.py` has the methods; `fused`
+is the sum of the causal and the masked score. Items that are too long for the model are counted and left out. It is an
+error if none of a language's items can be scored, or if a score is not a number.
 
 Scores are saved in `--partial` as they are computed. So if an attempt is killed, the next one does not repeat its work,
 also if settings have changed that the scores do not depend on (`suites/partial.py`).
 """
 
 import argparse
-import hashlib
 import logging
 import sys
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import torch
-from transformers import AutoModelForCausalLM, AutoModelForMaskedLM
 from transformers.utils.logging import disable_progress_bar
 
 from babelmill.config.snapshots import FOLDER
 from babelmill.config.stage_settings import ScoreSettings
 from babelmill.core import manifest, stage_entry
-from babelmill.core.bars import Bar
-from babelmill.core.files import UserError, atomic_write, canonical_json, read_json, sha256, write_json
-from babelmill.core.words import plural
-from babelmill.evaluation.suite_scores import headline, headline_method, in_words, most_pairs
-from babelmill.release.folder.loading import aligned, load, runs_code, tokenizer_of
+from babelmill.core.files import UserError, atomic_write, sha256, write_json
+from babelmill.evaluation.suite_scores import headline, headline_method, in_words
 from babelmill.runtime import gpu_claims, store
 from babelmill.runtime.checkpoint import about, names
 from babelmill.runtime.run_lock import Lock
 from babelmill.settings import read_settings
-from babelmill.suites.partial import Kept, delete
-from babelmill.suites.results import sample, summary
-from babelmill.suites.sentences import Method, Pair, Scorer, encode, in_order, scores
+from babelmill.suites.kinds import KINDS, Kind
+from babelmill.suites.partial import delete
+from babelmill.suites.scoring_model import ScoringModel
 from babelmill.tokens.tokenizer_file import use_threads
-from babelmill.training.arithmetic import scoring_device
-from babelmill.training.networks.transformers_models import longest_row
 
 log = logging.getLogger("babelmill.score")
 
 LOADED = (".safetensors", ".bin", ".json", ".txt", ".model", ".py")  # ends of files that decide a model's scores
-
-
-class ScoringModel:
-    """An exported model that scores sentences by some methods.
-
-    Args:
-        folder: the folder of the model.
-        made_of: what all its scores depend on, see `made_of`.
-        extra: see `loading.load`.
-    """
-
-    def __init__(self, folder: Path, made_of: dict[str, Any], extra: bool = False):
-        self.folder, self._made_of, self._extra = folder, made_of, extra
-        self.tokenizer: Any = tokenizer_of(folder)
-        self.too_long = 0
-
-    def method(self, name: str) -> Method:
-        """Return the method with this name; raise a UserError if it hides tokens and the model has no mask token."""
-        mask = self.tokenizer.mask_token_id
-        mask = read_json(self.folder / "config.json").get("mask_token_id") if mask is None else mask
-        if mask is None and name != "causal":
-            raise UserError(f"{self.folder}: method {name} hides tokens, but the tokenizer has no mask token")
-        return Method(name, mask)
-
-    def scorer(self, how: Method) -> tuple[Scorer, int | None]:
-        """Load the model for a method; return a scorer of rows, and the most tokens that it reads (None: no limit)."""
-        auto = AutoModelForCausalLM if how.causal else AutoModelForMaskedLM
-        model: Any = load(auto, self.folder, None, self._extra, **aligned(self.folder))
-        model.to(scoring_device()).config.use_cache = False
-        longest = None if runs_code(self.folder) else longest_row(model)
-        return Scorer(model, self.tokenizer, how.causal), longest
-
-    def score(self, name: str, table: pa.Table, chosen: np.ndarray, partial: Path) -> np.ndarray:
-        """Return the scores of the chosen pairs of a table by a method, [pairs, 3]: see `sentences.scores`.
-
-        Pairs that are not chosen or cannot be scored are nan. Scores are kept in the folder `partial`.
-        """
-        how = self.method(name)
-        texts = [table[key].to_pylist() for key in ("good", "bad")]
-        good, bad = (encode(self.tokenizer, each, how.causal) for each in texts)
-        pairs: list[Pair] = list(zip(good, bad, strict=True))
-        scorer, longest = self.scorer(how)
-        able = in_order(pairs, longest, scorer.shares)
-        self.too_long = len(pairs) - len(able)
-        digest = hashlib.sha256(canonical_json(texts).encode()).hexdigest()
-        kept = Kept(partial / f"{name}.rows", self._made_of | {"method": name, "pairs": digest})
-        found = np.full((len(pairs), 3), np.nan)
-        found[kept.pairs] = kept.scores
-        found[~chosen] = np.nan
-        total, left = sum(chosen[i] for i in able), [i for i in able if chosen[i] and np.isnan(found[i, 0])]
-        count = total - len(left)
-        bar = Bar(total, count)
-        for rows in scores(scorer, pairs, left, how):
-            numbers, left = left[: len(rows)], left[len(rows) :]
-            kept.add(numbers, rows)
-            found[numbers] = rows
-            count += len(rows)
-            bar.show(count, f"{name}: {count:,} of {plural(total, 'pair')}")
-        bar.close()
-        return found
-
-
-def score_pairs(model: ScoringModel, pairs: pa.Table, settings: ScoreSettings, partial: Path) -> pa.Table:
-    """Return the table with the columns {method}_good and {method}_bad for each method; `bound` also has an error."""
-    found: dict[str, np.ndarray] = {}
-    for name in sorted(settings.methods, key="fused".__eq__):  # "fused" comes last: it is the sum of the other two
-        if name == "fused":
-            found[name] = found["causal"] + found["masked"]
-        else:
-            found[name] = model.score(name, pairs, sample(pairs, most_pairs(settings.asked, name)), partial)
-        for column, values in zip(("good", "bad", "error"), found[name].T, strict=True):
-            if column != "error" or name == "bound":
-                pairs = pairs.append_column(f"{name}_{column}", pa.array(values, from_pandas=True))
-    return pairs
 
 
 def report(scored: pa.Table, settings: ScoreSettings) -> dict[str, Any]:
@@ -130,46 +49,55 @@ def report(scored: pa.Table, settings: ScoreSettings) -> dict[str, Any]:
     Raises:
         UserError: no pair of a language has a score.
     """
+    kind = KINDS[settings.kind]
     found: dict[str, Any] = {"headline": {"method": settings.methods[-1], "of": settings.headline}, "languages": {}}
     for code in settings.covered:
         mine = scored.filter(pa.array([language == code for language in scored["language"].to_pylist()]))
         methods = {}
         for name in settings.methods:
-            good, bad = (mine[f"{name}_{key}"].to_numpy().astype(float) for key in ("good", "bad"))
-            methods[name] = summary(mine, good, bad, sampled=most_pairs(settings.asked, name) is not None)
+            methods[name] = kind.summary(mine, name, settings)
         found["languages"][code] = {"methods": methods}
     found["headline"]["method"] = headline_method(found)
     for code, each in found["languages"].items():
         each["headline"] = headline(found, code)
         if each["headline"] is None:
+            noun = "pair" if settings.kind == "pairs" else "item"
             raise UserError(
-                f"{settings.suite}: no pair of {code} can be scored: all are longer than the model reads; leave the"
+                f"{settings.suite}: no {noun} of {code} can be scored: all are longer than the model reads; leave the"
                 " suite out of evaluation.suites"
             )
     return found
 
 
+def about_kind(kind: Kind, settings: ScoreSettings, scored: pa.Table) -> dict[str, Any]:
+    """Return the entries `kind` and `measure` of scores.json: those that suites of minimal pairs do not have."""
+    measure = kind.measure(scored)
+    of_kind = {} if settings.kind == "pairs" else {"kind": settings.kind}
+    return of_kind | ({"measure": measure} if measure else {})
+
+
 def score_suites(
     model: ScoringModel, suites: list[Path], settings: ScoreSettings, partial: Path
 ) -> tuple[pa.Table, dict[str, Any]]:
-    """Score the pairs in the folders of the stage `suite`, one folder per language of the settings.
+    """Score the items in the folders of the stage `suite`, one folder per language of the settings.
 
     Returns:
-        The rows of pairs.parquet, and the content of scores.json.
+        The rows of pairs.parquet or items.parquet, and the content of scores.json.
     """
-    tables, figures = [], {}
+    kind, tables, figures = KINDS[settings.kind], [], {}
     for code, folder in zip(settings.covered, suites, strict=True):
-        figures[code] = manifest.verify(folder, "pairs.parquet")["figures"]
-        table = pq.ParquetFile(folder / "pairs.parquet").read()
+        figures[code] = manifest.verify(folder, kind.table)["figures"]
+        table = pq.ParquetFile(folder / kind.table).read()
         tables.append(table.add_column(0, "language", pa.array([code] * len(table), pa.string())))
-    scored = score_pairs(model, pa.concat_tables(tables), settings, partial)
+    scored = kind.score(model, pa.concat_tables(tables), settings, partial)
     if model.too_long:
-        left_out = "%d of %d pairs are left out: they have no tokens, or more than the model reads"
+        left_out = "%d of %d items are left out: they have no tokens, or more than the model reads"
         log.warning(left_out, model.too_long, len(scored))
     tokenizer = model.folder / "tokenizer.json"
     found = report(scored, settings)
     return scored, {
         "suite": settings.suite,
+        **about_kind(kind, settings, scored),
         "headline": found["headline"],
         **settings.asked,
         "within_word_l2r": False,  # a removed setting, which scores.json of earlier releases has
@@ -212,11 +140,12 @@ def score(
         if settings.snapshots:
             found["snapshots"] = score_snapshots(model.folder, suites, settings, partial)
         out.mkdir(parents=True, exist_ok=True)
-        with atomic_write(out / "pairs.parquet") as file:
+        table = KINDS[settings.kind].table
+        with atomic_write(out / table) as file:
             pq.write_table(scored, file, compression="zstd")
         write_json(out / "scores.json", found)
         log.info("%s", in_words(found))
-        manifest.write(out, settings, ["pairs.parquet", "scores.json"], upstream, figures)
+        manifest.write(out, settings, [table, "scores.json"], upstream, figures)
         delete(partial)
 
 
@@ -259,7 +188,7 @@ def main() -> None:
         required=True,
         nargs="+",
         type=stage_entry.folder,
-        help="folders of pairs, in the order of languages",
+        help="folders of items, in the order of languages",
     )
     parser.add_argument("--partial", required=True, type=Path, help="folder that keeps the scores of killed attempts")
     parser.add_argument(

@@ -26,6 +26,7 @@ from babelmill.core.files import UserError, not_found, sha256
 DOWNLOADS = Path("results/downloads")
 # Where a key cannot matter, settings files hold its smallest value, so that a change of it runs nothing.
 SMALLEST_TOKENIZER = schema.Tokenizer(source=None, revision="", vocab_size=16 + 256, min_frequency=1)
+SUITE_TABLES = ("pairs.parquet", "items.parquet")  # the kind of a suite says which of them it has
 SMALLEST_ROWS = {"sequence_length": 2, "disjoint_masks": 2}
 
 
@@ -204,6 +205,7 @@ class SuiteStage(Stage):
     of = "language"
     settings = stage_settings.SuiteSettings
     folder = "results/suites/{suite}/{language}"
+    undeclared = SUITE_TABLES
 
     def parts(self, configuration: Configuration, name: str) -> list[str]:
         """Return the suites that cover a language and that some model of it is scored on."""
@@ -412,6 +414,7 @@ class ScoreStage(Stage):
     settings = stage_settings.ScoreSettings
     folder = "results/scores/{model}/{suite}"
     reads = ("export", "suite")
+    undeclared = SUITE_TABLES
 
     def parts(self, configuration: Configuration, name: str) -> list[str]:
         """Return the suites that a model is scored on."""
@@ -429,6 +432,7 @@ class ScoreStage(Stage):
         """Say how sentences are scored, and which of the model's languages the suite covers."""
         resolved = configuration.model(name)
         evaluation, methods = resolved.evaluation, OBJECTIVES[resolved.train.objective].sentences
+        suite = configuration.suite(part)
         how: dict[str, Any] = given(snapshots=evaluation.snapshots or part in evaluation.snapshot_suites)
         if evaluation.pairs != "all":
             how["pairs"] = evaluation.pairs
@@ -438,8 +442,9 @@ class ScoreStage(Stage):
             **self.whose(resolved),
             suite=part,
             covered=suites.languages_of_suite(configuration, name, part),
-            headline=configuration.suite(part).headline,
+            headline=suite.headline,
             methods=list(methods),
+            **suites.how_scored(suite),
             **how,
         )
 

@@ -1,10 +1,11 @@
-"""Write the minimal pairs that an evaluation suite has for a language, as one table (stage `suite`).
+"""Write the items that an evaluation suite has for a language, as one table (stage `suite`).
 
     python -m babelmill.suite --settings results/settings/eng/suite.blimp.json --out results/suites/blimp/eng
 
 The stage reads the user's own files, or fetches the files of the language from a dataset on the Hugging Face Hub, at
-one commit (see `download`). It writes `pairs.parquet` (columns of `SCHEMA`) and `manifest.json`, whose figures
-count pairs that may be wrong. No data of a suite ships with the project or with a model.
+one commit (see `download`). It writes `pairs.parquet` for minimal pairs, `items.parquet` for other kinds (the columns
+are those of `suites/readers.py`), and `manifest.json`, whose figures count items that may be wrong. No data of a suite
+ships with the project or with a model.
 
 This stage needs a network, which compute nodes often lack.
 """
@@ -13,11 +14,9 @@ import argparse
 import fnmatch
 import logging
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
 import pyarrow.parquet as pq
 from huggingface_hub.utils import disable_progress_bars
 
@@ -25,20 +24,15 @@ from babelmill.config.stage_settings import SuiteSettings
 from babelmill.config.suites import located
 from babelmill.core import escape, local_sources, manifest, stage_entry
 from babelmill.core.files import UserError, atomic_write
-from babelmill.core.formats import split_name
 from babelmill.core.globs import distinct
 from babelmill.core.words import plural
 from babelmill.hub import revisions
 from babelmill.hub.files import of_source
 from babelmill.hub.sources import SUITE
 from babelmill.settings import read_settings
-from babelmill.tables.columns import Asked
-from babelmill.tables.table import Table
+from babelmill.suites.readers import READERS
 
 log = logging.getLogger("babelmill.suite")
-
-SCHEMA = pa.schema([(name, pa.string()) for name in ("good", "bad", "phenomenon", "paradigm")])
-OF_FILE = "{file}"  # in place of a column's name: take the name of the file
 
 
 def from_the_hub(settings: SuiteSettings, source: dict[str, Any]) -> tuple[list[Path], dict[str, Any]]:
@@ -57,78 +51,8 @@ def from_the_hub(settings: SuiteSettings, source: dict[str, Any]) -> tuple[list[
     return [paths[name] for name in names], files.figures
 
 
-def read_pairs(
-    paths: Sequence[Path], columns: dict[str, str], suite: str = "mine", scratch: Path | None = None
-) -> pa.Table:
-    """Read the pairs of files, in order.
-
-    Args:
-        paths: .csv, .tsv, .jsonl or .parquet files, plain or compressed.
-        columns: the keys of `schema.Suite` that say how to read the files. Without `quoting`, quotation marks
-            enclose fields.
-        suite: the name of the suite, for errors.
-        scratch: the folder for unpacked copies.
-
-    Returns:
-        A table with the columns of SCHEMA. If the files have no phenomenon, it is "all"; if they have no paradigm, it
-        is the phenomenon.
-
-    Raises:
-        UserError: a column is missing, a sentence is empty, or there is no pair.
-    """
-    section = f"suites.{suite}"
-    named = {key: columns[key] for key in SCHEMA.names if columns.get(key, OF_FILE) != OF_FILE}
-    sentences = ("good", "bad")
-    asked = [Asked(name, f"{section}.{key}", key in sentences, key not in sentences) for key, name in named.items()]
-    rows: list[dict[str, str]] = []
-    for path in paths:
-        table = Table(
-            path,
-            asked,
-            delimiter=columns.get("delimiter"),
-            encoding=columns.get("encoding", "utf-8"),
-            quoting=columns.get("quoting", "csv"),
-            section=section,
-            scratch=scratch,
-        )
-        for warning in table.warnings:
-            log.warning("%s", warning)
-        places = {key: table.place(name) for key, name in named.items()}
-        stem = Path(path.stem).stem if split_name(path)[1] else path.stem
-        of_file = {key: stem for key, name in columns.items() if name == OF_FILE}
-        for number, cells in enumerate(table, 1):
-            row = {key: cells[place] for key, place in places.items()} | of_file
-            for key in sentences:
-                if not row[key].strip():
-                    raise UserError(
-                        f"{escape.line(path)}: row {number}: the {key} sentence ({columns[key]!r}) is empty; correct"
-                        " the file"
-                    )
-            row["phenomenon"] = row.get("phenomenon") or "all"
-            row["paradigm"] = row.get("paradigm") or row["phenomenon"]
-            rows.append(row)
-    if not rows:
-        raise UserError(f"{escape.some(paths, 3)}: these files contain no pair of sentences")
-    return pa.Table.from_pylist(rows, SCHEMA)
-
-
-def figures(pairs: pa.Table) -> dict[str, Any]:
-    """Return counts: of pairs, of phenomena and paradigms, and of pairs that may be wrong."""
-    rows = pairs.to_pylist()
-    sentences = [(row["good"], row["bad"]) for row in rows]
-    words = [len(good.split()) != len(bad.split()) for good, bad in sentences]
-    return {
-        "pairs": len(rows),
-        "phenomena": len({row["phenomenon"] for row in rows}),
-        "paradigms": len({row["paradigm"] for row in rows}),
-        "identical": sum(good == bad for good, bad in sentences),
-        "duplicates": len(rows) - len(set(sentences)),
-        "different_word_counts": sum(words),
-    }
-
-
 def run(args: argparse.Namespace) -> None:
-    """Read the pairs, check them and write them."""
+    """Read the items, check them and write them."""
     settings = read_settings(args.settings, SuiteSettings)
     disable_progress_bars()
     origin: dict[str, Any] = {}
@@ -140,16 +64,19 @@ def run(args: argparse.Namespace) -> None:
         paths = [Path(path) for path in named]
         hashed = local_sources.hashes(named, args.out)
         listing = [{"path": path, "sha256": digest} for path, digest in hashed.items()]
-    table = read_pairs(paths, settings.columns, settings.suite, args.out)
-    found = figures(table) | {"hub": origin or None, "sources": listing}
+    reader = READERS[settings.kind]
+    table = reader.read(settings, paths, args.out)
+    found = reader.figures(table) | {"hub": origin or None, "sources": listing}
     for key in ("identical", "duplicates"):
-        if found[key]:
-            log.warning("%s, %s: %d of %d pairs are %s", settings.suite, settings.name, found[key], len(table), key)
+        if found.get(key):
+            log.warning(
+                "%s, %s: %d of %d %s are %s", settings.suite, settings.name, found[key], len(table), reader.items, key
+            )
     args.out.mkdir(parents=True, exist_ok=True)
-    with atomic_write(args.out / "pairs.parquet") as file:
+    with atomic_write(args.out / reader.table) as file:
         pq.write_table(table, file, compression="zstd")
-    manifest.write(args.out, settings, ["pairs.parquet"], figures=found)
-    log.info("%s, %s: %s", settings.suite, settings.name, plural(len(table), "pair"))
+    manifest.write(args.out, settings, [reader.table], figures=found)
+    log.info("%s, %s: %s", settings.suite, settings.name, plural(len(table), reader.items.removesuffix("s")))
 
 
 def main() -> None:

@@ -9,7 +9,7 @@ rule convert:
         export="results/exports/{model}",
         evaluation=multiext("results/evaluations/{model}/", "manifest.json", "evaluation.json"),
         scores=results_of("score", "manifest.json"),
-        score_files=results_of("score", "scores.json", "pairs.parquet"),
+        score_files=results_of("score", "scores.json"),
         corpora=results_of("corpus", "manifest.json"),
         tokenizer="results/tokenizers/{model}/manifest.json",
         model=multiext("results/models/{model}/", "manifest.json", "metrics.jsonl"),

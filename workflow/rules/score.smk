@@ -1,10 +1,10 @@
-"""Stage `score`. Takes: the exported folder and the pairs of a suite. Gives:
+"""Stage `score`. Takes: the exported folder and the items of a suite. Gives:
 results/scores/{model}/{suite}/scores.json.
 """
 
 
 rule score:
-    """Score both sentences of each pair of a suite; continue where an earlier attempt stopped."""
+    """Score the sentences of each item of a suite; continue where an earlier attempt stopped."""
     input:
         settings=settings("score"),
         export="results/exports/{model}",
@@ -12,7 +12,6 @@ rule score:
     output:
         manifest="results/scores/{model}/{suite}/manifest.json",
         scores="results/scores/{model}/{suite}/scores.json",
-        pairs="results/scores/{model}/{suite}/pairs.parquet",
     log:
         "logs/score/{model}/{suite}.log",
     benchmark:

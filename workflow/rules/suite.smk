@@ -1,4 +1,4 @@
-"""Stage `suite`. Takes: files of minimal pairs, local or of a dataset on the Hub. Gives:
+"""Stage `suite`. Takes: files of minimal pairs or choices, local or of a dataset on the Hub. Gives:
 results/suites/{suite}/{language}/.
 
 A local rule: it runs where Snakemake runs, because compute nodes often have no network.
@@ -6,12 +6,11 @@ A local rule: it runs where Snakemake runs, because compute nodes often have no 
 
 
 rule suite:
-    """Read the sentence pairs of a suite in one language, and check them."""
+    """Read the items of a suite in one language, and check them."""
     input:
         settings=settings("suite"),
     output:
         manifest="results/suites/{suite}/{language}/manifest.json",
-        pairs="results/suites/{suite}/{language}/pairs.parquet",
     log:
         "logs/suite/{suite}/{language}.log",
     benchmark:

@@ -13,6 +13,7 @@ from babelmill.core import manifest
 from babelmill.core.files import read_json, write_json
 from babelmill.evaluation.metrics import described, entry
 from babelmill.evaluation.suite_scores import headline
+from babelmill.suites.kinds import Pairs
 from babelmill.suites.results import summary
 
 pytestmark = pytest.mark.usefixtures("folder")
@@ -36,7 +37,7 @@ def scored(name, shares, seed=0, of="pairs", digest="a" * 64, sampled=None, good
     rows = {k: pa.array(v, from_pandas=True) if k.startswith("causal") else v for k, v in columns.items()}
     pq.write_table(pa.table(rows), folder / "pairs.parquet")
     figures = {"pairs": 300, "hub": None, "sources": [{"path": "pairs.tsv", "sha256": digest}]}
-    methods = {"causal": summary(pa.table(rows), margins, margins * 0, bool(sampled))}
+    methods = {"causal": summary(pa.table(rows), Pairs().points(pa.table(rows), "causal"), bool(sampled))}
     languages = {code: {"pairs": figures, "methods": methods}}
     about = {"suite": "mine", "headline": {"method": "causal", "of": of}, "languages": languages}
     write_json(folder / "scores.json", about | {"masked_pairs": "all", "pairs": 50 if sampled else "all"})

@@ -32,14 +32,13 @@ def small_rules() -> Rules:
     return Rules.model_validate(values)
 
 
-def columns_of(items: list[Any], by_id: bool) -> dict[str, list[Any]]:
+def columns_of(items: list[Any]) -> dict[str, list[Any]]:
     """The columns of stored items: pairs have four entries, others five."""
     if len(items[0]) == 4:
         names, goods, bads, scores = zip(*items, strict=True)
         columns = {"paradigm": list(names), "good": list(goods), "bad": list(bads)}
         return columns | {f"causal_{key}": [each[i] for each in scores] for i, key in enumerate(("good", "bad"))}
-    columns = choices(items)
-    return columns | ({"id": [item[0] for item in items]} if by_id else {})
+    return choices(items)
 
 
 def fast_entry(items: list[Any]) -> dict[str, Any]:
@@ -68,11 +67,11 @@ def scored(tmp_path, rules) -> tuple[dict[str, Scored], dict[str, Scored]]:
         task = rules.tasks[SUITES.get(name, name)]
         examples = task.kind == "examples"
         entries = {each: fast_entry(items["fast"][each][name]) for each in CHECKPOINTS if name in items["fast"][each]}
-        where = put(folder / str(task.suite), columns_of(of_task, examples), fast_entry(of_task), entries)
+        where = put(folder / str(task.suite), columns_of(of_task), fast_entry(of_task), entries)
         full[SUITES.get(name, name)] = Scored(where, task, CODE, "causal")
         if task.fast and not examples:
             fast[SUITES.get(name, name)] = Scored(
-                put(folder / task.fast, columns_of(of_task, False), fast_entry(of_task), entries), task, CODE, "causal"
+                put(folder / task.fast, columns_of(of_task), fast_entry(of_task), entries), task, CODE, "causal"
             )
         elif task.fast:
             fast[name] = full[name]

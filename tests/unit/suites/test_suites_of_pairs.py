@@ -19,12 +19,14 @@ from babelmill.core import manifest
 from babelmill.core.files import UserError, canonical_json, write_json
 from babelmill.evaluation.suite_scores import headline, headline_method, most_pairs
 from babelmill.settings import settings_of
-from babelmill.suite import SCHEMA, figures, read_pairs
+from babelmill.suites.kinds import KINDS
 from babelmill.suites.partial import Kept, delete
+from babelmill.suites.readers import READERS, Pairs
 from babelmill.suites.results import mean_of_groups, right, sample, share, summary, wilson
 from conftest import ROOT, SMALL
 from helpers.hub.hub_server import Fault
 from helpers.programs.prepared import run_module
+from helpers.suite_files import read_pairs
 
 pytestmark = pytest.mark.usefixtures("folder")
 
@@ -103,7 +105,7 @@ def test_an_empty_sentence_is_refused_with_its_row():
 
 def test_what_may_be_wrong_is_counted():
     rows = [*ROWS, ROWS[0], ("The same.", "The same.", "x"), ("One word more.", "One more.", "x")]
-    found = figures(read_pairs([write("a.tsv", rows)], COLUMNS))
+    found = READERS["pairs"].figures(read_pairs([write("a.tsv", rows)], COLUMNS))
     differences = {"identical": 1, "duplicates": 1, "different_word_counts": 1}
     assert found == {"pairs": 6, "phenomena": 3, "paradigms": 3} | differences
 
@@ -123,7 +125,7 @@ def test_a_suite_of_ones_own():
     entry = {"files": ["*.tsv"], "language": "eng", "good": "sen", "bad": "wrong_sen", "quoting": "csv"}
     found = run_suite(configuration(["mine"], mine=entry), "eng", "mine")
     assert found["figures"]["pairs"] == 3 and found["figures"]["sources"][0]["path"] == "a.tsv"
-    assert pq.read_table("results/suites/mine/eng/pairs.parquet").column_names == SCHEMA.names
+    assert pq.read_table("results/suites/mine/eng/pairs.parquet").column_names == Pairs.schema.names
     before = settings_of(configuration(["mine"], mine=entry), "eng", "suite.mine")
     write("a.tsv", ROWS[:2])
     configured = configuration(["mine"], mine=entry)
@@ -215,13 +217,12 @@ def test_pairs_that_arrive_changed_or_do_not_fit_the_disk_are_one_line(hub):
 
 def test_the_suites_that_come_with_the_project():
     names = sorted(path.stem for path in (ROOT / "config/suites").glob("*.yaml"))
-    assert len(names) == 9
     configured = configuration()
     languages = read_table(ROOT / "config/languages.tsv")
     for name in names:
         assert configured.suite(name).covered.keys() <= languages.keys() and configured.suite(name).title
-    table = read_pairs([Path(configured.suite("english_basics").files[0])], {key: key for key in SCHEMA.names})
-    found = figures(table)
+    table = read_pairs([Path(configured.suite("english_basics").files[0])], {key: key for key in Pairs.schema.names})
+    found = READERS["pairs"].figures(table)
     assert found["pairs"] == 200 and not found["identical"] and not found["duplicates"]
 
 
@@ -268,7 +269,7 @@ def test_a_model_is_scored_on_the_suites_that_cover_its_languages():
     [
         ({"files": ["a"]}, "set `language`; or set `languages`"),
         ({"files": ["a"], "bad": "g", "language": "eng"}, "good and bad are both the column 'g'"),
-        ({"files": [], "language": "eng"}, "suites.mine.files"),
+        ({"files": [], "language": "eng"}, "suites.mine = .*: set `files`"),
         ({"files": ["a"], "language": "eng", "goood": 1}, "goood"),
         ({"files": ["a"], "languages": {"eng": "en", "deu": "de"}}, "files. needs {language}"),
         ({"files": ["a"], "language": "english"}, "suites.mine names 'english', which is not a la"),
@@ -344,7 +345,7 @@ def test_equal_scores_count_half():
 
 def test_a_summary_by_phenomenon_and_paradigm():
     table = pa.table({"phenomenon": ["a", "a", "b", "b"], "paradigm": ["p", "q", "r", "r"]})
-    found = summary(table, np.array([0.0, -1, 0, np.nan]), np.array([-1.0, 0, -1, np.nan]))
+    found = summary(table, np.array([1.0, 0, 1, np.nan]))
     assert found["pairs"]["score"] == pytest.approx(2 / 3) and found["pairs"]["n"] == 3, "what has no score is left out"
     assert {name: each["score"] for name, each in found["by_phenomenon"].items()} == {"a": 0.5, "b": 1}
     assert {name: each["n"] for name, each in found["by_paradigm"].items()} == {"p": 1, "q": 1, "r": 1}
@@ -354,25 +355,31 @@ def test_paradigms_of_a_sample_count_as_they_do_among_all_pairs():
     """900 pairs of which 90 % are right, 100 of which 10 % are: 82 %, and not the 50 % of as many of both."""
     paradigms = np.array(["large"] * 900 + ["small"] * 100)
     table = pa.table({"phenomenon": ["one"] * 1000, "paradigm": paradigms})
-    good = np.full(1000, np.nan)
-    good[:10], good[900:910] = [1] * 9 + [-1], [1] + [-1] * 9
-    found = summary(table, good, good * 0, sampled=True)
+    points = np.full(1000, np.nan)
+    points[:10], points[900:910] = [1] * 9 + [0], [1] + [0] * 9
+    found = summary(table, points, sampled=True)
     assert found["pairs"]["score"] == pytest.approx(0.82) == found["by_phenomenon"]["one"]["score"]
     assert found["pairs"]["n"] == 20 and found["paradigms"]["score"] == pytest.approx(0.5)
     assert found["pairs"]["interval"][0] < 0.7 < 0.9 < found["pairs"]["interval"][1]
-    assert summary(table, good, good * 0)["pairs"]["score"] == 0.5, "what is too long is left out"
+    assert summary(table, points)["pairs"]["score"] == 0.5, "what is too long is left out"
 
 
 def test_a_sample_is_of_each_paradigm_and_the_same_in_any_order():
     rows = [{"good": f"g{i}", "bad": f"b{i}", "paradigm": f"p{i % 3}"} for i in range(60)]
     table, back = pa.Table.from_pylist(rows), pa.Table.from_pylist(rows[::-1])
-    taken = sample(table, 7)
+
+    def taken_of(table, most):
+        return sample(table, KINDS["pairs"].texts(table), most)
+
+    taken = taken_of(table, 7)
     assert np.bincount(np.arange(60)[taken] % 3).tolist() == [7, 7, 7]
-    assert sample(back, 7)[::-1].tolist() == taken.tolist()
-    assert sample(table, 100).all() and sample(table, None).all()
+    assert taken_of(back, 7)[::-1].tolist() == taken.tolist()
+    assert taken_of(table, 100).all() and taken_of(table, None).all()
     languages = ["eng" if i < 30 else "deu" for i in range(60)]
     both = table.add_column(0, "language", pa.array(languages))
-    assert sample(both, 7).tolist() == [*sample(table[:30], 7), *sample(table[30:], 7)], "each language has its own"
+    assert taken_of(both, 7).tolist() == [*taken_of(table[:30], 7), *taken_of(table[30:], 7)], (
+        "each language has its own"
+    )
 
 
 KEPT = np.arange(12.0).reshape(4, 3)
@@ -381,7 +388,7 @@ KEPT = np.arange(12.0).reshape(4, 3)
 def scores_in(folder, method="causal", **made_of):
     """What is kept of a method: {pair: scores}."""
     kept = Kept(folder / f"{method}.rows", made_of)
-    return dict(zip(kept.pairs.tolist(), kept.scores.tolist(), strict=True))
+    return dict(zip(kept.items.tolist(), kept.scores.tolist(), strict=True))
 
 
 def add(folder, pairs, rows, **made_of):

@@ -14,10 +14,10 @@ from babelmill.core.files import UserError
 from babelmill.corpus import readers
 from babelmill.corpus.reading import Reading
 from babelmill.corpus.tally import Tally
-from babelmill.suite import read_pairs
 from babelmill.tables.columns import Asked
 from babelmill.tables.table import Table
 from babelmill.text_files import opening
+from helpers.suite_files import read_pairs
 from helpers.training.training_data import section
 
 # Reads the column `text` of a file that also has a column `other`.

@@ -1,4 +1,4 @@
-"""Score a model from anywhere on a suite of minimal pairs, as the workflow scores its own models.
+"""Score a model from anywhere on a suite of minimal pairs or choices, as the workflow scores its own models.
 
     babelmill score openai-community/gpt2 --suite blimp
     babelmill compare eng scores/openai-community--gpt2
@@ -17,7 +17,7 @@ from babelmill.config.inputs import SETTINGS
 from babelmill.config.layers import nearest
 from babelmill.config.resolve import Configuration
 from babelmill.config.stage_settings import ScoreSettings
-from babelmill.config.suites import SUITES
+from babelmill.config.suites import SUITES, how_scored
 from babelmill.core import escape, manifest
 from babelmill.core.files import UserError, write_json
 from babelmill.evaluation.suite_scores import METHODS
@@ -35,7 +35,7 @@ def wanted(folder: Path, asked: list[str] | None) -> list[str]:
 
 
 def pairs_of(configuration: Configuration, suite: str, code: str) -> Path:
-    """Return the folder of a suite's pairs in a language; run the stage `suite` if it is missing or outdated."""
+    """Return the folder of a suite's items in a language; run the stage `suite` if it is missing or outdated."""
     from babelmill import suite as stage  # imports the client of the Hub
 
     folder, settings = SUITES / suite / code, settings_of(configuration, code, f"suite.{suite}")
@@ -61,14 +61,15 @@ def languages_of(configuration: Configuration, suite: str, asked: list[str] | No
 
 def settings_by_hand(args: argparse.Namespace, name: str, folder: Path, configuration: Configuration) -> ScoreSettings:
     """Return the settings that the stage `score` would have."""
-    languages = languages_of(configuration, args.suite, args.language)
+    languages, suite = languages_of(configuration, args.suite, args.language), configuration.suite(args.suite)
     values: dict[str, Any] = {
         "stage": "score",
         "name": name,
         "languages": languages,
         "suite": args.suite,
         "covered": languages,
-        "headline": configuration.suite(args.suite).headline,
+        "headline": suite.headline,
+        **how_scored(suite),
         "methods": wanted(folder, args.method),
         "masked_pairs": args.masked_pairs or "all",
         "pairs": args.pairs or "all",
@@ -121,7 +122,8 @@ def run(args: argparse.Namespace) -> None:
     configuration.suite(args.suite)  # raises an error for an unknown suite before anything is fetched
     folder, origin, name = model_folder(args)
     settings = settings_by_hand(args, name, folder, configuration)
-    from babelmill.score import ScoringModel, score  # imports PyTorch
+    from babelmill.score import score  # imports PyTorch
+    from babelmill.suites.scoring_model import ScoringModel
 
     compute_quietly(args.threads)
     out = args.out or Path("scores", name, args.suite)

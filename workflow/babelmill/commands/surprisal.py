@@ -94,7 +94,7 @@ def run(args: argparse.Namespace) -> None:
     name = args.method or ("causal" if "causal" in there else "masked")
     if name not in there:
         raise UserError(f"--method {name}: {folder} scores sentences by {', '.join(there)}")
-    from babelmill.score import ScoringModel  # imports PyTorch
+    from babelmill.suites.scoring_model import ScoringModel  # imports PyTorch
 
     compute_quietly(args.threads)
     model = ScoringModel(folder, {}, extra=True)

@@ -50,6 +50,7 @@ from babelmill.config.values import (
     word_count,
 )
 from babelmill.core.formats import split_name
+from babelmill.core.templates import columns_of
 
 # These limits are far above all trainings so far, and far below any overflow of arithmetic.
 MAX_STEPS = 10_000_000
@@ -655,40 +656,74 @@ class Baseline(Section):
     score: Annotated[Number, Field(ge=0, le=100)]
 
 
+# The keys of a suite that only some kinds have, and those of them that a kind needs.
+ITEM_KEYS: dict[str, tuple[str, ...]] = {
+    "pairs": ("good", "bad"),
+    "choices": ("prompt", "options", "right", "scored", "score", "ties", "drop", "ratio"),
+}
+REQUIRED_ITEM_KEYS: dict[str, tuple[str, ...]] = {"pairs": ("good", "bad"), "choices": ("options", "scored")}
+
+
 class Suite(Section):
-    """A set of minimal pairs: a good sentence, and a bad one that differs in little.
+    """A set of items whose sentences a model scores: minimal pairs, or prompts with two or more options.
 
     Attributes:
+        kind: "pairs" (a good sentence, and a bad one that differs in little) or "choices".
         title: its name in reports.
         repository: a dataset on the Hub; without one, the files are local.
         revision: the revision of the repository.
         files: globs; `{language}` stands for the value that `languages` has for a language.
-        language: the language of all pairs.
+        challenge_files: globs in the folder `evaluation_data` of the BabyLM challenge; if the key of this name says
+            where that folder is, they are read instead of `files`.
+        language: the language of all items.
         languages: instead of `language`, {code in this workflow: the language's name in the names of the files}.
-        good, bad: the columns of the sentences.
-        phenomenon: the column that says what is tested.
-        paradigm: the column of the finer group; "{file}" means the file's name without its ending.
+        good, bad: the columns of the sentences of pairs.
+        prompt: of choices: the text before the options. This is a template, such as "{context}", or a list with a
+            template for each option. A prompt and an option are put together as they are, so a space between them
+            stands in a template.
+        options: of choices: a list of templates, or the column that holds a list of options.
+        right: of choices: the number of the right option, the first being 0, or the column that holds it.
+        scored: of choices: whether all tokens are scored, or only those of the option ("completion").
+        score: of choices: whether an option's score is the sum over its scored tokens, or their mean.
+        ties: of choices: if the right option and others have the best score, they share the point ("half"), or the
+            first of them is what the model chose ("first").
+        drop: of choices: items with an option that contains this text are left out.
+        ratio: of choices: the column of a number, such as how many people prefer the first option. The suite's score is
+            then the rank correlation (Spearman) of this number with the probability of the first option.
+        phenomenon: the column that says what is tested; of choices, a template, too.
+        paradigm: the same for the finer group; "{file}" means the file's name without its ending.
         delimiter, encoding, quoting: those of .csv and .tsv files.
-        headline: what counts as the score: the share of all pairs, or the mean of the paradigms' shares.
-        license: the licence of the pairs; pairs without a licence are not copied.
+        headline: what counts as the score: the share of all items, the mean of the paradigms' shares, or the mean over
+            phenomena of the mean of their paradigms' shares.
+        license: the licence of the items; items without a licence are not copied.
         note: what a reader of a score must know.
         baselines: published scores.
     """
 
+    kind: Literal["pairs", "choices"] = "pairs"
     title: str = ""
     repository: Text | None = None
     revision: Text = "main"
-    files: Annotated[list[Annotated[LocalPath, Field(min_length=1)]], Field(min_length=1)]
+    files: list[Annotated[LocalPath, Field(min_length=1)]] = []
+    challenge_files: list[Text] = []
     language: Text | None = None
     languages: dict[str, str] = {}
-    good: Text
-    bad: Text
+    good: Text | None = None
+    bad: Text | None = None
+    prompt: str | list[str] = ""
+    options: Text | Annotated[list[Text], Field(min_length=2)] | None = None
+    right: Annotated[int, Field(ge=0)] | Text = 0
+    scored: Literal["whole", "completion"] | None = None
+    score: Literal["sum", "mean"] = "sum"
+    ties: Literal["half", "first"] = "half"
+    drop: str = ""
+    ratio: Text | None = None
     phenomenon: Text | None = None
     paradigm: Text | None = None
     delimiter: Mark | None = None
     encoding: Encoding = "utf-8"
     quoting: Quoting = "format"
-    headline: Literal["pairs", "paradigms"] = "pairs"
+    headline: Literal["pairs", "paradigms", "phenomena"] = "pairs"
     license: str = ""
     note: str = ""
     baselines: list[Baseline] = []
@@ -699,13 +734,60 @@ class Suite(Section):
             raise ValueError(
                 "set `language`; or set `languages`, if the names of the files contain each language's code"
             )
-        if self.languages and any("{language}" not in pattern for pattern in self.files):
+        if self.languages and any("{language}" not in pattern for pattern in self.files + self.challenge_files):
             raise ValueError(
                 "with `languages`, each of `files` needs {language}: else all languages have the same pairs"
             )
-        if self.good == self.bad:
-            raise ValueError(f"good and bad are both the column {self.good!r}")
+        if not (self.files or self.challenge_files):
+            raise ValueError("set `files`: the suite has none")
         return self
+
+    @model_validator(mode="after")
+    def _items_are_of_its_kind(self) -> Self:
+        names = ITEM_KEYS[self.kind]
+        for kind, others in ITEM_KEYS.items():
+            if foreign := sorted((set(others) - set(names)) & self.model_fields_set):
+                raise ValueError(f"`{foreign[0]}` belongs to suites of `kind: {kind}`; this one is `kind: {self.kind}`")
+        for key in REQUIRED_ITEM_KEYS[self.kind]:
+            if getattr(self, key) is None:
+                raise ValueError(f"set `{key}`: a suite of {self.kind} needs it ({', '.join(names)})")
+        if self.kind == "pairs" and self.good == self.bad:
+            raise ValueError(f"good and bad are both the column {self.good!r}")
+        if isinstance(self.prompt, list) and len(self.prompt) != self.number_of_options:
+            raise ValueError(
+                f"`prompt` has {len(self.prompt)} templates, `options` has {self.number_of_options or 'no list of'}"
+                " templates: a list of prompts needs one for each option"
+            )
+        if isinstance(self.right, int) and self.options and self.right >= (self.number_of_options or self.right + 1):
+            raise ValueError(f"`right` is {self.right}, but the last option has the number {len(self.options) - 1}")
+        for template in self.templates.values():
+            columns_of(template)
+        return self
+
+    @property
+    def number_of_options(self) -> int | None:
+        """Return the number of options of every item, if they are templates; else items may have different numbers."""
+        return len(self.options) if isinstance(self.options, list) else None
+
+    @property
+    def templates(self) -> dict[str, str]:
+        """Return the templates of the texts of choices: {key, with its number in a list: template}."""
+        found: dict[str, str] = {}
+        for key in ("prompt", "options"):
+            if isinstance(value := getattr(self, key), list):
+                found |= {f"{key}[{number}]": template for number, template in enumerate(value)}
+            elif key == "prompt":
+                found[key] = value
+        groups = ("phenomenon", "paradigm") if self.kind == "choices" else ()
+        return found | {key: value for key in groups if "{" in (value := getattr(self, key) or "")}
+
+    @property
+    def columns(self) -> dict[str, list[str]]:
+        """Return the columns that its files must have: {key that names them: columns}."""
+        named = {key: getattr(self, key) for key in ("good", "bad", "phenomenon", "paradigm", "ratio")}
+        named |= {key: value for key in ("options", "right") if isinstance(value := getattr(self, key), str)}
+        found = {key: [column] for key, column in named.items() if column and "{" not in column}
+        return found | {key: columns_of(template) for key, template in self.templates.items()}
 
     @property
     def covered(self) -> dict[str, str]:
@@ -715,6 +797,10 @@ class Suite(Section):
     def files_of(self, code: str) -> list[str]:
         """Return the globs of a language's files."""
         return [pattern.replace("{language}", self.covered[code]) for pattern in self.files]
+
+    def challenge_files_of(self, code: str) -> list[str]:
+        """Return the globs of a language's files in the challenge's folder."""
+        return [pattern.replace("{language}", self.covered[code]) for pattern in self.challenge_files]
 
 
 # Keys that releases had, by their dotted names: the one value that they may still have, and why they are gone. Settings
@@ -833,3 +919,4 @@ class User(Section):
     models: dict[str, ModelEntry]
     languages: dict[str, LanguageEntry]
     experiments: dict[str, Experiment]
+    evaluation_data: LocalPath = ""

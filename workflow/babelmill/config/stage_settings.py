@@ -190,10 +190,12 @@ class EvaluateSettings(Settings):
 
 
 class SuiteSettings(Settings):
-    """The settings of `suite`: which pairs of sentences a suite has for a language.
+    """The settings of `suite`: which items a suite has for a language.
 
     Attributes:
         suite: its name.
+        kind: its kind, see `schema.Suite`.
+        items: the keys of `schema.Suite` that say what an item of this kind is; without those of `columns`.
         columns: the keys of `schema.Suite` that define how its files are read.
         files: globs in the dataset on the Hub.
         source: the dataset.
@@ -201,7 +203,9 @@ class SuiteSettings(Settings):
     """
 
     suite: str = ""
+    kind: str = "pairs"
     columns: dict[str, str] = {}
+    items: dict[str, Any] = {}
     files: list[str] = []
     source: dict[str, Any] | None = None
     sources: dict[str, Any] = {}
@@ -213,14 +217,18 @@ class ScoreSettings(Settings):
     Attributes:
         suite: its name.
         covered: the model's languages for which the suite has pairs.
-        headline: what the suite's score is: the share of its pairs, or the mean of its paradigms.
+        kind, scored, score, ties, headline: as in `schema.Suite`.
         methods: how sentences are scored.
         pairs, masked_pairs, within_word_l2r, snapshots: as the section `evaluation` says.
     """
 
     suite: str = ""
     covered: list[str] = []
-    headline: Literal["pairs", "paradigms"] = "pairs"
+    kind: str = "pairs"
+    scored: Literal["whole", "completion"] = "whole"
+    score: Literal["sum", "mean"] = "sum"
+    ties: Literal["half", "first"] = "half"
+    headline: Literal["pairs", "paradigms", "phenomena"] = "pairs"
     methods: list[str]
     pairs: int | Literal["all"] = "all"
     masked_pairs: int | Literal["all"] = "all"

@@ -2,6 +2,7 @@
 
 import contextlib
 import functools
+import glob
 from collections.abc import Iterable
 from pathlib import Path, PurePath
 from typing import Any
@@ -13,13 +14,14 @@ from babelmill.config.layers import nearest
 from babelmill.config.objectives import OBJECTIVES
 from babelmill.config.resolve import ROOT, Configuration
 from babelmill.config.resolve import SUITES as FILES
-from babelmill.config.schema import Suite
+from babelmill.config.schema import ITEM_KEYS, Suite
 from babelmill.core.files import UserError, read_json, sha256
 from babelmill.core.globs import expand_glob
 from babelmill.core.local_sources import files_of, recorded, snapshot
 from babelmill.hub import revisions
 
 SUITES = Path("results/suites")
+OF_SCORING = {"scored", "score", "ties"}  # the keys of items that the stage `score` reads
 SHIPPED = "babelmill:"  # begins the name of a file of `config/suites/`, which each clone has
 
 
@@ -82,10 +84,23 @@ def pairs_of_suite(configuration: Configuration, code: str, name: str) -> dict[s
     suite = configuration.suite(name)
     if not (covered := code_in_suite(configuration, suite, code)):
         raise UserError(f"the suite {name} has no pairs of {code}{nearest(code, suite.covered)}")
-    columns = suite.model_dump(include={"good", "bad", "phenomenon", "paradigm", "delimiter", "encoding"})
-    files = suite.files_of(covered)
-    columns["quoting"] = quoting_in_settings(suite.quoting, files, local=not suite.repository)
+    challenge = configuration.top.evaluation_data if suite.challenge_files else ""
+    files = in_challenge(challenge, suite.challenge_files_of(covered)) if challenge else suite.files_of(covered)
+    keys = {"good", "bad", "phenomenon", "paradigm", "delimiter", "encoding"}
+    columns = suite.model_dump(include=keys)
+    columns["quoting"] = quoting_in_settings(suite.quoting, files, local=bool(challenge) or not suite.repository)
     asked: dict[str, Any] = {"suite": name, "columns": {key: value for key, value in columns.items() if value}}
+    if suite.kind != "pairs":
+        asked["kind"] = suite.kind
+        asked["items"] = suite.model_dump(include=set(ITEM_KEYS[suite.kind]) - OF_SCORING, exclude_defaults=True)
+    if challenge:
+        where = f"{configuration.origin('evaluation_data')}: evaluation_data: {name}"
+        return asked | {"sources": dict(_snapshot(tuple(files), where, code, name))}
+    if not suite.files:
+        raise UserError(
+            f"the suite {name} is read from the files of the BabyLM challenge: set evaluation_data to the path of its"
+            " folder evaluation_data (see config/README.md)"
+        )
     if not suite.repository and name not in configuration.top.suites:
         return asked | {"sources": shipped_sources(files, code, name)}
     if not suite.repository:
@@ -95,15 +110,24 @@ def pairs_of_suite(configuration: Configuration, code: str, name: str) -> dict[s
     return asked | {"files": files, "source": revisions.source(key, suite.repository, suite.revision, settings)}
 
 
+def how_scored(suite: Suite) -> dict[str, Any]:
+    """Return the fields of the settings of the stage `score` that a suite of pairs leaves at their defaults."""
+    return suite.model_dump(include={"kind", *OF_SCORING}, exclude_defaults=True)
+
+
+def in_challenge(folder: str, patterns: list[str]) -> list[str]:
+    """Return the globs of files in the challenge's folder."""
+    return [f"{glob.escape(folder.rstrip('/'))}/{pattern}" for pattern in patterns]
+
+
 def _refuse_missing(suite: Suite, patterns: list[str], where: str, name: str) -> None:
     """Raise a UserError if a local file lacks a column of the suite."""
-    columns = {"good": suite.good, "bad": suite.bad, "phenomenon": suite.phenomenon, "paradigm": suite.paradigm}
-    columns = {key: column for key, column in columns.items() if column != "{file}"}
     reading = suite.delimiter, suite.encoding, suite.quoting
+    named = [(key, column) for key, columns in suite.columns.items() for column in columns]
     for path in (path for pattern in patterns for path in expand_glob(pattern)):
-        if missing := missing_column(path, columns, *reading, f"suites.{name}.delimiter"):
-            key, there = missing
-            raise UserError(f"{where}: suites.{name}.{key}: {path} has no column {columns[key]!r}; {there}")
+        for key, column in named:
+            if missing := missing_column(path, {key: column}, *reading, f"suites.{name}.delimiter"):
+                raise UserError(f"{where}: suites.{name}.{key}: {path} has no column {column!r}; {missing[1]}")
 
 
 def hub_suites(configuration: Configuration, models: list[str]) -> list[dict[str, Any]]:

@@ -35,7 +35,10 @@ def headline(scores: dict[str, Any], code: str) -> dict[str, Any] | None:
 
 def weighting(of: str) -> str:
     """Return how pairs are weighted in a suite's score; `of` is `headline` of the suite."""
-    return "the unweighted mean of paradigms" if of == "paradigms" else "the share of all pairs"
+    return {
+        "paradigms": "the unweighted mean of paradigms",
+        "phenomena": "the mean over phenomena of the mean of their paradigms",
+    }.get(of, "the share of all pairs")
 
 
 def most_pairs(asked: Mapping[str, Any], method: str) -> int | None:

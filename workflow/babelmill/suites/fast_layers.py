@@ -1,8 +1,8 @@
-"""Make an exported model score short rows fast: attention for pairs of sentences, linear layers that are packed once.
+"""Make an exported model score short rows fast: attention for items of suites, linear layers that are packed once.
 
-The sentences of a pair are equal up to some token. Up to there, the states of a causal model are equal, too. So a row
-holds the common beginning once, then the rest of the first sentence, then the rest of the second. The positions of each
-rest follow those of the beginning.
+The sentences of an item are equal up to some token. Up to there, the states of a causal model are equal, too. So a row
+holds the common beginning once, then the rest of the first sentence, then the rest of the second, and so on. The
+positions of each rest follow those of the beginning.
 
 The scores and the operations of attention are those of `babelmill.model.attention.attention`, which is shipped. Two
 things differ. Tokens may have any position. And the products with the tables of positions are made once per head, not

@@ -1,8 +1,8 @@
 """Keep scores on disk as they are computed, so that a job that was killed continues where it stopped.
 
 A folder has one file per method. A file begins with a seal, the hash of all that its scores are made of: if the model,
-the pairs or the way to score them change, the file is begun anew; no other change touches it. Then comes a row per
-pair, with a checksum, since a flipped bit in a number would be a wrong score that nobody notices. Rows are flushed to
+the items or the way to score them change, the file is begun anew; no other change touches it. Then comes a row per
+item, with a checksum, since a flipped bit in a number would be a wrong score that nobody notices. Rows are flushed to
 disk as they are added.
 """
 
@@ -18,8 +18,7 @@ from babelmill.core.files import canonical_json, flush, writing
 
 log = logging.getLogger(__name__)
 
-LAYOUT = 3  # version of the form of these files, and of the order of pairs (`sentences.in_order`)
-ROW = np.dtype([("pair", "<i8"), ("scores", "<f8", (3,)), ("checksum", "<u8")])  # for `scores` see `sentences.scores`
+LAYOUT = 3  # version of the form of these files, and of the order of items (`sentences.in_order`)
 OF_EARLIER_VERSIONS = ("made_of.json", "*.f64")
 
 
@@ -31,25 +30,27 @@ class Kept:
     Args:
         path: the file. A row with a wrong checksum is cut off, with all rows after it, and so is half a row.
         made_of: all that the scores depend on.
+        width: how many scores an item has.
 
     Attributes:
-        pairs: [rows] the number of each pair.
-        scores: [rows, 3] its scores.
+        items: [rows] the number of each item.
+        scores: [rows, width] its scores.
     """
 
-    def __init__(self, path: Path, made_of: dict[str, Any]):
+    def __init__(self, path: Path, made_of: dict[str, Any], width: int = 3):
+        self._row = np.dtype([("item", "<i8"), ("scores", "<f8", (width,)), ("checksum", "<u8")])
         self._path, self._seal = path, hashlib.sha256(canonical_json(made_of | {"layout": LAYOUT}).encode()).digest()
         found = path.read_bytes() if path.is_file() else b""
         content = found[len(self._seal) :] if found.startswith(self._seal) else b""
-        rows = np.frombuffer(content, ROW, len(content) // ROW.itemsize)
+        rows = np.frombuffer(content, self._row, len(content) // self._row.itemsize)
         wrong = next((i for i, row in enumerate(rows) if self._checksum(row) != row["checksum"]), None)
         if wrong is not None:
             log.warning("%s: damaged after %d rows; the other %d are scored again", path, wrong, len(rows) - wrong)
         rows = rows[:wrong]
-        self.pairs, self.scores = rows["pair"].copy(), rows["scores"].copy()
+        self.items, self.scores = rows["item"].copy(), rows["scores"].copy()
         path.parent.mkdir(parents=True, exist_ok=True)
         with writing(path), open(path, "r+b" if path.is_file() else "wb") as file:
-            file.truncate(len(self._seal) + len(rows) * ROW.itemsize)
+            file.truncate(len(self._seal) + len(rows) * self._row.itemsize)
             file.write(self._seal)
 
     def _checksum(self, row: np.void) -> int:
@@ -57,10 +58,10 @@ class Kept:
         digest = hashlib.blake2b(row.tobytes()[:-8], digest_size=8, key=self._seal).digest()
         return int.from_bytes(digest, "little")
 
-    def add(self, pairs: list[int], scores: np.ndarray) -> None:
-        """Append the scores of pairs, [pairs, 3], and wait until they are on the disk."""
-        rows = np.zeros(len(pairs), ROW)
-        rows["pair"], rows["scores"] = pairs, scores
+    def add(self, items: list[int], scores: np.ndarray) -> None:
+        """Append the scores of items, [items, width], and wait until they are on the disk."""
+        rows = np.zeros(len(items), self._row)
+        rows["item"], rows["scores"] = items, scores
         rows["checksum"] = [self._checksum(row) for row in rows]
         with writing(self._path), open(self._path, "ab") as file:
             file.write(rows.tobytes())

@@ -30,7 +30,7 @@ def share(points: np.ndarray) -> dict[str, Any]:
     return {"score": score, "n": len(points), "interval": wilson(score, len(points))}
 
 
-def mean_of_groups(groups: Iterable[np.ndarray], sizes: Sequence[int] = ()) -> dict[str, Any]:
+def mean_of_groups(groups: Iterable[np.ndarray], sizes: Sequence[float] = ()) -> dict[str, Any]:
     """Return the mean of the groups' shares, with an interval from the standard error over strata.
 
     Args:
@@ -69,22 +69,38 @@ def share_of(points: np.ndarray, paradigms: np.ndarray, sizes: dict[str, int] | 
     return mean_of_groups(groups.values(), [sizes[name] for name in groups])
 
 
-def summary(pairs: pa.Table, good: np.ndarray, bad: np.ndarray, sampled: bool = False) -> dict[str, Any]:
+def paradigm_weights(paradigms: np.ndarray, phenomena: np.ndarray) -> dict[str, float]:
+    """Return the weight of each paradigm in the mean over phenomena of the mean over their paradigms."""
+    phenomenon_of = dict(zip(paradigms[::-1], phenomena[::-1], strict=True))
+    sizes = Counter(phenomenon_of.values())
+    return {name: 1 / sizes[phenomenon] for name, phenomenon in phenomenon_of.items()}
+
+
+def mean_of_phenomena(points: np.ndarray, paradigms: np.ndarray, phenomena: np.ndarray) -> dict[str, Any]:
+    """Return the mean over phenomena of the mean over their paradigms; a paradigm belongs to its first phenomenon."""
+    groups, weights = by(paradigms, points), paradigm_weights(paradigms, phenomena)
+    return mean_of_groups(groups.values(), [weights[name] for name in groups])
+
+
+def summary(items: pa.Table, points: np.ndarray, sampled: bool = False, of_phenomena: bool = False) -> dict[str, Any]:
     """Return the entry of a method in scores.json: over all pairs, the mean of paradigms, by phenomenon, by paradigm.
 
     Args:
-        pairs: a table with the columns `phenomenon` and `paradigm`.
-        good, bad: the scores of the sentences, [pairs]; pairs without a score (nan) are left out.
+        items: a table with the columns `phenomenon` and `paradigm`.
+        points: [items]; items without a score (nan) are left out.
         sampled: whether only a sample of each paradigm was scored.
+        of_phenomena: whether the entry also has the mean of phenomena.
     """
-    scored = ~np.isnan(good)
-    points = right(good[scored], bad[scored])
+    scored = ~np.isnan(points)
+    points = points[scored]
     if not len(points):
-        return {"pairs": None, "paradigms": None, "by_phenomenon": {}, "by_paradigm": {}}
-    sizes = dict(Counter(pairs["paradigm"].to_pylist())) if sampled else None
-    paradigms, phenomena = (np.array(pairs[name].to_pylist(), object)[scored] for name in ("paradigm", "phenomenon"))
+        more = {"phenomena": None} if of_phenomena else {}
+        return {"pairs": None, "paradigms": None, **more, "by_phenomenon": {}, "by_paradigm": {}}
+    sizes = dict(Counter(items["paradigm"].to_pylist())) if sampled else None
+    paradigms, phenomena = (np.array(items[name].to_pylist(), object)[scored] for name in ("paradigm", "phenomenon"))
     of_paradigms = by(paradigms, points)
-    return {
+    more = {"phenomena": mean_of_phenomena(points, paradigms, phenomena)} if of_phenomena else {}
+    return more | {
         "pairs": share_of(points, paradigms, sizes),
         "paradigms": mean_of_groups(of_paradigms.values()),
         "by_phenomenon": {
@@ -95,18 +111,19 @@ def summary(pairs: pa.Table, good: np.ndarray, bad: np.ndarray, sampled: bool = 
     }
 
 
-def sample(pairs: pa.Table, most: int | None) -> np.ndarray:
-    """Return which pairs are in a sample of at most `most` pairs per paradigm of a language (None: all): bool [pairs].
+def sample(items: pa.Table, texts: Sequence[Sequence[str]], most: int | None) -> np.ndarray:
+    """Return which items are in a sample of at most `most` items per paradigm of a language (None: all): bool [items].
 
-    A hash of the sentences chooses the pairs, so that all models are scored on the same ones.
+    A hash of the texts of each item chooses the items, so that all models are scored on the same ones.
     """
-    rows = pairs.to_pylist()
+    taken, counts = np.ones(len(items), bool), Counter[tuple[str, str]]()
     if most is None:
-        return np.ones(len(rows), bool)
-    keys = [hashlib.blake2b(f"{row['good']}\n{row['bad']}".encode(), digest_size=8).digest() for row in rows]
-    taken, counts = np.zeros(len(rows), bool), Counter[tuple[str, str]]()
-    for i in sorted(range(len(rows)), key=lambda i: keys[i]):
-        group = rows[i].get("language", ""), rows[i]["paradigm"]
+        return taken
+    keys = [hashlib.blake2b("\n".join(each).encode(), digest_size=8).digest() for each in texts]
+    paradigms = items["paradigm"].to_pylist()
+    languages = items["language"].to_pylist() if "language" in items.column_names else [""] * len(items)
+    for i in sorted(range(len(items)), key=lambda i: keys[i]):
+        group = languages[i], paradigms[i]
         taken[i] = counts[group] < most
         counts[group] += 1
     return taken

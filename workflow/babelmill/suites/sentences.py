@@ -1,18 +1,19 @@
 """Score sentences with an exported model, as its users load it: sums of ln p at temperature 1, in fp32.
 
 * `causal`: each token is predicted from those before it; the first is `<s>` (or the model's token in its place).
-  A GPT-BERT reads the common beginning of a pair once, see `fast_layers.py`.
+  A GPT-BERT reads the common beginning of an item's sentences once, see `fast_layers.py`.
 * `masked` is the pseudo-log-likelihood (Salazar et al., 2020, arXiv:1910.14659): each token is hidden alone and
   predicted from all others.
 * `bound` estimates the evidence lower bound of a masked diffusion model (LLaDA, arXiv:2502.09992): each sample hides
-  between one token and all tokens. If both sentences of a pair have equally many tokens, the same ones are hidden in
-  both.
+  between one token and all tokens. If the sentences of an item have equally many tokens, the same ones are hidden in
+  all.
 
-Special tokens are context and are never scored. Scores are not divided by a length.
+An item is a minimal pair, or a prompt with each of its options. Special tokens are context and are never scored; so are
+the tokens of a prompt, if a suite scores only completions. Scores are not divided by a length.
 """
 
 import itertools
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeVar
 
@@ -27,6 +28,7 @@ from babelmill.suites.fast_layers import FreePositions, pack_linear_layers
 GROUP = 4  # batches per group; the rows of a group are sorted by length and scored together
 SAMPLES = 128  # samples per sentence for `bound`
 POSITIONS = {"cpu": 1024, "cuda": 65536}  # positions per batch; more would not fit into a CPU's caches
+AT_ONCE = 1024  # texts that are encoded at once if their offsets are needed
 LOGITS = 1 << 31  # bytes that the logits of a batch take at most
 
 
@@ -58,23 +60,21 @@ class Row(NamedTuple):
     weight: float
 
 
-Pair = tuple[Sentence, Sentence]
+Item = Sequence[Sentence]  # two or more
 
 
-class Both(NamedTuple):
-    """Both sentences of a pair in one row, without the last token of each, since nothing is predicted from it.
+class Joined(NamedTuple):
+    """The sentences of an item in one row, without the last token of each, since nothing is predicted from it.
 
     Attributes:
-        pair: the sentences.
-        ids: the token ids: the common beginning, the rest of the good sentence, the rest of the bad one.
-        beginning: where the rest of the good sentence starts.
-        end: where the rest of the bad sentence starts.
+        item: the sentences.
+        ids: the token ids: the common beginning, the rest of the first sentence, the rest of the second, ...
+        starts: where the rest of each sentence starts.
     """
 
-    pair: Pair
+    item: Item
     ids: list[int]
-    beginning: int
-    end: int
+    starts: list[int]
 
 
 AnyRow = TypeVar("AnyRow")
@@ -102,15 +102,15 @@ class Method:
         """Return the number of rows per sentence, if the score is their mean; 0 if the score is their sum."""
         return SAMPLES if self.name == "bound" else 0
 
-    def rows(self, pair: int, number: int, sentence: Sentence) -> Iterator[Row]:
-        """Yield the rows of a sentence; `pair` and `number` are those of its pair and of the sentence."""
+    def rows(self, item: int, number: int, sentence: Sentence) -> Iterator[Row]:
+        """Yield the rows of a sentence; `item` and `number` are those of its item and of the sentence."""
         if self.causal:  # without the last token, from which nothing is predicted
             yield Row(number, sentence.ids[: sentence.scored[-1]], sentence.scored, 1.0)
         elif self.name == "masked":
             for place in sentence.scored:
                 yield Row(number, self._hidden(sentence, [place]), [place], 1.0)
         else:
-            yield from self._samples(pair, number, sentence)
+            yield from self._samples(item, number, sentence)
 
     def _hidden(self, sentence: Sentence, places: Iterable[int]) -> list[int]:
         assert self.mask is not None
@@ -119,35 +119,58 @@ class Method:
             ids[place] = self.mask
         return ids
 
-    def _samples(self, pair: int, number: int, sentence: Sentence) -> Iterator[Row]:
+    def _samples(self, item: int, number: int, sentence: Sentence) -> Iterator[Row]:
         """Yield SAMPLES rows of a sentence.
 
         Sample j of n hides k = 1 + floor(t e) of e tokens, where t = (j + u) / n, with one random u for all samples.
-        Each hidden token has the weight e / (k n). If both sentences of a pair have equally many tokens, the same ones
+        Each hidden token has the weight e / (k n). If the sentences of an item have equally many tokens, the same ones
         are hidden.
         """
         tokens = len(sentence.scored)
-        times = (np.arange(SAMPLES) + np.random.default_rng(pair).random()) / SAMPLES
+        times = (np.arange(SAMPLES) + np.random.default_rng(item).random()) / SAMPLES
         for sample, time in enumerate(times):
             count = min(tokens, 1 + int(time * tokens))
-            chosen = np.argsort(np.random.default_rng((pair, sample)).random(tokens), kind="stable")[:count]
+            chosen = np.argsort(np.random.default_rng((item, sample)).random(tokens), kind="stable")[:count]
             hidden = [sentence.scored[place] for place in sorted(chosen)]
             yield Row(number, self._hidden(sentence, hidden), hidden, tokens / count / SAMPLES)
 
 
-def encode(tokenizer: Any, texts: list[str], causal: bool) -> list[Sentence]:
+def encode(tokenizer: Any, texts: list[str], causal: bool, prompts: Sequence[int] | None = None) -> list[Sentence]:
     """Return sentences as token ids, with the special tokens that the tokenizer adds.
 
     With `causal`, a token is put before the first one if the tokenizer puts none, and special tokens at the end are
     dropped, since no score needs them.
 
+    Args:
+        tokenizer: the model's tokenizer.
+        texts: the sentences.
+        causal: see above.
+        prompts: the number of characters of the prompt that each text begins with. Only tokens that end after the
+            prompt are scored. Without it, all are.
+
     Raises:
-        UserError: the tokenizer has no token that could stand before the first one.
+        UserError: the tokenizer has no token that could stand before the first one, or cannot tell where tokens end.
     """
-    found = tokenizer(texts, return_special_tokens_mask=True, add_special_tokens=True)
+    if prompts is None:
+        return _encode(tokenizer, texts, causal, None)
+    if not tokenizer.is_fast:
+        raise UserError(
+            f"{tokenizer.name_or_path}: its tokenizer is a slow one, which does not tell which characters a token"
+            " covers; so a suite with `scored: completion` cannot be scored"
+        )
+    parts = (slice(start, start + AT_ONCE) for start in range(0, len(texts), AT_ONCE))
+    return [each for part in parts for each in _encode(tokenizer, texts[part], causal, prompts[part])]
+
+
+def _encode(tokenizer: Any, texts: list[str], causal: bool, prompts: Sequence[int] | None) -> list[Sentence]:
+    """Return what `encode` returns; the offsets of many texts at once would take much memory."""
+    offsets = prompts is not None
+    found = tokenizer(texts, return_special_tokens_mask=True, add_special_tokens=True, return_offsets_mapping=offsets)
     sentences = []
-    for ids, special in zip(found["input_ids"], found["special_tokens_mask"], strict=True):
+    for i, (ids, special) in enumerate(zip(found["input_ids"], found["special_tokens_mask"], strict=True)):
         scored = [place for place, mark in enumerate(special) if not mark]
+        if prompts is not None:
+            scored = [place for place in scored if found["offset_mapping"][i][place][1] > prompts[i]]
         if causal:
             ids = ids[: scored[-1] + 1] if scored else ids
             if scored and scored[0] == 0:
@@ -172,7 +195,7 @@ class Scorer:
 
     Attributes:
         positions: how many positions a batch has at most.
-        shares: whether the model reads both sentences of a pair in one row.
+        shares: whether the model reads the sentences of an item in one row.
     """
 
     def __init__(self, model: Any, tokenizer: Any, causal: bool):
@@ -209,25 +232,28 @@ class Scorer:
         return np.concatenate(owners), np.concatenate(found)
 
     @torch.inference_mode()
-    def pairs(self, rows: list[Both]) -> np.ndarray:
-        """Return ln p of both sentences of each pair: [pairs, 2] float64. The rows are one batch."""
+    def joined(self, rows: list[Joined]) -> list[np.ndarray]:
+        """Return ln p of the sentences of each item: [sentences] float64. The rows are one batch."""
         assert self._attention is not None
         ids, there = self._padded([row.ids for row in rows])
-        beginning, end = torch.tensor([(row.beginning, row.end) for row in rows]).T[..., None]
-        column = torch.arange(ids.size(1))
-        bad = column >= end
-        hidden = bad[:, :, None] & ((column >= beginning) & ~bad)[:, None]  # the bad rest does not see the good rest
+        most, column = max(len(row.starts) for row in rows), torch.arange(ids.size(1))
+        starts = torch.tensor([row.starts + [ids.size(1)] * (most - len(row.starts)) for row in rows])
+        rest = (column[:, None] >= starts[:, None]).sum(-1)  # [rows, length]: 0 for the beginning, then 1, 2, ...
+        hidden = (rest[:, None] > 0) & (rest[:, None] != rest[:, :, None])  # a rest does not see the other rests
+        before = torch.cat([torch.zeros_like(starts[:, :1]), starts - starts[:, :1]], 1).gather(1, rest)
         scored = []
-        for i, row in enumerate(rows):
-            for j, each in enumerate(row.pair):
-                later = j * (row.end - row.beginning)
-                scored += [(i, 2 * i + j, p - 1 + later * (p > row.beginning), each.ids[p]) for p in each.scored]
+        sentences = [(i, j, each) for i, row in enumerate(rows) for j, each in enumerate(row.item)]
+        for number, (i, j, each) in enumerate(sentences):
+            beginning, start = rows[i].starts[0], rows[i].starts[j]
+            later = start - beginning
+            scored += [(i, number, p - 1 + later * (p > beginning), each.ids[p]) for p in each.scored]
         lines, owners, places, targets = torch.tensor(scored).T
-        self._attention.positions = (column - bad * (end - beginning)).to(self._device)
+        self._attention.positions = (column - before).to(self._device)
         found = self._ln_p(ids, there[:, :, None] & there[:, None] & ~hidden, lines, places, targets)
         self._attention.positions = None
-        self._check(found, [rows[i].pair[owner % 2] for i, owner, *_ in scored])
-        return np.bincount(owners.numpy(), found, 2 * len(rows)).reshape(-1, 2)
+        self._check(found, [sentences[owner][2] for owner in owners])
+        sums = np.bincount(owners.numpy(), found, len(sentences))
+        return np.split(sums, np.cumsum([len(row.item) for row in rows])[:-1])
 
     def _check(self, found: np.ndarray, sentences: list[Sentence]) -> None:
         """Raise a UserError if the score of a token is not a number; `sentences` has the sentence of each token."""
@@ -285,66 +311,83 @@ def batches(rows: Iterable[AnyRow], length: Callable[[AnyRow], int], positions: 
         yield batch
 
 
-def in_order(pairs: list[Pair], longest: int | None, shares: bool) -> list[int]:
-    """Return the numbers of the pairs that can be scored, sorted by length.
+def in_order(items: Sequence[Item], longest: int | None, shares: bool) -> list[int]:
+    """Return the numbers of the items that can be scored, sorted by length.
 
-    Both sentences of such a pair have tokens to score, and at most `longest` tokens each (None: any number).
+    All sentences of such an item have tokens to score, and at most `longest` tokens each (None: any number).
 
-    `shares`: whether both sentences are read in one row.
+    `shares`: whether the sentences of an item are read in one row.
     """
-    sizes = [max(len(each.ids) for each in pair) for pair in pairs]
-    able = [all(each.scored for each in pair) and (not longest or sizes[i] <= longest) for i, pair in enumerate(pairs)]
-    found = [i for i in range(len(pairs)) if able[i]]
-    return sorted(found, key=lambda i: len(both(pairs[i]).ids) if shares else sizes[i])
+    sizes = [max(len(each.ids) for each in item) for item in items]
+    able = [all(each.scored for each in item) and (not longest or sizes[i] <= longest) for i, item in enumerate(items)]
+    found = [i for i in range(len(items)) if able[i]]
+    return sorted(found, key=lambda i: len(join(items[i]).ids) if shares else sizes[i])
 
 
-def both(pair: Pair) -> Both:
-    """Return both sentences of a pair in one row."""
-    good, bad = (each.ids[: each.scored[-1]] for each in pair)
-    same = itertools.takewhile(lambda tokens: tokens[0] == tokens[1], zip(good, bad, strict=False))
-    beginning = sum(1 for _ in same)
-    return Both(pair, good + bad[beginning:], beginning, len(good))
+def join(item: Item) -> Joined:
+    """Return the sentences of an item in one row."""
+    sentences = [each.ids[: each.scored[-1]] for each in item]
+    first = sentences[0]
+    beginning = sum(1 for _ in itertools.takewhile(lambda tokens: len({*tokens}) == 1, zip(*sentences, strict=False)))
+    starts, ids = [beginning], list(first)
+    for each in sentences[1:]:
+        starts.append(len(ids))
+        ids += each[beginning:]
+    return Joined(item, ids, starts)
 
 
-def scores(scorer: Scorer, pairs: list[Pair], order: list[int], method: Method) -> Iterator[np.ndarray]:
-    """Yield the scores of pairs, in the order `order`, as they are computed: [pairs, 3] float64.
+def scores(scorer: Scorer, items: Sequence[Item], order: list[int], method: Method) -> Iterator[np.ndarray]:
+    """Yield the scores of items, in the order `order`, as they are computed: [items, most sentences + 1] float64.
 
-    The three numbers are the score of the good sentence, the score of the bad one, and the standard error of their
-    difference over samples, which is 0 except for `bound`.
+    A row has the score of each sentence, nan for sentences that other items have, and the standard error (over samples)
+    of the difference between the first sentence and the mean of the others. The error is 0 except for `bound`.
 
     Args:
         scorer: scores rows.
-        pairs: the pairs of sentences.
-        order: the numbers of the pairs to score, sorted by length.
+        items: the sentences of each item.
+        order: the numbers of the items to score, sorted by length.
         method: how to score them.
     """
+    most = max(map(len, items))
     if scorer.shares:
-        for batch in batches((both(pairs[i]) for i in order), lambda row: len(row.ids), scorer.positions):
-            yield np.pad(scorer.pairs(batch), ((0, 0), (0, 1)))
+        for batch in batches((join(items[i]) for i in order), lambda row: len(row.ids), scorer.positions):
+            yield _as_rows(scorer.joined(batch), most)
         return
     group: list[int] = []
     size = 0
     for number in order:
         group.append(number)
-        size += sum(len(each.ids) * len(each.scored) for each in pairs[number])
+        size += sum(len(each.ids) * len(each.scored) for each in items[number])
         if size >= GROUP * scorer.positions:
-            yield _of_group(scorer, [pairs[i] for i in group], group, method)
+            yield _of_group(scorer, [items[i] for i in group], group, method, most)
             group, size = [], 0
     if group:
-        yield _of_group(scorer, [pairs[i] for i in group], group, method)
+        yield _of_group(scorer, [items[i] for i in group], group, method, most)
 
 
-def _of_group(scorer: Scorer, pairs: list[Pair], numbers: list[int], method: Method) -> np.ndarray:
-    sentences = [each for pair in pairs for each in pair]
-    rows = [row for i, each in enumerate(sentences) for row in method.rows(numbers[i // 2], i, each)]
+def _as_rows(found: list[np.ndarray], most: int) -> np.ndarray:
+    """Return the scores of each item as rows of equal length, see `scores`, with an error of 0."""
+    rows = np.full((len(found), most + 1), np.nan)
+    rows[:, most] = 0
+    for row, each in zip(rows, found, strict=True):
+        row[: len(each)] = each
+    return rows
+
+
+def _of_group(scorer: Scorer, items: list[Item], numbers: list[int], method: Method, most: int) -> np.ndarray:
+    sentences = [each for item in items for each in item]
+    of_item = [number for number, item in zip(numbers, items, strict=True) for _ in item]
+    ends = np.cumsum([len(item) for item in items])[:-1]
+    rows = [row for i, each in enumerate(sentences) for row in method.rows(of_item[i], i, each)]
     owners, found = scorer.tokens(rows, sentences)
     values = np.bincount(owners, found * np.array([row.weight for row in rows])[owners], len(rows))
-    sums = np.bincount([row.sentence for row in rows], values, len(sentences)).reshape(-1, 2)
-    errors = np.zeros(len(pairs))
+    sums = np.bincount([row.sentence for row in rows], values, len(sentences))
+    scored = _as_rows(np.split(sums, ends), most)
     if method.samples:
-        samples = values.reshape(-1, 2, method.samples) * method.samples
-        errors = (samples[:, 0] - samples[:, 1]).std(1, ddof=1) / np.sqrt(method.samples)
-    return np.column_stack((sums, errors))
+        samples = values.reshape(-1, method.samples) * method.samples
+        differences = np.array([each[0] - each[1:].mean(0) for each in np.split(samples, ends)])
+        scored[:, most] = differences.std(1, ddof=1) / np.sqrt(method.samples)
+    return scored
 
 
 def token_scores(scorer: Scorer, sentences: list[Sentence], method: Method) -> list[np.ndarray]:

@@ -50,7 +50,7 @@ def mcnemar(first: np.ndarray, second: np.ndarray, means: bool = False) -> McNem
         first, second: the points of each, [pairs].
         means: whether the points are means over several models, where 1/2 is no tie: the test is then a sign test.
     """
-    whole = np.ones(len(first), bool) if means else (first != 0.5) & (second != 0.5)
+    whole = np.ones(len(first), bool) if means else np.isin(first, (0, 1)) & np.isin(second, (0, 1))
     better, worse = int((whole & (first > second)).sum()), int((whole & (first < second)).sum())
     p = float(binomtest(better, better + worse).pvalue) if better + worse else 1.0
     return McNemar(better, worse, int((~whole & (first != second)).sum()), p)
@@ -69,7 +69,7 @@ def bootstrap(
     first: np.ndarray,
     second: np.ndarray,
     strata: np.ndarray | None = None,
-    sizes: Sequence[int] = (),
+    sizes: Sequence[float] = (),
     seed: int = 0,
     draws: int = DRAWS,
 ) -> list[float]:

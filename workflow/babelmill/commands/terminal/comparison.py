@@ -20,8 +20,9 @@ from babelmill.core.escape import line, some
 from babelmill.core.files import UserError, read_json
 from babelmill.core.words import aligned, plural
 from babelmill.evaluation.metrics import DOCUMENTS, metrics_of, shown, units, value_of
-from babelmill.evaluation.suite_scores import headline_method, most_pairs, weighting
-from babelmill.suites.results import by, mean_of_groups, right, share_of
+from babelmill.evaluation.suite_scores import METHODS, headline, headline_method, most_pairs, weighting
+from babelmill.suites.kinds import KINDS, OfSentences
+from babelmill.suites.results import by, mean_of_groups, mean_of_phenomena, paradigm_weights, share_of
 from babelmill.suites.statistics import Difference, bootstrap, holm, mcnemar, over_documents, over_seeds
 
 RESULTS = Path("results")
@@ -236,9 +237,10 @@ def mean_and_ends(values: list[float]) -> str:
 
 
 class ScoredModel(NamedTuple):
-    """The scores of a model on a suite: the model's name, `scores.json`, and the rows of `pairs.parquet`."""
+    """The scores of a model on a suite: the model's name, the suite's kind, `scores.json`, and a row per item."""
 
     name: str
+    kind: OfSentences
     about: dict[str, Any]
     rows: pa.Table
 
@@ -246,7 +248,11 @@ class ScoredModel(NamedTuple):
 def read(folder: Path, name: str) -> ScoredModel:
     """Read the folder of scores that the stage `score`, or the command, wrote."""
     manifest.verify(folder)
-    return ScoredModel(name, read_json(folder / "scores.json"), pq.ParquetFile(folder / "pairs.parquet").read())
+    about = read_json(folder / "scores.json")
+    kind = KINDS[about.get("kind", "pairs")]
+    if not isinstance(kind, OfSentences):
+        raise UserError(f"{folder}: scores of this kind ({about['kind']}) are not compared")
+    return ScoredModel(name, kind, about, pq.ParquetFile(folder / kind.table).read())
 
 
 def on_suite(
@@ -263,8 +269,23 @@ def on_suite(
         of_language = [[model._replace(rows=in_language(model.rows, code)) for model in side] for side in scored]
         title = f"{suite}, {code}" if len(languages) > 1 else suite
         check_same([*of_language[0], *of_language[1]], title, code)
-        blocks.append(in_one_language(of_language, title, names, method, pairs))
+        if measure := everyone[0].about.get("measure"):
+            blocks.append(side_by_side(of_language, title, code, names, measure))
+        else:
+            blocks.append(in_one_language(of_language, title, names, method, pairs))
     return blocks
+
+
+def side_by_side(sides: list[list[ScoredModel]], title: str, code: str, names: list[str], measure: str) -> list[str]:
+    """Return the headline scores of a suite whose score is no share of right answers, without a test."""
+    rows = []
+    for name, side in zip(names, sides, strict=True):
+        for model in side:
+            if score := headline(model.about, code):
+                low, high = (100 * end for end in score["interval"])
+                label = name if len(side) == 1 else model.name
+                rows.append([label, f"{100 * score['score']:.1f}", f"({low:.1f} to {high:.1f})"])
+    return [f"{title}: {measure} x 100, with 95 % intervals; no test compares such scores", *table(rows)]
 
 
 def in_language(rows: pa.Table, code: str) -> pa.Table:
@@ -282,7 +303,7 @@ def check_same(models: list[ScoredModel], title: str, code: str) -> None:
                 f"{title}: {first.name} was scored on {origins[0]}, {other.name} on {origins[1]}: these are"
                 " not the same pairs; score one of them again"
             )
-        if any(not first.rows[key].equals(other.rows[key]) for key in ("good", "bad")):
+        if first.kind != other.kind or first.kind.texts(first.rows) != other.kind.texts(other.rows):
             raise UserError(
                 f"{title}: {first.name} and {other.name} were not scored on the same pairs: score one again"
             )
@@ -309,8 +330,8 @@ def method_of(side: list[ScoredModel], asked: str | None) -> str:
         )
     (method,) = methods
     for each in side:
-        if f"{method}_good" not in each.rows.column_names:
-            there = [name.removesuffix("_good") for name in each.rows.column_names if name.endswith("_good")]
+        there = [name for name in METHODS if each.kind.has_scores(each.rows, name)]
+        if method not in there:
             raise UserError(f"{each.name} has no scores of method {method}; it has {', '.join(there)}")
     return method
 
@@ -324,15 +345,14 @@ def in_one_language(
     """
     methods = [method_of(side, asked) for side in sides]
     both = list(zip(sides, methods, strict=True))
-    scores = [  # [models, good and bad, pairs] of each side
-        np.array([[model.rows[f"{method}_{key}"].to_numpy() for key in ("good", "bad")] for model in side], float)
-        for side, method in both
+    kind = sides[0][0].kind
+    points = [  # [models, pairs] of each side
+        np.array([kind.points(model.rows, method) for model in side]) for side, method in both
     ]
-    common = ~np.isnan(np.concatenate(scores)).any((0, 1))
+    common = ~np.isnan(np.concatenate(points)).any(0)
     if not common.any():
-        raise UserError(f"{title}: no pair was scored for both sides; score them with the same masked_pairs")
-    scores = [each[:, :, common] for each in scores]
-    points = [right(each[:, 0], each[:, 1]) for each in scores]  # [models, pairs] of each side
+        raise UserError(f"{title}: no {kind.item} was scored for both sides; score them with the same masked_pairs")
+    points = [each[:, common] for each in points]
     means, seeds = [each.mean(0) for each in points], max(map(len, points)) > 1
     every, of = sides[0][0].rows, sides[0][0].about["headline"]["of"]
     pairs = every.filter(pa.array(common))
@@ -344,6 +364,8 @@ def in_one_language(
         """Return the headline score from the points of one model, as `results.summary` does."""
         if of == "paradigms":
             return mean_of_groups(by(paradigms, points).values())
+        if of == "phenomena":
+            return mean_of_phenomena(points, paradigms, phenomena)
         return share_of(points, paradigms, sizes)
 
     def interval(first: np.ndarray, second: np.ndarray) -> list[float]:
@@ -351,20 +373,23 @@ def in_one_language(
         groups, strata = np.unique(paradigms, return_inverse=True)
         if of == "paradigms":
             return bootstrap(first, second, strata)
+        if of == "phenomena":
+            weights = paradigm_weights(paradigms, phenomena)
+            return bootstrap(first, second, strata, [weights[name] for name in groups])
         return bootstrap(first, second, strata, [sizes[name] for name in groups]) if sizes else bootstrap(first, second)
 
     # The scores.
     how = f"{weighting(of)} that are right, {' and '.join(dict.fromkeys(methods))}"
-    lines = [f"{title}: {plural(len(pairs), 'pair')}; score: {how}"]
+    lines = [f"{title}: {plural(len(pairs), kind.item)}; score: {how}"]
     if len(pairs) < len(every):
         lines.append(f"  of {len(every):,}: only these have scores on both sides (evaluation.pairs, masked_pairs)")
     if methods[0] != methods[1]:
         lines.append("  the two sides are scored by different methods; --method chooses one for both")
     rows, headlines = [], [score(each) for each in means]
-    for name, headline, side in zip(names, headlines, points, strict=True):
-        low, high = headline["interval"] if len(side) == 1 else interval(side, np.zeros((1, len(pairs))))
+    for name, whole, side in zip(names, headlines, points, strict=True):
+        low, high = whole["interval"] if len(side) == 1 else interval(side, np.zeros((1, len(pairs))))
         of_seeds = ", ".join(f"{100 * score(one)['score']:.1f}" for one in side) if len(side) > 1 else ""
-        rows.append([name, f"{100 * headline['score']:.1f} %", f"({100 * low:.1f} to {100 * high:.1f})", of_seeds])
+        rows.append([name, f"{100 * whole['score']:.1f} %", f"({100 * low:.1f} to {100 * high:.1f})", of_seeds])
     difference, (low, high) = headlines[0]["score"] - headlines[1]["score"], interval(*points)
     rows.append(["difference", f"{100 * difference:+.1f}", f"({100 * low:+.1f} to {100 * high:+.1f})", ""])
     lines += table(rows)
@@ -373,10 +398,10 @@ def in_one_language(
     test = mcnemar(means[0], means[1], seeds)
     call = "sign test of the means over seeds" if seeds else "exact McNemar test"
     better = "is better" if seeds else "is right and the other is wrong"
-    lines.append(f"  {call}: {names[0]} {better} on {plural(test.first, 'pair')},")
+    lines.append(f"  {call}: {names[0]} {better} on {plural(test.first, kind.item)},")
     lines.append(f"    {names[1]} on {test.second:,}: p = {p_value(test.p)}")
     if test.half:
-        lines.append(f"    {plural(test.half, 'pair')} with equal scores of both sentences left out")
+        lines.append(f"    {plural(test.half, kind.item)} with equal scores of {kind.equal} left out")
     if seeds:
         lines.append("    the p value compares these models; the interval compares their recipes")
 
@@ -388,21 +413,23 @@ def in_one_language(
         for (name, mine), p in zip(groups.items(), corrected, strict=True):
             shares = [float(share_of(each[mine], paradigms[mine], sizes)["score"]) for each in means]
             found.append((p, shares[0] - shares[1], shares, name, int(mine.sum())))
-        rows = [["", "phenomenon", "pairs", *names, "difference", "p (Holm)"]]
+        rows = [["", "phenomenon", kind.items, *names, "difference", "p (Holm)"]]
         for p, difference, shares, name, size in sorted(found, key=lambda each: (each[0], -abs(each[1]))):
             cells = [f"{size:,}", *(f"{100 * share:.1f} %" for share in shares), f"{100 * difference:+.1f}", p_value(p)]
             rows.append(["*" if p < SURE else "", name, *cells])
         lines += ["", *table(rows, numbers=2), f"  * p < {SURE} after Holm's correction for {len(groups)} tests"]
 
     # The pairs on which the sides differ most.
-    margins = [(each[:, 0] - each[:, 1]).mean(0) for each in scores]
+    margins = [
+        np.array([kind.margins(model.rows, method) for model in side])[:, common].mean(0) for side, method in both
+    ]
     differences = np.abs(margins[0] - margins[1])
     most = [i for i in np.argsort(-differences, kind="stable")[:count] if differences[i]]
     if most:
-        lines += ["", "  largest differences: ln p of the good sentence (+) minus ln p of the bad one (-)"]
+        lines += ["", f"  largest differences: {kind.margin}"]
     for i in most:
         lines.append(f"  {', '.join(f'{name} {margin[i]:+.1f}' for name, margin in zip(names, margins, strict=True))}")
-        lines += [f"    {sign} {cut(pairs[key][i].as_py(), WIDTH - 6)}" for sign, key in (("+", "good"), ("-", "bad"))]
+        lines += [f"    {sign} {cut(text, WIDTH - 6)}" for sign, text in kind.shown(pairs.slice(i, 1).to_pylist()[0])]
     return lines
 
 

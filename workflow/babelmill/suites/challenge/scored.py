@@ -88,10 +88,12 @@ def predictions(scored: Scored) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
     else:
         names = ("prompts", "options", "right", method)
         prompts, options, right, scores = (rows[name].to_pylist() for name in names)
-    whole, by = scored.task.prediction == "whole", "id" if scored.task.kind == "examples" else "paradigm"
+    whole = scored.task.prediction == "whole"
     found: dict[str, Any] = {}
     points: dict[str, list[bool]] = {}
-    for subtask, before, texts, best, values in zip(rows[by].to_pylist(), prompts, options, right, scores, strict=True):
+    for subtask, before, texts, best, values in zip(
+        rows["paradigm"].to_pylist(), prompts, options, right, scores, strict=True
+    ):
         if values is None or all(is_missing(value) for value in values):
             raise UserError(
                 f"{scored.folder}: an item of {subtask} has no {method} score ({texts[best][:60]!r}): it is longer than"

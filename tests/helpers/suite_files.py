@@ -1,0 +1,23 @@
+"""Read the files of a suite as the stage `suite` does."""
+
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from babelmill.config.stage_settings import SuiteSettings
+from babelmill.suites.readers import READERS
+
+
+def read_items(
+    kind: str, paths: list[Path], columns: dict[str, str], scratch: Path | None = None, **items: Any
+) -> pa.Table:
+    """Return the items of files."""
+    whose: Any = {"stage": "suite", "name": "eng", "languages": ["eng"]}
+    settings = SuiteSettings(**whose, suite="mine", kind=kind, columns=columns, items=items)
+    return READERS[kind].read(settings, paths, scratch)
+
+
+def read_pairs(paths: list[Path], columns: dict[str, str], scratch: Path | None = None) -> pa.Table:
+    """Return the pairs of files."""
+    return read_items("pairs", paths, columns, scratch)

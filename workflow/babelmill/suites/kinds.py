@@ -1,0 +1,263 @@
+"""Score the items of a suite and summarise their scores: one class for each kind of suite.
+
+The stage `score` asks these classes, and so do the commands that read its tables. How items are read from files is in
+`readers.py`.
+"""
+
+import math
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+from scipy.stats import spearmanr
+
+from babelmill.config.stage_settings import ScoreSettings
+from babelmill.evaluation.suite_scores import most_pairs
+from babelmill.suites.readers import texts_of
+from babelmill.suites.results import Z, by, right, sample, summary
+
+if TYPE_CHECKING:  # it imports PyTorch, which the commands that read tables do without
+    from babelmill.suites.scoring_model import ScoringModel
+
+
+class Kind:
+    """A kind of suite.
+
+    Attributes:
+        table: the name of the file with the items, in the results of the stages `suite` and `score`.
+    """
+
+    table = "items.parquet"
+
+    def score(self, model: "ScoringModel", items: pa.Table, settings: ScoreSettings, partial: Path) -> pa.Table:
+        """Return the table of items with columns for the scores of each method; scores are kept in `partial`."""
+        raise NotImplementedError
+
+    def summary(self, scored: pa.Table, method: str, settings: ScoreSettings) -> dict[str, Any]:
+        """Return the entry of a method in scores.json (see `results.summary`), for the scored items of a language."""
+        raise NotImplementedError
+
+    def measure(self, scored: pa.Table) -> str | None:
+        """Return what the suite's score is, if it is not a share of right answers."""
+        return None
+
+
+class OfSentences(Kind):
+    """A kind whose items are sentences of which the likeliest one should be the right one.
+
+    Attributes:
+        item, items: what an item is called, in messages.
+        equal: what has equal scores if the point of an item is shared, in messages.
+        margin: what `margins` returns, in words.
+    """
+
+    item, items = "item", "items"
+    equal = "several options"
+    margin = "score of the right option (+) minus the best score of another one (-)"
+
+    def has_scores(self, scored: pa.Table, method: str) -> bool:
+        """Return whether a table has scores of a method."""
+        raise NotImplementedError
+
+    def texts(self, items: pa.Table) -> list[list[str]]:
+        """Return the texts that are compared, for each item."""
+        raise NotImplementedError
+
+    def prompts(self, items: pa.Table, settings: ScoreSettings) -> list[list[int]] | None:
+        """Return how many characters of each text are not scored; None if all are scored."""
+        return None
+
+    def with_scores(self, items: pa.Table, method: str, found: np.ndarray, settings: ScoreSettings) -> pa.Table:
+        """Return the table with the scores of a method, `found` as `ScoringModel.score` returns them."""
+        raise NotImplementedError
+
+    def points(self, scored: pa.Table, method: str) -> np.ndarray:
+        """Return the points of each item: 1 if the right text is the likeliest, 0, or a share; nan without a score."""
+        raise NotImplementedError
+
+    def margins(self, scored: pa.Table, method: str) -> np.ndarray:
+        """Return how much better the right text of each item scores than the best other one."""
+        raise NotImplementedError
+
+    def shown(self, item: dict[str, Any]) -> list[tuple[str, str]]:
+        """Return the texts of an item for a terminal, each with a sign: + the right one, - another."""
+        raise NotImplementedError
+
+    def score(self, model: "ScoringModel", items: pa.Table, settings: ScoreSettings, partial: Path) -> pa.Table:
+        """Return the table of items with columns for the scores of each method; scores are kept in `partial`."""
+        texts, prompts, mean = self.texts(items), self.prompts(items, settings), settings.score == "mean"
+        scored, found = items, dict[str, np.ndarray]()
+        for name in sorted(settings.methods, key="fused".__eq__):  # "fused" comes last: it is the sum of the other two
+            if name == "fused":
+                found[name] = found["causal"] + found["masked"]
+            else:
+                chosen = sample(items, texts, most_pairs(settings.asked, name))
+                found[name] = model.score(name, texts, chosen, partial, prompts, mean)
+            scored = self.with_scores(scored, name, found[name], settings)
+        return scored
+
+    def summary(self, scored: pa.Table, method: str, settings: ScoreSettings) -> dict[str, Any]:
+        """Return the entry of a method in scores.json, for the scored items of a language."""
+        sampled = most_pairs(settings.asked, method) is not None
+        return summary(scored, self.points(scored, method), sampled, settings.headline == "phenomena")
+
+
+class Pairs(OfSentences):
+    """Minimal pairs. A method's columns are {method}_good and {method}_bad; `bound` has an error, too."""
+
+    table = "pairs.parquet"
+    item, items = "pair", "pairs"
+    equal = "both sentences"
+    margin = "ln p of the good sentence (+) minus ln p of the bad one (-)"
+
+    def has_scores(self, scored: pa.Table, method: str) -> bool:
+        """Return whether a table has scores of a method."""
+        return f"{method}_good" in scored.column_names
+
+    def texts(self, items: pa.Table) -> list[list[str]]:
+        """Return the good and the bad sentence of each pair."""
+        return [list(pair) for pair in zip(items["good"].to_pylist(), items["bad"].to_pylist(), strict=True)]
+
+    def with_scores(self, items: pa.Table, method: str, found: np.ndarray, settings: ScoreSettings) -> pa.Table:
+        """Return the table with the columns of a method."""
+        for column, values in zip(("good", "bad", "error"), found.T, strict=True):
+            if column != "error" or method == "bound":
+                items = items.append_column(f"{method}_{column}", pa.array(values, from_pandas=True))
+        return items
+
+    def points(self, scored: pa.Table, method: str) -> np.ndarray:
+        """Return the points of each pair: 1, 0, or 1/2 for equal scores; nan without a score."""
+        good, bad = self._scores(scored, method)
+        return np.where(np.isnan(good), np.nan, right(good, bad))
+
+    def margins(self, scored: pa.Table, method: str) -> np.ndarray:
+        """Return ln p of the good sentence minus ln p of the bad one."""
+        good, bad = self._scores(scored, method)
+        return good - bad
+
+    def shown(self, item: dict[str, Any]) -> list[tuple[str, str]]:
+        """Return both sentences of a pair."""
+        return [("+", item["good"]), ("-", item["bad"])]
+
+    def _scores(self, scored: pa.Table, method: str) -> list[np.ndarray]:
+        return [scored[f"{method}_{key}"].to_numpy().astype(float) for key in ("good", "bad")]
+
+
+class Choices(OfSentences):
+    """Prompts with options.
+
+    A method's columns are {method}, the score of each option, and {method}_points: 1 if the right option has the best
+    score, else 0. If other options have the same score, the point is shared, or goes to the first of them (`ties`). If
+    the suite has a `ratio`, {method}_points is the probability of the first option, given that it is one of them.
+    """
+
+    def has_scores(self, scored: pa.Table, method: str) -> bool:
+        """Return whether a table has scores of a method."""
+        return method in scored.column_names
+
+    def texts(self, items: pa.Table) -> list[list[str]]:
+        """Return prompt and option together, for each option."""
+        return texts_of(items)
+
+    def prompts(self, items: pa.Table, settings: ScoreSettings) -> list[list[int]] | None:
+        """Return the length of each prompt, unless the suite scores it, too."""
+        if settings.scored == "whole":
+            return None
+        return [[len(prompt) for prompt in prompts] for prompts in items["prompts"].to_pylist()]
+
+    def with_scores(self, items: pa.Table, method: str, found: np.ndarray, settings: ScoreSettings) -> pa.Table:
+        """Return the table with the columns of a method."""
+        points: Callable[[np.ndarray, int], float] = first_probability if has_ratio(items) else POINTS[settings.ties]
+        scores, shares = [], []
+        counts = (len(options) for options in items["options"].to_pylist())
+        for row, count, answer in zip(found, counts, items["right"].to_pylist(), strict=True):
+            there = not np.isnan(row[0])
+            scores.append(row[:count].tolist() if there else None)
+            shares.append(points(row[:count], answer) if there else None)
+        items = items.append_column(method, pa.array(scores, pa.list_(pa.float64())))
+        return items.append_column(f"{method}_points", pa.array(shares, pa.float64()))
+
+    def points(self, scored: pa.Table, method: str) -> np.ndarray:
+        """Return the points of each item; nan without a score."""
+        return scored[f"{method}_points"].to_numpy().astype(float)
+
+    def margins(self, scored: pa.Table, method: str) -> np.ndarray:
+        """Return the score of the right option minus the best other score; nan without a score."""
+        found = []
+        for scores, answer in zip(scored[method].to_pylist(), scored["right"].to_pylist(), strict=True):
+            others = [] if scores is None else [*scores[:answer], *scores[answer + 1 :]]
+            found.append(math.nan if scores is None else scores[answer] - max(others))
+        return np.array(found)
+
+    def shown(self, item: dict[str, Any]) -> list[tuple[str, str]]:
+        """Return the options of an item, each after its prompt."""
+        both = zip(item["prompts"], item["options"], strict=True)
+        return [("+" if i == item["right"] else "-", prompt + option) for i, (prompt, option) in enumerate(both)]
+
+    def summary(self, scored: pa.Table, method: str, settings: ScoreSettings) -> dict[str, Any]:
+        """Return the entry of a method in scores.json, for the scored items of a language."""
+        if not has_ratio(scored):
+            return super().summary(scored, method, settings)
+        points, ratios = self.points(scored, method), scored["ratio"].to_numpy()
+        there = ~np.isnan(points)
+        points, ratios = points[there], ratios[there]
+        phenomena, paradigms = (np.array(scored[key].to_pylist(), object)[there] for key in ("phenomenon", "paradigm"))
+        everything = np.arange(len(points))
+
+        def of(mine: np.ndarray) -> dict[str, Any]:
+            return rank_correlation(points[mine], ratios[mine])
+
+        return {
+            "pairs": of(everything) if len(points) else None,
+            "paradigms": of(everything) if len(points) else None,
+            "by_phenomenon": {name: of(mine) for name, mine in sorted(by(phenomena, everything).items())},
+            "by_paradigm": {name: of(mine) for name, mine in by(paradigms, everything).items()},
+        }
+
+    def measure(self, scored: pa.Table) -> str | None:
+        """Return "Spearman" for a suite with a ratio."""
+        return "Spearman" if has_ratio(scored) else None
+
+
+KINDS: dict[str, Kind] = {"pairs": Pairs(), "choices": Choices()}
+
+
+def has_ratio(items: pa.Table) -> bool:
+    """Return whether the items of choices have a number that is compared with the first option's probability."""
+    return "ratio" in items.column_names
+
+
+def shared(scores: np.ndarray, answer: int) -> float:
+    """Return the points of an item; all options with the best score share the point."""
+    best = scores == scores.max()
+    return float(best[answer] / best.sum())
+
+
+def first(scores: np.ndarray, answer: int) -> float:
+    """Return the points of an item; the first option with the best score is the model's choice."""
+    return float(scores.argmax() == answer)
+
+
+def first_probability(scores: np.ndarray, _answer: int) -> float:
+    """Return the probability of the first option, given that it is one of them."""
+    shares = np.exp(scores - scores.max())
+    return float(shares[0] / shares.sum())
+
+
+POINTS = {"half": shared, "first": first}
+
+
+def rank_correlation(points: np.ndarray, ratios: np.ndarray) -> dict[str, Any]:
+    """Return Spearman's correlation as {"score", "n", "interval"}; it is 0 if one of the two does not vary.
+
+    The 95 % interval uses Fisher's transformation with the variance of Bonett and Wright (2000).
+    """
+    varies = len(points) > 1 and np.ptp(points) > 0 and np.ptp(ratios) > 0
+    score = float(spearmanr(points, ratios).statistic) if varies else 0.0
+    if len(points) < 4:
+        return {"score": score, "n": len(points), "interval": [-1.0, 1.0]}
+    middle = math.atanh(max(-1 + 1e-12, min(1 - 1e-12, score)))
+    half = Z * math.sqrt((1 + score * score / 2) / (len(points) - 3))
+    return {"score": score, "n": len(points), "interval": [math.tanh(middle - half), math.tanh(middle + half)]}

@@ -1,0 +1,271 @@
+"""Read the items of a suite from its files: one class for each kind of suite.
+
+The stage `suite` writes the table that a reader returns. What an item is, is said by the keys of `schema.Suite`.
+"""
+
+import json
+import logging
+import math
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+
+from babelmill.config.stage_settings import SuiteSettings
+from babelmill.core import escape
+from babelmill.core.files import UserError
+from babelmill.core.formats import split_name
+from babelmill.core.templates import OF_FILE, columns_of, fill
+from babelmill.tables.columns import Asked, NoColumn, check_names
+from babelmill.tables.table import Table
+
+log = logging.getLogger("babelmill.suite")
+
+GROUPS = ("phenomenon", "paradigm")
+THE_FILE = f"{{{OF_FILE}}}"
+
+
+class Row(NamedTuple):
+    """A row of a file.
+
+    Attributes:
+        cells: {column: text}.
+        file: the name of the file without its ending.
+        where: the file and the number of the row, for errors.
+    """
+
+    cells: dict[str, str]
+    file: str
+    where: str
+
+    def filled(self, template: str) -> str:
+        """Return a template, filled in."""
+        return fill(template, self.cells | {OF_FILE: self.file})
+
+
+class Reader:
+    """Reads the items of one kind of suite.
+
+    Attributes:
+        table: the name of the file for the items.
+        items: what the items are called, in messages.
+    """
+
+    table = "items.parquet"
+    items = "items"
+
+    def read(self, settings: SuiteSettings, paths: Sequence[Path], scratch: Path | None = None) -> pa.Table:
+        """Return the items of files (.csv, .tsv, .jsonl or .parquet, plain or compressed), in order.
+
+        `scratch` is the folder for unpacked copies. If the files have no phenomenon, it is "all"; if they have no
+        paradigm, it is the phenomenon.
+
+        Raises:
+            UserError: a column is missing, an item is not as its kind needs it, or there is no item.
+        """
+        raise NotImplementedError
+
+    def figures(self, items: pa.Table) -> dict[str, Any]:
+        """Return counts: of items (as `pairs`), of phenomena and paradigms, and of items that may be wrong."""
+        groups = {"phenomena": "phenomenon", "paradigms": "paradigm"}
+        return {"pairs": len(items)} | {name: len(set(items[key].to_pylist())) for name, key in groups.items()}
+
+
+class Pairs(Reader):
+    """Minimal pairs: a good and a bad sentence."""
+
+    table = "pairs.parquet"
+    items = "pairs"
+    schema = pa.schema([(name, pa.string()) for name in ("good", "bad", *GROUPS)])
+
+    def read(self, settings: SuiteSettings, paths: Sequence[Path], scratch: Path | None = None) -> pa.Table:
+        """Return the pairs; see `Reader.read`."""
+        named = {key: settings.columns[key] for key in self.schema.names if settings.columns.get(key)}
+        sentences = ("good", "bad")
+        section = f"suites.{settings.suite}"
+        of_columns = [(key, name) for key, name in named.items() if name != THE_FILE]
+        asked = [Asked(name, f"{section}.{key}", key in sentences, key not in sentences) for key, name in of_columns]
+        rows = []
+        for row in rows_of(paths, asked, settings, scratch):
+            item = {key: row.file if name == THE_FILE else row.cells[name] for key, name in named.items()}
+            for key in sentences:
+                if not item[key].strip():
+                    raise UserError(f"{row.where}: the {key} sentence ({named[key]!r}) is empty; correct the file")
+            rows.append(with_groups(item))
+        if not rows:
+            raise UserError(f"{escape.some(paths, 3)}: these files contain no pair of sentences")
+        return pa.Table.from_pylist(rows, self.schema)
+
+    def figures(self, items: pa.Table) -> dict[str, Any]:
+        """Return counts; pairs with different numbers of words, and equal sentences or pairs, may be wrong."""
+        sentences = list(zip(items["good"].to_pylist(), items["bad"].to_pylist(), strict=True))
+        return super().figures(items) | {
+            "identical": sum(good == bad for good, bad in sentences),
+            "duplicates": len(sentences) - len(set(sentences)),
+            "different_word_counts": sum(len(good.split()) != len(bad.split()) for good, bad in sentences),
+        }
+
+
+class Choices(Reader):
+    """Prompts with two or more options, of which one is right."""
+
+    schema = pa.schema(
+        [
+            ("id", pa.string()),
+            ("prompts", pa.list_(pa.string())),
+            ("options", pa.list_(pa.string())),
+            ("right", pa.int64()),
+            *((name, pa.string()) for name in GROUPS),
+        ]
+    )
+
+    def read(self, settings: SuiteSettings, paths: Sequence[Path], scratch: Path | None = None) -> pa.Table:
+        """Return the items; see `Reader.read`. `id` is the paradigm and a number, counted from 0 in each paradigm."""
+        how, section = settings.items, f"suites.{settings.suite}"
+        named = dict(how) | {key: settings.columns[key] for key in GROUPS if key in settings.columns}
+        texts = [*as_list(how.get("prompt", "")), *(how["options"] if isinstance(how["options"], list) else [])]
+        templates = [*texts, *(value for key in GROUPS if "{" in (value := named.get(key, "")))]
+        columns = {column: "prompt and options" for template in templates for column in columns_of(template)}
+        for key in (*GROUPS, "right", "ratio"):
+            if isinstance(value := named.get(key), str) and "{" not in value:
+                columns[value] = key
+        asked = [Asked(column, f"{section}.{key}", False, True) for column, key in columns.items()]
+        lists = [Asked(how["options"], f"{section}.options")] if isinstance(how["options"], str) else []
+        rows, counts, drop = [], Counter[str](), how.get("drop", "")
+        for row in rows_of(paths, asked, settings, scratch, lists):
+            options = options_of(row, how["options"])
+            if drop and any(drop in option for option in options):
+                continue
+            prompts = [row.filled(template) for template in as_list(how.get("prompt", ""))]
+            item: dict[str, Any] = {"options": options, "prompts": prompts * (len(options) if len(prompts) == 1 else 1)}
+            item["right"] = right_of(row, how.get("right", 0), len(options))
+            if "ratio" in how:
+                item["ratio"] = number_of(row, how["ratio"])
+            item |= {key: of_row(row, named[key]) for key in GROUPS if key in named}
+            item = with_groups(item)
+            rows.append({"id": f"{item['paradigm']}_{counts[item['paradigm']]}", **item})
+            counts[item["paradigm"]] += 1
+        if not rows:
+            dropped = f" (besides those that drop = {drop!r} leaves out)" if drop else ""
+            raise UserError(f"{escape.some(paths, 3)}: these files contain no item{dropped}")
+        schema = self.schema.append(pa.field("ratio", pa.float64())) if "ratio" in how else self.schema
+        return pa.Table.from_pylist(rows, schema)
+
+    def figures(self, items: pa.Table) -> dict[str, Any]:
+        """Return counts; items with two equal texts, and items that are there twice, may be wrong."""
+        texts = texts_of(items)
+        return super().figures(items) | {
+            "options": sum(map(len, texts)),
+            "identical": sum(len(set(each)) < len(each) for each in texts),
+            "duplicates": len(texts) - len(set(map(tuple, texts))),
+        }
+
+
+def texts_of(items: pa.Table) -> list[list[str]]:
+    """Return the texts of each item of choices: prompt and option together."""
+    both = zip(items["prompts"].to_pylist(), items["options"].to_pylist(), strict=True)
+    return [[prompt + option for prompt, option in zip(*each, strict=True)] for each in both]
+
+
+READERS: dict[str, Reader] = {"pairs": Pairs(), "choices": Choices()}
+
+
+def rows_of(
+    paths: Sequence[Path],
+    asked: Sequence[Asked],
+    settings: SuiteSettings,
+    scratch: Path | None,
+    anything: Sequence[Asked] = (),
+) -> Iterator[Row]:
+    """Yield the rows of files, in order. The columns of `anything` must be there, too, and may hold lists."""
+    columns = settings.columns
+    for path in paths:
+        table = Table(
+            path,
+            asked,
+            delimiter=columns.get("delimiter"),
+            encoding=columns.get("encoding", "utf-8"),
+            quoting=columns.get("quoting", "csv"),
+            section=f"suites.{settings.suite}",
+            scratch=scratch,
+        )
+        for warning in table.warnings:
+            log.warning("%s", warning)
+        try:
+            check_names(table.columns, anything)
+        except NoColumn as problem:
+            raise UserError(f"{escape.line(path)}: {problem}") from None
+        places = {each.column: table.place(each.column) for each in (*asked, *anything)}
+        stem = Path(path.stem).stem if split_name(path)[1] else path.stem
+        for number, cells in enumerate(table, 1):
+            where = f"{escape.line(path)}: row {number}"
+            yield Row({name: cells[place] for name, place in places.items()}, stem, where)
+
+
+def as_list(templates: str | list[str]) -> list[str]:
+    """Return templates as a list."""
+    return [templates] if isinstance(templates, str) else templates
+
+
+def of_row(row: Row, named: str) -> str:
+    """Return what a template or the name of a column stands for in a row."""
+    return row.filled(named) if "{" in named else row.cells[named]
+
+
+def with_groups(item: dict[str, Any]) -> dict[str, Any]:
+    """Return an item with a phenomenon and a paradigm."""
+    phenomenon = item.get("phenomenon") or "all"
+    return item | {"phenomenon": phenomenon, "paradigm": item.get("paradigm") or phenomenon}
+
+
+def options_of(row: Row, named: str | list[str]) -> list[str]:
+    """Return the options of a row: filled templates, or the list that a column holds (or texts with tabs between)."""
+    if isinstance(named, list):
+        options = [row.filled(template) for template in named]
+    else:
+        options = list_of(row.cells[named])
+        if len(options) < 2:
+            raise UserError(
+                f"{row.where}: column {escape.line(repr(named), 100)} holds {escape.line(repr(row.cells[named]), 60)};"
+                " a list of two or more options is expected, or texts with tabs between"
+            )
+    for number, option in enumerate(options):
+        if not option.strip():
+            raise UserError(f"{row.where}: option {number} is empty; correct the file")
+    return options
+
+
+def list_of(cell: str) -> list[str]:
+    """Return the texts of a cell."""
+    if cell.startswith("["):
+        try:
+            value = json.loads(cell)
+        except ValueError:
+            return cell.split("\t")
+        return value if all(isinstance(each, str) for each in value) else []
+    return cell.split("\t")
+
+
+def right_of(row: Row, named: str | int, count: int) -> int:
+    """Return the number of the right option."""
+    value = row.cells[named] if isinstance(named, str) else str(named)
+    if value.isdecimal() and int(value) < count:
+        return int(value)
+    raise UserError(
+        f"{row.where}: {escape.line(repr(value), 60)} is not the number of an option (`right`); there are {count}, and"
+        " the first has the number 0"
+    )
+
+
+def number_of(row: Row, column: str) -> float:
+    """Return the number in a column."""
+    try:
+        value = float(row.cells[column])
+    except ValueError:
+        value = math.nan
+    if math.isfinite(value):
+        return value
+    shown = escape.line(repr(row.cells[column]), 60)
+    raise UserError(f"{row.where}: column {escape.line(repr(column), 100)} holds {shown}; a number is expected")

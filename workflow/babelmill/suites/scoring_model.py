@@ -1,0 +1,103 @@
+"""Load an exported model, and score the sentences of a suite's items with it."""
+
+import hashlib
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from transformers import AutoModelForCausalLM, AutoModelForMaskedLM
+
+from babelmill.core.bars import Bar
+from babelmill.core.files import UserError, canonical_json, read_json
+from babelmill.core.words import plural
+from babelmill.release.folder.loading import aligned, load, runs_code, tokenizer_of
+from babelmill.suites.partial import Kept
+from babelmill.suites.sentences import Item, Method, Scorer, encode, in_order, scores
+from babelmill.training.arithmetic import scoring_device
+from babelmill.training.networks.transformers_models import longest_row
+
+
+class ScoringModel:
+    """An exported model that scores sentences by some methods.
+
+    Args:
+        folder: the folder of the model.
+        made_of: what all its scores depend on, see `made_of`.
+        extra: see `loading.load`.
+    """
+
+    def __init__(self, folder: Path, made_of: dict[str, Any], extra: bool = False):
+        self.folder, self._made_of, self._extra = folder, made_of, extra
+        self.tokenizer: Any = tokenizer_of(folder)
+        self.too_long = 0
+
+    def method(self, name: str) -> Method:
+        """Return the method with this name; raise a UserError if it hides tokens and the model has no mask token."""
+        mask = self.tokenizer.mask_token_id
+        mask = read_json(self.folder / "config.json").get("mask_token_id") if mask is None else mask
+        if mask is None and name != "causal":
+            raise UserError(f"{self.folder}: method {name} hides tokens, but the tokenizer has no mask token")
+        return Method(name, mask)
+
+    def scorer(self, how: Method) -> tuple[Scorer, int | None]:
+        """Load the model for a method; return a scorer of rows, and the most tokens that it reads (None: no limit)."""
+        auto = AutoModelForCausalLM if how.causal else AutoModelForMaskedLM
+        model: Any = load(auto, self.folder, None, self._extra, **aligned(self.folder))
+        model.to(scoring_device()).config.use_cache = False
+        longest = None if runs_code(self.folder) else longest_row(model)
+        return Scorer(model, self.tokenizer, how.causal), longest
+
+    def items(self, texts: Sequence[Sequence[str]], how: Method, prompts: Sequence[Sequence[int]] | None) -> list[Item]:
+        """Return the tokens of each item's texts; `prompts`: see `score`."""
+        flat = [text for item in texts for text in item]
+        starts = None if prompts is None else [start for item in prompts for start in item]
+        found = iter(encode(self.tokenizer, flat, how.causal, starts))
+        return [[next(found) for _ in item] for item in texts]
+
+    def score(
+        self,
+        name: str,
+        texts: Sequence[Sequence[str]],
+        chosen: np.ndarray,
+        partial: Path,
+        prompts: Sequence[Sequence[int]] | None = None,
+        mean: bool = False,
+    ) -> np.ndarray:
+        """Return the scores of the texts of each item by a method, [items, most texts + 1]: see `sentences.scores`.
+
+        Items that are not chosen or cannot be scored are nan. Sums of scores are kept in the folder `partial`.
+
+        Args:
+            name: the method.
+            texts: the texts of each item.
+            chosen: which items to score.
+            partial: see above.
+            prompts: the number of characters of the prompt that each text begins with, if only what follows is scored.
+            mean: return means over the scored tokens instead of sums.
+        """
+        how = self.method(name)
+        items = self.items(texts, how, prompts)
+        scorer, longest = self.scorer(how)
+        able = in_order(items, longest, scorer.shares)
+        self.too_long = len(items) - len(able)
+        digest = hashlib.sha256(canonical_json([texts, prompts]).encode()).hexdigest()
+        most = max(map(len, items))
+        kept = Kept(partial / f"{name}.rows", self._made_of | {"method": name, "items": digest}, most + 1)
+        found = np.full((len(items), most + 1), np.nan)
+        found[kept.items] = kept.scores
+        found[~chosen] = np.nan
+        total, left = sum(chosen[i] for i in able), [i for i in able if chosen[i] and np.isnan(found[i, 0])]
+        count = total - len(left)
+        bar = Bar(total, count)
+        for rows in scores(scorer, items, left, how):
+            numbers, left = left[: len(rows)], left[len(rows) :]
+            kept.add(numbers, rows)
+            found[numbers] = rows
+            count += len(rows)
+            bar.show(count, f"{name}: {count:,} of {plural(total, 'item')}")
+        bar.close()
+        if mean:
+            for row, item in zip(found, items, strict=True):
+                row[: len(item)] /= [len(each.scored) or 1 for each in item]
+        return found
