@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 
 import pytest
 import yaml
@@ -24,7 +25,12 @@ in large pots\tlarge in pots\torder
 the quick fox\tthe qvick fux\twords
 warm water\twarm water\twords
 """
+CONTEXTS = """{"domain": "water", "c1": "The wizards boil it.", "c2": "The wizards see it.", "t": "It is warm."}
+{"domain": "water", "c1": "The dog sleeps.", "c2": "The dog jumps.", "t": "It is lazy."}
+"""
 BASICS = {"files": ["pairs.tsv"], "language": "eng", "good": "good", "bad": "bad", "paradigm": "paradigm"}
+ELSE = {"files": ["contexts.jsonl"], "language": "eng", "kind": "choices", "paradigm": "domain"}
+ELSE |= {"prompt": ["{c1}", "{c2}"], "options": [" {t}", " {t}"], "scored": "completion", "ties": "first"}
 CHALLENGE = {
     "title": "Tiny challenge",
     "track": "strict-small",
@@ -42,7 +48,7 @@ CHALLENGE = {
     "settings": {
         "train": {"words": 3000, "max_steps": None},
         "run": {"snapshots": POINTS},
-        "evaluation": {"suites": ["basics"], "snapshot_suites": ["basics"]},
+        "evaluation": {"suites": ["basics", "contexts"], "snapshot_suites": ["basics"]},
     },
 }
 TASK = {"suite": "basics", "sizes": SIZES}
@@ -52,12 +58,13 @@ RULES = {
     "checkpoints": POINTS,
     "tasks": {
         "basics": TASK | {"fast": "basics", "fast_sizes": SIZES},
+        "contexts": {"suite": "contexts", "sizes": {"water": 2}, "prediction": "whole"},
         "more": {"suite": "blimp_filtered", "sizes": 10},
         "glue": {"kind": "labels", "missing": "needs fine-tuning"},
     },
     "numbers": {
         "basics": {"title": "Basics", "tasks": ["basics"]},
-        "more": {"title": "More", "tasks": ["more"]},
+        "more": {"title": "More", "tasks": ["contexts", "more"]},
         "glue": {"title": "GLUE", "tasks": ["glue"]},
     },
 }
@@ -71,22 +78,18 @@ def checkout(workspace, tmp_path) -> Checkout:
     for folder, values in (("challenges", CHALLENGE), ("submissions", RULES)):
         (made.path / f"config/{folder}/tiny.yaml").write_text(yaml.safe_dump(values, sort_keys=False))
     (made.results / "pairs.tsv").write_text(PAIRS)
+    (made.results / "contexts.jsonl").write_text(CONTEXTS)
     made.configure(configured())
     return made
 
 
 def configured(**evaluation) -> dict:
     entry = {"challenge": "tiny", "publish": {"username": "lab"}, "evaluation": evaluation}
-    values = SMALL | {"targets": ["mine"], "models": {"mine": entry}, "suites": {"basics": BASICS}}
+    values = SMALL | {"targets": ["mine"], "models": {"mine": entry}, "suites": {"basics": BASICS, "contexts": ELSE}}
     return values | {"train": SMALL["train"] | {"global_batch_tokens": 1024}}
 
 
 def test_from_text_to_the_challenge(checkout, hub):
-    assert checkout.would_run("submissions/mine.json")[-2:] == ["convert", "submission"]
-    refused = checkout.snakemake("submissions/eng.json", "--dry-run", check=False)
-    assert (
-        "error: model eng takes part in no challenge: there is nothing to submit; set models.eng.challenge" in refused
-    )
     status = checkout.babelmill("status", "mine")
     assert "mine: 0 of 3 numbers; missing: Basics (not scored yet)" in status
     assert "More (the model is not scored on blimp_filtered (evaluation.suites))" in status
@@ -99,8 +102,11 @@ def test_from_text_to_the_challenge(checkout, hub):
     scores = read_json(root / "results/scores/mine/basics/scores.json")
     causal = scores["languages"]["tiny_text"]["methods"]["causal"]
     content = json.loads(path.read_text())
-    assert [*content] == ["basics", "more", "glue", "fast_eval_results"]
+    assert [*content] == ["basics", "contexts", "more", "glue", "fast_eval_results"]
     assert {name: len(each["predictions"]) for name, each in content["basics"].items()} == SIZES
+    first = content["contexts"]["water"]["predictions"][0]
+    wizards = [f"The wizards {verb} it. It is warm." for verb in ("boil", "see")]
+    assert first["id"] == "water_0" and first["pred"] in wizards
     assert content["more"] is None and content["glue"] == {}
     fast = content["fast_eval_results"]["basics"]
     kept = [each["languages"]["tiny_text"]["methods"]["causal"]["by_paradigm"] for each in scores["snapshots"]]
@@ -108,7 +114,8 @@ def test_from_text_to_the_challenge(checkout, hub):
     basics = found["numbers"]["basics"]
     half = 0.5 / 2 / 2  # of the two equal sentences, which the challenge counts as right
     assert basics["score"] == pytest.approx(100 * (causal["paradigms"]["score"] + half))
-    assert found["leaderboard"]["score"] == pytest.approx(basics["score"] / 3)
+    both = [basics["score"], found["numbers"]["more"]["score"]]
+    assert found["leaderboard"]["score"] == pytest.approx(sum(both) / 3)
     assert found["numbers"]["more"]["missing"] == [
         "more: the model is not scored on blimp_filtered (evaluation.suites)"
     ]
@@ -128,16 +135,9 @@ def test_from_text_to_the_challenge(checkout, hub):
     assert "<h2>Challenge</h2>" in page and "needs fine-tuning" in page and f"{basics['score']:.2f}" in page
 
     environment = checkout.environment | {name: value for name, value in os.environ.items() if name.startswith("HF_")}
-    options = [
-        "--snakefile",
-        checkout.path / "Snakefile",
-        "--resources",
-        "gpu=0",
-        "--cores",
-        "1",
-        "published/mine.json",
-    ]
-    run_module("snakemake", *options, cwd=root, environment=environment | {"HF_TOKEN": "hf_good"}, check=True)
+    options = ["--snakefile", checkout.path / "Snakefile", "--resources", "gpu=0", "--cores", "1"]
+    environment["HF_TOKEN"] = "hf_good"
+    run_module("snakemake", *options, "published/mine.json", cwd=root, environment=environment, check=True)
     (repository,) = hub.repositories.values()
     files = repository.commits[repository.branches["main"]]
     assert files["submission.json"] == (root / "submissions/mine.json").read_bytes()
@@ -145,8 +145,8 @@ def test_from_text_to_the_challenge(checkout, hub):
     assert set(NAMES) <= repository.branches.keys()
 
     checkout.configure(configured(backend="mlm"))
-    assert checkout.would_run("submissions/mine.json") == ["submission"]
-    checkout.snakemake("submissions/mine.json")
+    output = checkout.snakemake("submissions/mine.json")
+    assert set(re.findall(r"^(?:local)?rule (\w+):", output, re.MULTILINE)) == {"submission"}
     assert [path.name for path in (root / "submissions/mine").iterdir() if path.suffix] == [
         COLLATED.format(backend="mlm").rpartition("/")[2]
     ]
@@ -160,6 +160,7 @@ def test_from_text_to_the_challenge(checkout, hub):
 @pytest.mark.parametrize(
     ("model", "line"),
     [
+        ({"languages": ["eng"]}, r"model mine takes part in no challenge: .*; set models\.mine\.challenge, such as"),
         (
             {"challenge": "babylm_multilingual", "train": {"objective": "masked"}},
             "train.objective: model mine has no score by the backend causal, which the challenge takes; its methods of",
@@ -170,7 +171,7 @@ def test_from_text_to_the_challenge(checkout, hub):
         ),
     ],
 )
-def test_a_model_without_scores_of_the_backend_is_refused_before_anything_runs(folder, model, line):
+def test_a_model_that_has_nothing_to_submit_is_refused_before_anything_runs(folder, model, line):
     values = {"models": {"mine": model}}
     configuration = Configuration([("config/config.yaml", values)])
     with pytest.raises(UserError, match=line):

@@ -5,11 +5,12 @@
 
 The files in the repository are compared by hash with the folder's manifest. Files that differ are uploaded. Files that
 an earlier commit of this stage added, but the folder no longer has, are deleted. Everything else in the repository
-stays. If nothing differs, no commit is made. For a model of a challenge, the
-summary of its submission is there, too. Its predictions are not: they contain the items of suites whose authors ask not
-to publish them in plain text (EWoK), and a challenge takes them by a form of its own. Each attempt begins with this comparison, and commits on top of the commit
+stays. If nothing differs, no commit is made. Each attempt begins with this comparison, and commits on top of the commit
 that it read. So if the answer of the server was lost, the commit is not made twice, and if somebody else made a commit
 in between, it is not lost.
+
+For a model of a challenge, the summary of its submission is uploaded, too. Its predictions are not: they contain the
+items of suites whose authors ask not to publish them in plain text (EWoK).
 
 `HF_ENDPOINT` works as in huggingface_hub. The token comes only from `HF_TOKEN`.
 """
