@@ -255,6 +255,31 @@ class Scorer:
         sums = np.bincount(owners.numpy(), found, len(sentences))
         return np.split(sums, np.cumsum([len(row.item) for row in rows])[:-1])
 
+    @torch.inference_mode()
+    def at(self, rows: Sequence[Sequence[int]], asked: np.ndarray) -> np.ndarray:
+        """Return ln p of tokens at places of rows: [tokens] float64. Rows of similar length are read together.
+
+        Args:
+            rows: token ids.
+            asked: [tokens, 3] int64, sorted by row: the number of each token's row, its place there, and its id. For a
+                causal model, a place may be the one after a row's last token.
+
+        Raises:
+            UserError: a score is not a number.
+        """
+        order = np.argsort([len(row) for row in rows], kind="stable")
+        starts = np.searchsorted(asked[:, 0], np.arange(len(rows) + 1))
+        found = np.zeros(len(asked))
+        for numbers in batches(order.tolist(), lambda i: len(rows[i]), self.positions):
+            read = [Sentence(list(rows[i]), []) for i in numbers]
+            mine = np.concatenate([np.arange(starts[i], starts[i + 1]) for i in numbers])
+            lines = np.repeat(np.arange(len(numbers)), [starts[i + 1] - starts[i] for i in numbers])
+            places, targets = asked[mine, 1] - self._before, asked[mine, 2]
+            ids, there = self._padded([each.ids for each in read])
+            found[mine] = self._ln_p(ids, there, *map(torch.from_numpy, (lines, places, targets)))
+            self._check(found[mine], [read[line] for line in lines])
+        return found
+
     def _check(self, found: np.ndarray, sentences: list[Sentence]) -> None:
         """Raise a UserError if the score of a token is not a number; `sentences` has the sentence of each token."""
         if len(wrong := np.flatnonzero(~np.isfinite(found))):

@@ -1,0 +1,205 @@
+"""Say how much a model's surprisal explains of the times that people take to read a word (BabyLM's reading task).
+
+A suite of this kind is the challenge's `reading_data.csv` (data of de Varda, Marelli and Amenta, 2023), with a row per
+word: the text before it, the times of readers (eye tracking and self-paced reading), and what else predicts these
+times. The surprisal of the word, and of the word before it, is computed by the challenge's rule, with its peculiarities:
+
+* The word is tokenized alone, without a space before it. So the model is asked for "the", not for " the", unless its
+  tokenizer itself begins a text with a space (`tokenizer.prefix_space`).
+* The first piece of the word is predicted after the context as the tokenizer returns it, with special tokens. Each
+  later piece is predicted after the context and the text of the pieces before it; that text is tokenized again, and so
+  is the text of the piece, of which only the first token counts.
+* A model that predicts hidden tokens reads three masks after the context, and predicts the first of them.
+
+The score is the share of the variance that remains after a regression on the other predictors, and that surprisal
+explains: (R² - R²base) / (1 - R²base), the square of its partial correlation. It is computed for each of four measures
+of eye tracking, whose mean is the score `rt`, and for self-paced reading (`spr`), whose regression also has the word
+before. The suite's score is the mean of the two.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from babelmill.core import escape
+from babelmill.core.files import UserError
+from babelmill.suites.predictions import Prediction, Word
+from babelmill.suites.word_files import EYE_TRACKING, NUMBERS, OF_WORD_BEFORE, PREDICTORS, SELF_PACED, TEXTS
+
+ALL = "all"
+MASKS = 3
+DRAWS = 2000  # resamples of the bootstrap
+
+
+# Surprisal.
+
+
+def words_of(table: pa.Table) -> tuple[list[tuple[str, str]], np.ndarray, np.ndarray]:
+    """Return the words to score, each once, as (context, word), and where they are in the table.
+
+    Returns:
+        The words; the number of each row's word; the number of the word before it, or -1 if there is none.
+    """
+    numbers: dict[tuple[str, str], int] = {}
+    item, word, before, word_before = (table[name].to_pylist() for name in TEXTS)
+    own = [numbers.setdefault(each, len(numbers)) for each in zip(item, word, strict=True)]
+    previous = [
+        -1 if context is None or text is None else numbers.setdefault((context, text), len(numbers))
+        for context, text in zip(before, word_before, strict=True)
+    ]
+    return list(numbers), np.array(own), np.array(previous)
+
+
+def predictions(tokenizer: Any, words: Sequence[tuple[str, str]], mask: int | None) -> list[Word]:
+    """Return what a model predicts for each word after its context, by the challenge's rule.
+
+    Args:
+        tokenizer: the model's tokenizer.
+        words: (context, word) of each.
+        mask: the id of the mask token; None for a causal model.
+
+    Raises:
+        UserError: a word, or a piece of it, has no token.
+    """
+    pieces = _ids(tokenizer, [word for _, word in words], special=False)
+    contexts, owners, targets, texts = [], [], [], {}
+    for number, ((context, word), ids) in enumerate(zip(words, pieces, strict=True)):
+        if not ids:
+            raise UserError(f"the tokenizer has no token for the word {escape.line(word)!r}, so it has no surprisal")
+        for at, token in enumerate(ids):
+            contexts.append(context)
+            owners.append(number)
+            text = tokenizer.decode([token])
+            if at:
+                texts[len(targets)] = text
+            targets.append(token)
+            context += text
+    again = _ids(tokenizer, list(texts.values()), special=False)
+    for (place, text), ids in zip(texts.items(), again, strict=True):
+        if not ids:
+            word = words[owners[place]][1]
+            raise UserError(
+                f"the word {escape.line(word)!r} has the piece {text!r}, for which the tokenizer has no token: by the"
+                " challenge's rule, the word has no surprisal"
+            )
+        targets[place] = ids[0]
+    if mask is not None:
+        contexts = [context + MASKS * tokenizer.mask_token for context in contexts]
+    found: list[Word] = [[] for _ in words]
+    for number, ids, target in zip(owners, _ids(tokenizer, contexts, special=True), targets, strict=True):
+        place = len(ids) if mask is None else len(ids) - MASKS - (ids[-1] != mask)
+        found[number].append(Prediction(tuple(ids), place, target))
+    return found
+
+
+def _ids(tokenizer: Any, texts: list[str], special: bool) -> list[list[int]]:
+    return tokenizer(texts, add_special_tokens=special)["input_ids"] if texts else []
+
+
+# Regressions.
+
+
+def draws_of(
+    table: pa.Table, surprisal: np.ndarray, before: np.ndarray
+) -> tuple[dict[str, float], dict[str, np.ndarray]]:
+    """Return the partial R² of each measure and of their means, and the same over resampled rows.
+
+    Args:
+        table: rows with the columns NUMBERS.
+        surprisal: that of each row's word; nan if it has none.
+        before: that of the word before it; nan if there is none.
+
+    Returns:
+        {name: its partial R²}, and {name: [DRAWS]}. The names are those of EYE_TRACKING, `rt` (their mean), `spr`
+        (self-paced reading), and ALL (the mean of these two). Any two models have the same resamples of the same rows.
+
+    Raises:
+        UserError: there are too few rows for a regression.
+    """
+    columns = {name: table[name].to_numpy(zero_copy_only=False).astype(float) for name in NUMBERS}
+    of_word = [columns[name] for name in PREDICTORS]
+    with_before = [*of_word, columns[OF_WORD_BEFORE], before]
+    weights = np.random.default_rng(0).multinomial(len(table), np.full(len(table), 1 / len(table)), DRAWS).astype(float)
+    found: dict[str, float] = {}
+    drawn: dict[str, np.ndarray] = {}
+    for name in (*EYE_TRACKING, SELF_PACED):
+        others = with_before if name == SELF_PACED else of_word
+        key = "spr" if name == SELF_PACED else name
+        found[key], drawn[key] = _partial(name, columns[name], surprisal, others, weights)
+    for every in (found, drawn):
+        every["rt"] = sum(every[name] for name in EYE_TRACKING) / len(EYE_TRACKING)
+        every[ALL] = (every["rt"] + every["spr"]) / 2
+    return found, drawn
+
+
+def _partial(
+    name: str, times: np.ndarray, surprisal: np.ndarray, others: list[np.ndarray], weights: np.ndarray
+) -> tuple[float, np.ndarray]:
+    """Return the partial R² of surprisal for times, beyond other variables and their pairwise products.
+
+    Rows where one of them is missing are left out.
+
+    Args:
+        name: the name of the times, for errors.
+        times, surprisal: [rows].
+        others: the other variables, each [rows].
+        weights: how often each row is in a resample, [draws, rows].
+
+    Returns:
+        The partial R², and that of each resample.
+    """
+    there = ~np.isnan([times, surprisal, *others]).any(0)
+    # Products of variables minus their means span the same space as products of the variables, but rounding harms less.
+    variables = [each[there] - each[there].mean() for each in others]
+    products = [one * other for i, one in enumerate(variables) for other in variables[:i]]
+    base = np.column_stack([np.ones(there.sum()), *variables, *products])
+    if len(base) < base.shape[1] + 2:
+        raise UserError(
+            f"{name}: only {len(base)} rows have all numbers, too few for a regression on {base.shape[1]} predictors"
+        )
+    base, sizes, _ = np.linalg.svd(base / np.linalg.norm(base, axis=0).clip(1e-300), full_matrices=False)
+    base = base[:, sizes > 1e-10 * sizes[0]]
+    rest = [each[there] - base @ (base.T @ each[there]) for each in (surprisal, times)]
+    norms = [float(np.linalg.norm(each)) for each in rest]
+    if norms[1] < 1e-9 * np.linalg.norm(times[there]):
+        raise UserError(f"{name}: the other predictors explain these times completely; nothing is left for surprisal")
+    if norms[0] < 1e-9 * np.linalg.norm(surprisal[there]):
+        return 0.0, np.zeros(len(weights))  # the same surprisal for all words, or one that the others determine
+    rest = [each / size for each, size in zip(rest, norms, strict=True)]
+    # The same for each resample: sums of weighted products give what is left of the two after a regression on `base`.
+    every = np.column_stack([base, *rest])
+    products_of_rows = (every[:, :, None] * every[:, None]).reshape(len(every), -1)
+    sums = (weights[:, there] @ products_of_rows).reshape(len(weights), every.shape[1], -1)
+    width = base.shape[1]
+    across = sums[:, :width, width:]
+    left = sums[:, width:, width:] - across.mT @ np.linalg.pinv(sums[:, :width, :width], hermitian=True) @ across
+    denominator = left[:, 0, 0] * left[:, 1, 1]
+    drawn = np.where(denominator > 0, left[:, 0, 1] ** 2 / np.where(denominator > 0, denominator, 1), 0)
+    return float(rest[0] @ rest[1]) ** 2, drawn
+
+
+def interval(value: float, drawn: np.ndarray) -> list[float]:
+    """Return the 95 % interval of a score from its resamples: their percentiles, moved by their bias.
+
+    R² of a resample is on average larger than R² by about 1 / rows, which matters near 0. R² is at least 0.
+    """
+    bias = drawn.mean() - value
+    return [max(0.0, float(end - bias)) for end in np.quantile(drawn, (0.025, 0.975))]
+
+
+def summary(table: pa.Table, surprisal: np.ndarray, before: np.ndarray) -> dict[str, Any]:
+    """Return the entry of a method in scores.json, with the keys that a suite of pairs has.
+
+    The challenge's names for the two scores, `rt` and `spr`, are in `by_paradigm`. For the arguments, see `draws_of`.
+    """
+    found, drawn = draws_of(table, surprisal, before)
+    count = int((~np.isnan(surprisal)).sum())
+    of = {name: {"score": found[name], "n": count, "interval": interval(found[name], drawn[name])} for name in found}
+    return {
+        "pairs": of[ALL],
+        "paradigms": of[ALL],
+        "by_phenomenon": {"eye tracking": of["rt"], "self-paced reading": of["spr"]},
+        "by_paradigm": {name: of[name] for name in ("rt", "spr", *EYE_TRACKING)},
+    }
