@@ -1,7 +1,5 @@
 """A model of a challenge in the workflow: the jobs that one line of configuration gives, and what is refused."""
 
-import re
-
 import pytest
 
 from babelmill.config.resolve import Configuration
@@ -9,24 +7,33 @@ from babelmill.config.suites import suites_of_model
 from conftest import Workspace, write_texts
 
 CODE = "babylm_strict_small"
-LOCAL = {CODE: {"corpus": {"files": ["texts/eng/*.txt"], "validation_files": ["texts/dev/*.txt"]}}}
+LOCAL = {"evaluation_data": "evaluation_data"}
+LOCAL |= {"languages": {CODE: {"corpus": {"files": ["texts/eng/*.txt"], "validation_files": ["texts/dev/*.txt"]}}}}
 
 
 def values(challenge=CODE, **entry) -> dict:
     return {"models": {"mine": {"challenge": challenge} | entry}}
 
 
+ONE_LINE = Configuration([("config/config.yaml", values())])
+
+
 @pytest.fixture
 def fresh(tmp_path) -> Workspace:
-    """A workspace in which nothing has been run, with text in place of the Hub's."""
+    """A workspace in which nothing has been run, with text in place of the Hub's, and files in place of the tasks'."""
     for name in ("eng", "dev"):
         write_texts(tmp_path / "texts" / name, "eng", documents=3)
+    for suite in suites_of_model(ONE_LINE, "mine"):
+        for pattern in ONE_LINE.suite(suite).challenge_files:
+            path = tmp_path / "evaluation_data" / pattern.replace("*", "made")
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text("{}\n")
     return Workspace(tmp_path)
 
 
 def test_one_line_of_configuration_trains_and_scores(fresh):
-    fresh.configure(values() | {"languages": LOCAL})
-    suites = suites_of_model(Configuration([("config/config.yaml", values())]), "mine")
+    fresh.configure(values() | LOCAL)
+    suites, evaluation = suites_of_model(ONE_LINE, "mine"), ONE_LINE.model("mine").evaluation
     jobs = fresh.would_run(targets=["converted/mine"])
     stages = ("tokenizer", "shards", "train", "export", "evaluate", "score", "convert")
     assert jobs == {
@@ -34,17 +41,19 @@ def test_one_line_of_configuration_trains_and_scores(fresh):
         *((stage, "mine") for stage in stages),
         *(("suite", suite) for suite in suites),
     }
+    scores = len(suites) + 19 * len(evaluation.snapshot_suites)
     plan = fresh.python("-m", "babelmill", "plan", "mine").stdout
-    assert "mine: BabyLM 2026 strict-small: 19 snapshots of 19, " in plan and "100.0 M words of 100.0 M at most" in plan
+    assert f"strict-small: 19 snapshots of 19, {scores} scores (" in plan and "100.0 M words of 100.0 M at most" in plan
     status = fresh.python("-m", "babelmill", "status", "mine").stdout
-    assert re.search(r"^mine: BabyLM 2026 strict-small: 0 of 19 snapshots, 0 of \d+ scores?$", status, re.MULTILINE)
+    assert f"\nmine: BabyLM 2026 strict-small: 0 of 19 snapshots, 0 of {scores} scores\n" in status
 
 
 def test_a_run_that_ends_before_the_last_point_is_told_what_to_set(fresh):
-    fresh.configure(values(train={"words": "30M"}) | {"languages": LOCAL})
+    fresh.configure(values(train={"words": "30M"}) | LOCAL)
     plan = fresh.python("-m", "babelmill", "plan", "mine").stdout
     assert "mine: BabyLM 2026 strict-small: 12 snapshots of 19, " in plan
-    assert "Snapshots chck_40M, chck_50M, chck_60M, ... will probably not exist" in plan
+    assert "Snapshots chck_40M, chck_50M, chck_60M and 4 more will not exist: the run ends after 30 million" in plan
+    assert "for chck_40M, set train.words: 40M" in plan, "the words are given, not estimated"
 
 
 def test_a_mixture_reads_the_challenges_three_texts(fresh):
@@ -59,7 +68,10 @@ def test_a_mixture_reads_the_challenges_three_texts(fresh):
 @pytest.mark.parametrize(
     ("configured", "line"),
     [
-        (values(train={"words": "200M"}), "train.words = 200,000,000: a model of the challenge babylm_strict_small reads"),
+        (
+            values(train={"words": "200M"}),
+            "train.words = 200,000,000: a model of the challenge babylm_strict_small reads",
+        ),
         (values("babylm_strct"), "there is no such challenge; did you mean babylm_strict"),
         (
             {"models": {"mine": {"languages": [CODE], "preset": "1gpu_standard"}}},

@@ -14,8 +14,9 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedTokenize
 
 from babelmill.commands.surprisal import table_of
 from babelmill.config.stage_settings import ScoreSettings
+from babelmill.core import manifest
 from babelmill.core.files import UserError, read_json
-from babelmill.score import made_of, report
+from babelmill.score import made_of, report, score
 from babelmill.suites import sentences
 from babelmill.suites.kinds import KINDS
 from babelmill.suites.scoring_model import ScoringModel
@@ -89,6 +90,51 @@ def test_what_was_scored_is_not_scored_again(exported, tmp_path, pairs, monkeypa
     assert np.array_equal(model.score("masked", pairs, some, partial), two, equal_nan=True), "a smaller sample"
     assert np.array_equal(model.score("masked", pairs[::-1], everything, partial), again[::-1])
     assert len(scored) == 2 * len(pairs) - 2, "other pairs begin anew"
+
+
+def test_an_attempt_that_is_killed_at_a_snapshot_goes_on_at_its_last_group(exported, tmp_path, pairs, monkeypatch):
+    """Of three, the second: neither the model nor the first snapshot is scored again, and the result is the same."""
+    export, request = tmp_path / "export", manifest.StageRequest("test", "x", {})
+    shutil.copytree(exported / "export", export)
+    for point in (1, 2, 3):  # their weights differ
+        folder = export / f"snapshots/chck_{point}M"
+        shutil.copytree(exported / "export", folder)
+        weights = load_file(folder / "model.safetensors")
+        save_file({n: (1 + point / 10) * w for n, w in weights.items()}, folder / "model.safetensors", {"format": "pt"})
+        files = [path.name for path in folder.iterdir() if path.is_file() and path.name != manifest.NAME]
+        manifest.write(folder, request, files, figures={"million_words": point, "step": point, "tokens": point})
+    suite = tmp_path / "suite"
+    suite.mkdir()
+    good, bad = (list(side) for side in zip(*pairs, strict=True))
+    group = ["all"] * len(pairs)
+    table = pa.table({"good": good, "bad": bad, "phenomenon": group, "paradigm": group})
+    pq.write_table(table, suite / "pairs.parquet")
+    manifest.write(suite, request, ["pairs.parquet"], figures={"pairs": len(pairs)})
+    settings = ScoreSettings(stage="score", name="x", covered=["eng"], methods=["masked"], suite="own", snapshots=True)
+    monkeypatch.setattr(sentences, "POSITIONS", {"cpu": 1})  # a pair at a time
+    of_group, scored = sentences._of_group, []
+
+    def attempt(name: str, killed_at: int) -> dict:
+        def group(*given):
+            if len(scored) == killed_at:
+                raise KeyboardInterrupt
+            scored.append(given[2])
+            return of_group(*given)
+
+        monkeypatch.setattr(sentences, "_of_group", group)
+        model = ScoringModel(export, made_of(export, settings))
+        score(model, [suite], settings, tmp_path / f"{name}.partial", tmp_path / name, [export, suite])
+        return read_json(tmp_path / name / "scores.json")
+
+    whole, groups = attempt("whole", -1), len(scored)
+    assert [each["name"] for each in whole["snapshots"]] == ["chck_1M", "chck_2M", "chck_3M"]
+    assert groups == 4 * len(pairs)
+    scored.clear()
+    with pytest.raises(KeyboardInterrupt):
+        attempt("killed", 2 * len(pairs) + 3)
+    assert attempt("killed", -1) == whole
+    assert len(scored) == groups, "each pair of each snapshot once"
+    assert not (tmp_path / "killed.partial").exists()
 
 
 def test_what_the_scores_do_not_depend_on_is_not_in_the_seal(exported):

@@ -24,6 +24,7 @@ from babelmill.release.card.card import ModelCard, SuiteScores, shown_settings, 
 from babelmill.release.card.training_history import read_record
 from babelmill.runtime.checkpoint import names
 from babelmill.settings import read_settings, recorded
+from babelmill.tokens import prefix_space
 
 # The files of weights. With `export.adapter: only`, the folder has none of them.
 MERGED = re.compile(r"model(\.\w+)?\.safetensors(\.index\.\w+\.json)?")
@@ -67,6 +68,7 @@ def convert(args: argparse.Namespace) -> None:
         padless=without_code and None in (config.get("pad_token_id"), token_of(args.export, "pad_token")),
         adapter=exported.adapter,
         published_tokenizer="roles" in export["figures"],
+        prefix_space=prefix_space.is_put_in(args.export / "tokenizer.json"),
         begun_with=begun_with,
         **settings.card.model_dump(),
         evaluation=evaluation,

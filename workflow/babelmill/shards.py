@@ -6,7 +6,7 @@
 This writes `train.safetensors` and `validation.safetensors` in the format of `shard_file.py`, and `manifest.json`.
 Every document is stored as `<s>` text `</s>`, or as `<s>` prompt text `</s>`. Prompt and text are tokenised separately,
 so that a prompt gets the same tokens as it does without a text. The name of a special token inside a document is
-ordinary text.
+ordinary text. With `tokenizer.prefix_space`, a document begins with an added space, but not a text after a prompt.
 
 The work is a pipeline over batches of about 1 MB: this thread reads Parquet and writes tokens, while several threads
 encode (`tokenizers` releases Python's lock and uses all cores). Since several batches are encoded at once, the cores
@@ -50,7 +50,9 @@ def encoded(tokenizer: Tokenizer, corpus: Documents, threads: int) -> Iterator[t
     workers = min(threads + 1, MOST_BATCHES)
     with ThreadPoolExecutor(workers) as pool:
         for texts, sizes in corpus.batches():
-            waiting.append((pool.submit(encode, tokenizer, texts), int(sizes.sum()), count_words(texts)))
+            waiting.append(
+                (pool.submit(encode, tokenizer, texts, corpus.prompted), int(sizes.sum()), count_words(texts))
+            )
             if len(waiting) > workers:
                 future, size, words = waiting.popleft()
                 yield *future.result(), size, words

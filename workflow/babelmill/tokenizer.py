@@ -10,6 +10,7 @@ same text gives the same bytes on every run and for every number of threads.
 
 The tokenizer is lossless for every Unicode text: it has no normaliser, all 256 bytes are in the vocabulary, and the
 pieces cover the text. Its 16 special tokens have the ids 0 to 15. A text becomes `<s> A`, and a pair `<s> A <s> B`.
+With `tokenizer.prefix_space`, a space is put before each text, and decoding takes it away (`tokens/prefix_space.py`).
 `pretokenizer.py` cuts a text into pieces. A merge never crosses the end of a piece, so no token is longer than a piece.
 """
 
@@ -33,7 +34,7 @@ from babelmill.hub.files import of_source
 from babelmill.hub.sources import TOKENIZER
 from babelmill.runtime import store
 from babelmill.settings import read_settings
-from babelmill.tokens import characters, trial
+from babelmill.tokens import characters, prefix_space, trial
 from babelmill.tokens.documents import Documents
 from babelmill.tokens.pretokenizer import parts, pre_tokenizer, sections
 from babelmill.tokens.published_tokenizer import FILES, roles_of
@@ -70,8 +71,11 @@ def untrained() -> Tokenizer:
     return tokenizer
 
 
-def train(batches: Iterator[list[str]], size: int, min_frequency: int) -> Tokenizer:
-    """Train on batches of documents. The vocabulary has `size` entries, or fewer if the text is too small for them."""
+def train(batches: Iterator[list[str]], size: int, min_frequency: int, space: bool = False) -> Tokenizer:
+    """Train on batches of documents. The vocabulary has `size` entries, or fewer if the text is too small for them.
+
+    `space`: whether the tokenizer will put a space before each text; the documents already begin with this space.
+    """
     tokenizer = untrained()
     tokenizer.train_from_iterator(
         batches,
@@ -79,13 +83,17 @@ def train(batches: Iterator[list[str]], size: int, min_frequency: int) -> Tokeni
             vocab_size=size,
             min_frequency=min_frequency,
             # The space before <mask> is part of the hidden word, so the mask includes it.
-            special_tokens=[AddedToken(token, special=True, lstrip=token == MASK) for token in SPECIAL_TOKENS],
+            special_tokens=[
+                AddedToken(token, special=True, lstrip=token == MASK, normalized=space) for token in SPECIAL_TOKENS
+            ],
             initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
             show_progress=False,
         ),
     )
     tokenizer.encode_special_tokens = True
     begin_with_bos(tokenizer)
+    if space:
+        prefix_space.put(tokenizer)
     return tokenizer
 
 
@@ -111,6 +119,11 @@ def text_to_train_on(
     for corpus, size, share in zip(corpora, sizes, shares(sizes, weights), strict=True):
         if share:
             yield from sample(corpus, share * total / size, cut)
+
+
+def sections_with_space(text: str) -> Iterator[str]:
+    """Yield the sections of a document that begins with an added space."""
+    return sections(prefix_space.with_space(text))
 
 
 def sample(corpus: Documents, rate: float, cut: Cut) -> Iterator[list[str]]:
@@ -242,8 +255,9 @@ def trained(settings: TokenizerSettings, corpora: list[Documents], size: int) ->
     """
     wanted = settings.tokenizer.vocab_size
     log.info("training on %.1f MB of %s", min(size, TRAINING_BYTES) / 1e6, " ".join(settings.languages))
-    texts = text_to_train_on(corpora, settings.mixture.weights)
-    tokenizer = train(texts, wanted, settings.tokenizer.min_frequency)
+    space = settings.tokenizer.prefix_space
+    texts = text_to_train_on(corpora, settings.mixture.weights, cut=sections_with_space if space else sections)
+    tokenizer = train(texts, wanted, settings.tokenizer.min_frequency, space)
     entries = vocab_size(tokenizer)
     if entries < wanted and all(corpus.labelled for corpus in corpora):  # a table of labels is as large as it is
         log.warning(

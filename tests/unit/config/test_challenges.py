@@ -151,14 +151,18 @@ def test_another_model_cannot_change_the_text_of_a_challenge():
         preset="1gpu_standard",
         more={"models": {"other": {"languages": ["babylm_strict_small"], "preset": "1gpu_standard"}}},
     )
-    with pytest.raises(UserError, match=r"^preset 1gpu_standard of model other sets corpus.budget = .*, but babylm_str"):
+    with pytest.raises(
+        UserError, match=r"^preset 1gpu_standard of model other sets corpus.budget = .*, but babylm_str"
+    ):
         made.model("other")
     assert made.model("mine").preset == "1gpu_standard" and made.corpus("babylm_strict_small").corpus.budget is None
 
 
 def test_files_of_another_format_are_not_read_as_those_of_the_challenge():
     own = {"languages": {"babylm_strict": {"corpus": {"files": ["a.jsonl"]}}}}
-    with pytest.raises(UserError, match=r"names a.jsonl, but config/challenges/babylm_strict.yaml says .*jsonl, or null"):
+    with pytest.raises(
+        UserError, match=r"names a.jsonl, but config/challenges/babylm_strict.yaml says .*jsonl, or null"
+    ):
         configuration("babylm_strict", more=own).corpus("babylm_strict")
     own["languages"]["babylm_strict"]["corpus"]["format"] = None
     assert configuration("babylm_strict", more=own).corpus("babylm_strict").corpus.format is None
@@ -167,7 +171,10 @@ def test_files_of_another_format_are_not_read_as_those_of_the_challenge():
 @pytest.mark.parametrize(
     ("entry", "words"),
     [
-        ({"mine_too": {"language": "enk"}}, "languages.mine_too.language = 'enk', which is not a language; did you mean"),
+        (
+            {"mine_too": {"language": "enk"}},
+            "languages.mine_too.language = 'enk', which is not a language; did you mean",
+        ),
         ({"deu": {"language": "eng"}}, "languages.deu.language = eng: deu is a language itself"),
     ],
 )
@@ -178,11 +185,15 @@ def test_mistakes_in_the_language_of_a_text(entry, words):
 
 def test_snapshot_suites_need_snapshots():
     values = copy.deepcopy(SMALL) | {"models": {"eng": {"evaluation": {"snapshot_suites": ["english_basics"]}}}}
-    with pytest.raises(UserError, match=r"evaluation.snapshot_suites scores what the training keeps.*set run.snapshots"):
+    with pytest.raises(
+        UserError, match=r"evaluation.snapshot_suites scores what the training keeps.*set run.snapshots"
+    ):
         Configuration([("config/config.yaml", values)]).model("eng")
 
 
 def test_a_challenge_is_described(capsys):
     assert cli.main(["presets", "babylm_strict_small"]) == 0
     output = capsys.readouterr().out
-    assert "100.0 M words at most, 19 snapshots" in output and "models: {mine: {challenge: babylm_strict_small}}" in output
+    assert (
+        "100.0 M words at most, 19 snapshots" in output and "models: {mine: {challenge: babylm_strict_small}}" in output
+    )

@@ -398,6 +398,7 @@ def test_a_file_that_ends_early_is_no_share_of_the_input(folder, caplog, kept):
     (message,) = losses()
     assert message.startswith("corpus eng: the rest of 1 damaged file is missing, which may be much")
 
+
 def test_successive_lines_are_a_document(folder):
     """No word is lost, no line is cut, and all but the last of a file have so many words."""
     lines = [" ".join(["word", *["and"] * (i % 7), str(i)]) for i in range(500)]
@@ -407,9 +408,8 @@ def test_successive_lines_are_a_document(folder):
     *whole, last = [text for text in texts("train") if text != "a single line"]
     assert "\n".join([*whole, last]).split("\n") == lines
     assert all(40 <= len(text.split()) < 40 + 8 for text in whole) and len(last.split()) < 40
-    with pytest.raises(UserError, match="corpus.document = '0 words': expected file, paragraph, line, or a number of"):
+    with pytest.raises(UserError, match=r"corpus.document = '0 words': expected file, paragraph, line, or a number of"):
         build(files=["talk.txt"], document="0 words")
-
 
 
 @pytest.mark.parametrize("threads", [1, 2])

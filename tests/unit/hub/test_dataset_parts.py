@@ -401,7 +401,9 @@ def test_files_whose_names_do_not_say_their_format(hub):
     assert [(len(part["train"]), part["validation"]) for part in parts] == [(6, []), (0, ["talks/b.dev"])]
     assert corpus_of(asked | files)[0]["documents"] == {"train": 12, "validation": 2}, "all of the first is trained on"
     shutil.rmtree("out")
-    assert refused(asked | {"hub": [other]}).endswith("are for validation, by their names (ada/held_out: talks/b.dev); name some to train on")
+    assert refused(asked | {"hub": [other]}).endswith(
+        "are for validation, by their names (ada/held_out: talks/b.dev); name some to train on"
+    )
     hub.commit("datasets/ada/broken", talks | {"talks/0.train": b"%PDF-1.7\n"})
     asked["hub"] = [{"repository": "ada/broken", "files": ["talks/*"]}]
     download(asked)

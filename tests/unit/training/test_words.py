@@ -165,7 +165,9 @@ def test_points_that_will_not_exist_are_named_with_what_to_set():
     )
     assert say_missing(missing, 95.0, 10.0, 500, 0.0).endswith("for chck_100M, set a higher train.max_steps")
     assert "validation_files" not in say_missing(missing, 50.0, 10.0, None, 0.05), "it would not help"
-    assert say_missing(missing, 95.0, 9.5, None, 0.05, words=95_000_000).endswith("for chck_100M, set train.words: 100M")
+    assert say_missing(missing, 95.0, 9.5, None, 0.05, words=95_000_000).endswith(
+        "for chck_100M, set train.words: 100M"
+    )
     assert missing_points(asked, 198.0) == [] and say_missing([], 198.0, 10.0, None, 0.01) == ""
 
 

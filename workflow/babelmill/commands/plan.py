@@ -129,7 +129,8 @@ def snapshot_note(configuration: Configuration, cost: Cost) -> str | None:
         return None
     ahead = kept_at_the_end(asked, million_words)
     missing = missing_points(resolved.run.snapshots, million_words)
-    if cost.words_counted:
+    known = cost.words_counted or resolved.train.words
+    if known:
         ends = cost.epochs, resolved.train.max_steps, set_aside(configuration, model), resolved.train.words
         text = say_missing(missing, million_words, *ends)
     else:
@@ -137,7 +138,8 @@ def snapshot_note(configuration: Configuration, cost: Cost) -> str | None:
     beyond = f" {text[0].upper()}{text[1:]}." if text else ""
     trained = STAGES["train"].path(model, "")
     if not (trained / manifest.NAME).is_file():
-        return f"{model}: about {plural(len(ahead), 'snapshot')} of {len(asked)}, included in the disk space.{beyond}"
+        count = f"{'' if known else 'about '}{plural(len(ahead), 'snapshot')}"
+        return f"{model}: {count} of {len(asked)}, included in the disk space.{beyond}"
     run = manifest.read(trained)["figures"].get("fingerprint", "")
     folder = CHECKPOINTS / model / run / FOLDER
     kept = [point for point in asked if (folder / f"{name_of(point)}.json").is_file()]

@@ -330,11 +330,12 @@ class Configuration:
         resolved = ResolvedModel(
             name=name, languages=languages, origins=origins, preset=preset, source=source, **sections
         )
-        if source and source.kind == "model":
-            check_source(resolved, self.model(source.name))
-        check_together(resolved, layers, shape_is_known=not source or "max_position_embeddings" in theirs)
         if challenge := self.challenge_of(name):
             check_limit(resolved, self._challenge(name), challenge, [self.model(each) for each in self.ancestors(name)])
+        if source and source.kind == "model":
+            check_source(resolved, self.model(source.name))
+        check_prefix_space(resolved, self.model(source.name) if source and source.kind == "model" else None)
+        check_together(resolved, layers, shape_is_known=not source or "max_position_embeddings" in theirs)
         return resolved
 
     def _shape_of(self, model: str) -> dict[str, Any]:
@@ -546,6 +547,28 @@ def check_source(resolved: ResolvedModel, source: ResolvedModel) -> None:
         )
     if source.train.objective == "labels":
         raise UserError(f"{where}: this is a label model; name a language model")
+
+
+def check_prefix_space(resolved: ResolvedModel, source: ResolvedModel | None) -> None:
+    """Raise a UserError if `tokenizer.prefix_space` is asked of a tokenizer that is not trained here.
+
+    `source` is the model of this workflow that the model continues: its tokenizer may already put a space.
+    """
+    tokenizer, origins = resolved.tokenizer, resolved.origins
+    if not tokenizer.prefix_space:
+        return
+    kept = None
+    if tokenizer.source:
+        kept = f"tokenizer.source = {tokenizer.source}"
+    elif resolved.source and not (source and source.tokenizer.prefix_space):
+        kept = f"model.source = {resolved.source.name}"
+    elif (resolved.model.config or {}).get("model_type") == "canine":
+        kept = "model.config: the characters of canine"
+    if kept:
+        raise UserError(
+            f"{origins['tokenizer.prefix_space']}: tokenizer.prefix_space: true is for a tokenizer that is trained, but"
+            f" {kept} brings one, which stays as it is; set tokenizer.prefix_space: false for model {resolved.name}"
+        )
 
 
 def check_together(resolved: ResolvedModel, layers: list[Layer], shape_is_known: bool) -> None:

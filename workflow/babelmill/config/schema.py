@@ -248,6 +248,7 @@ class Tokenizer(Section):
     revision: str
     vocab_size: Annotated[Integer, Field(ge=16 + 256, le=2**20), OnlyIf(source=None, otherwise=16 + 256)]
     min_frequency: Annotated[Positive, OnlyIf(source=None, otherwise=1)]
+    prefix_space: bool = False
 
 
 class Mixture(Section):

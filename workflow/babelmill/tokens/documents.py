@@ -27,6 +27,7 @@ class Documents:
         count: number of documents in the file.
         pieces: number of texts per document. If documents have prompts or contexts, this is 2 (the prompt or context,
             which may be empty, and the text). Otherwise it is 1.
+        prompted: whether the documents have prompts.
         labelled: whether the documents have labels.
     """
 
@@ -44,6 +45,7 @@ class Documents:
             raise UserError(f"{path}: no column `text`; delete it and run the workflow again")
         first = [name for name in ("prompt", *([CONTEXT] if contexts else [])) if name in names]
         self._names, self.labelled = [*first, "text"], LABELS in names
+        self.prompted = "prompt" in names
         self.pieces = len(self._names)
 
     def _columns(self) -> Iterator[tuple[pa.RecordBatch, np.ndarray]]:

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 import numpy as np
 from tokenizers import Tokenizer
 
+from babelmill.tokens import prefix_space
 from babelmill.tokens.pretokenizer import parts, sections
 from babelmill.tokens.tokenizer_file import encode, encodings, special_ids, vocab_size
 
@@ -22,6 +23,8 @@ def measure(tokenizer: Tokenizer, batches: Iterable[list[str]]) -> dict[str, flo
       al. 2021, arXiv:2012.15613). In scripts without spaces, such "words" are whole clauses.
     * `words_kept_whole`: share of these words, without punctuation at their edges, that are one token after a space.
     * `round_trip_rate`: share of the documents (or of the parts of long documents) that decoding restores exactly.
+
+    The space that `tokenizer.prefix_space` puts before a text is no part of the text.
     """
     size = tokens = total = intact = 0
     chunks: Counter[str] = Counter()
@@ -40,7 +43,8 @@ def measure(tokenizer: Tokenizer, batches: Iterable[list[str]]) -> dict[str, flo
         words[bare(chunk)] += count
     words.pop("", None)
     short = [word for word in words if len(word) <= LONGEST]
-    made = encodings(tokenizer, [f" {word}" for word in short])
+    plain = prefix_space.without(tokenizer) if prefix_space.is_put(tokenizer) else tokenizer
+    made = encodings(plain, [f" {word}" for word in short])
     whole = sum(words[word] for word, encoding in zip(short, made, strict=True) if len(encoding.ids) == 1)
     return {
         "bytes_per_token": size / max(tokens, 1),

@@ -12,7 +12,7 @@ from tokenizers import Encoding, Tokenizer, processors
 
 from babelmill.core import escape
 from babelmill.core.files import UserError
-from babelmill.tokens import characters
+from babelmill.tokens import characters, prefix_space
 from babelmill.tokens.pretokenizer import parts, parts_are_the_text
 from babelmill.tokens.vocabulary import BOS
 
@@ -92,14 +92,22 @@ def encodings(tokenizer: Tokenizer, texts: list[str]) -> list[Encoding]:
         return tokenizer.encode_batch_fast(texts, add_special_tokens=False)
 
 
-def encode(tokenizer: Tokenizer, texts: list[str]) -> tuple[np.ndarray, np.ndarray]:
+def encode(tokenizer: Tokenizer, texts: list[str], prompts: bool = False) -> tuple[np.ndarray, np.ndarray]:
     """Return the tokens of documents, without special tokens.
 
     The result is (all tokens one after another, uint32; number of tokens of each document, int64). A long document is
     encoded in parts. Otherwise the library would need 25 times its size in memory, and use only one core.
+
+    With `prompts`, every second text is a response that continues the prompt before it. So it gets no added space
+    (`tokenizer.prefix_space`), unless its prompt is empty.
     """
     tokens, lengths = array("I"), np.zeros(len(texts), np.int64)
-    whole = max(map(len, texts), default=0) <= LONG or not parts_are_the_text(tokenizer)
+    long = max(map(len, texts), default=0) > LONG
+    if (long or prompts) and prefix_space.is_put(tokenizer):
+        begins = [not (prompts and i % 2 and texts[i - 1]) for i in range(len(texts))]
+        texts = [prefix_space.with_space(text) if begin else text for text, begin in zip(texts, begins, strict=True)]
+        tokenizer = prefix_space.without(tokenizer)
+    whole = not long or not parts_are_the_text(tokenizer)
     owned = enumerate(texts) if whole else ((i, part) for i, text in enumerate(texts) for part in parts(text))
     while group := list(itertools.islice(owned, len(texts) if whole else GROUP)):
         made = encodings(tokenizer, [text for _, text in group])

@@ -97,6 +97,7 @@ class ModelCard:
         earlier: the card that the model's repository had before.
         evaluation: evaluation.json.
         corpora: {language: manifest of its corpus}.
+        prefix_space: whether the tokenizer puts a space before each text (`tokenizer.prefix_space`).
         tokenizer_source: `tokenizer.source`, or the model that the tokenizer comes from.
         begun_with: the model with whose weights training began: `name`, `sha256`, and what else is known about it.
         figures: the figures in the train stage's manifest.
@@ -132,6 +133,7 @@ class ModelCard:
     padless: bool = False
     adapter: str = "none"
     published_tokenizer: bool = False
+    prefix_space: bool = False
     evaluation: dict[str, Any] = dataclasses.field(default_factory=dict)
     corpora: dict[str, dict[str, Any]] = dataclasses.field(default_factory=dict)
     tokenizer_source: str | None = None

@@ -36,6 +36,7 @@ from babelmill.release.folder.hub_folder import build, prove
 from babelmill.release.folder.loading import WEIGHTS
 from babelmill.runtime.record import SOURCE
 from babelmill.settings import recorded
+from babelmill.tokens import prefix_space
 from babelmill.tokens.tokenizer_file import load_tokenizer, vocab_size
 from babelmill.tokens.vocabulary import BOS, EOS, MASK, PAD
 
@@ -280,6 +281,7 @@ def convert(found: FoundModel, scratch: Path, out: Path) -> None:
             parameters=sum(value.numel() for value in found.weights[variants[0]].values()),
             code={name: sha256(folder / name) for name in files if name.endswith(".py")},
             origin=found.origin,
+            prefix_space=prefix_space.is_put_in(folder / "tokenizer.json"),
             record=found.metrics and read_record(found.metrics),
             **known,
         )

@@ -18,7 +18,7 @@ from babelmill.core.files import UserError, copy_file, read_json, write_json
 from babelmill.model.transformers import diffusion_generation
 from babelmill.release.folder.architectures import Architecture, ExportInputs, GPTBertFolder, TransformersFolder
 from babelmill.runtime.checkpoint import SavedTensors
-from babelmill.tokens import characters
+from babelmill.tokens import characters, prefix_space
 from babelmill.tokens.tokenizer_file import load_tokenizer
 from babelmill.tokens.vocabulary import BOS, EOS, MASK, PAD, UNK, published_roles
 
@@ -66,15 +66,20 @@ def special_tokens(tokenizer: Path) -> dict[str, str]:
     return {name: token for name, token in tokens.items() if token in vocabulary}
 
 
-def tokenizer_config(tokens: dict[str, str], positions: int) -> dict[str, Any]:
-    """Return tokenizer_config.json. transformers 4 and 5 share one class name, `PreTrainedTokenizerFast`."""
-    return tokens | {
+def tokenizer_config(tokens: dict[str, str], positions: int, space: bool) -> dict[str, Any]:
+    """Return tokenizer_config.json. transformers 4 and 5 share one class name, `PreTrainedTokenizerFast`.
+
+    `space`: whether the tokenizer puts a space before each text. The key for it changes nothing, since tokenizer.json
+    says so itself, but code may ask for it.
+    """
+    config = tokens | {
         "tokenizer_class": "PreTrainedTokenizerFast",
         "model_input_names": ["input_ids", "attention_mask"],
         "model_max_length": positions,
         "padding_side": "right",
         "clean_up_tokenization_spaces": False,
     }
+    return config | ({"add_prefix_space": True} if space else {})
 
 
 def copy_published(tokenizer: Path, folder: Path) -> list[str]:
@@ -98,9 +103,9 @@ def build(folder: Path, inputs: ExportInputs, export: Export) -> list[str]:
     if published_roles(inputs.tokenizer):
         return [*files, *copy_published(inputs.tokenizer, folder)]
     copy_file(inputs.tokenizer / "tokenizer.json", folder / "tokenizer.json")
-    tokens = special_tokens(inputs.tokenizer)
+    tokens, space = special_tokens(inputs.tokenizer), prefix_space.is_put_in(folder / "tokenizer.json")
     written = {
-        "tokenizer_config.json": tokenizer_config(tokens, shape["max_position_embeddings"]),
+        "tokenizer_config.json": tokenizer_config(tokens, shape["max_position_embeddings"], space),
         "special_tokens_map.json": tokens,
         "generation_config.json": {key: shape[key] for key in ("bos_token_id", "eos_token_id", "pad_token_id")},
     }

@@ -1,0 +1,219 @@
+"""`tokenizer.prefix_space`: a space before each text, of which nobody sees anything in a decoded text or in offsets."""
+
+import random
+
+import numpy as np
+import pytest
+from tokenizers import Tokenizer
+
+from babelmill import tokenizer as stage_tokenizer
+from babelmill.config.resolve import Configuration
+from babelmill.core.files import UserError, read_json
+from babelmill.labels.data import frame_of
+from babelmill.tokens import prefix_space
+from babelmill.tokens.pretokenizer import parts
+from babelmill.tokens.quality import measure
+from babelmill.tokens.shard_file import ShardFile
+from babelmill.tokens.tokenizer_file import encode, load_tokenizer, vocab_size
+from babelmill.tokens.vocabulary import SPECIAL_TOKENS, Vocabulary
+from helpers import stages
+
+SENTENCE = "the cat sat on the mat, and the dog sat on the log."
+BEGINNINGS = [
+    "a",
+    " a",
+    "  a",
+    "",
+    " ",
+    "   ",
+    "\na",
+    "\n",
+    "\t a",
+    "\u00a0a",
+    "\u2028",
+    "\ufeff",
+    "\x00",
+    "é",
+    "中",
+    "👩‍👩‍👧",
+    "'",
+]
+
+
+@pytest.fixture(scope="module")
+def path(tmp_path_factory):
+    """A tokenizer that knows the words of SENTENCE, as the stage writes it."""
+    folder = tmp_path_factory.mktemp("prefix")
+    sentences = [SENTENCE.replace("cat", f"cat{i}") for i in range(30)]
+    corpus = stages.write_corpus(folder / "eng", {"text": sentences}, {"text": [SENTENCE]})
+    configuration = Configuration([("test", {"tokenizer": {"vocab_size": 290, "prefix_space": True}})])
+    stages.run_stage("tokenizer", configuration, "eng", folder / "out", corpora=[corpus])
+    return folder / "out/tokenizer.json"
+
+
+@pytest.fixture(scope="module")
+def tokenizer(path) -> Tokenizer:
+    return load_tokenizer(path)
+
+
+@pytest.fixture(scope="module")
+def plain(path) -> Tokenizer:
+    """As other programs load it: names of special tokens in a text are special tokens."""
+    return Tokenizer.from_file(str(path))
+
+
+def tokens(tokenizer: Tokenizer, *texts: str) -> list[str]:
+    return tokenizer.encode(*texts, add_special_tokens=False).tokens
+
+
+def test_a_word_alone_is_the_word_after_a_space(plain):
+    assert tokens(plain, "the") == ["Ġthe"] and tokens(plain, "sat on the") == ["Ġsat", "Ġon", "Ġthe"]
+    assert tokens(plain, " the") == ["Ġ", "Ġthe"], "a space that is there already stays"
+    assert tokens(plain, "") == []
+    assert plain.encode("the", "dog").tokens == ["<s>", "Ġthe", "<s>", *tokens(plain, "dog")]
+    assert tokens(plain, "dog")[0][0] == "Ġ", "the second text of a pair has a space, too"
+
+
+def test_every_text_is_given_back(tokenizer, plain):
+    generator = random.Random(0)
+    letters = [*" \n\t\r'-<>aZé中👩\u200d\u00a0\u0301\x00", *map(chr, generator.choices(range(0xE000, 0x110000), k=50))]
+    some = ["".join(generator.choices(letters, k=generator.randrange(8))) for _ in range(2000)]
+    names = [before + name + after for name in SPECIAL_TOKENS for before in ("", " ", "a") for after in ("", " ", "a")]
+    texts = [*BEGINNINGS, *some, *names, *stage_tokenizer.PROBES]
+    ids = [encoding.ids for encoding in tokenizer.encode_batch_fast(texts, add_special_tokens=False)]
+    assert tokenizer.decode_batch(ids, skip_special_tokens=False) == texts
+    assert min(map(min, filter(None, ids))) >= 16, "a special token's name in a document is ordinary text"
+    for text in set(texts) - set(names) - set(stage_tokenizer.PROBES):
+        assert plain.decode(plain.encode(text).ids) == text
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("the <mask> sat", ["Ġthe", "<mask>", "Ġsat"]),
+        ("<mask> sat", ["<mask>", "Ġsat"]),
+        (" <mask> sat", ["<mask>", "Ġsat"]),
+        ("the<mask>, on", ["Ġthe", "<mask>", ",", "Ġon"]),
+        ("the<mask>\n<mask>", ["Ġthe", "<mask>", "<mask>"]),
+        ("<s> the</s>", ["<s>", "Ġthe", "</s>"]),
+        ("the<s> the", ["Ġthe", "<s>", "Ġthe"]),
+    ],
+)
+def test_no_space_is_put_after_a_special_token(plain, text, expected):
+    """The mask takes the space before it; one that is put before it, too."""
+    assert [plain.id_to_token(token) for token in plain.encode(text, add_special_tokens=False).ids] == expected
+
+
+def test_offsets_are_about_the_text(tokenizer):
+    """A space that stands alone counts for the first character, so it is scored with it."""
+    assert tokenizer.encode("the cat1", add_special_tokens=False).offsets[0] == (0, 3)
+    for text in (SENTENCE, *filter(None, BEGINNINGS)):
+        found = tokenizer.encode(text, add_special_tokens=False)
+        assert all(0 <= begin < end <= len(text) for begin, end in found.offsets)
+        assert found.offsets[-1][1] == len(text)
+    assert tokenizer.encode("中", add_special_tokens=False).offsets == [(0, 1)] * 4
+
+
+def test_long_documents_have_the_tokens_of_their_parts(tokenizer, monkeypatch):
+    """Only the first part of a document begins with an added space."""
+    texts = [f"{begin}{SENTENCE} {SENTENCE}" for begin in BEGINNINGS] + ["漢字と仮名" * 80]
+    expected = [encoding.ids for encoding in tokenizer.encode_batch_fast(texts, add_special_tokens=False)]
+    for name, value in (("pretokenizer.PART", 4), ("tokenizer_file.LONG", 50), ("tokenizer_file.GROUP", 3)):
+        monkeypatch.setattr(f"babelmill.tokens.{name}", value)
+    assert sum(len(list(parts(text))) for text in texts) > 100
+    found, lengths = encode(tokenizer, texts)
+    assert lengths.tolist() == [len(ids) for ids in expected]
+    assert found.tolist() == [token for ids in expected for token in ids]
+
+
+def test_documents_of_shards_are_what_the_tokenizer_gives(path, tmp_path):
+    """A response continues its prompt: together they are decoded to the text of both."""
+    tokenizer, texts = load_tokenizer(path), [*BEGINNINGS, SENTENCE, "<s> a", "<mask>"]
+    questions = ["", "the", " the ", "<s>", "\n"] * len(texts)
+    answers = [text for text in texts for _ in range(5)]
+    columns = {"plain": {"text": texts}, "prompts": {"prompt": questions, "text": answers}}
+    for name, documents in columns.items():
+        corpus = stages.write_corpus(tmp_path / "corpora" / name, documents, documents)
+        out = tmp_path / "shards" / name
+        stages.run_stage("shards", Configuration([("test", {})]), "eng", out, tokenizer=path.parent, corpus=corpus)
+        shard = ShardFile.open(out / "train.safetensors")
+        for i, text in enumerate(documents["text"]):
+            document = shard.tokens[shard.offsets[i] : shard.offsets[i + 1]].tolist()
+            prompt = documents["prompt"][i] if "prompt" in documents else ""
+            assert tokenizer.decode(document[1:-1], skip_special_tokens=False) == prompt + text
+            if shard.responses is not None:
+                response = int(shard.responses[i] - shard.offsets[i])
+                assert document[:response] == tokenizer.encode(prompt).ids
+            if not prompt:
+                assert document == [*tokenizer.encode(text).ids, 2]
+
+
+def test_a_context_and_its_text_each_begin_with_a_space(path, tokenizer):
+    """A row of a label model has the tokens that the exported tokenizer gives to this pair of texts."""
+    context, text = (encode(tokenizer, [each])[0] for each in ("the cat1", "dog on"))
+    row = frame_of(tokenizer, Vocabulary.read(path, vocab_size(tokenizer))).row(context, text, 100)
+    assert row.tolist() == tokenizer.encode("the cat1", "dog on").ids
+
+
+def test_figures_do_not_count_the_space():
+    """` be` and ` or` are tokens; the same figures as without the space before the text."""
+    texts = [" be", " or"] * 3
+    with_space, without = (stage_tokenizer.train(iter([texts]), 276, 2, space) for space in (True, False))
+    found, expected = measure(with_space, [["be or be, not"]]), measure(without, [[" be or be, not"]])
+    assert found == expected | {"bytes_per_token": 13 / 8}
+    assert found["words_kept_whole"] == 3 / 4
+
+
+def test_the_first_word_of_a_document_is_learnt_with_its_space(tmp_path):
+    """Of documents of one word each, without any space in them."""
+    texts = {"text": ["hello", "world"] * 20}
+    corpus = stages.write_corpus(tmp_path / "eng", texts, texts)
+    configuration = Configuration([("test", {"tokenizer": {"vocab_size": 282, "prefix_space": True}})])
+    stages.run_stage("tokenizer", configuration, "eng", tmp_path / "out", corpora=[corpus])
+    tokenizer = load_tokenizer(tmp_path / "out/tokenizer.json")
+    assert tokens(tokenizer, "hello") == ["Ġhello"] and tokens(tokenizer, "world") == ["Ġworld"]
+
+
+def test_an_adopted_tokenizer_keeps_its_space(path, tmp_path):
+    """`tokenizer.source` with the tokenizer of another model."""
+    corpus = stages.write_corpus(tmp_path / "eng", {"text": [SENTENCE]}, {"text": [SENTENCE]})
+    configuration = Configuration([("test", {"tokenizer": {"source": str(path)}})])
+    stages.run_stage("tokenizer", configuration, "eng", tmp_path / "out", corpora=[corpus])
+    assert read_json(tmp_path / "out/tokenizer.json") == read_json(path)
+    assert prefix_space.is_put_in(path) and not prefix_space.is_put_in(tmp_path / "none.json")
+
+
+@pytest.mark.parametrize(
+    ("own", "message"),
+    [
+        ({"tokenizer": {"source": "own.json"}}, "tokenizer.source = own.json brings one"),
+        ({"model": {"source": "./folder"}}, "model.source = ./folder brings one"),
+        ({"model": {"source": "plain"}}, "model.source = plain brings one"),
+        ({"train": {"objective": "masked"}, "model": {"config": {"model_type": "canine"}}}, "canine brings one"),
+    ],
+)
+def test_an_adopted_tokenizer_cannot_get_a_space(folder, own, message):
+    (folder / "folder").mkdir()
+    (folder / "folder/config.json").write_text("{}")
+    if "config" in own.get("model", {}):
+        own["model"]["architecture"] = "transformers"
+    models = {
+        "plain": {"languages": ["eng"]},
+        "more": {"languages": ["eng"], "tokenizer": {"prefix_space": True}, **own},
+    }
+    models["more"]["tokenizer"] = own.get("tokenizer", {}) | {"prefix_space": True}
+    with pytest.raises(UserError, match=r"tokenizer\.prefix_space: true is for .*" + message) as error:
+        Configuration([("test", {"models": models})]).model("more")
+    assert "set tokenizer.prefix_space: false for model more" in str(error.value)
+
+
+def test_all_models_may_have_it_also_one_that_continues_another():
+    values = {"tokenizer": {"prefix_space": True}, "models": {"more": {"model": {"source": "eng"}}}}
+    assert Configuration([("test", values)]).model("more").tokenizer.prefix_space
+
+
+def test_words_between_spaces_are_words_of_a_list(plain):
+    """A text that is split into words, as for labels of words: each word gets its space."""
+    found = plain.encode(["the", "cat1", "sat"], is_pretokenized=True, add_special_tokens=False)
+    assert np.flatnonzero([token.startswith("Ġ") for token in found.tokens]).tolist() == [0, 1, len(found.tokens) - 1]
+    assert found.tokens[0] == "Ġthe" and found.tokens[-1] == "Ġsat"
