@@ -31,6 +31,7 @@ from babelmill.core.escape import csv_cell
 from babelmill.core.files import UserError, atomic_write, read_json
 from babelmill.core.words import aligned, plural, short
 from babelmill.evaluation.metrics import metrics_of, value_of
+from babelmill.evaluation.suite_scores import measure_of
 from babelmill.graph import CHECKPOINTS
 from babelmill.release.card.training_history import Line, read_record, training_hours
 from babelmill.reporting.results import UNREADABLE, ReportedModel, read_into
@@ -61,6 +62,7 @@ class Run:
         loss: the last validation loss, in nats per token.
         metrics: {metric: score on the validation text}; units: {metric: unit}.
         suites: {suite: {language: headline score, a share}}.
+        measures: {suite: what its score is, "" if it is the share of right answers}.
         settings: the values that it was made with.
         code: the version of the code that trained it.
         base: the name of the model or preset that it is compared with; differs: the values that differ from this.
@@ -79,6 +81,7 @@ class Run:
     metrics: dict[str, float] = field(default_factory=dict)
     units: dict[str, str] = field(default_factory=dict)
     suites: dict[str, dict[str, float]] = field(default_factory=dict)
+    measures: dict[str, str] = field(default_factory=dict)
     settings: Values = field(default_factory=dict)
     code: str = ""
     base: str = ""
@@ -152,6 +155,7 @@ def present_run(model: str, problems: list[str]) -> Run:
         run.units = {name: about[name].unit for name in run.metrics}
     for suite, scores in found.scores.items():
         rows = {code: head(model, code, suite, scores) for code in scores["languages"]}
+        run.measures[suite] = measure_of(scores)
         run.suites[suite] = {code: row.score for code, row in rows.items() if row}
     return run
 
@@ -264,7 +268,10 @@ def table(runs: list[Run]) -> list[str]:
     ]
     if suites:
         several = any(len(scores) > 1 for run in runs for scores in run.suites.values())
-        notes.append(f"{', '.join(suites)}: % right{', mean of languages' if several else ''}")
+        measures = {suite: measure for run in runs for suite, measure in run.measures.items() if measure}
+        if shares := [suite for suite in suites if suite not in measures]:
+            notes.append(f"{', '.join(shares)}: % right{', mean of languages' if several else ''}")
+        notes += [f"{suite}: {measure} x 100" for suite, measure in measures.items()]
     return [*lines, "; ".join(notes)]
 
 

@@ -43,7 +43,7 @@ def figures(folder: Path) -> str:
 
 
 def suites(folder: Path) -> str:
-    """Return the scores on the suites of minimal pairs, "" if there are none."""
+    """Return the scores on the suites, "" if there are none."""
     from babelmill.release.card.card import SuiteScores, percent
 
     scored = [
@@ -54,7 +54,10 @@ def suites(folder: Path) -> str:
         for suite in scored
         for code in suite.found["languages"]
     ]
-    return "\n".join(["  minimal pairs: % that are right, with 95 % intervals", *lines] if lines else [])
+    measures = sorted({f"{suite.title}: {suite.measure} x 100" for suite in scored if suite.measure})
+    what = "minimal pairs" if all(suite.kind == "pairs" for suite in scored) else "suites"
+    title = "; ".join([f"  {what}: % that are right, with 95 % intervals", *measures])
+    return "\n".join([title, *lines] if lines else [])
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

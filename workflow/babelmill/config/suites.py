@@ -84,8 +84,10 @@ def pairs_of_suite(configuration: Configuration, code: str, name: str) -> dict[s
     suite = configuration.suite(name)
     if not (covered := code_in_suite(configuration, suite, code)):
         raise UserError(f"the suite {name} has no pairs of {code}{nearest(code, suite.covered)}")
-    challenge = configuration.top.evaluation_data if suite.challenge_files else ""
-    files = in_challenge(challenge, suite.challenge_files_of(covered)) if challenge else suite.files_of(covered)
+    challenge = folder_of_challenge(configuration) if suite.challenge_files else ""
+    files = in_challenge(challenge, suite.challenge_files_of(covered))
+    if suite.files and not any(expand_glob(pattern) for pattern in files):
+        challenge, files = "", suite.files_of(covered)
     keys = {"good", "bad", "phenomenon", "paradigm", "delimiter", "encoding"}
     columns = suite.model_dump(include=keys)
     columns["quoting"] = quoting_in_settings(suite.quoting, files, local=bool(challenge) or not suite.repository)
@@ -96,7 +98,7 @@ def pairs_of_suite(configuration: Configuration, code: str, name: str) -> dict[s
     if challenge:
         where = f"{configuration.origin('evaluation_data')}: evaluation_data: {name}"
         return asked | {"sources": dict(_snapshot(tuple(files), where, code, name))}
-    if not suite.files:
+    if not files:
         raise UserError(
             f"the suite {name} is read from the files of the BabyLM challenge: set evaluation_data to the path of its"
             " folder evaluation_data (see config/README.md)"
@@ -115,9 +117,20 @@ def how_scored(suite: Suite) -> dict[str, Any]:
     return suite.model_dump(include={"kind", *OF_SCORING}, exclude_defaults=True)
 
 
+def folder_of_challenge(configuration: Configuration) -> str:
+    """Return `evaluation_data`, "" if it is not set; raise a UserError if there is no such folder."""
+    folder = configuration.top.evaluation_data.rstrip("/")
+    if folder and not (Path(folder, "full_eval").is_dir() or Path(folder, "fast_eval").is_dir()):
+        raise UserError(
+            f"{configuration.origin('evaluation_data')}: evaluation_data: {folder}: no folder full_eval or fast_eval is"
+            " here; name the folder evaluation_data of the BabyLM challenge"
+        )
+    return folder
+
+
 def in_challenge(folder: str, patterns: list[str]) -> list[str]:
-    """Return the globs of files in the challenge's folder."""
-    return [f"{glob.escape(folder.rstrip('/'))}/{pattern}" for pattern in patterns]
+    """Return the globs of files in the challenge's folder; none if it is not known."""
+    return [f"{glob.escape(folder)}/{pattern}" for pattern in patterns] if folder else []
 
 
 def _refuse_missing(suite: Suite, patterns: list[str], where: str, name: str) -> None:

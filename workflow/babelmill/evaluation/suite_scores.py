@@ -57,12 +57,30 @@ def sample_of(asked: Mapping[str, Any], method: str) -> str:
     return "" if most is None else f"sample of {most:,} pairs of each paradigm"
 
 
+def measure_of(scores: dict[str, Any]) -> str:
+    """Return what the scores in scores.json are, such as "Spearman"; "" if they are shares of right answers."""
+    return scores.get("measure", "")
+
+
+def chance(scores: dict[str, Any]) -> float:
+    """Return the score that guessing gets: one half for pairs, the mean of 1 / options for choices, else 0."""
+    if measure_of(scores):
+        return 0.0
+    shares = [each.get("pairs", {}).get("chance", 0.5) for each in scores["languages"].values()]
+    return sum(shares) / len(shares)
+
+
+def unit_of_scores(scores: dict[str, Any]) -> str:
+    """Return what stands behind a score that is shown times 100."""
+    return f"({measure} x 100)" if (measure := measure_of(scores)) else "% right"
+
+
 def in_words(scores: dict[str, Any]) -> str:
-    """Return the headline scores in scores.json as text: for each language, the share of right pairs, with interval."""
-    method, shares = headline_method(scores), []
+    """Return the headline scores in scores.json as text: for each language, the score with its interval."""
+    method, unit, shares = headline_method(scores), unit_of_scores(scores), []
     for code in scores["languages"]:
         if share := headline(scores, code):
             low, high = (100 * end for end in share["interval"])
-            shares.append(f"{code} {100 * share['score']:.1f} % right ({low:.1f} to {high:.1f}, n = {share['n']:,})")
+            shares.append(f"{code} {100 * share['score']:.1f} {unit} ({low:.1f} to {high:.1f}, n = {share['n']:,})")
     sample = f" ({of})" if (of := sample_of(scores, method)) else ""
     return f"{scores['suite']}, {method}{sample}: {', '.join(shares)}"

@@ -308,7 +308,6 @@ def overlaid(recipes: Sequence[Sequence[dict[str, Any]]], width: int = WIDE) -> 
 
 # Scores over words read.
 
-CHANCE = 0.5  # the share of pairs that a coin gets right
 MOST = 8  # numbers on an axis at most
 
 
@@ -342,17 +341,24 @@ def moments(model: ReportedModel, code: str, suite: str) -> list[Moment]:
     return [Moment(words, row, i == len(kept)) for i, (words, row) in enumerate(rows) if row]
 
 
-def learning_pictures(curves: Sequence[tuple[str, list[Moment]]]) -> list[Markup]:
-    """Draw the scores of models in time, given as (title, moments), all on the same axes, with intervals and chance."""
-    moments = [moment for _, found in curves for moment in found]
+def learning_pictures(curves: Sequence[tuple[str, list[Moment], float]]) -> list[Markup]:
+    """Draw the scores of models in time, all on the same axes, with intervals.
+
+    `curves`: the title, the moments, and the score that guessing gets.
+    """
+    moments = [moment for _, found, _ in curves for moment in found]
     if not moments:
         return []
     words = min(moment.words for moment in moments), max(moment.words for moment in moments)
     rows = [moment.row for moment in moments]
-    shares = [CHANCE, *(end for row in rows for end in (row.low, row.high, row.score) if end is not None)]
-    ends = max(0.0, min(shares) - 0.02), min(1.0, max(shares) + 0.02)
+    shares = [
+        *(by_chance for *_, by_chance in curves),
+        *(end for row in rows for end in (row.low, row.high, row.score) if end is not None),
+    ]
+    low = min(shares) - 0.02  # a correlation may be below 0
+    ends = low if min(shares) < 0 else max(0.0, low), min(1.0, max(shares) + 0.02)
 
-    def draw(title: str, found: list[Moment], width: int) -> Markup:
+    def draw(title: str, found: list[Moment], by_chance: float, width: int) -> Markup:
         """Draw scores over words, on a logarithmic scale; a filled square marks the finished model."""
         canvas = Canvas(Scale(*words, LEFT + 8, width - RIGHT - 8, log=True), width)
         x, bottom = canvas.x, TOP + height(width)
@@ -361,7 +367,7 @@ def learning_pictures(curves: Sequence[tuple[str, list[Moment]]]) -> list[Markup
         canvas.panel(f"{title}, %", y, ticks(*ends, 5), columns, unit=0.01)
         for at in columns:
             canvas.text(x(at), bottom + 12, f"{at:g}")
-        canvas.across(y(CHANCE), "chance")
+        canvas.across(y(by_chance), "chance")
         line = " ".join(f"{x(moment.words):g},{y(moment.row.score):g}" for moment in found)
         canvas.parts.append(f'<g class="learning"><polyline points="{line}"/>')
         for moment in found:

@@ -15,11 +15,11 @@ from babelmill import __version__
 from babelmill.core import escape
 from babelmill.core.words import plural
 from babelmill.evaluation.metrics import SHARE, Metric, value_of
-from babelmill.evaluation.suite_scores import METHODS, headline_method, most_pairs, weighting
+from babelmill.evaluation.suite_scores import METHODS, chance, headline_method, measure_of, most_pairs, weighting
 from babelmill.release.card.training_history import training_curves, training_hours
 from babelmill.reporting import figures
 from babelmill.reporting.asked import TEMPLATE
-from babelmill.reporting.figures import CHANCE, moments
+from babelmill.reporting.figures import moments
 from babelmill.reporting.results import ReportedModel
 from babelmill.reporting.table import ALL, ScoreRow, differing_settings, metrics_of_all, rows_of, unit_of
 from babelmill.runtime.store import TAKEN
@@ -70,13 +70,13 @@ def plain(value: Any) -> Any:
 def learning(asked: dict[str, Any], models: list[ReportedModel]) -> list[tuple[ReportedModel, str, Markup]]:
     """Return the curves of all suites on the same axes, for the models and languages whose snapshots were scored."""
     found = [
-        (model, code, about["title"], curve)
+        (model, code, about["title"], curve, chance(model.scores[suite]))
         for suite, about in asked["suites"].items()
         for model in models
         for code in model.languages
         if (curve := moments(model, code, suite))
     ]
-    pictures = figures.learning_pictures([(title, curve) for *_, title, curve in found])
+    pictures = figures.learning_pictures([each[2:] for each in found])
     return [(model, code, picture) for (model, code, *_), picture in zip(found, pictures, strict=True)]
 
 
@@ -166,8 +166,11 @@ def of_suite(name: str, asked: dict[str, Any], models: list[ReportedModel], rows
     every = [row for row in rows if row.suite == name]
     mine = [row for row in every if row.method == headline_of(by_name[row.model], name)]
     heads = [row for row in mine if row.is_whole]
-    low = min([CHANCE, *(row.low for row in heads if row.low is not None)])
-    scale = figures.Scale(max(0.0, low - 0.02), 1.0, 0, 100)
+    scored_models = [by_name[row.model].scores[name] for row in heads]
+    by_chance = chance(scored_models[0]) if heads else 0.5
+    measure = measure_of(scored_models[0]) if heads else ""
+    low = min([by_chance, *(row.low for row in heads if row.low is not None)])
+    scale = figures.Scale(low - 0.02 if measure else max(0.0, low - 0.02), 1.0, 0, 100)
     lines: list[dict[str, Any]] = [
         {"row": row, "score": row.score, "language": row.language, "baseline": None} for row in heads
     ]
@@ -188,7 +191,7 @@ def of_suite(name: str, asked: dict[str, Any], models: list[ReportedModel], rows
             lines.append(line | {"reproduced": [difference_from(row, each["score"] / 100) for row in ours]})
     for line in lines:
         ends = (line["row"].low, line["row"].high) if line["row"] else (None, None)
-        line["strip"] = figures.strip(scale, line["score"], *ends, baseline=line["row"] is None, beside=CHANCE)
+        line["strip"] = figures.strip(scale, line["score"], *ends, baseline=line["row"] is None, beside=by_chance)
     # The language with the best model comes first. Baselines are among the models of their language.
     best = {code: max(line["score"] for line in lines if line["language"] == code and line["row"]) for code in scored}
     lines.sort(key=lambda line: (-best[line["language"]], line["language"], -line["score"]))
@@ -199,10 +202,13 @@ def of_suite(name: str, asked: dict[str, Any], models: list[ReportedModel], rows
         "axis": figures.axis(scale, True),
         "methods": sorted({row.method for row in heads}),
         "samples": sorted(f"{most:,}" for most in limits if most is not None),
-        "headline": weighting(about["headline"]),
+        "headline": f"{measure} x 100" if measure else weighting(about["headline"]),
+        "measure": measure,
+        "chance": by_chance,
+        "noun": "pairs" if all("kind" not in scores for scores in scored_models) else "items",
         "by_method": by_method(heads, every),
-        "phenomena": grouped([row for row in mine if row.phenomenon not in (ALL, "")], "phenomenon"),
-        "paradigms": grouped([row for row in mine if row.paradigm != ALL], "paradigm"),
+        "phenomena": grouped([row for row in mine if row.phenomenon not in (ALL, "")], "phenomenon", by_chance),
+        "paradigms": grouped([row for row in mine if row.paradigm != ALL], "paradigm", by_chance),
     }
 
 
@@ -223,12 +229,13 @@ def by_method(heads: list[ScoreRow], rows: list[ScoreRow]) -> dict[str, Any]:
     return {"methods": methods, "lines": [(key, [found.get((*key, method)) for method in methods]) for key in keys]}
 
 
-def grouped(rows: list[ScoreRow], kind: str) -> list[dict[str, Any]]:
+def grouped(rows: list[ScoreRow], kind: str, by_chance: float) -> list[dict[str, Any]]:
     """Return tables of the scores by phenomenon or paradigm (`kind`), the one with the best mean first.
 
     Groups are lines and models are columns, COLUMNS in a table, so that it fits a page. If there are few groups and
-    many models, groups are the columns of one table.
+    many models, groups are the columns of one table. `by_chance`: the score of guessing, for shades.
     """
+    common = {"kind": kind, "chance": by_chance}
     groups: dict[str, list[ScoreRow]] = {}
     for row in rows:
         groups.setdefault(getattr(row, kind), []).append(row)
@@ -240,12 +247,12 @@ def grouped(rows: list[ScoreRow], kind: str) -> list[dict[str, Any]]:
     counted = [(name, pairs(groups[name])) for name in names]
     if len(names) <= COLUMNS < len(keys):
         lines = [(key, [found.get((*key, name)) for name in names]) for key in keys]
-        return [{"kind": kind, "groups_are_lines": False, "heads": counted, "lines": lines}]
+        return [{**common, "groups_are_lines": False, "heads": counted, "lines": lines}]
     tables = []
     for start in range(0, len(keys), COLUMNS):
         part_of_keys = keys[start : start + COLUMNS]
         lines = [(group, [found.get((*key, group[0])) for key in part_of_keys]) for group in counted]
-        tables.append({"kind": kind, "groups_are_lines": True, "heads": part_of_keys, "lines": lines})
+        tables.append({**common, "groups_are_lines": True, "heads": part_of_keys, "lines": lines})
     return tables
 
 
@@ -255,9 +262,9 @@ def pairs(rows: list[ScoreRow]) -> str:
     return f"{most:,}" if fewest == most else f"{fewest:,} to {most:,}"
 
 
-def shade(score: float) -> int:
-    """Return the shade of a cell, from 0 (chance or below) to 5 (all pairs right)."""
-    return max(0, min(5, int((score - CHANCE) / (1 - CHANCE) * 5 + 0.5)))
+def shade(score: float, by_chance: float) -> int:
+    """Return the shade of a cell, from 0 (chance or below) to 5 (all items right)."""
+    return max(0, min(5, int((score - by_chance) / (1 - by_chance) * 5 + 0.5)))
 
 
 def tokenizers(models: list[ReportedModel]) -> list[dict[str, Any]]:
@@ -313,8 +320,10 @@ def coverage(asked: dict[str, Any], models: list[ReportedModel]) -> dict[str, An
         cells = []
         for suite, about in asked["suites"].items():
             found = [m.scores[suite]["languages"] for m in models if suite in m.scores]
-            pairs = next((each[code]["pairs"]["pairs"] for each in found if code in each), None)
-            cells.append(f"{pairs:,} pairs" if pairs else "covered, no score yet")
+            of_pairs = all("kind" not in m.scores[suite] for m in models if suite in m.scores)
+            count = next((each[code]["pairs"]["pairs"] for each in found if code in each), None)
+            noun = "pairs" if of_pairs else "items"
+            cells.append(f"{count:,} {noun}" if count else "covered, no score yet")
             if code not in about["covers"]:
                 cells[-1] = "not covered"
         lines.append((code, cells))

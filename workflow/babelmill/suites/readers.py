@@ -154,10 +154,13 @@ class Choices(Reader):
         return pa.Table.from_pylist(rows, schema)
 
     def figures(self, items: pa.Table) -> dict[str, Any]:
-        """Return counts; items with two equal texts, and items that are there twice, may be wrong."""
+        """Return counts, and the share that chance gets right.
+
+        Items with two equal texts, and items that are there twice, may be wrong.
+        """
         texts = texts_of(items)
         return super().figures(items) | {
-            "options": sum(map(len, texts)),
+            "chance": sum(1 / len(each) for each in texts) / len(texts),
             "identical": sum(len(set(each)) < len(each) for each in texts),
             "duplicates": len(texts) - len(set(map(tuple, texts))),
         }

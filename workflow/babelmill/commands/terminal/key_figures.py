@@ -111,7 +111,8 @@ def figures_of(stage: str, folder: Path) -> str:
             evaluation = read_json(folder / "evaluation.json")
             return f"{units(evaluation)} {scores(evaluation, STAGES['export'].path(folder.name, ''))}"
         case "suite":
-            return f"{figures['pairs']:,} pairs of {figures['paradigms']:,} paradigms"
+            items = "items" if "chance" in figures else "pairs"
+            return f"{figures['pairs']:,} {items} of {figures['paradigms']:,} paradigms"
         case "score":
             return in_words(read_json(folder / "scores.json"))
         case "predict":

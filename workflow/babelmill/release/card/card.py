@@ -23,7 +23,7 @@ from babelmill.core.escape import Markdown, code, markdown, plain
 from babelmill.core.files import atomic_write
 from babelmill.core.words import plural
 from babelmill.evaluation.metrics import METRICS, Metric, metrics_of, shown, units, value_of
-from babelmill.evaluation.suite_scores import sample_of
+from babelmill.evaluation.suite_scores import chance, measure_of, sample_of
 from babelmill.release.card import training_history
 from babelmill.release.card.earlier_card import EarlierCard
 from babelmill.release.card.templates import render
@@ -44,7 +44,7 @@ SUITE_METHODS = {
 
 
 class SuiteScores(NamedTuple):
-    """Holds the scores of a model on a suite of minimal pairs.
+    """Holds the scores of a model on a suite of minimal pairs, or of another kind.
 
     Attributes:
         title: the name of the suite in the card.
@@ -57,13 +57,23 @@ class SuiteScores(NamedTuple):
     baselines: list[dict[str, Any]]
 
     @property
+    def kind(self) -> str:
+        """Return its kind."""
+        return self.found.get("kind", "pairs")
+
+    @property
+    def measure(self) -> str:
+        """Return what its score is, "" if it is a share of right answers."""
+        return measure_of(self.found)
+
+    @property
     def methods(self) -> list[str]:
         """Return the methods by which sentences were scored. The last one is the main method."""
         first = next(iter(self.found["languages"].values()))
         return list(first["methods"])
 
     def score(self, language: str, method: str) -> dict[str, Any] | None:
-        """Return the share of right pairs of a language, with its interval, or None if no pair has a score."""
+        """Return the score of a language with its interval, or None if no item has a score."""
         return self.found["languages"][language]["methods"][method][self.found["headline"]["of"]]
 
 
@@ -298,7 +308,7 @@ class ModelCard:
             for key, entry in suite.found["languages"].items():
                 for name in suite.methods:
                     if share := suite.score(key, name):
-                        hub = entry["pairs"]["hub"] or {}
+                        hub, metric = entry["pairs"]["hub"] or {}, suite.measure or "accuracy"
                         low, high = share["interval"]
                         some = f", {of}" if (of := sample_of(suite.found, name)) else ""
                         found.append(
@@ -308,8 +318,8 @@ class ModelCard:
                                 dataset_name=f"{suite.title}, {self.languages[key]['name']}",
                                 dataset_config=key,
                                 dataset_revision=hub.get("commit"),
-                                metric_type="accuracy",
-                                metric_name=f"accuracy, {name} (95 % interval {low:.3f} to {high:.3f}{some})",
+                                metric_type=metric.lower(),
+                                metric_name=f"{metric}, {name} (95 % interval {low:.3f} to {high:.3f}{some})",
                                 metric_value=round(share["score"], 4),
                             )
                         )
@@ -330,42 +340,56 @@ class ModelCard:
             for variant, scores in entry["variants"].items()
         ]
 
-    @property
-    def suite_methods(self) -> dict[str, str]:
-        """Return the methods that scored the suites, and what they mean."""
-        scored = {name for suite in self.suites for name in suite.methods}
+    def suites_by_kind(self) -> list[tuple[str, list[SuiteScores]]]:
+        """Return the suites of minimal pairs, those of choices, and all others, without empty groups."""
+        kinds = {kind: [suite for suite in self.suites if suite.kind == kind] for kind in ("pairs", "choices")}
+        kinds["others"] = [suite for suite in self.suites if suite.kind not in kinds]
+        return [(kind, suites) for kind, suites in kinds.items() if suites]
+
+    def suite_methods(self, suites: list[SuiteScores]) -> dict[str, str]:
+        """Return the methods that scored suites, and what they mean."""
+        scored = {name for suite in suites for name in suite.methods}
         return {name: meaning for name, meaning in SUITE_METHODS.items() if name in scored}
 
-    def suite_rows(self) -> list[dict[str, Any]]:
-        """Return the table of scores on the suites, by language and method."""
+    def suite_rows(self, suites: list[SuiteScores]) -> list[dict[str, Any]]:
+        """Return the table of scores on suites, by language and method."""
+        methods = self.suite_methods(suites)
         return [
             {"suite": suite.title, "language": self.languages[language]["name"]}
-            | {n: percent(suite.score(language, n)) if n in suite.methods else "" for n in self.suite_methods}
-            for suite in self.suites
+            | {n: percent(suite.score(language, n)) if n in suite.methods else "" for n in methods}
+            for suite in suites
             for language in suite.found["languages"]
         ]
 
-    def published_rows(self) -> list[dict[str, Any]]:
-        """Return the table of published scores on the suites, for comparison."""
+    def published_rows(self, suites: list[SuiteScores]) -> list[dict[str, Any]]:
+        """Return the table of published scores on suites, for comparison."""
         return [
             {"suite": suite.title, "language": self.languages[line["language"]]["name"]}
             | {key: line[key] for key in ("model", "score", "pipeline")}
-            for suite in self.suites
+            for suite in suites
             for line in suite.baselines
             if line["language"] in suite.found["languages"]
         ]
 
-    def samples(self) -> dict[str, list[str]]:
+    def chances(self, suites: list[SuiteScores]) -> dict[str, list[str]]:
+        """Return {chance in percent: the suites of choices where guessing gets this score}."""
+        found: dict[str, list[str]] = {}
+        for suite in suites:
+            if suite.kind == "choices" and not suite.measure:
+                found.setdefault(f"{100 * chance(suite.found):.3g}", []).append(suite.title)
+        return found
+
+    def samples(self, suites: list[SuiteScores]) -> dict[str, list[str]]:
         """Return {description of a sample of pairs: the methods that scored only this sample}."""
         found: dict[str, set[str]] = {}
-        for suite in self.suites:
+        for suite in suites:
             for name in suite.methods:
                 found.setdefault(sample_of(suite.found, name), set()).add(name)
         return {sample: sorted(names) for sample, names in found.items() if sample}
 
-    def pair_sources(self) -> list[tuple[str, str]]:
-        """Return the repositories and commits that the pairs of the suites come from."""
-        entries = [entry for suite in self.suites for entry in suite.found["languages"].values()]
+    def pair_sources(self, suites: list[SuiteScores]) -> list[tuple[str, str]]:
+        """Return the repositories and commits that the pairs or items of suites come from."""
+        entries = [entry for suite in suites for entry in suite.found["languages"].values()]
         hubs = [hub for entry in entries if (hub := entry["pairs"]["hub"])]
         return list(dict.fromkeys((hub["repository"], hub["commit"]) for hub in hubs))
 
