@@ -35,12 +35,10 @@ from babelmill.runtime.run_lock import Lock
 from babelmill.settings import read_settings
 from babelmill.suites.kinds import KINDS, Kind
 from babelmill.suites.partial import delete
-from babelmill.suites.scoring_model import ScoringModel
+from babelmill.suites.scoring_model import ScoringModel, loaded_files
 from babelmill.tokens.tokenizer_file import use_threads
 
 log = logging.getLogger("babelmill.score")
-
-LOADED = (".safetensors", ".bin", ".json", ".txt", ".model", ".py")  # ends of files that decide a model's scores
 
 
 def report(scored: pa.Table, settings: ScoreSettings) -> dict[str, Any]:
@@ -50,11 +48,13 @@ def report(scored: pa.Table, settings: ScoreSettings) -> dict[str, Any]:
         UserError: no pair of a language has a score.
     """
     kind = KINDS[settings.kind]
-    found: dict[str, Any] = {"headline": {"method": settings.methods[-1], "of": settings.headline}, "languages": {}}
+    names = kind.methods(settings)
+    found: dict[str, Any] = {"headline": {"method": names[-1], "of": settings.headline}, "languages": {}}
+    found |= about_kind(kind, settings, scored)
     for code in settings.covered:
         mine = scored.filter(pa.array([language == code for language in scored["language"].to_pylist()]))
         methods = {}
-        for name in settings.methods:
+        for name in names:
             methods[name] = kind.summary(mine, name, settings)
         found["languages"][code] = {"methods": methods}
     found["headline"]["method"] = headline_method(found)
@@ -99,7 +99,7 @@ def score_suites(
         "suite": settings.suite,
         **about_kind(kind, settings, scored),
         "headline": found["headline"],
-        **settings.asked,
+        **kind.asked(settings),
         "within_word_l2r": False,  # a removed setting, which scores.json of earlier releases has
         "too_long": model.too_long,
         "tokenizer": sha256(tokenizer) if tokenizer.is_file() else None,
@@ -137,7 +137,7 @@ def score(
     """Score a model on a suite, and write the results to the folder `out`. For the others, see `manifest.write`."""
     with Lock(partial, "another process that scores the same"):
         scored, found = score_suites(model, suites, settings, partial)
-        if settings.snapshots:
+        if settings.snapshots and not KINDS[settings.kind].of_run:
             found["snapshots"] = score_snapshots(model.folder, suites, settings, partial)
         out.mkdir(parents=True, exist_ok=True)
         table = KINDS[settings.kind].table
@@ -154,14 +154,7 @@ def made_of(folder: Path, settings: ScoreSettings) -> dict[str, Any]:
 
     The folder's other files (other variants of the weights, notes) and all other settings change no score.
     """
-    files = {name: entry["sha256"] for name, entry in manifest.read(folder)["files"].items()}
-    return {"code": settings.raw.get("code"), "files": {name: files[name] for name in sorted(files) if is_loaded(name)}}
-
-
-def is_loaded(name: str) -> bool:
-    """Return whether a file of a model's folder decides its scores: weights, configuration, tokenizer, code."""
-    other_variant = name.startswith("model.") and name not in ("model.safetensors", "model.safetensors.index.json")
-    return "/" not in name and name.endswith(LOADED) and not other_variant and name != manifest.NAME
+    return {"code": settings.raw.get("code"), "files": loaded_files(folder)}
 
 
 def run(args: argparse.Namespace) -> None:

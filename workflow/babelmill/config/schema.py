@@ -661,6 +661,8 @@ class Baseline(Section):
 ITEM_KEYS: dict[str, tuple[str, ...]] = {
     "pairs": ("good", "bad"),
     "choices": ("prompt", "options", "right", "scored", "score", "ties", "drop", "ratio"),
+    "reading": (),
+    "acquisition": (),
 }
 REQUIRED_ITEM_KEYS: dict[str, tuple[str, ...]] = {"pairs": ("good", "bad"), "choices": ("options", "scored")}
 
@@ -669,7 +671,9 @@ class Suite(Section):
     """A set of items whose sentences a model scores: minimal pairs, or prompts with two or more options.
 
     Attributes:
-        kind: "pairs" (a good sentence, and a bad one that differs in little) or "choices".
+        kind: "pairs" (a good sentence, and a bad one that differs in little), "choices", "reading" (words with the
+            times that people take to read them) or "acquisition" (words with the age at which children know them).
+            The files of the last two are those of the BabyLM challenge, or have the same form.
         title: its name in reports.
         repository: a dataset on the Hub; without one, the files are local.
         revision: the revision of the repository.
@@ -701,7 +705,7 @@ class Suite(Section):
         baselines: published scores.
     """
 
-    kind: Literal["pairs", "choices"] = "pairs"
+    kind: Literal["pairs", "choices", "reading", "acquisition"] = "pairs"
     title: str = ""
     repository: Text | None = None
     revision: Text = "main"
@@ -749,7 +753,7 @@ class Suite(Section):
         for kind, others in ITEM_KEYS.items():
             if foreign := sorted((set(others) - set(names)) & self.model_fields_set):
                 raise ValueError(f"`{foreign[0]}` belongs to suites of `kind: {kind}`; this one is `kind: {self.kind}`")
-        for key in REQUIRED_ITEM_KEYS[self.kind]:
+        for key in REQUIRED_ITEM_KEYS.get(self.kind, ()):
             if getattr(self, key) is None:
                 raise ValueError(f"set `{key}`: a suite of {self.kind} needs it ({', '.join(names)})")
         if self.kind == "pairs" and self.good == self.bad:

@@ -4,6 +4,7 @@ The stage `score` asks these classes, and so do the commands that read its table
 `readers.py`.
 """
 
+import logging
 import math
 from collections.abc import Callable
 from pathlib import Path
@@ -14,12 +15,18 @@ import pyarrow as pa
 from scipy.stats import spearmanr
 
 from babelmill.config.stage_settings import ScoreSettings
+from babelmill.core.files import UserError
+from babelmill.core.words import plural
 from babelmill.evaluation.suite_scores import most_pairs
+from babelmill.suites import acquisition, reading
+from babelmill.suites.predictions import Word
 from babelmill.suites.readers import texts_of
 from babelmill.suites.results import Z, by, right, sample, summary
 
 if TYPE_CHECKING:  # it imports PyTorch, which the commands that read tables do without
     from babelmill.suites.scoring_model import ScoringModel
+
+log = logging.getLogger("babelmill.score")
 
 
 class Kind:
@@ -27,9 +34,19 @@ class Kind:
 
     Attributes:
         table: the name of the file with the items, in the results of the stages `suite` and `score`.
+        of_run: whether the score is one of all snapshots of a run together, so that a snapshot has none.
     """
 
     table = "items.parquet"
+    of_run = False
+
+    def methods(self, settings: ScoreSettings) -> list[str]:
+        """Return the methods by which the items are scored; the last is the headline's if several scored as many."""
+        return settings.methods
+
+    def asked(self, settings: ScoreSettings) -> dict[str, Any]:
+        """Return how many items are scored, as scores.json says it."""
+        return settings.asked
 
     def score(self, model: "ScoringModel", items: pa.Table, settings: ScoreSettings, partial: Path) -> pa.Table:
         """Return the table of items with columns for the scores of each method; scores are kept in `partial`."""
@@ -221,7 +238,127 @@ class Choices(OfSentences):
         return "Spearman" if has_ratio(scored) else None
 
 
-KINDS: dict[str, Kind] = {"pairs": Pairs(), "choices": Choices()}
+class OfWords(Kind):
+    """A kind whose items are words after contexts; all are scored, by the methods `causal` and `masked`."""
+
+    def methods(self, settings: ScoreSettings) -> list[str]:
+        """Return the methods of the two that the model has. The headline is that of `causal`, if it has this one.
+
+        Raises:
+            UserError: the model has none of the two.
+        """
+        found = [name for name in ("masked", "causal") if name in settings.methods]
+        if not found:
+            raise UserError(
+                f"{settings.suite}: words are scored by the methods causal and masked, and this model is scored by"
+                f" {', '.join(settings.methods)}; leave the suite out of evaluation.suites"
+            )
+        return found
+
+    def asked(self, settings: ScoreSettings) -> dict[str, Any]:
+        """Return nothing: all items are scored."""
+        return {}
+
+
+class ReadingTimes(OfWords):
+    """Words with reading times. A method's columns are {method}, the word's surprisal, and that of the word before."""
+
+    def score(self, model: "ScoringModel", items: pa.Table, settings: ScoreSettings, partial: Path) -> pa.Table:
+        """Return the table of items with columns for the scores of each method; scores are kept in `partial`."""
+        words, own, before = reading.words_of(items)
+
+        def predicted(mask: int | None) -> list[Word]:
+            return reading.predictions(model.tokenizer, words, mask)
+
+        for name in self.methods(settings):
+            found = model.surprisals(name, words, predicted, partial)
+            columns = {name: found[own], f"{name}_prev": np.where(before < 0, np.nan, found[before])}
+            for column, values in columns.items():
+                items = items.append_column(column, pa.array(values, pa.float64(), from_pandas=True))
+        return items
+
+    def surprisals(self, scored: pa.Table, method: str) -> tuple[np.ndarray, np.ndarray]:
+        """Return the surprisal of each word, and that of the word before it; nan if there is none."""
+        return scored[method].to_numpy().astype(float), scored[f"{method}_prev"].to_numpy().astype(float)
+
+    def summary(self, scored: pa.Table, method: str, settings: ScoreSettings) -> dict[str, Any]:
+        """Return the entry of a method in scores.json, for the scored items of a language."""
+        return reading.summary(scored, *self.surprisals(scored, method))
+
+    def measure(self, scored: pa.Table) -> str | None:
+        """Return what the score is."""
+        return "partial R²"
+
+
+class Acquisition(OfWords):
+    """Words in contexts, scored by each snapshot of a run. {method} is the surprisal of the word by the snapshot.
+
+    `tokens` is the number of tokens of the word in a sentence, `vocabulary` the size of the tokenizer's vocabulary.
+    """
+
+    of_run = True
+
+    def score(self, model: "ScoringModel", items: pa.Table, settings: ScoreSettings, partial: Path) -> pa.Table:
+        """Return a table with all items for each snapshot, the earliest first; scores are kept in `partial`.
+
+        Raises:
+            UserError: the run has no snapshots.
+        """
+        contexts, words = (items[name].to_pylist() for name in ("context", "target_word"))
+        tokens = acquisition.tokens_in_a_sentence(model.tokenizer, list(dict.fromkeys(words)))
+        parts = []
+        for name, place, snapshot in model.snapshots():
+            part = items.add_column(1, "snapshot", pa.array([name] * len(items), pa.string()))
+            for column in ("million_words", "words"):
+                part = part.append_column(column, pa.array([place.get(column)] * len(items), pa.float64()))
+
+            def predicted(mask: int | None, tokenizer: Any = snapshot.tokenizer) -> list[Word]:
+                return acquisition.predictions(tokenizer, contexts, words, mask)
+
+            for method in self.methods(settings):
+                both = list(zip(contexts, words, strict=True))
+                found = snapshot.surprisals(method, both, predicted, partial / name)
+                part = part.append_column(method, pa.array(found, pa.float64(), from_pandas=True))
+            model.too_long = snapshot.too_long
+            log.info("%s: %s of %s", settings.suite, plural(len(items), "context"), name)
+            parts.append(part)
+        if not parts:
+            raise UserError(
+                f"{settings.suite}: the age at which a model learns words is found from the snapshots of its training,"
+                " and this model has none; set run.snapshots before the training (`babylm` for the challenge), or"
+                " leave the suite out of evaluation.suites"
+            )
+        table = pa.concat_tables(parts)
+        table = table.append_column("tokens", pa.array([tokens[word] for word in words] * len(parts), pa.int64()))
+        return table.append_column("vocabulary", pa.array([model.tokenizer.vocab_size] * len(table), pa.int64()))
+
+    def summary(self, scored: pa.Table, method: str, settings: ScoreSettings) -> dict[str, Any]:
+        """Return the entry of a method in scores.json, for the scored items of a language."""
+        size = len(scored) // len(set(scored["snapshot"].to_pylist()))
+        rows = scored.slice(0, size).select(["target_word", "children", "tokens"]).to_pylist()
+        surprisal = scored[method].to_numpy().astype(float).reshape(-1, size)
+        million, read = (scored[name].to_numpy().astype(float)[::size] for name in ("million_words", "words"))
+        named = 1e6 * million
+        true = np.where(np.isnan(read), named, read)
+        return acquisition.summary(
+            [row["target_word"] for row in rows],
+            {row["target_word"]: row["children"] for row in rows},
+            list(map(acquisition.Snapshot, named, true, surprisal)),
+            {row["target_word"]: row["tokens"] for row in rows},
+            scored["vocabulary"][0].as_py(),
+        )
+
+    def measure(self, scored: pa.Table) -> str | None:
+        """Return what the score is."""
+        return "correlation"
+
+
+KINDS: dict[str, Kind] = {
+    "pairs": Pairs(),
+    "choices": Choices(),
+    "reading": ReadingTimes(),
+    "acquisition": Acquisition(),
+}
 
 
 def has_ratio(items: pa.Table) -> bool:

@@ -18,6 +18,8 @@ from babelmill.core import escape
 from babelmill.core.files import UserError
 from babelmill.core.formats import split_name
 from babelmill.core.templates import OF_FILE, columns_of, fill
+from babelmill.core.words import plural
+from babelmill.suites.word_files import read_acquisition, read_reading_times
 from babelmill.tables.columns import Asked, NoColumn, check_names
 from babelmill.tables.table import Table
 
@@ -172,7 +174,66 @@ def texts_of(items: pa.Table) -> list[list[str]]:
     return [[prompt + option for prompt, option in zip(*each, strict=True)] for each in both]
 
 
-READERS: dict[str, Reader] = {"pairs": Pairs(), "choices": Choices()}
+class ReadingTimes(Reader):
+    """Words with the times that people take to read them, as the challenge's reading_data.csv."""
+
+    items = "words"
+
+    def read(self, settings: SuiteSettings, paths: Sequence[Path], scratch: Path | None = None) -> pa.Table:
+        """Return the words; see `Reader.read` and `read_reading_times`."""
+        (path,) = files_of_words(settings, paths, [".csv"])
+        return read_reading_times(path)
+
+    def figures(self, items: pa.Table) -> dict[str, Any]:
+        """Return counts."""
+        return {"pairs": len(items), "phenomena": 2, "paradigms": 6}  # those of `reading.summary`
+
+
+class Acquisition(Reader):
+    """Words in contexts, with what children know of them, as the challenge's cdi_childes.json and cdi_human.csv."""
+
+    items = "contexts"
+
+    def read(self, settings: SuiteSettings, paths: Sequence[Path], scratch: Path | None = None) -> pa.Table:
+        """Return the contexts; see `Reader.read` and `read_acquisition`. Say which words are unknown for children."""
+        contexts, human = files_of_words(settings, paths, [".json", ".csv"])
+        table, missing = read_acquisition(contexts, human)
+        if missing:
+            log.warning(
+                "%s: %s of %s missing (%s); no age of acquisition is known for them, so they do not count",
+                human,
+                plural(len(missing), "word"),
+                f"{contexts.name} {'is' if len(missing) == 1 else 'are'}",
+                escape.some(missing, 3),
+            )
+        return table
+
+    def figures(self, items: pa.Table) -> dict[str, Any]:
+        """Return counts: of contexts (as `pairs`) and of words."""
+        return {
+            "pairs": len(items),
+            "phenomena": 1,
+            "paradigms": 3,
+            "words": len(set(items["target_word"].to_pylist())),
+        }
+
+
+def files_of_words(settings: SuiteSettings, paths: Sequence[Path], endings: list[str]) -> list[Path]:
+    """Return the file with each of the endings; raise a UserError unless there is one of each, and no other."""
+    if sorted(path.suffix for path in paths) != sorted(endings):
+        raise UserError(
+            f"suites.{settings.suite}: a suite of kind {settings.kind} has one file for each of {', '.join(endings)};"
+            f" its `files` are {escape.some(paths, 3)}"
+        )
+    return [next(path for path in paths if path.suffix == end) for end in endings]
+
+
+READERS: dict[str, Reader] = {
+    "pairs": Pairs(),
+    "choices": Choices(),
+    "reading": ReadingTimes(),
+    "acquisition": Acquisition(),
+}
 
 
 def rows_of(

@@ -2,7 +2,7 @@
 
 A suite of this kind is the challenge's `reading_data.csv` (data of de Varda, Marelli and Amenta, 2023), with a row per
 word: the text before it, the times of readers (eye tracking and self-paced reading), and what else predicts these
-times. The surprisal of the word, and of the word before it, is computed by the challenge's rule, with its peculiarities:
+times. The surprisal of the word, and of the word before it, is computed by the challenge's rule, which is peculiar:
 
 * The word is tokenized alone, without a space before it. So the model is asked for "the", not for " the", unless its
   tokenizer itself begins a text with a space (`tokenizer.prefix_space`).

@@ -1,21 +1,27 @@
 """Load an exported model, and score the sentences of a suite's items with it."""
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from transformers import AutoModelForCausalLM, AutoModelForMaskedLM
 
+from babelmill.config.snapshots import FOLDER
+from babelmill.core import manifest
 from babelmill.core.bars import Bar
 from babelmill.core.files import UserError, canonical_json, read_json
 from babelmill.core.words import plural
 from babelmill.release.folder.loading import aligned, load, runs_code, tokenizer_of
+from babelmill.runtime.checkpoint import about, names
+from babelmill.suites import predictions
 from babelmill.suites.partial import Kept
 from babelmill.suites.sentences import Item, Method, Scorer, encode, in_order, scores
 from babelmill.training.arithmetic import scoring_device
 from babelmill.training.networks.transformers_models import longest_row
+
+LOADED = (".safetensors", ".bin", ".json", ".txt", ".model", ".py")  # ends of files that decide a model's scores
 
 
 class ScoringModel:
@@ -101,3 +107,64 @@ class ScoringModel:
             for row, item in zip(found, items, strict=True):
                 row[: len(item)] /= [len(each.scored) or 1 for each in item]
         return found
+
+    def surprisals(
+        self,
+        name: str,
+        words: Sequence[Sequence[str]],
+        predicted: Callable[[int | None], list[predictions.Word]],
+        partial: Path,
+    ) -> np.ndarray:
+        """Return the surprisal of each word by a method, [words] float64, in nats; nan if it cannot be scored.
+
+        Surprisals are kept in the folder `partial`.
+
+        Args:
+            name: the method, causal or masked.
+            words: the context and the word of each.
+            predicted: returns what the model predicts for each word; it takes the id of the mask (None for `causal`).
+            partial: see above.
+        """
+        how = self.method(name)
+        asked = predicted(None if how.causal else how.mask)
+        scorer, longest = self.scorer(how)
+        able = predictions.in_order(asked, longest)
+        self.too_long = len(asked) - len(able)
+        digest = hashlib.sha256(canonical_json([*map(list, words)]).encode()).hexdigest()
+        kept = Kept(partial / f"{name}.rows", self._made_of | {"method": name, "words": digest}, 1)
+        found = np.full(len(asked), np.nan)
+        found[kept.items] = kept.scores[:, 0]
+        left = [i for i in able if np.isnan(found[i])]
+        count = len(able) - len(left)
+        bar = Bar(len(able), count)
+        for values in predictions.surprisals(scorer, asked, left, how.causal):
+            numbers, left = left[: len(values)], left[len(values) :]
+            kept.add(numbers, values[:, None])
+            found[numbers] = values
+            count += len(values)
+            bar.show(count, f"{name}: {count:,} of {plural(len(able), 'word')}")
+        bar.close()
+        return found
+
+    def snapshots(self) -> Iterator[tuple[str, dict[str, Any], "ScoringModel"]]:
+        """Yield each snapshot of the model's run, the earliest first: its name, its place in the run, and the model."""
+        for name in names(self.folder):
+            folder = self.folder / FOLDER / name
+            manifest.verify(folder, within=self.folder)
+            yield (
+                name,
+                about(folder),
+                ScoringModel(folder, self._made_of | {"files": loaded_files(folder)}, self._extra),
+            )
+
+
+def loaded_files(folder: Path) -> dict[str, str]:
+    """Return {name: sha256} of the files of a model's folder that decide its scores, as its manifest says."""
+    files = {name: entry["sha256"] for name, entry in manifest.read(folder)["files"].items()}
+    return {name: files[name] for name in sorted(files) if is_loaded(name)}
+
+
+def is_loaded(name: str) -> bool:
+    """Return whether a file of a model's folder decides its scores: weights, configuration, tokenizer, code."""
+    other_variant = name.startswith("model.") and name not in ("model.safetensors", "model.safetensors.index.json")
+    return "/" not in name and name.endswith(LOADED) and not other_variant and name != manifest.NAME

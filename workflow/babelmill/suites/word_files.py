@@ -5,13 +5,15 @@ They are read as the challenge reads them, with pandas: there, an empty cell and
 
 import json
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import pandas as pd
 import pyarrow as pa
 
 from babelmill.core import escape
 from babelmill.core.files import UserError
+
+if TYPE_CHECKING:  # suites of sentences do without pandas, whose import takes a second
+    import pandas as pd
 
 TEXTS = ("item", "word", "prev_item", "prev_word")
 PREDICTORS = ("Subtlex_log10", "length", "context_length")
@@ -35,8 +37,10 @@ ACQUISITION = pa.schema(
 )
 
 
-def _table(path: Path, what: str, needed: tuple[str, ...], texts: tuple[str, ...]) -> pd.DataFrame:
+def _table(path: Path, what: str, needed: tuple[str, ...], texts: tuple[str, ...]) -> "pd.DataFrame":
     """Return a CSV file; raise a UserError if a column is missing, or one without texts holds no numbers."""
+    import pandas as pd
+
     try:
         table = pd.read_csv(path, dtype=dict.fromkeys(texts, str))
     except (ValueError, OSError) as error:
@@ -90,12 +94,16 @@ def read_acquisition(contexts: Path, human: Path) -> tuple[pa.Table, list[str]]:
     table = _table(human, "table of what children say (cdi_human.csv)", ("word",), ("word",))
     months = [str(month) for month in MONTHS]
     if not any(month in table for month in months):
-        raise UserError(f"{human}: no column {months[0]}, ... {months[-1]}: the share of children at each age in months")
+        raise UserError(
+            f"{human}: no column {months[0]}, ... {months[-1]}: the share of children at each age in months"
+        )
     shares = table.drop_duplicates("word").set_index("word").reindex(columns=months)  # the first row of a word counts
     children = dict(zip(shares.index, shares.to_numpy(float).tolist(), strict=True))
     missing = [word for word in found if word not in children]
     if len(missing) == len(found):
-        raise UserError(f"{human}: it has none of the {len(found)} words of {contexts}, such as {escape.some(missing, 3)}")
+        raise UserError(
+            f"{human}: it has none of the {len(found)} words of {contexts}, such as {escape.some(missing, 3)}"
+        )
     rows = [
         {"target_word": word, "context_id": number, "context": context, "children": children.get(word)}
         for word, texts in found.items()
