@@ -24,7 +24,7 @@ def fresh(tmp_path) -> Workspace:
     for name in ("eng", "dev"):
         write_texts(tmp_path / "texts" / name, "eng", documents=3)
     for suite in suites_of_model(ONE_LINE, "mine"):
-        for pattern in ONE_LINE.suite(suite).challenge_files:
+        for pattern in ONE_LINE.suite(suite).challenge_files_of("eng"):
             path = tmp_path / "evaluation_data" / pattern.replace("*", "made")
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text("{}\n")

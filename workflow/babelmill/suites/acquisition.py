@@ -15,7 +15,8 @@ a correlation with p > 0.1 counts 0. By the rule of April 2026, the curve is fit
 chance is log2 of 300,000; and p does not matter.
 
 By both rules, a snapshot counts as the number of words in its name, such as 1 million for `chck_1M`, as in the
-challenge's code. `true_words` is the correlation by the present rule with the numbers of words that were truly read.
+challenge's code. `true words` is the correlation by the present rule if each age is replaced by the number of words
+that were truly read then (interpolated between the snapshots).
 """
 
 import math
@@ -198,16 +199,10 @@ def summary(
         if (of_children := age_of_children(children.get(word))) is None:
             continue
         every, chance = values[:, of_word], tokens[word] * math.log(vocabulary)
-        means = every.mean(1)
-        ages.append(
-            {
-                "word": word,
-                "children": of_children,
-                JULY: age_of_model(named, means, chance, bounded=True),
-                APRIL: age_of_model(np.repeat(named, len(of_word)), every.ravel(), CHANCE_OF_APRIL, bounded=False),
-                TRUE_WORDS: age_of_model(true, means, chance, bounded=True),
-            }
-        )
+        july = age_of_model(named, every.mean(1), chance, bounded=True)
+        april = age_of_model(np.repeat(named, len(of_word)), every.ravel(), CHANCE_OF_APRIL, bounded=False)
+        truly = None if july is None else float(np.interp(july, np.log10(named + 1), np.log10(true + 1)))
+        ages.append({"word": word, "children": of_children, JULY: july, APRIL: april, TRUE_WORDS: truly})
     rules = {rule: correlation(ages, rule) for rule in (JULY, APRIL, TRUE_WORDS)}
     scores = {rule: share(found, rule) for rule, found in rules.items()}
     return {
