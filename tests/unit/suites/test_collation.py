@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from babelmill.config.submissions import Rules, read_rules
+from babelmill.config.resolve import Configuration
+from babelmill.config.submissions import Rules, read_rules, submission_of
 from babelmill.suites.challenge import checks, files, leaderboard
 from babelmill.suites.challenge.scored import Scored
 from helpers import ROOT
@@ -248,3 +249,14 @@ def test_multilingual_files(tmp_path):
         "mnli has a score that is not a number",
         "there are no predictions: the model is scored on no suite of the challenge",
     ]
+
+
+@pytest.mark.parametrize("name", ["babylm_strict_small", "babylm_strict", "babylm_multilingual"])
+def test_each_shipped_challenge_scores_all_that_it_submits(name):
+    configuration = Configuration([("config/config.yaml", {"models": {"mine": {"challenge": name}}})])
+    asked = submission_of(configuration, "mine")
+    rules = read_rules(configuration.challenges[name].submission)
+    assert asked["missing"] == {task: each.missing for task, each in rules.tasks.items() if each.missing}
+    assert asked["missing_at_checkpoints"] == {}
+    assert asked["checkpoints"][-1] == {"babylm_strict_small": "chck_100M"}.get(name, "chck_1000M")
+    assert len(asked["checkpoints"]) == {"babylm_strict_small": 19}.get(name, 28)
