@@ -92,7 +92,7 @@ def configured(**evaluation) -> dict:
 def test_from_text_to_the_challenge(checkout, hub):
     status = checkout.babelmill("status", "mine")
     assert "mine: 0 of 3 numbers; missing: Basics (not scored yet)" in status
-    assert "More (the model is not scored on blimp_filtered (evaluation.suites))" in status
+    assert "More (not scored yet; the model is not scored on blimp_filtered (evaluation.suites))" in status
     assert "GLUE (needs fine-tuning)" in status
 
     checkout.snakemake("submissions/mine.json")
