@@ -185,6 +185,8 @@ def test_the_numbers_are_means_of_subtasks_in_percent(rules, scored):
     found = leaderboard.numbers(rules, scored[0], right, {})
     assert found["blimp"].value == pytest.approx(75)
     assert found["aoa"].value == pytest.approx(100 * STORED["items"]["score"])
+    assert found["aoa"].as_json()["interval"][0] < 0 <= found["ewok"].as_json()["interval"][0]
+    assert all(each.as_json()["interval"][1] <= 100 for each in found.values())
     parts = json.loads(STORED["official"]["complete"])["fast_eval_results"]["reading"][-1]
     assert found["reading"].value == pytest.approx(50 * (parts["spr"] + parts["rt"]))
     del right["blimp"]["passive_1"]

@@ -40,6 +40,7 @@ class Task(Section):
     paradigms: dict[str, str] = {}
     sizes: Sizes = {}
     fast_sizes: Sizes = {}
+    normalized: bool = False
     missing: str = ""
 
     @model_validator(mode="after")

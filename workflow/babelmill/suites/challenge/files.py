@@ -108,11 +108,11 @@ def multilingual(
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     """Return the content of the files of scores and of predictions for the multilingual track; see `strict`."""
     scores = {name: {name: accuracy(of_task)["score"]} for name, of_task in scored.items()}
-    raw = {
-        name: {"alias": f" - {name}", "acc,none": score["score"], "acc_stderr,none": standard_error(score)}
-        for name, of_task in scored.items()
-        if (score := accuracy(of_task))
-    }
+    raw: dict[str, Any] = {}
+    for name, of_task in scored.items():
+        score, metric = accuracy(of_task), "acc_norm" if of_task.task.normalized else "acc"
+        raw[name] = {"alias": f" - {name}", f"{metric},none": score["score"]}
+        raw[name][f"{metric}_stderr,none"] = standard_error(score)
     found = [at_checkpoints(name, rules.tasks[name], of_task, checkpoints, there) for name, of_task in fast.items()]
     of_checkpoints = [
         {name: value for each in at if each for name, value in each.items()} for at in zip(*found, strict=True)

@@ -4,8 +4,9 @@ Numbers are in percent. A number is the mean of its tasks, a task the mean of it
 there and here. Intervals of means combine the standard errors of their parts, which are taken to be independent.
 """
 
+import dataclasses
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -18,15 +19,23 @@ from babelmill.suites.results import mean_of_groups, share
 
 @dataclass(frozen=True)
 class Score:
-    """A score in percent, with the half of its 95 % interval; `missing`: why it, or a part of it, counts 0."""
+    """A score in percent.
+
+    Attributes:
+        value: the score.
+        half: the half of its 95 % interval.
+        missing: why it, or a part of it, counts 0.
+        least: the least score that is possible; the most is 100.
+    """
 
     value: float
     half: float = 0.0
     missing: list[str] = field(default_factory=list)
+    least: float = 0.0
 
     def as_json(self) -> dict[str, Any]:
         """Return the score for the summary."""
-        interval = [self.value - self.half, self.value + self.half]
+        interval = [max(self.least, self.value - self.half), min(100.0, self.value + self.half)]
         return {"score": self.value, "interval": interval, "missing": self.missing}
 
 
@@ -34,7 +43,8 @@ def mean(scores: Sequence[Score]) -> Score:
     """Return the mean of scores."""
     half = math.sqrt(sum(each.half**2 for each in scores)) / len(scores)
     missing = list(dict.fromkeys(reason for each in scores for reason in each.missing))
-    return Score(sum(each.value for each in scores) / len(scores), half, missing)
+    value, least = (sum(each) / len(scores) for each in zip(*((s.value, s.least) for s in scores), strict=True))
+    return Score(value, half, missing, least)
 
 
 def of_entry(entry: dict[str, Any]) -> Score:
@@ -61,7 +71,9 @@ def of_task(name: str, task: Task, scored: Scored | None, points: dict[str, np.n
         return Score(0.0, missing=[f"{name}: {reason}"])
     if task.kind == "reading":
         return mean([of_entry(scored.entry["by_paradigm"][part]) for part in READING])
-    if task.kind in ("acquisition", "accuracy"):
+    if task.kind == "acquisition":
+        return dataclasses.replace(of_entry(scored.entry["pairs"]), least=-100.0)  # a correlation
+    if task.kind == "accuracy":
         return of_entry(scored.entry["pairs"])
     return of_points(task, points, name)
 
@@ -90,9 +102,3 @@ def overall(rules: Rules, found: dict[str, Score]) -> Score:
     for name, each in rules.numbers.items():
         groups.setdefault(each.group, []).append(found[name])
     return mean([mean(group) for group in groups.values()])
-
-
-def rounded(values: Iterable[float]) -> str:
-    """Return the ends of an interval as text."""
-    low, high = values
-    return f"{low:.2f} to {high:.2f}"
