@@ -344,7 +344,9 @@ def challenges(asked: dict[str, Any], models: list[ReportedModel]) -> list[dict[
                 lines.append(known | made["numbers"][name])
             whole = {"title": "mean of all: the leaderboard's number", "published": []}
             lines.append(whole | made["leaderboard"] | {"missing": []})
-        found.append({"model": model.name, "title": about["title"], "made": made, "lines": lines})
+        beside = [score for line in lines for score in line["published"]]
+        sources = list(dict.fromkeys(f"{score['protocol']} ({score['source']})" for score in beside))
+        found.append({"model": model.name, "title": about["title"], "made": made, "lines": lines, "sources": sources})
     return found
 
 
