@@ -209,7 +209,7 @@ def run(args: argparse.Namespace) -> None:
     if args.name is None:
         found, problems = every_preset(gpu)
         notes = [NOTE.format(gpu=gpu, peak=peak / 1e12), *problems]
-        print(*table(found), *(textwrap.fill(note, WIDTH) for note in notes), "", *challenge_table(), sep="\n")
+        print(*table(found), *(textwrap.fill(note, WIDTH) for note in notes), *challenge_table(), sep="\n")
         return
     challenges = [path.stem for path in (ROOT / CHALLENGES).glob("*.yaml")]
     if args.name in challenges:
