@@ -79,7 +79,7 @@ GPT2, use_cache: no}} => model.config =  | no is a boolean or a text | write tru
 train: {zeed: 1ZEROS} => line 1: a number of 5,001 characters
 train: {zeed: xZEROS} => unknown key train.zeed; did you mean seed
 train: {seed: xZEROS} => train.seed = 'x000 | ... (5,003 characters)
-suites: {mine: {title: Mine}} => suites.mine: the key files is missing
+suites: {mine: {title: Mine}} => suites.mine = | set `language`
 train: {lr: 1} => unknown key train.lr; did you mean learning_rate?
 lr: 1 => unknown key lr; did you mean train.learning_rate?
 models:\n  a: &a {languages: [eng], train: {max_steps: 5, epochs: 3}}\n  b:\n    <<: *a\n    train: {epochs: 1} => line 5: models.b.train replaces the section | << includes | loses its keys max_steps:

@@ -279,6 +279,30 @@ def test_scores_of_suites_stand_beside_published_ones():
     assert "Minimal pairs" not in render(card())
 
 
+def test_suites_of_choices_have_a_section_that_says_what_chance_is():
+    hub = {"repository": "lab/boxes", "revision": "main", "commit": "cd" * 20}
+
+    def of(of: str, figures: dict, **more) -> dict:
+        methods = scored("causal", 0.23, 500)
+        methods["causal"]["phenomena"] = {"score": 0.31, "n": 500, "interval": [0.28, 0.34]}
+        languages = {"eng": {"methods": methods, "pairs": {"hub": hub} | figures}}
+        about = {"suite": "x", "headline": {"method": "causal", "of": of}, "masked_pairs": "all"}
+        return about | {"languages": languages} | more
+
+    pairs = SuiteScores("BLiMP", of("pairs", {}), [])
+    boxes = SuiteScores("Boxes", of("phenomena", {"chance": 0.2}, kind="choices"), [])
+    wug = SuiteScores("WUG", of("pairs", {"chance": 0.5}, kind="choices", measure="Spearman"), [])
+    text = render(card(suites=[boxes, pairs, wug]))
+    of_pairs, of_choices = text[text.index("## Minimal pairs") :].split("## Choices")
+    assert "Chance is 50." in of_pairs and "| BLiMP | English | 23.0 (18.0 to 28.0), n = 500 |" in of_pairs
+    assert "Chance is 20 for Boxes. The score of WUG is another one: Spearman, times 100." in of_choices
+    assert "The score of Boxes is the mean over phenomena of the mean over their paradigms." in of_choices
+    assert "| Boxes | English | 31.0 (28.0 to 34.0), n = 500 |" in of_choices and "Boxes" not in of_pairs
+    assert "The items come from `lab/boxes`" in of_choices and "| BLiMP" not in of_choices
+    metrics = [line["metrics"][0] for line in yaml.safe_load(text.split("---\n")[1])["model-index"][0]["results"]]
+    assert [metric["type"] for metric in metrics] == ["accuracy", "accuracy", "spearman"]
+
+
 def test_codes_and_contexts_may_hold_what_ends_a_cell_of_a_table():
     labels = {"code": "classes", "codes": ["a|b"], "blocks": 1, "decoder_layers": 0}
     text = render(card(labels=labels, evaluation=evaluation_of_labels(["a|b"], ["linear"], "a|b", "a|b")))

@@ -198,3 +198,21 @@ def test_a_result_that_cannot_be_read_is_one_line_also_in_a_complete_report(aske
     monkeypatch.setattr("babelmill.reporting.results.read_record", lambda path: {}["step"])
     with pytest.raises(UserError, match=r"results/models/eng: cannot be read \(KeyError: 'step'\)"):
         read_all(asked)
+
+
+def test_chance_and_the_unit_are_those_of_the_suite(asked):
+    """Of five options, of pairs, and of a correlation."""
+    model = there(asked)
+    assert "Suites of minimal pairs" in page(asked, [model]) and "chance, 50 %" in page(asked, [model])
+    model.scores["blimp"] |= {"kind": "choices"}
+    model.scores["blimp"]["languages"]["eng"]["pairs"]["chance"] = 0.2
+    text = page(asked, [model])
+    assert "<h2>Suites</h2>" in text and "The bar is chance, 20 %." in text and "percent of items" in text
+    assert 'class="n">1,800 items</td>' in text and "of minimal pairs" not in text
+    model.scores["blimp"]["measure"] = "Spearman"
+    for method in model.scores["blimp"]["languages"]["eng"]["methods"].values():
+        for of in ("pairs", "paradigms"):
+            method[of] = {"score": -0.25, "n": 200, "interval": [-0.4, -0.1]}
+    text = page(asked, [model])
+    assert "Score: Spearman x 100, fused scores" in text and "The bar is 0." in text
+    assert '<td class="n">-25.0<small>-40.0 to -10.0</small>' in text and "BLiMP<small>Spearman x 100</small>" in text

@@ -15,7 +15,8 @@ from babelmill.core.templates import columns_of, fill
 from babelmill.evaluation.suite_scores import chance, unit_of_scores
 from babelmill.settings import settings_of
 from babelmill.suites.kinds import KINDS, Choices
-from babelmill.suites.readers import READERS, texts_of
+from babelmill.suites.readers import READERS
+from babelmill.suites.texts import texts_of
 from conftest import ROOT, SMALL
 from helpers import DATA
 from helpers.suite_files import read_items

@@ -170,7 +170,9 @@ def of_suite(name: str, asked: dict[str, Any], models: list[ReportedModel], rows
     by_chance = chance(scored_models[0]) if heads else 0.5
     measure = measure_of(scored_models[0]) if heads else ""
     low = min([by_chance, *(row.low for row in heads if row.low is not None)])
-    scale = figures.Scale(low - 0.02 if measure else max(0.0, low - 0.02), 1.0, 0, 100)
+    high = max((row.high for row in heads if row.high is not None), default=1.0)
+    ends = (low - 0.02, min(1.0, high + 0.02)) if measure else (max(0.0, low - 0.02), 1.0)
+    scale = figures.Scale(*ends, 0, 100)
     lines: list[dict[str, Any]] = [
         {"row": row, "score": row.score, "language": row.language, "baseline": None} for row in heads
     ]

@@ -7,7 +7,7 @@ from typing import IO, Any, NamedTuple
 
 from babelmill.core.escape import csv_cell
 from babelmill.evaluation.metrics import SHARE, Metric, metrics_of, value_of
-from babelmill.evaluation.suite_scores import headline_method
+from babelmill.evaluation.suite_scores import headline_method, measure_of
 from babelmill.reporting.results import ReportedModel
 from babelmill.suites.results import Z
 
@@ -26,8 +26,9 @@ class ScoreRow(NamedTuple):
         phenomenon: ALL, or a phenomenon of the suite; "" in the row of a paradigm, whose phenomenon scores.json does
             not name.
         paradigm: ALL, or a paradigm of the suite.
-        score: the share of pairs that are right; on the validation text, a value in the metric's unit.
-        unit: the unit of score, low and high: "share", or that of the metric, such as "bits per byte".
+        score: the share of pairs that are right, or the suite's own measure, such as a correlation; on the validation
+            text, a value in the metric's unit.
+        unit: the unit of score, low and high: "share", the measure, or that of the metric, such as "bits per byte".
         n: the number of pairs, or of documents of the validation text.
         low, high: the 95 % interval; None if it is not known.
     """
@@ -73,7 +74,7 @@ def unit_of(metric: Metric) -> str:
 
 def of_suite(model: str, code: str, suite: str, scores: dict[str, Any]) -> Iterator[ScoreRow]:
     """Yield the scores of a language in scores.json: of all pairs, of the phenomena, of the paradigms."""
-    of = scores["headline"]["of"]
+    of, unit = scores["headline"]["of"], measure_of(scores) or SHARE
     for method, found in scores["languages"][code]["methods"].items():
         groups = {UNNAMED if name == ALL else name: share for name, share in found["by_phenomenon"].items()}
         paradigms = found.get("by_paradigm", {})
@@ -86,7 +87,7 @@ def of_suite(model: str, code: str, suite: str, scores: dict[str, Any]) -> Itera
             if share:
                 low, high = share["interval"]
                 yield ScoreRow(
-                    model, code, suite, method, phenomenon, paradigm, share["score"], SHARE, share["n"], low, high
+                    model, code, suite, method, phenomenon, paradigm, share["score"], unit, share["n"], low, high
                 )
 
 

@@ -37,6 +37,7 @@ HALF = 0.5
 CHANCE_OF_APRIL = math.log2(300_000)
 FEWEST = 3  # words for a correlation, and points for a curve
 LARGEST_P = 0.1
+DRAWS = 2000  # resamples of a bootstrap
 Z = 1.959963984540054  # the normal distribution's quantile for 95 % intervals
 
 
@@ -223,8 +224,9 @@ def correlation(ages: list[dict[str, Any]], rule: str) -> dict[str, Any]:
     both = [(each[rule], each["children"]) for each in ages if each[rule] is not None]
     if len(both) < FEWEST or any(len({*column}) == 1 for column in zip(*both, strict=True)):
         return {"r": None, "p": None, "n": len(both)}
-    r, p = pearsonr(*map(np.array, zip(*both, strict=True)))
-    return {"r": float(r), "p": float(p), "n": len(both)}
+    model, children = np.array(both).T
+    found: Any = pearsonr(model, children)
+    return {"r": float(found.statistic), "p": float(found.pvalue), "n": len(both)}
 
 
 def share(found: dict[str, Any], rule: str) -> dict[str, Any]:
@@ -236,3 +238,31 @@ def share(found: dict[str, Any], rule: str) -> dict[str, Any]:
         half = Z / math.sqrt(count - 3)
         interval = [math.tanh(math.atanh(r) - half), math.tanh(math.atanh(r) + half)]
     return {"score": r if counts else 0.0, "n": count, "interval": interval}
+
+
+def difference(first: list[dict[str, Any]], second: list[dict[str, Any]]) -> tuple[int, float, list[float]] | None:
+    """Return how much better the first model's ages agree with the children's, by the present rule.
+
+    Args:
+        first, second: the entry `words` of each model in `summary`.
+
+    Returns:
+        The number of words that both models know, the difference of r over these words, and its 95 % interval
+        (percentiles of a bootstrap over words); None with fewer than 10 such words.
+    """
+    ages = [{each["word"]: each for each in words if each[JULY] is not None} for words in (first, second)]
+    common = [word for word in ages[0] if word in ages[1]]
+    if len(common) < 10:
+        return None
+    children = np.array([ages[0][word]["children"] for word in common])
+    models = [np.array([own[word][JULY] for word in common]) for own in ages]
+    drawn = np.random.default_rng(0).integers(len(common), size=(DRAWS, len(common)))
+
+    def better(rows: np.ndarray) -> np.ndarray:
+        every = [column[rows] - column[rows].mean(-1, keepdims=True) for column in (children, *models)]
+        norms = [np.sqrt((column**2).sum(-1)).clip(1e-300) for column in every]
+        of_first, of_second = ((every[0] * every[i]).sum(-1) / norms[0] / norms[i] for i in (1, 2))
+        return of_first - of_second
+
+    low, high = np.quantile(better(drawn), (0.025, 0.975))
+    return len(common), float(better(np.arange(len(common)))), [float(low), float(high)]

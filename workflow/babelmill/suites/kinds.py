@@ -8,7 +8,7 @@ import logging
 import math
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -20,8 +20,8 @@ from babelmill.core.words import plural
 from babelmill.evaluation.suite_scores import most_pairs
 from babelmill.suites import acquisition, reading
 from babelmill.suites.predictions import Word
-from babelmill.suites.readers import texts_of
 from babelmill.suites.results import Z, by, right, sample, summary
+from babelmill.suites.texts import texts_of
 
 if TYPE_CHECKING:  # it imports PyTorch, which the commands that read tables do without
     from babelmill.suites.scoring_model import ScoringModel
@@ -238,6 +238,14 @@ class Choices(OfSentences):
         return "Spearman" if has_ratio(scored) else None
 
 
+class Scored(NamedTuple):
+    """The scores of a model by a method: the rows of items.parquet, the method, and its entry in scores.json."""
+
+    rows: pa.Table
+    method: str
+    entry: dict[str, Any]
+
+
 class OfWords(Kind):
     """A kind whose items are words after contexts; all are scored, by the methods `causal` and `masked`."""
 
@@ -258,6 +266,17 @@ class OfWords(Kind):
     def asked(self, settings: ScoreSettings) -> dict[str, Any]:
         """Return nothing: all items are scored."""
         return {}
+
+    def texts(self, scored: pa.Table) -> list[tuple[str, str]]:
+        """Return the context and the word of each item."""
+        raise NotImplementedError
+
+    def difference(self, sides: list[Scored]) -> tuple[str, float, list[float]] | None:
+        """Return what the difference of two models is taken over, the difference, and its 95 % interval.
+
+        None if it cannot be told.
+        """
+        raise NotImplementedError
 
 
 class ReadingTimes(OfWords):
@@ -284,6 +303,16 @@ class ReadingTimes(OfWords):
     def summary(self, scored: pa.Table, method: str, settings: ScoreSettings) -> dict[str, Any]:
         """Return the entry of a method in scores.json, for the scored items of a language."""
         return reading.summary(scored, *self.surprisals(scored, method))
+
+    def texts(self, scored: pa.Table) -> list[tuple[str, str]]:
+        """Return the context and the word of each item."""
+        return list(zip(scored["item"].to_pylist(), scored["word"].to_pylist(), strict=True))
+
+    def difference(self, sides: list[Scored]) -> tuple[str, float, list[float]] | None:
+        """Return what the difference of two models is taken over, the difference, and its 95 % interval."""
+        found = [reading.draws_of(rows, *self.surprisals(rows, method)) for rows, method, _ in sides]
+        value = found[0][0][reading.ALL] - found[1][0][reading.ALL]
+        return plural(len(sides[0][0]), "word"), value, reading.difference(found[0][1], found[1][1], value)
 
     def measure(self, scored: pa.Table) -> str | None:
         """Return what the score is."""
@@ -348,6 +377,17 @@ class Acquisition(OfWords):
             scored["vocabulary"][0].as_py(),
         )
 
+    def texts(self, scored: pa.Table) -> list[tuple[str, str]]:
+        """Return the context and the word of each item, once."""
+        pairs = zip(scored["context"].to_pylist(), scored["target_word"].to_pylist(), strict=True)
+        return list(dict.fromkeys(pairs))
+
+    def difference(self, sides: list[Scored]) -> tuple[str, float, list[float]] | None:
+        """Return what the difference of two models is taken over, the difference, and its 95 % interval."""
+        first, second = (entry["words"] for _, _, entry in sides)
+        found = acquisition.difference(first, second)
+        return found and (f"the {found[0]} words that both know", found[1], found[2])
+
     def measure(self, scored: pa.Table) -> str | None:
         """Return what the score is."""
         return "correlation"
@@ -392,7 +432,7 @@ def rank_correlation(points: np.ndarray, ratios: np.ndarray) -> dict[str, Any]:
     The 95 % interval uses Fisher's transformation with the variance of Bonett and Wright (2000).
     """
     varies = len(points) > 1 and np.ptp(points) > 0 and np.ptp(ratios) > 0
-    score = float(spearmanr(points, ratios).statistic) if varies else 0.0
+    score = float(spearmanr(points, ratios)[0]) if varies else 0.0
     if len(points) < 4:
         return {"score": score, "n": len(points), "interval": [-1.0, 1.0]}
     middle = math.atanh(max(-1 + 1e-12, min(1 - 1e-12, score)))

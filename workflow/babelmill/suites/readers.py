@@ -19,6 +19,7 @@ from babelmill.core.files import UserError
 from babelmill.core.formats import split_name
 from babelmill.core.templates import OF_FILE, columns_of, fill
 from babelmill.core.words import plural
+from babelmill.suites.texts import texts_of
 from babelmill.suites.word_files import read_acquisition, read_reading_times
 from babelmill.tables.columns import Asked, NoColumn, check_names
 from babelmill.tables.table import Table
@@ -168,12 +169,6 @@ class Choices(Reader):
         }
 
 
-def texts_of(items: pa.Table) -> list[list[str]]:
-    """Return the texts of each item of choices: prompt and option together."""
-    both = zip(items["prompts"].to_pylist(), items["options"].to_pylist(), strict=True)
-    return [[prompt + option for prompt, option in zip(*each, strict=True)] for each in both]
-
-
 class ReadingTimes(Reader):
     """Words with the times that people take to read them, as the challenge's reading_data.csv."""
 
@@ -200,11 +195,13 @@ class Acquisition(Reader):
         table, missing = read_acquisition(contexts, human)
         if missing:
             log.warning(
-                "%s: %s of %s missing (%s); no age of acquisition is known for them, so they do not count",
+                "%s: %s of %s %s missing (%s); no age of acquisition is known for %s",
                 human,
                 plural(len(missing), "word"),
-                f"{contexts.name} {'is' if len(missing) == 1 else 'are'}",
+                contexts.name,
+                "is" if len(missing) == 1 else "are",
                 escape.some(missing, 3),
+                "it" if len(missing) == 1 else "them",
             )
         return table
 

@@ -128,9 +128,9 @@ def draws_of(
         others = with_before if name == SELF_PACED else of_word
         key = "spr" if name == SELF_PACED else name
         found[key], drawn[key] = _partial(name, columns[name], surprisal, others, weights)
-    for every in (found, drawn):
-        every["rt"] = sum(every[name] for name in EYE_TRACKING) / len(EYE_TRACKING)
-        every[ALL] = (every["rt"] + every["spr"]) / 2
+    found["rt"] = sum(found[name] for name in EYE_TRACKING) / len(EYE_TRACKING)
+    drawn["rt"] = np.mean([drawn[name] for name in EYE_TRACKING], axis=0)
+    found[ALL], drawn[ALL] = (found["rt"] + found["spr"]) / 2, (drawn["rt"] + drawn["spr"]) / 2
     return found, drawn
 
 
@@ -187,6 +187,15 @@ def interval(value: float, drawn: np.ndarray) -> list[float]:
     """
     bias = drawn.mean() - value
     return [max(0.0, float(end - bias)) for end in np.quantile(drawn, (0.025, 0.975))]
+
+
+def difference(first: dict[str, np.ndarray], second: dict[str, np.ndarray], value: float) -> list[float]:
+    """Return the 95 % interval of the difference `value` of two models' scores, from the resamples of each.
+
+    The resamples have the same rows (see `draws_of`): what makes all words of a resample hard to predict cancels out.
+    """
+    drawn = first[ALL] - second[ALL]
+    return [float(end) for end in np.quantile(drawn, (0.025, 0.975)) - (drawn.mean() - value)]
 
 
 def summary(table: pa.Table, surprisal: np.ndarray, before: np.ndarray) -> dict[str, Any]:

@@ -268,7 +268,7 @@ class Scorer:
             UserError: a score is not a number.
         """
         order = np.argsort([len(row) for row in rows], kind="stable")
-        starts = np.searchsorted(asked[:, 0], np.arange(len(rows) + 1))
+        starts = np.searchsorted(asked[:, 0], np.arange(len(rows) + 1)).tolist()
         found = np.zeros(len(asked))
         for numbers in batches(order.tolist(), lambda i: len(rows[i]), self.positions):
             read = [Sentence(list(rows[i]), []) for i in numbers]

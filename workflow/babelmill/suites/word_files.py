@@ -50,6 +50,8 @@ def _table(path: Path, what: str, needed: tuple[str, ...], texts: tuple[str, ...
             f"{path}: no column {', '.join(missing)}, which the challenge's {what} has; there are"
             f" {escape.some(list(map(str, table.columns)))}"
         )
+    if table.empty:
+        raise UserError(f"{path}: it has no rows")
     for name in table:
         if name in (*NUMBERS, *map(str, MONTHS)) and not pd.api.types.is_numeric_dtype(table[name]):
             raise UserError(f"{path}: the column {name} holds other things than numbers; correct the file")
@@ -65,11 +67,9 @@ def read_reading_times(path: Path) -> pa.Table:
         UserError: a column or a word is missing, a column holds something other than numbers, or there are no rows.
     """
     table = _table(path, "table of reading times (reading_data.csv)", (*TEXTS, *NUMBERS), TEXTS)
-    if table.empty:
-        raise UserError(f"{path}: it has no rows")
-    if table["word"].isna().any():
-        row = int(table["word"].isna().to_numpy().argmax()) + 1
-        raise UserError(f"{path}: row {row} has no word; correct the file")
+    without = table["word"].isna().to_numpy()
+    if without.any():
+        raise UserError(f"{path}: row {int(without.argmax()) + 1} has no word; correct the file")
     table["item"] = table["item"].fillna(NO_TEXT)
     table["item_id"] = range(len(table))
     return pa.Table.from_pandas(table[READING.names], READING, preserve_index=False).replace_schema_metadata(None)
@@ -101,9 +101,7 @@ def read_acquisition(contexts: Path, human: Path) -> tuple[pa.Table, list[str]]:
     children = dict(zip(shares.index, shares.to_numpy(float).tolist(), strict=True))
     missing = [word for word in found if word not in children]
     if len(missing) == len(found):
-        raise UserError(
-            f"{human}: it has none of the {len(found)} words of {contexts}, such as {escape.some(missing, 3)}"
-        )
+        raise UserError(f"{human}: it has none of the {len(found)} words of {contexts} ({escape.some(missing, 3)})")
     rows = [
         {"target_word": word, "context_id": number, "context": context, "children": children.get(word)}
         for word, texts in found.items()

@@ -8,7 +8,7 @@ import re
 from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 import pyarrow as pa
@@ -21,7 +21,7 @@ from babelmill.core.files import UserError, read_json
 from babelmill.core.words import aligned, plural
 from babelmill.evaluation.metrics import DOCUMENTS, metrics_of, shown, units, value_of
 from babelmill.evaluation.suite_scores import METHODS, headline, headline_method, most_pairs, weighting
-from babelmill.suites.kinds import KINDS, OfSentences
+from babelmill.suites.kinds import KINDS, OfSentences, OfWords, Scored
 from babelmill.suites.results import by, mean_of_groups, mean_of_phenomena, paradigm_weights, share_of
 from babelmill.suites.statistics import Difference, bootstrap, holm, mcnemar, over_documents, over_seeds
 
@@ -240,7 +240,7 @@ class ScoredModel(NamedTuple):
     """The scores of a model on a suite: the model's name, the suite's kind, `scores.json`, and a row per item."""
 
     name: str
-    kind: OfSentences
+    kind: OfSentences | OfWords
     about: dict[str, Any]
     rows: pa.Table
 
@@ -250,8 +250,7 @@ def read(folder: Path, name: str) -> ScoredModel:
     manifest.verify(folder)
     about = read_json(folder / "scores.json")
     kind = KINDS[about.get("kind", "pairs")]
-    if not isinstance(kind, OfSentences):
-        raise UserError(f"{folder}: scores of this kind ({about['kind']}) are not compared")
+    assert isinstance(kind, OfSentences | OfWords)
     return ScoredModel(name, kind, about, pq.ParquetFile(folder / kind.table).read())
 
 
@@ -269,7 +268,9 @@ def on_suite(
         of_language = [[model._replace(rows=in_language(model.rows, code)) for model in side] for side in scored]
         title = f"{suite}, {code}" if len(languages) > 1 else suite
         check_same([*of_language[0], *of_language[1]], title, code)
-        if measure := everyone[0].about.get("measure"):
+        if isinstance(kind := everyone[0].kind, OfWords):
+            blocks.append(on_words(kind, of_language, title, code, names, method))
+        elif measure := everyone[0].about.get("measure"):
             blocks.append(side_by_side(of_language, title, code, names, measure))
         else:
             blocks.append(in_one_language(of_language, title, names, method, pairs))
@@ -286,6 +287,30 @@ def side_by_side(sides: list[list[ScoredModel]], title: str, code: str, names: l
                 label = name if len(side) == 1 else model.name
                 rows.append([label, f"{100 * score['score']:.1f}", f"({low:.1f} to {high:.1f})"])
     return [f"{title}: {measure} x 100, with 95 % intervals; no test compares such scores", *table(rows)]
+
+
+def on_words(
+    kind: OfWords, sides: list[list[ScoredModel]], title: str, code: str, names: list[str], asked: str | None
+) -> list[str]:
+    """Return the scores of a suite of words side by side, and the difference of one model and one model."""
+    rows, scored, unit = [], list[Scored](), sides[0][0].about["measure"]
+    for name, side in zip(names, sides, strict=True):
+        for model in side:
+            methods = model.about["languages"][code]["methods"]
+            if (method := asked or headline_method(model.about)) not in methods:
+                raise UserError(f"{model.name} has no scores of method {method}; it has {', '.join(methods)}")
+            scored.append(Scored(model.rows, method, methods[method]))
+            score = methods[method]["pairs"]
+            label, ends = name if len(side) == 1 else model.name, [100 * end for end in score["interval"]]
+            rows.append([f"{label} ({method})", f"{100 * score['score']:.1f}", "({:.1f} to {:.1f})".format(*ends)])
+    heading = f"{title}: {unit} x 100, with 95 % intervals"
+    if len(scored) > 2:
+        return [f"{heading}; no test compares several models", *table(rows)]
+    if (found := kind.difference(scored)) is None:
+        return [f"{heading}; both know too few words for a difference", *table(rows)]
+    over, value, ends = found
+    rows.append(["difference", f"{100 * value:+.1f}", "({:+.1f} to {:+.1f})".format(*(100 * end for end in ends))])
+    return [f"{heading}; difference: bootstrap over {over}", *table(rows)]
 
 
 def in_language(rows: pa.Table, code: str) -> pa.Table:
@@ -330,7 +355,7 @@ def method_of(side: list[ScoredModel], asked: str | None) -> str:
         )
     (method,) = methods
     for each in side:
-        there = [name for name in METHODS if each.kind.has_scores(each.rows, name)]
+        there = [name for name in METHODS if cast(OfSentences, each.kind).has_scores(each.rows, name)]
         if method not in there:
             raise UserError(f"{each.name} has no scores of method {method}; it has {', '.join(there)}")
     return method
@@ -346,6 +371,7 @@ def in_one_language(
     methods = [method_of(side, asked) for side in sides]
     both = list(zip(sides, methods, strict=True))
     kind = sides[0][0].kind
+    assert isinstance(kind, OfSentences)
     points = [  # [models, pairs] of each side
         np.array([kind.points(model.rows, method) for model in side]) for side, method in both
     ]

@@ -1,0 +1,186 @@
+"""Reading times and age of acquisition, as the challenge's own code computes them (tests/data/official/README.md)."""
+
+import csv
+import json
+import shutil
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+
+from babelmill.cli import main
+from babelmill.commands.score import pairs_of
+from babelmill.config.resolve import Configuration
+from babelmill.config.stage_settings import ScoreSettings
+from babelmill.config.suites import how_scored
+from babelmill.core import manifest
+from babelmill.core.files import UserError, read_json, write_json
+from babelmill.score import score
+from babelmill.suites import predictions, sentences
+from babelmill.suites.acquisition import APRIL, JULY, Snapshot, summary, tokens_in_a_sentence
+from babelmill.suites.scoring_model import ScoringModel
+from babelmill.suites.sentences import Scorer
+from babelmill.suites.word_files import MONTHS
+from helpers import DATA
+from helpers.models import seeded
+
+OFFICIAL = DATA / "official"
+NUMBERS = json.loads((OFFICIAL / "numbers.json").read_text())
+CONFIG = {"evaluation_data": str(OFFICIAL / "evaluation_data")}
+CASES = [("gpt_bert", "causal", "causal"), ("gpt_bert", "mlm", "masked"), ("gpt2", "causal", "causal")]
+AOA = OFFICIAL / "evaluation_data/full_eval/aoa"
+
+
+@pytest.fixture(scope="module")
+def models(tmp_path_factory):
+    """Models with three snapshots; the true number of words of a snapshot is not that in its name."""
+    folder, found = tmp_path_factory.mktemp("models"), {}
+    for name, make in (("gpt_bert", seeded.gpt_bert), ("gpt2", seeded.gpt2)):
+        found[name] = make(folder / name)
+        for point in (1, 2, 3):
+            place = make(found[name] / f"snapshots/chck_{point}M", seed=point)
+            about = manifest.read(place)
+            about["figures"] = {
+                "million_words": float(point),
+                "step": point,
+                "tokens": point,
+                "words": point * 1_010_000,
+            }
+            write_json(place / manifest.NAME, about)
+    return found
+
+
+def settings_for(name: str, *methods: str) -> ScoreSettings:
+    suite = Configuration([("config.yaml", CONFIG)]).suite(name)
+    values = {"stage": "score", "name": "eng", "languages": ["eng"], "suite": name, "covered": ["eng"]}
+    values |= {"headline": suite.headline, "methods": list(methods), **how_scored(suite)}
+    return ScoreSettings(**values, raw=values)
+
+
+def scored(folder, name: str, out, *methods: str):
+    """The rows of items.parquet and scores.json."""
+    items = [pairs_of(Configuration([("config.yaml", CONFIG)]), name, "eng")]
+    score(ScoringModel(folder, {}), items, settings_for(name, *methods), out / "partial", out, [])
+    return pq.read_table(out / "items.parquet"), read_json(out / "scores.json")
+
+
+@pytest.mark.parametrize(("kind", "backend", "method"), CASES)
+def test_reading_times_are_explained_as_by_the_official_code(kind, backend, method, models, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    rows, about = scored(models[kind], "reading", tmp_path / "out", method)
+    expected = NUMBERS["april"][f"{kind} {backend}"]["reading"]
+    for column, key in ((method, "pred"), (f"{method}_prev", "prev_pred")):
+        assert rows[column].to_numpy().astype(float) == pytest.approx(
+            np.array(expected[key], float), abs=1e-4, nan_ok=True
+        )
+    assert rows["item_id"].to_pylist() == list(range(len(rows)))
+    entry = about["languages"]["eng"]["methods"][method]
+    for name in ("rt", "spr"):
+        found = entry["by_paradigm"][name]
+        assert found["score"] == pytest.approx(expected["shares"][name], abs=1e-6)
+        assert found["interval"][0] <= found["score"] <= found["interval"][1]
+    assert entry["pairs"]["score"] == pytest.approx(sum(expected["shares"].values()) / 2, abs=1e-6)
+    assert about["measure"] == "partial R²" and "masked_pairs" not in about
+
+
+@pytest.mark.parametrize(("kind", "backend", "method"), CASES)
+def test_words_in_contexts_are_scored_as_by_the_official_code(kind, backend, method, models, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    rows, about = scored(models[kind], "aoa", tmp_path / "out", method)
+    expected = NUMBERS["april"][f"{kind} {backend}"]["aoa"]["surprisal"]
+    found = zip(*(rows[name].to_pylist() for name in ("snapshot", "target_word", "context_id", method)), strict=True)
+    for mine, theirs in zip(found, expected, strict=True):
+        assert list(mine[:3]) == theirs[:3] and mine[3] == pytest.approx(theirs[3], abs=1e-4)
+    assert set(rows["million_words"].to_pylist()) == {1, 2, 3} and about["measure"] == "correlation"
+
+
+def test_curves_of_learning_give_the_official_ages():
+    known = {word for state in ("july", "april") for word in NUMBERS[state]["aoa of curves"]["words"]}
+    curves = [row for row in NUMBERS["curves"] if row[1] in known]  # others take seconds, and are in no correlation
+    steps = list(dict.fromkeys(row[0] for row in curves))
+    points = [[row for row in curves if row[0] == step] for step in steps]
+    words = [row[1] for row in points[0]]
+    assert all([row[1:3] for row in rows] == [row[1:3] for row in points[0]] for rows in points)
+    named = [1e6 * float(step.removeprefix("chck_").removesuffix("M")) for step in steps]
+    snapshots = [
+        Snapshot(count, 1.01 * count, np.array([row[3] for row in rows], float))
+        for count, rows in zip(named, points, strict=True)
+    ]
+    tokenizer = seeded_tokenizer()
+    tokens = tokens_in_a_sentence(tokenizer, list(dict.fromkeys(words)))
+    with open(AOA / "cdi_human.csv") as file:
+        rows = list(csv.DictReader(file))
+    children = {row["word"]: [float(row[str(month)] or "nan") for month in MONTHS] for row in rows}
+    found = summary(words, children, snapshots, tokens, tokenizer.vocab_size)
+    for state, rule in (("july", JULY), ("april", APRIL)):
+        expected = NUMBERS[state]["aoa of curves"]
+        ages = {each["word"]: [each[rule], each["children"]] for each in found["words"] if each[rule] is not None}
+        assert ages.keys() == expected["words"].keys()
+        for word, both in expected["words"].items():
+            assert ages[word] == pytest.approx(both, abs=1e-6), (rule, word)
+        assert found["by_paradigm"][rule]["score"] == pytest.approx(expected["r"], abs=1e-6)
+    assert found["pairs"] == found["by_paradigm"][JULY]
+    low, high = found["pairs"]["interval"]
+    assert -1 < low < found["pairs"]["score"] < high < 1
+
+
+def seeded_tokenizer():
+    from transformers import PreTrainedTokenizerFast
+
+    return PreTrainedTokenizerFast(tokenizer_file=str(seeded.TOKENIZER))
+
+
+def test_an_attempt_that_was_killed_goes_on_at_the_last_group(models, tmp_path, monkeypatch):
+    """The scores of the first snapshot, and of some words of the second, are kept."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sentences, "POSITIONS", {"cpu": 8})
+    monkeypatch.setattr(predictions, "GROUP", 1)
+    whole = scored(models["gpt_bert"], "aoa", tmp_path / "whole", "causal")
+    calls, at = [], Scorer.at
+
+    def some(self, rows, asked):
+        calls.append(len(asked))
+        if len(calls) == limit:
+            raise KeyboardInterrupt
+        return at(self, rows, asked)
+
+    monkeypatch.setattr(Scorer, "at", some)
+    limit = 10**9
+    scored(models["gpt_bert"], "aoa", tmp_path / "counted", "causal")
+    every, limit = len(calls), len(calls) // 2
+    calls.clear()
+    with pytest.raises(KeyboardInterrupt):
+        scored(models["gpt_bert"], "aoa", tmp_path / "out", "causal")
+    calls.clear()
+    limit = 10**9
+    again = scored(models["gpt_bert"], "aoa", tmp_path / "out", "causal")
+    assert len(calls) == every - (every // 2 - 1) and not (tmp_path / "out/partial").exists()
+    assert again[0].equals(whole[0]) and again[1] == whole[1]
+
+
+def test_a_model_without_snapshots_or_with_another_method_is_refused_in_one_line(models, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    shutil.copytree(models["gpt2"], "alone", ignore=shutil.ignore_patterns("snapshots"))
+    with pytest.raises(UserError, match=r"^aoa: .* this model has none; set run\.snapshots before the training"):
+        scored(tmp_path / "alone", "aoa", tmp_path / "out", "causal")
+    with pytest.raises(UserError, match=r"^reading: words are scored by .* this model is scored by bound; leave"):
+        scored(models["gpt2"], "reading", tmp_path / "out", "bound")
+
+
+def test_commands_name_the_measure(models, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "config").mkdir()
+    write_json(tmp_path / "config/config.yaml", CONFIG)
+    for name in ("gpt_bert", "gpt2"):
+        for suite in ("reading", "aoa"):
+            assert main(["score", str(models[name]), "--suite", suite]) == 0
+    log = capsys.readouterr().err
+    assert "% right" not in log and "(partial R² x 100)" in log and "(correlation x 100)" in log
+    assert main(["compare", "scores/gpt_bert", "scores/gpt2"]) == 0
+    found = capsys.readouterr().out
+    assert "reading: partial R² x 100, with 95 % intervals; difference: bootstrap over 34 words" in found
+    assert "aoa: correlation x 100, with 95 % intervals; both know too few words for a difference" in found
+    assert (
+        main(["compare", "scores/gpt_bert", "scores/gpt_bert/../gpt2", "--suite", "reading", "--method", "masked"]) == 1
+    )
+    assert "gpt2 has no scores of method masked; it has causal" in capsys.readouterr().err
