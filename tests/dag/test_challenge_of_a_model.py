@@ -48,6 +48,12 @@ def test_one_line_of_configuration_trains_and_scores(fresh):
     assert f"\nmine: BabyLM 2026 strict-small: 0 of 19 snapshots, 0 of {scores} scores\n" in status
 
 
+def test_a_submission_is_one_command(fresh):
+    fresh.configure(values() | LOCAL)
+    converted = fresh.would_run(targets=["converted/mine"])
+    assert fresh.would_run(targets=["submissions/mine.json"]) == converted | {("submission", "mine")}
+
+
 def test_a_run_that_ends_before_the_last_point_is_told_what_to_set(fresh):
     fresh.configure(values(train={"words": "30M"}) | LOCAL)
     plan = fresh.python("-m", "babelmill", "plan", "mine").stdout

@@ -60,7 +60,7 @@ SEVERAL |= {"train.lora_rank", "train.lora_alpha", "export.adapter"}
 SEVERAL |= {"train.freeze", "train.unknown_context", "train.typos"}
 SEVERAL |= {f"labels.{name}" for name in SECTIONS["labels"].model_fields}  # of another objective: test_labels.py
 SEVERAL |= {
-    f"evaluation.{name}" for name in ("suites", "pairs", "masked_pairs", "snapshots", "snapshot_suites")
+    f"evaluation.{name}" for name in ("suites", "pairs", "masked_pairs", "snapshots", "snapshot_suites", "backend")
 }  # test_suites_of_pairs.py
 SEVERAL |= {f"evaluation.{name}" for name in ("tasks", "task_seeds", "keep_tuned")}  # e2e/test_tune.py
 SEVERAL |= {f"predict.{name}" for name in SECTIONS["predict"].model_fields}  # of models of labels: test_predict.py

@@ -188,7 +188,7 @@ def own_reasons(configuration: Configuration, job: Job) -> list[str]:
         if path.is_file() and path.stat().st_size != entry["bytes"]:
             found.append(f"{path} was changed by something else")
     for source, digest in recorded["upstream"].items():
-        path = Path(source, manifest.NAME)
+        path = Path(source) if source.endswith(".json") else Path(source, manifest.NAME)
         if path.is_file() and sha256(path) != digest:
             found.append(f"{source} has changed since then")
     return found
@@ -337,9 +337,19 @@ def reasons_to_try(configuration: Configuration, model: str) -> dict[str, list[s
 
 def reasons_to_predict(configuration: Configuration, model: str) -> dict[str, list[str]]:
     """Return {table: reasons why it would be predicted again} for a model, whether or not earlier stages run."""
+    return _reasons_after_converted(configuration, model, STAGES["predict"])
+
+
+def reasons_to_submit(configuration: Configuration, model: str) -> list[str] | None:
+    """Return why a model's submission would be made again, whether or not earlier stages run; None if it has none."""
+    return _reasons_after_converted(configuration, model, STAGES["submission"]).get("")
+
+
+def _reasons_after_converted(configuration: Configuration, model: str, stage: Stage) -> dict[str, list[str]]:
+    """Return {part: reasons to run} of a stage whose result is a single .json file, with files beside it."""
     found = {}
-    for part in STAGES["predict"].parts(configuration, model):
-        job = Job(STAGES["predict"], model, part)
+    for part in stage.parts(configuration, model):
+        job = Job(stage, model, part)
         paths = [job.folder.parent / name for name in job.record["files"]] if job.record else []
         missing = [f"{path} is missing" for path in paths if not path.is_file()]
         found[part] = own_reasons(configuration, job) + missing if job.record else ["has not run yet"]

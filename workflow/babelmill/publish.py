@@ -9,6 +9,9 @@ stays. If nothing differs, no commit is made. Each attempt begins with this comp
 that it read. So if the answer of the server was lost, the commit is not made twice, and if somebody else made a commit
 in between, it is not lost.
 
+For a model of a challenge, the summary of its submission is uploaded, too. Its predictions are not: they contain the
+items of suites whose authors ask not to publish them in plain text (EWoK).
+
 `HF_ENDPOINT` works as in huggingface_hub. The token comes only from `HF_TOKEN`.
 """
 
@@ -39,6 +42,7 @@ from babelmill.settings import read_settings
 log = logging.getLogger("babelmill.publish")
 
 MAIN = "main"
+SUBMISSION = "submission.json"  # what a model's submission to a challenge holds, without predictions
 Operation = CommitOperationAdd | CommitOperationDelete
 
 
@@ -154,12 +158,20 @@ class Repository:
         return create().oid
 
     def push(
-        self, folder: Path, files: dict[str, str], message: str, parent: str | None = None, branch: str = MAIN
+        self,
+        files: dict[str, tuple[Path, str]],
+        message: str,
+        parent: str | None = None,
+        branch: str = MAIN,
     ) -> str:
-        """Bring a branch of the repository to the state of the folder. Return its commit. This is safe to repeat.
+        """Bring a branch of the repository to the state of some files. Return its commit. This is safe to repeat.
 
-        `files` are {name: sha256}. `parent` is the commit that the repository must be at; None allows any. If it is at
-        another one and there is something to commit, a UserError is raised.
+        Args:
+            files: {name in the repository: (the file, its sha256)}.
+            message: the message of the commit.
+            parent: the commit that the repository must be at; None allows any. If it is at another one and there is
+                something to commit, a UserError is raised.
+            branch: the branch.
         """
         info = self.find_or_create()
         if branch != MAIN:
@@ -169,7 +181,7 @@ class Repository:
         where = self.name if branch == MAIN else f"{self.name}, branch {branch}"
         there = self.listing(head)
         earlier = self.earlier_files(head, there)
-        changed = differing(files, folder, there)
+        changed = differing(files, there)
         gone = sorted((earlier & there.keys()) - files.keys())
         if not changed and not gone:
             log.info("%s is up to date at %s", where, head)
@@ -177,9 +189,9 @@ class Repository:
         if parent not in (None, head):
             raise UserError(f"{self.name} was at {parent[:12]}, but is at {head[:12]} now: run the same command again")
         log.info("%s: %d of %d files differ, %d are deleted", where, len(changed), len(files), len(gone))
-        uploads = [CommitOperationAdd(name, folder / name) for name in changed]
+        uploads = [CommitOperationAdd(name, files[name][0]) for name in changed]
         commit = self.commit([*uploads, *map(CommitOperationDelete, gone)], message, head, branch)
-        if left := differing(files, folder, self.listing(commit)):
+        if left := differing(files, self.listing(commit)):
             raise UserError(
                 f"the repository {self.name} did not accept {escape.some(left)}: if a .gitignore in it names them,"
                 " delete the .gitignore and run the same command again"
@@ -188,60 +200,75 @@ class Repository:
         return commit
 
 
-def differing(files: dict[str, str], folder: Path, there: dict[str, RepoFile]) -> list[str]:
-    """Return which of the folder's files ({name: sha256}) are missing or different in the repository."""
+def differing(files: dict[str, tuple[Path, str]], there: dict[str, RepoFile]) -> list[str]:
+    """Return which files ({name: (the file, its sha256)}) are missing or different in the repository."""
 
     def same(name: str) -> bool:
-        entry = there.get(name)
+        entry, (path, digest) = there.get(name), files[name]
         if entry is None:
             return False
         if entry.lfs:
-            return entry.lfs.sha256 == files[name]
-        return entry.size == (folder / name).stat().st_size and entry.blob_id == git_oid(folder / name)
+            return entry.lfs.sha256 == digest
+        return entry.size == path.stat().st_size and entry.blob_id == git_oid(path)
 
     return [name for name in files if not same(name)]
 
 
+def files_of(folder: Path, about: dict[str, Any]) -> dict[str, tuple[Path, str]]:
+    """Return {name: (the file, its sha256)} of what the manifest of a folder lists."""
+    return {name: (folder / name, entry["sha256"]) for name, entry in about["files"].items()}
+
+
 def publish_folder(
-    folder: Path, repository: str, model: str, private: bool, message: str = "", parent: str | None = None
+    folder: Path,
+    repository: str,
+    model: str,
+    private: bool,
+    message: str = "",
+    parent: str | None = None,
+    submission: Path | None = None,
 ) -> dict[str, Any]:
     """Verify a folder and push it. Return the content of the receipt.
 
     `{username}` in `repository` stands for the token's account. `message` replaces the usual message of the commit. For
-    `parent`, see `push`.
+    `parent`, see `push`. `submission`: the summary of a submission, which becomes the file SUBMISSION.
     """
     token = hub_token()
     verified = manifest.verify(folder)
-    files = {name: entry["sha256"] for name, entry in verified["files"].items()}
-    files[manifest.NAME] = sha256(folder / manifest.NAME)
+    files = files_of(folder, verified) | {manifest.NAME: (folder / manifest.NAME, sha256(folder / manifest.NAME))}
+    if submission:
+        files[SUBMISSION] = submission, sha256(submission)
     api, message = HfApi(token=token), message or f"{model}, by Babelmill {__version__}"
     with explained(functools.partial(explanation, repository)):
         if "{username}" in repository:
             repository = repository.replace("{username}", patiently(api.whoami)["name"])
     with explained(functools.partial(explanation, repository)):
         target = Repository(api, repository, model, private)
-        commit = patiently(lambda: target.push(folder, files, message, parent))
+        commit = patiently(lambda: target.push(files, message, parent))
         branches = {}
         for name, digest in verified["figures"].get("snapshots", {}).items():
-            snapshot = manifest.verify(folder / FOLDER / name, within=folder)
-            hashes = {each: entry["sha256"] for each, entry in snapshot["files"].items()} | {manifest.NAME: digest}
-            given = folder / FOLDER / name, hashes, f"{message}: {name}", None, name
+            place = folder / FOLDER / name
+            snapshot = files_of(place, manifest.verify(place, within=folder))
+            given = snapshot | {manifest.NAME: (place / manifest.NAME, digest)}, f"{message}: {name}", None, name
             branches[name] = patiently(functools.partial(target.push, *given))
     return {
         "repository": repository,
         "private": private,
         "url": f"{constants.ENDPOINT}/{repository}",
         "commit": commit,
-        "files": files,
+        "files": {name: digest for name, (_, digest) in files.items()},
     } | ({"branches": branches} if branches else {})
 
 
 def publish(args: argparse.Namespace) -> None:
     """Publish a model's folder, and write the receipt."""
     settings = read_settings(args.settings, PublishSettings)
-    published = publish_folder(args.folder, settings.repository, settings.name, settings.publish.private)
+    where = args.folder, settings.repository, settings.name, settings.publish.private
+    submission = args.submission[0] if args.submission else None
+    published = publish_folder(*where, submission=submission)
     asked = {"stage": "publish", "name": settings.name, "version": __version__, "settings": settings.raw}
     upstream = {args.folder.as_posix(): published["files"][manifest.NAME]}
+    upstream |= {submission.as_posix(): sha256(submission)} if submission else {}
     manifest.write_sealed(args.out, asked | published | {"upstream": upstream})
     log.info("published: %s", published["url"])
 
@@ -250,6 +277,9 @@ def main() -> int:
     """Run the stage from the command line."""
     parser = stage_entry.arguments(__doc__)
     parser.add_argument("--folder", required=True, type=stage_entry.folder, help="converted/{model}")
+    parser.add_argument(
+        "--submission", type=Path, nargs="*", default=[], help="submissions/{model}.json, for a model of a challenge"
+    )
     parser.add_argument("--out", required=True, type=Path, help="the receipt, published/{model}.json")
     return stage_entry.run(publish, parser.parse_args())
 

@@ -10,7 +10,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
-from babelmill.config import inputs, schema, stage_settings, suites, tasks
+from babelmill.config import inputs, schema, stage_settings, submissions, suites, tasks
 from babelmill.config.canonical import at_neutral
 from babelmill.config.earlier_results import (
     chosen_otherwise,
@@ -454,7 +454,9 @@ class EvaluateStage(Stage):
     def asked(self, configuration: Configuration, name: str, part: str) -> stage_settings.EvaluateSettings:
         """Say which metrics to compute, whether the tokenizer may lose text, and how codes are read."""
         resolved = configuration.model(name)
-        evaluation = at_neutral(resolved.evaluation, *OF_SUITES, *OF_TASKS)  # which the stages `score` and `tune` read
+        evaluation = at_neutral(
+            resolved.evaluation, *OF_SUITES, *OF_TASKS, "backend"
+        )  # of `score`, `tune`, `submission`
         if learns_labels(resolved):  # the whole validation text is predicted, unchanged
             evaluation = at_neutral(evaluation, "diffusion_samples", "documents")
             evaluation = evaluation.model_copy(update=SMALLEST_ROWS)
@@ -604,13 +606,35 @@ class PredictStage(Stage):
         )
 
 
+class SubmissionStage(Stage):
+    """Make what a challenge takes of a model's scores, and check it."""
+
+    name = "submission"
+    settings = stage_settings.SubmissionSettings
+    folder = "submissions/{model}.json"
+    reads = ("train", "score", "convert")
+
+    def parts(self, configuration: Configuration, name: str) -> list[str]:
+        """Return one part for a model that has scores for its challenge."""
+        return [""] if submissions.backend_of(configuration, name) else []
+
+    def refuse(self, configuration: Configuration, name: str, part: str) -> None:
+        """Raise a UserError if a model has nothing to submit."""
+        submissions.refuse_submission(configuration, name)
+
+    def asked(self, configuration: Configuration, name: str, part: str) -> stage_settings.SubmissionSettings:
+        """Say what the challenge takes, and which of it the model has."""
+        about = submissions.submission_of(configuration, name)
+        return stage_settings.SubmissionSettings(**self.whose(configuration.model(name)), **about)
+
+
 class PublishStage(Stage):
     """Publish the converted model on the Hub."""
 
     name = "publish"
     settings = stage_settings.PublishSettings
     folder = "published/{model}.json"
-    reads = ("convert",)
+    reads = ("convert", "submission")
 
     def asked(self, configuration: Configuration, name: str, part: str) -> stage_settings.PublishSettings:
         """Name the repository on the Hub.

@@ -290,6 +290,13 @@ def converted_to_publish(wildcards):
 
 
 @one_line
+def submission_to_publish(wildcards):
+    """Return the summary of a model's submission, and its files; nothing for a model of no challenge."""
+    stage = STAGES["submission"]
+    return [str(stage.path(wildcards.model, "")) for _ in stage.parts(CONFIG, wildcards.model)]
+
+
+@one_line
 def meant(wildcards):
     """End with an error for a word that is not a target, and suggest the target that was meant."""
     word = wildcards.word

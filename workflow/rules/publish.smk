@@ -1,4 +1,4 @@
-"""Stage `publish`. Takes: converted/{model}. Gives: published/{model}.json, the receipt: repository, commit, files.
+"""Stage `publish`. Takes: converted/{model}, and the submission of a model of a challenge. Gives: published/{model}.json, the receipt: repository, commit, files.
 
 A local rule: it runs where Snakemake runs, and uses the network and the environment of that machine.
 """
@@ -9,6 +9,7 @@ rule publish:
     input:
         settings=settings("publish"),
         folder=converted_to_publish,
+        submission=submission_to_publish,
     output:
         receipt=update("published/{model}.json"),  # a failed push leaves the receipt of the push before it
     log:
@@ -24,7 +25,7 @@ rule publish:
         runtime=240,
     shell:
         "python -m babelmill.publish --settings {input.settings:q} --folder {input.folder:q}"
-        " --out {output.receipt:q} --log {log:q}"
+        " --submission {input.submission:q} --out {output.receipt:q} --log {log:q}"
 
 
 for batch in [*CONFIG.batches, "all"]:

@@ -12,7 +12,9 @@ from babelmill.commands.terminal import run_summary
 def asked_for():
     """Return the models of this run's targets."""
     targets = [Path(target).as_posix() for target in workflow.dag_settings.targets] or ["all"]
-    form = re.compile(r"converted/(.+)|published/(.+)\.json|reports/(.+)\.\w+|experiments/(.+)|(?:publish_)?(\w+)")
+    form = re.compile(
+        r"converted/(.+)|(?:published|submissions)/(.+)\.json|reports/(.+)\.\w+|experiments/(.+)|(?:publish_)?(\w+)"
+    )
     words = [next(filter(None, found.groups())) for found in map(form.fullmatch, targets) if found]
     names = [name for word in words for name in word.split("+")]
     return CONFIG.models_of([name for name in names if name in {"all", *CONFIG.batches} or CONFIG.is_model(name)])

@@ -129,8 +129,10 @@ def test_a_model_is_evaluated_by_the_scores_of_its_objective(objective, scores):
 def test_settings_are_read_as_they_were_configured(stage, folder):
     """What a file leaves out is filled in; the stage finds its own sections, typed, and its own code."""
     more = {"models": {"more": {"languages": ["eng"], "model": {"source": "owner/name"}}}}
+    more["models"]["entry"] = {"challenge": "babylm_strict_small"}
     made = configuration(TWO, {"publish": {"username": "lab"}, "predict": {"inputs": {"blimp": "a.csv"}}}, more)
-    name = "eng" if stage and stage.of == "language" else "more" if stage is STAGES["base_model"] else "two"
+    names = {STAGES["base_model"]: "more", STAGES["submission"]: "entry"}
+    name = "eng" if stage and stage.of == "language" else names.get(stage, "two")
     resolved = made.corpus(name) if stage and stage.of == "language" else made.model(name)
     values = settings_of(made, name, stage.settings_name("blimp") if stage else "run")  # a suite and a table
     write_json("settings.json", values)

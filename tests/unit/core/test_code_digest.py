@@ -124,8 +124,11 @@ release/elsewhere: base_model
 release/folder: export
 release/folder/__init__ release/folder/loading: export evaluate ~predict score
 suites: score
-suites/__init__ suites/texts suites/word_files: score suite
+suites/__init__: score suite submission
+suites/texts suites/word_files: score suite
 suites/readers: suite
+suites/results: score submission
+suites/challenge reporting/__init__ reporting/published: submission
 tables/__init__ tables/columns tables/delimited tables/parquet_file: corpus download predict suite
 tables/table: predict suite
 text_files: corpus download ~shards ~evaluate predict suite

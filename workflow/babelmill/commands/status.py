@@ -6,8 +6,8 @@
 This command reads only files and asks neither Snakemake nor SLURM, so it works on any machine that sees the folder,
 during a run and after it. The line shows the stage that a model is at, the step and speed of its training, and the last
 message of a job that failed. `attempt` counts the attempts of a training job that SLURM runs or that `retries` repeat.
-Columns that would be empty are left out. For a model that takes part in a challenge, a line below counts its snapshots
-and scores. `babelmill why` says what would run next, and why.
+Columns that would be empty are left out. For a model that takes part in a challenge, lines below count its snapshots
+and scores, and say which numbers of the leaderboard it has. `babelmill why` says what would run next, and why.
 """
 
 import argparse
@@ -16,6 +16,7 @@ import sys
 from pathlib import Path
 
 from babelmill.commands.progress.model_status import DROPPED, STATES, Status, status_of
+from babelmill.commands.progress.numbers import numbers_of_challenge
 from babelmill.config import loading
 from babelmill.config.resolve import Configuration
 from babelmill.config.snapshots import FOLDER, name_of, points
@@ -77,7 +78,7 @@ def challenge_line(configuration: Configuration, model: str) -> str | None:
     return (
         f"{model}: {challenge.title}: {len(kept)} of {plural(len(asked), 'snapshot')},"
         f" {done} of {plural(of_model + of_each * len(asked), 'score')}"
-    )
+    ) + "".join(f"\n{model}: {numbers}" for numbers in [numbers_of_challenge(configuration, model)] if numbers)
 
 
 def kept_by_newest_run(model: str) -> set[str]:

@@ -12,7 +12,7 @@ import argparse
 from babelmill.config import loading
 from babelmill.core.escape import line
 from babelmill.experiments.halving import why_not_trained
-from babelmill.graph import Job, explain, reasons_to_predict, reasons_to_try
+from babelmill.graph import Job, explain, reasons_to_predict, reasons_to_submit, reasons_to_try
 from babelmill.stages import STAGES
 
 
@@ -49,5 +49,12 @@ def run(args: argparse.Namespace) -> None:
                 print(line(f"  {f'trial {part}':<16} {'; '.join(reasons) or 'up to date'}"))
             print(line(f"  {title:<16} {'; '.join(job.reasons) or state_of(job)}"))
         for table, reasons in reasons_to_predict(configuration, model).items():
-            reasons += [f"runs because {jobs[-1].stage.name} does"] if jobs[-1].runs and not reasons else []
-            print(line(f"  {f'predict {table}':<16} {'; '.join(reasons) or 'up to date'}"))
+            print(later(f"predict {table}", reasons, jobs[-1]))
+        if (reasons := reasons_to_submit(configuration, model)) is not None:
+            print(later("submission", reasons, jobs[-1]))
+
+
+def later(title: str, reasons: list[str], converted: Job) -> str:
+    """Return the line of a stage after `converted`."""
+    reasons = reasons or ([f"runs because {converted.stage.name} does"] if converted.runs else [])
+    return line(f"  {title:<16} {'; '.join(reasons) or 'up to date'}")

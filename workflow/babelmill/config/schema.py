@@ -503,6 +503,7 @@ class Evaluation(Section):
     within_word_l2r: bool = False  # see REMOVED
     snapshots: bool = False
     snapshot_suites: Names = []
+    backend: Literal["causal", "mlm"] | None = None
     tasks: Names = []
     task_seeds: list[Annotated[NonNegative, Field(le=2**32 - 1)]] = []
     keep_tuned: bool = False

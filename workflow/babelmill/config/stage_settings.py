@@ -314,3 +314,29 @@ class PublishSettings(Settings):
 
     publish: schema.Publish
     repository: str
+
+
+class SubmissionSettings(Settings):
+    """The settings of `submission`: what a challenge takes, and where the scores of its tasks are.
+
+    Attributes:
+        challenge: the title of the challenge.
+        track: the challenge's name of the track.
+        backend: the challenge's name of the scores that are submitted: causal or mlm.
+        rules: the rules of the challenge (`submissions.Rules`).
+        order: the order of their `tasks` and `numbers`, which a settings file does not keep.
+        checkpoints: the names of the checkpoints that the challenge asks for.
+        codes: {task: the language of the model that its scores are of}; other tasks have no scores.
+        missing: {task: why it has no scores}.
+        missing_at_checkpoints: {task: why it has no scores at the checkpoints, though the final model has}.
+    """
+
+    challenge: str
+    track: str
+    backend: str
+    rules: dict[str, Any]
+    order: dict[str, list[str]]
+    checkpoints: list[str]
+    codes: dict[str, str]
+    missing: dict[str, str] = {}
+    missing_at_checkpoints: dict[str, str] = {}

@@ -234,7 +234,7 @@ def verify(folder: str | Path, *names: str, remember: bool = False, within: str 
     """Check files against the folder's manifest, and return the manifest.
 
     Args:
-        folder: a folder with a manifest.
+        folder: a folder with a manifest, or a single .json file that is one (`read`).
         names: the files to check; all of them if none is named.
         remember: whether to keep the hashes of large files in the folder, so that they are read again only after they
             change. Reading hundreds of gigabytes at each start of a training would take minutes.
@@ -245,7 +245,8 @@ def verify(folder: str | Path, *names: str, remember: bool = False, within: str 
     """
     folder = Path(folder)
     manifest = read(folder)
-    expected = {folder / name: manifest["files"].get(name) for name in names or manifest["files"]}
+    root = folder.parent if folder.suffix == ".json" else folder
+    expected = {root / name: manifest["files"].get(name) for name in names or manifest["files"]}
     remedy = f"delete {within or folder} and run the workflow again"
     for path, entry in expected.items():
         if entry is None:
@@ -256,7 +257,7 @@ def verify(folder: str | Path, *names: str, remember: bool = False, within: str 
             raise UserError(
                 f"{path}: {path.stat().st_size:,} bytes, but {folder / NAME} says {entry['bytes']:,}; {remedy}"
             )
-    for path, digest in _content(folder, expected, remember).items():
+    for path, digest in _content(root, expected, remember).items():
         if digest != expected[path]["sha256"]:
             raise UserError(f"{path}: damaged, its sha256 is not the one in {folder / NAME}; {remedy}")
     return manifest

@@ -12,11 +12,12 @@ from typing import Any
 
 from babelmill.config.layers import DEFAULTS, PRESETS
 from babelmill.config.resolve import Configuration
+from babelmill.config.submissions import backend_of, read_rules
 from babelmill.config.suites import baselines_of, code_in_suite, suites_of_model
 from babelmill.core import code_digest, manifest
 from babelmill.core.files import canonical_json, sha256, write_json
 from babelmill.file_times import FileTimes
-from babelmill.reporting.published import published
+from babelmill.reporting.published import beside, published
 from babelmill.stages import STAGES, about_task
 
 TEMPLATE = Path(__file__).with_name("report.html")
@@ -42,6 +43,7 @@ def asked_of(configuration: Configuration, name: str, models: list[str] | None =
             "tasks": STAGES["tune"].parts(configuration, model),
             "preset": preset_as_it_stands(configuration, model),
         }
+        | challenge_of(configuration, model)
         for model in models
     }
     codes = dict.fromkeys(code for model in of_models.values() for code in model["languages"])
@@ -77,6 +79,17 @@ def asked_of(configuration: Configuration, name: str, models: list[str] | None =
         "tasks": {task: about_task(configuration, task) for task in tasks},
         "code": code_digest.combined(code_digest.modules("report") | {TEMPLATE.name: sha256(TEMPLATE)}),
     }
+
+
+def challenge_of(configuration: Configuration, model: str) -> dict[str, Any]:
+    """Return the entry `challenge` of a model: its title, and the published scores beside which its numbers stand.
+
+    It is empty for a model that has nothing to submit to a challenge.
+    """
+    challenge = configuration.challenge_of(model)
+    if challenge is None or not backend_of(configuration, model):
+        return {}
+    return {"challenge": {"title": challenge.title, "published": beside(read_rules(challenge.submission))}}
 
 
 def preset_as_it_stands(configuration: Configuration, model: str) -> str:
@@ -139,4 +152,5 @@ def made_with(settings: Path, asked: dict[str, Any], outputs: Iterable[Path]) ->
         files += [STAGES[stage].record(model, "") for stage in ("train", "export", "evaluate", "convert")]
         files += [STAGES["score"].record(model, suite) for suite in about["suites"]]
         files += [STAGES["tune"].record(model, part) for part in about["tasks"]]
+        files.append(STAGES["submission"].record(model, ""))
     return {path.as_posix(): sha256(path) for path in files if path.is_file()}

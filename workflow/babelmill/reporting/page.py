@@ -57,6 +57,7 @@ def page(asked: dict[str, Any], models: list[ReportedModel], first: Markup = NOT
         recipes=recipes(models),
         made_with=made_with(models),
         costs=[cost(model) for model in models if ("train", "") in model.manifests],
+        challenges=challenges(asked, models),
         coverage=coverage(asked, models),
         versions=versions(models),
         sources=sources(models),
@@ -379,6 +380,26 @@ def coverage(asked: dict[str, Any], models: list[ReportedModel]) -> dict[str, An
                 cells[-1] = "not covered"
         lines.append((code, cells))
     return {"suites": [about["title"] for about in asked["suites"].values()], "lines": lines}
+
+
+def challenges(asked: dict[str, Any], models: list[ReportedModel]) -> list[dict[str, Any]]:
+    """Return the numbers of each model's submission to its challenge, and published scores beside them."""
+    found = []
+    for model in models:
+        about, made = asked["models"][model.name].get("challenge"), model.submission
+        if not about:
+            continue
+        lines: list[dict[str, Any]] = []
+        if made:
+            for name in made["order"]:
+                known = {"title": made["titles"][name], "published": about["published"].get(name, [])}
+                lines.append(known | made["numbers"][name])
+            whole = {"title": "mean of all: the leaderboard's number", "published": []}
+            lines.append(whole | made["leaderboard"] | {"missing": []})
+        beside = [score for line in lines for score in line["published"]]
+        sources = list(dict.fromkeys(f"{score['protocol']} ({score['source']})" for score in beside))
+        found.append({"model": model.name, "title": about["title"], "made": made, "lines": lines, "sources": sources})
+    return found
 
 
 def versions(models: list[ReportedModel]) -> list[tuple[str, str, list[str]]]:

@@ -2,7 +2,7 @@
 
 import functools
 from pathlib import Path
-from typing import Annotated, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import pydantic
 
@@ -10,6 +10,7 @@ from babelmill.config.languages import read_table
 from babelmill.config.layers import nearest
 from babelmill.config.mistakes import LONGEST, in_plain_words
 from babelmill.config.schema import Number, Section
+from babelmill.config.submissions import Rules
 from babelmill.core.escape import line
 from babelmill.core.files import UserError
 from babelmill.core.places import ROOT
@@ -75,6 +76,17 @@ def published(suite: str, language: str, path: Path = FILE) -> list[PublishedSco
         UserError: the file has a mistake.
     """
     return [row for row in read(path) if (row.suite, row.language) == (suite, language)]
+
+
+def beside(rules: Rules) -> dict[str, list[dict[str, Any]]]:
+    """Return {number of a challenge: the published scores that stand beside it}."""
+    return {
+        name: [
+            score._asdict() for score in published(each.published, each.language) if score.protocol in rules.protocols
+        ]
+        for name, each in rules.numbers.items()
+        if each.published
+    }
 
 
 @functools.cache

@@ -31,6 +31,7 @@ class ReportedModel:
         scores: {suite: scores.json}.
         tuned: the scores.json of all tasks and seeds.
         record: the lines of metrics.jsonl.
+        submission: the figures of its submission to a challenge, if there is one.
     """
 
     name: str
@@ -45,6 +46,7 @@ class ReportedModel:
     scores: dict[str, dict[str, Any]] = dataclasses.field(default_factory=dict)
     tuned: list[dict[str, Any]] = dataclasses.field(default_factory=list)
     record: list[Line] = dataclasses.field(default_factory=list)
+    submission: dict[str, Any] | None = None
 
     def manifest(self, stage: str) -> dict[str, Any]:
         """Return the manifest of a stage with one folder; an empty one if there is none."""
@@ -119,3 +121,6 @@ def read_into(model: ReportedModel, strict: bool) -> None:
             if strict:
                 raise UserError(message) from error
             model.problems += [message] if message not in model.problems else []
+    record = STAGES["submission"].record(model.name, "")
+    if record.is_file():
+        model.submission = manifest.read(record)["figures"]

@@ -1,0 +1,179 @@
+"""`snakemake submissions/mine.json`: from text to the files that a challenge takes, of a tiny challenge of the test."""
+
+import json
+import os
+import re
+
+import pytest
+import yaml
+
+from babelmill.config.resolve import Configuration
+from babelmill.core.files import UserError, read_json, sha256
+from babelmill.stages import STAGES
+from conftest import SMALL
+from helpers.programs.prepared import run_module
+from helpers.results.checkouts import Checkout
+
+POINTS = [0.001, 0.002, 0.003]
+NAMES = [f"chck_{point:g}M" for point in POINTS]
+SIZES = {"order": 4, "words": 2}
+PAIRS = """good\tbad\tparadigm
+the quick fox\tfox quick the\torder
+seven wizards boil water\twater seven boil wizards\torder
+a lazy dog\tdog a lazy\torder
+in large pots\tlarge in pots\torder
+the quick fox\tthe qvick fux\twords
+warm water\twarm water\twords
+"""
+CONTEXTS = """{"domain": "water", "c1": "The wizards boil it.", "c2": "The wizards see it.", "t": "It is warm."}
+{"domain": "water", "c1": "The dog sleeps.", "c2": "The dog jumps.", "t": "It is lazy."}
+"""
+BASICS = {"files": ["pairs.tsv"], "language": "eng", "good": "good", "bad": "bad", "paradigm": "paradigm"}
+ELSE = {"files": ["contexts.jsonl"], "language": "eng", "kind": "choices", "paradigm": "domain"}
+ELSE |= {"prompt": ["{c1}", "{c2}"], "options": [" {t}", " {t}"], "scored": "completion", "ties": "first"}
+CHALLENGE = {
+    "title": "Tiny challenge",
+    "track": "strict-small",
+    "submission": "tiny",
+    "words": 3000,
+    "epochs": 10,
+    "text": 3000,
+    "languages": {
+        "tiny_text": {
+            "language": "eng",
+            "name": "tiny",
+            "corpus": {"files": ["texts/eng/*.txt"], "validation_share": 0.2},
+        }
+    },
+    "settings": {
+        "train": {"words": 3000, "max_steps": None},
+        "run": {"snapshots": POINTS},
+        "evaluation": {"suites": ["basics", "contexts"], "snapshot_suites": ["basics"]},
+    },
+}
+TASK = {"suite": "basics", "sizes": SIZES}
+RULES = {
+    "state": "the state of the test",
+    "form": "strict",
+    "checkpoints": POINTS,
+    "tasks": {
+        "basics": TASK | {"fast": "basics", "fast_sizes": SIZES},
+        "contexts": {"suite": "contexts", "sizes": {"water": 2}, "prediction": "whole"},
+        "more": {"suite": "blimp_filtered", "sizes": 10},
+        "glue": {"kind": "labels", "missing": "needs fine-tuning"},
+    },
+    "numbers": {
+        "basics": {"title": "Basics", "tasks": ["basics"]},
+        "more": {"title": "More", "tasks": ["contexts", "more"]},
+        "glue": {"title": "GLUE", "tasks": ["glue"]},
+    },
+}
+COLLATED = "submissions/mine/all_full_preds_and_fast_scores_{backend}.json"
+
+
+@pytest.fixture
+def checkout(workspace, tmp_path) -> Checkout:
+    """The project with a tiny challenge, and the results of another model."""
+    made = Checkout(tmp_path / "checkout", workspace.path)
+    for folder, values in (("challenges", CHALLENGE), ("submissions", RULES)):
+        (made.path / f"config/{folder}/tiny.yaml").write_text(yaml.safe_dump(values, sort_keys=False))
+    (made.results / "pairs.tsv").write_text(PAIRS)
+    (made.results / "contexts.jsonl").write_text(CONTEXTS)
+    made.configure(configured())
+    return made
+
+
+def configured(**evaluation) -> dict:
+    entry = {"challenge": "tiny", "publish": {"username": "lab"}, "evaluation": evaluation}
+    values = SMALL | {"targets": ["mine"], "models": {"mine": entry}, "suites": {"basics": BASICS, "contexts": ELSE}}
+    return values | {"train": SMALL["train"] | {"global_batch_tokens": 1024}}
+
+
+def test_from_text_to_the_challenge(checkout, hub):
+    status = checkout.babelmill("status", "mine")
+    assert "mine: 0 of 3 numbers; missing: Basics (not scored yet)" in status
+    assert "More (not scored yet; the model is not scored on blimp_filtered (evaluation.suites))" in status
+    assert "GLUE (needs fine-tuning)" in status
+
+    checkout.snakemake("submissions/mine.json")
+    root = checkout.results
+    summary = read_json(root / "submissions/mine.json")
+    found, path = summary["figures"], root / COLLATED.format(backend="causal")
+    scores = read_json(root / "results/scores/mine/basics/scores.json")
+    causal = scores["languages"]["tiny_text"]["methods"]["causal"]
+    content = json.loads(path.read_text())
+    assert [*content] == ["basics", "contexts", "more", "glue", "fast_eval_results"]
+    assert {name: len(each["predictions"]) for name, each in content["basics"].items()} == SIZES
+    first = content["contexts"]["water"]["predictions"][0]
+    wizards = [f"The wizards {verb} it. It is warm." for verb in ("boil", "see")]
+    assert first["id"] == "water_0" and first["pred"] in wizards
+    assert content["more"] is None and content["glue"] == {}
+    fast = content["fast_eval_results"]["basics"]
+    kept = [each["languages"]["tiny_text"]["methods"]["causal"]["by_paradigm"] for each in scores["snapshots"]]
+    assert fast == [{name: each["score"] for name, each in of.items()} for of in kept] and len(fast) == 3
+    basics = found["numbers"]["basics"]
+    half = 0.5 / 2 / 2  # of the two equal sentences, which the challenge counts as right
+    assert basics["score"] == pytest.approx(100 * (causal["paradigms"]["score"] + half))
+    both = [basics["score"], found["numbers"]["more"]["score"]]
+    assert found["leaderboard"]["score"] == pytest.approx(sum(both) / 3)
+    assert found["numbers"]["more"]["missing"] == [
+        "more: the model is not scored on blimp_filtered (evaluation.suites)"
+    ]
+    assert found["checkpoints"] == {"there": NAMES, "missing": [], "without": {}}
+    assert found["read"]["model"]["words"] <= 3100 and [*found["read"]["checkpoints"]] == NAMES
+    assert summary["files"] == {
+        f"mine/{path.name}": {"sha256": sha256(path), "bytes": path.stat().st_size},
+    }
+
+    assert checkout.would_run("submissions/mine.json") == []
+    assert "submission       up to date" in checkout.babelmill("why", "mine")
+    status = checkout.babelmill("status", "mine")
+    assert "mine: 1 of 3 numbers; Basics; missing:" in status
+    assert f"submissions/mine.json: {found['leaderboard']['score']:.2f} on the leaderboard" in status
+    checkout.babelmill("report", "mine")
+    page = (root / "reports/mine.html").read_text()
+    assert "<h2>Challenge</h2>" in page and "needs fine-tuning" in page and f"{basics['score']:.2f}" in page
+
+    environment = checkout.environment | {name: value for name, value in os.environ.items() if name.startswith("HF_")}
+    options = ["--snakefile", checkout.path / "Snakefile", "--resources", "gpu=0", "--cores", "1"]
+    environment["HF_TOKEN"] = "hf_good"
+    run_module("snakemake", *options, "published/mine.json", cwd=root, environment=environment, check=True)
+    (repository,) = hub.repositories.values()
+    files = repository.commits[repository.branches["main"]]
+    assert files["submission.json"] == (root / "submissions/mine.json").read_bytes()
+    assert not any(path.name in name for name in files), "the items of some suites may not be published"
+    assert set(NAMES) <= repository.branches.keys()
+
+    checkout.configure(configured(backend="mlm"))
+    output = checkout.snakemake("submissions/mine.json")
+    assert set(re.findall(r"^(?:local)?rule (\w+):", output, re.MULTILINE)) == {"submission"}
+    assert [path.name for path in (root / "submissions/mine").iterdir() if path.suffix] == [
+        COLLATED.format(backend="mlm").rpartition("/")[2]
+    ]
+    rules = RULES | {"tasks": RULES["tasks"] | {"basics": RULES["tasks"]["basics"] | {"sizes": SIZES | {"words": 3}}}}
+    (checkout.path / "config/submissions/tiny.yaml").write_text(yaml.safe_dump(rules, sort_keys=False))
+    output = checkout.snakemake("submissions/mine.json", check=False)
+    line = "the challenge would refuse this submission: basics: words has 2 predictions, but the challenge's data has"
+    assert line in output and "Traceback" not in output
+
+
+@pytest.mark.parametrize(
+    ("model", "line"),
+    [
+        ({"languages": ["eng"]}, r"model mine takes part in no challenge: .*; set models\.mine\.challenge, such as"),
+        (
+            {"challenge": "babylm_multilingual", "train": {"objective": "masked"}},
+            "train.objective: model mine has no score by the backend causal, which the challenge takes; its methods of",
+        ),
+        (
+            {"challenge": "babylm_strict", "train": {"objective": "causal"}, "evaluation": {"backend": "mlm"}},
+            "evaluation.backend: model mine has no score by the backend mlm, which the challenge takes; its methods of",
+        ),
+    ],
+)
+def test_a_model_that_has_nothing_to_submit_is_refused_before_anything_runs(folder, model, line):
+    values = {"models": {"mine": model}}
+    configuration = Configuration([("config/config.yaml", values)])
+    with pytest.raises(UserError, match=line):
+        STAGES["submission"].refuse(configuration, "mine", "")
+    assert not STAGES["submission"].applies(configuration, "mine"), "the model itself is made as any other"

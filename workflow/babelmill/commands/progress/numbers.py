@@ -1,0 +1,35 @@
+"""Say which numbers of its challenge's leaderboard a model has scores for, and why others are missing."""
+
+from babelmill.config.resolve import Configuration
+from babelmill.config.submissions import read_rules, submission_of
+from babelmill.core import manifest
+from babelmill.graph import reasons_to_submit
+from babelmill.stages import STAGES
+
+
+def numbers_of_challenge(configuration: Configuration, model: str) -> str:
+    """Return which numbers a model has, and which are missing; "" if it has nothing to submit to a challenge."""
+    reasons, challenge = reasons_to_submit(configuration, model), configuration.challenge_of(model)
+    if reasons is None or challenge is None:
+        return ""
+    rules, missing = read_rules(challenge.submission), submission_of(configuration, model)["missing"]
+    there: list[str] = []
+    lacking: dict[str, list[str]] = {}
+    for each in rules.numbers.values():
+        why = [missing.get(task) or not_scored(model, rules.tasks[task].suite) for task in each.tasks]
+        if reason := "; ".join(dict.fromkeys(filter(None, why))):
+            lacking.setdefault(reason, []).append(each.title)
+        else:
+            there.append(each.title)
+    words = [f"{len(there)} of {len(rules.numbers)} numbers", *([", ".join(there)] if there else [])]
+    words += [f"missing: {', '.join(titles)} ({reason})" for reason, titles in lacking.items()]
+    path = STAGES["submission"].record(model, "")
+    if path.is_file():
+        score = manifest.read(path)["figures"]["leaderboard"]["score"]
+        words.append(f"{path}: {score:.2f} on the leaderboard{', outdated' if reasons else ''}")
+    return "; ".join(words)
+
+
+def not_scored(model: str, suite: str | None) -> str:
+    """Return that a model has no scores on a suite yet; "" if it has."""
+    return "" if suite and STAGES["score"].record(model, suite).is_file() else "not scored yet"

@@ -1,0 +1,199 @@
+"""Define what a challenge takes, which numbers its leaderboard makes of it, and what a model has to submit.
+
+`config/submissions/*.yaml` says what a challenge takes. A challenge (`config/challenges/`) names its file. The sizes in
+it are those of the challenge's full data, so a test can have a challenge of its own, with small ones.
+"""
+
+import functools
+from pathlib import Path
+from typing import Annotated, Any, Literal, Self
+
+import pydantic
+from pydantic import Field, model_validator
+
+from babelmill.config.layers import nearest
+from babelmill.config.mistakes import LONGEST, in_plain_words
+from babelmill.config.objectives import OBJECTIVES
+from babelmill.config.resolve import Configuration
+from babelmill.config.schema import Positive, Section, Text
+from babelmill.config.snapshots import Snapshots, name_of, points
+from babelmill.config.suites import suites_of_model
+from babelmill.core.escape import line
+from babelmill.core.files import UserError
+from babelmill.core.places import ROOT
+from babelmill.core.yaml_file import read_yaml
+
+FOLDER = ROOT / "config/submissions"
+METHODS = {"causal": "causal", "mlm": "masked"}  # the challenge's backends: the method whose scores each one has
+
+Sizes = Positive | dict[str, Positive]
+
+
+class Task(Section):
+    """An entry of the file that the challenge takes. The first lines of `babylm_2026_strict.yaml` explain the keys."""
+
+    kind: Literal["choices", "examples", "reading", "acquisition", "labels", "accuracy"] = "choices"
+    suite: Text | None = None
+    language: Text = "eng"
+    fast: Text | None = None
+    prediction: Literal["option", "whole"] = "option"
+    paradigms: dict[str, str] = {}
+    sizes: Sizes = {}
+    fast_sizes: Sizes = {}
+    normalized: bool = False
+    missing: str = ""
+
+    @model_validator(mode="after")
+    def _has_a_suite_or_is_missing(self) -> Self:
+        if bool(self.suite) == bool(self.missing):
+            raise ValueError("set `suite`, or say in `missing` why there is none")
+        return self
+
+    def subtasks(self, fast: bool = False) -> dict[str, int]:
+        """Return the subtasks and their sizes; {} if the task has no subtasks. `fast`: of the checkpoints."""
+        full = self.sizes if isinstance(self.sizes, dict) else {}
+        if not fast:
+            return full
+        return self.fast_sizes if isinstance(self.fast_sizes, dict) else dict.fromkeys(full, self.fast_sizes)
+
+
+class LeaderboardNumber(Section):
+    """A column of the leaderboard.
+
+    Attributes:
+        title: its name.
+        tasks: the tasks whose mean it is.
+        published: the name of the task in `published.yaml`.
+        group: a language, or "": the leaderboard's number is the mean of the languages' means.
+    """
+
+    title: Text
+    tasks: Annotated[list[str], Field(min_length=1)]
+    published: Text | None = None
+    group: str = ""
+
+    @property
+    def language(self) -> str:
+        """Return the language of its published scores."""
+        return self.group or "eng"
+
+
+class Rules(Section):
+    """What a challenge takes.
+
+    Attributes:
+        state: the state of the challenge's programs that this follows.
+        form: which files the challenge takes.
+        checkpoints: the checkpoints that it asks for, in millions of words.
+        protocols: the protocols in `published.yaml` whose scores stand beside the numbers.
+        tasks: the entries of its file.
+        numbers: the columns of its leaderboard.
+    """
+
+    state: Text
+    form: Literal["strict", "multilingual"]
+    checkpoints: Snapshots
+    protocols: list[str] = []
+    tasks: dict[str, Task]
+    numbers: Annotated[dict[str, LeaderboardNumber], Field(min_length=1)]
+
+    def points(self, words: float) -> list[float]:
+        """Return the checkpoints up to the exposure in words that the challenge allows, in millions of words."""
+        return [point for point in points(self.checkpoints) if 1e6 * point <= words]
+
+    @model_validator(mode="after")
+    def _numbers_are_of_tasks(self) -> Self:
+        for name, each in self.numbers.items():
+            for task in each.tasks:
+                if task not in self.tasks:
+                    raise ValueError(f"numbers.{name}.tasks: there is no task {task!r}{nearest(task, self.tasks)}")
+        return self
+
+
+@functools.cache
+def read_rules(name: str) -> Rules:
+    """Return the rules with this name: a file of `config/submissions/`, or the path of a .yaml file of one's own.
+
+    Raises:
+        UserError: there is no such file, or it has a mistake.
+    """
+    path = Path(name) if name.endswith(".yaml") else FOLDER / f"{name}.yaml"
+    if not path.is_file():
+        raise UserError(f"submission: there is no file {path}{nearest(name, [each.stem for each in FOLDER.glob('*')])}")
+    try:
+        return Rules.model_validate(read_yaml(path))
+    except pydantic.ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        key, message = ".".join(map(str, first["loc"])), in_plain_words(first["type"], first["msg"], first["input"])
+        raise UserError(f"{path}: {key} = {line(repr(first['input']), LONGEST)}: {message}") from None
+
+
+def backend_of(configuration: Configuration, model: str) -> str:
+    """Return the backend whose scores a model submits: `evaluation.backend`, or the first one that it has; "" for none.
+
+    The multilingual track takes causal scores alone.
+    """
+    resolved, challenge = configuration.model(model), configuration.challenge_of(model)
+    if challenge is None or not challenge.submission:
+        return ""
+    methods = OBJECTIVES[resolved.train.objective].sentences
+    asked = [resolved.evaluation.backend] if resolved.evaluation.backend else [*METHODS]
+    if read_rules(challenge.submission).form == "multilingual":
+        asked = [each for each in asked if each == "causal"]
+    return next((each for each in asked if METHODS[each] in methods), "")
+
+
+def refuse_submission(configuration: Configuration, model: str) -> None:
+    """Raise a UserError if a model takes part in no challenge, or has no scores that the challenge takes."""
+    resolved, challenge = configuration.model(model), configuration.challenge_of(model)
+    if challenge is None or not challenge.submission:
+        raise UserError(
+            f"model {model} takes part in no challenge: there is nothing to submit; set models.{model}.challenge, such"
+            " as babylm_strict_small"
+        )
+    if not backend_of(configuration, model):
+        methods = OBJECTIVES[resolved.train.objective].sentences
+        key = "evaluation.backend" if resolved.evaluation.backend else "train.objective"
+        takes = "causal" if read_rules(challenge.submission).form == "multilingual" else "causal or mlm"
+        raise UserError(
+            f"{resolved.origins[key]}: {key}: model {model} has no score by the backend"
+            f" {resolved.evaluation.backend or takes}, which the challenge takes; its methods of scoring are"
+            f" {', '.join(methods) or 'none'}"
+        )
+
+
+def submission_of(configuration: Configuration, model: str) -> dict[str, Any]:
+    """Return the settings of the stage `submission`: the challenge's rules, and where the scores of each task are."""
+    resolved, challenge = configuration.model(model), configuration.challenge_of(model)
+    assert challenge is not None
+    rules = read_rules(challenge.submission)
+    scored = suites_of_model(configuration, model)
+    at_snapshots = scored if resolved.evaluation.snapshots else resolved.evaluation.snapshot_suites
+    codes: dict[str, str] = {}
+    missing: dict[str, str] = {}
+    for name, task in rules.tasks.items():
+        mine = [code for code in resolved.languages if configuration.language(code).language_code == task.language]
+        if task.missing:
+            missing[name] = task.missing
+        elif not mine:
+            missing[name] = f"the model does not learn {task.language}"
+        elif task.suite not in scored:
+            missing[name] = f"the model is not scored on {task.suite} (evaluation.suites)"
+        else:
+            codes[name] = mine[0]
+    without = {
+        name: f"its snapshots are not scored on {task.fast} (evaluation.snapshot_suites)"
+        for name, task in rules.tasks.items()
+        if name in codes and task.fast and task.fast not in at_snapshots
+    }
+    return {
+        "challenge": challenge.title,
+        "track": challenge.track,
+        "backend": backend_of(configuration, model),
+        "rules": rules.model_dump(exclude_defaults=True),
+        "order": {"tasks": [*rules.tasks], "numbers": [*rules.numbers]},
+        "checkpoints": [name_of(point) for point in rules.points(challenge.words)],
+        "codes": codes,
+        "missing": missing,
+        "missing_at_checkpoints": without,
+    }

@@ -1,0 +1,143 @@
+"""Make the files that a challenge takes (`config/submissions/`), in the form that its own programs write.
+
+Strict tracks: one file with the predictions of all tasks and the scores of the checkpoints. A task without scores is
+null there, and a checkpoint without scores, too. Multilingual track: one file of scores, and one of predictions.
+"""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from babelmill.config.submissions import Rules, Task
+from babelmill.core.files import UserError, atomic_write
+from babelmill.suites.challenge.scored import READING, Scored, predictions, reading, surprisals
+
+
+def strict(
+    rules: Rules,
+    scored: dict[str, Scored],
+    fast: dict[str, Scored],
+    checkpoints: list[str],
+    there: set[str],
+    model: str,
+) -> tuple[dict[str, Any], dict[str, dict[str, np.ndarray]]]:
+    """Return the content of the file for a strict track, and {task: {subtask: which predictions are right}}.
+
+    Args:
+        rules: what the challenge takes.
+        scored: the scores of the final model, by task; tasks without scores are left out.
+        fast: the same for the suites of the checkpoints.
+        checkpoints: the names of all checkpoints that the challenge asks for.
+        there: those that the model has.
+        model: the name of the model.
+    """
+    content: dict[str, Any] = {}
+    right: dict[str, dict[str, np.ndarray]] = {}
+    for name, task in rules.tasks.items():
+        of_task = scored.get(name)
+        if task.kind == "acquisition":
+            # The challenge's program takes surprisals at all checkpoints or none; the leaderboard takes no age without.
+            complete = of_task is not None and not lacking_checkpoints(of_task, checkpoints)
+            content[f"{name}_surprisals"] = surprisals(of_task, model, checkpoints) if of_task and complete else None
+            content[name] = of_task and {name: acquisition(of_task)}
+        elif task.kind == "labels":
+            content[name] = {}
+        elif task.kind == "reading":
+            content[name] = of_task and reading(of_task)
+        elif of_task:
+            content[name], right[name] = predictions(of_task)
+        else:
+            content[name] = None
+    content["fast_eval_results"] = {
+        name: at_checkpoints(name, task, fast.get(name), checkpoints, there)
+        for name, task in rules.tasks.items()
+        if task.fast
+    }
+    return content, right
+
+
+def lacking_checkpoints(scored: Scored, checkpoints: list[str]) -> list[str]:
+    """Return the checkpoints at which there are no surprisals of words for the age of acquisition."""
+    there = set(scored.rows["snapshot"].to_pylist())
+    return [name for name in checkpoints if name not in there]
+
+
+def acquisition(scored: Scored) -> float:
+    """Return the correlation of the ages at which the model and children acquire words."""
+    return float(scored.entry["pairs"]["score"])
+
+
+def at_checkpoints(
+    name: str, task: Task, scored: Scored | None, checkpoints: list[str], there: set[str]
+) -> list[dict[str, float] | None]:
+    """Return the scores of each subtask at each checkpoint; null for a checkpoint that does not exist.
+
+    Raises:
+        UserError: the model has a checkpoint, but no scores of it.
+    """
+    if scored is None:
+        return [None] * len(checkpoints)
+    entries = scored.at_checkpoints()
+    found: list[dict[str, float] | None] = []
+    for checkpoint in checkpoints:
+        if checkpoint in entries:
+            found.append(at_checkpoint(name, task, scored, entries[checkpoint]))
+        elif checkpoint in there:
+            raise UserError(
+                f"{scored.folder / 'scores.json'}: has no scores of the snapshot {checkpoint}; add {task.fast} to"
+                " evaluation.snapshot_suites, or delete the folder, then it is scored again"
+            )
+        else:
+            found.append(None)
+    return found
+
+
+def at_checkpoint(name: str, task: Task, scored: Scored, entry: dict[str, Any]) -> dict[str, float]:
+    """Return the scores of each subtask at a checkpoint."""
+    if task.kind in ("examples", "accuracy"):
+        return {name: entry["pairs"]["score"]}
+    if task.kind == "reading":
+        return {part: entry["by_paradigm"][part]["score"] for part in READING}
+    return {scored.subtask(paradigm): each["score"] for paradigm, each in entry["by_paradigm"].items()}
+
+
+def multilingual(
+    rules: Rules, scored: dict[str, Scored], fast: dict[str, Scored], checkpoints: list[str], there: set[str]
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return the content of the files of scores and of predictions for the multilingual track; see `strict`."""
+    scores = {name: {name: accuracy(of_task)["score"]} for name, of_task in scored.items()}
+    raw: dict[str, Any] = {}
+    for name, of_task in scored.items():
+        score, metric = accuracy(of_task), "acc_norm" if of_task.task.normalized else "acc"
+        raw[name] = {"alias": f" - {name}", f"{metric},none": score["score"]}
+        raw[name][f"{metric}_stderr,none"] = standard_error(score)
+    found = [at_checkpoints(name, rules.tasks[name], of_task, checkpoints, there) for name, of_task in fast.items()]
+    of_checkpoints = [
+        {name: value for each in at if each for name, value in each.items()} for at in zip(*found, strict=True)
+    ]
+    content = {"zeroshot": raw, "finetune": {}, "hidden": {}}
+    return scores, content | ({"fast_eval_results": of_checkpoints} if of_checkpoints else {})
+
+
+def accuracy(scored: Scored) -> dict[str, Any]:
+    """Return the share of right items of a task."""
+    return scored.entry["pairs"]
+
+
+def standard_error(share: dict[str, Any]) -> float:
+    """Return the standard error of a share, as lm-evaluation-harness estimates it."""
+    return float(np.sqrt(share["score"] * (1 - share["score"]) / max(share["n"] - 1, 1)))
+
+
+def write_compact(path: Path, content: Any) -> None:
+    """Write JSON as the programs of the strict tracks do; NaN stays NaN, which is no JSON, but what they read."""
+    with atomic_write(path, "w") as file:
+        json.dump(content, file)
+
+
+def write_indented(path: Path, content: Any) -> None:
+    """Write JSON as the programs of the multilingual track do."""
+    with atomic_write(path, "w") as file:
+        json.dump(content, file, indent=2)

@@ -1,0 +1,104 @@
+"""Compute the numbers of a challenge's leaderboard, each with a 95 % interval.
+
+Numbers are in percent. A number is the mean of its tasks, a task the mean of its subtasks, and what is missing counts 0
+there and here. Intervals of means combine the standard errors of their parts, which are taken to be independent.
+"""
+
+import dataclasses
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from babelmill.config.submissions import Rules, Task
+from babelmill.suites.challenge.scored import READING, Scored
+from babelmill.suites.results import mean_of_groups, share
+
+
+@dataclass(frozen=True)
+class Score:
+    """A score in percent.
+
+    Attributes:
+        value: the score.
+        half: the half of its 95 % interval.
+        missing: why it, or a part of it, counts 0.
+        least: the least score that is possible; the most is 100.
+    """
+
+    value: float
+    half: float = 0.0
+    missing: list[str] = field(default_factory=list)
+    least: float = 0.0
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the score for the summary."""
+        interval = [max(self.least, self.value - self.half), min(100.0, self.value + self.half)]
+        return {"score": self.value, "interval": interval, "missing": self.missing}
+
+
+def mean(scores: Sequence[Score]) -> Score:
+    """Return the mean of scores."""
+    half = math.sqrt(sum(each.half**2 for each in scores)) / len(scores)
+    missing = list(dict.fromkeys(reason for each in scores for reason in each.missing))
+    value, least = (sum(each) / len(scores) for each in zip(*((s.value, s.least) for s in scores), strict=True))
+    return Score(value, half, missing, least)
+
+
+def of_entry(entry: dict[str, Any]) -> Score:
+    """Return a score of scores.json in percent."""
+    low, high = entry.get("interval") or (entry["score"], entry["score"])
+    return Score(100 * entry["score"], 50 * (high - low))
+
+
+def of_points(task: Task, points: dict[str, np.ndarray], name: str) -> Score:
+    """Return the score of a task whose predictions are right or wrong: {subtask: which are right}."""
+    if task.kind == "examples":
+        return of_entry(share(np.concatenate([*points.values()])))
+    there = {each.lower(): values for each, values in points.items()}
+    lacking = [each for each in task.subtasks() if each.lower() not in there]
+    found = of_entry(mean_of_groups(there.values()))
+    part = len(there) / (len(there) + len(lacking))
+    reasons = [f"{name}: no items of {subtask}" for subtask in lacking]
+    return Score(part * found.value, part * found.half, reasons)
+
+
+def of_task(name: str, task: Task, scored: Scored | None, points: dict[str, np.ndarray], reason: str) -> Score:
+    """Return the score of a task; 0 with `reason` if the model has none."""
+    if scored is None:
+        return Score(0.0, missing=[f"{name}: {reason}"])
+    if task.kind == "reading":
+        return mean([of_entry(scored.entry["by_paradigm"][part]) for part in READING])
+    if task.kind == "acquisition":
+        return dataclasses.replace(of_entry(scored.entry["pairs"]), least=-100.0)  # a correlation
+    if task.kind == "accuracy":
+        return of_entry(scored.entry["pairs"])
+    return of_points(task, points, name)
+
+
+def numbers(
+    rules: Rules, scored: dict[str, Scored], right: dict[str, dict[str, np.ndarray]], missing: dict[str, str]
+) -> dict[str, Score]:
+    """Return the numbers of the leaderboard.
+
+    Args:
+        rules: what the challenge takes.
+        scored: the scores of the final model, by task.
+        right: {task: {subtask: which of its predictions are right}}.
+        missing: {task: why it has no scores}.
+    """
+    tasks = {
+        name: of_task(name, task, scored.get(name), right.get(name, {}), missing.get(name, ""))
+        for name, task in rules.tasks.items()
+    }
+    return {name: mean([tasks[task] for task in each.tasks]) for name, each in rules.numbers.items()}
+
+
+def overall(rules: Rules, found: dict[str, Score]) -> Score:
+    """Return the leaderboard's number: the mean of the numbers; with groups, the mean of the groups' means."""
+    groups: dict[str, list[Score]] = {}
+    for name, each in rules.numbers.items():
+        groups.setdefault(each.group, []).append(found[name])
+    return mean([mean(group) for group in groups.values()])
