@@ -456,7 +456,7 @@ class EvaluateStage(Stage):
         resolved = configuration.model(name)
         evaluation = at_neutral(
             resolved.evaluation, *OF_SUITES, *OF_TASKS, "backend"
-        )  # of `score`, `tune`, `submission`
+        )  # of other stages
         if learns_labels(resolved):  # the whole validation text is predicted, unchanged
             evaluation = at_neutral(evaluation, "diffusion_samples", "documents")
             evaluation = evaluation.model_copy(update=SMALLEST_ROWS)
