@@ -248,6 +248,7 @@ def test_shipped_suites_of_choices_say_what_is_scored():
     configured = Configuration([])
     for path in (ROOT / "config/suites").glob("*.yaml"):
         suite = configured.suite(path.stem)
-        assert suite.columns and (suite.kind == "pairs" or suite.scored), path.name
+        assert suite.kind not in ("pairs", "choices") or suite.columns, path.name
+        assert suite.kind != "choices" or suite.scored, path.name
         for code in suite.covered:
             assert all("{" not in file for file in (*suite.files_of(code), *suite.challenge_files_of(code)))

@@ -252,7 +252,8 @@ def grouped(rows: list[ScoreRow], kind: str, by_chance: float) -> list[dict[str,
     Groups are lines and models are columns, COLUMNS in a table, so that it fits a page. If there are few groups and
     many models, groups are the columns of one table. `by_chance`: the score of guessing, for shades.
     """
-    common = {"kind": kind, "chance": by_chance}
+    unit = "percent" if not rows or rows[0].unit == SHARE else f"{rows[0].unit} x 100"
+    common = {"kind": kind, "chance": by_chance, "unit": unit}
     groups: dict[str, list[ScoreRow]] = {}
     for row in rows:
         groups.setdefault(getattr(row, kind), []).append(row)

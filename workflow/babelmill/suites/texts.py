@@ -1,4 +1,4 @@
-"""Put prompts and options of choices together. The stages `suite` and `score` share this alone."""
+"""Put prompts and options of choices together. The stages `suite` and `score` share nothing else of a suite."""
 
 import pyarrow as pa
 
