@@ -202,8 +202,8 @@ def outputs_of(job: Job) -> Iterator[Path]:
         if job.stage.name != "publish":  # whose files are on the Hub
             names = [name for name in job.record["files"] if name not in job.stage.undeclared]
             yield from present(*(record.parent / name for name in names))
-            if record.suffix == ".json" and record.name != manifest.NAME:
-                yield from present(record.with_suffix(""))  # a folder of the same name is an output, too
+            if job.stage.folder_beside:
+                yield from present(record.with_suffix(""))
     elif job.folder.is_dir():  # a job was killed, or somebody deleted the manifest
         no_results = (*NO_RESULTS, *job.stage.undeclared)
         found = [path for path in job.folder.iterdir() if not path.name.startswith(".")]  # a job may be running

@@ -49,6 +49,7 @@ class Stage:
         reads: the stages whose results it reads.
         also: modules that it runs in another process or ships, without importing them.
         gives_folder: whether its rule declares the folder of its results as its output, and not the files in it.
+        folder_beside: whether its rule also declares the folder that has the name of its .json file as its output.
         undeclared: files of its manifest that are no output of its rule, since a released rule never gains outputs.
         all_parts_read_the_same: whether each part reads all results of the model, and not only those of its part.
     """
@@ -60,6 +61,7 @@ class Stage:
     reads: tuple[str, ...] = ()
     also: tuple[str, ...] = ()
     gives_folder: bool = False
+    folder_beside: bool = False
     undeclared: tuple[str, ...] = ()
     all_parts_read_the_same: bool = False
 
@@ -612,6 +614,7 @@ class SubmissionStage(Stage):
     name = "submission"
     settings = stage_settings.SubmissionSettings
     folder = "submissions/{model}.json"
+    folder_beside = True
     reads = ("train", "score", "convert")
 
     def parts(self, configuration: Configuration, name: str) -> list[str]:

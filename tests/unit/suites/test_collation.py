@@ -104,6 +104,13 @@ def test_the_file_is_what_the_challenges_program_writes(tmp_path, rules, scored,
     assert checks.wrong_in_strict(content, rules, CHECKPOINTS + more) == []
 
 
+def test_snapshots_that_the_challenge_does_not_ask_for_are_left_out(rules, scored):
+    content, _ = files.strict(rules, *scored, ["chck_2M"], set(CHECKPOINTS), "eng")
+    assert {row["step"] for row in content["aoa_surprisals"]["results"]} == {"chck_2M"}
+    assert content["aoa_surprisals"]["metadata"]["completed_steps"] == 1
+    assert all(len(each) == 1 for each in content["fast_eval_results"].values())
+
+
 def test_a_snapshot_without_scores_is_refused(rules, scored):
     with pytest.raises(Exception, match=r"scores\.json: has no scores of the snapshot chck_3M; add blimp_fast to"):
         files.strict(rules, *scored, [*CHECKPOINTS, "chck_3M"], {*CHECKPOINTS, "chck_3M"}, "eng")
@@ -142,6 +149,10 @@ def lose(content: dict[str, Any], *keys: Any) -> None:
         (
             lambda c: lose(c, "fast_eval_results", "blimp", 1, "passive_1"),
             "blimp at chck_2M: passive_1 is missing",
+        ),
+        (
+            lambda c: c["fast_eval_results"]["ewok"][0].update(more=0.5),
+            "ewok at chck_1M: the challenge has no subtask more",
         ),
         (
             lambda c: c["fast_eval_results"]["reading"].append(None),
