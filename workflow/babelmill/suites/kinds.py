@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
-from scipy.stats import spearmanr
+from scipy.stats import rankdata
 
 from babelmill.config.stage_settings import ScoreSettings
 from babelmill.core.files import UserError
@@ -432,7 +432,7 @@ def rank_correlation(points: np.ndarray, ratios: np.ndarray) -> dict[str, Any]:
     The 95 % interval uses Fisher's transformation with the variance of Bonett and Wright (2000).
     """
     varies = len(points) > 1 and np.ptp(points) > 0 and np.ptp(ratios) > 0
-    score = float(spearmanr(points, ratios)[0]) if varies else 0.0
+    score = float(np.corrcoef(rankdata(points), rankdata(ratios))[0, 1]) if varies else 0.0
     if len(points) < 4:
         return {"score": score, "n": len(points), "interval": [-1.0, 1.0]}
     middle = math.atanh(max(-1 + 1e-12, min(1 - 1e-12, score)))
