@@ -456,9 +456,7 @@ class EvaluateStage(Stage):
     def asked(self, configuration: Configuration, name: str, part: str) -> stage_settings.EvaluateSettings:
         """Say which metrics to compute, whether the tokenizer may lose text, and how codes are read."""
         resolved = configuration.model(name)
-        evaluation = at_neutral(
-            resolved.evaluation, *OF_SUITES, *OF_TASKS, "backend"
-        )  # of other stages
+        evaluation = at_neutral(resolved.evaluation, *OF_SUITES, *OF_TASKS, "backend")  # of other stages
         if learns_labels(resolved):  # the whole validation text is predicted, unchanged
             evaluation = at_neutral(evaluation, "diffusion_samples", "documents")
             evaluation = evaluation.model_copy(update=SMALLEST_ROWS)
@@ -615,7 +613,7 @@ class SubmissionStage(Stage):
     settings = stage_settings.SubmissionSettings
     folder = "submissions/{model}.json"
     folder_beside = True
-    reads = ("train", "score", "convert")
+    reads = ("train", "score", "tune", "convert")
 
     def parts(self, configuration: Configuration, name: str) -> list[str]:
         """Return one part for a model that has scores for its challenge."""

@@ -29,6 +29,7 @@ from babelmill.runtime.checkpoint import about, names
 from babelmill.settings import read_settings
 from babelmill.suites.challenge import checks, files, leaderboard
 from babelmill.suites.challenge.scored import Scored
+from babelmill.suites.challenge.tuned import Tuned
 
 log = logging.getLogger("babelmill.submission")
 
@@ -45,10 +46,11 @@ class Submission:
     Args:
         settings: of the stage.
         scores: the folders of the model's scores.
+        tuned: the folders of its scores after fine-tuning.
         converted: converted/{model}.
     """
 
-    def __init__(self, settings: SubmissionSettings, scores: list[Path], converted: Path):
+    def __init__(self, settings: SubmissionSettings, scores: list[Path], tuned: list[Path], converted: Path):
         self.settings, self.rules = settings, rules_of(settings)
         self._folders = {folder.name: folder for folder in scores}
         method = METHODS[settings.backend]
@@ -63,6 +65,11 @@ class Submission:
             for name, task in tasks.items()
             if task.fast and name not in settings.missing_at_checkpoints
         }
+        of_parts = {".".join(folder.parts[-2:]): folder for folder in tuned}
+        self.tuned = {
+            name: Tuned({task: of_parts[part] for task, part in parts.items()}, settings.codes[name])
+            for name, parts in settings.tuned.items()
+        }
         self.there = [name for name in names(converted) if name in settings.checkpoints]
         self.right: dict[str, dict[str, np.ndarray]] = {}
 
@@ -70,11 +77,11 @@ class Submission:
         """Write the files that the challenge takes into a folder; return what the challenge would refuse in them."""
         checkpoints, there, name = self.settings.checkpoints, set(self.there), self.settings.name
         if self.rules.form == "multilingual":
-            scores, predictions = files.multilingual(self.rules, self.scored, self.fast, checkpoints, there)
+            scores, predictions = files.multilingual(self.rules, self.scored, self.fast, checkpoints, there, self.tuned)
             files.write_indented(folder / f"{name}_submission.json", scores)
             files.write_indented(folder / f"{name}_predictions.json", predictions)
             return checks.wrong_in_multilingual(scores, predictions, checkpoints)
-        content, self.right = files.strict(self.rules, self.scored, self.fast, checkpoints, there, name)
+        content, self.right = files.strict(self.rules, self.scored, self.fast, checkpoints, there, name, self.tuned)
         files.write_compact(folder / f"all_full_preds_and_fast_scores_{self.settings.backend}.json", content)
         return checks.wrong_in_strict(content, self.rules, checkpoints) + [
             line
@@ -91,7 +98,7 @@ class Submission:
             if scored.task.kind == "acquisition" and files.lacking_checkpoints(scored, self.settings.checkpoints):
                 missing[name] = "the challenge takes it only with all checkpoints"
                 del counted[name]
-        found = leaderboard.numbers(self.rules, counted, self.right, missing)
+        found = leaderboard.numbers(self.rules, counted, self.right, missing, self.tuned)
         absent = [name for name in self.settings.checkpoints if name not in self.there]
         return {
             "challenge": self.settings.challenge,
@@ -132,8 +139,8 @@ def run(args: argparse.Namespace) -> None:
     """Make the files, check them, and write the summary."""
     settings = read_settings(args.settings, SubmissionSettings)
     manifest.verify(args.converted)
-    manifest.verify_upstream(args.converted, *args.scores, args.model)
-    submission = Submission(settings, args.scores, args.converted)
+    manifest.verify_upstream(args.converted, *args.scores, *args.tuned, args.model)
+    submission = Submission(settings, args.scores, args.tuned, args.converted)
     with atomic_folder(args.out.with_suffix("")) as folder:
         refused = checks.wrong_in_card(args.converted) + submission.write(folder)
         if refused:
@@ -144,7 +151,7 @@ def run(args: argparse.Namespace) -> None:
     for line in in_words(figures):
         log.info("%s", line)
     paths = [Path(args.out.stem, name) for name in sorted(written)]
-    upstream = [args.converted, args.model, *args.scores]
+    upstream = [args.converted, args.model, *args.scores, *args.tuned]
     manifest.write(args.out.parent, settings, paths, upstream, figures, name=args.out.name)
 
 
@@ -162,6 +169,9 @@ def main() -> int:
     parser = stage_entry.arguments(__doc__)
     parser.add_argument(
         "--scores", default=[], type=stage_entry.folder, nargs="*", help="results/scores/{model}/{suite}"
+    )
+    parser.add_argument(
+        "--tuned", default=[], type=stage_entry.folder, nargs="*", help="results/tuned/{model}/{task}/{seed}"
     )
     parser.add_argument("--model", required=True, type=stage_entry.folder, help="results/models/{model}")
     parser.add_argument("--converted", required=True, type=Path, help="converted/{model}")

@@ -9,6 +9,7 @@ rule submission:
         settings=settings("submission"),
         scores=results_of("score", "manifest.json"),
         score_files=results_of("score", "scores.json"),
+        tuned=results_of("tune", "manifest.json"),
         model="results/models/{model}/manifest.json",
         folder="converted/{model}",
     output:
@@ -25,5 +26,6 @@ rule submission:
         mem_mb=memory(8, 0),
         runtime=minutes(30, 0),
     shell:
-        "python -m babelmill.submission --settings {input.settings:q} --scores {input.scores:q} --model {input.model:q}"
+        "python -m babelmill.submission --settings {input.settings:q} --scores {input.scores:q} --tuned {input.tuned:q}"
+        " --model {input.model:q}"
         " --converted {input.folder:q} --out {output.summary:q} --log {log:q}"

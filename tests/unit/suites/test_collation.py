@@ -5,12 +5,17 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from babelmill.config.resolve import Configuration
-from babelmill.config.submissions import Rules, read_rules, submission_of
+from babelmill.config.submissions import Rules, Task, read_rules, submission_of
+from babelmill.core import manifest
+from babelmill.core.files import write_json
 from babelmill.suites.challenge import checks, files, leaderboard
 from babelmill.suites.challenge.scored import Scored
+from babelmill.suites.challenge.tuned import Tuned
 from helpers import ROOT
 from helpers.results.challenge_scores import CODE, choices, entry_of, entry_of_shares, put
 
@@ -91,7 +96,7 @@ def scored(tmp_path, rules) -> tuple[dict[str, Scored], dict[str, Scored]]:
 
 
 def written(path: Path, rules, scored, checkpoints, there) -> tuple[str, dict[str, Any], dict[str, Any]]:
-    content, right = files.strict(rules, *scored, checkpoints, there, "eng")
+    content, right = files.strict(rules, *scored, checkpoints, there, "eng", {})
     files.write_compact(path, content)
     return path.read_text(), content, right
 
@@ -113,7 +118,7 @@ def test_snapshots_that_the_challenge_does_not_ask_for_are_left_out(rules, score
 
 def test_a_snapshot_without_scores_is_refused(rules, scored):
     with pytest.raises(Exception, match=r"scores\.json: has no scores of the snapshot chck_3M; add blimp_fast to"):
-        files.strict(rules, *scored, [*CHECKPOINTS, "chck_3M"], {*CHECKPOINTS, "chck_3M"}, "eng")
+        files.strict(rules, *scored, [*CHECKPOINTS, "chck_3M"], {*CHECKPOINTS, "chck_3M"}, "eng", {})
 
 
 def test_a_method_without_scores_is_refused(rules, scored):
@@ -121,7 +126,7 @@ def test_a_method_without_scores_is_refused(rules, scored):
     with pytest.raises(
         Exception, match=r"reading/scores\.json: has no masked score, only causal; set evaluation\.backend"
     ):
-        leaderboard.numbers(rules, {"reading": full["reading"]}, {}, {})
+        leaderboard.numbers(rules, {"reading": full["reading"]}, {}, {}, {})
 
 
 def lose(content: dict[str, Any], *keys: Any) -> None:
@@ -171,11 +176,11 @@ def test_what_the_challenge_refuses_is_refused(rules, edit, line):
 
 def test_what_is_missing_is_not_refused_but_counts_0(tmp_path, rules, scored):
     full, fast = ({name: each for name, each in of.items() if name != "ewok"} for of in scored)
-    content, right = files.strict(rules, full, fast, CHECKPOINTS, set(CHECKPOINTS), "eng")
+    content, right = files.strict(rules, full, fast, CHECKPOINTS, set(CHECKPOINTS), "eng", {})
     assert content["ewok"] is None and content["glue"] == {} and content["fast_eval_results"]["ewok"] == [None, None]
     assert checks.wrong_in_strict(content, rules, CHECKPOINTS) == []
     why = {"ewok": "not scored", "glue": "needs fine-tuning"}
-    found = leaderboard.numbers(rules, full, right, why)
+    found = leaderboard.numbers(rules, full, right, why, {})
     assert {name: each.missing for name, each in found.items() if each.missing} == {
         "ewok": ["ewok: not scored"],
         "glue": ["glue: needs fine-tuning"],
@@ -189,11 +194,11 @@ def test_what_is_missing_is_not_refused_but_counts_0(tmp_path, rules, scored):
 
 def test_the_numbers_are_means_of_subtasks_in_percent(rules, scored):
     """One of two subtasks with 2 of 2 right, and 1 of 2; a pair of two equal sentences is right."""
-    _, right = files.strict(rules, *scored, CHECKPOINTS, set(CHECKPOINTS), "eng")
+    _, right = files.strict(rules, *scored, CHECKPOINTS, set(CHECKPOINTS), "eng", {})
     right["blimp"]["passive_1"][:] = [1, 0]
     assert right["blimp"]["principle_A_case_2"][-1] == 1, "the two sentences are equal, the scores, too"
     right["blimp"]["principle_A_case_2"][:] = [1, 1]
-    found = leaderboard.numbers(rules, scored[0], right, {})
+    found = leaderboard.numbers(rules, scored[0], right, {}, {})
     assert found["blimp"].value == pytest.approx(75)
     assert found["aoa"].value == pytest.approx(100 * STORED["items"]["score"])
     assert found["aoa"].as_json()["interval"][0] < 0 <= found["ewok"].as_json()["interval"][0]
@@ -201,7 +206,7 @@ def test_the_numbers_are_means_of_subtasks_in_percent(rules, scored):
     parts = json.loads(STORED["official"]["complete"])["fast_eval_results"]["reading"][-1]
     assert found["reading"].value == pytest.approx(50 * (parts["spr"] + parts["rt"]))
     del right["blimp"]["passive_1"]
-    found = leaderboard.numbers(rules, scored[0], right, {})
+    found = leaderboard.numbers(rules, scored[0], right, {}, {})
     assert found["blimp"].value == pytest.approx(50) and found["blimp"].missing == ["blimp: no items of passive_1"]
 
 
@@ -246,13 +251,13 @@ def test_multilingual_files(tmp_path):
         {"chck_1M": entry_of([1, 0], ["all"] * 2)},
     )
     scored = {"hellaswag_nl_mubench": Scored(where, task, CODE, "causal")}
-    scores, predictions = files.multilingual(rules, scored, scored, CHECKPOINTS, {"chck_1M"})
+    scores, predictions = files.multilingual(rules, scored, scored, CHECKPOINTS, {"chck_1M"}, {})
     assert scores == {"hellaswag_nl_mubench": {"hellaswag_nl_mubench": 0.75}}
     row = predictions["zeroshot"]["hellaswag_nl_mubench"]
     assert row["acc,none"] == 0.75 and row["acc_stderr,none"] == pytest.approx(0.25)
     assert predictions["fast_eval_results"] == [{"hellaswag_nl_mubench": 0.5}, {}]
     assert checks.wrong_in_multilingual(scores, predictions, CHECKPOINTS) == []
-    found = leaderboard.numbers(rules, scored, {}, {})
+    found = leaderboard.numbers(rules, scored, {}, {}, {})
     of_dutch = sum(each.group == "nld" for each in rules.numbers.values())
     assert leaderboard.overall(rules, found).value == pytest.approx(75 / of_dutch / 3)
     scores |= {"hanzi_pinyin": {"hanzi_pinyin": 0.5}, "arc": {}, "mnli": {"en": "0.5"}}
@@ -273,3 +278,38 @@ def test_each_shipped_challenge_scores_all_that_it_submits(name):
     assert asked["missing_at_checkpoints"] == {}
     assert asked["checkpoints"][-1] == {"babylm_strict_small": "chck_100M"}.get(name, "chck_1000M")
     assert len(asked["checkpoints"]) == {"babylm_strict_small": 19}.get(name, 28)
+
+
+def write_tuned(folder, labels: list[str], predictions: list[str], score: float):
+    """Scores and predictions as the stage `tune` writes them."""
+    folder.mkdir(parents=True)
+    table = pa.table({"language": ["eng"] * len(labels), "label": labels, "prediction": predictions})
+    pq.write_table(table, folder / "predictions.parquet")
+    metrics = {"accuracy": {"score": score, "n": len(labels), "interval": [score - 0.1, score + 0.1]}}
+    entry = {**metrics["accuracy"], "metrics": metrics, "classes": sorted(set(labels))}
+    write_json(folder / "scores.json", {"task": folder.parent.name, "languages": {"eng": entry}})
+    asked = manifest.StageRequest("tune", "eng", {})
+    manifest.write(folder, asked, ["predictions.parquet", "scores.json"])
+    return folder
+
+
+def test_scores_after_fine_tuning(tmp_path):
+    """The numbers of classes in the strict file, labels in the multilingual one; a subtask that is missing counts 0."""
+    rte = write_tuned(tmp_path / "rte/42", ["0", "1", "1"], ["1", "1", "0"], 0.4)
+    task = Task(kind="labels", tuned=["rte", "wsc"], sizes={"rte": 3, "wsc": 2})
+    numbers = {"glue": {"title": "GLUE", "tasks": ["glue"]}}
+    about = {"state": "now", "form": "strict", "checkpoints": [1], "numbers": numbers}
+    rules = Rules.model_validate(about | {"tasks": {"glue": task.model_dump()}})
+    tuned = {"glue": Tuned({"rte": rte}, "eng")}
+    content, _ = files.strict(rules, {}, {}, CHECKPOINTS, set(), "eng", tuned)
+    rows = [{"id": "rte_0", "pred": 1}, {"id": "rte_1", "pred": 1}, {"id": "rte_2", "pred": 0}]
+    assert content["glue"] == {"rte": {"predictions": rows}}
+    assert not checks.wrong_in_strict(content, rules, CHECKPOINTS)
+    rows.pop()
+    assert checks.wrong_in_strict(content | {"glue": {"rte": {"predictions": rows}}}, rules, CHECKPOINTS)
+    found = leaderboard.numbers(rules, {}, {}, {}, tuned)["glue"]
+    assert found.value == pytest.approx(20.0) and found.missing == ["glue: the model is not fine-tuned for wsc"]
+    of_language = {"sib200_en": Tuned({"sib200": rte}, "eng")}
+    scores, predictions = files.multilingual(rules, {}, {}, CHECKPOINTS, set(), of_language)
+    assert scores == {"sib200": {"en": 0.4}}
+    assert predictions["finetune"]["sib200_en"][0] == {"index": 0, "prediction": "1"}

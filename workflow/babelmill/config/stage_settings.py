@@ -327,6 +327,7 @@ class SubmissionSettings(Settings):
         order: the order of their `tasks` and `numbers`, which a settings file does not keep.
         checkpoints: the names of the checkpoints that the challenge asks for.
         codes: {task: the language of the model that its scores are of}; other tasks have no scores.
+        tuned: {task: {subtask: the job that fine-tunes for it, such as "rte.42"}}.
         missing: {task: why it has no scores}.
         missing_at_checkpoints: {task: why it has no scores at the checkpoints, though the final model has}.
     """
@@ -338,5 +339,6 @@ class SubmissionSettings(Settings):
     order: dict[str, list[str]]
     checkpoints: list[str]
     codes: dict[str, str]
+    tuned: dict[str, dict[str, str]] = {}
     missing: dict[str, str] = {}
     missing_at_checkpoints: dict[str, str] = {}

@@ -15,10 +15,11 @@ from babelmill.config.layers import nearest
 from babelmill.config.mistakes import LONGEST, in_plain_words
 from babelmill.config.objectives import OBJECTIVES
 from babelmill.config.resolve import Configuration
-from babelmill.config.schema import Positive, Section, Text
+from babelmill.config.schema import Names, Positive, Section, Text
 from babelmill.config.snapshots import Snapshots, name_of, points
 from babelmill.config.suites import suites_of_model
-from babelmill.core.escape import line
+from babelmill.config.tasks import seeds_of_task, tasks_of_model
+from babelmill.core.escape import line, some
 from babelmill.core.files import UserError
 from babelmill.core.places import ROOT
 from babelmill.core.yaml_file import read_yaml
@@ -34,6 +35,7 @@ class Task(Section):
 
     kind: Literal["choices", "examples", "reading", "acquisition", "labels", "accuracy"] = "choices"
     suite: Text | None = None
+    tuned: Names = []
     language: Text = "eng"
     fast: Text | None = None
     prediction: Literal["option", "whole"] = "option"
@@ -44,9 +46,9 @@ class Task(Section):
     missing: str = ""
 
     @model_validator(mode="after")
-    def _has_a_suite_or_is_missing(self) -> Self:
-        if bool(self.suite) == bool(self.missing):
-            raise ValueError("set `suite`, or say in `missing` why there is none")
+    def _has_scores_or_is_missing(self) -> Self:
+        if sum(map(bool, (self.suite, self.tuned, self.missing))) != 1:
+            raise ValueError("set `suite` or `tuned`, or say in `missing` why there are no scores")
         return self
 
     def subtasks(self, fast: bool = False) -> dict[str, int]:
@@ -162,6 +164,14 @@ def refuse_submission(configuration: Configuration, model: str) -> None:
         )
 
 
+def tuned_part(configuration: Configuration, model: str, task: str) -> str:
+    """Return the job that fine-tunes a model for a task as its challenge does it, such as "rte.42"; "" if none does."""
+    if task not in tasks_of_model(configuration, model):
+        return ""
+    seeds = configuration.tuning(task).seeds
+    return f"{task}.{seeds[0]}" if seeds[0] in seeds_of_task(configuration, model, task) else ""
+
+
 def submission_of(configuration: Configuration, model: str) -> dict[str, Any]:
     """Return the settings of the stage `submission`: the challenge's rules, and where the scores of each task are."""
     resolved, challenge = configuration.model(model), configuration.challenge_of(model)
@@ -171,12 +181,21 @@ def submission_of(configuration: Configuration, model: str) -> dict[str, Any]:
     at_snapshots = scored if resolved.evaluation.snapshots else resolved.evaluation.snapshot_suites
     codes: dict[str, str] = {}
     missing: dict[str, str] = {}
+    tuned: dict[str, dict[str, str]] = {}
     for name, task in rules.tasks.items():
         mine = [code for code in resolved.languages if configuration.language(code).language_code == task.language]
         if task.missing:
             missing[name] = task.missing
         elif not mine:
             missing[name] = f"the model does not learn {task.language}"
+        elif task.tuned:
+            parts = {each: part for each in task.tuned if (part := tuned_part(configuration, model, each))}
+            if parts:
+                codes[name], tuned[name] = mine[0], parts
+            else:
+                missing[name] = (
+                    f"the model is not fine-tuned for {some(task.tuned)} as the challenge does it (evaluation.tasks)"
+                )
         elif task.suite not in scored:
             missing[name] = f"the model is not scored on {task.suite} (evaluation.suites)"
         else:
@@ -194,6 +213,7 @@ def submission_of(configuration: Configuration, model: str) -> dict[str, Any]:
         "order": {"tasks": [*rules.tasks], "numbers": [*rules.numbers]},
         "checkpoints": [name_of(point) for point in rules.points(challenge.words)],
         "codes": codes,
+        **({"tuned": tuned} if tuned else {}),
         "missing": missing,
         "missing_at_checkpoints": without,
     }

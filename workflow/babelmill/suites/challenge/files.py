@@ -12,7 +12,9 @@ import numpy as np
 
 from babelmill.config.submissions import Rules, Task
 from babelmill.core.files import UserError, atomic_write
+from babelmill.suites.challenge import tuned
 from babelmill.suites.challenge.scored import READING, Scored, predictions, reading, surprisals
+from babelmill.suites.challenge.tuned import Tuned
 
 
 def strict(
@@ -22,6 +24,7 @@ def strict(
     checkpoints: list[str],
     there: set[str],
     model: str,
+    of_tuned: dict[str, Tuned],
 ) -> tuple[dict[str, Any], dict[str, dict[str, np.ndarray]]]:
     """Return the content of the file for a strict track, and {task: {subtask: which predictions are right}}.
 
@@ -32,6 +35,7 @@ def strict(
         checkpoints: the names of all checkpoints that the challenge asks for.
         there: those that the model has.
         model: the name of the model.
+        of_tuned: the scores of the final model after fine-tuning, by task.
     """
     content: dict[str, Any] = {}
     right: dict[str, dict[str, np.ndarray]] = {}
@@ -43,7 +47,7 @@ def strict(
             content[f"{name}_surprisals"] = surprisals(of_task, model, checkpoints) if of_task and complete else None
             content[name] = of_task and {name: acquisition(of_task)}
         elif task.kind == "labels":
-            content[name] = {}
+            content[name] = tuned.predictions(of_tuned[name]) if name in of_tuned else {}
         elif task.kind == "reading":
             content[name] = of_task and reading(of_task)
         elif of_task:
@@ -104,10 +108,19 @@ def at_checkpoint(name: str, task: Task, scored: Scored, entry: dict[str, Any]) 
 
 
 def multilingual(
-    rules: Rules, scored: dict[str, Scored], fast: dict[str, Scored], checkpoints: list[str], there: set[str]
+    rules: Rules,
+    scored: dict[str, Scored],
+    fast: dict[str, Scored],
+    checkpoints: list[str],
+    there: set[str],
+    of_tuned: dict[str, Tuned],
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     """Return the content of the files of scores and of predictions for the multilingual track; see `strict`."""
     scores = {name: {name: accuracy(of_task)["score"]} for name, of_task in scored.items()}
+    for name, each in of_tuned.items():
+        task, code = name.rsplit("_", 1)
+        (score,) = each.scores().values()
+        scores.setdefault(task, {})[code] = score["metrics"]["accuracy"]["score"]
     raw: dict[str, Any] = {}
     for name, of_task in scored.items():
         score, metric = accuracy(of_task), "acc_norm" if of_task.task.normalized else "acc"
@@ -117,7 +130,11 @@ def multilingual(
     of_checkpoints = [
         {name: value for each in at if each for name, value in each.items()} for at in zip(*found, strict=True)
     ]
-    content = {"zeroshot": raw, "finetune": {}, "hidden": {}}
+    content = {
+        "zeroshot": raw,
+        "finetune": {name: tuned.indexed(each) for name, each in of_tuned.items()},
+        "hidden": {},
+    }
     return scores, content | ({"fast_eval_results": of_checkpoints} if of_checkpoints else {})
 
 

@@ -14,6 +14,7 @@ import numpy as np
 
 from babelmill.config.submissions import Rules, Task
 from babelmill.suites.challenge.scored import READING, Scored
+from babelmill.suites.challenge.tuned import Tuned
 from babelmill.suites.results import mean_of_groups, share
 
 
@@ -78,8 +79,20 @@ def of_task(name: str, task: Task, scored: Scored | None, points: dict[str, np.n
     return of_points(task, points, name)
 
 
+def of_tuned(name: str, task: Task, tuned: Tuned) -> Score:
+    """Return the score of a task after fine-tuning: the mean of its subtasks; those that are missing count 0."""
+    found = {subtask: of_entry(entry) for subtask, entry in tuned.scores().items()}
+    lacking = [subtask for subtask in task.tuned if subtask not in found]
+    none = [Score(0.0, missing=[f"{name}: the model is not fine-tuned for {subtask}"]) for subtask in lacking]
+    return mean([*found.values(), *none])
+
+
 def numbers(
-    rules: Rules, scored: dict[str, Scored], right: dict[str, dict[str, np.ndarray]], missing: dict[str, str]
+    rules: Rules,
+    scored: dict[str, Scored],
+    right: dict[str, dict[str, np.ndarray]],
+    missing: dict[str, str],
+    tuned: dict[str, Tuned],
 ) -> dict[str, Score]:
     """Return the numbers of the leaderboard.
 
@@ -88,9 +101,12 @@ def numbers(
         scored: the scores of the final model, by task.
         right: {task: {subtask: which of its predictions are right}}.
         missing: {task: why it has no scores}.
+        tuned: its scores after fine-tuning, by task.
     """
     tasks = {
-        name: of_task(name, task, scored.get(name), right.get(name, {}), missing.get(name, ""))
+        name: of_tuned(name, task, tuned[name])
+        if name in tuned
+        else of_task(name, task, scored.get(name), right.get(name, {}), missing.get(name, ""))
         for name, task in rules.tasks.items()
     }
     return {name: mean([tasks[task] for task in each.tasks]) for name, each in rules.numbers.items()}

@@ -1,0 +1,55 @@
+"""Read what a fine-tuned model predicts for the rows of a challenge's tasks, and how it scores."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+
+from babelmill.core import manifest
+from babelmill.core.files import read_json
+
+
+@dataclass(frozen=True)
+class Tuned:
+    """The scores of a model that was fine-tuned for the subtasks of a task.
+
+    Attributes:
+        folders: {subtask: results/tuned/{model}/{subtask}/{seed}}.
+        code: the language of the model that the task is about.
+    """
+
+    folders: dict[str, Path]
+    code: str
+
+    def scores(self) -> dict[str, dict[str, Any]]:
+        """Return {subtask: the entry of the language in scores.json}."""
+        for folder in self.folders.values():
+            manifest.verify(folder, "scores.json", "predictions.parquet")
+        return {
+            name: read_json(folder / "scores.json")["languages"][self.code] for name, folder in self.folders.items()
+        }
+
+    def labels(self) -> dict[str, list[str]]:
+        """Return {subtask: the predicted label of each row}."""
+        found = {}
+        for name, folder in self.folders.items():
+            rows = pq.ParquetFile(folder / "predictions.parquet").read(["language", "prediction"]).to_pylist()
+            found[name] = [row["prediction"] for row in rows if row["language"] == self.code]
+        return found
+
+
+def predictions(tuned: Tuned) -> dict[str, Any]:
+    """Return the entry of a task in the file of a strict track: the number of each row's class."""
+    scores, found = tuned.scores(), {}
+    for name, labels in tuned.labels().items():
+        classes = scores[name]["classes"]
+        rows = [{"id": f"{name}_{i}", "pred": classes.index(label)} for i, label in enumerate(labels)]
+        found[name] = {"predictions": rows}
+    return found
+
+
+def indexed(tuned: Tuned) -> list[dict[str, Any]]:
+    """Return the entry of a task in the file of predictions of the multilingual track: the label of each row."""
+    (labels,) = tuned.labels().values()
+    return [{"index": i, "prediction": label} for i, label in enumerate(labels)]
