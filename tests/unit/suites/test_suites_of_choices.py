@@ -69,6 +69,14 @@ def test_one_option_may_stand_after_two_prompts():
     assert texts_of(table) == [["Ann is here. She {sings}", "Bob is here. She {sings}"]]
 
 
+def test_a_template_may_hold_each_option_of_a_list():
+    """So the space before an option belongs to it, and is scored: after a prompt it may be a token of its own."""
+    found = read_items(
+        "choices", [write("ends.jsonl")], {}, **KEYS | {"prompt": "{text}", "options": " {ends}"}
+    ).to_pylist()
+    assert found[1]["prompts"] == ["Bob ran."] * 2 and found[1]["options"] == [" It is nothing.", " He won."]
+
+
 def test_options_may_have_tabs_between_and_items_may_be_dropped():
     path = write("wug.jsonl", [{"s": "one\ttwo", "r": 0.5}, {"s": "nothing here\ttwo", "r": 1}])
     table = read_items("choices", [path], {"paradigm": "{file}"}, options="s", drop="nothing", ratio="r")
@@ -135,6 +143,7 @@ CHOICES = {"kind": "choices", "options": ["{a}", "{b}"], "scored": "whole"}
         (CHOICES | {"prompt": ["{a}"], "options": "o"}, r"`options` has no list of templates"),
         (CHOICES | {"right": 2}, r"`right` is 2, but the last option has the number 1"),
         (CHOICES | {"options": ["{a}"]}, r"options"),
+        (CHOICES | {"options": " {a} {b}"}, r"must name one column, which holds a list"),
         (CHOICES | {"prompt": "{a"}, r"the template '{a' has a single '{'; write it twice"),
         (CHOICES | {"kind": "chioces"}, r"suites.mine.kind"),
     ],

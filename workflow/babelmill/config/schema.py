@@ -694,7 +694,8 @@ class Suite(Section):
         prompt: of choices: the text before the options. This is a template, such as "{context}", or a list with a
             template for each option. A prompt and an option are put together as they are, so a space between them
             stands in a template.
-        options: of choices: a list of templates, or the column that holds a list of options.
+        options: of choices: a list of templates; or the column that holds a list of options, also in a template for
+            each of them, such as " {choices}".
         right: of choices: the number of the right option, the first being 0, or the column that holds it.
         scored: of choices: whether all tokens are scored, or only those of the option ("completion").
         score: of choices: whether an option's score is the sum over its scored tokens, or their mean.
@@ -775,6 +776,10 @@ class Suite(Section):
             raise ValueError(f"`right` is {self.right}, but the last option has the number {len(self.options) - 1}")
         for template in self.templates.values():
             columns_of(template)
+        if isinstance(self.options, str) and "{" in self.options and len(columns_of(self.options)) != 1:
+            raise ValueError(
+                f"`options` = {self.options!r} must name one column, which holds a list; or be a list of templates"
+            )
         return self
 
     @property
@@ -792,6 +797,8 @@ class Suite(Section):
             elif key == "prompt":
                 found[key] = value
         groups = ("phenomenon", "paradigm") if self.kind == "choices" else ()
+        if isinstance(self.options, str) and "{" in self.options:
+            found["options"] = self.options
         return found | {key: value for key in groups if "{" in (value := getattr(self, key) or "")}
 
     @property

@@ -135,7 +135,8 @@ class Choices(Reader):
             if isinstance(value := named.get(key), str) and "{" not in value:
                 columns[value] = key
         asked = [Asked(column, f"{section}.{key}", False, True) for column, key in columns.items()]
-        lists = [Asked(how["options"], f"{section}.options")] if isinstance(how["options"], str) else []
+        of_list = [list_column(how["options"])] if isinstance(how["options"], str) else []
+        lists = [Asked(column, f"{section}.options") for column in of_list]
         rows, counts, drop = [], Counter[str](), how.get("drop", "")
         for row in rows_of(paths, asked, settings, scratch, lists):
             options = options_of(row, how["options"])
@@ -281,15 +282,22 @@ def with_groups(item: dict[str, Any]) -> dict[str, Any]:
     return item | {"phenomenon": phenomenon, "paradigm": item.get("paradigm") or phenomenon}
 
 
+def list_column(named: str) -> str:
+    """Return the column that holds a list of options, which is named alone or in a template for each of them."""
+    return columns_of(named)[0] if "{" in named else named
+
+
 def options_of(row: Row, named: str | list[str]) -> list[str]:
     """Return the options of a row: filled templates, or the list that a column holds (or texts with tabs between)."""
     if isinstance(named, list):
         options = [row.filled(template) for template in named]
     else:
-        options = list_of(row.cells[named])
+        column = list_column(named)
+        cell = row.cells[column]
+        options = [fill(named, {column: each}) for each in list_of(cell)] if column != named else list_of(cell)
         if len(options) < 2:
             raise UserError(
-                f"{row.where}: column {escape.line(repr(named), 100)} holds {escape.line(repr(row.cells[named]), 60)};"
+                f"{row.where}: column {escape.line(repr(column), 100)} holds {escape.line(repr(cell), 60)};"
                 " a list of two or more options is expected, or texts with tabs between"
             )
     for number, option in enumerate(options):
