@@ -88,7 +88,7 @@ def files_of(configuration: Configuration, task: Task, name: str, code: str, spl
     if not folder and any(pattern.startswith(DATA) for pattern in patterns):
         raise UserError(
             f"evaluation.tasks: the rows of {name} are in the challenge's folder evaluation_data; set"
-            " `evaluation_data:` to its path (docs/evaluation.md says where to get it)"
+            " `evaluation_data:` to its path (config/README.md says where to get it)"
         )
     return [f"{folder}/{p.removeprefix(DATA)}" if p.startswith(DATA) else p for p in patterns]
 
