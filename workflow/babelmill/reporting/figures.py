@@ -20,7 +20,8 @@ from babelmill.reporting.table import ScoreRow, head
 WIDTH, STRIP, LEFT, RIGHT, TOP, GAP = 360, 44, 48, 8, 26, 18
 WIDE = 1080  # the width of a picture that is alone on a screen
 POINTS = 120  # points per curve at most; more could not be seen
-LOG_STEPS = ((1.0, 10.0), (1.0, 2.0, 5.0), (1.0, 1.5, 2.0, 3.0, 4.0, 5.0, 7.0), tuple(1 + i / 5 for i in range(45)))
+LOG_STEPS = ((1.0, 10.0), (1.0, 2.0, 5.0), (1.0, 1.5, 2.0, 3.0, 4.0, 5.0, 7.0), tuple(1 + i / 2 for i in range(18)))
+LOG_STEPS += (tuple(1 + i / 5 for i in range(45)),)
 
 
 def height(width: int) -> int:
@@ -286,8 +287,9 @@ def overlaid(recipes: Sequence[Sequence[dict[str, Any]]], width: int = WIDE) -> 
         for runs in recipes:
             found = [run["kinds"][kind] for run in runs if kind in run["kinds"]]
             curves = [curve for each in found if (curve := each["averaged"] or each["raw"])]
-            together = zip(*curves, strict=False)  # a run that is shorter ends the mean
-            values = [(points[0][0], [loss for _, loss in points]) for points in together]
+            by_tokens = [dict(curve) for curve in curves]
+            shared = [at for at in by_tokens[0] if all(at in each for each in by_tokens)] if by_tokens else []
+            values = [(at, [each[at] for each in by_tokens]) for at in shared]  # where all runs were validated
             drawn.append([(at, sum(losses) / len(losses), min(losses), max(losses)) for at, losses in values])
         ends = [end for places in drawn for _, _, *both in places for end in both]
         if not ends:
