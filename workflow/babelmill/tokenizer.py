@@ -36,6 +36,7 @@ from babelmill.runtime import store
 from babelmill.settings import read_settings
 from babelmill.tokens import characters, prefix_space, trial
 from babelmill.tokens.documents import Documents
+from babelmill.tokens.limits import TRAINING_BYTES
 from babelmill.tokens.pretokenizer import parts, pre_tokenizer, sections
 from babelmill.tokens.published_tokenizer import FILES, roles_of
 from babelmill.tokens.quality import count_tokens, measure, vocabulary_used
@@ -44,10 +45,6 @@ from babelmill.tokens.vocabulary import MASK, SPECIAL_TOKENS, UNK
 
 log = logging.getLogger("babelmill.tokenizer")
 
-# The largest number of bytes of text to train on. Each byte of a new piece takes about 100 bytes of memory, and in
-# scripts without spaces most pieces are new. More text does not help: a quarter of 5 MB of help pages gave the same 4.1
-# bytes per token as all of it, with 4,096 entries.
-TRAINING_BYTES = 100_000_000
 REPORT_BYTES = 8_000_000  # bytes of text per language, for the figures
 
 # Decoding must restore these texts. Normalisers, trimmers and vocabularies without all bytes would lose parts of them.

@@ -59,6 +59,7 @@ from babelmill.file_times import FileTimes
 from babelmill.hub.credentials import hub_token
 from babelmill.reporting import asked as reports
 from babelmill.stages import STAGES, TO_CONVERTED, TRIAL, leading_to
+from babelmill.tokens.limits import TRAINING_BYTES
 from babelmill.core import manifest
 from babelmill.core.files import UserError, not_found
 from babelmill.core.stage_entry import accept_all_letters
@@ -361,8 +362,6 @@ def gb_of_corpus(wildcards):
 @one_line
 def gb_of_tokenizer(wildcards):
     """Return the GB of text on which a model's tokenizer is trained."""
-    from babelmill.tokenizer import TRAINING_BYTES  # imports pyarrow and tokenizers, which most runs do not need
-
     text = sum(text_bytes(CONFIG, code) for code in CONFIG.languages_of(wildcards.model))
     return min(TRAINING_BYTES, text) / 1e9
 

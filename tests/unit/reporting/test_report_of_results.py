@@ -12,7 +12,7 @@ import yaml
 from babelmill.config import loading
 from babelmill.core.files import UserError, read_json, write_json
 from babelmill.reporting.asked import asked_of, write_settings
-from babelmill.reporting.figures import log_ticks, overlaid, tick_labels, training_pictures
+from babelmill.reporting.figures import WIDTH, log_ticks, overlaid, tick_labels, training_pictures
 from babelmill.reporting.page import page
 from babelmill.reporting.results import ReportedModel, read_all
 from babelmill.reporting.table import rows_of, write_csv
@@ -151,6 +151,20 @@ def test_models_stand_in_the_order_of_the_batch(tmp_path, asked):
     assert "order" not in read_json(write_settings(configuration, "deu+eng")), "settings files stay as they were"
 
 
+def test_the_mean_of_a_recipe_is_over_runs_at_the_same_moment():
+    """A run that was validated at other steps has no loss there."""
+
+    def run(*points: tuple[float, float]) -> dict:
+        return {"tokens": 400, "kinds": {"causal": {"raw": [*points], "averaged": []}}}
+
+    seeds = [run((100, 8.0), (200, 6.0), (400, 4.0)), run((200, 5.0), (400, 3.0))]
+    lines = re.findall(r'polyline points="([^"]*)"', overlaid([seeds], WIDTH))
+    assert [len(line.split()) for line in lines] == [2]
+    alike = re.findall(r'polyline points="([^"]*)"', overlaid([[run((200, 5.5), (400, 3.5))]], WIDTH))
+    assert [line.split()[0].split(",")[0] for line in lines] == [line.split()[0].split(",")[0] for line in alike]
+    assert overlaid([[run((100, 8.0)), run((200, 5.0))]]) == "", "no moment in common"
+
+
 def test_what_is_not_there_is_not_explained(asked):
     model = there(asked)
     text = page(asked, [model])
@@ -216,6 +230,7 @@ def test_ticks_show_all_their_digits():
         "2.0",
     ]
     assert tick_labels([0, 1024]) == ["0", "1.024k"] and tick_labels([50, 60]) == ["50", "60"]
+    assert log_ticks(5.3, 7.7, 7) == [5.5, 6, 6.5, 7, 7.5], "one number is no axis"
     assert log_ticks(2.6, 10.9, 7) == [3, 4, 5, 7, 10] and log_ticks(2.5, 2.9, 7) == [2.6, 2.8]
 
 

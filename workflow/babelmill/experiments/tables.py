@@ -208,6 +208,7 @@ def latex(table: Table) -> str:
             rf"% Made by Babelmill from experiments/{table.name}; needs \usepackage{{booktabs}}",
             r"\begin{table}",
             r"  \centering",
+            r"  \setlength{\belowcaptionskip}{6pt}",
             rf"  \caption{{{escape.latex(caption(table))}}}",
             rf"  \label{{tab:{table.name}}}",
             rf"  \begin{{tabular}}{{{'l' * len(table.heads)}{'r' * len(table.columns)}}}",

@@ -20,7 +20,8 @@ from babelmill.reporting.table import ScoreRow, head
 WIDTH, STRIP, LEFT, RIGHT, TOP, GAP = 360, 44, 48, 8, 26, 18
 WIDE = 1080  # the width of a picture that is alone on a screen
 POINTS = 120  # points per curve at most; more could not be seen
-LOG_STEPS = ((1.0, 10.0), (1.0, 2.0, 5.0), (1.0, 1.5, 2.0, 3.0, 4.0, 5.0, 7.0), tuple(1 + i / 5 for i in range(45)))
+LOG_STEPS = ((1.0, 10.0), (1.0, 2.0, 5.0), (1.0, 1.5, 2.0, 3.0, 4.0, 5.0, 7.0), tuple(1 + i / 2 for i in range(18)))
+LOG_STEPS += (tuple(1 + i / 5 for i in range(45)),)
 
 
 def height(width: int) -> int:
