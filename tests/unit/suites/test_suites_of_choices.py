@@ -69,6 +69,17 @@ def test_one_option_may_stand_after_two_prompts():
     assert texts_of(table) == [["Ann is here. She {sings}", "Bob is here. She {sings}"]]
 
 
+def test_text_around_a_list_is_put_around_each_option():
+    path = write("ends.jsonl")
+    rows = read_items("choices", [path], {}, prompt="{text}", options=" {ends}", right="answer").to_pylist()
+    assert rows[0]["options"] == [" She cried.", " It rained.", " No."] and rows[0]["prompts"] == ["Ann fell."] * 3
+    with pytest.raises(UserError, match=r"row 1: column 'text' holds 'Ann fell.'; a list of two or more options"):
+        read_items("choices", [path], {}, options=" {text}")
+    write("empty.jsonl", [ROWS[0] | {"ends": ["x", ""]}])
+    with pytest.raises(UserError, match=r"row 1: option 1 is empty"):
+        read_items("choices", [Path("empty.jsonl")], {}, options=" {ends}")
+
+
 def test_options_may_have_tabs_between_and_items_may_be_dropped():
     path = write("wug.jsonl", [{"s": "one\ttwo", "r": 0.5}, {"s": "nothing here\ttwo", "r": 1}])
     table = read_items("choices", [path], {"paradigm": "{file}"}, options="s", drop="nothing", ratio="r")
@@ -135,6 +146,7 @@ CHOICES = {"kind": "choices", "options": ["{a}", "{b}"], "scored": "whole"}
         (CHOICES | {"prompt": ["{a}"], "options": "o"}, r"`options` has no list of templates"),
         (CHOICES | {"right": 2}, r"`right` is 2, but the last option has the number 1"),
         (CHOICES | {"options": ["{a}"]}, r"options"),
+        (CHOICES | {"options": "{a}{b}"}, r"`options` is '{a}{b}'; a single template names one column, which holds a"),
         (CHOICES | {"prompt": "{a"}, r"the template '{a' has a single '{'; write it twice"),
         (CHOICES | {"kind": "chioces"}, r"suites.mine.kind"),
     ],
@@ -150,6 +162,8 @@ def test_an_unknown_column_in_a_template_is_found_before_anything_runs():
         UserError, match=r"suites.mine.options\[1\]: x.jsonl has no column 'b'; its columns are 'a', 'c'"
     ):
         settings_of(configuration(**CHOICES), "eng", "suite.mine")
+    with pytest.raises(UserError, match=r"suites.mine.options: x.jsonl has no column 'ends'; its columns are"):
+        settings_of(configuration(**CHOICES | {"options": " {ends}"}), "eng", "suite.mine")
 
 
 def challenge(**top) -> Configuration:
