@@ -63,7 +63,7 @@ class Scored:
     @cached_property
     def rows(self) -> pa.Table:
         """Return the scored items of the language, in their order."""
-        name = next(name for name in (ITEMS, PAIRS) if (self.folder / name).is_file())
+        name = ITEMS if "kind" in self.scores else PAIRS  # pairs have no `kind` there
         manifest.verify(self.folder, name)
         table = pq.ParquetFile(self.folder / name).read()
         return table.filter(pa.array([code == self.code for code in table["language"].to_pylist()], pa.bool_()))
