@@ -143,8 +143,9 @@ def run(args: argparse.Namespace) -> None:
     with atomic_folder(args.out.with_suffix("")) as folder:
         refused = checks.wrong_in_card(args.converted) + submission.write(folder)
         if refused:
-            more = f"; and {len(refused) - 3:,} more" if len(refused) > 3 else ""
-            raise UserError(f"the challenge would refuse this submission: {'; '.join(map(escape.line, refused[:3]))}{more}")
+            shown = [*map(escape.line, refused[:3])]
+            more = [f"and {len(refused) - 3:,} more"] if len(refused) > 3 else []
+            raise UserError(f"the challenge would refuse this submission: {'; '.join(shown + more)}")
         written = [path.name for path in folder.iterdir()]
     figures = submission.figures() | {"read": words_of(args.model, args.converted, submission.there)}
     for line in in_words(figures):

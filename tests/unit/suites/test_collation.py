@@ -129,7 +129,7 @@ def test_a_table_of_an_earlier_kind_of_the_suite_is_not_read(tmp_path):
     assert Scored(where, Task(suite="mine"), CODE, "causal").rows["good"].to_pylist() == ["a"]
     (where / "pairs.parquet").unlink()
     with pytest.raises(Exception, match=r"pairs\.parquet: .* lists it; delete .*mine and run the workflow again$"):
-        Scored(where, Task(suite="mine"), CODE, "causal").rows
+        assert Scored(where, Task(suite="mine"), CODE, "causal").rows
 
 
 def test_a_method_without_scores_is_refused(rules, scored):
