@@ -9,10 +9,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from babelmill.commands.progress.numbers import numbers_of_challenge
 from babelmill.config.resolve import Configuration
 from babelmill.config.submissions import Rules, Task, read_rules, submission_of
 from babelmill.core import manifest
 from babelmill.core.files import write_json
+from babelmill.stages import STAGES
 from babelmill.suites.challenge import checks, files, leaderboard
 from babelmill.suites.challenge.scored import Scored
 from babelmill.suites.challenge.tuned import Tuned
@@ -290,6 +292,17 @@ def test_each_shipped_challenge_scores_all_that_it_submits(name):
     assert asked["missing_at_checkpoints"] == {}
     assert asked["checkpoints"][-1] == {"babylm_strict_small": "chck_100M"}.get(name, "chck_1000M")
     assert len(asked["checkpoints"]) == {"babylm_strict_small": 19}.get(name, 28)
+
+
+def test_status_counts_scores_after_fine_tuning(folder):
+    configuration = Configuration([("config/config.yaml", {"models": {"mine": {"challenge": "babylm_strict_small"}}})])
+    assert numbers_of_challenge(configuration, "mine").startswith("0 of 9 numbers; missing: BLiMP, ")
+    *parts, last = STAGES["tune"].parts(configuration, "mine")
+    for part in parts:
+        write_json(STAGES["tune"].record("mine", part), {})
+    assert numbers_of_challenge(configuration, "mine").startswith("0 of 9 numbers; missing: BLiMP, ")
+    write_json(STAGES["tune"].record("mine", last), {})
+    assert numbers_of_challenge(configuration, "mine").startswith("1 of 9 numbers; (Super)GLUE; missing: BLiMP, ")
 
 
 def write_tuned(folder, labels: list[str], predictions: list[str], score: float):
