@@ -166,8 +166,11 @@ def test_an_unknown_column_in_a_template_is_found_before_anything_runs():
         settings_of(configuration(**CHOICES | {"options": " {ends}"}), "eng", "suite.mine")
 
 
+CHALLENGED = ["comps", "blimp_filtered", "global_piqa_parallel"]
+
+
 def challenge(**top) -> Configuration:
-    values = dict(SMALL) | {"models": {"eng": {"evaluation": {"suites": ["comps", "blimp_filtered"]}}}} | top
+    values = dict(SMALL) | {"models": {"eng": {"evaluation": {"suites": CHALLENGED, "tasks": ["rte"]}}}} | top
     return Configuration([("config/config.yaml", values)])
 
 
@@ -182,13 +185,22 @@ def test_files_of_the_challenge_are_those_of_its_folder():
     ):
         settings_of(challenge(), "eng", "suite.comps")
     with pytest.raises(
-        UserError, match=r"config/config.yaml: evaluation_data: \.: no folder full_eval or fast_eval is"
+        UserError, match=r"config/config.yaml: evaluation_data: \.: none of the folders full_eval, fast_eval, mul"
     ):
         settings_of(challenge(evaluation_data="."), "eng", "suite.comps")
+    with pytest.raises(UserError, match=r"evaluation_data: \.: none of the folders full_eval, fast_eval, multilingual"):
+        settings_of(challenge(evaluation_data="."), "eng", "task.rte")
+    Path("[of Ann]/multilingual").mkdir(parents=True)
+    found = settings_of(challenge(evaluation_data="[of Ann]/"), "eng", "suite.global_piqa_parallel")
+    assert "source" in found, "the folder of the multilingual track alone: what it lacks is on the Hub"
     Path("full_eval").mkdir()
     message = r"config/config.yaml: evaluation_data: comps: suite file \./full_eval/comps/\*\.jsonl: no such file"
     with pytest.raises(UserError, match=message):
         settings_of(challenge(evaluation_data="."), "eng", "suite.comps")
+
+    message = r"config/config.yaml: evaluation_data: rte: task file \./full_eval/glue_filtered/rte\..*: no such file"
+    with pytest.raises(UserError, match=message):
+        settings_of(challenge(evaluation_data="."), "eng", "task.rte")
 
 
 def test_the_settings_of_pairs_have_no_key_of_choices():
