@@ -115,7 +115,7 @@ def hub_tasks(configuration: Configuration, models: list[str]) -> list[dict[str,
         (code, name): None
         for model in models
         for name in tasks_of_model(configuration, model)
+        if configuration.task(name).repository
         for code in languages_of_task(configuration, model, name)
     }
-    found = (rows_of_task(configuration, code, name) for code, name in pairs)
-    return [asked["source"] for asked in found if "source" in asked]
+    return [rows_of_task(configuration, code, name)["source"] for code, name in pairs]
