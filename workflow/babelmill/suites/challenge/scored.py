@@ -16,6 +16,7 @@ import pyarrow.parquet as pq
 
 from babelmill.config.submissions import Task
 from babelmill.core import manifest
+from babelmill.core.escape import line
 from babelmill.core.files import UserError, read_json
 
 PAIRS, ITEMS = "pairs.parquet", "items.parquet"
@@ -96,7 +97,7 @@ def predictions(scored: Scored) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
     ):
         if values is None or all(is_missing(value) for value in values):
             raise UserError(
-                f"{scored.folder}: an item of {subtask} has no {method} score ({texts[best][:60]!r}): it is longer than"
+                f"{scored.folder}: an item of {line(subtask)} has no {method} score ({texts[best][:60]!r}): it is longer than"
                 " the model reads, or only a sample was scored (evaluation.pairs, masked_pairs)"
             )
         if whole:
