@@ -97,8 +97,8 @@ def predictions(scored: Scored) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
     ):
         if values is None or all(is_missing(value) for value in values):
             raise UserError(
-                f"{scored.folder}: an item of {line(subtask)} has no {method} score ({texts[best][:60]!r}): it is longer than"
-                " the model reads, or only a sample was scored (evaluation.pairs, masked_pairs)"
+                f"{scored.folder}: an item of {line(subtask)} has no {method} score ({texts[best][:60]!r}): it is"
+                " longer than the model reads, or only a sample was scored (evaluation.pairs, masked_pairs)"
             )
         if whole:
             texts = [start + text for start, text in zip(before, texts, strict=True)]
