@@ -1,9 +1,13 @@
 """A model of a challenge in the workflow: the jobs that one line of configuration gives, and what is refused."""
 
+import json
+
 import pytest
 
 from babelmill.config.resolve import Configuration
 from babelmill.config.suites import suites_of_model
+from babelmill.config.tasks import DATA, tasks_of_model
+from babelmill.core.templates import columns_of
 from conftest import Workspace, write_texts
 
 CODE = "babylm_strict_small"
@@ -18,6 +22,18 @@ def values(challenge=CODE, **entry) -> dict:
 ONE_LINE = Configuration([("config/config.yaml", values())])
 
 
+def write_tasks(folder, configuration):
+    """Write files for a model's fine-tuning tasks, with their columns."""
+    for name in tasks_of_model(configuration, "mine"):
+        task = configuration.task(name)
+        columns = {column: "" for text in (task.text, task.pair or "") for column in columns_of(text)}
+        for pattern in task.train + task.test:
+            for language in task.covered.values():
+                path = folder / pattern.removeprefix(DATA).replace("{language}", language)
+                path.parent.mkdir(parents=True, exist_ok=True)
+                path.write_text(json.dumps(columns | {task.label: 0}) + "\n")
+
+
 @pytest.fixture
 def fresh(tmp_path) -> Workspace:
     """A workspace in which nothing has been run, with text in place of the Hub's, and files in place of the tasks'."""
@@ -28,6 +44,8 @@ def fresh(tmp_path) -> Workspace:
             path = tmp_path / "evaluation_data" / pattern.replace("*", "made")
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text("{}\n")
+    for challenge in ("babylm_strict_small", "babylm_multilingual"):
+        write_tasks(tmp_path / "evaluation_data", Configuration([("config/config.yaml", values(challenge))]))
     return Workspace(tmp_path)
 
 
@@ -35,11 +53,12 @@ def test_one_line_of_configuration_trains_and_scores(fresh):
     fresh.configure(values() | LOCAL)
     suites, evaluation = suites_of_model(ONE_LINE, "mine"), ONE_LINE.model("mine").evaluation
     jobs = fresh.would_run(targets=["converted/mine"])
-    stages = ("tokenizer", "shards", "train", "export", "evaluate", "score", "convert")
+    stages = ("tokenizer", "shards", "train", "export", "evaluate", "score", "tune", "convert")
     assert jobs == {
         ("corpus", CODE),
         *((stage, "mine") for stage in stages),
         *(("suite", suite) for suite in suites),
+        *(("task", task) for task in evaluation.tasks),
     }
     scores = len(suites) + 19 * len(evaluation.snapshot_suites)
     plan = fresh.python("-m", "babelmill", "plan", "mine").stdout
@@ -63,7 +82,7 @@ def test_a_run_that_ends_before_the_last_point_is_told_what_to_set(fresh):
 
 
 def test_a_mixture_reads_the_challenges_three_texts(fresh):
-    fresh.configure(values("babylm_multilingual"))
+    fresh.configure(values("babylm_multilingual") | {"evaluation_data": "evaluation_data"})
     jobs = fresh.would_run(targets=["converted/mine"])
     codes = {f"babylm_multilingual_{code}" for code in ("eng", "nld", "zho")}
     assert {name for rule, name in jobs if rule == "download"} == codes

@@ -95,4 +95,4 @@ def test_local_text_needs_no_download(hub, work):
     work.configure({"languages": {"eng": {"corpus": {"builtin": "python-docs"}}}})
     assert work.would_run(targets=TARGET) == {("corpus", "eng")}
     done = work.python("-m", "babelmill", "lock")
-    assert "no text, tokenizer, model or suite of eng comes from the Hub" in done.stderr
+    assert "no text, tokenizer, model, suite or task of eng comes from the Hub" in done.stderr

@@ -20,8 +20,7 @@ import numpy as np
 from babelmill.config.snapshots import FOLDER
 from babelmill.config.stage_settings import SubmissionSettings
 from babelmill.config.submissions import METHODS, Rules
-from babelmill.core import manifest, stage_entry
-from babelmill.core.escape import some
+from babelmill.core import escape, manifest, stage_entry
 from babelmill.core.files import UserError, atomic_folder
 from babelmill.core.words import aligned, plural
 from babelmill.reporting.published import beside
@@ -131,7 +130,7 @@ def in_words(figures: dict[str, Any]) -> list[str]:
     count = len(checkpoints["there"]) + len(checkpoints["missing"])
     lines.append(f"{len(checkpoints['there'])} of {plural(count, 'checkpoint')}")
     if checkpoints["missing"]:
-        lines[-1] += f"; missing: {some(checkpoints['missing'])}"
+        lines[-1] += f"; missing: {escape.some(checkpoints['missing'])}"
     return lines + [f"missing at the checkpoints: {name}: {why}" for name, why in checkpoints["without"].items()]
 
 
@@ -144,8 +143,9 @@ def run(args: argparse.Namespace) -> None:
     with atomic_folder(args.out.with_suffix("")) as folder:
         refused = checks.wrong_in_card(args.converted) + submission.write(folder)
         if refused:
-            more = f"; and {len(refused) - 3:,} more" if len(refused) > 3 else ""
-            raise UserError(f"the challenge would refuse this submission: {'; '.join(refused[:3])}{more}")
+            shown = [*map(escape.line, refused[:3])]
+            more = [f"and {len(refused) - 3:,} more"] if len(refused) > 3 else []
+            raise UserError(f"the challenge would refuse this submission: {'; '.join(shown + more)}")
         written = [path.name for path in folder.iterdir()]
     figures = submission.figures() | {"read": words_of(args.model, args.converted, submission.there)}
     for line in in_words(figures):

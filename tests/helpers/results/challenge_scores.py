@@ -52,6 +52,7 @@ def put(folder: Path, columns: dict[str, list[Any]], entry: dict[str, Any], snap
     pq.write_table(pa.table({"language": [CODE] * size} | columns), folder / name)
     scores = {
         "suite": folder.name,
+        **({} if "good" in columns else {"kind": "choices"}),
         "headline": {"method": "causal", "of": "pairs"},
         "languages": {CODE: {"methods": {"causal": entry}, "headline": entry["pairs"]}},
         "snapshots": [

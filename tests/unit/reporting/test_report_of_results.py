@@ -119,8 +119,8 @@ def test_machine_commit_and_cost_stand_at_the_top(tmp_path, asked):
     write_json(tmp_path / "results/models/one/manifest.json", about | {"key": "of one"})
 
     def top(*names: str) -> dict[str, str]:
-        models = dict.fromkeys(names, asked["models"]["eng"])
-        return facts(page(asked, read_all(asked | {"models": models}, dict.fromkeys(names, ("stopped (train)", "")))))
+        wanted = asked | {"models": dict.fromkeys(names, asked["models"]["eng"])}
+        return facts(page(wanted, read_all(wanted, dict.fromkeys(names, ("stopped (train)", "")))))
 
     hours = 2000 * 32768 / 90000 / 3600
     cost = f"{hours:.2f} hours of training, 0.00 kWh, 65.5M tokens"

@@ -9,10 +9,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from babelmill.commands.progress.numbers import numbers_of_challenge
 from babelmill.config.resolve import Configuration
 from babelmill.config.submissions import Rules, Task, read_rules, submission_of
 from babelmill.core import manifest
 from babelmill.core.files import write_json
+from babelmill.stages import STAGES
 from babelmill.suites.challenge import checks, files, leaderboard
 from babelmill.suites.challenge.scored import Scored
 from babelmill.suites.challenge.tuned import Tuned
@@ -83,7 +85,8 @@ def scored(tmp_path, rules) -> tuple[dict[str, Scored], dict[str, Scored]]:
             fast[name] = full[name]
     own, before = zip(*items["reading"], strict=True)
     columns = {"item_id": list(range(len(own))), "causal": list(own), "causal_prev": list(before)}
-    shares = [entry_of_shares({"rt": each["rt"], "spr": each["spr"]}, 0.03) for each in official["reading"]]
+    parts = [{name: each[name] for name in ("rt", "spr")} for each in official["reading"]]
+    shares = [entry_of_shares(each, sum(each.values()) / 2) for each in parts]
     where = put(folder / "reading", columns, shares[-1], dict(zip(CHECKPOINTS, shares, strict=True)))
     full["reading"] = fast["reading"] = Scored(where, rules.tasks["reading"], CODE, "causal")
     steps, words, numbers, contexts, values = zip(*items["aoa"], strict=True)
@@ -110,7 +113,7 @@ def test_the_file_is_what_the_challenges_program_writes(tmp_path, rules, scored,
 
 
 def test_snapshots_that_the_challenge_does_not_ask_for_are_left_out(rules, scored):
-    content, _ = files.strict(rules, *scored, ["chck_2M"], set(CHECKPOINTS), "eng")
+    content, _ = files.strict(rules, *scored, ["chck_2M"], set(CHECKPOINTS), "eng", {})
     assert {row["step"] for row in content["aoa_surprisals"]["results"]} == {"chck_2M"}
     assert content["aoa_surprisals"]["metadata"]["completed_steps"] == 1
     assert all(len(each) == 1 for each in content["fast_eval_results"].values())
@@ -119,6 +122,16 @@ def test_snapshots_that_the_challenge_does_not_ask_for_are_left_out(rules, score
 def test_a_snapshot_without_scores_is_refused(rules, scored):
     with pytest.raises(Exception, match=r"scores\.json: has no scores of the snapshot chck_3M; add blimp_fast to"):
         files.strict(rules, *scored, [*CHECKPOINTS, "chck_3M"], {*CHECKPOINTS, "chck_3M"}, "eng", {})
+
+
+def test_a_table_of_an_earlier_kind_of_the_suite_is_not_read(tmp_path):
+    """Snakemake deletes no files of an earlier run that its rule does not declare."""
+    where = put(tmp_path / "mine", {"good": ["a"], "bad": ["b"], "paradigm": ["all"]}, entry_of([1], ["all"]))
+    (where / "items.parquet").write_text("an earlier run")
+    assert Scored(where, Task(suite="mine"), CODE, "causal").rows["good"].to_pylist() == ["a"]
+    (where / "pairs.parquet").unlink()
+    with pytest.raises(Exception, match=r"pairs\.parquet: .* lists it; delete .*mine and run the workflow again$"):
+        assert Scored(where, Task(suite="mine"), CODE, "causal").rows
 
 
 def test_a_method_without_scores_is_refused(rules, scored):
@@ -205,6 +218,7 @@ def test_the_numbers_are_means_of_subtasks_in_percent(rules, scored):
     assert all(each.as_json()["interval"][1] <= 100 for each in found.values())
     parts = json.loads(STORED["official"]["complete"])["fast_eval_results"]["reading"][-1]
     assert found["reading"].value == pytest.approx(50 * (parts["spr"] + parts["rt"]))
+    assert found["reading"].half == pytest.approx(2), "that of the stage score: both parts have the same words"
     del right["blimp"]["passive_1"]
     found = leaderboard.numbers(rules, scored[0], right, {}, {})
     assert found["blimp"].value == pytest.approx(50) and found["blimp"].missing == ["blimp: no items of passive_1"]
@@ -278,6 +292,17 @@ def test_each_shipped_challenge_scores_all_that_it_submits(name):
     assert asked["missing_at_checkpoints"] == {}
     assert asked["checkpoints"][-1] == {"babylm_strict_small": "chck_100M"}.get(name, "chck_1000M")
     assert len(asked["checkpoints"]) == {"babylm_strict_small": 19}.get(name, 28)
+
+
+def test_status_counts_scores_after_fine_tuning(folder):
+    configuration = Configuration([("config/config.yaml", {"models": {"mine": {"challenge": "babylm_strict_small"}}})])
+    assert numbers_of_challenge(configuration, "mine").startswith("0 of 9 numbers; missing: BLiMP, ")
+    *parts, last = STAGES["tune"].parts(configuration, "mine")
+    for part in parts:
+        write_json(STAGES["tune"].record("mine", part), {})
+    assert numbers_of_challenge(configuration, "mine").startswith("0 of 9 numbers; missing: BLiMP, ")
+    write_json(STAGES["tune"].record("mine", last), {})
+    assert numbers_of_challenge(configuration, "mine").startswith("1 of 9 numbers; (Super)GLUE; missing: BLiMP, ")
 
 
 def write_tuned(folder, labels: list[str], predictions: list[str], score: float):

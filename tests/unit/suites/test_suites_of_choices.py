@@ -69,12 +69,15 @@ def test_one_option_may_stand_after_two_prompts():
     assert texts_of(table) == [["Ann is here. She {sings}", "Bob is here. She {sings}"]]
 
 
-def test_a_template_may_hold_each_option_of_a_list():
-    """So the space before an option belongs to it, and is scored: after a prompt it may be a token of its own."""
-    found = read_items(
-        "choices", [write("ends.jsonl")], {}, **KEYS | {"prompt": "{text}", "options": " {ends}"}
-    ).to_pylist()
-    assert found[1]["prompts"] == ["Bob ran."] * 2 and found[1]["options"] == [" It is nothing.", " He won."]
+def test_text_around_a_list_is_put_around_each_option():
+    path = write("ends.jsonl")
+    rows = read_items("choices", [path], {}, prompt="{text}", options=" {ends}", right="answer").to_pylist()
+    assert rows[0]["options"] == [" She cried.", " It rained.", " No."] and rows[0]["prompts"] == ["Ann fell."] * 3
+    with pytest.raises(UserError, match=r"row 1: column 'text' holds 'Ann fell.'; a list of two or more options"):
+        read_items("choices", [path], {}, options=" {text}")
+    write("empty.jsonl", [ROWS[0] | {"ends": ["x", ""]}])
+    with pytest.raises(UserError, match=r"row 1: option 1 is empty"):
+        read_items("choices", [Path("empty.jsonl")], {}, options=" {ends}")
 
 
 def test_options_may_have_tabs_between_and_items_may_be_dropped():
@@ -143,7 +146,7 @@ CHOICES = {"kind": "choices", "options": ["{a}", "{b}"], "scored": "whole"}
         (CHOICES | {"prompt": ["{a}"], "options": "o"}, r"`options` has no list of templates"),
         (CHOICES | {"right": 2}, r"`right` is 2, but the last option has the number 1"),
         (CHOICES | {"options": ["{a}"]}, r"options"),
-        (CHOICES | {"options": " {a} {b}"}, r"must name one column, which holds a list"),
+        (CHOICES | {"options": "{a}{b}"}, r"`options` is '{a}{b}'; a single template names one column, which holds a"),
         (CHOICES | {"prompt": "{a"}, r"the template '{a' has a single '{'; write it twice"),
         (CHOICES | {"kind": "chioces"}, r"suites.mine.kind"),
     ],
@@ -159,10 +162,15 @@ def test_an_unknown_column_in_a_template_is_found_before_anything_runs():
         UserError, match=r"suites.mine.options\[1\]: x.jsonl has no column 'b'; its columns are 'a', 'c'"
     ):
         settings_of(configuration(**CHOICES), "eng", "suite.mine")
+    with pytest.raises(UserError, match=r"suites.mine.options: x.jsonl has no column 'ends'; its columns are"):
+        settings_of(configuration(**CHOICES | {"options": " {ends}"}), "eng", "suite.mine")
+
+
+CHALLENGED = ["comps", "blimp_filtered", "global_piqa_parallel"]
 
 
 def challenge(**top) -> Configuration:
-    values = dict(SMALL) | {"models": {"eng": {"evaluation": {"suites": ["comps", "blimp_filtered"]}}}} | top
+    values = dict(SMALL) | {"models": {"eng": {"evaluation": {"suites": CHALLENGED, "tasks": ["rte"]}}}} | top
     return Configuration([("config/config.yaml", values)])
 
 
@@ -177,13 +185,22 @@ def test_files_of_the_challenge_are_those_of_its_folder():
     ):
         settings_of(challenge(), "eng", "suite.comps")
     with pytest.raises(
-        UserError, match=r"config/config.yaml: evaluation_data: \.: no folder full_eval or fast_eval is"
+        UserError, match=r"config/config.yaml: evaluation_data: \.: none of the folders full_eval, fast_eval, mul"
     ):
         settings_of(challenge(evaluation_data="."), "eng", "suite.comps")
+    with pytest.raises(UserError, match=r"evaluation_data: \.: none of the folders full_eval, fast_eval, multilingual"):
+        settings_of(challenge(evaluation_data="."), "eng", "task.rte")
+    Path("[of Ann]/multilingual").mkdir(parents=True)
+    found = settings_of(challenge(evaluation_data="[of Ann]/"), "eng", "suite.global_piqa_parallel")
+    assert "source" in found, "the folder of the multilingual track alone: what it lacks is on the Hub"
     Path("full_eval").mkdir()
     message = r"config/config.yaml: evaluation_data: comps: suite file \./full_eval/comps/\*\.jsonl: no such file"
     with pytest.raises(UserError, match=message):
         settings_of(challenge(evaluation_data="."), "eng", "suite.comps")
+
+    message = r"config/config.yaml: evaluation_data: rte: task file \./full_eval/glue_filtered/rte\..*: no such file"
+    with pytest.raises(UserError, match=message):
+        settings_of(challenge(evaluation_data="."), "eng", "task.rte")
 
 
 def test_the_settings_of_pairs_have_no_key_of_choices():

@@ -1,4 +1,4 @@
-"""Pin texts, tokenizers, models and suites on the Hub to commits, so that another person gets the same bytes.
+"""Pin texts, tokenizers, models, suites and tasks on the Hub to commits, so that another person gets the same bytes.
 
     babelmill lock                  # for the configuration's targets
     babelmill lock eng tier1        # for these models and batches
@@ -15,6 +15,7 @@ from babelmill.config import loading
 from babelmill.config.inputs import hub_datasets, hub_model, hub_tokenizer
 from babelmill.config.resolve import Configuration
 from babelmill.config.suites import hub_suites
+from babelmill.config.tasks import hub_tasks
 from babelmill.core import escape
 from babelmill.core.files import UserError
 from babelmill.hub import revisions
@@ -22,7 +23,7 @@ from babelmill.hub.sources import DATASET, MODEL, SUITE, TOKENIZER, resolve
 
 
 def lock(configuration: Configuration, models: list[str], update: bool) -> dict[str, dict[str, Any]]:
-    """Pin the texts, tokenizers and suites of models, and the models that they start from; return the entries.
+    """Pin the texts, tokenizers, suites and tasks of models, and the models that they start from; return the entries.
 
     `update`: resolve branches again, even if a commit is known.
     """
@@ -32,7 +33,7 @@ def lock(configuration: Configuration, models: list[str], update: bool) -> dict[
     for use, key_of, sources in (
         (TOKENIZER, revisions.tokenizer_key, [hub_tokenizer(configuration, model) for model in models]),
         (MODEL, revisions.model_key, [hub_model(configuration, model) for model in models]),
-        (SUITE, revisions.dataset_key, hub_suites(configuration, models)),
+        (SUITE, revisions.dataset_key, hub_suites(configuration, models) + hub_tasks(configuration, models)),
     ):
         wanted += [(use, key_of(source["repository"], source["revision"]), source) for source in sources if source]
     entries = {}
@@ -43,7 +44,8 @@ def lock(configuration: Configuration, models: list[str], update: bool) -> dict[
         entries[key] = {"repository": asked[0], "revision": asked[1], "commit": commit}
     if not entries:
         raise UserError(
-            f"no text, tokenizer, model or suite of {escape.some(codes)} comes from the Hub: there is nothing to lock"
+            f"no text, tokenizer, model, suite or task of {escape.some(codes)} comes from the Hub: there is nothing to"
+            " lock"
         )
     revisions.write_lock(entries)
     return entries
@@ -57,7 +59,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> None:
-    """Pin texts, tokenizers, models and suites of the Hub in `config/lock.yaml`."""
+    """Pin texts, tokenizers, models, suites and tasks of the Hub in `config/lock.yaml`."""
     configuration = loading.from_arguments(args)
     models = configuration.models_of(args.models or ["all"])
     for key, entry in lock(configuration, models, args.update).items():

@@ -694,8 +694,8 @@ class Suite(Section):
         prompt: of choices: the text before the options. This is a template, such as "{context}", or a list with a
             template for each option. A prompt and an option are put together as they are, so a space between them
             stands in a template.
-        options: of choices: a list of templates; or the column that holds a list of options, also in a template for
-            each of them, such as " {choices}".
+        options: of choices: a list of templates, or the column that holds a list of options. Text around this column
+            in braces, such as " {choices}", is put around each option of the list.
         right: of choices: the number of the right option, the first being 0, or the column that holds it.
         scored: of choices: whether all tokens are scored, or only those of the option ("completion").
         score: of choices: whether an option's score is the sum over its scored tokens, or their mean.
@@ -774,11 +774,11 @@ class Suite(Section):
             )
         if isinstance(self.right, int) and self.options and self.right >= (self.number_of_options or self.right + 1):
             raise ValueError(f"`right` is {self.right}, but the last option has the number {len(self.options) - 1}")
-        for template in self.templates.values():
-            columns_of(template)
-        if isinstance(self.options, str) and "{" in self.options and len(columns_of(self.options)) != 1:
+        named = {key: columns_of(template) for key, template in self.templates.items()}
+        if len(named.get("options", ["one"])) != 1:
             raise ValueError(
-                f"`options` = {self.options!r} must name one column, which holds a list; or be a list of templates"
+                f"`options` is {self.options!r}; a single template names one column, which holds a list of options; for"
+                " several columns, write a list with a template for each option"
             )
         return self
 
@@ -794,7 +794,7 @@ class Suite(Section):
         for key in ("prompt", "options"):
             if isinstance(value := getattr(self, key), list):
                 found |= {f"{key}[{number}]": template for number, template in enumerate(value)}
-            elif key == "prompt":
+            elif key == "prompt" or "{" in (value or ""):
                 found[key] = value
         groups = ("phenomenon", "paradigm") if self.kind == "choices" else ()
         if isinstance(self.options, str) and "{" in self.options:

@@ -22,6 +22,7 @@ from babelmill.hub import revisions
 
 SUITES = Path("results/suites")
 OF_SCORING = {"scored", "score", "ties"}  # the keys of items that the stage `score` reads
+OF_CHALLENGE = ("full_eval", "fast_eval", "multilingual")  # folders in `evaluation_data`
 SHIPPED = "babelmill:"  # begins the name of a file of `config/suites/`, which each clone has
 
 
@@ -120,10 +121,10 @@ def how_scored(suite: Suite) -> dict[str, Any]:
 def folder_of_challenge(configuration: Configuration) -> str:
     """Return `evaluation_data`, "" if it is not set; raise a UserError if there is no such folder."""
     folder = configuration.top.evaluation_data.rstrip("/")
-    if folder and not (Path(folder, "full_eval").is_dir() or Path(folder, "fast_eval").is_dir()):
+    if folder and not any(Path(folder, name).is_dir() for name in OF_CHALLENGE):
         raise UserError(
-            f"{configuration.origin('evaluation_data')}: evaluation_data: {folder}: no folder full_eval or fast_eval is"
-            " here; name the folder evaluation_data of the BabyLM challenge"
+            f"{configuration.origin('evaluation_data')}: evaluation_data: {folder}: none of the folders"
+            f" {', '.join(OF_CHALLENGE)} is here; name the folder evaluation_data of the BabyLM challenge"
         )
     return folder
 

@@ -1,6 +1,7 @@
 """Find which tasks a model is fine-tuned for, by which protocol, with which seeds, and where their rows come from."""
 
 import functools
+import glob
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,7 @@ from babelmill.config.inputs import SETTINGS
 from babelmill.config.layers import nearest
 from babelmill.config.resolve import Configuration
 from babelmill.config.schema import Task
-from babelmill.config.suites import code_in_suite
+from babelmill.config.suites import code_in_suite, folder_of_challenge
 from babelmill.core.files import UserError
 from babelmill.core.globs import expand_glob
 from babelmill.core.local_sources import snapshot
@@ -72,6 +73,8 @@ def rows_of_task(configuration: Configuration, code: str, name: str) -> dict[str
         return asked | {"files": files, "source": source}
     patterns = dict.fromkeys(pattern for each in files.values() for pattern in each)
     where = configuration.origin_of_name(name)
+    if name not in configuration.top.tasks:  # a task of `config/tasks/`, whose files are in the challenge's folder
+        where = f"{configuration.origin('evaluation_data')}: evaluation_data: {name}"
     sources = snapshot(dict.fromkeys(patterns, where), TASKS / name / code, None, "task")
     _refuse_missing(task, list(patterns), where, name)
     return asked | {"files": files, "sources": sources}
@@ -84,13 +87,15 @@ def files_of(configuration: Configuration, task: Task, name: str, code: str, spl
         UserError: they are in the challenge's folder, which the configuration does not name.
     """
     patterns = [pattern.replace("{language}", task.covered[code]) for pattern in getattr(task, split)]
-    folder = configuration.top.evaluation_data
-    if not folder and any(pattern.startswith(DATA) for pattern in patterns):
+    if not any(pattern.startswith(DATA) for pattern in patterns):
+        return patterns
+    folder = folder_of_challenge(configuration)
+    if not folder:
         raise UserError(
             f"evaluation.tasks: the rows of {name} are in the challenge's folder evaluation_data; set"
             " `evaluation_data:` to its path (config/README.md says where to get it)"
         )
-    return [f"{folder}/{p.removeprefix(DATA)}" if p.startswith(DATA) else p for p in patterns]
+    return [f"{glob.escape(folder)}/{p.removeprefix(DATA)}" if p.startswith(DATA) else p for p in patterns]
 
 
 def _refuse_missing(task: Task, patterns: list[str], where: str, name: str) -> None:
@@ -110,7 +115,7 @@ def hub_tasks(configuration: Configuration, models: list[str]) -> list[dict[str,
         (code, name): None
         for model in models
         for name in tasks_of_model(configuration, model)
+        if configuration.task(name).repository
         for code in languages_of_task(configuration, model, name)
     }
-    found = (rows_of_task(configuration, code, name) for code, name in pairs)
-    return [asked["source"] for asked in found if "source" in asked]
+    return [rows_of_task(configuration, code, name)["source"] for code, name in pairs]

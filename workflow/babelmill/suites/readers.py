@@ -135,8 +135,7 @@ class Choices(Reader):
             if isinstance(value := named.get(key), str) and "{" not in value:
                 columns[value] = key
         asked = [Asked(column, f"{section}.{key}", False, True) for column, key in columns.items()]
-        of_list = [list_column(how["options"])] if isinstance(how["options"], str) else []
-        lists = [Asked(column, f"{section}.options") for column in of_list]
+        lists = [Asked(column_of(how["options"]), f"{section}.options")] if isinstance(how["options"], str) else []
         rows, counts, drop = [], Counter[str](), how.get("drop", "")
         for row in rows_of(paths, asked, settings, scratch, lists):
             options = options_of(row, how["options"])
@@ -282,8 +281,8 @@ def with_groups(item: dict[str, Any]) -> dict[str, Any]:
     return item | {"phenomenon": phenomenon, "paradigm": item.get("paradigm") or phenomenon}
 
 
-def list_column(named: str) -> str:
-    """Return the column that holds a list of options, which is named alone or in a template for each of them."""
+def column_of(named: str) -> str:
+    """Return the column that holds a list of options: the only one of a template, or the name itself."""
     return columns_of(named)[0] if "{" in named else named
 
 
@@ -292,17 +291,19 @@ def options_of(row: Row, named: str | list[str]) -> list[str]:
     if isinstance(named, list):
         options = [row.filled(template) for template in named]
     else:
-        column = list_column(named)
-        cell = row.cells[column]
-        options = [fill(named, {column: each}) for each in list_of(cell)] if column != named else list_of(cell)
+        column = column_of(named)
+        options = list_of(row.cells[column])
         if len(options) < 2:
+            shown = escape.line(repr(row.cells[column]), 60)
             raise UserError(
-                f"{row.where}: column {escape.line(repr(column), 100)} holds {escape.line(repr(cell), 60)};"
-                " a list of two or more options is expected, or texts with tabs between"
+                f"{row.where}: column {escape.line(repr(column), 100)} holds {shown}; a list of two or more options is"
+                " expected, or texts with tabs between"
             )
     for number, option in enumerate(options):
         if not option.strip():
             raise UserError(f"{row.where}: option {number} is empty; correct the file")
+    if isinstance(named, str) and "{" in named:
+        options = [fill(named, row.cells | {OF_FILE: row.file, column_of(named): option}) for option in options]
     return options
 
 

@@ -12,11 +12,14 @@ def numbers_of_challenge(configuration: Configuration, model: str) -> str:
     reasons, challenge = reasons_to_submit(configuration, model), configuration.challenge_of(model)
     if reasons is None or challenge is None:
         return ""
-    rules, missing = read_rules(challenge.submission), submission_of(configuration, model)["missing"]
+    rules, about = read_rules(challenge.submission), submission_of(configuration, model)
+    missing, tuned = about["missing"], about.get("tuned", {})
     there: list[str] = []
     lacking: dict[str, list[str]] = {}
     for each in rules.numbers.values():
-        why = [missing.get(task) or not_scored(model, rules.tasks[task].suite) for task in each.tasks]
+        why = [
+            missing.get(task) or not_scored(model, rules.tasks[task].suite, tuned.get(task, {})) for task in each.tasks
+        ]
         if reason := "; ".join(dict.fromkeys(filter(None, why))):
             lacking.setdefault(reason, []).append(each.title)
         else:
@@ -30,6 +33,8 @@ def numbers_of_challenge(configuration: Configuration, model: str) -> str:
     return "; ".join(words)
 
 
-def not_scored(model: str, suite: str | None) -> str:
-    """Return that a model has no scores on a suite yet; "" if it has."""
-    return "" if suite and STAGES["score"].record(model, suite).is_file() else "not scored yet"
+def not_scored(model: str, suite: str | None, tuned: dict[str, str]) -> str:
+    """Return that a model has no scores on a suite, or by jobs of fine-tuning, yet; "" if it has all of them."""
+    records = [STAGES["score"].record(model, suite)] if suite else []
+    records += [STAGES["tune"].record(model, part) for part in tuned.values()]
+    return "" if all(record.is_file() for record in records) else "not scored yet"

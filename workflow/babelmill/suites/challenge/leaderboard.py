@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from babelmill.config.submissions import Rules, Task
-from babelmill.suites.challenge.scored import READING, Scored
+from babelmill.suites.challenge.scored import Scored
 from babelmill.suites.challenge.tuned import Tuned
 from babelmill.suites.results import mean_of_groups, share
 
@@ -70,11 +70,9 @@ def of_task(name: str, task: Task, scored: Scored | None, points: dict[str, np.n
     """Return the score of a task; 0 with `reason` if the model has none."""
     if scored is None:
         return Score(0.0, missing=[f"{name}: {reason}"])
-    if task.kind == "reading":
-        return mean([of_entry(scored.entry["by_paradigm"][part]) for part in READING])
     if task.kind == "acquisition":
         return dataclasses.replace(of_entry(scored.entry["pairs"]), least=-100.0)  # a correlation
-    if task.kind == "accuracy":
+    if task.kind in ("reading", "accuracy"):  # of reading, the mean of both parts; their words are the same
         return of_entry(scored.entry["pairs"])
     return of_points(task, points, name)
 

@@ -16,6 +16,7 @@ import pyarrow.parquet as pq
 
 from babelmill.config.submissions import Task
 from babelmill.core import manifest
+from babelmill.core.escape import line
 from babelmill.core.files import UserError, read_json
 
 PAIRS, ITEMS = "pairs.parquet", "items.parquet"
@@ -63,7 +64,7 @@ class Scored:
     @cached_property
     def rows(self) -> pa.Table:
         """Return the scored items of the language, in their order."""
-        name = next(name for name in (ITEMS, PAIRS) if (self.folder / name).is_file())
+        name = ITEMS if "kind" in self.scores else PAIRS  # pairs have no `kind` there
         manifest.verify(self.folder, name)
         table = pq.ParquetFile(self.folder / name).read()
         return table.filter(pa.array([code == self.code for code in table["language"].to_pylist()], pa.bool_()))
@@ -96,8 +97,8 @@ def predictions(scored: Scored) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
     ):
         if values is None or all(is_missing(value) for value in values):
             raise UserError(
-                f"{scored.folder}: an item of {subtask} has no {method} score ({texts[best][:60]!r}): it is longer than"
-                " the model reads, or only a sample was scored (evaluation.pairs, masked_pairs)"
+                f"{scored.folder}: an item of {line(subtask)} has no {method} score ({texts[best][:60]!r}): it is"
+                " longer than the model reads, or only a sample was scored (evaluation.pairs, masked_pairs)"
             )
         if whole:
             texts = [start + text for start, text in zip(before, texts, strict=True)]
