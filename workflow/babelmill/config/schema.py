@@ -797,8 +797,6 @@ class Suite(Section):
             elif key == "prompt" or "{" in (value or ""):
                 found[key] = value
         groups = ("phenomenon", "paradigm") if self.kind == "choices" else ()
-        if isinstance(self.options, str) and "{" in self.options:
-            found["options"] = self.options
         return found | {key: value for key in groups if "{" in (value := getattr(self, key) or "")}
 
     @property
