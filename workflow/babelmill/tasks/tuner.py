@@ -100,7 +100,7 @@ def rate_factor(step: int, steps: int, how: Tuning) -> float:
 def set_seed(seed: int) -> None:
     """Seed all random numbers from which heads, orders and dropout are drawn."""
     random.seed(seed)
-    np.random.seed(seed)
+    np.random.seed(seed % 2**32)
     torch.manual_seed(seed)
 
 
@@ -248,8 +248,8 @@ class Tuner:
         """Score the epoch on the rows that choose it, and keep its weights if it is the best so far."""
         if self._how.shuffle == "state":
             torch.empty((), dtype=torch.int64).random_()  # the DataLoader of these rows draws a seed for its workers
-        predictions = self._logits(self._judge).argmax(1)
-        score = metrics.value(self._metric, self._judge.labels[: len(predictions)], predictions)
+        logits = self._logits(self._judge)
+        score = metrics.value(self._metric, self._judge.labels, logits.argmax(1), logits.shape[1])
         self._scores.append(score)
         is_better = score > self._highest
         self._waited = 0 if score - self._highest > self._how.threshold else self._waited + 1
