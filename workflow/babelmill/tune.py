@@ -12,6 +12,7 @@ An attempt that was killed is continued from `--checkpoints`, with the same resu
 
 import argparse
 import contextlib
+import dataclasses
 import hashlib
 import logging
 import shutil
@@ -38,7 +39,7 @@ from babelmill.runtime.slurm import EXIT_CODE, Stop
 from babelmill.settings import read_settings
 from babelmill.tasks import metrics
 from babelmill.tasks.classifier import OwnClassifier, PooledClassifier, refusing
-from babelmill.tasks.tuner import EncodedRows, Outcome, Padding, Tuner, batch_of, encode, held_out, set_seed
+from babelmill.tasks.tuner import EncodedRows, Outcome, Padding, Tuner, encode, held_out, set_seed
 from babelmill.tokens.tokenizer_file import use_threads
 from babelmill.training.arithmetic import scoring_device
 from babelmill.training.networks.transformers_models import longest_row
@@ -67,15 +68,15 @@ def check_tokens(model: Any, export: Path, pad: int, *rows: EncodedRows) -> None
     highest = max(pad, *(max(map(max, split.ids)) for split in rows))
     if known is not None and highest >= known:
         raise UserError(
-            f"{export}: its tokenizer has a token {highest}, but the model has only {known} tokens (vocab_size); put the"
+            f"{export}: its tokenizer has a token {highest}, but the model has only {known} (vocab_size); put the"
             " tokenizer there that the model was trained with"
         )
 
 
-def try_out(model: torch.nn.Module, export: Path, row: list[int], padding: Padding) -> None:
+def try_out(model: torch.nn.Module, export: Path, rows: EncodedRows, padding: Padding) -> None:
     """Compute one row. Raise a UserError if the model cannot: this takes a second, and the training may take hours."""
     with refusing(export), torch.no_grad():
-        model.eval()(*batch_of([row], padding))
+        model.eval()(*rows.batch([0], padding))
 
 
 def rows_of(folder: Path, split: str, tokenizer: Any, classes: list[str], longest: int) -> EncodedRows:
@@ -124,6 +125,8 @@ def tune_language(
         model: Any = classifier_of(export, how, len(classes), pad)
     longest = longest_of(model, export, how)
     train, test = (rows_of(task, split, tokenizer, classes, longest) for split in ("train", "test"))
+    if not model.reads_types:
+        train, test = (dataclasses.replace(rows, types=None) for rows in (train, test))
     judge, cut = test, train.cut + test.cut
     if how.held_out:
         kept, chosen = held_out(len(train), how.held_out, settings.seed)
@@ -139,7 +142,7 @@ def tune_language(
         log.warning("%s cut at the end: they have more than %d tokens", plural(cut, "row"), longest)
     check_tokens(model, export, pad, train, test)
     padding = Padding(pad, how.padding == "left", longest if how.same_length else None)
-    try_out(model, export, train.ids[0], padding)
+    try_out(model, export, train, padding)
     content = canonical_json([settings.raw, made_of, about["files"]])
     of_run = checkpoints / hashlib.sha256(content.encode()).hexdigest()[:16]
     tuner = Tuner(model, how, settings.seed, settings.metric, train, judge, padding, of_run, scoring_device())

@@ -1,6 +1,7 @@
 """Put a new head on an exported model, for a task that gives each text or pair of texts one of some classes."""
 
 import contextlib
+import inspect
 import logging
 from collections.abc import Iterator
 from pathlib import Path
@@ -80,6 +81,7 @@ class PooledClassifier(nn.Module):
         self.encoder = load_encoder(AutoModel, folder)
         self._place = 0 if position == "first" else -1
         self.head = ChallengeHead(self.encoder.config.hidden_size, classes, dropout)
+        self.reads_types = False  # the challenge's script does not give them
 
     def forward(self, input_ids: torch.Tensor, attention_mask: torch.Tensor) -> torch.Tensor:
         """Return logits [B, classes] of rows, [B, T]."""
@@ -94,7 +96,12 @@ class OwnClassifier(nn.Module):
         super().__init__()
         self.encoder = load_encoder(AutoModelForSequenceClassification, folder, num_labels=classes)
         self.encoder.config.pad_token_id = pad  # models such as GPT-2 look for the last token before the padding
+        types = getattr(self.encoder.config, "type_vocab_size", None) or 0
+        self.reads_types = types > 1 and "token_type_ids" in inspect.signature(self.encoder.forward).parameters
 
-    def forward(self, input_ids: torch.Tensor, attention_mask: torch.Tensor) -> torch.Tensor:
-        """Return logits [B, classes] of rows, [B, T]."""
-        return self.encoder(input_ids=input_ids, attention_mask=attention_mask).logits
+    def forward(
+        self, input_ids: torch.Tensor, attention_mask: torch.Tensor, token_type_ids: torch.Tensor | None = None
+    ) -> torch.Tensor:
+        """Return logits [B, classes] of rows, [B, T]; `token_type_ids`: see `EncodedRows.types`."""
+        types = {} if token_type_ids is None else {"token_type_ids": token_type_ids}
+        return self.encoder(input_ids=input_ids, attention_mask=attention_mask, **types).logits
