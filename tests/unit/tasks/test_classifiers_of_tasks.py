@@ -3,6 +3,8 @@
 import logging
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 import torch
 from safetensors.torch import save_file
@@ -22,8 +24,9 @@ from transformers import (
 from babelmill.config.schema import Tuning
 from babelmill.core.files import UserError
 from babelmill.tasks.classifier import OwnClassifier, PooledClassifier, refusing
+from babelmill.tasks.rows import SCHEMA
 from babelmill.tasks.tuner import EncodedRows, Padding, encode
-from babelmill.tune import check_tokens, longest_of, try_out
+from babelmill.tune import check_tokens, longest_of, rows_of, try_out
 
 SMALL = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 16}
 HOW = {"head": "model", "longest": 16, "epochs": 1, "batch": 8, "learning_rate": 0.05, "schedule": "cosine"}
@@ -81,6 +84,15 @@ def test_models_that_cannot_be_tuned(tmp_path):
     model = model_of(GPT2Model(GPT2Config(**SHAPE_OF_GPT2)), tmp_path / "gpt2")
     with pytest.raises(UserError, match="has a token 40, but the model has only 40 "):
         check_tokens(model, tmp_path, 0, rows([5, 40]))
+
+
+def test_a_row_without_tokens(tmp_path):
+    """A tokenizer such as GPT-2's adds none, and a model answers an empty row with numbers that mean nothing."""
+    fast = Tokenizer(models.WordLevel({"a": 0, "b": 1}, "a"))
+    table = {"text": ["a", ""], "pair": [None, None], "label": ["0", "1"]}
+    pq.write_table(pa.Table.from_pydict(table, SCHEMA), tmp_path / "train.parquet")
+    with pytest.raises(UserError, match="row 2 of the split train is empty, and the model's tokenizer makes no token"):
+        rows_of(tmp_path, "train", PreTrainedTokenizerFast(tokenizer_object=fast), ["0", "1"], 16)
 
 
 def test_the_longest_row_is_that_of_the_model(tmp_path):
