@@ -8,6 +8,7 @@ import sys
 
 import pyarrow.parquet as pq
 import pytest
+from transformers import pipeline
 
 from babelmill.core.files import read_json
 from conftest import SMALL
@@ -145,8 +146,11 @@ def test_report_and_experiment_show_tuned_scores(rows):
 
 
 def test_a_model_from_anywhere(rows):
-    """As the stage does it: the same predictions for the converted folder, beside others; bad words in one line."""
-    rows.configure(configured("mine", task_seeds=[1]))
+    """As the stage does it: the same predictions for the converted folder, beside others; bad words in one line.
+
+    A second time, finished seeds are left alone. The weights that the stage keeps load, and are the tuned ones.
+    """
+    rows.configure(configured("mine", task_seeds=[1], keep_tuned=True))
     rows.snakemake("results/tuned/eng/mine/1/scores.json")
     command = ["-m", "babelmill", "tune", "converted/eng", "--task", "mine", "--seed", "1", "--trust-remote-code"]
     done = rows.python(*command)
@@ -156,5 +160,16 @@ def test_a_model_from_anywhere(rows):
         for folder in ("results/tuned/eng/mine/1", "tuned/eng/mine/1")
     )
     assert ours["prediction"] == theirs["prediction"]
+    again = rows.python(*command)
+    assert (
+        again.stdout == done.stdout and "tuned/eng/mine/1 is finished" in again.stderr and "epoch" not in again.stderr
+    )
+    classify = pipeline(
+        "text-classification", str(rows.path / "results/tuned/eng/mine/1/model/eng"), trust_remote_code=True
+    )
+    texts = [line.split("\t")[0] for line in (rows.path / "test.tsv").read_text().splitlines()[1:]]
+    assert [each["label"] for each in classify(texts)] == ours["prediction"].to_pylist()
+    wrong = rows.python(*command[:-2], "-1")
+    assert wrong.returncode and "-1" in wrong.stderr and "Traceback" not in wrong.stderr
     wrong = rows.python("-m", "babelmill", "tune", "converted/eng", "--task", "mines")
     assert wrong.returncode and "there is no task 'mines'; did you mean mine" in wrong.stderr

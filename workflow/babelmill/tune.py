@@ -12,6 +12,7 @@ An attempt that was killed is continued from `--checkpoints`, with the same resu
 
 import argparse
 import contextlib
+import dataclasses
 import hashlib
 import logging
 import shutil
@@ -37,7 +38,7 @@ from babelmill.runtime.run_lock import Lock
 from babelmill.runtime.slurm import EXIT_CODE, Stop
 from babelmill.settings import read_settings
 from babelmill.tasks import metrics
-from babelmill.tasks.classifier import OwnClassifier, PooledClassifier
+from babelmill.tasks.classifier import OwnClassifier, PooledClassifier, refusing
 from babelmill.tasks.tuner import EncodedRows, Outcome, Padding, Tuner, encode, held_out, set_seed
 from babelmill.tokens.tokenizer_file import use_threads
 from babelmill.training.arithmetic import scoring_device
@@ -55,12 +56,45 @@ def classifier_of(folder: Path, how: Tuning, classes: int, pad: int) -> torch.nn
     return OwnClassifier(folder, classes, pad)
 
 
+def longest_of(model: Any, export: Path, how: Tuning) -> int:
+    """Return how many tokens a row may have: as many as the protocol allows, and the model has positions for."""
+    limit = None if runs_code(export) else longest_row(model.encoder)
+    return min(how.longest, limit) if limit and limit > 0 else how.longest  # XLNet says -1: it has no limit
+
+
+def check_tokens(model: Any, export: Path, pad: int, *rows: EncodedRows) -> None:
+    """Raise a UserError if the tokenizer has a token that the model does not have."""
+    known = getattr(model.encoder.config, "vocab_size", None)
+    highest = max(pad, *(max(map(max, split.ids)) for split in rows))
+    if known is not None and highest >= known:
+        raise UserError(
+            f"{export}: its tokenizer has a token {highest}, but the model has only {known} (vocab_size); put the"
+            " tokenizer there that the model was trained with"
+        )
+
+
+def try_out(model: torch.nn.Module, export: Path, rows: EncodedRows, padding: Padding) -> None:
+    """Compute one row. Raise a UserError if the model cannot: this takes a second, and the training may take hours."""
+    with refusing(export), torch.no_grad():
+        model.eval()(*rows.batch([0], padding))
+
+
 def rows_of(folder: Path, split: str, tokenizer: Any, classes: list[str], longest: int) -> EncodedRows:
-    """Return the rows of a split of a task, as the model reads them."""
+    """Return the rows of a split of a task, as the model reads them.
+
+    Raises:
+        UserError: the tokenizer makes no token of a row.
+    """
     table = pq.ParquetFile(folder / f"{split}.parquet").read()
     numbers = {name: number for number, name in enumerate(classes)}
     labels = np.array([numbers[label] for label in table["label"].to_pylist()], np.int64)
-    return encode(tokenizer, table["text"].to_pylist(), table["pair"].to_pylist(), labels, longest)
+    found = encode(tokenizer, table["text"].to_pylist(), table["pair"].to_pylist(), labels, longest)
+    if [] in found.ids:
+        raise UserError(
+            f"{folder}: row {found.ids.index([]) + 1} of the split {split} is empty, and the model's tokenizer makes no"
+            " token of it; correct the files of the task"
+        )
+    return found
 
 
 def tune_language(
@@ -87,19 +121,28 @@ def tune_language(
     tokenizer = tokenizer_of(export)
     pad = next((each for each in (tokenizer.pad_token_id, tokenizer.eos_token_id) if each is not None), 0)
     set_seed(settings.seed)
-    model: Any = classifier_of(export, how, len(classes), pad)
-    limit = None if runs_code(export) else longest_row(model.encoder)
-    longest = min(how.longest, limit) if limit else how.longest
+    with refusing(export):
+        model: Any = classifier_of(export, how, len(classes), pad)
+    longest = longest_of(model, export, how)
     train, test = (rows_of(task, split, tokenizer, classes, longest) for split in ("train", "test"))
+    if not model.reads_types:
+        train, test = (dataclasses.replace(rows, types=None) for rows in (train, test))
     judge, cut = test, train.cut + test.cut
     if how.held_out:
         kept, chosen = held_out(len(train), how.held_out, settings.seed)
         train, judge = train.chosen(kept), train.chosen(chosen)
     elif how.test_batch:
         judge = test.chosen(range(len(test) // how.test_batch * how.test_batch))
+        if not len(judge):
+            raise UserError(
+                f"tasks.{settings.task}: there are {len(test)} rows to score, fewer than a batch of {how.test_batch}"
+                " (`test_batch` of its protocol, which leaves out an incomplete batch)"
+            )
     if cut:
         log.warning("%s cut at the end: they have more than %d tokens", plural(cut, "row"), longest)
+    check_tokens(model, export, pad, train, test)
     padding = Padding(pad, how.padding == "left", longest if how.same_length else None)
+    try_out(model, export, train, padding)
     content = canonical_json([settings.raw, made_of, about["files"]])
     of_run = checkpoints / hashlib.sha256(content.encode()).hexdigest()[:16]
     tuner = Tuner(model, how, settings.seed, settings.metric, train, judge, padding, of_run, scoring_device())
@@ -138,7 +181,7 @@ def scores_of(
 ) -> dict[str, Any]:
     """Return the scores of the predictions for one language, as scores.json holds them."""
     predicted = outcome.logits.argmax(1)
-    found = {metric: metrics.entry(metric, labels, predicted) for metric in OTHER_METRICS}
+    found = {metric: metrics.entry(metric, labels, predicted, len(classes)) for metric in OTHER_METRICS}
     same = metrics.majority(predicted, labels, classes)
     if same:
         log.warning(

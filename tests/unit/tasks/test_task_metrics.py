@@ -19,12 +19,21 @@ def test_metrics_are_those_of_scikit_learn(classes):
         "mcc": matthews_corrcoef(labels, predicted),
     }
     for metric, score in expected.items():
-        entry = metrics.entry(metric, labels, predicted)
+        entry = metrics.entry(metric, labels, predicted, classes)
         assert entry["score"] == pytest.approx(score, abs=1e-12)
         if metric != "accuracy":
-            assert metrics._quick(metric, labels, predicted) == pytest.approx(score, abs=1e-12)
+            assert metrics._quick(metric, labels, predicted, classes) == pytest.approx(score, abs=1e-12)
         low, high = entry["interval"]
         assert low < score < high and high - low < 0.2
+
+
+def test_f1_of_three_classes_is_a_mean_even_if_a_class_is_rare():
+    """Rows and resamples that lack a class are scored like the others: their F1 is not that of class 1 alone."""
+    labels, predicted = np.array([0, 0, 0, 1]), np.array([0, 0, 1, 1])
+    macro = f1_score(labels, predicted, average="macro")
+    for score in (metrics.entry("f1", labels, predicted, 3)["score"], metrics._quick("f1", labels, predicted, 3)):
+        assert score == pytest.approx(macro) and score != f1_score(labels, predicted)
+    assert metrics.entry("f1", labels, predicted, 2)["score"] == f1_score(labels, predicted)
 
 
 def test_a_model_that_gives_one_answer_is_named():

@@ -5,12 +5,15 @@
 
 MODEL is a folder that transformers loads, or a repository on the Hub, which is fetched at one commit. The task is one
 of the configuration's (docs/fine-tuning.md). The files are as in results/tuned. After an interruption, the same command
-continues.
+continues; seeds that are finished are not tuned again.
 """
 
 import argparse
+import logging
 from pathlib import Path
+from typing import Any
 
+from babelmill import __version__
 from babelmill.config import loading
 from babelmill.config.inputs import SETTINGS
 from babelmill.config.layers import nearest
@@ -21,6 +24,23 @@ from babelmill.core import escape, manifest
 from babelmill.core.files import UserError, write_json
 from babelmill.release.elsewhere.given_model import add_model_arguments, compute_quietly, model_folder
 from babelmill.settings import settings_of
+
+log = logging.getLogger("babelmill.tune")
+
+
+def is_done(out: Path, settings: TuneSettings, origin: dict[str, Any], tasks: list[Path]) -> bool:
+    """Return whether a folder has the results of this model, these settings and these rows, by this release."""
+    if manifest.missing(out):
+        return False
+    about, key = manifest.read(out), manifest.key_of(settings.stage, settings.raw, tasks)
+    return (about["version"], about["key"], about["figures"]) == (__version__, key, {"model": origin})
+
+
+def seed(text: str) -> int:
+    """Return a seed from an argument."""
+    if not (text.isdecimal() and text.isascii()):
+        raise argparse.ArgumentTypeError(f"{escape.line(text)}: expected a whole number, 0 or more")
+    return int(text)
 
 
 def rows_of(configuration: Configuration, task: str, code: str) -> Path:
@@ -54,7 +74,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_model_arguments(parser)
     add("--task", required=True, help="fine-tune for this task, of config/tasks or of your configuration")
     add("--language", nargs="+", metavar="CODE", help="tune for these languages, if the task has several")
-    add("--seed", type=int, nargs="+", metavar="N", help="use these seeds (default: those of the task's protocol)")
+    add("--seed", type=seed, nargs="+", metavar="N", help="use these seeds (default: those of the task's protocol)")
     add("--out", type=Path, metavar="FOLDER", help="write here, a folder per seed (default: tuned/{MODEL}/{task})")
     loading.add_arguments(parser)
 
@@ -69,12 +89,14 @@ def run(args: argparse.Namespace) -> int:
 
     compute_quietly(args.threads)
     tasks = [rows_of(configuration, args.task, code) for code in languages]
-    for seed in seeds:
-        out = (args.out or Path("tuned", name, args.task)) / str(seed)
-        values = {"stage": "tune", "name": name, "languages": languages, "covered": languages, "seed": seed}
+    for number in seeds:
+        out = (args.out or Path("tuned", name, args.task)) / str(number)
+        values = {"stage": "tune", "name": name, "languages": languages, "covered": languages, "seed": number}
         values |= how_tuned(configuration, args.task)
         settings = TuneSettings(**values, raw=values)
-        if code := tune(folder, origin, settings, tasks, out / "checkpoints", out, tasks, {"model": origin}):
+        if is_done(out, settings, origin, tasks):
+            log.info("%s is finished", out)
+        elif code := tune(folder, origin, settings, tasks, out / "checkpoints", out, tasks, {"model": origin}):
             return code
         print(out)
     return 0

@@ -1,5 +1,9 @@
 """Put a new head on an exported model, for a task that gives each text or pair of texts one of some classes."""
 
+import contextlib
+import inspect
+import logging
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Literal
 
@@ -7,10 +11,41 @@ import torch
 from torch import nn
 from transformers import AutoModel, AutoModelForSequenceClassification
 
+from babelmill.core import escape
 from babelmill.core.files import UserError
+from babelmill.core.trouble import trouble
+from babelmill.core.words import first_line
 from babelmill.release.folder.loading import runs_code
 
 EPS = 1e-5  # of both layer norms in the challenge's head
+
+log = logging.getLogger("babelmill.tune")
+
+
+@contextlib.contextmanager
+def refusing(folder: Path) -> Iterator[None]:
+    """Turn an error of a model that cannot classify texts into one line.
+
+    Many classes of transformers cannot: some have no classifier, others need a decoder's input, too.
+    """
+    try:
+        yield
+    except Exception as error:
+        if isinstance(error, UserError) or trouble(error):
+            raise
+        reason = escape.line(first_line(error).rstrip("."), 200)
+        raise UserError(f"{folder}: this model cannot be fine-tuned for a task: {reason}; use another model") from error
+
+
+def load_encoder(auto: Any, folder: Path, **settings: Any) -> Any:
+    """Load a model in fp32 by an `Auto...` class. Warn of weights that the folder lacks, but for those of heads."""
+    given = {"trust_remote_code": runs_code(folder), "dtype": torch.float32, **settings}
+    encoder, report = auto.from_pretrained(folder, output_loading_info=True, **given)
+    prefix = "" if auto is AutoModel else f"{encoder.base_model_prefix}."
+    lacking = [name for name in report["missing_keys"] if name.startswith(prefix) and "pooler" not in name]
+    if lacking:
+        log.warning("%s has no weights %s; they begin with random numbers", folder, escape.some(sorted(lacking), 3))
+    return encoder
 
 
 class ChallengeHead(nn.Sequential):
@@ -43,9 +78,10 @@ class PooledClassifier(nn.Module):
 
     def __init__(self, folder: Path, classes: int, position: Literal["first", "last"], dropout: float):
         super().__init__()
-        self.encoder: Any = AutoModel.from_pretrained(folder, trust_remote_code=runs_code(folder), dtype=torch.float32)
+        self.encoder = load_encoder(AutoModel, folder)
         self._place = 0 if position == "first" else -1
         self.head = ChallengeHead(self.encoder.config.hidden_size, classes, dropout)
+        self.reads_types = False  # the challenge's script does not give them
 
     def forward(self, input_ids: torch.Tensor, attention_mask: torch.Tensor) -> torch.Tensor:
         """Return logits [B, classes] of rows, [B, T]."""
@@ -58,16 +94,14 @@ class OwnClassifier(nn.Module):
 
     def __init__(self, folder: Path, classes: int, pad: int):
         super().__init__()
-        settings: dict[str, Any] = {"num_labels": classes, "trust_remote_code": runs_code(folder)}
-        try:
-            self.encoder: Any = AutoModelForSequenceClassification.from_pretrained(
-                folder, dtype=torch.float32, **settings
-            )
-        except ValueError as error:
-            raise UserError(f"{folder}: transformers has no classifier for this model: {error}") from None
-        if self.encoder.config.pad_token_id is None:  # models such as GPT-2 then look for the last token of each row
-            self.encoder.config.pad_token_id = pad
+        self.encoder = load_encoder(AutoModelForSequenceClassification, folder, num_labels=classes)
+        self.encoder.config.pad_token_id = pad  # models such as GPT-2 look for the last token before the padding
+        types = getattr(self.encoder.config, "type_vocab_size", None) or 0
+        self.reads_types = types > 1 and "token_type_ids" in inspect.signature(self.encoder.forward).parameters
 
-    def forward(self, input_ids: torch.Tensor, attention_mask: torch.Tensor) -> torch.Tensor:
-        """Return logits [B, classes] of rows, [B, T]."""
-        return self.encoder(input_ids=input_ids, attention_mask=attention_mask).logits
+    def forward(
+        self, input_ids: torch.Tensor, attention_mask: torch.Tensor, token_type_ids: torch.Tensor | None = None
+    ) -> torch.Tensor:
+        """Return logits [B, classes] of rows, [B, T]; `token_type_ids`: see `EncodedRows.types`."""
+        types = {} if token_type_ids is None else {"token_type_ids": token_type_ids}
+        return self.encoder(input_ids=input_ids, attention_mask=attention_mask, **types).logits

@@ -13,8 +13,8 @@ DRAWS = 2_000  # resamples of the bootstrap
 ONE_CLASS = 0.99  # share of the rows from which a model is said to answer with one class
 
 
-def value(metric: str, labels: np.ndarray, predictions: np.ndarray) -> float:
-    """Return a metric of predicted class numbers, both [rows]: accuracy, f1 or mcc.
+def value(metric: str, labels: np.ndarray, predictions: np.ndarray, classes: int) -> float:
+    """Return a metric of predicted class numbers, both [rows], of a task with so many classes: accuracy, f1 or mcc.
 
     f1 is that of class 1 if there are two classes, as GLUE reports it, and the mean over classes (macro) otherwise.
     """
@@ -24,33 +24,33 @@ def value(metric: str, labels: np.ndarray, predictions: np.ndarray) -> float:
         return float(accuracy_score(labels, predictions))
     if metric == "mcc":
         return float(matthews_corrcoef(labels, predictions))
-    binary = {*labels.tolist(), *predictions.tolist()} <= {0, 1}
-    average = "binary" if binary else "macro"
+    average = "binary" if classes == 2 else "macro"
     return float(f1_score(labels, predictions, average=average, zero_division=0))  # pyright: ignore[reportArgumentType]
 
 
-def entry(metric: str, labels: np.ndarray, predictions: np.ndarray) -> dict[str, Any]:
+def entry(metric: str, labels: np.ndarray, predictions: np.ndarray, classes: int) -> dict[str, Any]:
     """Return a score as scores.json holds it: {"score", "n", "interval"}.
 
     The interval of an accuracy is Wilson's; that of other metrics is the bootstrap's over rows.
     """
-    score = value(metric, labels, predictions)
+    score = value(metric, labels, predictions, classes)
     if metric == "accuracy":
         return {"score": score, "n": len(labels), "interval": wilson(score, len(labels))}
     random = np.random.default_rng(0)
-    drawn = random.integers(len(labels), size=(DRAWS, len(labels)))
-    values = [_quick(metric, labels[rows], predictions[rows]) for rows in drawn]
+    values = []
+    for _ in range(DRAWS):
+        rows = random.integers(len(labels), size=len(labels))
+        values.append(_quick(metric, labels[rows], predictions[rows], classes))
     return {"score": score, "n": len(labels), "interval": [float(end) for end in np.quantile(values, (0.025, 0.975))]}
 
 
-def _quick(metric: str, labels: np.ndarray, predictions: np.ndarray) -> float:
+def _quick(metric: str, labels: np.ndarray, predictions: np.ndarray, classes: int) -> float:
     """Return f1 or mcc as `value` does, from a table of counts: scikit-learn would take seconds for all draws."""
-    size = int(max(labels.max(), predictions.max(), 1)) + 1
-    table = np.bincount(labels * size + predictions, minlength=size * size).reshape(size, size)
+    table = np.bincount(labels * classes + predictions, minlength=classes**2).reshape(classes, classes)
     right, true, told = np.diag(table), table.sum(1), table.sum(0)
     if metric == "f1":
         each = 2 * right / np.maximum(true + told, 1)
-        return float(each[1] if size == 2 else each[(true + told) > 0].mean())
+        return float(each[1] if classes == 2 else each[(true + told) > 0].mean())
     n = table.sum()
     covariance = right.sum() * n - (true * told).sum()
     spread = np.sqrt(float(n * n - (told**2).sum()) * float(n * n - (true**2).sum()))

@@ -13,7 +13,7 @@ import logging
 import math
 import random
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -44,28 +44,40 @@ class EncodedRows:
         ids: the token ids of each row, with special tokens, cut to the length of the protocol.
         labels: [rows] int64, the number of each row's class.
         cut: how many rows were longer than the protocol allows.
+        types: to which text of a pair each token belongs (0 or 1), for models such as BERT that read it; None for
+            others.
     """
 
     ids: list[list[int]]
     labels: np.ndarray
     cut: int
+    types: list[list[int]] | None = None
 
     def __len__(self) -> int:
         return len(self.ids)
 
     def chosen(self, rows: Sequence[int]) -> "EncodedRows":
         """Return some of the rows, in this order."""
-        return EncodedRows([self.ids[row] for row in rows], self.labels[list(rows)], 0)
+        types = self.types and [self.types[row] for row in rows]
+        return EncodedRows([self.ids[row] for row in rows], self.labels[list(rows)], 0, types)
+
+    def batch(self, rows: Sequence[int], padding: "Padding") -> list[torch.Tensor]:
+        """Return what the model is given of some rows: ids, attention mask and types, if any; [B, T] each."""
+        ids, there = batch_of([self.ids[row] for row in rows], padding)
+        if self.types is None:
+            return [ids, there]
+        return [ids, there, batch_of([self.types[row] for row in rows], padding._replace(token=0))[0]]
 
 
 def encode(tokenizer: Any, texts: list[str], pairs: list[str | None], labels: np.ndarray, longest: int) -> EncodedRows:
     """Encode texts, or pairs of texts, as the tokenizer does it; the longer text of a pair loses its end first."""
     seconds = [pair for pair in pairs if pair is not None]
     given = (texts, seconds) if seconds else (texts,)
-    whole = tokenizer(*given)["input_ids"]
-    cut = sum(len(ids) > longest for ids in whole)
-    ids = tokenizer(*given, truncation=True, max_length=longest)["input_ids"] if cut else whole
-    return EncodedRows([list(row) for row in ids], labels, cut)
+    found = tokenizer(*given)
+    if cut := sum(len(ids) > longest for ids in found["input_ids"]):
+        found = tokenizer(*given, truncation=True, max_length=longest)
+    types = found.get("token_type_ids") if seconds else None
+    return EncodedRows([list(row) for row in found["input_ids"]], labels, cut, types)
 
 
 class Padding(NamedTuple):
@@ -100,7 +112,7 @@ def rate_factor(step: int, steps: int, how: Tuning) -> float:
 def set_seed(seed: int) -> None:
     """Seed all random numbers from which heads, orders and dropout are drawn."""
     random.seed(seed)
-    np.random.seed(seed)
+    np.random.seed(seed % 2**32)
     torch.manual_seed(seed)
 
 
@@ -124,7 +136,7 @@ class Tuner:
     """Trains a classifier on rows and chooses the weights of an epoch.
 
     Args:
-        model: returns logits [B, classes] of rows and their mask. It was made after `set_seed`.
+        model: returns logits [B, classes] of what `EncodedRows.batch` gives. It was made after `set_seed`.
         how: the protocol.
         seed: the seed of the run, from which the order of rows follows if the protocol shuffles by epoch.
         metric: what chooses the best epoch.
@@ -228,12 +240,12 @@ class Tuner:
     def _train_step(self, place: int) -> float:
         how = self._how
         rows = self._order[place * how.batch : (place + 1) * how.batch].tolist()
-        ids, there = batch_of([self._train.ids[row] for row in rows], self._padding)
+        given = self._train.batch(rows, self._padding)
         labels = torch.from_numpy(self._train.labels[rows])
         for group in self._optimizer.param_groups:
             group["lr"] = how.learning_rate * rate_factor(self._step, self._steps, how)
         self._model.train()
-        logits = self._model(ids.to(self._device), there.to(self._device))
+        logits = self._model(*(tensor.to(self._device) for tensor in given))
         loss = F.cross_entropy(logits, labels.to(self._device))
         if not torch.isfinite(loss):
             raise UserError(f"the loss at step {self._step} is not a number: {NOT_A_NUMBER}")
@@ -248,8 +260,8 @@ class Tuner:
         """Score the epoch on the rows that choose it, and keep its weights if it is the best so far."""
         if self._how.shuffle == "state":
             torch.empty((), dtype=torch.int64).random_()  # the DataLoader of these rows draws a seed for its workers
-        predictions = self._logits(self._judge).argmax(1)
-        score = metrics.value(self._metric, self._judge.labels[: len(predictions)], predictions)
+        logits = self._logits(self._judge)
+        score = metrics.value(self._metric, self._judge.labels, logits.argmax(1), logits.shape[1])
         self._scores.append(score)
         is_better = score > self._highest
         self._waited = 0 if score - self._highest > self._how.threshold else self._waited + 1
@@ -267,9 +279,9 @@ class Tuner:
         """Return the logits of rows without dropout, [rows, classes]."""
         self._model.eval()
         found = []
-        for part in _parts(rows.ids, PREDICT_BATCH):
-            ids, there = batch_of(part, self._padding)
-            found.append(self._model(ids.to(self._device), there.to(self._device)).float().cpu().numpy())
+        for start in range(0, len(rows), PREDICT_BATCH):
+            given = rows.batch(range(start, min(start + PREDICT_BATCH, len(rows))), self._padding)
+            found.append(self._model(*(tensor.to(self._device) for tensor in given)).float().cpu().numpy())
         return np.concatenate(found)
 
     def _save(self) -> None:
@@ -309,11 +321,6 @@ class Tuner:
         if self._device.type == "cuda" and "random.cuda" in saved:
             torch.cuda.set_rng_state(saved["random.cuda"])
         log.info("going on after step %d of %d", step, self._steps)
-
-
-def _parts(rows: Sequence[list[int]], size: int) -> Iterator[Sequence[list[int]]]:
-    for start in range(0, len(rows), size):
-        yield rows[start : start + size]
 
 
 def held_out(rows: int, share: float, seed: int) -> tuple[list[int], list[int]]:
