@@ -232,8 +232,9 @@ def test_the_outputs_of_the_rules_are_those_of_the_table(built, monkeypatch):
         text = (ROOT / f"workflow/rules/{stage.name}.smk").read_text()
         assert ("directory(" in text) == (stage.gives_folder or stage.folder_beside)
         (benchmark,) = re.findall(r'^    benchmark:\n +"(.*)"', text, re.MULTILINE)
-        values = {"model": "eng", "language": "eng", "suite": "blimp", "input": "blimp"}
-        part = "blimp" if re.search("suite|input", stage.folder) else "eng"
+        values = {"model": "eng", "language": "eng", "suite": "blimp", "input": "blimp", "task": "blimp", "seed": "1"}
+        part = "blimp" if re.search("suite|input|task", stage.folder) else "eng"
+        part += ".1" if "{seed}" in stage.folder else ""
         assert stage.benchmark("eng", part).as_posix() == benchmark.format(**values)
 
 

@@ -112,7 +112,7 @@ def test_its_code_counts(checkout):
 def test_where_the_deliverable_needs_it_the_commands_know_it(checkout):
     checkout.package(
         "stages.py",
-        'reads = ("export", "evaluate", "score", "corpus", "tokenizer", "train")',
+        'reads = ("export", "evaluate", "score", "tune", "corpus", "tokenizer", "train")',
         'reads = ("export", "count")',
     )
     checkout.edit(

@@ -128,13 +128,18 @@ def test_a_model_is_evaluated_by_the_scores_of_its_objective(objective, scores):
 @pytest.mark.parametrize("stage", [*STAGES.values(), None], ids=lambda stage: stage.name if stage else "run")
 def test_settings_are_read_as_they_were_configured(stage, folder):
     """What a file leaves out is filled in; the stage finds its own sections, typed, and its own code."""
-    more = {"models": {"more": {"languages": ["eng"], "model": {"source": "owner/name"}}}}
+    more = {"models": {"more": {"languages": ["eng"], "model": {"source": "owner/name"}}}, "evaluation_data": "data"}
+    for split in ("train", "valid"):
+        path = Path(f"data/full_eval/glue_filtered/rte.{split}.jsonl")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text('{"sentence1": "a", "sentence2": "b", "label": 0}\n')
     more["models"]["entry"] = {"challenge": "babylm_strict_small"}
     made = configuration(TWO, {"publish": {"username": "lab"}, "predict": {"inputs": {"blimp": "a.csv"}}}, more)
     names = {STAGES["base_model"]: "more", STAGES["submission"]: "entry"}
     name = "eng" if stage and stage.of == "language" else names.get(stage, "two")
     resolved = made.corpus(name) if stage and stage.of == "language" else made.model(name)
-    values = settings_of(made, name, stage.settings_name("blimp") if stage else "run")  # a suite and a table
+    part = {"task": "rte", "tune": "rte.42"}.get(stage.name if stage else "", "blimp")  # which is a suite and a table
+    values = settings_of(made, name, stage.settings_name(part) if stage else "run")
     write_json("settings.json", values)
     kind = stage.settings if stage else RunSettings
     found = read_settings("settings.json", kind)

@@ -14,6 +14,7 @@ from babelmill.core.files import UserError, read_json
 from babelmill.core.words import and_words, short
 from babelmill.evaluation.metrics import metrics_of, shown, units
 from babelmill.evaluation.suite_scores import in_words
+from babelmill.evaluation.tuned_scores import summarize
 from babelmill.experiments import halving
 from babelmill.runtime.store import TAKEN
 from babelmill.settings import bytes_per_word
@@ -101,7 +102,7 @@ def figures_of(stage: str, folder: Path) -> str:
         return folder.as_posix()
     if stage == "sweep":
         return of_sweep(manifest.read_sealed(folder))
-    read = {"train": "metrics.jsonl", "evaluate": "evaluation.json", "score": "scores.json"}
+    read = {"train": "metrics.jsonl", "evaluate": "evaluation.json", "score": "scores.json", "tune": "scores.json"}
     about = manifest.verify(folder, read[stage]) if stage in read else manifest.read(folder)
     figures = about["figures"]
     if TAKEN in figures:
@@ -134,6 +135,11 @@ def figures_of(stage: str, folder: Path) -> str:
             return f"{figures['pairs']:,} {items} of {figures['paradigms']:,} paradigms"
         case "score":
             return in_words(read_json(folder / "scores.json"))
+        case "task":
+            return f"{figures['rows']['train']:,} rows to train on, {figures['rows']['test']:,} to score"
+        case "tune":
+            found = summarize([read_json(folder / "scores.json")])
+            return "; ".join(" ".join(filter(None, (each.language, each.text, each.warning))) for each in found)
         case "predict":
             table = folder.with_suffix(".csv")
             return f"{figures['rows']:,} rows, {figures['without_text']:,} without text: {table.as_posix()}"
