@@ -91,11 +91,9 @@ class AnnouncedJob:
         """Make a job from Snakemake's event."""
         wildcards = dict(record.wildcards or {})
         stage = TRIAL if record.rule_name == "trial" else STAGES.get(record.rule_name)
-        owner = wildcards.get("model") or wildcards.get("language", "")
-        part = next((wildcards[key] for key in ("input", "suite", "language", "round") if key in wildcards), "")
-        folder = stage.path(owner, part) if stage else None
+        folder = Path(stage.folder.format(**wildcards)) if stage else None
         if record.rule_name == "sweep":
-            folder = decision_path(wildcards["experiment"], part)
+            folder = decision_path(wildcards["experiment"], wildcards["round"])
         return cls(
             rule=record.rule_name,
             name="/".join(dict.fromkeys(map(str, wildcards.values()))),
