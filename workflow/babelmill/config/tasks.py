@@ -1,6 +1,7 @@
 """Find which tasks a model is fine-tuned for, by which protocol, with which seeds, and where their rows come from."""
 
 import functools
+import glob
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,7 @@ from babelmill.config.inputs import SETTINGS
 from babelmill.config.layers import nearest
 from babelmill.config.resolve import Configuration
 from babelmill.config.schema import Task
-from babelmill.config.suites import code_in_suite
+from babelmill.config.suites import code_in_suite, folder_of_challenge
 from babelmill.core.files import UserError
 from babelmill.core.globs import expand_glob
 from babelmill.core.local_sources import snapshot
@@ -71,7 +72,9 @@ def rows_of_task(configuration: Configuration, code: str, name: str) -> dict[str
         source = revisions.source(key, task.repository, task.revision, settings)
         return asked | {"files": files, "source": source}
     patterns = dict.fromkeys(pattern for each in files.values() for pattern in each)
-    where = configuration.origin_of_name(name)
+    where = f"{configuration.origin_of_name(name)}: tasks.{name}"
+    if name not in configuration.top.tasks:  # it ships with the project, so its files are the challenge's
+        where = f"{configuration.origin('evaluation_data')}: evaluation_data: {name}"
     sources = snapshot(dict.fromkeys(patterns, where), TASKS / name / code, None, "task")
     _refuse_missing(task, list(patterns), where, name)
     return asked | {"files": files, "sources": sources}
@@ -84,13 +87,13 @@ def files_of(configuration: Configuration, task: Task, name: str, code: str, spl
         UserError: they are in the challenge's folder, which the configuration does not name.
     """
     patterns = [pattern.replace("{language}", task.covered[code]) for pattern in getattr(task, split)]
-    folder = configuration.top.evaluation_data
+    folder = folder_of_challenge(configuration)
     if not folder and any(pattern.startswith(DATA) for pattern in patterns):
         raise UserError(
             f"evaluation.tasks: the rows of {name} are in the challenge's folder evaluation_data; set"
-            " `evaluation_data:` to its path (docs/evaluation.md says where to get it)"
+            " `evaluation_data:` to its path (docs/challenge.md says where to get it)"
         )
-    return [f"{folder}/{p.removeprefix(DATA)}" if p.startswith(DATA) else p for p in patterns]
+    return [f"{glob.escape(folder)}/{p.removeprefix(DATA)}" if p.startswith(DATA) else p for p in patterns]
 
 
 def _refuse_missing(task: Task, patterns: list[str], where: str, name: str) -> None:
@@ -101,7 +104,7 @@ def _refuse_missing(task: Task, patterns: list[str], where: str, name: str) -> N
         wanted: dict[str, str | None] = {column: column for column in columns}
         if missing := missing_column(path, wanted, task.delimiter, task.encoding, "format", f"tasks.{name}.delimiter"):
             column, there = missing
-            raise UserError(f"{where}: tasks.{name}.{columns[column]}: {path} has no column {column!r}; {there}")
+            raise UserError(f"{where}.{columns[column]}: {path} has no column {column!r}; {there}")
 
 
 def hub_tasks(configuration: Configuration, models: list[str]) -> list[dict[str, Any]]:
