@@ -2,6 +2,7 @@
 
 import copy
 import random
+import re
 import signal
 import subprocess
 import sys
@@ -50,7 +51,9 @@ def test_a_model_is_tuned_and_a_new_seed_repeats_nothing(rows):
     """In the small workflow, whose model of eng is built: scores, predictions, the card, and the rows of the dry run."""
     rows.configure(configured("mine", task_seeds=[1]))
     assert rows.would_run() == {("task", "mine"), ("tune", "eng"), ("convert", "eng")}
-    rows.snakemake("converted/eng")
+    ran = rows.snakemake("converted/eng").stderr
+    assert re.search(r"\[\d/3\] +task +mine/eng .* 96 rows to learn from, 40 to test, \d classes\n", ran), ran
+    assert re.search(r"\[\d/3\] +tune +eng/mine/1 .* accuracy: eng 100\.0\n", ran), ran
     folder = rows.path / "results/tuned/eng/mine/1"
     scores, predictions = read_json(folder / "scores.json"), pq.read_table(folder / "predictions.parquet")
     eng = scores["languages"]["eng"]

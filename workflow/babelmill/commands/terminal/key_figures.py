@@ -9,7 +9,7 @@ from typing import Any
 
 from babelmill.commands.progress.logs import metrics
 from babelmill.core import manifest
-from babelmill.core.escape import some
+from babelmill.core.escape import line, some
 from babelmill.core.files import UserError, read_json
 from babelmill.core.words import and_words, short
 from babelmill.evaluation.metrics import metrics_of, shown, units
@@ -101,7 +101,7 @@ def figures_of(stage: str, folder: Path) -> str:
         return folder.as_posix()
     if stage == "sweep":
         return of_sweep(manifest.read_sealed(folder))
-    read = {"train": "metrics.jsonl", "evaluate": "evaluation.json", "score": "scores.json"}
+    read = {"train": "metrics.jsonl", "evaluate": "evaluation.json", "score": "scores.json", "tune": "scores.json"}
     about = manifest.verify(folder, read[stage]) if stage in read else manifest.read(folder)
     figures = about["figures"]
     if TAKEN in figures:
@@ -134,10 +134,24 @@ def figures_of(stage: str, folder: Path) -> str:
             return f"{figures['pairs']:,} {items} of {figures['paradigms']:,} paradigms"
         case "score":
             return in_words(read_json(folder / "scores.json"))
+        case "task":
+            rows = figures["rows"]
+            return f"{rows['train']:,} rows to learn from, {rows['test']:,} to test, {len(figures['classes']):,} classes"
+        case "tune":
+            return of_tuning(read_json(folder / "scores.json"))
         case "predict":
             table = folder.with_suffix(".csv")
             return f"{figures['rows']:,} rows, {figures['without_text']:,} without text: {table.as_posix()}"
     return ""
+
+
+def of_tuning(scored: dict[str, Any]) -> str:
+    """Give the score of each language after fine-tuning, and say if the model answers with one class."""
+    found = []
+    for code, each in scored["languages"].items():
+        same = f" (always {line(each['majority']['class'])})" if each.get("majority") else ""
+        found.append(f"{code} {100 * each['score']:.1f}{same}")
+    return f"{scored['metric']}: {', '.join(found)}"
 
 
 def of_converted(model: str) -> tuple[str, str, str]:
