@@ -91,7 +91,7 @@ def configured(**evaluation) -> dict:
 
 def test_from_text_to_the_challenge(checkout, hub):
     status = checkout.babelmill("status", "mine")
-    assert "mine: 0 of 3 numbers; missing: Basics (not scored yet)" in status
+    assert "mine: 0 of 3 numbers\n  missing: Basics (not scored yet)\n  missing: More (" in status
     assert "More (not scored yet; the model is not scored on blimp_filtered (evaluation.suites))" in status
     assert "GLUE (needs fine-tuning)" in status
 
@@ -128,7 +128,7 @@ def test_from_text_to_the_challenge(checkout, hub):
     assert checkout.would_run("submissions/mine.json") == []
     assert "submission       up to date" in checkout.babelmill("why", "mine")
     status = checkout.babelmill("status", "mine")
-    assert "mine: 1 of 3 numbers; Basics; missing:" in status
+    assert "mine: 1 of 3 numbers: Basics\n  missing:" in status
     assert f"submissions/mine.json: {found['leaderboard']['score']:.2f} on the leaderboard" in status
     checkout.babelmill("report", "mine")
     page = (root / "reports/mine.html").read_text()

@@ -2,7 +2,6 @@
 
 import copy
 import random
-import re
 import signal
 import subprocess
 import sys
@@ -10,6 +9,7 @@ import sys
 import pyarrow.parquet as pq
 import pytest
 
+from babelmill.commands.terminal.key_figures import key_figures
 from babelmill.core.files import read_json
 from conftest import SMALL
 
@@ -51,10 +51,11 @@ def test_a_model_is_tuned_and_a_new_seed_repeats_nothing(rows):
     """In the small workflow, whose model of eng is built: scores, predictions, the card, and the rows of the dry run."""
     rows.configure(configured("mine", task_seeds=[1]))
     assert rows.would_run() == {("task", "mine"), ("tune", "eng"), ("convert", "eng")}
-    ran = rows.snakemake("converted/eng").stderr
-    assert re.search(r"\[\d/3\] +task +mine/eng .* 96 rows to learn from, 40 to test, \d classes\n", ran), ran
-    assert re.search(r"\[\d/3\] +tune +eng/mine/1 .* accuracy: eng 100\.0\n", ran), ran
+    rows.snakemake("converted/eng")
     folder = rows.path / "results/tuned/eng/mine/1"
+    assert key_figures("tune", folder) == "accuracy: eng 100.0"
+    shown = key_figures("task", rows.path / "results/tasks/mine/eng")
+    assert shown == "96 rows to learn from, 40 to test, 2 classes"
     scores, predictions = read_json(folder / "scores.json"), pq.read_table(folder / "predictions.parquet")
     eng = scores["languages"]["eng"]
     assert scores["protocol"] == "sound" and eng["chosen_by"] == "held-out rows" and eng["majority"] is None

@@ -136,7 +136,9 @@ def figures_of(stage: str, folder: Path) -> str:
             return in_words(read_json(folder / "scores.json"))
         case "task":
             rows = figures["rows"]
-            return f"{rows['train']:,} rows to learn from, {rows['test']:,} to test, {len(figures['classes']):,} classes"
+            return (
+                f"{rows['train']:,} rows to learn from, {rows['test']:,} to test, {len(figures['classes']):,} classes"
+            )
         case "tune":
             return of_tuning(read_json(folder / "scores.json"))
         case "predict":
