@@ -192,6 +192,12 @@ def test_a_dry_run_is_short_whatever_the_reasons_are():
     assert len(would_run(jobs({"eng": different["aax"]})).splitlines()) <= 25
 
 
+def test_the_columns_of_a_dry_run_are_aligned():
+    longest = AnnouncedJob("submission", "eng", True, None, None, "Missing output files: x", 0)
+    lines = would_run([*jobs({"eng": "Missing output files: x"}), longest]).splitlines()[1:-1]
+    assert len({line.index("1  eng: ") for line in lines}) == 1, lines
+
+
 def test_a_dry_run_gives_reasons():
     settings = {model: f"Updated input files: results/settings/{model}/train.json" for model in ("eng", "deu")}
     (line,) = (line for line in would_run(jobs(settings)).splitlines() if line.startswith("  train "))
