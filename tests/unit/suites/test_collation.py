@@ -110,7 +110,7 @@ def test_the_file_is_what_the_challenges_program_writes(tmp_path, rules, scored,
 
 
 def test_snapshots_that_the_challenge_does_not_ask_for_are_left_out(rules, scored):
-    content, _ = files.strict(rules, *scored, ["chck_2M"], set(CHECKPOINTS), "eng")
+    content, _ = files.strict(rules, *scored, ["chck_2M"], set(CHECKPOINTS), "eng", {})
     assert {row["step"] for row in content["aoa_surprisals"]["results"]} == {"chck_2M"}
     assert content["aoa_surprisals"]["metadata"]["completed_steps"] == 1
     assert all(len(each) == 1 for each in content["fast_eval_results"].values())
