@@ -141,6 +141,8 @@ def figures_of(stage: str, folder: Path) -> str:
             )
         case "tune":
             return of_tuning(read_json(folder / "scores.json"))
+        case "submission":
+            return f"{figures['leaderboard']['score']:.2f} on the leaderboard: {folder.as_posix()}"
         case "predict":
             table = folder.with_suffix(".csv")
             return f"{figures['rows']:,} rows, {figures['without_text']:,} without text: {table.as_posix()}"
