@@ -7,6 +7,7 @@ import re
 import pytest
 import yaml
 
+from babelmill.commands.terminal.key_figures import key_figures
 from babelmill.config.resolve import Configuration
 from babelmill.core.files import UserError, read_json, sha256
 from babelmill.stages import STAGES
@@ -91,7 +92,7 @@ def configured(**evaluation) -> dict:
 
 def test_from_text_to_the_challenge(checkout, hub):
     status = checkout.babelmill("status", "mine")
-    assert "mine: 0 of 3 numbers; missing: Basics (not scored yet)" in status
+    assert "mine: 0 of 3 numbers\n  missing: Basics (not scored yet)\n  missing: More (" in status
     assert "More (not scored yet; the model is not scored on blimp_filtered (evaluation.suites))" in status
     assert "GLUE (needs fine-tuning)" in status
 
@@ -111,6 +112,8 @@ def test_from_text_to_the_challenge(checkout, hub):
     fast = content["fast_eval_results"]["basics"]
     kept = [each["languages"]["tiny_text"]["methods"]["causal"]["by_paradigm"] for each in scores["snapshots"]]
     assert fast == [{name: each["score"] for name, each in of.items()} for of in kept] and len(fast) == 3
+    shown = key_figures("submission", root / "submissions/mine.json")
+    assert shown.startswith(f"{found['leaderboard']['score']:.2f} on the leaderboard: ")
     basics = found["numbers"]["basics"]
     half = 0.5 / 2 / 2  # of the two equal sentences, which the challenge counts as right
     assert basics["score"] == pytest.approx(100 * (causal["paradigms"]["score"] + half))
@@ -128,7 +131,7 @@ def test_from_text_to_the_challenge(checkout, hub):
     assert checkout.would_run("submissions/mine.json") == []
     assert "submission       up to date" in checkout.babelmill("why", "mine")
     status = checkout.babelmill("status", "mine")
-    assert "mine: 1 of 3 numbers; Basics; missing:" in status
+    assert "mine: 1 of 3 numbers: Basics\n  missing:" in status
     assert f"submissions/mine.json: {found['leaderboard']['score']:.2f} on the leaderboard" in status
     checkout.babelmill("report", "mine")
     page = (root / "reports/mine.html").read_text()

@@ -10,6 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 from transformers import pipeline
 
+from babelmill.commands.terminal.key_figures import key_figures
 from babelmill.core.files import read_json
 from conftest import SMALL
 
@@ -53,6 +54,9 @@ def test_a_model_is_tuned_and_a_new_seed_repeats_nothing(rows):
     assert rows.would_run() == {("task", "mine"), ("tune", "eng"), ("convert", "eng")}
     rows.snakemake("converted/eng")
     folder = rows.path / "results/tuned/eng/mine/1"
+    assert key_figures("tune", folder) == "accuracy: eng 100.0"
+    shown = key_figures("task", rows.path / "results/tasks/mine/eng")
+    assert shown == "96 rows to learn from, 40 to test, 2 classes"
     scores, predictions = read_json(folder / "scores.json"), pq.read_table(folder / "predictions.parquet")
     eng = scores["languages"]["eng"]
     assert scores["protocol"] == "sound" and eng["chosen_by"] == "held-out rows" and eng["majority"] is None

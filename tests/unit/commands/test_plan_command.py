@@ -69,6 +69,16 @@ def test_snapshots_are_counted_and_those_that_a_finished_run_has_not_kept_are_na
     )
 
 
+def test_jobs_of_fine_tuning_are_counted_and_not_in_the_hours(workspace, monkeypatch, capsys):
+    (workspace.path / "a.tsv").write_text("a\tb\nx\ty\n")
+    task = {"train": ["a.tsv"], "test": ["a.tsv"], "language": "eng", "text": "{a}", "label": "b", "protocol": "sound"}
+    evaluation = SMALL["evaluation"] | {"tasks": ["mine"]}
+    workspace.configure(SMALL | {"tasks": {"mine": task}, "evaluation": evaluation})
+    monkeypatch.chdir(workspace.path)
+    assert cli.main(["plan", "eng", "deu"]) == 0
+    assert "\neng: fine-tuned for 1 task, 3 jobs; hours not included.\n" in capsys.readouterr().out
+
+
 def test_an_estimate_of_snapshots_is_no_fact(fresh):
     """Short words: 200,000 of 4.9 bytes; ten epochs are 1.96 million words. Nothing is trained yet."""
     (fresh.path / "a.txt").write_text("".join(f"{'abc' if n % 10 == 0 else 'abcd'} " for n in range(200_000)))

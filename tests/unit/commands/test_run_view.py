@@ -13,7 +13,8 @@ from babelmill.commands.terminal.key_figures import scores
 from babelmill.commands.terminal.run_view import AnnouncedJob, RunView, would_run
 from babelmill.core.stage_entry import TERMINAL
 from babelmill.evaluation.metrics import described
-from babelmill.stages import TO_CONVERTED
+from babelmill.stages import STAGES as STAGES_BY_NAME
+from babelmill.stages import TO_CONVERTED, TRIAL
 
 STAGES = [stage for stage in TO_CONVERTED if stage not in ("download", "base_model", "suite", "score", "task", "tune")]
 
@@ -146,6 +147,18 @@ def test_a_training_without_its_gpu_says_so_once(capfd, monkeypatch):
     assert output == ["begins", "begins", note, "begins"]
 
 
+def test_every_stage_has_its_line(capfd, monkeypatch):
+    view = view_of_run(monkeypatch)
+    for number, (name, stage) in enumerate({**STAGES_BY_NAME, "trial": TRIAL}.items()):
+        wildcards = dict.fromkeys(stage.wildcards, "1")
+        assert AnnouncedJob.announced(event("job_info", number, name, wildcards=wildcards)).folder == stage.path(
+            "1", ".".join("1" for each in stage.wildcards if each != stage.of)
+        )
+        view.show(event("job_info", number, name, wildcards=wildcards))
+    lines = capfd.readouterr().err.splitlines()
+    assert [line.split()[1] for line in lines] == [*STAGES_BY_NAME, "trial"]
+
+
 def test_a_dry_run_says_after_which_step_training_goes_on(workspace, monkeypatch):
     monkeypatch.chdir(workspace.path)
     of_train, *others = (
@@ -177,6 +190,12 @@ def test_a_dry_run_is_short_whatever_the_reasons_are():
         assert len(table) <= 60 and max(map(len, table)) <= 110
         assert sum(int(line.split()[1]) for line in table[1:-1]) == 45 * len(STAGES)
     assert len(would_run(jobs({"eng": different["aax"]})).splitlines()) <= 25
+
+
+def test_the_columns_of_a_dry_run_are_aligned():
+    longest = AnnouncedJob("submission", "eng", True, None, None, "Missing output files: x", 0)
+    lines = would_run([*jobs({"eng": "Missing output files: x"}), longest]).splitlines()[1:-1]
+    assert len({line.index("1  eng: ") for line in lines}) == 1, lines
 
 
 def test_a_dry_run_gives_reasons():

@@ -59,6 +59,10 @@ def test_runs_of_an_earlier_release_that_ended_and_that_was_interrupted(released
     assert "model.hidden_size=16 " in eng and "train.max_steps=8 " in eng and "train.max_steps=400 " in deu
     assert "tokenizer.vocab_size=300" in eng and not re.search("learning_rate|epochs|revision", eng)
     assert "causal, masked: bits per byte" in note and errors == ""
+    (record,) = released.glob("results/checkpoints/deu/*/metrics.jsonl")
+    with record.open("a") as file:
+        file.write('{"step": 7, "kind": "validation", "loss": 5.5}\n')
+    assert re.match(r"deu dce60fcf +\S+ \S+ +7/400 ", listed(capsys)[1][1]), "a validation between two logged steps"
 
 
 def test_the_table_for_programs(released, capsys):

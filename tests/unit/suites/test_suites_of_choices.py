@@ -137,7 +137,10 @@ CHOICES = {"kind": "choices", "options": ["{a}", "{b}"], "scored": "whole"}
 @pytest.mark.parametrize(
     ("own", "message"),
     [
-        ({"kind": "choices", "options": ["{a}", "{b}"]}, r"set `scored`: a suite of choices needs it"),
+        (
+            {"kind": "choices", "options": ["{a}", "{b}"]},
+            r"set `scored` to whole or completion: a suite of choices needs it",
+        ),
         ({"kind": "choices", "scored": "whole"}, r"set `options`: a suite of choices needs it"),
         ({}, r"set `good`: a suite of pairs needs it"),
         (CHOICES | {"good": "g"}, r"`good` belongs to suites of `kind: pairs`; this one is `kind: choices`"),

@@ -34,6 +34,7 @@ from babelmill.config.snapshots import (
     say_probably_missing,
 )
 from babelmill.config.suites import scores_asked
+from babelmill.config.tasks import seeds_of_task, tasks_of_model
 from babelmill.core import manifest
 from babelmill.core.escape import some
 from babelmill.core.files import UserError, canonical_json
@@ -196,6 +197,15 @@ def snapshot_note(configuration: Configuration, cost: Cost) -> str | None:
     return f"{plural(len(kept), 'snapshot')} kept of {len(asked)}{unkept}.{beyond}"
 
 
+def tuning_note(configuration: Configuration, model: str) -> str | None:
+    """Return a note on the tasks that a model will be fine-tuned for; None if there are none."""
+    tasks = tasks_of_model(configuration, model)
+    times = sum(len(seeds_of_task(configuration, model, task)) for task in tasks)
+    return (
+        f"fine-tuned for {plural(len(tasks), 'task')}, {plural(times, 'job')}; hours not included." if tasks else None
+    )
+
+
 def sweep_note(configuration: Configuration, name: str, costs: list[Cost]) -> str:
     """Return a line on the cost of a sweep: the table has that of training all its models to the end."""
     now, of_models = standing(configuration, name), {cost.model: cost for cost in costs}
@@ -275,9 +285,10 @@ def run(args: argparse.Namespace) -> None:
     codes = dict.fromkeys(code for cost in costs for code in configuration.languages_of(cost.model))
     alike = trained_alike(configuration, [cost.model for cost in costs])
     snapshots = said_once((cost.model, note) for cost in costs if (note := snapshot_note(configuration, cost)))
+    tuned = said_once((cost.model, note) for cost in costs if (note := tuning_note(configuration, cost.model)))
     challenges = dict.fromkeys(filter(None, (challenge_note(configuration, cost) for cost in costs)))
     names = args.names or ["all"]
     asked = {*names, *(configuration.top.targets if "all" in names else [])}
     sweeps = [sweep_note(configuration, name, costs) for name in configuration.sweeps if name in asked]
-    lines = [*table(costs, alike), *notes(costs, gpu, alike), *sweeps, *snapshots, *challenges]
+    lines = [*table(costs, alike), *notes(costs, gpu, alike), *sweeps, *snapshots, *tuned, *challenges]
     print(*lines, *download_notes(configuration, list(codes)), sep="\n")

@@ -184,7 +184,7 @@ def other_run(folder: Path) -> Run:
         fingerprint=folder.name,
         is_present=False,
         when=when_trained(folder, path if record else folder / "identity.json"),
-        done=last.get("step", 0),
+        done=max((line["step"] for line in record), default=0),  # a trial ends with a validation
         steps=read_json(attempt)["steps"] if attempt.is_file() else None,
         figures={"tokens": last.get("tokens"), "epochs": last.get("epoch")},
         hours=training_hours(record),

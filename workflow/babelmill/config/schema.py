@@ -764,7 +764,9 @@ class Suite(Section):
                 raise ValueError(f"`{foreign[0]}` belongs to suites of `kind: {kind}`; this one is `kind: {self.kind}`")
         for key in REQUIRED_ITEM_KEYS.get(self.kind, ()):
             if getattr(self, key) is None:
-                raise ValueError(f"set `{key}`: a suite of {self.kind} needs it ({', '.join(names)})")
+                values = get_args(get_args(type(self).model_fields[key].annotation)[0])
+                allowed = f" to {' or '.join(values)}" if values and isinstance(values[0], str) else ""
+                raise ValueError(f"set `{key}`{allowed}: a suite of {self.kind} needs it")
         if self.kind == "pairs" and self.good == self.bad:
             raise ValueError(f"good and bad are both the column {self.good!r}")
         if isinstance(self.prompt, list) and len(self.prompt) != self.number_of_options:

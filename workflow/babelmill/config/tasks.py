@@ -72,8 +72,8 @@ def rows_of_task(configuration: Configuration, code: str, name: str) -> dict[str
         source = revisions.source(key, task.repository, task.revision, settings)
         return asked | {"files": files, "source": source}
     patterns = dict.fromkeys(pattern for each in files.values() for pattern in each)
-    where = configuration.origin_of_name(name)
-    if name not in configuration.top.tasks:  # a task of `config/tasks/`, whose files are in the challenge's folder
+    where = f"{configuration.origin_of_name(name)}: tasks.{name}"
+    if name not in configuration.top.tasks:  # it ships with the project, so its files are the challenge's
         where = f"{configuration.origin('evaluation_data')}: evaluation_data: {name}"
     sources = snapshot(dict.fromkeys(patterns, where), TASKS / name / code, None, "task")
     _refuse_missing(task, list(patterns), where, name)
@@ -106,7 +106,7 @@ def _refuse_missing(task: Task, patterns: list[str], where: str, name: str) -> N
         wanted: dict[str, str | None] = {column: column for column in columns}
         if missing := missing_column(path, wanted, task.delimiter, task.encoding, "format", f"tasks.{name}.delimiter"):
             column, there = missing
-            raise UserError(f"{where}: tasks.{name}.{columns[column]}: {path} has no column {column!r}; {there}")
+            raise UserError(f"{where}.{columns[column]}: {path} has no column {column!r}; {there}")
 
 
 def hub_tasks(configuration: Configuration, models: list[str]) -> list[dict[str, Any]]:

@@ -176,7 +176,7 @@ def run(function: Callable[[argparse.Namespace], int | None], args: argparse.Nam
     global shown_name
     shown_name = f"{args.settings.parent.name}  "
     try:
-        configure_logging(args.log, f"{args.settings.stem:<9}  {args.settings.parent.name:<8}")
+        configure_logging(args.log, f"{args.settings.stem:<10}  {args.settings.parent.name:<8}")
         out, kept = getattr(args, "out", None), [getattr(args, name, None) for name in ("partial", "checkpoints")]
         beside = writers.leftovers([out, out.parent] if out else [])
         for path in [*beside, *writers.leftovers(filter(None, kept), deep=True)]:

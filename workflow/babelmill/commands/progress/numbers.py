@@ -8,7 +8,10 @@ from babelmill.stages import STAGES
 
 
 def numbers_of_challenge(configuration: Configuration, model: str) -> str:
-    """Return which numbers a model has, and which are missing; "" if it has nothing to submit to a challenge."""
+    """Return which numbers a model has, and which are missing; "" if it has nothing to submit to a challenge.
+
+    Several reasons why numbers are missing have a line each.
+    """
     reasons, challenge = reasons_to_submit(configuration, model), configuration.challenge_of(model)
     if reasons is None or challenge is None:
         return ""
@@ -24,13 +27,13 @@ def numbers_of_challenge(configuration: Configuration, model: str) -> str:
             lacking.setdefault(reason, []).append(each.title)
         else:
             there.append(each.title)
-    words = [f"{len(there)} of {len(rules.numbers)} numbers", *([", ".join(there)] if there else [])]
+    words = [f"{len(there)} of {len(rules.numbers)} numbers{': ' if there else ''}{', '.join(there)}"]
     words += [f"missing: {', '.join(titles)} ({reason})" for reason, titles in lacking.items()]
     path = STAGES["submission"].record(model, "")
     if path.is_file():
         score = manifest.read(path)["figures"]["leaderboard"]["score"]
         words.append(f"{path}: {score:.2f} on the leaderboard{', outdated' if reasons else ''}")
-    return "; ".join(words)
+    return ("\n  " if len(lacking) > 1 else "; ").join(words)
 
 
 def not_scored(model: str, suite: str | None, tuned: dict[str, str]) -> str:

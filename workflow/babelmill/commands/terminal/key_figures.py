@@ -9,12 +9,11 @@ from typing import Any
 
 from babelmill.commands.progress.logs import metrics
 from babelmill.core import manifest
-from babelmill.core.escape import some
+from babelmill.core.escape import line, some
 from babelmill.core.files import UserError, read_json
 from babelmill.core.words import and_words, short
 from babelmill.evaluation.metrics import metrics_of, shown, units
 from babelmill.evaluation.suite_scores import in_words
-from babelmill.evaluation.tuned_scores import summarize
 from babelmill.experiments import halving
 from babelmill.runtime.store import TAKEN
 from babelmill.settings import bytes_per_word
@@ -136,14 +135,27 @@ def figures_of(stage: str, folder: Path) -> str:
         case "score":
             return in_words(read_json(folder / "scores.json"))
         case "task":
-            return f"{figures['rows']['train']:,} rows to train on, {figures['rows']['test']:,} to score"
+            rows = figures["rows"]
+            return (
+                f"{rows['train']:,} rows to learn from, {rows['test']:,} to test, {len(figures['classes']):,} classes"
+            )
         case "tune":
-            found = summarize([read_json(folder / "scores.json")])
-            return "; ".join(" ".join(filter(None, (each.language, each.text, each.warning))) for each in found)
+            return of_tuning(read_json(folder / "scores.json"))
+        case "submission":
+            return f"{figures['leaderboard']['score']:.2f} on the leaderboard: {folder.as_posix()}"
         case "predict":
             table = folder.with_suffix(".csv")
             return f"{figures['rows']:,} rows, {figures['without_text']:,} without text: {table.as_posix()}"
     return ""
+
+
+def of_tuning(scored: dict[str, Any]) -> str:
+    """Give the score of each language after fine-tuning, and say if the model answers with one class."""
+    found = []
+    for code, each in scored["languages"].items():
+        same = f" (always {line(each['majority']['class'])})" if each.get("majority") else ""
+        found.append(f"{code} {100 * each['score']:.1f}{same}")
+    return f"{scored['metric']}: {', '.join(found)}"
 
 
 def of_converted(model: str) -> tuple[str, str, str]:

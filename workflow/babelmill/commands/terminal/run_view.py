@@ -61,6 +61,7 @@ FAILED_COMMAND = re.compile(
     r"CalledProcessError in file .*/(\w+)\.smk.* (?:died with <Signals\.(\w+)|exit status (\d+))", re.DOTALL
 )
 COUNTED = (*STAGES, "trial", "sweep")
+WIDEST = len("experiment")  # characters
 ANOTHER_JOB = "Input files updated by another job"
 
 
@@ -91,11 +92,9 @@ class AnnouncedJob:
         """Make a job from Snakemake's event."""
         wildcards = dict(record.wildcards or {})
         stage = TRIAL if record.rule_name == "trial" else STAGES.get(record.rule_name)
-        owner = wildcards.get("model") or wildcards.get("language", "")
-        part = next((wildcards[key] for key in ("input", "suite", "language", "round") if key in wildcards), "")
-        folder = stage.path(owner, part) if stage else None
+        folder = Path(stage.folder.format(**wildcards)) if stage else None
         if record.rule_name == "sweep":
-            folder = decision_path(wildcards["experiment"], part)
+            folder = decision_path(wildcards["experiment"], wildcards["round"])
         return cls(
             rule=record.rule_name,
             name="/".join(dict.fromkeys(map(str, wildcards.values()))),
@@ -167,7 +166,7 @@ class RunView:
         print(room + escape.terminal(text), file=stream, flush=True)
 
     def _line(self, job: AnnouncedJob, text: str, count: str = "") -> None:
-        self._print(f"{time.strftime('%H:%M:%S')} {count:>8}  {job.rule:<9}  {job.name:<8}  {text}".rstrip())
+        self._print(f"{time.strftime('%H:%M:%S')} {count:>8}  {job.rule:<{WIDEST}}  {job.name:<8}  {text}".rstrip())
 
     def _begin(self, record: Any) -> None:
         job = self._jobs[record.jobid] = AnnouncedJob.announced(record)
@@ -263,7 +262,8 @@ def would_run(jobs: list[AnnouncedJob]) -> str:
         for reason, names in reasons:
             if len(names) == 1:
                 reason = reason.replace("*", names[0].split("/")[0])
-            lines.append(f"  {stage:<9}  {len(names):>3}  {fitting(sorted(names), width - len(reason) - 20)}: {reason}")
+            named = fitting(sorted(names), width - len(reason) - WIDEST - 11)
+            lines.append(f"  {stage:<{WIDEST}}  {len(names):>3}  {named}: {reason}")
     lines.append("This was a dry run.")
     for name, number in (job.name.split("/") for job in jobs if job.rule == "sweep"):
         lines.insert(-1, first_round(name, int(number)))
