@@ -463,7 +463,7 @@ def models_of(names):
 
 
 def targets_of(path, names):
-    """Return what a target rule asks for: `path` of each model; a function if there is a sweep, which is asked first."""
+    """Return the inputs of a target, `path` of each model; a function if there is a sweep, which is asked first."""
     if not any(name in CONFIG.sweeps for name in names):
         return expand(path, model=CONFIG.models_of(names))
     return one_line(lambda wildcards: expand(path, model=models_of(names)))
