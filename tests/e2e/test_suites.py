@@ -7,7 +7,6 @@ import re
 from pathlib import Path
 
 import numpy as np
-import pyarrow as pa
 import pytest
 import yaml
 
@@ -97,8 +96,8 @@ def test_lm_evaluation_harness(exported, tmp_path):
 
 def ours(folder: Path, method: str, texts: list[str], tmp_path: Path) -> dict[str, float]:
     """The scores of sentences as the stage `score` has them."""
-    table, all_of_them = pa.table({"good": texts, "bad": texts}), np.ones(len(texts), bool)
-    rows = ScoringModel(folder, {}).score(method, table, all_of_them, tmp_path / f"partial-{method}")
+    pairs, all_of_them = [[text, text] for text in texts], np.ones(len(texts), bool)
+    rows = ScoringModel(folder, {}).score(method, pairs, all_of_them, tmp_path / f"partial-{method}")
     return dict(zip(texts, rows[:, 0].tolist(), strict=True))
 
 

@@ -302,7 +302,7 @@ def test_status_counts_scores_after_fine_tuning(folder):
         write_json(STAGES["tune"].record("mine", part), {})
     assert numbers_of_challenge(configuration, "mine").startswith("0 of 9 numbers; missing: BLiMP, ")
     write_json(STAGES["tune"].record("mine", last), {})
-    assert numbers_of_challenge(configuration, "mine").startswith("1 of 9 numbers; (Super)GLUE; missing: BLiMP, ")
+    assert numbers_of_challenge(configuration, "mine").startswith("1 of 9 numbers: (Super)GLUE; missing: BLiMP, ")
 
 
 def write_tuned(folder, labels: list[str], predictions: list[str], score: float):

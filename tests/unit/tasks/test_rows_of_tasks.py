@@ -20,7 +20,7 @@ def test_a_missing_file_is_named_with_the_task_and_the_key(tmp_path, monkeypatch
     monkeypatch.chdir(tmp_path)
     for top, text in (
         ({}, r"the rows of rte are in the challenge's folder evaluation_data; set `evaluation_data:`"),
-        ({"evaluation_data": "data"}, r"config/config.yaml: evaluation_data: data: no folder full_eval or fast_eval"),
+        ({"evaluation_data": "data"}, r"config/config.yaml: evaluation_data: data: none of the folders full_eval"),
     ):
         with pytest.raises(UserError, match=text):
             rows_of("rte", **top)
