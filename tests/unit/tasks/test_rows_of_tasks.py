@@ -7,6 +7,7 @@ import pytest
 from babelmill.config.resolve import Configuration
 from babelmill.config.tasks import rows_of_task
 from babelmill.core.files import UserError
+from babelmill.tasks.rows import read_rows
 
 MINE = {"train": ["own.tsv"], "test": ["own.tsv"], "language": "eng", "text": "{a}", "label": "b"}
 
@@ -37,3 +38,9 @@ def test_a_missing_file_is_named_with_the_task_and_the_key(tmp_path, monkeypatch
     Path("own.tsv").write_text("a\tc\nx\ty\n")
     with pytest.raises(UserError, match=r"config/config.yaml: tasks.mine.label: own.tsv has no column 'b'"):
         rows_of("mine", tasks={"mine": MINE})
+
+
+def test_a_template_may_hold_the_name_of_the_file(tmp_path):
+    (tmp_path / "news.tsv").write_text("a\tb\nIt rains.\tweather\n")
+    (row,) = read_rows([tmp_path / "news.tsv"], {"text": "{file}: {a}", "label": "b"}, "mine").to_pylist()
+    assert row == {"text": "news: It rains.", "pair": None, "label": "weather"}

@@ -12,17 +12,15 @@ import argparse
 from pathlib import Path
 from typing import Any
 
+from babelmill.commands.progress.made_by_hand import languages_asked, made_by_hand
 from babelmill.config import loading
-from babelmill.config.inputs import SETTINGS
-from babelmill.config.layers import nearest
 from babelmill.config.resolve import Configuration
 from babelmill.config.stage_settings import ScoreSettings
-from babelmill.config.suites import SUITES, how_scored
-from babelmill.core import escape, manifest
-from babelmill.core.files import UserError, write_json
+from babelmill.config.suites import how_scored
+from babelmill.core import manifest
+from babelmill.core.files import UserError
 from babelmill.evaluation.suite_scores import METHODS
 from babelmill.release.elsewhere.given_model import add_model_arguments, compute_quietly, methods_of, model_folder
-from babelmill.settings import settings_of
 from babelmill.stages import STAGES
 
 
@@ -34,34 +32,10 @@ def wanted(folder: Path, asked: list[str] | None) -> list[str]:
     return sorted(dict.fromkeys(parts), key=lambda name: (name == asked[-1], name == "fused", METHODS.index(name)))
 
 
-def pairs_of(configuration: Configuration, suite: str, code: str) -> Path:
-    """Return the folder of a suite's items in a language; run the stage `suite` if it is missing or outdated."""
-    from babelmill import suite as stage  # imports the client of the Hub
-
-    folder, settings = SUITES / suite / code, settings_of(configuration, code, f"suite.{suite}")
-    if manifest.missing(folder) or manifest.read(folder)["settings"] != settings:
-        path = SETTINGS / code / f"suite.{suite}.json"
-        write_json(path, settings)
-        stage.run(argparse.Namespace(settings=path, out=folder))
-    return folder
-
-
-def languages_of(configuration: Configuration, suite: str, asked: list[str] | None) -> list[str]:
-    """Return the languages to score: those asked for, or the only one of the suite."""
-    covered = list(configuration.suite(suite).covered)
-    if not asked and len(covered) > 1:
-        raise UserError(
-            f"the suite {suite} has several languages: add --language with one or more of {escape.some(covered)}"
-        )
-    for code in asked or []:
-        if code not in covered:
-            raise UserError(f"the suite {suite} has no pairs of {code}{nearest(code, covered)}")
-    return asked or covered
-
-
 def settings_by_hand(args: argparse.Namespace, name: str, folder: Path, configuration: Configuration) -> ScoreSettings:
     """Return the settings that the stage `score` would have."""
-    languages, suite = languages_of(configuration, args.suite, args.language), configuration.suite(args.suite)
+    suite = configuration.suite(args.suite)
+    languages = languages_asked(f"the suite {args.suite}", "pairs", suite.covered, args.language)
     values: dict[str, Any] = {
         "stage": "score",
         "name": name,
@@ -122,13 +96,14 @@ def run(args: argparse.Namespace) -> None:
     configuration.suite(args.suite)  # raises an error for an unknown suite before anything is fetched
     folder, origin, name = model_folder(args)
     settings = settings_by_hand(args, name, folder, configuration)
+    from babelmill import suite  # imports the client of the Hub
     from babelmill.score import score  # imports PyTorch
     from babelmill.suites.scoring_model import ScoringModel
 
     compute_quietly(args.threads)
     out = args.out or Path("scores", name, args.suite)
     refuse_others(out, origin)
-    suites = [pairs_of(configuration, args.suite, code) for code in settings.covered]
+    suites = [made_by_hand(configuration, "suite", suite.run, code, args.suite) for code in settings.covered]
     model = ScoringModel(folder, made_of(origin), extra=True)
     score(model, suites, settings, out / "partial", out, suites, {"model": origin})
     print(out)

@@ -14,16 +14,12 @@ from pathlib import Path
 from typing import Any
 
 from babelmill import __version__
+from babelmill.commands.progress.made_by_hand import languages_asked, made_by_hand
 from babelmill.config import loading
-from babelmill.config.inputs import SETTINGS
-from babelmill.config.layers import nearest
-from babelmill.config.resolve import Configuration
 from babelmill.config.stage_settings import TuneSettings
-from babelmill.config.tasks import TASKS, how_tuned
+from babelmill.config.tasks import how_tuned
 from babelmill.core import escape, manifest
-from babelmill.core.files import UserError, write_json
 from babelmill.release.elsewhere.given_model import add_model_arguments, compute_quietly, model_folder
-from babelmill.settings import settings_of
 
 log = logging.getLogger("babelmill.tune")
 
@@ -43,31 +39,6 @@ def seed(text: str) -> int:
     return int(text)
 
 
-def rows_of(configuration: Configuration, task: str, code: str) -> Path:
-    """Return the folder of a task's rows in a language; run the stage `task` if it is missing or outdated."""
-    from babelmill import task as stage  # imports the client of the Hub
-
-    folder, settings = TASKS / task / code, settings_of(configuration, code, f"task.{task}")
-    if manifest.missing(folder) or manifest.read(folder)["settings"] != settings:
-        path = SETTINGS / code / f"task.{task}.json"
-        write_json(path, settings)
-        stage.run(argparse.Namespace(settings=path, out=folder))
-    return folder
-
-
-def languages_of(configuration: Configuration, task: str, asked: list[str] | None) -> list[str]:
-    """Return the languages to tune for: those asked for, or the only one of the task."""
-    covered = list(configuration.task(task).covered)
-    if not asked and len(covered) > 1:
-        raise UserError(
-            f"the task {task} has several languages: add --language with one or more of {escape.some(covered)}"
-        )
-    for code in asked or []:
-        if code not in covered:
-            raise UserError(f"the task {task} has no rows of {code}{nearest(code, covered)}")
-    return asked or covered
-
-
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's arguments."""
     add = parser.add_argument
@@ -83,12 +54,13 @@ def run(args: argparse.Namespace) -> int:
     """Tune the model with each seed, and write the same files as the stage `tune`. Return the exit code."""
     configuration = loading.from_arguments(args)
     seeds = args.seed or configuration.tuning(args.task).seeds  # raises an error for an unknown task
-    languages = languages_of(configuration, args.task, args.language)
+    languages = languages_asked(f"the task {args.task}", "rows", configuration.task(args.task).covered, args.language)
     folder, origin, name = model_folder(args)
+    from babelmill import task  # imports the client of the Hub
     from babelmill.tune import tune  # imports PyTorch
 
     compute_quietly(args.threads)
-    tasks = [rows_of(configuration, args.task, code) for code in languages]
+    tasks = [made_by_hand(configuration, "task", task.run, code, args.task) for code in languages]
     for number in seeds:
         out = (args.out or Path("tuned", name, args.task)) / str(number)
         values = {"stage": "tune", "name": name, "languages": languages, "covered": languages, "seed": number}

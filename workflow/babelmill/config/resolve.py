@@ -306,13 +306,8 @@ class Configuration:
             UserError: there is no such suite, or it names an unknown language.
         """
         if name in self.top.suites:
-            own = self.top.suites[name]
-            for code in own.covered:
-                if code not in self.table:
-                    raise UserError(
-                        f"suites.{name} names {code!r}, which is not a language{nearest_or_new(code, self.table)}"
-                    )
-            return own
+            self._check_languages(f"suites.{name}", self.top.suites[name].covered)
+            return self.top.suites[name]
         known = {path.stem for path in (self.root / SUITES).glob("*.yaml")}
         if name not in known:
             raise UserError(f"there is no suite {name!r}{nearest(name, known | set(self.top.suites))}")
@@ -334,13 +329,8 @@ class Configuration:
             UserError: there is no such task, or it names an unknown language.
         """
         if name in self.top.tasks:
-            own = self.top.tasks[name]
-            for code in own.covered:
-                if code not in self.table:
-                    raise UserError(
-                        f"tasks.{name} names {code!r}, which is not a language{nearest_or_new(code, self.table)}"
-                    )
-            return own
+            self._check_languages(f"tasks.{name}", self.top.tasks[name].covered)
+            return self.top.tasks[name]
         known = {path.stem for path in (self.root / TASKS).glob("*.yaml")}
         if name in known:
             path = f"{TASKS}{name}.yaml"
@@ -349,6 +339,12 @@ class Configuration:
         if bare != name and (bare in known or bare in self.top.tasks):
             return self.task(bare).model_copy(update={"protocol": SOUND[1:], "tuning": {}})
         raise UserError(f"there is no task {name!r}{nearest(name, known | set(self.top.tasks))}")
+
+    def _check_languages(self, entry: str, codes: Iterable[str]) -> None:
+        """Raise a UserError if an entry of the configuration names an unknown language."""
+        for code in codes:
+            if code not in self.table:
+                raise UserError(f"{entry} names {code!r}, which is not a language{nearest_or_new(code, self.table)}")
 
     @functools.cache  # noqa: B019
     def tuning(self, task: str) -> Tuning:

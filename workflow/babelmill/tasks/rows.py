@@ -9,7 +9,8 @@ import pyarrow as pa
 
 from babelmill.core import escape
 from babelmill.core.files import UserError
-from babelmill.core.templates import columns_of, fill
+from babelmill.core.formats import split_name
+from babelmill.core.templates import OF_FILE, columns_of, fill
 from babelmill.tables.columns import Asked
 from babelmill.tables.table import Table
 
@@ -50,9 +51,10 @@ def read_rows(paths: Sequence[Path], columns: dict[str, str], task: str, scratch
         for warning in table.warnings:
             log.warning("%s", warning)
         places = {name: table.place(name) for name in {name for _, name in named} | {columns["label"]}}
+        stem = Path(path.stem).stem if split_name(path)[1] else path.stem
         templates = {key: columns[key] for key in ("text", "pair") if columns.get(key)}
         for number, row in enumerate(table, 1):
-            cells = {name: row[place] for name, place in places.items()}
+            cells = {name: row[place] for name, place in places.items()} | {OF_FILE: stem}
             label = cells[columns["label"]].strip()
             if not label:
                 raise UserError(
