@@ -6,8 +6,9 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from babelmill import suite as suite_stage
 from babelmill.cli import main
-from babelmill.commands.score import pairs_of
+from babelmill.commands.progress.made_by_hand import made_by_hand
 from babelmill.config.resolve import Configuration
 from babelmill.config.stage_settings import ScoreSettings
 from babelmill.config.suites import how_scored
@@ -68,7 +69,8 @@ def test_scores_of_all_options_are_those_of_the_official_code(state, who, models
     for task, name in SUITES[state].items():
         if task not in numbers:
             continue
-        folder, settings = pairs_of(configuration, name, "eng"), settings_of_suite(configuration, name, method)
+        folder = made_by_hand(configuration, "suite", suite_stage.run, "eng", name)
+        settings = settings_of_suite(configuration, name, method)
         rows, about = score_suites(ScoringModel(models[kind], {}), [folder], settings, tmp_path / name)
         found: dict[str, list] = {}
         for row in rows.to_pylist():

@@ -8,8 +8,9 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
+from babelmill import suite as suite_stage
 from babelmill.cli import main
-from babelmill.commands.score import pairs_of
+from babelmill.commands.progress.made_by_hand import made_by_hand
 from babelmill.config.resolve import Configuration
 from babelmill.config.stage_settings import ScoreSettings
 from babelmill.config.suites import how_scored
@@ -59,7 +60,7 @@ def settings_for(name: str, *methods: str) -> ScoreSettings:
 
 def scored(folder, name: str, out, *methods: str):
     """The rows of items.parquet and scores.json."""
-    items = [pairs_of(Configuration([("config.yaml", CONFIG)]), name, "eng")]
+    items = [made_by_hand(Configuration([("config.yaml", CONFIG)]), "suite", suite_stage.run, "eng", name)]
     score(ScoringModel(folder, {}), items, settings_for(name, *methods), out / "partial", out, [])
     return pq.read_table(out / "items.parquet"), read_json(out / "scores.json")
 

@@ -8,6 +8,7 @@ import random
 import signal
 import subprocess
 import sys
+import textwrap
 import time
 from pathlib import Path
 
@@ -272,3 +273,19 @@ def test_a_killed_process_ends_all(folder, victim):
     assert process.returncode != 0
     assert ("a worker process was killed" in messages) == (victim == "worker")
     assert "Traceback" not in messages
+
+
+def test_a_stage_that_ends_while_a_worker_starts_leaves_no_traceback():
+    """The server has forked a worker, which waits for its task."""
+    program = """
+        import os
+        from multiprocessing import forkserver
+        from babelmill.corpus import workers
+        workers._start_server()
+        forkserver.connect_to_new_process([])
+        os._exit(3)
+    """
+    result = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(program)], capture_output=True, text=True, timeout=60
+    )
+    assert (result.returncode, result.stderr) == (3, "")

@@ -79,7 +79,6 @@ def _in_parallel(found: Iterator[Piece], reading: Reading, threads: int) -> Gene
     most = 2 * threads + 2
     waiting: deque[tuple[Piece, Future[TalliedBatches]]] = deque()
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["babelmill.corpus.__main__"])
     pool, processes = ThreadPoolExecutor(threads), ProcessPoolExecutor(threads, context, _begin, (reading,))
     before = sys.getswitchinterval()
     sys.setswitchinterval(SWITCH)
@@ -139,6 +138,7 @@ def _start_server() -> None:
 
     The server and the workers end when this process ends.
     """
+    forkserver.set_forkserver_preload(["babelmill.corpus.__main__", "babelmill.corpus.server"])
     resource_tracker.ensure_running()  # first, since it unblocks the signal
     before, folder = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT}), tempfile.tempdir
     if len(os.fsencode(tempfile.gettempdir())) > LONGEST:
