@@ -48,7 +48,7 @@ def test_a_wheel_has_the_rules_inside_of_the_package(tmp_path):
     shutil.copytree(ROOT / "workflow/babelmill", site / "babelmill")
     for name in ("workflow/rules", "workflow/report", "config", "profiles", "envs"):
         shutil.copytree(ROOT / name, site / "babelmill/project" / name)
-    shutil.copy(ROOT / "Snakefile", site / "babelmill/project")
+    shutil.copy(ROOT / "workflow/Snakefile", site / "babelmill/project/workflow")
     init = site / "babelmill/__init__.py"
     init.write_text(re.sub('__version__ = ".*"', '__version__ = "1.2.3"', init.read_text()))
     write_texts(results / "texts/eng", "eng")
@@ -61,6 +61,6 @@ def test_a_wheel_has_the_rules_inside_of_the_package(tmp_path):
         return done.stdout
 
     corpus = "results/corpora/eng/manifest.json"
-    run("snakemake", "--snakefile", site / "babelmill/project/Snakefile", "--cores", 1, corpus)
+    run("snakemake", "--snakefile", site / "babelmill/project/workflow/Snakefile", "--cores", 1, corpus)
     assert json.loads((results / corpus).read_text())["version"] == "1.2.3"
     assert re.search(r"corpus +up to date\n +tokenizer +has not run yet", run("babelmill", "why", "eng"))

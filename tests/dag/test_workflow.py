@@ -29,8 +29,11 @@ def rules():
     return set(re.findall(r"^(?:rule|checkpoint) (\w+):", text, re.MULTILINE))
 
 
-def test_a_bare_run_builds_the_targets(fresh):
-    assert {model for rule, model in fresh.would_run(targets=[]) if rule == "convert"} == {"eng"}
+@pytest.mark.parametrize("entry", ["Snakefile", "workflow/Snakefile"])
+def test_a_bare_run_builds_the_targets(fresh, entry):
+    """By the file in the root, and by that which Snakemake's catalogue and `snakedeploy` look for."""
+    options = ["--snakefile", ROOT / entry]
+    assert {model for rule, model in fresh.would_run(*options, targets=[]) if rule == "convert"} == {"eng"}
 
 
 def test_a_batch_is_a_target(fresh):
