@@ -30,6 +30,7 @@ SMALLEST_TOKENIZER = schema.Tokenizer(source=None, revision="", vocab_size=16 + 
 OF_SUITES = ("suites", "pairs", "masked_pairs", "within_word_l2r", "snapshots", "snapshot_suites")  # of `score` alone
 OF_TASKS = ("tasks", "task_seeds", "keep_tuned")  # of `tune` alone
 SUITE_TABLES = ("pairs.parquet", "items.parquet")  # the kind of a suite says which of them it has
+TABLE_OF_TASK = ("predicted.parquet",)  # tasks with `resplit` have it
 SMALLEST_ROWS = {"sequence_length": 2, "disjoint_masks": 2}
 
 
@@ -241,6 +242,7 @@ class TaskStage(Stage):
     of = "language"
     settings = stage_settings.TaskSettings
     folder = "results/tasks/{task}/{language}"
+    undeclared = TABLE_OF_TASK
 
     def parts(self, configuration: Configuration, name: str) -> list[str]:
         """Return the tasks that cover a language and that some model of it is tuned for."""
@@ -517,6 +519,7 @@ class TuneStage(Stage):
     name = "tune"
     settings = stage_settings.TuneSettings
     folder = "results/tuned/{model}/{task}/{seed}"
+    undeclared = TABLE_OF_TASK
     reads = ("export", "task")
 
     def parts(self, configuration: Configuration, name: str) -> list[str]:
