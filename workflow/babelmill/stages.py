@@ -668,7 +668,8 @@ def about_task(configuration: Configuration, name: str) -> dict[str, Any]:
     """Return how a task and its protocol are called, and its baselines."""
     task, tuning = configuration.task(name), configuration.tuning(name)
     baselines = [line.model_dump() for line in task.baselines]
-    return {"title": task.title or name, "protocol": tuning.title, "baselines": baselines}
+    about = {"title": task.title or name, "protocol": tuning.title, "baselines": baselines}
+    return about | ({"kind": task.kind} if task.kind == "tagging" else {})
 
 
 def mixture_of(resolved: ResolvedModel) -> dict[str, Any]:

@@ -149,11 +149,12 @@ def run(args: argparse.Namespace) -> None:
     else:
         any_name = "txt" if of_words else None  # names such as en_ewt-ud-train.conllu or eng.testa say no format
         named = {
-            split: distinct(
-                sorted({path for glob in globs for path in local_sources.files_of(glob, "task file", any_name)})
-            )
+            split: [path for glob in globs for path in local_sources.files_of(glob, "task file", any_name)]
             for split, globs in settings.files.items()
         }
+        if not of_words:
+            named = {split: sorted(found) for split, found in named.items()}
+        named = {split: distinct(found) for split, found in named.items()}
         paths = {split: [Path(path) for path in found] for split, found in named.items()}
         hashed = local_sources.hashes(sorted({path for found in named.values() for path in found}), args.out)
         listing = [{"path": path, "sha256": digest} for path, digest in hashed.items()]

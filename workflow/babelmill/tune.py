@@ -42,7 +42,7 @@ from babelmill.tasks import metrics
 from babelmill.tasks.classifier import OwnClassifier, PooledClassifier, refusing
 from babelmill.tasks.resplit import PREDICTED
 from babelmill.tasks.rows import classes_of
-from babelmill.tasks.sentences import NONE, EncodedSentences, encode_sentences, refuse_slow
+from babelmill.tasks.sentences import NONE, EncodedSentences, encode_sentences
 from babelmill.tasks.spans import are_spans
 from babelmill.tasks.tagger import OwnTagger, PooledTagger
 from babelmill.tasks.tuner import EncodedRows, Outcome, Padding, Tuner, encode, held_out, set_seed
@@ -170,8 +170,6 @@ def tune_languages(
     tokenizer = tokenizer_of(export)
     pad = next((each for each in (tokenizer.pad_token_id, tokenizer.eos_token_id) if each is not None), 0)
     of_words = settings.kind == "tagging"
-    if of_words:
-        refuse_slow(tokenizer, export)
     set_seed(settings.seed)
     with refusing(export):
         model: Any = classifier_of(export, how, len(classes), pad, settings.kind)

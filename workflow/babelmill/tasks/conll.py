@@ -54,7 +54,8 @@ def _sentences(path: Path, columns: dict[str, str], task: str) -> Iterator[dict[
     label = label or int(columns["label"])
     word = int(columns.get("word", FORM if of_ud else 1))
     lines = [*_lines(read_text(path), of_ud)]
-    width = 10 if of_ud else Counter(len(cells) for _, cells in lines if cells).most_common(1)[0][0] if lines else 0
+    widths = Counter(len(cells) for _, cells in lines if cells)
+    width = 10 if of_ud else max(widths, key=lambda each: widths[each], default=0)
     words: list[str] = []
     labels: list[str] = []
     for number, cells in [*lines, (0, [])]:

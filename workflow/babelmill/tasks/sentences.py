@@ -11,7 +11,6 @@ of models with different tokenizers are over the same words.
 import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -97,7 +96,7 @@ def encode_sentences(
     """Encode sentences.
 
     Args:
-        tokenizer: one that gives the places of tokens in a text (a fast one).
+        tokenizer: one that gives the places of tokens in a text, or whose tokens are characters or bytes.
         sentences: the words of each.
         labels: those of each word.
         classes: the names of the classes.
@@ -105,13 +104,18 @@ def encode_sentences(
         leave_out: whether words without a token are left out, instead of counting as wrong.
     """
     texts = [" ".join(words) for words in sentences]
-    found = tokenizer(texts, return_offsets_mapping=True)
-    if cut := sum(len(ids) > longest for ids in found["input_ids"]):
-        found = tokenizer(texts, return_offsets_mapping=True, truncation=True, max_length=longest)
+    asked = {"return_offsets_mapping": True} if tokenizer.is_fast else {}
+    found = tokenizer(texts, **asked)
+    whole = found["input_ids"]
+    if cut := sum(len(ids) > longest for ids in whole):
+        found = tokenizer(texts, **asked, truncation=True, max_length=longest)
+    if tokenizer.is_fast:
+        owners = map(words_of_pieces, sentences, found["offset_mapping"])
+    else:
+        owners = [words_of_signs(tokenizer, *each) for each in zip(sentences, whole, found["input_ids"], strict=True)]
     numbers = {name: number for number, name in enumerate(classes)}
     of_pieces, of_words, reached = [], [], []
-    for words, given, offsets in zip(sentences, labels, found["offset_mapping"], strict=True):
-        pieces = words_of_pieces(words, offsets)
+    for words, given, pieces in zip(sentences, labels, owners, strict=True):
         there = np.isin(np.arange(len(words)), pieces)
         order = np.cumsum(there) - 1  # among the words that have a token
         of_pieces.append([NONE if word == NONE else int(order[word]) for word in pieces])
@@ -146,11 +150,31 @@ def words_of_pieces(words: Sequence[str], offsets: Sequence[tuple[int, int]]) ->
     return found
 
 
-def refuse_slow(tokenizer: Any, folder: Path) -> None:
-    """Raise a UserError if a tokenizer does not say where in a text its tokens stand."""
-    if not tokenizer.is_fast:
+def words_of_signs(tokenizer: Any, words: Sequence[str], whole: list[int], ids: list[int]) -> list[int]:
+    """Return the number of the word of each token of a tokenizer that does not give places, such as CANINE's.
+
+    These read characters or bytes: a text has the tokens of its words, with those of a space between them.
+
+    Args:
+        tokenizer: the tokenizer.
+        words: the words of the sentence.
+        whole: its tokens.
+        ids: those that are not cut off.
+
+    Raises:
+        UserError: the tokenizer reads words in a text differently.
+    """
+    alone = {text: list(tokenizer(text, add_special_tokens=False)["input_ids"]) for text in (*words, " ")}
+    inner, numbers = [], []
+    for number, word in enumerate(words):
+        for text, owner in ((" ", NONE), (word, number))[number == 0 :]:
+            inner += alone[text]
+            numbers += [owner] * len(alone[text])
+    extra = len(whole) - len(inner)
+    start = next((i for i in range(extra + 1) if [*whole][i : i + len(inner)] == inner), None)
+    if start is None:
         raise UserError(
-            f"{folder}: its tokenizer ({type(tokenizer).__name__}) does not say which tokens belong to which word, so"
-            " the model cannot be tuned for a task of the kind tagging; use a model with a fast tokenizer"
-            " (tokenizer.json)"
+            f"the tokenizer {type(tokenizer).__name__} does not say which tokens belong to which word, so the model"
+            " cannot be tuned for a task of the kind tagging; use a model with a fast tokenizer (tokenizer.json)"
         )
+    return [NONE] * start + numbers[: len(ids) - extra] + [NONE] * (extra - start)

@@ -132,7 +132,10 @@ def multilingual(
     ]
     content = {
         "zeroshot": raw,
-        "finetune": {name: tuned.indexed(each) for name, each in of_tuned.items()},
+        "finetune": {
+            name: tuned.tags(each) if rules.tasks[name].kind == "tags" else tuned.indexed(each)
+            for name, each in of_tuned.items()
+        },
         "hidden": {},
     }
     return scores, content | ({"fast_eval_results": of_checkpoints} if of_checkpoints else {})
