@@ -33,9 +33,10 @@ from babelmill.hub import revisions
 from babelmill.hub.files import of_source
 from babelmill.hub.sources import SUITE
 from babelmill.settings import read_settings
+from babelmill.tasks.classes import classes_of
 from babelmill.tasks.conll import read_sentences
 from babelmill.tasks.resplit import resplit
-from babelmill.tasks.rows import classes_of, read_rows
+from babelmill.tasks.rows import read_rows
 from babelmill.tasks.spans import are_spans
 
 SPLITS = ("train", "test")

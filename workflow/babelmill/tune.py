@@ -39,9 +39,9 @@ from babelmill.runtime.run_lock import Lock
 from babelmill.runtime.slurm import EXIT_CODE, Stop
 from babelmill.settings import read_settings
 from babelmill.tasks import metrics
+from babelmill.tasks.classes import classes_of
 from babelmill.tasks.classifier import OwnClassifier, PooledClassifier, refusing
 from babelmill.tasks.resplit import PREDICTED
-from babelmill.tasks.rows import classes_of
 from babelmill.tasks.sentences import NONE, EncodedSentences, encode_sentences
 from babelmill.tasks.spans import are_spans
 from babelmill.tasks.tagger import OwnTagger, PooledTagger
