@@ -26,12 +26,12 @@ def write_tasks(folder, configuration):
     """Write files for a model's fine-tuning tasks, with their columns."""
     for name in tasks_of_model(configuration, "mine"):
         task = configuration.task(name)
-        columns = {column: "" for text in (task.text, task.pair or "") for column in columns_of(text)}
+        columns = {column: "" for text in (task.text, task.pair) if text for column in columns_of(text)}
         for pattern in task.train + task.test:
             for language in task.covered.values():
-                path = folder / pattern.removeprefix(DATA).replace("{language}", language)
+                path = folder / pattern.removeprefix(DATA).replace("{language}", language).replace("**", "made")
                 path.parent.mkdir(parents=True, exist_ok=True)
-                path.write_text(json.dumps(columns | {task.label: 0}) + "\n")
+                path.write_text(json.dumps(columns | {str(task.label): 0}) + "\n")
 
 
 @pytest.fixture

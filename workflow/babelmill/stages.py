@@ -30,6 +30,7 @@ SMALLEST_TOKENIZER = schema.Tokenizer(source=None, revision="", vocab_size=16 + 
 OF_SUITES = ("suites", "pairs", "masked_pairs", "within_word_l2r", "snapshots", "snapshot_suites")  # of `score` alone
 OF_TASKS = ("tasks", "task_seeds", "keep_tuned")  # of `tune` alone
 SUITE_TABLES = ("pairs.parquet", "items.parquet")  # the kind of a suite says which of them it has
+TABLE_OF_TASK = ("predicted.parquet",)  # tasks with `resplit` have it
 SMALLEST_ROWS = {"sequence_length": 2, "disjoint_masks": 2}
 
 
@@ -241,6 +242,7 @@ class TaskStage(Stage):
     of = "language"
     settings = stage_settings.TaskSettings
     folder = "results/tasks/{task}/{language}"
+    undeclared = TABLE_OF_TASK
 
     def parts(self, configuration: Configuration, name: str) -> list[str]:
         """Return the tasks that cover a language and that some model of it is tuned for."""
@@ -517,6 +519,7 @@ class TuneStage(Stage):
     name = "tune"
     settings = stage_settings.TuneSettings
     folder = "results/tuned/{model}/{task}/{seed}"
+    undeclared = TABLE_OF_TASK
     reads = ("export", "task")
 
     def parts(self, configuration: Configuration, name: str) -> list[str]:
@@ -665,7 +668,8 @@ def about_task(configuration: Configuration, name: str) -> dict[str, Any]:
     """Return how a task and its protocol are called, and its baselines."""
     task, tuning = configuration.task(name), configuration.tuning(name)
     baselines = [line.model_dump() for line in task.baselines]
-    return {"title": task.title or name, "protocol": tuning.title, "baselines": baselines}
+    about = {"title": task.title or name, "protocol": tuning.title, "baselines": baselines}
+    return about | ({"kind": task.kind} if task.kind == "tagging" else {})
 
 
 def mixture_of(resolved: ResolvedModel) -> dict[str, Any]:

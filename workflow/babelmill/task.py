@@ -3,14 +3,17 @@
     python -m babelmill.task --settings results/settings/eng/task.rte.json --out results/tasks/rte/eng
 
 The stage reads the user's own files, or fetches them from a dataset on the Hugging Face Hub, at one commit. It writes
-`train.parquet` and `test.parquet` (columns of `tasks.rows.SCHEMA`) and `manifest.json`, whose figures count rows,
-classes, and test rows that are also trained on. No data of a task ships with the project or with a model.
+`train.parquet` and `test.parquet` (columns of `tasks.rows.SCHEMA`, or of `tasks.conll.SCHEMA` for sentences whose words
+have labels) and `manifest.json`, whose figures count rows, classes, and test rows that are also trained on. With
+`resplit`, `predicted.parquet` has rows that are only predicted. No data of a task ships with the project or with a
+model.
 
 This stage needs a network, which compute nodes often lack.
 """
 
 import argparse
 import fnmatch
+import itertools
 import logging
 import sys
 from collections import Counter
@@ -30,9 +33,14 @@ from babelmill.hub import revisions
 from babelmill.hub.files import of_source
 from babelmill.hub.sources import SUITE
 from babelmill.settings import read_settings
-from babelmill.tasks.rows import classes_of, read_rows
+from babelmill.tasks.classes import classes_of
+from babelmill.tasks.conll import read_sentences
+from babelmill.tasks.resplit import resplit
+from babelmill.tasks.rows import read_rows
+from babelmill.tasks.spans import are_spans
 
 SPLITS = ("train", "test")
+FEW = 0.01  # share of the test words whose label may be one that no training word has
 
 log = logging.getLogger("babelmill.task")
 
@@ -85,24 +93,79 @@ def figures(tables: dict[str, pa.Table]) -> dict[str, Any]:
     }
 
 
+def figures_of_sentences(tables: dict[str, pa.Table], settings: TaskSettings) -> dict[str, Any]:
+    """Return what `figures` returns, for sentences whose words have labels; `words` has the numbers of words.
+
+    Rare labels, such as a tag of one word, may be in the test words alone: they are classes, too, and count as wrong.
+
+    Raises:
+        UserError: more than 1 % of the test words have such labels, there is only one class, or the labels mark no
+            spans, but have to.
+    """
+    labels = {split: [*itertools.chain(*table["labels"].to_pylist())] for split, table in tables.items()}
+    counts = {split: Counter(found) for split, found in labels.items()}
+    if unknown := sorted(counts["test"].keys() - counts["train"].keys()):
+        words = sum(counts["test"][label] for label in unknown)
+        told = f"the test words have labels that no training word has: {escape.some(unknown)}"
+        if words > FEW * len(labels["test"]):
+            raise UserError(
+                f"{settings.task}, {settings.name}: {told}; the classes are {escape.some(sorted(counts['train']))};"
+                " correct the files, or `label` of the task"
+            )
+        log.warning("%s, %s: %s; %s count as wrong", settings.task, settings.name, told, plural(words, "such word"))
+    classes = classes_of([label for found in counts.values() for label in found])
+    if len(classes) < 2:
+        raise UserError(f"all training words have the label {escape.line(classes[0])!r}: there is nothing to learn")
+    if settings.spans and not are_spans(classes):
+        raise UserError(
+            f"tasks.{settings.task}.metric = span_f1 needs labels such as B-PER, I-PER and O; these files have"
+            f" {escape.some(classes)}; set metric: accuracy, or correct `label`"
+        )
+    texts = {split: [*map(tuple, table["words"].to_pylist())] for split, table in tables.items()}
+    seen = {*texts["train"]}
+    return {
+        "rows": {split: len(table) for split, table in tables.items()},
+        "words": {split: len(found) for split, found in labels.items()},
+        "classes": classes,
+        "counts": {split: dict(counts[split]) for split in SPLITS},
+        "test_rows_in_train": sum(text in seen for text in texts["test"]),
+    }
+
+
+def sentences_of(paths: dict[str, list[Path]], settings: TaskSettings) -> dict[str, pa.Table]:
+    """Return the sentences of each split, which `resplit` divides anew."""
+    tables = {split: read_sentences(paths[split], settings.columns, settings.task) for split in SPLITS}
+    return resplit(pa.concat_tables([*tables.values()]), **settings.resplit) if settings.resplit else tables
+
+
 def run(args: argparse.Namespace) -> None:
     """Read the rows, check them and write them."""
     settings = read_settings(args.settings, TaskSettings)
+    of_words = settings.kind == "tagging"
     disable_progress_bars()
     origin: dict[str, Any] = {}
     listing: list[dict[str, Any]] = []
     if settings.source:
         paths, origin = from_the_hub(settings, settings.source)
     else:
+        any_name = "txt" if of_words else None  # names such as en_ewt-ud-train.conllu or eng.testa say no format
         named = {
-            split: distinct(sorted({path for glob in globs for path in local_sources.files_of(glob, "task file")}))
+            split: [path for glob in globs for path in local_sources.files_of(glob, "task file", any_name)]
             for split, globs in settings.files.items()
         }
+        if not of_words:
+            named = {split: sorted(found) for split, found in named.items()}
+        named = {split: distinct(found) for split, found in named.items()}
         paths = {split: [Path(path) for path in found] for split, found in named.items()}
         hashed = local_sources.hashes(sorted({path for found in named.values() for path in found}), args.out)
         listing = [{"path": path, "sha256": digest} for path, digest in hashed.items()]
-    tables = {split: read_rows(paths[split], settings.columns, settings.task, args.out) for split in SPLITS}
-    found = figures(tables) | {"hub": origin or None, "sources": listing}
+    if of_words:
+        tables = sentences_of(paths, settings)
+        found = figures_of_sentences(tables, settings)
+    else:
+        tables = {split: read_rows(paths[split], settings.columns, settings.task, args.out) for split in SPLITS}
+        found = figures(tables)
+    found |= {"hub": origin or None, "sources": listing}
     if count := found["test_rows_in_train"]:
         log.warning(
             "%s, %s: %d of %d test rows are also training rows: the score is too good",
@@ -112,7 +175,7 @@ def run(args: argparse.Namespace) -> None:
     for split, table in tables.items():
         with atomic_write(args.out / f"{split}.parquet") as file:
             pq.write_table(table, file, compression="zstd")
-    manifest.write(args.out, settings, [f"{split}.parquet" for split in SPLITS], figures=found)
+    manifest.write(args.out, settings, [f"{split}.parquet" for split in tables], figures=found)
     log.info(
         "%s, %s: %s to train on, %s to score, %d classes",
         *(settings.task, settings.name, plural(len(tables["train"]), "row"), plural(len(tables["test"]), "row")),

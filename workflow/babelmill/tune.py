@@ -3,9 +3,9 @@
     python -m babelmill.tune --settings results/settings/eng/tune.rte.42.json --export results/exports/eng \\
         --tasks results/tasks/rte/eng --checkpoints results/tuning/eng/rte/42 --out results/tuned/eng/rte/42
 
-This writes `predictions.parquet` (one row per test row), `scores.json` and `manifest.json`. A model of several
-languages is tuned for each language alone. `tasks/tuner.py` has the training. The tuned weights are kept only with
-`evaluation.keep_tuned`.
+This writes `predictions.parquet` (one row per test row, or per word), `scores.json` and `manifest.json`. A model of
+several languages is tuned for each language alone, if the task is not `joint`. `tasks/tuner.py` has the training. The
+tuned weights are kept only with `evaluation.keep_tuned`.
 
 An attempt that was killed is continued from `--checkpoints`, with the same result.
 """
@@ -13,12 +13,13 @@ An attempt that was killed is continued from `--checkpoints`, with the same resu
 import argparse
 import contextlib
 import dataclasses
+import functools
 import hashlib
 import logging
 import shutil
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -38,19 +39,31 @@ from babelmill.runtime.run_lock import Lock
 from babelmill.runtime.slurm import EXIT_CODE, Stop
 from babelmill.settings import read_settings
 from babelmill.tasks import metrics
+from babelmill.tasks.classes import classes_of
 from babelmill.tasks.classifier import OwnClassifier, PooledClassifier, refusing
+from babelmill.tasks.resplit import PREDICTED
+from babelmill.tasks.sentences import NONE, EncodedSentences, encode_sentences
+from babelmill.tasks.spans import are_spans
+from babelmill.tasks.tagger import OwnTagger, PooledTagger
 from babelmill.tasks.tuner import EncodedRows, Outcome, Padding, Tuner, encode, held_out, set_seed
 from babelmill.tokens.tokenizer_file import use_threads
 from babelmill.training.arithmetic import scoring_device
 from babelmill.training.networks.transformers_models import longest_row
 
 OTHER_METRICS = ("accuracy", "f1", "mcc")
+SHARES_SEED = 42  # of the order of rows of several languages, as in the multilingual track
+
+AnyRows = EncodedRows | EncodedSentences
 
 log = logging.getLogger("babelmill.tune")
 
 
-def classifier_of(folder: Path, how: Tuning, classes: int, pad: int) -> torch.nn.Module:
-    """Return the model of a folder with a new head."""
+def classifier_of(folder: Path, how: Tuning, classes: int, pad: int, kind: str = "") -> torch.nn.Module:
+    """Return the model of a folder with a new head for texts, or with the kind "tagging" for words."""
+    if kind == "tagging":
+        if how.head == "challenge":
+            return PooledTagger(folder, classes, how.dropout)
+        return OwnTagger(folder, classes, pad, how.pooling)
     if how.head == "challenge":
         return PooledClassifier(folder, classes, how.pooling, how.dropout)
     return OwnClassifier(folder, classes, pad)
@@ -62,7 +75,7 @@ def longest_of(model: Any, export: Path, how: Tuning) -> int:
     return min(how.longest, limit) if limit and limit > 0 else how.longest  # XLNet says -1: it has no limit
 
 
-def check_tokens(model: Any, export: Path, pad: int, *rows: EncodedRows) -> None:
+def check_tokens(model: Any, export: Path, pad: int, *rows: AnyRows) -> None:
     """Raise a UserError if the tokenizer has a token that the model does not have."""
     known = getattr(model.encoder.config, "vocab_size", None)
     highest = max(pad, *(max(map(max, split.ids)) for split in rows))
@@ -73,7 +86,7 @@ def check_tokens(model: Any, export: Path, pad: int, *rows: EncodedRows) -> None
         )
 
 
-def try_out(model: torch.nn.Module, export: Path, rows: EncodedRows, padding: Padding) -> None:
+def try_out(model: torch.nn.Module, export: Path, rows: AnyRows, padding: Padding) -> None:
     """Compute one row. Raise a UserError if the model cannot: this takes a second, and the training may take hours."""
     with refusing(export), torch.no_grad():
         model.eval()(*rows.batch([0], padding))
@@ -97,92 +110,174 @@ def rows_of(folder: Path, split: str, tokenizer: Any, classes: list[str], longes
     return found
 
 
-def tune_language(
-    export: Path, made_of: Any, settings: TuneSettings, task: Path, checkpoints: Path, keep_in: Path, stop: Stop
-) -> tuple[pa.Table, dict[str, Any]] | None:
-    """Tune the model for the rows of one language.
+def sentences_of(
+    folder: Path, split: str, tokenizer: Any, classes: list[str], longest: int, how: Tuning
+) -> EncodedSentences:
+    """Return the sentences of a split of a task, as the model reads them.
+
+    Raises:
+        UserError: the tokenizer makes no token of any word of a sentence.
+    """
+    table = pq.ParquetFile(folder / f"{split}.parquet").read()
+    words, labels = (table[name].to_pylist() for name in ("words", "labels"))
+    return encode_sentences(tokenizer, words, labels, classes, longest, how.words_cut == "left_out")
+
+
+def equal_shares(parts: list[AnyRows]) -> AnyRows:
+    """Return as many rows of each part as the smallest one has, mixed, as the multilingual track does it."""
+    least = min(map(len, parts))
+
+    def mixed(rows: int) -> list[int]:
+        return np.random.default_rng(SHARES_SEED).permutation(rows).tolist()
+
+    found = one_after_another([p.chosen(mixed(len(p))[:least]) if len(p) > least else p for p in parts])
+    return found.chosen(mixed(len(found)))
+
+
+def one_after_another(parts: list[AnyRows]) -> AnyRows:
+    """Return the rows of all parts, in this order."""
+    return functools.reduce(lambda before, after: before.and_those_of(after), parts)  # pyright: ignore
+
+
+class Tuned(NamedTuple):
+    """What the fine-tuning for a language gives: rows of predictions.parquet and predicted.parquet, and its scores."""
+
+    predictions: pa.Table
+    predicted: pa.Table | None
+    scores: dict[str, Any]
+
+
+def tune_languages(
+    export: Path, made_of: Any, settings: TuneSettings, tasks: list[Path], checkpoints: Path, keep_in: Path, stop: Stop
+) -> list[Tuned] | None:
+    """Tune the model for the rows of one language, or for those of several at once.
 
     Args:
         export: the folder of the model.
         made_of: what the weights in it are, as JSON.
         settings: the settings of the stage.
-        task: the folder of the rows.
+        tasks: the folders of the rows of each language.
         checkpoints: keeps what killed attempts did.
         keep_in: the folder for the tuned weights, if they are kept.
         stop: knows whether there is a reason to leave.
 
     Returns:
-        The rows of predictions.parquet and the entry of the language in scores.json; None if there was a reason to
-        leave before the end.
+        What it gives for each language; None if there was a reason to leave before the end.
     """
     how = Tuning.model_validate(settings.tuning | {"seeds": [settings.seed]})
-    about = manifest.verify(task)
-    classes = about["figures"]["classes"]
+    abouts = [manifest.verify(task) for task in tasks]
+    classes = classes_of([name for about in abouts for name in about["figures"]["classes"]])
     tokenizer = tokenizer_of(export)
     pad = next((each for each in (tokenizer.pad_token_id, tokenizer.eos_token_id) if each is not None), 0)
+    of_words = settings.kind == "tagging"
     set_seed(settings.seed)
     with refusing(export):
-        model: Any = classifier_of(export, how, len(classes), pad)
+        model: Any = classifier_of(export, how, len(classes), pad, settings.kind)
     longest = longest_of(model, export, how)
-    train, test = (rows_of(task, split, tokenizer, classes, longest) for split in ("train", "test"))
-    if not model.reads_types:
-        train, test = (dataclasses.replace(rows, types=None) for rows in (train, test))
-    judge, cut = test, train.cut + test.cut
+
+    def read(task: Path, split: str) -> AnyRows:
+        if of_words:
+            return sentences_of(task, split, tokenizer, classes, longest, how)
+        rows = rows_of(task, split, tokenizer, classes, longest)
+        return rows if model.reads_types else dataclasses.replace(rows, types=None)
+
+    trains, tests = ([read(task, split) for task in tasks] for split in ("train", "test"))
+    train = trains[0] if len(tasks) == 1 else equal_shares(trains)
+    cuts = [first.cut + second.cut for first, second in zip(trains, tests, strict=True)]
+    scored = tests if how.held_out or not how.test_batch else [whole_batches(each, how, settings) for each in tests]
+    judge = one_after_another(scored)
     if how.held_out:
         kept, chosen = held_out(len(train), how.held_out, settings.seed)
         train, judge = train.chosen(kept), train.chosen(chosen)
-    elif how.test_batch:
-        judge = test.chosen(range(len(test) // how.test_batch * how.test_batch))
-        if not len(judge):
-            raise UserError(
-                f"tasks.{settings.task}: there are {len(test)} rows to score, fewer than a batch of {how.test_batch}"
-                " (`test_batch` of its protocol, which leaves out an incomplete batch)"
-            )
-    if cut:
-        log.warning("%s cut at the end: they have more than %d tokens", plural(cut, "row"), longest)
-    check_tokens(model, export, pad, train, test)
+    if sum(cuts):
+        log.warning("%s cut at the end: they have more than %d tokens", plural(sum(cuts), "row"), longest)
+    check_tokens(model, export, pad, train, *tests)
     padding = Padding(pad, how.padding == "left", longest if how.same_length else None)
     try_out(model, export, train, padding)
-    content = canonical_json([settings.raw, made_of, about["files"]])
+    content = canonical_json([settings.raw, made_of, *(about["files"] for about in abouts)])
     of_run = checkpoints / hashlib.sha256(content.encode()).hexdigest()[:16]
     tuner = Tuner(model, how, settings.seed, settings.metric, train, judge, padding, of_run, scoring_device())
     if not tuner.run(stop):
         return None
-    scored = test if how.held_out or not how.test_batch else judge
-    outcome = tuner.outcome(scored)
+    found = []
+    for task, about, rows, test, cut in zip(tasks, abouts, scored, tests, cuts, strict=True):
+        outcome, code = tuner.outcome(rows), about["name"]
+        scores = {
+            **scores_of(settings, how, classes, rows, outcome),
+            "rows": {"train": len(train), "chosen_by": len(judge), "scored": len(rows), "test": len(test)},
+            "cut": cut,
+            "test_rows_in_train": about["figures"]["test_rows_in_train"],
+        }
+        more = None
+        if isinstance(rows, EncodedSentences) and f"{PREDICTED}.parquet" in about["files"]:
+            others = sentences_of(task, PREDICTED, tokenizer, classes, longest, how)
+            more = predictions_of_words(code, others, tuner.outcome(others))
+        found.append(Tuned(predictions_of(code, classes, rows, outcome), more, scores))
     if settings.keep:
-        keep(tuner.model, tokenizer, keep_in / about["name"], classes)
-    labels = [about["name"]] * len(scored)
-    return predictions_of(labels, classes, scored.labels, outcome), {
-        **scores_of(settings, how, classes, scored.labels, outcome),
-        "rows": {"train": len(train), "chosen_by": len(judge), "scored": len(scored), "test": len(test)},
-        "cut": cut,
-        "test_rows_in_train": about["figures"]["test_rows_in_train"],
-    }
+        keep(tuner.model, tokenizer, keep_in / (abouts[0]["name"] if len(tasks) == 1 else "joint"), classes)
+    return found
 
 
-def predictions_of(languages: list[str], classes: list[str], labels: np.ndarray, outcome: Outcome) -> pa.Table:
-    """Return one row per test row: its label, the predicted one, and the probability of that one."""
+def whole_batches(test: AnyRows, how: Tuning, settings: TuneSettings) -> AnyRows:
+    """Return the rows without the last incomplete batch.
+
+    Raises:
+        UserError: there is no whole batch.
+    """
+    assert how.test_batch
+    if whole := len(test) // how.test_batch * how.test_batch:
+        return test.chosen(range(whole))
+    raise UserError(
+        f"tasks.{settings.task}: there are {len(test)} rows to score, fewer than a batch of {how.test_batch}"
+        " (`test_batch` of its protocol, which leaves out an incomplete batch)"
+    )
+
+
+def predictions_of(code: str, classes: list[str], rows: AnyRows, outcome: Outcome) -> pa.Table:
+    """Return one row per test row or word: its label, the predicted one, and the probability of that one."""
+    if isinstance(rows, EncodedSentences):
+        return predictions_of_words(code, rows, outcome)
     chances = softmax(outcome.logits.astype(np.float64), axis=1)
     predicted = chances.argmax(1)
     return pa.table(
         {
-            "language": pa.array(languages, pa.string()),
-            "row": np.arange(len(labels)),
-            "label": [classes[number] for number in labels],
+            "language": pa.array([code] * len(rows), pa.string()),
+            "row": np.arange(len(rows)),
+            "label": [classes[number] for number in rows.labels],
             "prediction": [classes[number] for number in predicted],
             "probability": chances.max(1),
         }
     )
 
 
+def predictions_of_words(code: str, rows: EncodedSentences, outcome: Outcome) -> pa.Table:
+    """Return one row per word, also with the number of its sentence; a word without a prediction has null."""
+    chances = softmax(outcome.logits.astype(np.float64), axis=1)
+    names = pa.array([*rows.classes, None], pa.string())
+    predicted, labels = np.concatenate(rows.predictions(outcome.logits)), np.concatenate(rows.labels)
+    probability = np.concatenate(rows.spread(chances.max(1), np.nan))
+    return pa.table(
+        {
+            "language": pa.array([code] * len(labels), pa.string()),
+            "row": np.arange(len(labels)),
+            "label": names.take(pa.array(labels)),
+            "prediction": names.take(pa.array(np.where(predicted == NONE, len(rows.classes), predicted))),
+            "probability": pa.array(probability, mask=np.isnan(probability)),
+            "sentence": np.repeat(np.arange(len(rows)), [*map(len, rows.labels)]),
+        }
+    )
+
+
 def scores_of(
-    settings: TuneSettings, how: Tuning, classes: list[str], labels: np.ndarray, outcome: Outcome
+    settings: TuneSettings, how: Tuning, classes: list[str], rows: AnyRows, outcome: Outcome
 ) -> dict[str, Any]:
     """Return the scores of the predictions for one language, as scores.json holds them."""
-    predicted = outcome.logits.argmax(1)
-    found = {metric: metrics.entry(metric, labels, predicted, len(classes)) for metric in OTHER_METRICS}
-    same = metrics.majority(predicted, labels, classes)
+    if isinstance(rows, EncodedSentences):
+        found, same = scores_of_words(rows, outcome)
+    else:
+        predicted = outcome.logits.argmax(1)
+        found = {metric: metrics.entry(metric, rows.labels, predicted, len(classes)) for metric in OTHER_METRICS}
+        same = metrics.majority(predicted, rows.labels, classes)
     if same:
         log.warning(
             "%s: the model answers %r to %.1f %% of the rows, so it has learned nothing (%.1f %% are such rows)",
@@ -200,6 +295,27 @@ def scores_of(
     }
 
 
+def scores_of_words(rows: EncodedSentences, outcome: Outcome) -> tuple[dict[str, Any], dict[str, Any] | None]:
+    """Return the scores of predictions for words, and what `metrics.majority` returns.
+
+    Most words are in no name. So a model that finds few is not said to have learned nothing, if what it finds is right.
+    """
+    told = rows.predictions(outcome.logits)
+    asked = ("accuracy", "span_f1") if are_spans(rows.classes) else ("accuracy",)
+    found = {
+        metric: metrics.entry_of_counts(metrics.counts_of_words(metric, rows.labels, told, rows.classes))
+        for metric in asked
+    }
+    labels, reached = np.concatenate(rows.labels), np.concatenate(rows.reached)
+    same = metrics.majority(np.concatenate(told)[reached], labels[reached], rows.classes)
+    if same and found["accuracy"]["score"] > same["share"]:
+        same = None
+    if missing := int((~reached).sum()):
+        log.warning("%s without a token, or cut off, count as wrong", plural(missing, "word"))
+    found["accuracy"]["without_prediction"] = missing
+    return found, same
+
+
 def keep(model: torch.nn.Module, tokenizer: Any, folder: Path, classes: list[str]) -> None:
     """Write the tuned model as a folder; that of the model's own classifier loads with transformers."""
     encoder: Any = model.encoder
@@ -207,7 +323,7 @@ def keep(model: torch.nn.Module, tokenizer: Any, folder: Path, classes: list[str
     encoder.config.label2id = {name: number for number, name in enumerate(classes)}
     encoder.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
-    if isinstance(model, PooledClassifier):
+    if isinstance(model, PooledClassifier | PooledTagger):
         from safetensors.torch import save_file
 
         save_file(
@@ -227,25 +343,31 @@ def tune(
 ) -> int:
     """Tune a model for each language of a task, and write the results to the folder `out`. Return the exit code.
 
-    For `made_of` see `tune_language`; for `upstream` and `figures` see `manifest.write`.
+    For `made_of` see `tune_languages`; for `upstream` and `figures` see `manifest.write`.
     """
     if len(tasks) != len(settings.covered):
         raise UserError(f"--tasks: {len(tasks)} folders for the languages {', '.join(settings.covered)}")
-    tables, languages, stop = [], {}, Stop(ask_slurm=True)
+    found: dict[str, Tuned] = {}
+    stop, pairs = Stop(ask_slurm=True), [*zip(settings.covered, tasks, strict=True)]
     with Lock(checkpoints, "another process that tunes the same"):
-        for code, task in zip(settings.covered, tasks, strict=True):
-            found = tune_language(export, made_of, settings, task, checkpoints, out / "model", stop)
-            if found is None:
+        for together in [pairs] if settings.joint else [[pair] for pair in pairs]:
+            folders = [task for _, task in together]
+            tuned = tune_languages(export, made_of, settings, folders, checkpoints, out / "model", stop)
+            if tuned is None:
                 return EXIT_CODE
-            tables.append(found[0])
-            languages[code] = found[1]
+            found |= zip((code for code, _ in together), tuned, strict=True)
+        languages = {code: each.scores for code, each in found.items()}
+        tables = {"predictions.parquet": [each.predictions for each in found.values()]}
+        tables[f"{PREDICTED}.parquet"] = [each.predicted for each in found.values() if each.predicted]
         out.mkdir(parents=True, exist_ok=True)
-        with atomic_write(out / "predictions.parquet") as file:
-            pq.write_table(pa.concat_tables(tables), file, compression="zstd")
+        tables = {name: parts for name, parts in tables.items() if parts}
+        for name, parts in tables.items():
+            with atomic_write(out / name) as file:
+                pq.write_table(pa.concat_tables(parts), file, compression="zstd")
         about = {key: getattr(settings, key) for key in ("task", "protocol", "metric", "seed")}
         write_json(out / "scores.json", about | {"languages": languages})
         kept = sorted(path for path in (out / "model").rglob("*") if path.is_file()) if settings.keep else []
-        files = ["predictions.parquet", "scores.json", *(path.relative_to(out) for path in kept)]
+        files = [*tables, "scores.json", *(path.relative_to(out) for path in kept)]
         manifest.write(out, settings, files, upstream, figures)
     for code, each in languages.items():
         low, high = (100 * end for end in each["interval"])

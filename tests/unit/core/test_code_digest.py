@@ -133,10 +133,10 @@ suites/challenge reporting/__init__ reporting/published: submission
 tables/__init__ tables/columns tables/delimited tables/parquet_file: corpus download predict suite task
 tables/table: predict suite task
 tasks: tune
-tasks/__init__: task tune
-tasks/rows: task
+tasks/__init__ tasks/classes tasks/resplit tasks/spans: task tune
+tasks/conll tasks/rows: task
 text_files: corpus download ~shards ~evaluate predict suite task
-text_files/whole: ~shards ~evaluate
+text_files/whole: ~shards ~evaluate task
 tokens/characters tokens/pretokenizer: base_model tokenizer shards train export evaluate score tune
 tokens/tokenizer_file: base_model tokenizer shards train export evaluate score tune
 tokens/vocabulary tokens/prefix_space: base_model tokenizer shards train export evaluate score tune convert

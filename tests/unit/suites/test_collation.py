@@ -338,3 +338,18 @@ def test_scores_after_fine_tuning(tmp_path):
     scores, predictions = files.multilingual(rules, {}, {}, CHECKPOINTS, set(), of_language)
     assert scores == {"sib200": {"en": 0.4}}
     assert predictions["finetune"]["sib200_en"][0] == {"index": 0, "prediction": "1"}
+
+
+def test_tags_of_words_that_are_only_predicted(tmp_path):
+    """The multilingual file has the score of the scored sentences, and the tags of others; a word may have none."""
+    folder = write_tuned(tmp_path / "pos/12", ["NOUN", "VERB"], ["NOUN", "NOUN"], 0.5)
+    table = {"language": ["eng"] * 4 + ["nld"], "sentence": [0, 0, 0, 1, 0], "prediction": ["DET", None, "X", "X", "Y"]}
+    pq.write_table(pa.table(table), folder / "predicted.parquet")
+    names = ["predictions.parquet", "predicted.parquet", "scores.json"]
+    manifest.write(folder, manifest.StageRequest("tune", "eng", {}), names)
+    rules = read_rules("babylm_2026_multilingual")
+    tuned = {"pos_en": Tuned({"pos": folder}, "eng")}
+    scores, predictions = files.multilingual(rules, {}, {}, CHECKPOINTS, set(), tuned)
+    assert scores == {"pos": {"en": 0.5}}
+    assert predictions["finetune"] == {"pos_en": [{"index": 0, "prediction": "DET X"}, {"index": 1, "prediction": "X"}]}
+    assert leaderboard.numbers(rules, {}, {}, {}, tuned)["pos_en"].value == pytest.approx(50.0)

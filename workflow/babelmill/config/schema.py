@@ -828,9 +828,10 @@ class Tuning(Section):
 
     Attributes:
         title: what scores by this protocol are called.
-        head: the challenge's head on the state of one position (`challenge`), or the model's own class for sequence
-            classification (`model`).
-        pooling: the position that the challenge's head reads; `last` needs padding on the left.
+        head: the challenge's head on the state of one position, or for words on the mean of each word's pieces
+            (`challenge`); or the model's own class for sequence or token classification (`model`).
+        pooling: the position that the challenge's head reads; `last` needs padding on the left. For words, the piece of
+            each word that the model's own class labels.
         padding: the side of the padding.
         dropout: that of the challenge's head.
         longest: the most tokens of a row; longer rows are cut.
@@ -848,6 +849,7 @@ class Tuning(Section):
             rows choose it, as the challenge does.
         patience, threshold: after how many epochs without an improvement of more than the threshold training stops.
         test_batch: if set, the last incomplete batch of so many test rows is not scored, as in the multilingual track.
+        words_cut: words beyond the longest row count as `wrong`, or are `left_out`, as in the multilingual track.
         seeds: one run for each.
     """
 
@@ -872,6 +874,7 @@ class Tuning(Section):
     patience: Positive | None = None
     threshold: Annotated[Number, Field(ge=0)] = 0.0
     test_batch: Positive | None = None
+    words_cut: Literal["wrong", "left_out"] = "wrong"
     seeds: Annotated[list[NonNegative], Field(min_length=1)]
 
     @model_validator(mode="after")
@@ -884,18 +887,38 @@ class Tuning(Section):
         return self
 
 
+class Resplit(Section):
+    """How a task's rows are divided anew, as the multilingual track of the BabyLM challenge does it.
+
+    All rows of `train` and `test` are shuffled. Of those that are kept, 80 % are trained on, 10 % scored, and 10 % only
+    predicted: a submission holds their predictions.
+
+    Attributes:
+        rows: how many rows are kept at most.
+        seed: the seed of the shuffling.
+    """
+
+    rows: Annotated[Integer, Field(ge=10)]
+    seed: NonNegative = 42
+
+
 class Task(Section):
-    """A task that models are fine-tuned for: each text, or pair of texts, has one of some classes.
+    """A task that models are fine-tuned for: each text, pair of texts, or word of a sentence has one of some classes.
 
     Attributes:
         title: its name in reports.
+        kind: `classification` of texts or pairs of texts, or `tagging` of the words of sentences.
         repository, revision: a dataset on the Hub; without one, the files are local.
         train, test: globs of the rows to train on, and to score. `{language}` stands for the value that `languages` has
             for a language; a local path that begins with `{evaluation_data}/` is in the folder of that key.
         language, languages: as of a suite.
-        text, pair: templates of the text, and of the second text of a pair, with columns in braces.
-        label: the column of the class.
-        metric: what counts as the score.
+        text, pair: of a classification, templates of the text, and of the second text of a pair, with columns in
+            braces.
+        label: the column of the class. Of a tagging: `upos` or `xpos` of .conllu files, or the number of a column.
+        word: of a tagging, the number of the column of the word in files that are not .conllu.
+        resplit: whether, and how, the rows are divided anew.
+        joint: whether one model learns equal shares of all languages, instead of one model for each.
+        metric: what counts as the score; `span_f1` is that of names and other spans, with labels such as B-PER.
         protocol: how the model is fine-tuned, a file of `config/protocols/`.
         tuning: keys of the protocol that are different for this task.
         delimiter, encoding: those of .csv and .tsv files.
@@ -905,16 +928,20 @@ class Task(Section):
     """
 
     title: str = ""
+    kind: Literal["classification", "tagging"] = "classification"
     repository: Text | None = None
     revision: Text = "main"
     train: Annotated[list[Annotated[LocalPath, Field(min_length=1)]], Field(min_length=1)]
     test: Annotated[list[Annotated[LocalPath, Field(min_length=1)]], Field(min_length=1)]
     language: Text | None = None
     languages: dict[str, str] = {}
-    text: Text
+    text: Text | None = None
     pair: Text | None = None
-    label: Text = "label"
-    metric: Literal["accuracy", "f1", "mcc"] = "accuracy"
+    label: Text | Positive = "label"
+    word: Positive | None = None
+    resplit: Resplit | None = None
+    joint: bool = False
+    metric: Literal["accuracy", "f1", "mcc", "span_f1"] = "accuracy"
     protocol: Text = "sound"
     tuning: dict[str, Any] = {}
     delimiter: Mark | None = None
@@ -922,6 +949,29 @@ class Task(Section):
     license: str = ""
     note: str = ""
     baselines: list[Baseline] = []
+
+    @model_validator(mode="before")
+    @classmethod
+    def _words_are_of_universal_dependencies(cls, values: Any) -> Any:
+        of_words = isinstance(values, dict) and values.get("kind") == "tagging"
+        return {"label": "upos", **values} if of_words else values
+
+    @model_validator(mode="after")
+    def _keys_are_of_the_kind(self) -> Self:
+        of_words = self.kind == "tagging"
+        foreign = ("text", "pair", "delimiter") if of_words else ("word", "resplit")
+        if given := [key for key in foreign if getattr(self, key) is not None]:
+            raise ValueError(f"a task of the kind {self.kind} has no `{given[0]}`; remove it, or set another `kind`")
+        if of_words and self.encoding != "utf-8":
+            raise ValueError(f"encoding = {self.encoding}: files of the kind tagging are read as UTF-8; convert them")
+        if not of_words and self.text is None:
+            raise ValueError("set `text`: a template of the text, with columns in braces")
+        if not of_words and not isinstance(self.label, str):
+            raise ValueError(f"label = {self.label}: write the name of the column")
+        if self.metric in (("f1", "mcc") if of_words else ("span_f1",)):
+            allowed = "accuracy or span_f1" if of_words else "accuracy, f1 or mcc"
+            raise ValueError(f"metric = {self.metric}: a task of the kind {self.kind} has {allowed}")
+        return self
 
     @model_validator(mode="after")
     def _languages_are_named(self) -> Self:

@@ -246,14 +246,20 @@ class TaskSettings(Settings):
 
     Attributes:
         task: its name.
+        kind: "tagging", or "" for a classification of texts.
         columns: the keys of `schema.Task` that define how its files are read.
+        resplit: `schema.Resplit`, if the rows are divided anew.
+        spans: whether the labels must mark spans.
         files: {split: globs in the dataset on the Hub}.
         source: the dataset.
         sources: instead of `files` and `source`, {split: the local files}.
     """
 
     task: str = ""
+    kind: str = ""
     columns: dict[str, str] = {}
+    resplit: dict[str, Any] | None = None
+    spans: bool = False
     files: dict[str, list[str]] = {}
     source: dict[str, Any] | None = None
     sources: dict[str, dict[str, Any]] = {}
@@ -264,7 +270,9 @@ class TuneSettings(Settings):
 
     Attributes:
         task: its name.
+        kind: "tagging", or "" for a classification of texts.
         covered: the model's languages for which the task has rows; the model is tuned for each alone.
+        joint: whether it is tuned for all of them at once instead.
         metric: what counts as the score.
         protocol: the name of the protocol.
         tuning: the protocol, with the keys that the task changes.
@@ -273,7 +281,9 @@ class TuneSettings(Settings):
     """
 
     task: str = ""
+    kind: str = ""
     covered: list[str] = []
+    joint: bool = False
     metric: str = "accuracy"
     protocol: str = ""
     tuning: dict[str, Any] = {}

@@ -52,7 +52,13 @@ def how_tuned(configuration: Configuration, name: str) -> dict[str, Any]:
     """Return the part of the settings of the stage `tune` that the task and its protocol decide."""
     about = configuration.task(name)
     tuning = configuration.tuning(name).model_dump(exclude={"title", "seeds"}, exclude_defaults=True)
-    return {"task": name, "metric": about.metric, "protocol": about.protocol, "tuning": tuning}
+    found = {"task": name, "metric": about.metric, "protocol": about.protocol, "tuning": tuning}
+    return found | _new_keys(about) | ({"joint": True} if about.joint else {})
+
+
+def _new_keys(task: Task) -> dict[str, Any]:
+    """Return the kind of a task; nothing for a classification, so that settings files stay as they were."""
+    return {"kind": task.kind} if task.kind == "tagging" else {}
 
 
 def rows_of_task(configuration: Configuration, code: str, name: str) -> dict[str, Any]:
@@ -64,9 +70,14 @@ def rows_of_task(configuration: Configuration, code: str, name: str) -> dict[str
     task = configuration.task(name)
     if not (covered := code_in_suite(configuration, task, code)):
         raise UserError(f"the task {name} has no rows of {code}{nearest(code, task.covered)}")
-    columns = task.model_dump(include={"text", "pair", "label", "delimiter", "encoding"})
+    of_words = task.kind == "tagging"
+    keys = {"word", "label"} if of_words else {"text", "pair", "label", "delimiter", "encoding"}
+    columns = task.model_dump(include=keys)
     files = {split: files_of(configuration, task, name, covered, split) for split in ("train", "test")}
-    asked: dict[str, Any] = {"task": name, "columns": {key: value for key, value in columns.items() if value}}
+    asked: dict[str, Any] = {"task": name, "columns": {key: str(value) for key, value in columns.items() if value}}
+    asked |= _new_keys(task) | ({"spans": True} if task.metric == "span_f1" else {})
+    if task.resplit:
+        asked["resplit"] = task.resplit.model_dump()
     if task.repository:
         key, settings = revisions.dataset_key(task.repository, task.revision), SETTINGS / code / f"task.{name}.json"
         source = revisions.source(key, task.repository, task.revision, settings)
@@ -75,8 +86,9 @@ def rows_of_task(configuration: Configuration, code: str, name: str) -> dict[str
     where = f"{configuration.origin_of_name(name)}: tasks.{name}"
     if name not in configuration.top.tasks:  # it ships with the project, so its files are the challenge's
         where = f"{configuration.origin('evaluation_data')}: evaluation_data: {name}"
-    sources = snapshot(dict.fromkeys(patterns, where), TASKS / name / code, None, "task")
-    _refuse_missing(task, list(patterns), where, name)
+    sources = snapshot(dict.fromkeys(patterns, where), TASKS / name / code, None, "task", "txt" if of_words else None)
+    if not of_words:
+        _refuse_missing(task, list(patterns), where, name)
     return asked | {"files": files, "sources": sources}
 
 
@@ -101,7 +113,7 @@ def files_of(configuration: Configuration, task: Task, name: str, code: str, spl
 def _refuse_missing(task: Task, patterns: list[str], where: str, name: str) -> None:
     """Raise a UserError if a local file lacks a column of the task."""
     columns = {column: key for key in ("text", "pair") for column in columns_of(getattr(task, key) or "")}
-    columns |= {task.label: "label"}
+    columns |= {str(task.label): "label"}
     for path in (path for pattern in patterns for path in expand_glob(pattern)):
         wanted: dict[str, str | None] = {column: column for column in columns}
         if missing := missing_column(path, wanted, task.delimiter, task.encoding, "format", f"tasks.{name}.delimiter"):

@@ -3,11 +3,13 @@
 A model that gives nearly all rows the same class has learnt nothing, whatever its accuracy: it is named (`majority`).
 """
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from babelmill.suites.results import wilson
+from babelmill.tasks import spans
 
 DRAWS = 2_000  # resamples of the bootstrap
 ONE_CLASS = 0.99  # share of the rows from which a model is said to answer with one class
@@ -55,6 +57,38 @@ def _quick(metric: str, labels: np.ndarray, predictions: np.ndarray, classes: in
     covariance = right.sum() * n - (true * told).sum()
     spread = np.sqrt(float(n * n - (told**2).sum()) * float(n * n - (true**2).sum()))
     return float(covariance / spread) if spread else 0.0
+
+
+def counts_of_words(
+    metric: str, labels: Sequence[np.ndarray], predictions: Sequence[np.ndarray], classes: list[str]
+) -> np.ndarray:
+    """Return how much of each sentence is right, how much is predicted, and how much there is, [sentences, 3].
+
+    Args:
+        metric: `accuracy` counts words, `span_f1` counts spans.
+        labels: the class numbers of the words of each sentence.
+        predictions: the predicted ones; -1 for a word without a prediction, which is in no span.
+        classes: the names of the classes.
+    """
+    pairs = [*zip(labels, predictions, strict=True)]
+    if metric == "accuracy":
+        return np.array([((true == told).sum(), len(true), len(true)) for true, told in pairs])
+    names = np.array([*classes, spans.OUTSIDE])  # the last one is that of -1
+    return np.array([spans.counts(names[true].tolist(), names[told].tolist()) for true, told in pairs])
+
+
+def of_counts(counts: np.ndarray) -> float:
+    """Return F1 of what `counts_of_words` returns; for words this is accuracy, since each one has a prediction."""
+    right, told, true = counts.sum(0).tolist()
+    return 2 * right / (told + true) if told + true else 0.0
+
+
+def entry_of_counts(counts: np.ndarray) -> dict[str, Any]:
+    """Return a score as `entry` does. The interval is the bootstrap's over sentences; `n` counts words or spans."""
+    draws = np.random.default_rng(0).integers(len(counts), size=(DRAWS, len(counts)))
+    values = [of_counts(counts[rows]) for rows in draws]
+    interval = [float(end) for end in np.quantile(values, (0.025, 0.975))]
+    return {"score": of_counts(counts), "n": int(counts[:, 2].sum()), "interval": interval}
 
 
 def majority(predictions: np.ndarray, labels: np.ndarray, classes: list[str]) -> dict[str, Any] | None:

@@ -1,7 +1,6 @@
 """Read the rows of a task's files: the text or pair of texts of each row, and its label."""
 
 import logging
-import re
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -64,11 +63,3 @@ def read_rows(paths: Sequence[Path], columns: dict[str, str], task: str, scratch
     if not rows:
         raise UserError(f"{escape.some(paths, 3)}: {section}: these files have no row")
     return pa.Table.from_pylist(rows, SCHEMA)
-
-
-def classes_of(labels: Sequence[str]) -> list[str]:
-    """Return the classes among labels, in the order of their numbers: sorted as numbers if all are, else as text."""
-    found = set(labels)
-    if all(re.fullmatch(r"-?\d+", label) for label in found):
-        return sorted(found, key=int)
-    return sorted(found)

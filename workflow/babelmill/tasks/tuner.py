@@ -16,7 +16,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import torch
@@ -34,6 +34,24 @@ SAVE_EVERY = 600.0  # seconds between checkpoints within an epoch
 PREDICT_BATCH = 64  # rows per batch without training
 
 log = logging.getLogger("babelmill.tune")
+
+
+class Rows(Protocol):
+    """What the training needs of the rows of a task: `EncodedRows`, or `sentences.EncodedSentences`."""
+
+    def __len__(self) -> int: ...
+
+    def batch(self, rows: Sequence[int], padding: "Padding") -> list[torch.Tensor]:
+        """Return what the model is given of some rows."""
+        ...
+
+    def targets(self, rows: Sequence[int]) -> np.ndarray:
+        """Return the classes that the model should give these rows, in the order of its logits."""
+        ...
+
+    def score(self, metric: str, logits: np.ndarray) -> float:
+        """Return a metric of the logits of all rows."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -60,6 +78,20 @@ class EncodedRows:
         """Return some of the rows, in this order."""
         types = self.types and [self.types[row] for row in rows]
         return EncodedRows([self.ids[row] for row in rows], self.labels[list(rows)], 0, types)
+
+    def and_those_of(self, other: "EncodedRows") -> "EncodedRows":
+        """Return these rows and, after them, others."""
+        types = self.types + other.types if self.types is not None and other.types is not None else None
+        labels = np.concatenate([self.labels, other.labels])
+        return EncodedRows(self.ids + other.ids, labels, self.cut + other.cut, types)
+
+    def targets(self, rows: Sequence[int]) -> np.ndarray:
+        """Return the classes of some rows."""
+        return self.labels[rows]
+
+    def score(self, metric: str, logits: np.ndarray) -> float:
+        """Return a metric of the logits of all rows, [rows, classes]."""
+        return metrics.value(metric, self.labels, logits.argmax(1), logits.shape[1])
 
     def batch(self, rows: Sequence[int], padding: "Padding") -> list[torch.Tensor]:
         """Return what the model is given of some rows: ids, attention mask and types, if any; [B, T] each."""
@@ -120,7 +152,7 @@ class Outcome(NamedTuple):
     """What a fine-tuning found.
 
     Attributes:
-        logits: [test rows, classes] of the chosen weights.
+        logits: [test rows or their words, classes] of the chosen weights.
         epoch: the epoch after which the weights were chosen, counted from 1.
         epochs: how many epochs were trained.
         chosen_by: the score of each epoch on the rows that chose it.
@@ -136,7 +168,7 @@ class Tuner:
     """Trains a classifier on rows and chooses the weights of an epoch.
 
     Args:
-        model: returns logits [B, classes] of what `EncodedRows.batch` gives. It was made after `set_seed`.
+        model: returns logits [targets, classes] of what `Rows.batch` gives. It was made after `set_seed`.
         how: the protocol.
         seed: the seed of the run, from which the order of rows follows if the protocol shuffles by epoch.
         metric: what chooses the best epoch.
@@ -156,8 +188,8 @@ class Tuner:
         how: Tuning,
         seed: int,
         metric: str,
-        train: EncodedRows,
-        judge: EncodedRows,
+        train: Rows,
+        judge: Rows,
         padding: Padding,
         folder: Path,
         device: torch.device,
@@ -209,7 +241,7 @@ class Tuner:
         bar.close()
         return True
 
-    def outcome(self, test: EncodedRows) -> Outcome:
+    def outcome(self, test: Rows) -> Outcome:
         """Return what the chosen weights say of the test rows. `run` must have ended."""
         if self._how.select == "best":
             self._model.load_state_dict(self._best)
@@ -241,7 +273,7 @@ class Tuner:
         how = self._how
         rows = self._order[place * how.batch : (place + 1) * how.batch].tolist()
         given = self._train.batch(rows, self._padding)
-        labels = torch.from_numpy(self._train.labels[rows])
+        labels = torch.from_numpy(self._train.targets(rows))
         for group in self._optimizer.param_groups:
             group["lr"] = how.learning_rate * rate_factor(self._step, self._steps, how)
         self._model.train()
@@ -261,7 +293,7 @@ class Tuner:
         if self._how.shuffle == "state":
             torch.empty((), dtype=torch.int64).random_()  # the DataLoader of these rows draws a seed for its workers
         logits = self._logits(self._judge)
-        score = metrics.value(self._metric, self._judge.labels, logits.argmax(1), logits.shape[1])
+        score = self._judge.score(self._metric, logits)
         self._scores.append(score)
         is_better = score > self._highest
         self._waited = 0 if score - self._highest > self._how.threshold else self._waited + 1
@@ -275,8 +307,8 @@ class Tuner:
         return self._how.patience is not None and self._waited >= self._how.patience
 
     @torch.inference_mode()
-    def _logits(self, rows: EncodedRows) -> np.ndarray:
-        """Return the logits of rows without dropout, [rows, classes]."""
+    def _logits(self, rows: Rows) -> np.ndarray:
+        """Return the logits of rows without dropout, [targets, classes]."""
         self._model.eval()
         found = []
         for start in range(0, len(rows), PREDICT_BATCH):

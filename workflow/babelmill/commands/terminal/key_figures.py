@@ -135,9 +135,9 @@ def figures_of(stage: str, folder: Path) -> str:
         case "score":
             return in_words(read_json(folder / "scores.json"))
         case "task":
-            rows = figures["rows"]
+            rows, what = figures["rows"], "sentences" if "words" in figures else "rows"
             return (
-                f"{rows['train']:,} rows to learn from, {rows['test']:,} to test, {len(figures['classes']):,} classes"
+                f"{rows['train']:,} {what} to learn from, {rows['test']:,} to test, {len(figures['classes']):,} classes"
             )
         case "tune":
             return of_tuning(read_json(folder / "scores.json"))

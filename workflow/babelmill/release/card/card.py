@@ -334,12 +334,12 @@ class ModelCard:
         """Return the lines of the model-index for the tasks that the model was fine-tuned for."""
         return [
             EvalResult(
-                task_type="text-classification",
+                task_type="token-classification" if "kind" in self.about_tasks[each.task] else "text-classification",
                 dataset_type=each.task,
                 dataset_name=f"{self.about_tasks[each.task]['title']}, {self.languages[each.language]['name']}",
                 dataset_config=each.language,
                 dataset_split="test",
-                metric_type={"mcc": "matthews_correlation"}.get(each.metric, each.metric),
+                metric_type={"mcc": "matthews_correlation", "span_f1": "f1"}.get(each.metric, each.metric),
                 metric_name=f"{each.metric}, fine-tuned, {self.about_tasks[each.task]['protocol']} protocol,"
                 f" {plural(each.seeds, 'seed')} (95 % interval {each.interval[0]:.3f} to {each.interval[1]:.3f})",
                 metric_value=round(each.mean, 4),
@@ -390,7 +390,7 @@ class ModelCard:
                 "task": self.about_tasks[each.task]["title"],
                 "language": self.languages[each.language]["name"],
                 "protocol": self.about_tasks[each.task]["protocol"],
-                "metric": {"f1": "F1", "mcc": "MCC"}.get(each.metric, each.metric),
+                "metric": {"f1": "F1", "mcc": "MCC", "span_f1": "span F1"}.get(each.metric, each.metric),
                 "score": each.text,
                 "": each.warning,
             }

@@ -130,9 +130,12 @@ def multilingual(
     of_checkpoints = [
         {name: value for each in at if each for name, value in each.items()} for at in zip(*found, strict=True)
     ]
+    of_words = {name for name, task in rules.tasks.items() if task.kind == "tags"}
     content = {
         "zeroshot": raw,
-        "finetune": {name: tuned.indexed(each) for name, each in of_tuned.items()},
+        "finetune": {
+            name: tuned.tags(each) if name in of_words else tuned.indexed(each) for name, each in of_tuned.items()
+        },
         "hidden": {},
     }
     return scores, content | ({"fast_eval_results": of_checkpoints} if of_checkpoints else {})

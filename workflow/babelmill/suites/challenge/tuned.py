@@ -49,6 +49,20 @@ def predictions(tuned: Tuned) -> dict[str, Any]:
     return found
 
 
+def tags(tuned: Tuned) -> list[dict[str, Any]]:
+    """Return the entry of a tagging task in the same file: the labels of each sentence that is only predicted.
+
+    A word without a prediction is left out, as the challenge's script does it.
+    """
+    (folder,) = tuned.folders.values()
+    manifest.verify(folder, "predicted.parquet")
+    found: dict[int, list[str]] = {}
+    for row in pq.ParquetFile(folder / "predicted.parquet").read().to_pylist():
+        if row["language"] == tuned.code:
+            found.setdefault(row["sentence"], []).extend(filter(None, [row["prediction"]]))
+    return [{"index": i, "prediction": " ".join(labels)} for i, labels in found.items()]
+
+
 def indexed(tuned: Tuned) -> list[dict[str, Any]]:
     """Return the entry of a task in the file of predictions of the multilingual track: the label of each row."""
     (labels,) = tuned.labels().values()

@@ -1,0 +1,181 @@
+"""Tagging by the stages `task` and `tune`: from .conllu and CoNLL files to scores, joint tasks, and bad files."""
+
+import copy
+import random
+import signal
+import subprocess
+import sys
+
+import pyarrow.parquet as pq
+import pytest
+from transformers import pipeline
+
+from babelmill.commands.terminal.key_figures import key_figures
+from babelmill.core.files import read_json
+from babelmill.suites.challenge.tuned import Tuned, tags
+from conftest import SMALL
+
+TUNING = {"epochs": 30, "batch": 16, "learning_rate": 0.01, "longest": 64}
+POS = {"kind": "tagging", "train": ["train.conllu"], "test": ["test.conllu"], "language": "eng", "tuning": TUNING}
+TAGS = {"fox": "NOUN", "dog": "NOUN", "jumps": "VERB", "boil": "VERB", "lazy": "ADJ", "quick": "ADJ", "the": "DET"}
+
+
+def sentences(count: int, seed: int, learnable: bool = True) -> list[list[tuple[str, str]]]:
+    draw = random.Random(seed)
+    words = [draw.choices([*TAGS], k=draw.randrange(3, 8)) for _ in range(count)]
+    return [[(word, TAGS[word] if learnable else draw.choice([*TAGS.values()])) for word in each] for each in words]
+
+
+def write_conllu(path, found: list[list[tuple[str, str]]]) -> None:
+    """With comments, a token that is two words (1-2), and a word that is not written (1.1)."""
+    lines = []
+    for sentence in found:
+        lines += ["# text = a sentence", "\t".join(["1-2", "".join(word for word, _ in sentence[:2]), *"________"])]
+        for number, (word, tag) in enumerate(sentence, 1):
+            lines.append("\t".join([str(number), word, "_", tag, tag.lower(), *"_____"]))
+            lines += ["1.1\tunwritten\t_\tX\t_\t_\t_\t_\t_\t_"] if number == 1 else []
+        lines.append("")
+    path.write_text("\n".join(lines) + "\n")
+
+
+def configured(*tasks, own=None, model=None, **evaluation) -> dict:
+    values = copy.deepcopy(SMALL) | {"tasks": {"mine": POS | (own or {})}}
+    evaluation = {"tasks": list(tasks), "documents": 10, "task_seeds": [1]} | evaluation
+    values["models"] = {"eng": {"evaluation": evaluation}} | (model or {})
+    return values
+
+
+@pytest.fixture
+def words(workspace):
+    write_conllu(workspace.path / "train.conllu", sentences(96, 1))
+    write_conllu(workspace.path / "test.conllu", sentences(40, 2))
+    return workspace
+
+
+def test_parts_of_speech(words):
+    """What can be learnt is learnt: scores, one prediction per word, card, report; the weights that are kept load."""
+    words.configure(configured("mine", keep_tuned=True))
+    words.snakemake("reports/eng.html")
+    folder = words.path / "results/tuned/eng/mine/1"
+    eng, rows = read_json(folder / "scores.json")["languages"]["eng"], pq.read_table(folder / "predictions.parquet")
+    expected = [(tag, number) for number, each in enumerate(sentences(40, 2)) for _, tag in each]
+    assert eng["score"] == eng["metrics"]["accuracy"]["score"] == 1.0 and eng["n"] == len(expected) == len(rows)
+    assert eng["metrics"]["accuracy"]["without_prediction"] == 0 and eng["majority"] is None
+    assert eng["classes"] == ["ADJ", "DET", "NOUN", "VERB"] and eng["rows"]["test"] == 40
+    for column in ("label", "prediction"):
+        assert [*zip(rows[column].to_pylist(), rows["sentence"].to_pylist(), strict=True)] == expected
+    assert key_figures("tune", folder) == "accuracy: eng 100.0"
+    shown = key_figures("task", words.path / "results/tasks/mine/eng")
+    assert shown == "96 sentences to learn from, 40 to test, 4 classes"
+    card = (words.path / "converted/eng/README.md").read_text()
+    assert "| mine | English | sound" in card and f"100.0 (100.0 to 100.0), 1 seed, n = {len(expected)} |" in card
+    assert "type: token-classification" in card
+    assert "accuracy, sound" in (words.path / "reports/eng.html").read_text()
+    tag = pipeline("token-classification", str(folder / "model/eng"), trust_remote_code=True)
+    found = {each["word"].strip("Ġ "): each["entity"] for each in tag("the quick fox jumps")}
+    assert found["the"] == "DET" and "NOUN" in found.values()
+    assert words.would_run() == set()
+
+
+def test_names_and_words_that_are_cut_off(words):
+    """CoNLL files and the metric of spans; with a rate of nearly 0 the model finds none, and that is said."""
+    names = {"fox": "B-PERSON", "lazy": "B-ANIMAL", "dog": "I-ANIMAL"}
+    for name, count, seed in (("train", 96, 1), ("test", 40, 2)):
+        lines = [f"{word} x {names.get(word, 'O')}" for each in sentences(count, seed) for word, _ in [*each, ("", "")]]
+        text = "\n".join(line if line[0] != " " else "" for line in lines)
+        (words.path / f"{name}.txt").write_text(f"-DOCSTART- x O\n\n{text}\n")
+    own = {"train": ["train.txt"], "test": ["test.txt"], "label": 3, "metric": "span_f1"}
+    words.configure(configured("mine", own=own))
+    words.snakemake("results/tuned/eng/mine/1/scores.json")
+    eng = read_json(words.path / "results/tuned/eng/mine/1/scores.json")["languages"]["eng"]
+    assert eng["score"] == eng["metrics"]["span_f1"]["score"] == 1.0 and eng["metrics"]["accuracy"]["n"] > eng["n"]
+    tuning = {"epochs": 1, "batch": 16, "learning_rate": 1e-9, "longest": 8}
+    words.configure(configured("mine", own=own | {"metric": "accuracy", "tuning": tuning}))
+    log = words.snakemake("converted/eng").stdout
+    eng = read_json(words.path / "results/tuned/eng/mine/1/scores.json")["languages"]["eng"]
+    missing = eng["metrics"]["accuracy"]["without_prediction"]
+    rows = pq.read_table(words.path / "results/tuned/eng/mine/1/predictions.parquet")
+    assert eng["cut"] > 0 and rows["prediction"].null_count == rows["probability"].null_count == missing > 0
+    if eng["majority"]:
+        assert f'majority class "{eng["majority"]["class"]}"' in (words.path / "converted/eng/README.md").read_text()
+    assert "rows cut at the end: they have more than 8 tokens" in log + "".join(
+        path.read_text() for path in (words.path / "logs/tune").rglob("*.log")
+    )
+
+
+def test_noise_stays_at_chance_and_a_killed_job_goes_on(words):
+    """SIGTERM during the training: the same command goes on after the last step, to the same predictions."""
+    write_conllu(words.path / "train.conllu", sentences(96, 1, learnable=False))
+    write_conllu(words.path / "test.conllu", sentences(120, 2, learnable=False))
+    words.configure(configured("mine", own={"tuning": TUNING | {"epochs": 3}}))
+    words.snakemake("results/tuned/eng/mine/1/scores.json")
+    folder = words.path / "results/tuned/eng/mine/1"
+    assert read_json(folder / "scores.json")["languages"]["eng"]["score"] < 0.4  # two of seven words for a tag at most
+    command = ["-m", "babelmill.tune", "--settings", "results/settings/eng/tune.mine.1.json"]
+    command += ["--export", "results/exports/eng", "--tasks", "results/tasks/mine/eng"]
+    command += ["--checkpoints", "checkpoints", "--out", "again"]
+    process = subprocess.Popen([sys.executable, *command], cwd=words.path, stderr=subprocess.PIPE, text=True)
+    assert process.stderr
+    for line in process.stderr:
+        if "epoch 1:" in line:
+            process.send_signal(signal.SIGTERM)
+            break
+    rest = process.stderr.read()
+    assert process.wait() == 75 and "received SIGTERM: left after step" in rest
+    done = words.python(*command)
+    assert done.returncode == 0 and "going on after step" in done.stderr
+    assert (words.path / "again/predictions.parquet").read_bytes() == (folder / "predictions.parquet").read_bytes()
+
+
+def test_one_model_for_all_languages(words):
+    """Equal shares of both languages, scored for each; rows that are divided anew have some to be predicted only."""
+    write_conllu(words.path / "eng.conllu", sentences(100, 1))
+    write_conllu(words.path / "deu.conllu", sentences(60, 2))
+    own = {"train": ["{language}.conllu"], "test": ["test.conllu"], "language": None, "joint": True}
+    own |= {
+        "languages": {"eng": "eng", "deu": "deu"},
+        "resplit": {"rows": 120},
+        "tuning": TUNING | {"head": "challenge"},
+    }
+    task = {key: value for key, value in (POS | own).items() if value is not None}
+    both = {"languages": ["eng", "deu"], "evaluation": {"tasks": ["mine"], "task_seeds": [1]}}
+    values = configured() | {"tasks": {"mine": task}}
+    values["models"]["both"] = both
+    words.configure(values)
+    words.snakemake("converted/both")
+    folder = words.path / "results/tuned/both/mine/1"
+    scores = read_json(folder / "scores.json")["languages"]
+    assert {*scores} == {"eng", "deu"} and all(each["score"] == 1.0 for each in scores.values())
+    assert scores["eng"]["scores_of_epochs"] == scores["deu"]["scores_of_epochs"], "there is one training"
+    assert scores["eng"]["rows"] | {"scored": 0, "test": 0} == scores["deu"]["rows"] | {"scored": 0, "test": 0}
+    shares = [read_json(words.path / f"results/tasks/mine/{code}/manifest.json")["figures"] for code in ("eng", "deu")]
+    assert [each["rows"] for each in shares] == [
+        {"train": 96, "test": 12, "predicted": 12},
+        {"train": 80, "test": 10, "predicted": 10},
+    ]
+    used = scores["eng"]["rows"]["train"] + scores["eng"]["rows"]["chosen_by"]
+    assert used == 160, "80 of each"
+    tagged = tags(Tuned({"mine": folder}, "deu"))
+    assert [each["index"] for each in tagged] == [*range(10)]
+    gold = pq.read_table(words.path / "results/tasks/mine/deu/predicted.parquet")["labels"].to_pylist()
+    assert [each["prediction"].split() for each in tagged] == gold
+    assert "Nothing to be done" in words.snakemake("converted/both", "--dry-run").stdout
+
+
+def test_bad_tasks_are_one_line(words):
+    def refused(own: dict, *told: str) -> None:
+        words.configure(configured("mine", own=own))
+        answer = words.snakemake("results/tasks/mine/eng/manifest.json", check=False)
+        said = answer.stdout + answer.stderr
+        assert answer.returncode and all(each in said for each in told) and "Traceback" not in said, said
+
+    refused({"text": "{form}"}, "a task of the kind tagging has no `text`; remove it, or set another `kind`")
+    refused({"metric": "f1"}, "metric = f1: a task of the kind tagging has accuracy or span_f1")
+    refused({"kind": "classification"}, "set `text`: a template of the text")
+    refused({"test": ["nine.conllu"]}, "tasks.mine: task file nine.conllu: no such file")
+    (words.path / "test.conllu").write_text("# text = a\n\n")
+    refused({}, "test.conllu: tasks.mine: these files have no sentence")
+    (words.path / "test.conllu").write_text("1\tfox\t_\tNOUN\n")
+    refused({}, "test.conllu: line 1 has 4 columns and not the 10 of CoNLL-U, with tabs between them; correct the file")
+    write_conllu(words.path / "test.conllu", [[("fox", "PLANT")]])
+    refused({}, "mine, eng: the test words have labels that no training word has: PLANT; the classes are ADJ, DET")
