@@ -99,7 +99,7 @@ def rows_of(folder: Path, split: str, tokenizer: Any, classes: list[str], longes
 
 def tune_language(
     export: Path, made_of: Any, settings: TuneSettings, task: Path, checkpoints: Path, keep_in: Path, stop: Stop
-) -> tuple[pa.Table, dict[str, Any]] | None:
+) -> tuple[pa.Table, dict[str, Any], float] | None:
     """Tune the model for the rows of one language.
 
     Args:
@@ -112,8 +112,8 @@ def tune_language(
         stop: knows whether there is a reason to leave.
 
     Returns:
-        The rows of predictions.parquet and the entry of the language in scores.json; None if there was a reason to
-        leave before the end.
+        The rows of predictions.parquet, the entry of the language in scores.json, and the seconds that it took; None if
+        there was a reason to leave before the end.
     """
     how = Tuning.model_validate(settings.tuning | {"seeds": [settings.seed]})
     about = manifest.verify(task)
@@ -153,12 +153,13 @@ def tune_language(
     if settings.keep:
         keep(tuner.model, tokenizer, keep_in / about["name"], classes)
     labels = [about["name"]] * len(scored)
-    return predictions_of(labels, classes, scored.labels, outcome), {
+    scores = {
         **scores_of(settings, how, classes, scored.labels, outcome),
         "rows": {"train": len(train), "chosen_by": len(judge), "scored": len(scored), "test": len(test)},
         "cut": cut,
         "test_rows_in_train": about["figures"]["test_rows_in_train"],
     }
+    return predictions_of(labels, classes, scored.labels, outcome), scores, tuner.seconds
 
 
 def predictions_of(languages: list[str], classes: list[str], labels: np.ndarray, outcome: Outcome) -> pa.Table:
@@ -231,7 +232,7 @@ def tune(
     """
     if len(tasks) != len(settings.covered):
         raise UserError(f"--tasks: {len(tasks)} folders for the languages {', '.join(settings.covered)}")
-    tables, languages, stop = [], {}, Stop(ask_slurm=True)
+    tables, languages, seconds, stop = [], {}, 0.0, Stop(ask_slurm=True)
     with Lock(checkpoints, "another process that tunes the same"):
         for code, task in zip(settings.covered, tasks, strict=True):
             found = tune_language(export, made_of, settings, task, checkpoints, out / "model", stop)
@@ -239,6 +240,7 @@ def tune(
                 return EXIT_CODE
             tables.append(found[0])
             languages[code] = found[1]
+            seconds += found[2]
         out.mkdir(parents=True, exist_ok=True)
         with atomic_write(out / "predictions.parquet") as file:
             pq.write_table(pa.concat_tables(tables), file, compression="zstd")
@@ -246,7 +248,9 @@ def tune(
         write_json(out / "scores.json", about | {"languages": languages})
         kept = sorted(path for path in (out / "model").rglob("*") if path.is_file()) if settings.keep else []
         files = ["predictions.parquet", "scores.json", *(path.relative_to(out) for path in kept)]
-        manifest.write(out, settings, files, upstream, figures)
+        device = torch.cuda.get_device_name() if scoring_device().type == "cuda" else "cpu"
+        cost = {"seconds": round(seconds, 1), "device": device}  # `babelmill plan` reads them
+        manifest.write(out, settings, files, upstream, cost | (figures or {}))
     for code, each in languages.items():
         low, high = (100 * end for end in each["interval"])
         log.info(

@@ -73,7 +73,9 @@ def comparison(words: list[str], suite: str | None, task: str | None, method: st
     if others and not chosen:
         blocks.append([f"not compared, because some models have no scores: {some(others)}"])
     if not (suites or tasks):
-        blocks.append(["there is no suite and no task that both have scores of: see `babelmill score` and `babelmill tune`"])
+        blocks.append(
+            ["there is no suite and no task that both have scores of: see `babelmill score` and `babelmill tune`"]
+        )
     return "\n\n".join("\n".join(block) for block in blocks)
 
 
