@@ -79,6 +79,9 @@ def test_a_run_that_ends_before_the_last_point_is_told_what_to_set(fresh):
     assert "mine: BabyLM 2026 strict-small: 12 snapshots of 19, " in plan
     assert "Snapshots chck_40M, chck_50M, chck_60M and 4 more will not exist: the run ends after 30 million" in plan
     assert "for chck_40M, set train.words: 40M" in plan, "the words are given, not estimated"
+    fresh.configure(values(train={"words": "30M"}, run={"snapshots": [1, 2, 2.5]}) | LOCAL)
+    assert "strict-small: 2 snapshots of 19, " in fresh.python("-m", "babelmill", "plan", "mine").stdout
+    assert "strict-small: 0 of 19 snapshots, " in fresh.python("-m", "babelmill", "status", "mine").stdout
 
 
 def test_a_mixture_reads_the_challenges_three_texts(fresh):

@@ -81,7 +81,11 @@ def test_hours_of_fine_tuning_are_estimated_from_the_rows_and_then_measured(work
 
     def row() -> list[str]:
         assert cli.main(["plan", "eng", "deu"]) == 0
-        (found,) = [line.split() for line in capsys.readouterr().out.splitlines() if line.startswith("mine ")]
+        printed = capsys.readouterr().out
+        assert (
+            "\ndeu: not fine-tuned for mine (evaluation.tasks), since they have no rows in its languages.\n" in printed
+        )
+        (found,) = [line.split() for line in printed.splitlines() if line.startswith("mine ")]
         return found
 
     assert row() == ["mine", "1", "3", "2", "unknown"]

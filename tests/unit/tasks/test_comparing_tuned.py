@@ -75,7 +75,9 @@ def test_of_several_models_each_is_one_unit_with_its_seeds(labels):
     apart = difference("accuracy", labels, [[np.repeat(good, 9, 0), np.repeat(bad, 9, 0)], [other]], 3)
     few = difference("accuracy", labels, [[good, bad], [other]], 3)
     assert (apart.low, apart.high) == pytest.approx((few.low, few.high))
-    as_seeds = difference("accuracy", labels, [[np.concatenate([np.repeat(good, 9, 0), np.repeat(bad, 9, 0)])], [other]], 3)
+    as_seeds = difference(
+        "accuracy", labels, [[np.concatenate([np.repeat(good, 9, 0), np.repeat(bad, 9, 0)])], [other]], 3
+    )
     assert apart.high - apart.low > 1.5 * (as_seeds.high - as_seeds.low)
 
 

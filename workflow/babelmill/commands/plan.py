@@ -36,7 +36,9 @@ from babelmill.config.snapshots import (
     say_missing,
     say_probably_missing,
 )
+from babelmill.config.submissions import checkpoints_of
 from babelmill.config.suites import scores_asked
+from babelmill.config.tasks import tasks_left_out
 from babelmill.core import manifest
 from babelmill.core.escape import some
 from babelmill.core.files import UserError, canonical_json
@@ -199,6 +201,14 @@ def snapshot_note(configuration: Configuration, cost: Cost) -> str | None:
     return f"{plural(len(kept), 'snapshot')} kept of {len(asked)}{unkept}.{beyond}"
 
 
+def task_note(configuration: Configuration, model: str) -> str | None:
+    """Return a note on the tasks for which a model is not fine-tuned, since they have none of its languages."""
+    resolved = configuration.model(model)
+    if resolved.train.objective == "labels" or not (left_out := tasks_left_out(configuration, model)):
+        return None
+    return f"not fine-tuned for {some(left_out)} (evaluation.tasks), since they have no rows in its languages."
+
+
 def tuning_table(tuned: list[TuningCost], costs: list[Cost]) -> list[str]:
     """Return a table of the fine-tuning of all models: a line per task, the total, and what is to know about it."""
     if not tuned:
@@ -271,8 +281,10 @@ def challenge_note(configuration: Configuration, cost: Cost) -> str | None:
     ahead = kept_at_the_end(asked, cost.words / 1e6)
     of_model, of_each = scores_asked(configuration, model)
     scores = of_model + of_each * len(ahead)
+    wanted = checkpoints_of(challenge, asked)
+    there = [point for point in ahead if point in wanted]
     return (
-        f"{model}: {challenge.title}: {plural(len(ahead), 'snapshot')} of {len(asked)}, {plural(scores, 'score')}"
+        f"{model}: {challenge.title}: {plural(len(there), 'snapshot')} of {len(wanted)}, {plural(scores, 'score')}"
         f" ({plural(of_model, 'suite')}, and {of_each} of them for each snapshot); reads {short(cost.words)} words of"
         f" {short(challenge.words)} at most."
     )
@@ -323,6 +335,7 @@ def run(args: argparse.Namespace) -> None:
     names = args.names or ["all"]
     asked = {*names, *(configuration.top.targets if "all" in names else [])}
     sweeps = [sweep_note(configuration, name, costs) for name in configuration.sweeps if name in asked]
-    lines = [*table(costs, alike), *notes(costs, gpu, alike), *sweeps, *snapshots, *challenges]
+    without = said_once((cost.model, note) for cost in costs if (note := task_note(configuration, cost.model)))
+    lines = [*table(costs, alike), *notes(costs, gpu, alike), *sweeps, *snapshots, *challenges, *without]
     lines += tuning_table([each for model, mine in tuned.items() if model not in alike for each in mine], costs)
     print(*lines, *download_notes(configuration, list(codes)), sep="\n")

@@ -93,7 +93,7 @@ def bootstrap(
         scores += weight * _means(points[:, groups == number], random, draws)
     sides = scores[:, : len(first)], scores[:, len(first) :]
     found = of_models(sides[0], random) - of_models(sides[1], random)
-    return [float(end) for end in np.quantile(found, (0.025, 0.975))]
+    return [float(end) for end in np.clip(np.quantile(found, (0.025, 0.975)), -1, 1)]  # no difference is larger
 
 
 def _means(points: np.ndarray, random: np.random.Generator, draws: int) -> np.ndarray:

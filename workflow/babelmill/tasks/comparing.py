@@ -51,7 +51,8 @@ def difference(
     resampled = _resampled(metric, labels, predictions, classes, random, draws)
     drawn = [of_models(_of_units(resampled, owners, number), random) for number in (0, 1)]
     found = drawn[0] - drawn[1]
-    low, high = (float(end) for end in np.quantile(found, (0.025, 0.975)))
+    most = 2 if metric == "mcc" else 1  # no difference is larger
+    low, high = (float(end) for end in np.clip(np.quantile(found, (0.025, 0.975)), -most, most))
     if len(predictions) == 2:
         test = mcnemar(*(predictions == labels).astype(float))
         return Tested((first, second), low, high, test.p, test)

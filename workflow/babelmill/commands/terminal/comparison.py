@@ -433,7 +433,7 @@ def in_one_language(
         lines.append("  the two sides are scored by different methods; --method chooses one for both")
     rows, headlines = [], [score(each) for each in means]
     for name, whole, side in zip(names, headlines, points, strict=True):
-        low, high = whole["interval"] if len(side) == 1 else interval(side, np.zeros((1, len(pairs))))
+        low, high = whole["interval"] if len(side) == 1 else np.clip(interval(side, np.zeros((1, len(pairs)))), 0, 1)
         of_seeds = ", ".join(f"{100 * score(one)['score']:.1f}" for one in side) if len(side) > 1 else ""
         rows.append([name, f"{100 * whole['score']:.1f} %", f"({100 * low:.1f} to {100 * high:.1f})", of_seeds])
     difference, (low, high) = headlines[0]["score"] - headlines[1]["score"], interval(*points)
