@@ -5,6 +5,7 @@ import json
 import pytest
 
 from babelmill.config.resolve import Configuration
+from babelmill.config.submissions import submission_of
 from babelmill.config.suites import suites_of_model
 from babelmill.config.tasks import DATA, tasks_of_model
 from babelmill.core.templates import columns_of
@@ -71,6 +72,13 @@ def test_a_submission_is_one_command(fresh):
     fresh.configure(values() | LOCAL)
     converted = fresh.would_run(targets=["converted/mine"])
     assert fresh.would_run(targets=["submissions/mine.json"]) == converted | {("submission", "mine")}
+
+
+def test_a_suite_of_ones_own_with_the_name_of_a_shipped_one_is_told_apart():
+    suite = {"files": ["mine.tsv"], "language": "eng", "good": "good", "bad": "bad", "paradigm": "paradigm"}
+    own = Configuration([("config/config.yaml", values() | {"suites": {"blimp_filtered": suite, "mine": suite}})])
+    assert submission_of(own, "mine")["own"] == ["blimp_filtered"]
+    assert "own" not in submission_of(ONE_LINE, "mine")
 
 
 def test_a_run_that_ends_before_the_last_point_is_told_what_to_set(fresh):

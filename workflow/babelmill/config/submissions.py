@@ -217,7 +217,8 @@ def submission_of(configuration: Configuration, model: str) -> dict[str, Any]:
         for name, task in rules.tasks.items()
         if name in codes and task.fast and task.fast not in at_snapshots
     }
-    named = [each for task in rules.tasks.values() for each in (task.suite, task.fast, *task.tuned) if each]
+    submitted = [rules.tasks[name] for name in codes]
+    named = [each for task in submitted for each in (task.suite, task.fast, *task.tuned) if each]
     own = [name for name in dict.fromkeys(named) if is_own(configuration, name)]
     return {
         "challenge": challenge.title,
