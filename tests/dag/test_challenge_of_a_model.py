@@ -5,6 +5,7 @@ import json
 import pytest
 
 from babelmill.config.resolve import Configuration
+from babelmill.config.submissions import submission_of
 from babelmill.config.suites import suites_of_model
 from babelmill.config.tasks import DATA, tasks_of_model
 from babelmill.core.templates import columns_of
@@ -73,12 +74,22 @@ def test_a_submission_is_one_command(fresh):
     assert fresh.would_run(targets=["submissions/mine.json"]) == converted | {("submission", "mine")}
 
 
+def test_a_suite_of_ones_own_with_the_name_of_a_shipped_one_is_told_apart():
+    suite = {"files": ["mine.tsv"], "language": "eng", "good": "good", "bad": "bad", "paradigm": "paradigm"}
+    own = Configuration([("config/config.yaml", values() | {"suites": {"blimp_filtered": suite, "mine": suite}})])
+    assert submission_of(own, "mine")["own"] == ["blimp_filtered"]
+    assert "own" not in submission_of(ONE_LINE, "mine")
+
+
 def test_a_run_that_ends_before_the_last_point_is_told_what_to_set(fresh):
     fresh.configure(values(train={"words": "30M"}) | LOCAL)
     plan = fresh.python("-m", "babelmill", "plan", "mine").stdout
     assert "mine: BabyLM 2026 strict-small: 12 snapshots of 19, " in plan
     assert "Snapshots chck_40M, chck_50M, chck_60M and 4 more will not exist: the run ends after 30 million" in plan
     assert "for chck_40M, set train.words: 40M" in plan, "the words are given, not estimated"
+    fresh.configure(values(train={"words": "30M"}, run={"snapshots": [1, 2, 2.5]}) | LOCAL)
+    assert "strict-small: 2 snapshots of 19, " in fresh.python("-m", "babelmill", "plan", "mine").stdout
+    assert "strict-small: 0 of 19 snapshots, " in fresh.python("-m", "babelmill", "status", "mine").stdout
 
 
 def test_a_mixture_reads_the_challenges_three_texts(fresh):

@@ -124,6 +124,8 @@ def test_bad_tasks_are_one_line(rows):
 
     refused(configured("nine"), "evaluation.tasks: there is no task 'nine'; did you mean mine")
     refused(configured("rte"), "the rows of rte are in the challenge's folder evaluation_data; set `evaluation_data:`")
+    other = "models.eng.evaluation.tasks: the task mine has rows of deu, and the model has eng"
+    refused(configured("mine", own={"language": "deu"}), other)
     refused(configured("mine", own={"text": "{sentences}"}), "tasks.mine.text", "has no column 'sentences'")
     refused(configured("mine", own={"text": "sentence"}), "'sentence' names no column; write it in braces")
     refused(configured("mine", own={"protocol": "loud"}), "protocol = 'loud'", "did you mean sound?")

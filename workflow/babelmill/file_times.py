@@ -164,6 +164,11 @@ class FileTimes:
         """Return whether a job has results, and neither it nor a job before it is outdated; call this after `obey`."""
         return stage.record(model, part).is_file() and not self._to_run.get(model, False)
 
+    def stands(self, stage: Stage, model: str, part: str) -> bool:
+        """Return whether a job has all its results and is not outdated; call this after `obey`."""
+        folder = stage.path(model, part)
+        return not manifest.missing(folder) and not self._outdated.get(folder, True)
+
     def obey_report(self, settings: Path, models: Iterable[str], outputs: list[Path], outdated: bool | None) -> None:
         """Set the times of a report, which belongs to several models.
 

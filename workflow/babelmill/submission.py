@@ -150,6 +150,12 @@ def run(args: argparse.Namespace) -> None:
     figures = submission.figures() | {"read": words_of(args.model, args.converted, submission.there)}
     for line in in_words(figures):
         log.info("%s", line)
+    if settings.own:
+        log.warning(
+            "not the challenge's own data: your settings define %s (suites: or tasks:), and the submission has the"
+            " scores on these; give yours other names",
+            escape.some(settings.own),
+        )
     paths = [Path(args.out.stem, name) for name in sorted(written)]
     upstream = [args.converted, args.model, *args.scores, *args.tuned]
     manifest.write(args.out.parent, settings, paths, upstream, figures, name=args.out.name)

@@ -149,7 +149,7 @@ class Tuned(NamedTuple):
 
 def tune_languages(
     export: Path, made_of: Any, settings: TuneSettings, tasks: list[Path], checkpoints: Path, keep_in: Path, stop: Stop
-) -> list[Tuned] | None:
+) -> tuple[list[Tuned], float] | None:
     """Tune the model for the rows of one language, or for those of several at once.
 
     Args:
@@ -162,7 +162,7 @@ def tune_languages(
         stop: knows whether there is a reason to leave.
 
     Returns:
-        What it gives for each language; None if there was a reason to leave before the end.
+        What it gives for each language, and the seconds that it took; None if there was a reason to leave earlier.
     """
     how = Tuning.model_validate(settings.tuning | {"seeds": [settings.seed]})
     abouts = [manifest.verify(task) for task in tasks]
@@ -215,7 +215,7 @@ def tune_languages(
         found.append(Tuned(predictions_of(code, classes, rows, outcome), more, scores))
     if settings.keep:
         keep(tuner.model, tokenizer, keep_in / (abouts[0]["name"] if len(tasks) == 1 else "joint"), classes)
-    return found
+    return found, tuner.seconds
 
 
 def whole_batches(test: AnyRows, how: Tuning, settings: TuneSettings) -> AnyRows:
@@ -348,14 +348,15 @@ def tune(
     if len(tasks) != len(settings.covered):
         raise UserError(f"--tasks: {len(tasks)} folders for the languages {', '.join(settings.covered)}")
     found: dict[str, Tuned] = {}
-    stop, pairs = Stop(ask_slurm=True), [*zip(settings.covered, tasks, strict=True)]
+    seconds, stop, pairs = 0.0, Stop(ask_slurm=True), [*zip(settings.covered, tasks, strict=True)]
     with Lock(checkpoints, "another process that tunes the same"):
         for together in [pairs] if settings.joint else [[pair] for pair in pairs]:
             folders = [task for _, task in together]
             tuned = tune_languages(export, made_of, settings, folders, checkpoints, out / "model", stop)
             if tuned is None:
                 return EXIT_CODE
-            found |= zip((code for code, _ in together), tuned, strict=True)
+            found |= zip((code for code, _ in together), tuned[0], strict=True)
+            seconds += tuned[1]
         languages = {code: each.scores for code, each in found.items()}
         tables = {"predictions.parquet": [each.predictions for each in found.values()]}
         tables[f"{PREDICTED}.parquet"] = [each.predicted for each in found.values() if each.predicted]
@@ -368,7 +369,9 @@ def tune(
         write_json(out / "scores.json", about | {"languages": languages})
         kept = sorted(path for path in (out / "model").rglob("*") if path.is_file()) if settings.keep else []
         files = [*tables, "scores.json", *(path.relative_to(out) for path in kept)]
-        manifest.write(out, settings, files, upstream, figures)
+        device = torch.cuda.get_device_name() if scoring_device().type == "cuda" else "cpu"
+        cost = {"seconds": round(seconds, 1), "device": device}  # `babelmill plan` reads them
+        manifest.write(out, settings, files, upstream, cost | (figures or {}))
     for code, each in languages.items():
         low, high = (100 * end for end in each["interval"])
         log.info(

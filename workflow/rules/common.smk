@@ -53,6 +53,7 @@ from babelmill.config import loading
 from babelmill.config.inputs import SETTINGS, has_tokenizer_of_source, prediction_table
 from babelmill.config.job_sizes import input_bytes, parameters_of, text_bytes
 from babelmill.config.resolve import Configuration
+from babelmill.config.tasks import tunes_together
 from babelmill.experiments import asked as experiments
 from babelmill.experiments import halving
 from babelmill.file_times import FileTimes
@@ -108,7 +109,7 @@ def load_configuration():
         command_line = workflow.config_settings
         overrides = loading.parse_overrides(command_line.config_args or ())  # Snakemake's parser makes 10 of 010
         configuration = loading.load(command_line.configfiles or (), overrides)
-    rules = {*STAGES, "all", "report", "experiment", "trial", "sweep", "publish_all"}
+    rules = {*STAGES, "all", "report", "experiment", "trial", "sweep", "tune_all", "publish_all"}
     rules |= {f"publish_{name}" for name in configuration.batches}
     for group in ("batches", "experiments"):
         if taken := getattr(configuration.top, group).keys() & rules:
@@ -120,6 +121,8 @@ def load_configuration():
 
 CONFIG = load_configuration()
 FILE_TIMES = FileTimes(CONFIG)
+TUNES_TOGETHER = tunes_together(CONFIG)
+THIS_RUN = f"{os.getpid()}_{time.time_ns()}"  # names files that are of no use to another Snakemake
 
 
 def decide_by_file_times():
@@ -183,6 +186,26 @@ def run_settings(wildcards):
     if workflow.is_main_process:
         FILE_TIMES.write_settings(wildcards.model)
     return ancient(str(SETTINGS / wildcards.model / "run.json"))
+
+
+@one_line
+def settings_of_tunings(wildcards):
+    """Return the settings files of all fine-tunings of a model."""
+    stage = STAGES["tune"]
+    return [settings_file(stage, wildcards.model, part) for part in stage.parts(CONFIG, wildcards.model)]
+
+
+@one_line
+def tuned_together(wildcards):
+    """Return the mark of the job that makes all fine-tunings of a model, if one does (`run.tasks_at_once`).
+
+    A fine-tuning whose results stand does not ask for it.
+    """
+    stage, model, part = STAGES["tune"], wildcards.model, f"{wildcards.task}.{wildcards.seed}"
+    if not TUNES_TOGETHER or not workflow.is_main_process:
+        return []
+    FILE_TIMES.obey(stage, model)
+    return [] if FILE_TIMES.stands(stage, model, part) else [f"results/tuning/{model}/{THIS_RUN}.done"]
 
 
 def settings_of_stages(model, stages):
@@ -338,6 +361,12 @@ def memory(least, each):
     return of
 
 
+def memory_of_tunings(wildcards, attempt):
+    """Return the memory of a job that fine-tunes a model for several tasks at once."""
+    at_once = min(CONFIG.model(wildcards.model).run.tasks_at_once, len(STAGES["tune"].parts(CONFIG, wildcards.model)))
+    return max(1, at_once) * memory(16, 24)(wildcards, attempt)
+
+
 def minutes(least, each):
     """Return a resource in minutes: `least`, and `each` per billion parameters; more with each attempt."""
 
@@ -489,3 +518,4 @@ wildcard_constraints:
     **{name: "[^/]+" for stage in STAGES.values() for name in stage.wildcards},
     experiment="[^/]+",
     round="[^/]+",
+    run="[^/]+",

@@ -1,6 +1,36 @@
 """Stage `tune`. Takes: the exported folder and the rows of a task. Gives:
 results/tuned/{model}/{task}/{seed}/scores.json.
+
+With `run.tasks_at_once` above 1, one job per model (`tune_all`) makes all that is missing, several at once, and
+`tune` only moves the results to their place, where Snakemake runs.
 """
+
+
+rule tune_all:
+    """Fine-tune a model for its tasks in one job; continue where an earlier attempt stopped."""
+    input:
+        settings=settings_of_tunings,
+        run=run_settings,
+        export="results/exports/{model}",
+        tasks=results_of("task", "manifest.json"),
+    output:
+        made=temp("results/tuning/{model}/{run}.done"),
+    log:
+        "logs/tune_all/{model}/{run}.log",
+    benchmark:
+        "results/benchmarks/tune_all/{model}/{run}.tsv"
+    conda:
+        "../../envs/babelmill.yaml"
+    threads: 8
+    resources:
+        gpu=one_gpu,
+        requeue=0,
+        mem_mb=memory_of_tunings,
+        runtime=720,
+    shell:
+        "python -m babelmill.tasks.together --settings {input.run:q} --tunings {input.settings:q}"
+        " --export {input.export:q} --out {output.made:q} --threads {threads} --gpus {resources.gpu}"
+        " --requeue {resources.requeue} --log {log:q}"
 
 
 rule tune:
@@ -9,6 +39,7 @@ rule tune:
         settings=settings("tune"),
         export="results/exports/{model}",
         tasks=results_of("task", "manifest.json"),
+        together=tuned_together,
     output:
         manifest="results/tuned/{model}/{task}/{seed}/manifest.json",
         scores="results/tuned/{model}/{task}/{seed}/scores.json",
@@ -17,14 +48,17 @@ rule tune:
         "logs/tune/{model}/{task}/{seed}.log",
     benchmark:
         "results/benchmarks/tune/{model}/{task}/{seed}.tsv"
+    localrule: TUNES_TOGETHER
     conda:
         "../../envs/babelmill.yaml"
-    threads: 8
+    threads: 1 if TUNES_TOGETHER else 8
     resources:
-        gpu=one_gpu,
+        gpu=0 if TUNES_TOGETHER else one_gpu,
         mem_mb=memory(16, 24),
         runtime=minutes(240, 960),
     shell:
-        "python -m babelmill.tune --settings {input.settings:q} --export {input.export:q} --tasks {input.tasks:q}"
-        " --checkpoints results/tuning/{wildcards.model:q}/{wildcards.task:q}/{wildcards.seed:q}"
-        " --out {output.manifest:q} --threads {threads} --gpus {resources.gpu} --log {log:q}"
+        "checkpoints=results/tuning/{wildcards.model:q}/{wildcards.task:q}/{wildcards.seed:q};"
+        " if [ {input.together:q} ];"
+        " then cp -r $checkpoints.made/. $(dirname {output.manifest:q}) && rm -r $checkpoints.made;"
+        " else python -m babelmill.tune --settings {input.settings:q} --export {input.export:q} --tasks {input.tasks:q}"
+        " --checkpoints $checkpoints --out {output.manifest:q} --threads {threads} --gpus {resources.gpu} --log {log:q}; fi"

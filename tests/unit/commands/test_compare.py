@@ -2,12 +2,14 @@
 
 import math
 import re
+import shutil
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from scipy.stats import binomtest
 
 from babelmill.cli import main
 from babelmill.core import manifest
@@ -16,6 +18,7 @@ from babelmill.evaluation.metrics import described, entry
 from babelmill.evaluation.suite_scores import headline
 from babelmill.suites.kinds import Pairs
 from babelmill.suites.results import summary
+from babelmill.tasks import metrics
 
 pytestmark = pytest.mark.usefixtures("folder")
 
@@ -249,3 +252,102 @@ def test_cells_of_an_experiment_are_told_apart(capsys):
     assert re.search(r"\n  …s1 +\d+\.\d % .*\n  …s2 +\d+\.\d % ", found)
     scored("eng", [0.5, 0.5, 0.5])
     assert f"  masking_of_words_ratio1… is {first}\n" in compare(capsys, first, "eng")
+
+
+# Fine-tuned tasks.
+
+
+def tuned(name, seed, share, task="rte", rows=100, root="results/tuned", classes=("no", "yes"), **settings) -> Path:
+    """A model tuned with a seed, right on a share of the rows; `settings`: what differs in the protocol."""
+    folder, of_rows = Path(root, name, task, str(seed)), Path(f"results/tasks/{task}/eng")
+    if not of_rows.is_dir():
+        of_rows.mkdir(parents=True)
+        manifest.write(of_rows, manifest.StageRequest("task", "eng", {}), [])
+    labels = np.random.default_rng(0).integers(2, size=rows)
+    right = np.random.default_rng([seed, len(name), *name.encode()]).random(rows) < share
+    named = np.array(classes)
+    predicted = np.where(right, labels, 1 - labels)
+    columns = {"language": ["eng"] * rows, "row": range(rows), "label": named[labels], "prediction": named[predicted]}
+    folder.mkdir(parents=True)
+    pq.write_table(pa.table(columns | {"probability": [1.0] * rows}), folder / "predictions.parquet")
+    score = accuracy(labels, predicted)
+    entry = score | {"classes": list(classes), "majority": None, "metrics": {"accuracy": score}}
+    about = {"task": task, "protocol": settings.pop("protocol", "sound"), "metric": "accuracy", "seed": seed}
+    write_json(folder / "scores.json", about | {"languages": {"eng": entry}})
+    asked = manifest.StageRequest("tune", name, {"tuning": {"epochs": 5} | settings})
+    manifest.write(folder, asked, ["predictions.parquet", "scores.json"], [of_rows])
+    return folder
+
+
+def accuracy(labels, predicted) -> dict:
+    return metrics.entry("accuracy", labels, predicted, 2)
+
+
+def cells(found: str, *first: str) -> list[str]:
+    """The words of the only line that begins with these."""
+    (line,) = [line.split() for line in found.splitlines() if line.split()[: len(first)] == [*first]]
+    return line
+
+
+def test_tasks_of_one_seed_have_mcnemars_test_and_one_correction(capsys):
+    for task, share in (("rte", 0.5), ("sst", 0.85)):
+        tuned("a", 1, 0.9, task)
+        tuned("b", 1, share, task)
+    found = compare(capsys, "a", "b")
+    score = read_json("results/tuned/a/rte/1/scores.json")["languages"]["eng"]["score"]
+    assert cells(found, "rte", "sound", "accuracy", "100")[4] == f"{100 * score:.1f}"
+    right = {}
+    for name in "ab":
+        rows = pq.read_table(f"results/tuned/{name}/rte/1/predictions.parquet").to_pydict()
+        right[name] = np.array(rows["label"]) == np.array(rows["prediction"])
+    counts = [int((right["a"] & ~right["b"]).sum()), int((right["b"] & ~right["a"]).sum())]
+    line = cells(found, "*", "rte")
+    p = binomtest(counts[0], sum(counts)).pvalue
+    assert float(line[-6]) == pytest.approx(2 * p, rel=0.05), "Holm: the smaller of two p values, times two"
+    assert line[-5:] == ["McNemar:", str(counts[0]), "and", str(counts[1]), "rows"]
+    assert "Holm's correction for 2 tests" in found and "bootstrap" not in found
+    assert "sst" not in compare(capsys, "a", "b", "--task", "rte")
+
+
+def test_tasks_of_several_seeds_and_of_folders_by_hand(capsys):
+    for seed in (1, 2, 3):
+        tuned("a", seed, 0.9)
+        tuned("gpt2", seed, 0.6, root="tuned")
+    for folder in ("tuned/gpt2", "tuned/gpt2/rte"):
+        found = compare(capsys, "a", folder)
+        assert cells(found, "rte", "sound")[5:7] == ["(3", "seeds)"] and cells(found, "*", "rte")[-1] == "bootstrap"
+        assert "bootstrap: over rows, and over seeds (of one model) or models (of several)" in found
+    shutil.copytree("results/tuned/a/rte/1", "same")
+    found = compare(capsys, "results/tuned/a/rte/1", "same")
+    assert "McNemar: 0 and 0 rows" in found and "+0.0 (+0.0 to +0.0)" in found and "1.000" in found
+    tuned("a2", 1, 0.9)
+    tuned("b", 1, 0.5)
+    tuned("b2", 1, 0.5)
+    assert "(2 models, 1 to 3 seeds)" in compare(capsys, "a,a2", "b,b2")
+
+
+@pytest.mark.parametrize(
+    "other, expected",
+    [
+        ({"protocol": "babylm"}, "was tuned with protocol = sound, results/tuned/b/rte/1 with protocol = babylm"),
+        ({"epochs": 9}, "was tuned with epochs = 5, results/tuned/b/rte/1 with epochs = 9"),
+        ({"rows": 99}, "were not tuned for the same rows of eng"),
+        ({"classes": ("yes", "no")}, "have different classes of eng"),
+    ],
+)
+def test_other_protocols_rows_and_labels_are_refused_in_a_line(capsys, other, expected):
+    tuned("a", 1, 0.9)
+    tuned("b", 1, 0.9, **other)
+    assert main(["compare", "a", "b"]) == 1
+    error = capsys.readouterr().err
+    assert error.startswith("error: rte: ") and expected in error and error.count("\n") == 1
+    assert main(["compare", "a", "b", "--task", "sst"]) == 1
+    assert "a was not fine-tuned for sst; it was for rte" in capsys.readouterr().err
+
+
+def test_other_texts_with_the_same_labels_are_refused(capsys):
+    tuned("a", 1, 0.9)
+    manifest.write(Path("results/tasks/rte/eng"), manifest.StageRequest("task", "eng", {"columns": {"text": "x"}}), [])
+    tuned("b", 1, 0.9)
+    assert main(["compare", "a", "b"]) == 1
+    assert "were not tuned for the same rows" in capsys.readouterr().err

@@ -19,8 +19,9 @@ from babelmill.commands.estimates.text_size import training_text
 from babelmill.commands.estimates.training_cost import tenths
 from babelmill.config.model_size import parameters
 from babelmill.config.resolve import Configuration
+from babelmill.core import manifest
 from babelmill.model.gpt_bert import GPTBert, GPTBertShape
-from babelmill.runtime.cost import peak_of
+from babelmill.runtime.cost import flops, peak_of
 from conftest import SMALL, Workspace
 from helpers.programs.prepared import run_python
 
@@ -69,14 +70,43 @@ def test_snapshots_are_counted_and_those_that_a_finished_run_has_not_kept_are_na
     )
 
 
-def test_jobs_of_fine_tuning_are_counted_and_not_in_the_hours(workspace, monkeypatch, capsys):
-    (workspace.path / "a.tsv").write_text("a\tb\nx\ty\n")
-    task = {"train": ["a.tsv"], "test": ["a.tsv"], "language": "eng", "text": "{a}", "label": "b", "protocol": "sound"}
+def test_hours_of_fine_tuning_are_estimated_from_the_rows_and_then_measured(workspace, monkeypatch, capsys):
+    """With all rows filled up to 16 tokens, the operations are those of so many tokens."""
+    (workspace.path / "a.tsv").write_text("a\tb\n" + "x\ty\nz\tw\n" * 20)
+    tuning = {"same_length": True, "longest": 16, "epochs": 2, "batch": 4}
+    task = {"train": ["a.tsv"], "test": ["a.tsv"], "language": "eng", "text": "{a}", "label": "b", "tuning": tuning}
     evaluation = SMALL["evaluation"] | {"tasks": ["mine"]}
     workspace.configure(SMALL | {"tasks": {"mine": task}, "evaluation": evaluation})
     monkeypatch.chdir(workspace.path)
-    assert cli.main(["plan", "eng", "deu"]) == 0
-    assert "\neng: fine-tuned for 1 task, 3 jobs; hours not included.\n" in capsys.readouterr().out
+
+    def row() -> list[str]:
+        assert cli.main(["plan", "eng", "deu"]) == 0
+        printed = capsys.readouterr().out
+        assert (
+            "\ndeu: not fine-tuned for mine (evaluation.tasks), since they have no rows in its languages.\n" in printed
+        )
+        (found,) = [line.split() for line in printed.splitlines() if line.startswith("mine ")]
+        return found
+
+    assert row() == ["mine", "1", "3", "2", "unknown"]
+    assert (plan(workspace, "deu")["deu"]["tuning_jobs"], plan(workspace, "eng")["eng"]["tuning_jobs"]) == ("0", "3")
+    workspace.snakemake("results/tasks/mine/eng/manifest.json")
+    shape = Configuration([("test", SMALL)]).model("eng").model
+    learnt, only_read = 2 * 36 * 16, (2 * 4 + 40) * 16 / 3  # a tenth of 40 rows chooses the epoch
+    one = flops(shape, 320, 16, learnt + only_read, 0.0)
+    found = row()
+    assert found[:5] == ["mine", "1", "3", "40", "2"] and float(found[5]) == pytest.approx(3 * one, rel=0.05)
+    assert found[-1] == "?", "the speed is assumed"
+    settings = json.loads((workspace.path / "results/settings/eng/tune.mine.1.json").read_text())
+    folder = workspace.path / "results/tuned/eng/mine/1"
+    folder.mkdir(parents=True)
+    figures = {"seconds": 1200.0, "device": "cpu"}
+    manifest.write(folder, manifest.StageRequest("tune", "eng", settings), [], figures=figures)
+    assert row()[6:] == ["1.0"], "three times 1,200 seconds"
+    assert float(plan(workspace, "eng")["eng"]["tuning_hours"]) == pytest.approx(1.0)
+    tuning["epochs"] = 4
+    workspace.configure(SMALL | {"tasks": {"mine": task}, "evaluation": evaluation})
+    assert 1.5 < float(row()[6]) < 2, "twice the epochs, the same test rows"
 
 
 def test_an_estimate_of_snapshots_is_no_fact(fresh):

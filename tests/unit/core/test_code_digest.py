@@ -164,7 +164,7 @@ RUN_BY = {
 # changing what it computes. The digests of a report and of an experiment are in their own settings files.
 NONE = {"__init__", "__main__", "cli", "commands", "config", "core", "hub", "runtime", "settings", "stages"}
 NONE |= {"experiment", "experiments", "report", "reporting", "sweep", "file_times", "graph"}
-NONE |= {"suites/statistics", "release/folder/trying", "corpus/server"}
+NONE |= {"suites/statistics", "tasks/comparing", "tasks/together", "release/folder/trying", "corpus/server"}
 OF_COMMANDS = ("given_model", "manual_conversion", "old_repository", "rehosting")
 NONE |= {f"release/elsewhere/{name}" for name in OF_COMMANDS}
 

@@ -56,7 +56,9 @@ def test_the_headline_is_that_of_the_scores_where_pairs_have_no_phenomenon(asked
 def test_a_sample_is_said_wherever_its_scores_stand(asked):
     model = there(asked)
     assert "sample" not in page(asked, [model])
-    model.scores["blimp"]["masked_pairs"] = 50  # and yet as many pairs as for causal scores: small paradigms
+    model.scores["blimp"]["masked_pairs"] = 50
+    assert "sample" not in page(asked, [model]), "all pairs were scored: the paradigms are small"
+    model.scores["blimp"]["languages"]["eng"]["pairs"]["pairs"] = 10_000
     overview, _, rest = page(asked, [model]).partition('id="suites"')
     assert "BLiMP: scores of a sample of at most 50 pairs of each paradigm" in overview
     assert "fused scores (fused: the causal and the masked score of a sentence, added), of a sample of at most" in rest

@@ -17,7 +17,7 @@ from babelmill.config.resolve import Configuration
 from babelmill.config.suites import suites_of_language, suites_of_model
 from babelmill.core import manifest
 from babelmill.core.files import UserError, canonical_json, write_json
-from babelmill.evaluation.suite_scores import headline, headline_method, most_pairs
+from babelmill.evaluation.suite_scores import headline, headline_method, most_pairs, sample_of
 from babelmill.settings import settings_of
 from babelmill.suites.kinds import KINDS
 from babelmill.suites.partial import Kept, delete
@@ -446,6 +446,17 @@ def test_how_many_pairs_a_method_scores():
     assert most_pairs({"masked_pairs": "all"}, "masked") is None is most_pairs({"masked_pairs": 5}, "causal")
     assert most_pairs({"pairs": 9, "masked_pairs": "all"}, "causal") == 9 == most_pairs({"pairs": 9}, "masked")
     assert [most_pairs({"pairs": 9, "masked_pairs": n}, "fused") for n in (5, 20)] == [5, 9]
+
+
+def test_all_pairs_are_no_sample():
+    """Though there is a limit: paradigms may be smaller than it."""
+
+    def scores(n):
+        methods = {"causal": {"pairs": {"n": 30}}, "masked": {"pairs": {"n": n}}}
+        return {"masked_pairs": 5, "languages": {"eng": {"pairs": {"pairs": 30}, "methods": methods}}}
+
+    assert sample_of(scores(30), "masked") == "" == sample_of(scores(10), "causal")
+    assert sample_of(scores(10), "masked") == "sample of 5 pairs of each paradigm"
 
 
 def test_lock_pins_suites_and_tasks_and_repeats_nothing(hub):

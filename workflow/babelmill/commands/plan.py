@@ -9,6 +9,8 @@ settings). If there are no shards yet, the number of tokens is estimated, and th
 floating-point operations divided by the speed of the GPUs: their peak times the utilisation (MFU). Finished or running
 trainings of the same shape give the utilisation; otherwise it is assumed. A step takes as long as the GPU with the most
 micro-batches needs, so idle GPUs add hours. On a machine without GPUs, the hours are those of its processor.
+
+A second table has the hours of fine-tuning for tasks (evaluation.tasks), of all seeds, on one GPU or processor.
 """
 
 import argparse
@@ -21,6 +23,7 @@ from statistics import fmean
 from babelmill.commands.estimates.machine import ASSUMED_GPU, gpus_of, has_gpu, known_peak, profile_resources
 from babelmill.commands.estimates.text_size import download_notes
 from babelmill.commands.estimates.training_cost import Cost, cost_of, hours_text, tenths
+from babelmill.commands.estimates.tuning_cost import TuningCost, by_task, tuning_costs
 from babelmill.config import loading
 from babelmill.config.inputs import set_aside
 from babelmill.config.resolve import Configuration
@@ -33,8 +36,9 @@ from babelmill.config.snapshots import (
     say_missing,
     say_probably_missing,
 )
+from babelmill.config.submissions import checkpoints_of
 from babelmill.config.suites import scores_asked
-from babelmill.config.tasks import seeds_of_task, tasks_of_model
+from babelmill.config.tasks import tasks_left_out
 from babelmill.core import manifest
 from babelmill.core.escape import some
 from babelmill.core.files import UserError, canonical_json
@@ -197,13 +201,49 @@ def snapshot_note(configuration: Configuration, cost: Cost) -> str | None:
     return f"{plural(len(kept), 'snapshot')} kept of {len(asked)}{unkept}.{beyond}"
 
 
-def tuning_note(configuration: Configuration, model: str) -> str | None:
-    """Return a note on the tasks that a model will be fine-tuned for; None if there are none."""
-    tasks = tasks_of_model(configuration, model)
-    times = sum(len(seeds_of_task(configuration, model, task)) for task in tasks)
-    return (
-        f"fine-tuned for {plural(len(tasks), 'task')}, {plural(times, 'job')}; hours not included." if tasks else None
-    )
+def task_note(configuration: Configuration, model: str) -> str | None:
+    """Return a note on the tasks for which a model is not fine-tuned, since they have none of its languages."""
+    resolved = configuration.model(model)
+    if resolved.train.objective == "labels" or not (left_out := tasks_left_out(configuration, model)):
+        return None
+    return f"not fine-tuned for {some(left_out)} (evaluation.tasks), since they have no rows in its languages."
+
+
+def tuning_table(tuned: list[TuningCost], costs: list[Cost]) -> list[str]:
+    """Return a table of the fine-tuning of all models: a line per task, the total, and what is to know about it."""
+    if not tuned:
+        return []
+    unit = "GPU-hours" if any(cost.gpus for cost in costs) else "hours"
+    rows = [["fine-tuning", "models", "jobs", "rows", "epochs", "FLOPs", unit]]
+    for task, of_task in by_task(tuned).items():
+        known = [each for each in of_task if each.hours is not None]
+        sure = all(each.source == "measured" for each in known)
+        hours = hours_text(sum(each.hours or 0 for each in known)) + ("" if sure else " ?") if known else "unknown"
+        work = f"{sum(each.flops for each in known):.1e}" if known else ""
+        counted = [short(each) for each in extremes(cost.rows for cost in known)] if known else []
+        epochs = [str(each) for each in extremes(cost.epochs for cost in of_task)]
+        jobs = sum(each.jobs for each in of_task)
+        rows.append([task, f"{len(of_task)}", f"{jobs:,}", " to ".join(counted), " to ".join(epochs), work, hours])
+    whole = sum(each.hours or 0 for each in tuned)
+    jobs, work = sum(each.jobs for each in tuned), sum(each.flops for each in tuned)
+    rows.append([plural(len(rows) - 1, "task"), "", f"{jobs:,}", "", "", f"{work:.1e}", hours_text(whole)])
+    found = aligned(rows, (number > 0 for number in range(len(rows[0]))))
+    found.append("Fine-tuning: hours of all jobs, one after the other, without the start of each (a few seconds).")
+    if any(each.source in ("other tasks", "assumed") for each in tuned):
+        slower = "a tenth of that of training" if unit == "GPU-hours" else "that of training"
+        found[-1] += (
+            f" A ? means: at the speed of the model's other tasks, or, before there are any, assumed ({slower})."
+        )
+    if unknown := dict.fromkeys(each.task for each in tuned if each.hours is None):
+        found.append(
+            f"{some(unknown)}: rows are not read yet, so hours are unknown; run snakemake with `--until task`."
+        )
+    return ["", *found]
+
+
+def extremes(values: Iterable[int]) -> list[int]:
+    """Return the smallest and the largest of some numbers; one number if they are equal."""
+    return sorted({min(values := [*values]), max(values)})
 
 
 def sweep_note(configuration: Configuration, name: str, costs: list[Cost]) -> str:
@@ -241,8 +281,10 @@ def challenge_note(configuration: Configuration, cost: Cost) -> str | None:
     ahead = kept_at_the_end(asked, cost.words / 1e6)
     of_model, of_each = scores_asked(configuration, model)
     scores = of_model + of_each * len(ahead)
+    wanted = checkpoints_of(challenge, asked)
+    there = [point for point in ahead if point in wanted]
     return (
-        f"{model}: {challenge.title}: {plural(len(ahead), 'snapshot')} of {len(asked)}, {plural(scores, 'score')}"
+        f"{model}: {challenge.title}: {plural(len(there), 'snapshot')} of {len(wanted)}, {plural(scores, 'score')}"
         f" ({plural(of_model, 'suite')}, and {of_each} of them for each snapshot); reads {short(cost.words)} words of"
         f" {short(challenge.words)} at most."
     )
@@ -277,6 +319,10 @@ def run(args: argparse.Namespace) -> None:
         for model in configuration.models_of(args.names or ["all"])
         for gpus in args.gpus or [gpus_of(configuration, model, resources)]
     ]
+    tuned = {cost.model: tuning_costs(configuration, cost, gpu) for cost in reversed(costs)}
+    for cost in costs:
+        cost.tuning_jobs = sum(each.jobs for each in tuned[cost.model])
+        cost.tuning_hours = sum(each.hours or 0 for each in tuned[cost.model])
     if args.tsv:
         writer = csv.writer(sys.stdout, delimiter="\t", lineterminator="\n")
         writer.writerow(field.name for field in fields(Cost))
@@ -285,10 +331,11 @@ def run(args: argparse.Namespace) -> None:
     codes = dict.fromkeys(code for cost in costs for code in configuration.languages_of(cost.model))
     alike = trained_alike(configuration, [cost.model for cost in costs])
     snapshots = said_once((cost.model, note) for cost in costs if (note := snapshot_note(configuration, cost)))
-    tuned = said_once((cost.model, note) for cost in costs if (note := tuning_note(configuration, cost.model)))
     challenges = dict.fromkeys(filter(None, (challenge_note(configuration, cost) for cost in costs)))
     names = args.names or ["all"]
     asked = {*names, *(configuration.top.targets if "all" in names else [])}
     sweeps = [sweep_note(configuration, name, costs) for name in configuration.sweeps if name in asked]
-    lines = [*table(costs, alike), *notes(costs, gpu, alike), *sweeps, *snapshots, *tuned, *challenges]
+    without = said_once((cost.model, note) for cost in costs if (note := task_note(configuration, cost.model)))
+    lines = [*table(costs, alike), *notes(costs, gpu, alike), *sweeps, *snapshots, *challenges, *without]
+    lines += tuning_table([each for model, mine in tuned.items() if model not in alike for each in mine], costs)
     print(*lines, *download_notes(configuration, list(codes)), sep="\n")

@@ -20,6 +20,7 @@ from babelmill.commands.progress.numbers import numbers_of_challenge
 from babelmill.config import loading
 from babelmill.config.resolve import Configuration
 from babelmill.config.snapshots import FOLDER, name_of, points
+from babelmill.config.submissions import checkpoints_of
 from babelmill.config.suites import scores_asked, suites_of_model
 from babelmill.core.files import read_json
 from babelmill.core.words import aligned, clock, plural
@@ -71,12 +72,13 @@ def challenge_line(configuration: Configuration, model: str) -> str | None:
     challenge = configuration.challenge_of(model)
     if not challenge:
         return None
-    asked = [name_of(point) for point in points(configuration.model(model).run.snapshots)]
-    kept = kept_by_newest_run(model) & set(asked)
+    asked = points(configuration.model(model).run.snapshots)
+    wanted = [name_of(point) for point in checkpoints_of(challenge, asked)]
+    kept = kept_by_newest_run(model) & set(wanted)
     of_model, of_each = scores_asked(configuration, model)
     done = sum(scores_there(model, suite) for suite in suites_of_model(configuration, model))
     return (
-        f"{model}: {challenge.title}: {len(kept)} of {plural(len(asked), 'snapshot')},"
+        f"{model}: {challenge.title}: {len(kept)} of {plural(len(wanted), 'snapshot')},"
         f" {done} of {plural(of_model + of_each * len(asked), 'score')}"
     ) + "".join(f"\n{model}: {numbers}" for numbers in [numbers_of_challenge(configuration, model)] if numbers)
 

@@ -29,7 +29,7 @@ def is_done(out: Path, settings: TuneSettings, origin: dict[str, Any], tasks: li
     if manifest.missing(out):
         return False
     about, key = manifest.read(out), manifest.key_of(settings.stage, settings.raw, tasks)
-    return (about["version"], about["key"], about["figures"]) == (__version__, key, {"model": origin})
+    return (about["version"], about["key"], about["figures"]["model"]) == (__version__, key, origin)
 
 
 def seed(text: str) -> int:

@@ -618,6 +618,7 @@ class Run(Section):
     snapshots: Snapshots = []
     micro_batch_tokens: Annotated[Positive, Field(le=MAX_BATCH)] | Literal["auto"] = "auto"
     compile: Literal["auto", "always", "never"] = "auto"
+    tasks_at_once: Positive = 1
     tracking: Literal["none", "wandb"]
 
 

@@ -338,6 +338,7 @@ class SubmissionSettings(Settings):
         checkpoints: the names of the checkpoints that the challenge asks for.
         codes: {task: the language of the model that its scores are of}; other tasks have no scores.
         tuned: {task: {subtask: the job that fine-tunes for it, such as "rte.42"}}.
+        own: suites and tasks of the challenge that the user's settings define themselves.
         missing: {task: why it has no scores}.
         missing_at_checkpoints: {task: why it has no scores at the checkpoints, though the final model has}.
     """
@@ -350,5 +351,6 @@ class SubmissionSettings(Settings):
     checkpoints: list[str]
     codes: dict[str, str]
     tuned: dict[str, dict[str, str]] = {}
+    own: list[str] = []
     missing: dict[str, str] = {}
     missing_at_checkpoints: dict[str, str] = {}

@@ -15,7 +15,7 @@ from babelmill.config.layers import nearest
 from babelmill.config.mistakes import LONGEST, in_plain_words
 from babelmill.config.objectives import OBJECTIVES
 from babelmill.config.resolve import Configuration
-from babelmill.config.schema import Names, Positive, Section, Text
+from babelmill.config.schema import Challenge, Names, Positive, Section, Text
 from babelmill.config.snapshots import Snapshots, name_of, points
 from babelmill.config.suites import suites_of_model
 from babelmill.config.tasks import seeds_of_task, tasks_of_model
@@ -112,6 +112,11 @@ class Rules(Section):
         return self
 
 
+def checkpoints_of(challenge: Challenge, asked: list[float]) -> list[float]:
+    """Return the points that a challenge asks for, in millions of words; `asked` by a model if it does not say."""
+    return read_rules(challenge.submission).points(challenge.words) if challenge.submission else asked
+
+
 @functools.cache
 def read_rules(name: str) -> Rules:
     """Return the rules with this name: a file of `config/submissions/`, or the path of a .yaml file of one's own.
@@ -172,6 +177,13 @@ def tuned_part(configuration: Configuration, model: str, task: str) -> str:
     return f"{task}.{seeds[0]}" if seeds[0] in seeds_of_task(configuration, model, task) else ""
 
 
+def is_own(configuration: Configuration, name: str) -> bool:
+    """Return whether the user's settings define a suite or task that also ships with the project."""
+    top, root = configuration.top, configuration.root
+    shipped = any((root / f"config/{kind}/{name}.yaml").is_file() for kind in ("suites", "tasks"))
+    return shipped and (name in top.suites or name in top.tasks)
+
+
 def submission_of(configuration: Configuration, model: str) -> dict[str, Any]:
     """Return the settings of the stage `submission`: the challenge's rules, and where the scores of each task are."""
     resolved, challenge = configuration.model(model), configuration.challenge_of(model)
@@ -205,6 +217,9 @@ def submission_of(configuration: Configuration, model: str) -> dict[str, Any]:
         for name, task in rules.tasks.items()
         if name in codes and task.fast and task.fast not in at_snapshots
     }
+    submitted = [rules.tasks[name] for name in codes]
+    named = [each for task in submitted for each in (task.suite, task.fast, *task.tuned) if each]
+    own = [name for name in dict.fromkeys(named) if is_own(configuration, name)]
     return {
         "challenge": challenge.title,
         "track": challenge.track,
@@ -214,6 +229,7 @@ def submission_of(configuration: Configuration, model: str) -> dict[str, Any]:
         "checkpoints": [name_of(point) for point in rules.points(challenge.words)],
         "codes": codes,
         **({"tuned": tuned} if tuned else {}),
+        **({"own": own} if own else {}),
         "missing": missing,
         "missing_at_checkpoints": without,
     }

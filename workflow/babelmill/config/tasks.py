@@ -11,6 +11,7 @@ from babelmill.config.layers import nearest
 from babelmill.config.resolve import Configuration
 from babelmill.config.schema import Task
 from babelmill.config.suites import code_in_suite, folder_of_challenge
+from babelmill.core.escape import some
 from babelmill.core.files import UserError
 from babelmill.core.globs import expand_glob
 from babelmill.core.local_sources import snapshot
@@ -22,11 +23,29 @@ DATA = "{evaluation_data}/"  # begins the path of a file in the challenge's fold
 
 
 def tasks_of_model(configuration: Configuration, model: str) -> list[str]:
-    """Return the tasks of `evaluation.tasks` that cover one of a model's languages."""
+    """Return the tasks of `evaluation.tasks` that cover one of a model's languages.
+
+    Raises:
+        UserError: the entry of this model in `models:` names a task that covers none.
+    """
     resolved = configuration.model(model)
     if resolved.train.objective == "labels":
         return []
-    return [name for name in resolved.evaluation.tasks if languages_of_task(configuration, model, name)]
+    left_out = tasks_left_out(configuration, model)
+    of_model = (configuration.user.get("models") or {}).get(model) or {}
+    for name in (of_model.get("evaluation") or {}).get("tasks") or ():
+        if name in left_out:
+            raise UserError(
+                f"{resolved.origins['evaluation.tasks']}: models.{model}.evaluation.tasks: the task {name} has rows of"
+                f" {some(configuration.task(name).covered)}, and the model has {', '.join(resolved.languages)}"
+            )
+    return [name for name in resolved.evaluation.tasks if name not in left_out]
+
+
+def tasks_left_out(configuration: Configuration, model: str) -> list[str]:
+    """Return the tasks of `evaluation.tasks` that cover none of a model's languages."""
+    asked = configuration.model(model).evaluation.tasks
+    return [name for name in asked if not languages_of_task(configuration, model, name)]
 
 
 def languages_of_task(configuration: Configuration, model: str, name: str) -> list[str]:
@@ -46,6 +65,13 @@ def tasks_of_language(configuration: Configuration, code: str) -> list[str]:
     mixtures = [name for name in configuration.top.models if code in configuration.languages_of(name)]
     asked = [task for model in dict.fromkeys([code, *mixtures]) for task in tasks_of_model(configuration, model)]
     return [name for name in dict.fromkeys(asked) if code_in_suite(configuration, configuration.task(name), code)]
+
+
+def tunes_together(configuration: Configuration) -> bool:
+    """Return whether any settings ask for fine-tuning in one job per model (`run.tasks_at_once` above 1)."""
+    user = configuration.user
+    sections = [user.get("run"), *(model.get("run") for model in (user.get("models") or {}).values() if model)]
+    return any(str((section or {}).get("tasks_at_once", 1)) != "1" for section in sections)
 
 
 def how_tuned(configuration: Configuration, name: str) -> dict[str, Any]:

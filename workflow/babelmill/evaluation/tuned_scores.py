@@ -9,6 +9,8 @@ from typing import Any, NamedTuple
 
 from babelmill.core.words import plural
 
+LEAST = {"mcc": -1.0}  # the lowest score by metric; that of others is 0
+
 
 class TunedScore(NamedTuple):
     """The score of a model on a task in a language, over its seeds.
@@ -53,10 +55,10 @@ class TunedScore(NamedTuple):
         return f'majority class "{name}", {100 * share:.1f} %{of}'
 
 
-def over_seeds(scores: list[float]) -> tuple[float, float | None, tuple[float, float] | None]:
+def over_seeds(scores: list[float], least: float) -> tuple[float, float | None, tuple[float, float] | None]:
     """Return the mean of seeds, their standard deviation, and a 95 % interval of the mean (Student's t).
 
-    One seed has neither of the last two.
+    One seed has neither of the last two. The interval ends where scores end: at 1, and at `least`.
     """
     from scipy.stats import t as student
 
@@ -65,7 +67,7 @@ def over_seeds(scores: list[float]) -> tuple[float, float | None, tuple[float, f
         return mean, None, None
     deviation = statistics.stdev(scores)
     half = float(student.ppf(0.975, n - 1)) * deviation / n**0.5
-    return mean, deviation, (mean - half, mean + half)
+    return mean, deviation, (max(least, mean - half), min(1.0, mean + half))
 
 
 def summarize(runs: Iterable[dict[str, Any]]) -> list[TunedScore]:
@@ -77,7 +79,7 @@ def summarize(runs: Iterable[dict[str, Any]]) -> list[TunedScore]:
     found = []
     for (task, code), members in groups.items():
         run, first = members[0]
-        mean, deviation, interval = over_seeds([entry["score"] for _, entry in members])
+        mean, deviation, interval = over_seeds([entry["score"] for _, entry in members], LEAST.get(run["metric"], 0.0))
         same = [entry["majority"] for _, entry in members if entry["majority"]]
         found.append(
             TunedScore(

@@ -89,20 +89,22 @@ def of_score(table: Table, column: Column) -> dict[str, Any]:
     lines = [line for line in table.lines if column in table.scores[line]]
     means = {line: mean_of([*table.scores[line][column].values()]) for line in lines}
     ends = [value for line in lines for value in table.scores[line][column].values()]
-    ends += [mean.value + sign * (mean.half or 0) for mean in means.values() for sign in (-1, 1)]
+    limits = (0.0, 1.0) if percent else (-math.inf, math.inf)
+    ends += [end for mean in means.values() for end in ends_of(mean.value, mean.half or 0, limits)]
     scale = scale_of(ends)
     cells = [
         {
             "cell": line.cell,
             "of": ", ".join(table.row_names(line)[:-1]),
-            "strip": dots(scale, [*table.scores[line][column].values()], means[line].value, means[line].half),
+            "strip": dots(scale, [*table.scores[line][column].values()], means[line].value, means[line].half, limits),
             "text": with_interval(means[line].value, means[line].half, column),
             "best": (line, column) in table.best,
         }
         for line in lines
     ]
     effects = {line: effect for line in lines if (effect := table.effects.get((line, column)))}
-    ends = [effect.difference + sign * (effect.half or 0) for effect in effects.values() for sign in (-1, 1)]
+    around_zero = (-1.0, 1.0) if percent else limits
+    ends = [end for effect in effects.values() for end in ends_of(effect.difference, effect.half or 0, around_zero)]
     of_effects = scale_of([0.0, *ends])
     return {
         "title": table.columns[column],
@@ -115,7 +117,7 @@ def of_score(table: Table, column: Column) -> dict[str, Any]:
             {
                 "cell": line.cell,
                 "of": ", ".join(table.row_names(line)[:-1]),
-                "strip": dots(of_effects, [], effect.difference, effect.half, beside=0.0),
+                "strip": dots(of_effects, [], effect.difference, effect.half, around_zero, beside=0.0),
                 "text": with_interval(effect.difference, effect.half, column, signed=True),
                 "p": p_text(effect),
                 "significant": effect.significant,
@@ -132,11 +134,29 @@ def p_text(effect: Effect) -> str:
     return "< 0.001" if effect.p < 0.001 else f"= {effect.p:.3f}"
 
 
+def ends_of(mean: float, half: float, limits: tuple[float, float]) -> tuple[float, float]:
+    """Return the ends of an interval, which are not beyond the limits of the score."""
+    return max(limits[0], mean - half), min(limits[1], mean + half)
+
+
 def dots(
-    scale: figures.Scale, values: list[float], mean: float, half: float | None, beside: float | None = None
+    scale: figures.Scale,
+    values: list[float],
+    mean: float,
+    half: float | None,
+    limits: tuple[float, float],
+    beside: float | None = None,
 ) -> Markup:
-    """Draw a strip: a hollow dot per seed, a full one for the mean, and its interval. `beside`: a line, as at 0."""
-    low, high = (None, None) if half is None else (mean - half, mean + half)
+    """Draw a strip: a hollow dot per seed, a full one for the mean, and its interval.
+
+    Args:
+        scale: maps a score to percent of the strip's width.
+        values: the scores of the seeds.
+        mean, half: their mean, and half of its interval.
+        limits: the lowest and the highest possible score, beyond which no interval is drawn.
+        beside: where to draw a line, as at 0.
+    """
+    low, high = (None, None) if half is None else ends_of(mean, half, limits)
     seeds = "".join(f'<circle class="seed" cx="{scale(value)}%" cy="9" r="3"/>' for value in values)
     drawn = figures.strip(scale, mean, low, high, beside=beside)
     return drawn.replace("</svg>", Markup(f"{seeds}</svg>"))

@@ -15,7 +15,7 @@ from babelmill import __version__
 from babelmill.core import escape
 from babelmill.core.words import plural
 from babelmill.evaluation.metrics import SHARE, Metric, value_of
-from babelmill.evaluation.suite_scores import METHODS, chance, headline_method, measure_of, most_pairs, weighting
+from babelmill.evaluation.suite_scores import METHODS, chance, headline_method, measure_of, sampled, weighting
 from babelmill.evaluation.tuned_scores import summarize
 from babelmill.release.card.training_history import training_curves, training_hours
 from babelmill.reporting import figures
@@ -212,7 +212,7 @@ def of_suite(name: str, asked: dict[str, Any], models: list[ReportedModel], rows
     # The language with the best model comes first. Baselines are among the models of their language.
     best = {code: max(line["score"] for line in lines if line["language"] == code and line["row"]) for code in scored}
     lines.sort(key=lambda line: (-best[line["language"]], line["language"], -line["score"]))
-    limits = {most_pairs(by_name[row.model].scores[name], row.method) for row in heads}
+    limits = {sampled(by_name[row.model].scores[name], row.method) for row in heads}
     return about | {
         "name": name,
         "lines": lines,

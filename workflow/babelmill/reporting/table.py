@@ -63,6 +63,8 @@ def rows_of(model: ReportedModel) -> Iterator[ScoreRow]:
         for name, score in [(name, score) for name, score in measured.items() if name in metrics]:
             value, error = value_of(score), score.get("standard_error")
             low, high = (None, None) if error is None else (value - Z * error, value + Z * error)
+            if low is not None and high is not None and metrics[name].unit == SHARE:
+                low, high = max(0.0, low), min(1.0, high)
             yield ScoreRow(model.name, code, "", name, ALL, ALL, value, unit_of(metrics[name]), documents, low, high)
         for suite, scores in model.scores.items():
             if code in scores["languages"]:

@@ -92,8 +92,8 @@ def bootstrap(
     for number, weight in zip(numbers, weights, strict=True):
         scores += weight * _means(points[:, groups == number], random, draws)
     sides = scores[:, : len(first)], scores[:, len(first) :]
-    found = _of_models(sides[0], random) - _of_models(sides[1], random)
-    return [float(end) for end in np.quantile(found, (0.025, 0.975))]
+    found = of_models(sides[0], random) - of_models(sides[1], random)
+    return [float(end) for end in np.clip(np.quantile(found, (0.025, 0.975)), -1, 1)]  # no difference is larger
 
 
 def _means(points: np.ndarray, random: np.random.Generator, draws: int) -> np.ndarray:
@@ -110,7 +110,7 @@ def _means(points: np.ndarray, random: np.random.Generator, draws: int) -> np.nd
     return np.concatenate(drawn) / total
 
 
-def _of_models(scores: np.ndarray, random: np.random.Generator) -> np.ndarray:
+def of_models(scores: np.ndarray, random: np.random.Generator) -> np.ndarray:
     """Return the means over resampled models, [draws]; `scores`: [draws, models].
 
     The mean of k resampled models has only (k - 1) / k of the variance of a mean of k models. So its deviations are

@@ -10,6 +10,7 @@ from typing import Any, Literal
 import torch
 from torch import nn
 from transformers import AutoModel, AutoModelForSequenceClassification
+from transformers.utils import logging as transformers_logging
 
 from babelmill.core import escape
 from babelmill.core.files import UserError
@@ -40,7 +41,12 @@ def refusing(folder: Path) -> Iterator[None]:
 def load_encoder(auto: Any, folder: Path, **settings: Any) -> Any:
     """Load a model in fp32 by an `Auto...` class. Warn of weights that the folder lacks, but for those of heads."""
     given = {"trust_remote_code": runs_code(folder), "dtype": torch.float32, **settings}
-    encoder, report = auto.from_pretrained(folder, output_loading_info=True, **given)
+    verbosity = transformers_logging.get_verbosity()
+    transformers_logging.set_verbosity_error()  # it would print a report of all weights of the new head
+    try:
+        encoder, report = auto.from_pretrained(folder, output_loading_info=True, **given)
+    finally:
+        transformers_logging.set_verbosity(verbosity)
     prefix = "" if auto is AutoModel else f"{encoder.base_model_prefix}."
     lacking = [name for name in report["missing_keys"] if name.startswith(prefix) and "pooler" not in name]
     if lacking:

@@ -49,14 +49,22 @@ def entry(metric: str, labels: np.ndarray, predictions: np.ndarray, classes: int
 def _quick(metric: str, labels: np.ndarray, predictions: np.ndarray, classes: int) -> float:
     """Return f1 or mcc as `value` does, from a table of counts: scikit-learn would take seconds for all draws."""
     table = np.bincount(labels * classes + predictions, minlength=classes**2).reshape(classes, classes)
-    right, true, told = np.diag(table), table.sum(1), table.sum(0)
+    return float(from_counts(metric, table))
+
+
+def from_counts(metric: str, tables: np.ndarray) -> np.ndarray:
+    """Return a metric as `value` does, from counts of rows by label and prediction, [..., classes, classes]."""
+    right, true, told = np.diagonal(tables, axis1=-2, axis2=-1), tables.sum(-1), tables.sum(-2)
+    n = tables.sum((-2, -1))
+    if metric == "accuracy":
+        return right.sum(-1) / n
     if metric == "f1":
         each = 2 * right / np.maximum(true + told, 1)
-        return float(each[1] if classes == 2 else each[(true + told) > 0].mean())
-    n = table.sum()
-    covariance = right.sum() * n - (true * told).sum()
-    spread = np.sqrt(float(n * n - (told**2).sum()) * float(n * n - (true**2).sum()))
-    return float(covariance / spread) if spread else 0.0
+        there = true + told > 0
+        return each[..., 1] if tables.shape[-1] == 2 else (each * there).sum(-1) / there.sum(-1)
+    covariance = right.sum(-1) * n - (true * told).sum(-1)
+    spread = np.sqrt((n * n - (told**2).sum(-1)).astype(float) * (n * n - (true**2).sum(-1)))
+    return np.where(spread > 0, covariance / np.where(spread > 0, spread, 1), 0.0)
 
 
 def counts_of_words(

@@ -211,10 +211,12 @@ class Tuner:
         self._best: dict[str, torch.Tensor] = {}
         self._scores: list[float] = []
         self._chosen = self._waited = 0
+        self._began, self._earlier = time.monotonic(), 0.0
         self._highest = -math.inf
 
     def run(self, stop: Stop) -> bool:
         """Train to the end. Return False if there was a reason to leave before; a checkpoint then has the state."""
+        self._began = time.monotonic()
         self._restore()
         bar, saved = Bar(self._steps, self._step), time.monotonic()
         longest = 0.0
@@ -249,6 +251,11 @@ class Tuner:
         else:
             chosen = len(self._scores)
         return Outcome(self._logits(test), chosen, len(self._scores), self._scores)
+
+    @property
+    def seconds(self) -> float:
+        """Return how long all attempts have run up to now, without what they lost when they were killed."""
+        return self._earlier + time.monotonic() - self._began
 
     @property
     def model(self) -> torch.nn.Module:
@@ -325,7 +332,7 @@ class Tuner:
         tensors |= {"order": self._order, "random": torch.get_rng_state()}
         if self._device.type == "cuda":
             tensors["random.cuda"] = torch.cuda.get_rng_state()
-        state = {"scores": self._scores, "chosen": self._chosen, "waited": self._waited}
+        state = {"scores": self._scores, "chosen": self._chosen, "waited": self._waited, "seconds": self.seconds}
         self._checkpoints.save(self._step, tensors, state)
 
     def _restore(self) -> None:
@@ -348,7 +355,7 @@ class Tuner:
         self._best = {name: tensor.to(self._device) for name, tensor in parts["best"].items()}
         self._step, self._order = step, saved["order"]
         self._scores, self._chosen, self._waited = state["scores"], state["chosen"], state["waited"]
-        self._highest = max(self._scores, default=-math.inf)
+        self._highest, self._earlier = max(self._scores, default=-math.inf), state.get("seconds", 0.0)
         torch.set_rng_state(saved["random"])
         if self._device.type == "cuda" and "random.cuda" in saved:
             torch.cuda.set_rng_state(saved["random.cuda"])

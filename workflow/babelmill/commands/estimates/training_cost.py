@@ -55,6 +55,8 @@ class Cost:
         flops_per_second: FLOP/s of this machine's processor; None with GPUs.
         hours: hours of the training job; gpu_hours: hours times GPUs; None without GPUs.
         validation: the share of the hours in which the run validates.
+        tuning_jobs: how many times the model is fine-tuned for tasks; tuning_hours: the hours of this, on one GPU or on
+            the processor, of the tasks whose rows are known.
     """
 
     model: str
@@ -77,6 +79,8 @@ class Cost:
     gpu_hours: float | None
     strategies: str
     validation: float
+    tuning_jobs: int = 0
+    tuning_hours: float = 0.0
 
 
 def cost_of(

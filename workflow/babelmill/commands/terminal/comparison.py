@@ -1,11 +1,9 @@
 """Compare two sides, each of one or more models: which is better, where, and by how much (`babelmill compare`).
 
-Each side is given as words: names or folders of models, joined by commas. The comparison is a text, a block for bits
-per byte and one for each suite and language.
+Each side is given as words: names or folders of models, joined by commas. The comparison is a text: a block for bits
+per byte, one for each suite and language, and one for all tasks that the models were fine-tuned for.
 """
 
-import itertools
-import re
 from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,11 +13,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from babelmill.commands.terminal.columns import SURE, WIDTH, cut, p_value, table, told_apart
 from babelmill.commands.terminal.key_figures import default_variant
+from babelmill.commands.terminal.tuned_comparison import on_tasks, tuned_in
 from babelmill.core import manifest
 from babelmill.core.escape import line, some
 from babelmill.core.files import UserError, read_json
-from babelmill.core.words import aligned, plural
+from babelmill.core.words import plural
 from babelmill.evaluation.metrics import DOCUMENTS, metrics_of, shown, units, value_of
 from babelmill.evaluation.suite_scores import METHODS, headline, headline_method, most_pairs, weighting
 from babelmill.suites.kinds import KINDS, OfSentences, OfWords, Scored
@@ -27,17 +27,15 @@ from babelmill.suites.results import by, mean_of_groups, mean_of_phenomena, para
 from babelmill.suites.statistics import Difference, bootstrap, holm, mcnemar, over_documents, over_seeds
 
 RESULTS = Path("results")
-WIDTH = 100
-NAME = 24  # characters of a name in a table
-SURE = 0.05
 
 
-def comparison(words: list[str], suite: str | None, method: str | None, pairs: int) -> str:
+def comparison(words: list[str], suite: str | None, task: str | None, method: str | None, pairs: int) -> str:
     """Return the comparison of two sides.
 
     Args:
         words: the two sides.
-        suite: the only suite to compare on; None for all suites that all models were scored on.
+        suite: the only suite to compare on. Without a suite or task: on all that all models have.
+        task: the only task to compare on.
         method: the method whose scores are compared; None for that of each side's headline.
         pairs: how many of the pairs on which the sides differ most to show.
 
@@ -54,19 +52,30 @@ def comparison(words: list[str], suite: str | None, method: str | None, pairs: i
         raise UserError(f"{twice[0]} is on both sides: name different models")
     everyone = [model for side in sides for model in side]
     suites = [name for name in everyone[0].scores if all(name in model.scores for model in everyone)]
-    others = sorted({name for model in everyone for name in model.scores} - set(suites))
+    tasks = [name for name in everyone[0].tuned if all(name in model.tuned for model in everyone)]
+    others = sorted({name for model in everyone for name in (*model.scores, *model.tuned)} - {*suites, *tasks})
     if suite and suite not in suites:
         without = next(model for model in everyone if suite not in model.scores)
         raise UserError(
             f"{without.name} has no scores on {suite}; it was scored on {', '.join(without.scores) or 'no suite'}"
         )
+    if task and task not in tasks:
+        without = next(model for model in everyone if task not in model.tuned)
+        raise UserError(
+            f"{without.name} was not fine-tuned for {task}; it was for {', '.join(without.tuned) or 'no task'}"
+        )
+    chosen = bool(suite or task)
     blocks = [introduction(sides, names, whole), bits_per_byte(sides, names)]
-    for name in [suite] if suite else suites:
+    for name in ([suite] if suite else []) if chosen else suites:
         blocks += on_suite(name, sides, names, method, pairs)
-    if others and not suite:
+    if of_tasks := ([task] if task else []) if chosen else tasks:
+        blocks.append(on_tasks(of_tasks, [[(model.name, model.tuned) for model in side] for side in sides], names))
+    if others and not chosen:
         blocks.append([f"not compared, because some models have no scores: {some(others)}"])
-    if not suites:
-        blocks.append(["there is no suite that both were scored on: see evaluation.suites, or `babelmill score`"])
+    if not (suites or tasks):
+        blocks.append(
+            ["there is no suite and no task that both have scores of: see `babelmill score` and `babelmill tune`"]
+        )
     return "\n\n".join("\n".join(block) for block in blocks)
 
 
@@ -80,6 +89,7 @@ class ComparedModel:
     Attributes:
         name: the name in the output.
         scores: {suite: folder}.
+        tuned: {task: its folders, one per seed}.
         evaluation: the content of evaluation.json; {} if there is no such file.
         variant: the variant whose bits per byte are compared.
         texts: the corpora on which bits per byte were measured, as {folder: sha256 of its manifest}.
@@ -88,6 +98,7 @@ class ComparedModel:
 
     name: str
     scores: dict[str, Path]
+    tuned: dict[str, list[Path]]
     evaluation: dict[str, Any] = field(default_factory=dict)
     variant: str = ""
     texts: dict[str, str] = field(default_factory=dict)
@@ -108,11 +119,13 @@ def results_of(word: str) -> ComparedModel:
         UserError: it has no results, or its scores belong to another model than its evaluation.
     """
     folder = Path(word)
+    if tuned := tuned_in(folder):
+        return ComparedModel(str(folder), scores_in(folder), tuned)
     if (folder / "scores.json").is_file():
         manifest.verify(folder, "scores.json")
-        return ComparedModel(str(folder), {read_json(folder / "scores.json")["suite"]: folder})
+        return ComparedModel(str(folder), {read_json(folder / "scores.json")["suite"]: folder}, {})
     if found := scores_in(folder):
-        return ComparedModel(str(folder), found)
+        return ComparedModel(str(folder), found, {})
     if (folder / manifest.NAME).is_file():
         about = manifest.verify(folder)
         if "evaluation" not in about["figures"]:
@@ -123,8 +136,9 @@ def results_of(word: str) -> ComparedModel:
         evaluation = about["figures"]["evaluation"]
     else:
         name, exported, results, folder = word, RESULTS / "exports" / word, RESULTS, RESULTS / "evaluations" / word
-        if "/" in word or not ((results / "scores" / name).is_dir() or folder.is_dir()):
-            there = {path.parent.name for path in RESULTS.glob("scores/*/*")}
+        made = results / "scores" / name, results / "tuned" / name, folder
+        if "/" in word or not any(each.is_dir() for each in made):
+            there = {path.parent.name for kind in ("scores", "tuned") for path in RESULTS.glob(f"{kind}/*/*")}
             there |= {path.parent.name for path in RESULTS.glob("evaluations/*/evaluation.json")}
             raise UserError(
                 f"{word}: neither a model with scores or an evaluation in {RESULTS}, nor a folder of scores, nor a"
@@ -132,22 +146,24 @@ def results_of(word: str) -> ComparedModel:
                 f" {some(sorted(there)) or 'none yet, see evaluation.suites'}"
             )
         if not (folder / "evaluation.json").is_file():
-            return ComparedModel(name, scores_in(results / "scores" / name))
+            return ComparedModel(name, scores_in(results / "scores" / name), tuned_in(results / "tuned" / name))
         about, evaluation = manifest.verify(folder), read_json(folder / "evaluation.json")
-    scores, export = scores_in(results / "scores" / name), upstream(about, "exports")
-    for path in scores.values():
+    scores, tuned = scores_in(results / "scores" / name), tuned_in(results / "tuned" / name)
+    export = upstream(about, "exports")
+    for path in [*scores.values(), *(folder for folders in tuned.values() for folder in folders)]:
         if not export.items() <= manifest.read(path)["upstream"].items():
             raise UserError(
                 f"{path}: these scores belong to another model than the one in {folder}; run the workflow again"
             )
     documents = documents_of(results / "evaluations" / name, evaluation)
     variant = default_variant(evaluation, exported)
-    return ComparedModel(name, scores, evaluation, variant, upstream(about, "corpora"), documents)
+    return ComparedModel(name, scores, tuned, evaluation, variant, upstream(about, "corpora"), documents)
 
 
 def scores_in(folder: Path) -> dict[str, Path]:
     """Return {suite: folder of scores} for the folder of a model."""
-    return {path.parent.name: path.parent for path in sorted(folder.glob("*/scores.json"))}
+    found = [path for path in sorted(folder.glob("*/scores.json")) if "suite" in read_json(path)]
+    return {path.parent.name: path.parent for path in found}
 
 
 def documents_of(folder: Path, evaluation: dict[str, Any]) -> Path | None:
@@ -417,7 +433,7 @@ def in_one_language(
         lines.append("  the two sides are scored by different methods; --method chooses one for both")
     rows, headlines = [], [score(each) for each in means]
     for name, whole, side in zip(names, headlines, points, strict=True):
-        low, high = whole["interval"] if len(side) == 1 else interval(side, np.zeros((1, len(pairs))))
+        low, high = whole["interval"] if len(side) == 1 else np.clip(interval(side, np.zeros((1, len(pairs)))), 0, 1)
         of_seeds = ", ".join(f"{100 * score(one)['score']:.1f}" for one in side) if len(side) > 1 else ""
         rows.append([name, f"{100 * whole['score']:.1f} %", f"({100 * low:.1f} to {100 * high:.1f})", of_seeds])
     difference, (low, high) = headlines[0]["score"] - headlines[1]["score"], interval(*points)
@@ -461,40 +477,3 @@ def in_one_language(
         lines.append(f"  {', '.join(f'{name} {margin[i]:+.1f}' for name, margin in zip(names, margins, strict=True))}")
         lines += [f"    {sign} {cut(text, WIDTH - 6)}" for sign, text in kind.shown(pairs.slice(i, 1).to_pylist()[0])]
     return lines
-
-
-# Words and columns.
-
-
-def p_value(p: float) -> str:
-    """Return a p value as text."""
-    return f"{p:.3f}" if p >= 0.001 else f"{p:.1e}"
-
-
-def cut(text: str, width: int) -> str:
-    """Return a text on one line, shortened to `width` characters."""
-    text = line(re.sub(r"\s+", " ", text))
-    return text if len(text) <= width else text[: width - 1] + "…"
-
-
-def told_apart(names: list[str]) -> list[str]:
-    """Return two names, shortened to `NAME` characters if need be. They then begin where they differ."""
-    names = [cut(name, 10_000) for name in names]
-    if max(map(len, names)) <= NAME:
-        return names
-    equal = sum(1 for _ in itertools.takewhile(lambda pair: pair[0] == pair[1], zip(*names, strict=False)))
-    part = max(names[0].rfind(mark, 0, equal) for mark in "_/,") + 1  # the beginning of the first part that differs
-    for start in (part, equal):
-        short = [cut(name if start < 2 else f"…{name[start:]}", NAME) for name in names]
-        if short[0] != short[1]:
-            break
-    return short
-
-
-def table(rows: list[list[str]], numbers: int = 1) -> list[str]:
-    """Return rows as lines of at most `WIDTH` characters; the columns from `numbers` on are right-aligned."""
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    widest = max(range(len(widths)), key=lambda i: widths[i] if i < numbers else 0)
-    widths[widest] -= max(0, sum(widths) + 2 * len(widths) - WIDTH)
-    cells = [[*map(cut, row[:numbers], widths), *row[numbers:]] for row in rows]
-    return [f"  {row}" for row in aligned(cells, (i >= numbers for i in range(len(widths))))]

@@ -53,6 +53,8 @@ NOISE = (
     "Singularity containers: ",
     "This was a dry-run",
     "Using shell: ",
+    "Removing temporary output ",
+    "Would remove temporary output ",
     "WorkflowError:\nAt least one job did not complete",
 )
 SUBMITTED = re.compile(r"Job (\d+) has been submitted with SLURM jobid (\d+)")
@@ -60,7 +62,7 @@ RESTARTED = re.compile(r"Trying to restart job (\d+)")
 FAILED_COMMAND = re.compile(
     r"CalledProcessError in file .*/(\w+)\.smk.* (?:died with <Signals\.(\w+)|exit status (\d+))", re.DOTALL
 )
-COUNTED = (*STAGES, "trial", "sweep")
+COUNTED = (*STAGES, "trial", "sweep", "tune_all")
 WIDEST = len("experiment")  # characters
 ANOTHER_JOB = "Input files updated by another job"
 
@@ -97,7 +99,7 @@ class AnnouncedJob:
             folder = decision_path(wildcards["experiment"], wildcards["round"])
         return cls(
             rule=record.rule_name,
-            name="/".join(dict.fromkeys(map(str, wildcards.values()))),
+            name="/".join(dict.fromkeys(str(value) for key, value in wildcards.items() if key != "run")),
             makes=bool(record.output),
             folder=folder,
             benchmark=record.benchmark,

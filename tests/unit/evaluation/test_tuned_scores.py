@@ -1,0 +1,28 @@
+"""The scores of a model that was fine-tuned with several seeds."""
+
+import pytest
+from scipy.stats import t as student
+
+from babelmill.evaluation.tuned_scores import summarize
+
+
+def of_seeds(metric, *scores):
+    """The summary of a task with one run per score."""
+    entry = {"n": 50, "interval": [0.4, 0.6], "majority": None}
+    runs = [
+        {"task": "rte", "protocol": "sound", "metric": metric, "languages": {"eng": entry | {"score": score}}}
+        for score in scores
+    ]
+    (found,) = summarize(runs)
+    return found
+
+
+def test_the_interval_is_students_and_ends_where_scores_end():
+    found = of_seeds("accuracy", 0.5, 0.6, 0.7)
+    half = student.ppf(0.975, 2) * 0.1 / 3**0.5
+    assert found.interval == pytest.approx((0.6 - half, 0.6 + half))
+    high, low = of_seeds("f1", 0.9, 1.0), of_seeds("f1", 0.0, 0.1)
+    assert high.interval[1] == 1.0 and low.interval[0] == 0.0, "not 158.5 and -58.5"
+    assert high.text.endswith("(31.5 to 100.0), 2 seeds, n = 50")
+    assert -1 < of_seeds("mcc", 0.0, 0.05).interval[0] < 0, "a correlation may be negative"
+    assert of_seeds("mcc", -0.5, 0.5).interval == (-1.0, 1.0)

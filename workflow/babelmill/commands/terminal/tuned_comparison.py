@@ -1,0 +1,180 @@
+"""Compare two sides on the tasks that both were fine-tuned for (`babelmill compare`): scores, and what is chance."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow.parquet as pq
+
+from babelmill.commands.terminal.columns import SURE, p_value, table
+from babelmill.core import manifest
+from babelmill.core.escape import some
+from babelmill.core.files import UserError, read_json, sha256
+from babelmill.core.words import plural
+from babelmill.evaluation.tuned_scores import summarize
+from babelmill.suites.statistics import holm
+from babelmill.tasks.comparing import Tested, difference
+
+LABELS = ("language", "row", "label")  # columns of predictions.parquet that do not depend on the model
+
+
+class Run(NamedTuple):
+    """A model that was fine-tuned with one seed: its name, its folder, its manifest, scores and predictions."""
+
+    name: str
+    folder: Path
+    about: dict[str, Any]
+    scores: dict[str, Any]
+    rows: dict[str, list[Any]]
+
+
+class OnTask(NamedTuple):
+    """The comparison on a task in a language: its title, the runs of each model of each side, and what was found."""
+
+    title: str
+    code: str
+    sides: list[list[list[Run]]]
+    found: Tested
+
+
+def tuned_in(folder: Path) -> dict[str, list[Path]]:
+    """Return {task: its folders, one per seed} below a folder of `tune`: of a model, of a task, or of a seed."""
+    found: dict[str, list[Path]] = {}
+    for depth in ("", "*/", "*/*/"):
+        for path in sorted(folder.glob(f"{depth}scores.json")):
+            if task := read_json(path).get("task"):
+                found.setdefault(task, []).append(path.parent)
+    return found
+
+
+def on_tasks(tasks: list[str], sides: list[list[tuple[str, dict[str, list[Path]]]]], names: list[str]) -> list[str]:
+    """Return lines with the scores on tasks, and the tests of their differences.
+
+    Args:
+        tasks: the tasks that all models were tuned for.
+        sides: for each side its models, each with its name and `tuned_in`.
+        names: the names of the sides.
+
+    Raises:
+        UserError: models were tuned by different protocols, or scored on different rows.
+    """
+    compared = [each for task in tasks for each in on_task(task, sides)]
+    if not compared:
+        return [f"fine-tuning for {some(tasks)}: not compared, because the models were tuned for different languages"]
+    corrected = holm([each.found.p for each in compared])
+    scores, tests = [["task", "protocol", "metric", "rows", *names]], [["", "task", "difference", "p (Holm)", "test"]]
+    for each, p in zip(compared, corrected, strict=True):
+        about, found = each.sides[0][0][0].scores, each.found
+        cells = [score_cell(score, side) for score, side in zip(found.scores, each.sides, strict=True)]
+        rows = about["languages"][each.code]["n"]
+        scores.append([each.title, about["protocol"], about["metric"], f"{rows:,}", *cells])
+        interval = f"({100 * found.low:+.1f} to {100 * found.high:+.1f})"
+        difference = f"{100 * (found.scores[0] - found.scores[1]):+.1f} {interval}"
+        how = f"McNemar: {found.test.first:,} and {found.test.second:,} rows" if found.test else "bootstrap"
+        tests.append(["*" if p < SURE else "", each.title, difference, p_value(p), how])
+    lines = ["fine-tuned: scores x 100, means over seeds", *table(scores, numbers=3), *warnings(compared)]
+    lines += ["", "  differences with 95 % intervals over rows, and over seeds or models where a side has several"]
+    lines += table(tests, numbers=2)
+    lines.append(f"  * p < {SURE} after Holm's correction for {plural(len(compared), 'test')}")
+    if any(each.found.test for each in compared):
+        lines.append("  McNemar: exact test; the rows that only the first and only the second gets right")
+    if any(not each.found.test for each in compared):
+        lines.append("  bootstrap: over rows, and over seeds (of one model) or models (of several)")
+    return lines
+
+
+def on_task(task: str, sides: list[list[tuple[str, dict[str, list[Path]]]]]) -> Iterator[OnTask]:
+    """Yield the comparison on a task, for each language in which all models were tuned for it."""
+    read = [[[read_run(name, folder) for folder in tuned[task]] for name, tuned in side] for side in sides]
+    runs = [run for side in read for model in side for run in model]
+    languages = [code for code in runs[0].scores["languages"] if all(code in run.scores["languages"] for run in runs)]
+    for run in runs[1:]:
+        check_protocol(task, runs[0], run)
+    for code in languages:
+        for run in runs[1:]:
+            check_rows(task, code, runs[0], run)
+        classes = runs[0].scores["languages"][code]["classes"]
+        predictions = [
+            [np.array([numbers(run, code, "prediction") for run in model]) for model in side] for side in read
+        ]
+        found = difference(runs[0].scores["metric"], numbers(runs[0], code, "label"), predictions, len(classes))
+        yield OnTask(f"{task}, {code}" if len(languages) > 1 else task, code, read, found)
+
+
+def read_run(name: str, folder: Path) -> Run:
+    """Read a folder that the stage `tune`, or the command, wrote."""
+    about = manifest.verify(folder, "scores.json", "predictions.parquet")
+    rows = pq.ParquetFile(folder / "predictions.parquet").read([*LABELS, "prediction"]).to_pydict()
+    return Run(name, folder, about, read_json(folder / "scores.json"), rows)
+
+
+def numbers(run: Run, code: str, column: str) -> np.ndarray:
+    """Return a column of labels in a language as numbers of classes, [rows]."""
+    number = {name: number for number, name in enumerate(run.scores["languages"][code]["classes"])}
+    pairs = zip(run.rows["language"], run.rows[column], strict=True)
+    return np.array([number[label] for language, label in pairs if language == code])
+
+
+def check_protocol(task: str, first: Run, other: Run) -> None:
+    """Raise a UserError unless two runs were tuned by the same protocol and scored by the same metric."""
+    for run in (first, other):
+        if run.scores["metric"] not in ("accuracy", "f1", "mcc"):
+            raise UserError(f"{task}: {run.folder}: scores of the metric {run.scores['metric']} cannot be compared yet")
+    settings = [
+        {"protocol": run.scores["protocol"], "metric": run.scores["metric"], **run.about["settings"].get("tuning", {})}
+        for run in (first, other)
+    ]
+    for key in dict.fromkeys([*settings[0], *settings[1]]):
+        values = [each.get(key, "(default)") for each in settings]
+        if values[0] != values[1]:
+            raise UserError(
+                f"{task}: {first.folder} was tuned with {key} = {values[0]}, {other.folder} with {key} = {values[1]}:"
+                " scores of different protocols cannot be compared; tune one of them again"
+            )
+
+
+def check_rows(task: str, code: str, first: Run, other: Run) -> None:
+    """Raise a UserError unless two runs were tuned for the same rows of a language, and scored on all the same ones."""
+    both = f"{task}: {first.folder} and {other.folder}"
+    if first.scores["languages"][code]["classes"] != other.scores["languages"][code]["classes"]:
+        raise UserError(f"{both} have different classes of {code}; tune one of them again")
+    labels = [
+        [row for row in zip(*(run.rows[key] for key in LABELS), strict=True) if row[0] == code]
+        for run in (first, other)
+    ]
+    if labels[0] != labels[1] or rows_read(first, code) != rows_read(other, code):
+        raise UserError(f"{both} were not tuned for the same rows of {code}; tune one of them again")
+
+
+def rows_read(run: Run, code: str) -> Any:
+    """Return what tells rows of a task apart: the files' sha256, or that of their manifest if it has changed since."""
+    for source, digest in run.about["upstream"].items():
+        if Path(source).parts[-3:-2] != ("tasks",) or Path(source).name != code:
+            continue
+        for root in (Path(), *run.folder.resolve().parents):
+            path = root / source / manifest.NAME
+            if path.is_file() and sha256(path) == digest:
+                return {name: entry["sha256"] for name, entry in manifest.read(path.parent)["files"].items()}
+        return digest
+    return None
+
+
+def score_cell(score: float, models: list[list[Run]]) -> str:
+    """Return a score as text, with the number of seeds and models behind it if there are several."""
+    seeds = {len(model) for model in models}
+    behind = [plural(len(models), "model")] if len(models) > 1 else []
+    if seeds != {1}:
+        behind.append(f"{min(seeds)} seeds" if len(seeds) == 1 else f"{min(seeds)} to {max(seeds)} seeds")
+    return f"{100 * score:.1f}" + (f" ({', '.join(behind)})" if behind else "")
+
+
+def warnings(compared: list[OnTask]) -> list[str]:
+    """Return a line for each model that answers with one class."""
+    found = []
+    for each in compared:
+        for model in (model for side in each.sides for model in side):
+            (score,) = (score for score in summarize(run.scores for run in model) if score.language == each.code)
+            if score.warning:
+                found.append(f"  {model[0].name} has learnt nothing of {each.title}: {score.warning}")
+    return found

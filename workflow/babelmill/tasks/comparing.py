@@ -1,0 +1,101 @@
+"""Compare what fine-tuned models predict for the same test rows: the difference of their scores, and if it is chance.
+
+A run is a model tuned with one seed. Of one run on each side, McNemar's exact test counts the rows that only one of
+them gets right. Otherwise a bootstrap resamples the rows and, on a side with several, the runs: it says what other rows
+and other seeds would give. Where a side has several models, it resamples these, each with all its seeds.
+"""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from babelmill.suites.statistics import AT_ONCE, DRAWS, McNemar, mcnemar, of_models
+from babelmill.tasks.metrics import from_counts
+
+
+class Tested(NamedTuple):
+    """The difference between the scores of two sides.
+
+    Attributes:
+        scores: the score of each side: the mean over its models of the mean over their seeds.
+        low, high: the ends of the 95 % interval of the difference, first minus second (percentiles of the bootstrap).
+        p: the probability of such a difference, or a larger one, if both were equally good.
+        test: the counts of McNemar's test; None if p is from the bootstrap.
+    """
+
+    scores: tuple[float, float]
+    low: float
+    high: float
+    p: float
+    test: McNemar | None
+
+
+def difference(
+    metric: str, labels: np.ndarray, sides: Sequence[Sequence[np.ndarray]], classes: int, draws: int = DRAWS
+) -> Tested:
+    """Test the difference between two sides.
+
+    Args:
+        metric: accuracy, f1 or mcc.
+        labels: the number of the class of each row, [rows].
+        sides: for each side the predictions of its models, [seeds, rows] each.
+        classes: the number of classes.
+        draws: the number of resamples.
+    """
+    predictions = np.concatenate([seeds for side in sides for seeds in side])
+    owners = [(number, model) for number, side in enumerate(sides) for model, seeds in enumerate(side) for _ in seeds]
+    whole = _scores(metric, labels, predictions, classes, np.ones((1, len(labels)), int))
+    first, second = (float(_of_units(whole, owners, number).mean()) for number in (0, 1))
+    random = np.random.default_rng(0)
+    resampled = _resampled(metric, labels, predictions, classes, random, draws)
+    drawn = [of_models(_of_units(resampled, owners, number), random) for number in (0, 1)]
+    found = drawn[0] - drawn[1]
+    most = 2 if metric == "mcc" else 1  # no difference is larger
+    low, high = (float(end) for end in np.clip(np.quantile(found, (0.025, 0.975)), -most, most))
+    if len(predictions) == 2:
+        test = mcnemar(*(predictions == labels).astype(float))
+        return Tested((first, second), low, high, test.p, test)
+    beyond = min(int((found <= 0).sum()), int((found >= 0).sum()))
+    return Tested((first, second), low, high, min(1.0, 2 * (beyond + 1) / (draws + 1)), None)
+
+
+def _of_units(scores: np.ndarray, owners: list[tuple[int, int]], side: int) -> np.ndarray:
+    """Return the scores of what a side resamples, [draws, units]: its models, or the seeds of its only model.
+
+    Args:
+        scores: those of all runs, [draws, runs].
+        owners: the side and the model of each run.
+        side: the number of the side.
+    """
+    mine = np.array([owner[0] == side for owner in owners])
+    models = np.array([owner[1] for owner in owners])
+    if len(kinds := np.unique(models[mine])) == 1:
+        return scores[:, mine]
+    return np.stack([scores[:, mine & (models == model)].mean(1) for model in kinds], 1)
+
+
+def _resampled(
+    metric: str, labels: np.ndarray, predictions: np.ndarray, classes: int, random: np.random.Generator, draws: int
+) -> np.ndarray:
+    """Return the scores of all runs over resampled rows: [draws, runs].
+
+    Rows with the same label and the same predictions are one kind, and there are few kinds. So it is enough to draw how
+    often each kind occurs.
+    """
+    kinds, counts = np.unique(np.concatenate([labels[None], predictions]), axis=1, return_counts=True)
+    part, share = max(1, AT_ONCE // max(len(counts), classes**2)), counts / len(labels)
+    sizes = [min(part, draws - start) for start in range(0, draws, part)]
+    drawn = (random.multinomial(len(labels), share, size) for size in sizes)
+    return np.concatenate([_scores(metric, kinds[0], kinds[1:], classes, each) for each in drawn])
+
+
+def _scores(metric: str, labels: np.ndarray, predictions: np.ndarray, classes: int, weights: np.ndarray) -> np.ndarray:
+    """Return the score of each run, [draws, runs], where row r counts `weights[draw, r]` times."""
+    found = []
+    for of_run in predictions:
+        cells, cell_of = np.unique(labels * classes + of_run, return_inverse=True)
+        tables = np.zeros((len(weights), classes**2))
+        tables[:, cells] = weights @ (cell_of[:, None] == np.arange(len(cells))).astype(float)
+        found.append(from_counts(metric, tables.reshape(-1, classes, classes)))
+    return np.stack(found, 1)
