@@ -383,7 +383,7 @@ class Configuration:
         layers = self._layers("models", name, MODEL_SECTIONS, preset)
         theirs = self._shape_of(name)
         sections, origins = self._sections(MODEL_SECTIONS, shape_laid_under(layers, theirs))
-        if sections["train"].ema_decay == 0:  # there is no average to export
+        if not sections["train"].averages:  # there is no average to export
             sections["export"] = sections["export"].model_copy(update={"variants": ["main"], "default_variant": "main"})
         source = source_of(name, sections["model"], layers, origins, self.known_models(), theirs)
         named = {"suites": self.suite, "snapshot_suites": self.suite, "tasks": self.tuning}
