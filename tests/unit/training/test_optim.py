@@ -200,7 +200,7 @@ def test_cautious_weight_decay(name):
         scale = (with_decay / step)[~shrinks].median()
         assert name == "lamb" or scale == 1
         decay = (with_decay / scale - step) / start
-        amount = decay[shrinks].median()
+        amount = decay[shrinks].median().item()
         assert amount > 0 and (name == "lamb" or amount == pytest.approx(0.01 * 2.0, rel=1e-3))
         torch.testing.assert_close(decay * start, torch.where(shrinks, amount, 0.0) * start, atol=1e-6, rtol=1e-3)
 
