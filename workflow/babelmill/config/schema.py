@@ -989,12 +989,14 @@ class ModelEntry(Section):
         languages: its languages.
         like: another model: what this entry leaves out is as in the entry of that model, key by key.
         preset: its preset.
+        recipe: its recipe.
         challenge: a file in `config/challenges/`: the text, the length, the snapshots and the suites of a challenge.
     """
 
     languages: Names = []
     like: str | None = None
     preset: str | None = None
+    recipe: str | None = None
     challenge: str | None = None
     tokenizer: dict[str, Any] = {}
     mixture: dict[str, Any] = {}
@@ -1034,6 +1036,19 @@ class Challenge(Section):
     submission: str = ""
 
 
+class Recipe(Section):
+    """A file in `config/recipes/`: how models are trained; its sections are laid over the preset.
+
+    Attributes:
+        only: values that a model must have, by dotted key; the recipe is refused for other models.
+        model, train: sections of its models.
+    """
+
+    only: dict[str, Any] = {}
+    model: dict[str, Any] = {}
+    train: dict[str, Any] = {}
+
+
 class Experiment(Section):
     """An entry of `experiments:`: models that differ in a few keys, and in their seeds.
 
@@ -1068,6 +1083,7 @@ class User(Section):
 
     targets: Names
     preset: str
+    recipe: str
     batches: dict[str, Names]
     suites: dict[str, Suite]
     tasks: dict[str, Task]

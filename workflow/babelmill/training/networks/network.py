@@ -88,8 +88,8 @@ class Network(ABC):
     def matrices(self) -> set[str]:
         """Return the names of the matrices of the model's layers: weights of two dimensions, but for embeddings.
 
-        Layers are the modules in lists (`nn.ModuleList`). The list in a GPT-BERT's head, whose members are single linear
-        layers and the like, is none of layers.
+        Layers are the modules in lists (`nn.ModuleList`). The list in a GPT-BERT's head is not one of them: its members
+        are single linear layers, norms and the like.
         """
         found: set[int] = set()
         for each in self.model.modules():

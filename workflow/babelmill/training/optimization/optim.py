@@ -160,7 +160,7 @@ class Lamb(FusedAdamW):
             if of_group:
                 decayed = parameters
                 if self._cautious:
-                    updates = torch._foreach_neg(group["params"])  # pyright: ignore[reportPrivateImportUsage]
+                    updates = list(torch._foreach_neg(group["params"]))  # pyright: ignore[reportPrivateImportUsage]
                     decayed = torch._foreach_mul(parameters, same_signs(updates, parameters))  # pyright: ignore[reportPrivateImportUsage]
                 torch._foreach_add_(group["params"], decayed, alpha=-of_group)  # pyright: ignore[reportPrivateImportUsage]
         # Not 0.0: x + -0.0 is x for every x, but -0.0 + 0.0 is 0.0.
@@ -192,7 +192,7 @@ class _Batch:
     """
 
     shape: torch.Size
-    parameters: list[nn.Parameter]
+    parameters: list[torch.Tensor]
     momentum: torch.Tensor
     owner: int
 
@@ -240,7 +240,7 @@ class Muon(FusedAdamW):
         for shape, names in by_shape.items():
             most = max(1, AT_ONCE // shape.numel()) * (sharding.parts if sharding else 1)
             for some in (names[begin : begin + most] for begin in range(0, len(names), most)):
-                parameters = [matrices[name] for name in some]
+                parameters: list[torch.Tensor] = [matrices[name] for name in some]
                 momentum = torch.zeros_like(torch.stack([parameter.detach() for parameter in parameters]))
                 self._batches.append(_Batch(shape, parameters, momentum, len(self._momentum)))
                 self._momentum |= zip(some, momentum.unbind(), strict=True)
@@ -283,9 +283,7 @@ class Muon(FusedAdamW):
 
 
 @torch.no_grad()
-def shrink(
-    parameters: Sequence[torch.Tensor], amount: torch.Tensor, updates: Sequence[torch.Tensor] | None = None
-) -> None:
+def shrink(parameters: list[torch.Tensor], amount: torch.Tensor, updates: list[torch.Tensor] | None = None) -> None:
     """Multiply parameters by 1 - `amount`, a scalar; if `updates` are given, only numbers with the sign of theirs."""
     if updates is None:
         torch._foreach_mul_(parameters, 1 - amount)  # pyright: ignore[reportPrivateImportUsage]
@@ -296,7 +294,7 @@ def shrink(
     torch._foreach_mul_(parameters, factors)  # pyright: ignore[reportPrivateImportUsage]
 
 
-def same_signs(first: Sequence[torch.Tensor], second: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+def same_signs(first: list[torch.Tensor], second: list[torch.Tensor]) -> list[torch.Tensor]:
     """Return tensors that are 1 where two tensors have the same sign, else 0 (also where a number is 0)."""
     signs = list(torch._foreach_sign(first))  # pyright: ignore[reportPrivateImportUsage]
     torch._foreach_mul_(signs, list(torch._foreach_sign(second)))  # pyright: ignore[reportPrivateImportUsage]

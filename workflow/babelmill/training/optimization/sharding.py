@@ -77,7 +77,9 @@ class Sharding:
         own_height = len(range(height)[self.mine(height)])
         sent = [whole[:, rows_of(height, rank, size)] for rank in range(size)]
         rows = whole.new_empty(count, own_height, width)
-        for numbers, part in zip(owned, self._exchange(sent, [(len(n), own_height, width) for n in owned]), strict=True):
+        for numbers, part in zip(
+            owned, self._exchange(sent, [(len(n), own_height, width) for n in owned]), strict=True
+        ):
             rows[numbers] = part
         return rows
 
