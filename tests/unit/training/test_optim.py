@@ -19,7 +19,9 @@ from babelmill.training.optimization.optim import (
 )
 from babelmill.training.optimization.orthogonal import orthogonalize
 from helpers import DATA
+from helpers.models.transformers_models import network, train_section
 from helpers.training import training_data
+from helpers.training.tiny_trainer import ALONE, trainer_maker
 
 ONE, ZERO = torch.ones(()), torch.zeros(())
 NAMES = get_args(schema.Train.model_fields["optimizer"].annotation)
@@ -159,6 +161,16 @@ def test_muon_is_pytorchs(precision, tolerance):
             torch.testing.assert_close(a, b, msg=name)
 
 
+def test_muon_gets_the_matrices_of_layers(tmp_path):
+    """Not those of embeddings, of relative positions and of the head."""
+    named = {"gpt_bert": trainer_maker(tmp_path)().network}
+    named |= {kind: network(kind, ALONE, train_section(kind)) for kind in ("gpt2", "bert")}
+    for kind, part in (("gpt_bert", "_layers."), ("gpt2", ".h."), ("bert", ".layer.")):
+        matrices = named[kind].matrices()
+        assert matrices == {name for name, p in named[kind].model.named_parameters() if part in name and p.ndim == 2}
+        assert matrices <= named[kind].trained().keys() and len(matrices) >= 8, kind
+
+
 def test_orthogonal_matrices_keep_their_singular_vectors():
     """What five steps make of each singular value, written out; matrices of a stack do not touch each other."""
     torch.manual_seed(0)
@@ -218,9 +230,11 @@ def test_a_step_that_is_not_finite_leaves_the_weights(name, cautious):
     before = copy.deepcopy(model.state_dict())
     for parameter in model.parameters():
         parameter.grad.zero_()
+    state = {key: value.clone() for key, value in optimizer.tensors().items()}
     optimizer.update(0.01, ZERO)
     for key, value in model.state_dict().items():
         assert torch.equal(value.view(torch.int32), before[key].view(torch.int32)), "to the last bit"
+    assert all(torch.equal(value, state[key]) for key, value in optimizer.tensors().items())
     model.gradients()
     optimizer.update(0.01, ONE)
     assert not torch.equal(model.linear.weight, before["linear.weight"])
