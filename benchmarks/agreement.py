@@ -1,13 +1,14 @@
 """Measure whether gradients depend on the number of processes: the relative difference to one process.
 
-    python benchmarks/agreement.py [--sharded] [--processes 2 3 4] [--save FILE.json]
+    python benchmarks/agreement.py [--sharded] [--optimizer muon] [--processes 2 3 4] [--save FILE.json]
 
 This trains nothing. It computes the gradients of one step of 17 rows of a small model with dropout on 1, 2, 3 and 4
 processes (gloo), with one thread each. It does so for three ratios of hybrid and for diffusion, for two precisions, and
 for forward passes of at most 1, 3 and 16 rows, or 1, 3, 16 and 1 on the four processes ("mixed"). All gradients are
 compared with those of one process that computes 16 rows at once. With `--sharded`, the models are those of
 transformers, spread over the processes, and some of them are frozen and have adapters. Their dropout (GPT-2's) depends
-on the micro-batch. So micro-batches of 1, 3 and 16 rows are compared with one process that has the same ones.
+on the micro-batch. So micro-batches of 1, 3 and 16 rows are compared with one process that has the same ones. With
+`--optimizer`, what is compared is not the gradients but what this optimizer makes of them: how far the weights move.
 """
 
 import argparse
@@ -27,8 +28,10 @@ OBJECTIVES, PRECISIONS, ROWS = (*HYBRID, "diffusion"), ("fp32", "bf16"), (1, 3, 
 SHARDED = ("llama", "eurobert", "gpt2", "llama, adapters", "eurobert, adapters")
 
 
-def gradients() -> dict:
-    """Return the gradients of each case, on the processes that torchrun started."""
+def gradients(optimizer: str | None) -> dict:
+    """Return the gradients of each case, or what an optimizer makes of them, on the processes that torchrun started."""
+    import torch
+
     from babelmill.model.gpt_bert import GPTBertShape
     from babelmill.runtime.processes import Processes
     from babelmill.training.arithmetic import set_gpu_options
@@ -49,6 +52,7 @@ def gradients() -> dict:
     for name in OBJECTIVES:
         for precision in PRECISIONS:
             objective = {"hybrid_ratio": name} if name in HYBRID else {"objective": name}
+            objective |= {"optimizer": optimizer} if optimizer else {}
             train = section(
                 "train", global_batch_tokens=32 * 17, max_steps=40, clip_norm=1e9, precision=precision, **objective
             )
@@ -61,14 +65,18 @@ def gradients() -> dict:
                 tokens = TokenStream(shards, VOCABULARY, 7, processes.device, plan.objective)
                 network = GPTBertNetwork(shape, train, processes)
                 trainer = Trainer(settings, network, plan, tokens, (counts, tokens), processes, 32 * most)
+                before = [parameter.detach().clone() for parameter in trainer.model.parameters()]
                 trainer.run_step(35)
-                found[name, precision, rows] = trainer._gradients.flat.clone()
+                moved = [
+                    (p.detach() - old).flatten() for p, old in zip(trainer.model.parameters(), before, strict=True)
+                ]
+                found[name, precision, rows] = torch.cat(moved) if optimizer else trainer._gradients.flat.clone()
     main = processes.main
     processes.stop()
     return found if main else {}
 
 
-def sharded_gradients() -> dict:
+def sharded_gradients(optimizer: str | None) -> dict:
     """Return what `gradients` returns, for models that are spread over the processes."""
     import torch
 
@@ -86,8 +94,9 @@ def sharded_gradients() -> dict:
     with tempfile.TemporaryDirectory() as folder:
         shard = write_documents(Path(folder) / "shard.safetensors", documents(80))
     lengths = {"sequence_lengths": [32], "phase_starts": [0.0], "global_batch_tokens": 32 * 17}
-    for name, precision, rows in itertools.product(SHARDED, PRECISIONS, ROWS[:3]):
+    for name, precision, rows in itertools.product(models(optimizer), PRECISIONS, ROWS[:3]):
         more = {"batch_reduction": 1, "clip_norm": 1e9, "precision": precision, "micro_batch_tokens": 32 * rows}
+        more |= {"optimizer": optimizer} if optimizer else {}
         kind, _, adapters = name.partition(", ")
         train = train_section(kind, **lengths, **more, lora_rank=4 if adapters else 0)
         plan = Plan(train, 1.0, [Packed(shard.offsets)])
@@ -95,12 +104,21 @@ def sharded_gradients() -> dict:
         tokens = TokenStream([shard], VOCABULARY, 7, processes.device, plan.objective, made.in_place)
         settings = train_settings(["eng"], model_section(kind), train)
         trainer = Trainer(settings, made, plan, tokens, (plan.layouts, tokens), processes)
+        before = {key: part.detach().clone() for key, part in made.trained().items()}
         trainer.run_step(3)
-        parts = [(made.sharding.shapes[key], part.grad) for key, part in made.trained().items()]
+        parts = [
+            (made.sharding.shapes[key], part.detach() - before[key] if optimizer else part.grad)
+            for key, part in made.trained().items()
+        ]
         found[name, precision, rows] = torch.cat([made.sharding.gather(p, shape).flatten() for shape, p in parts])
     main = processes.main
     processes.stop()
     return found if main else {}
+
+
+def models(optimizer: str | None) -> list[str]:
+    """Return the kinds of models of transformers that are measured. Muon does not train adapters."""
+    return [name for name in SHARDED if optimizer != "muon" or "adapters" not in name]
 
 
 def main() -> None:
@@ -112,11 +130,12 @@ def main() -> None:
         "--processes", type=int, nargs="+", default=[2, 3, 4], help="numbers of processes (default: 2 3 4)"
     )
     parser.add_argument("--sharded", action="store_true", help="measure transformers models")
+    parser.add_argument("--optimizer", choices=["lamb", "adamw", "muon"], help="compare what this optimizer does")
     parser.add_argument("--save", type=Path, help="file to which all differences are written as JSON")
     parser.add_argument("--gradients", type=Path, help=argparse.SUPPRESS)  # starts one process
     args = parser.parse_args()
     if args.gradients:
-        if found := sharded_gradients() if args.sharded else gradients():
+        if found := (sharded_gradients if args.sharded else gradients)(args.optimizer):
             torch.save(found, args.gradients)
         return
     differences, os.environ["OMP_NUM_THREADS"] = {}, "1"
@@ -124,7 +143,8 @@ def main() -> None:
         files = {size: str(Path(folder) / f"{size}.pt") for size in (1, *args.processes)}
         for size, file in files.items():
             torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(size)]
-            subprocess.run([*torchrun, __file__, "--gradients", file, *["--sharded"][: args.sharded]], check=True)
+            asked = [*["--sharded"][: args.sharded], *(["--optimizer", args.optimizer] if args.optimizer else [])]
+            subprocess.run([*torchrun, __file__, "--gradients", file, *asked], check=True)
         alone = torch.load(files[1])
         for size in files:
             for case, gradient in torch.load(files[size]).items():
@@ -132,7 +152,7 @@ def main() -> None:
                 difference = (gradient - reference).norm() / reference.norm()
                 differences[f"{size} processes, {case}"] = difference.item()
                 assert gradient.norm() > 0
-    names, rows = (SHARDED, ROWS[:3]) if args.sharded else (OBJECTIVES, ROWS)
+    names, rows = (models(args.optimizer), ROWS[:3]) if args.sharded else (OBJECTIVES, ROWS)
     columns = " | ".join(f"ratio {name}" if name in HYBRID else name for name in names)
     print(f"| processes | precision | {columns} |")
     print("|" + "---|" * (2 + len(names)))

@@ -27,6 +27,7 @@ from helpers.programs import held
 from helpers.programs.prepared import START
 from helpers.training.training_data import (
     EXPECTED,
+    MUON,
     STEPS,
     UNDISTURBED,
     Data,
@@ -157,16 +158,18 @@ def test_killed_at_random_moments(data, finished, seed, kills):
     assert "step 60/60" not in killed and len(logs) > 1
 
 
+@pytest.mark.parametrize("train", [{"objective": "diffusion"}, MUON], ids=["diffusion", "muon"])
 @pytest.mark.parametrize(("seed", "kills"), SEEDS_AND_KILLS)
-def test_diffusion_killed_at_random_moments(data, seed, kills):
-    """The same with another objective."""
-    data.settings(objective="diffusion", max_steps=STEPS)
+def test_others_killed_at_random_moments(data, seed, kills, train):
+    """The same with another objective, and with another optimizer."""
+    data.settings(max_steps=STEPS, **train)
     data.train("calm")
     shutil.rmtree(data.folder / "checkpoints")
     kill_at_random_moments(data, seed, kills)
     assert data.weights() == data.weights("calm")
     assert logged(data.metrics()) == EXPECTED
-    assert data.metrics()[-1]["loss_diffusion"] < 0.95 * data.metrics()[0]["loss_diffusion"]
+    (of_objective,) = (key for key in data.metrics()[0] if key in ("loss_diffusion", "loss_masked"))
+    assert data.metrics()[-1][of_objective] < 0.95 * data.metrics()[0][of_objective]
 
 
 def test_means_over_several_steps_are_those_of_a_run_that_nothing_disturbed(data):

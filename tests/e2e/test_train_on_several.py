@@ -7,11 +7,20 @@ import signal
 import time
 
 import psutil
+from safetensors.torch import load_file
 
 from conftest import ROOT
 from helpers.programs import held
 from helpers.programs.prepared import Program, run_module
-from helpers.training.training_data import assert_near, wait_for_step
+from helpers.training.training_data import (
+    EXPECTED,
+    MUON,
+    UNDISTURBED,
+    assert_near,
+    largest_difference,
+    logged,
+    wait_for_step,
+)
 
 
 def test_a_signal_while_the_processes_start(data):
@@ -79,6 +88,26 @@ def test_three_processes_then_two_then_one(data, finished):
         data.run_settings(checkpoint_every=5, keep=3, validate_every=20, micro_batch_tokens=96)  # other passes, too
     assert "going on after step" in data.train()
     assert_near(data, finished)
+
+
+def test_muon_on_two_processes_then_one(data):
+    """Of three, one is killed; the two that remain in the next attempt are asked to leave."""
+    data.settings(**UNDISTURBED, **MUON)
+    data.train("calm")
+    shutil.rmtree(data.folder / "checkpoints")
+    process = data.start("model", 3, hold="vote 13")
+    wait_for_step(data, 12, process)
+    max(psutil.Process(process.pid).children(), key=lambda worker: worker.environ()["RANK"]).kill()
+    data.go_on()
+    assert "Traceback" not in process.communicate()[1] and process.returncode == 1
+    process = data.start("model", 2, hold="vote 41")
+    wait_for_step(data, 40, process)
+    process.send_signal(signal.SIGTERM)
+    process.communicate()
+    assert process.returncode == 75 and "going on after step" in data.train()
+    ours, calm = (load_file(data.folder / out / "ema.safetensors") for out in ("model", "calm"))
+    assert largest_difference(ours, calm) < 1e-5
+    assert logged(data.metrics()) == EXPECTED
 
 
 def test_two_machines_without_slurm(data, finished, free_port):

@@ -151,7 +151,9 @@ train: {mask_rate_start: 1.5} => train.mask_rate_start = 1.5 | less than or equa
 train: {epochs: many} => train.epochs = 'many' | number
 train: {hybrid_ratio: "3/2"} => train.hybrid_ratio = '3/2' | 0 < n < d
 train: {optimizer: sgd} => train.optimizer = 'sgd' | 'lamb'
-train: {optimizer: muon} => train.optimizer = 'muon' | no longer | set adamw or lamb
+train: {optimizer: muon, lora_rank: 4} => train.optimizer = muon | train.lora_rank = 4 | set train.optimizer: adamw
+recipe: tune => recipe = 'tune' | no such recipe | did you mean tuned
+models: {eng: {recipe: publishd}} => models.eng.recipe = 'publishd' | did you mean published
 model: {num_attention_heads: 7} => num_attention_heads = 7 | hidden_size = 128
 train: {sequence_lengths: [1024]} => train.phase_starts | sequence_lengths
 train: {sequence_lengths: [1024], phase_starts: [0], global_batch_tokens: 16384} => 1024 | max_position_embeddings = 512

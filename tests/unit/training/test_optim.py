@@ -17,8 +17,11 @@ from babelmill.training.optimization.optim import (
     make_optimizer,
     parameter_groups,
 )
+from babelmill.training.optimization.orthogonal import orthogonalize
 from helpers import DATA
+from helpers.models.transformers_models import network, train_section
 from helpers.training import training_data
+from helpers.training.tiny_trainer import ALONE, trainer_maker
 
 ONE, ZERO = torch.ones(()), torch.zeros(())
 NAMES = get_args(schema.Train.model_fields["optimizer"].annotation)
@@ -107,10 +110,119 @@ def test_adamw_is_pytorchs():
         torch.testing.assert_close(a, b)
 
 
+class Layers(nn.Module):
+    """Matrices of layers of three shapes, two of one shape, and what is no matrix of a layer."""
+
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(0)
+        self.embedding = nn.Embedding(11, 24)
+        self.layers = nn.ModuleList(nn.Linear(*sizes) for sizes in ((24, 40), (24, 40), (24, 24), (40, 24)))
+
+    def matrices(self) -> dict[str, nn.Parameter]:
+        return {name: value for name, value in self.named_parameters() if "layers" in name and value.ndim == 2}
+
+
+def train_layers(decays: list[float], **values) -> Layers:
+    """Layers after some steps by Muon, with other gradients and another share of the weight decay in each."""
+    model = Layers()
+    train = training_data.section("train", **{"optimizer": "muon", "weight_decay": 2.0} | values)
+    optimizer = make_optimizer(dict(model.named_parameters()), train, matrices=model.matrices())
+    for step, decay in enumerate(decays):
+        give_gradients(model, step)
+        optimizer.update(0.01, ONE, decay)
+    return model
+
+
+def give_gradients(model: nn.Module, step: int) -> None:
+    for i, parameter in enumerate(model.parameters()):
+        generator = torch.Generator().manual_seed(100 * step + i)
+        parameter.grad = torch.randn(parameter.shape, generator=generator).to(parameter.dtype)
+
+
+@pytest.mark.parametrize(("precision", "tolerance"), [("bf16", 0.01), ("fp32", 0.03)])
+def test_muon_is_pytorchs(precision, tolerance):
+    """PyTorch computes in bf16. So both are as near to each other as bf16 allows, and equal in all but the matrices."""
+    ours, theirs, before = train_layers([1.0] * 4, precision=precision), Layers(), Layers()
+    matrices = theirs.matrices()
+    rest = [(name, parameter) for name, parameter in theirs.named_parameters() if name not in matrices]
+    optimizers = [
+        torch.optim.Muon(matrices.values(), 0.01, weight_decay=2.0, momentum=0.95, adjust_lr_fn="match_rms_adamw"),
+        torch.optim.AdamW(parameter_groups(rest, 2.0), 0.01, (0.9, 0.98), 1e-8),
+    ]
+    for step in range(4):
+        give_gradients(theirs, step)
+        for optimizer in optimizers:
+            optimizer.step()
+    for (name, a), b, start in zip(ours.named_parameters(), theirs.parameters(), before.parameters(), strict=True):
+        if name in matrices:
+            assert (a - b).norm() < tolerance * (b - start).norm(), name
+        else:
+            torch.testing.assert_close(a, b, msg=name)
+
+
+def test_muon_gets_the_matrices_of_layers(tmp_path):
+    """Not those of embeddings, of relative positions and of the head."""
+    named = {"gpt_bert": trainer_maker(tmp_path)().network}
+    named |= {kind: network(kind, ALONE, train_section(kind)) for kind in ("gpt2", "bert")}
+    for kind, part in (("gpt_bert", "_layers."), ("gpt2", ".h."), ("bert", ".layer.")):
+        matrices = named[kind].matrices()
+        assert matrices == {name for name, p in named[kind].model.named_parameters() if part in name and p.ndim == 2}
+        assert matrices <= named[kind].trained().keys() and len(matrices) >= 8, kind
+
+
+def test_orthogonal_matrices_keep_their_singular_vectors():
+    """What five steps make of each singular value, written out; matrices of a stack do not touch each other."""
+    torch.manual_seed(0)
+    for rows, columns in ((7, 5), (5, 7)):
+        given = torch.randn(3, rows, columns, dtype=torch.float64) * torch.tensor([1e-3, 1.0, 0.0]).view(3, 1, 1)
+        left, values, right = torch.linalg.svd(given, full_matrices=False)
+        values = values / values.norm(dim=1, keepdim=True).clamp(min=1e-7)
+        for _ in range(5):
+            values = 3.4445 * values - 4.7750 * values**3 + 2.0315 * values**5
+        assert values[:2].min() > 0.3 and values.max() < 1.3
+        torch.testing.assert_close(orthogonalize(given), left @ values.diag_embed() @ right)
+
+
+def test_weight_decay_of_a_step():
+    """It is the share that the schedule says; of all optimizers."""
+    for name in NAMES:
+        half, same, whole = (
+            train_layers([decay] * 2, weight_decay=weight_decay, optimizer=name)
+            for weight_decay, decay in ((3.0, 0.5), (1.5, 1.0), (3.0, 1.0))
+        )
+        for a, b, c in zip(half.matrices().values(), same.matrices().values(), whole.matrices().values(), strict=True):
+            assert torch.equal(a, b) and not torch.equal(a, c), name
+
+
 @pytest.mark.parametrize("name", NAMES)
-def test_a_step_that_is_not_finite_leaves_the_weights(name):
+def test_cautious_weight_decay(name):
+    """Numbers that an update brings nearer to 0 also decay, the others do not; after a step without decay.
+
+    LAMB scales the sum of update and decay, so its steps are compared up to a factor.
+    """
+    before, without, cautious = (
+        train_layers(decays, optimizer=name, weight_decay=2.0, cautious_weight_decay=True).matrices()
+        for decays in ([0.0], [0.0, 0.0], [0.0, 1.0])
+    )
+    for key, start in before.items():
+        step, with_decay = start - without[key], start - cautious[key]
+        shrinks = step * start > 0
+        assert 0.3 < shrinks.float().mean() < 0.7
+        scale = (with_decay / step)[~shrinks].median()
+        assert name == "lamb" or scale == 1
+        decay = (with_decay / scale - step) / start
+        amount = decay[shrinks].median().item()
+        assert amount > 0 and (name == "lamb" or amount == pytest.approx(0.01 * 2.0, rel=1e-3))
+        torch.testing.assert_close(decay * start, torch.where(shrinks, amount, 0.0) * start, atol=1e-6, rtol=1e-3)
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("cautious", [False, True])
+def test_a_step_that_is_not_finite_leaves_the_weights(name, cautious):
     model = Small()
-    optimizer = make_optimizer(dict(model.named_parameters()), training_data.section("train", optimizer=name))
+    train = training_data.section("train", optimizer=name, cautious_weight_decay=cautious)
+    optimizer = make_optimizer(dict(model.named_parameters()), train, matrices={"linear.weight"})
     model.gradients()
     optimizer.update(0.01, ONE)
     with torch.no_grad():
@@ -118,9 +230,11 @@ def test_a_step_that_is_not_finite_leaves_the_weights(name):
     before = copy.deepcopy(model.state_dict())
     for parameter in model.parameters():
         parameter.grad.zero_()
+    state = {key: value.clone() for key, value in optimizer.tensors().items()}
     optimizer.update(0.01, ZERO)
     for key, value in model.state_dict().items():
         assert torch.equal(value.view(torch.int32), before[key].view(torch.int32)), "to the last bit"
+    assert all(torch.equal(value, state[key]) for key, value in optimizer.tensors().items())
     model.gradients()
     optimizer.update(0.01, ONE)
     assert not torch.equal(model.linear.weight, before["linear.weight"])
@@ -130,11 +244,11 @@ def test_a_step_that_is_not_finite_leaves_the_weights(name):
 def test_an_optimizer_goes_on_from_its_state(name):
     train = training_data.section("train", optimizer=name)
     model = Small()
-    optimizer = make_optimizer(dict(model.named_parameters()), train)
+    optimizer = make_optimizer(dict(model.named_parameters()), train, matrices={"linear.weight"})
     model.gradients()
     optimizer.update(0.01, ONE)
     other = copy.deepcopy(model)
-    resumed = make_optimizer(dict(other.named_parameters()), train)
+    resumed = make_optimizer(dict(other.named_parameters()), train, matrices={"linear.weight"})
     saved = copy.deepcopy(optimizer.state_dict()["param_groups"])
     resumed.restore(optimizer.tensors() | {"model.embedding.weight": ONE}, saved)
     for instance, part in ((model, optimizer), (other, resumed)):
@@ -184,6 +298,21 @@ def test_the_average_forgets_its_start_early_in_a_run():
     with moving.in_place():
         assert model.weight.item() == average
     assert (model.weight.item(), moving.tensors["weight"].item()) == (199, average)
+
+
+@pytest.mark.parametrize("decay", [0.0, 0.999])
+def test_the_mean_of_the_last_weights(decay):
+    """Before them, the average is what it is without them: with a decay of 0, the weights."""
+    model = nn.Linear(1, 1, bias=False)
+    moving, other = (MovingAverage({"weight": model.weight}, decay, mean_from=start) for start in (6, None))
+    for step in range(10):
+        with torch.no_grad():
+            model.weight.fill_(step**2)
+        moving.update(step)
+        other.update(step)
+        before = (other.tensors or model.state_dict())["weight"].item()
+        expected = before if step < 6 else sum(each**2 for each in range(6, step + 1)) / (step - 5)
+        assert moving.tensors["weight"].item() == pytest.approx(expected, rel=1e-6), step
 
 
 def test_without_a_decay_there_is_no_second_copy():

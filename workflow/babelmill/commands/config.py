@@ -18,7 +18,8 @@ def describe(configuration: Configuration, name: str, changed: bool = False) -> 
     `changed`: only the values that are not those of the defaults.
     """
     resolved = configuration.model(name)
-    lines = [f"{name}: languages {', '.join(resolved.languages)}; preset {resolved.preset}"]
+    recipe = "" if resolved.recipe == "published" else f"; recipe {resolved.recipe}"
+    lines = [f"{name}: languages {', '.join(resolved.languages)}; preset {resolved.preset}{recipe}"]
     several = len(resolved.languages) > 1
     corpora = [(f"{code}: " if several else "", configuration.corpus(code)) for code in resolved.languages]
     parts: list[tuple[str, Resolved]] = [("", resolved), *corpora] if several else [*corpora, ("", resolved)]

@@ -119,7 +119,11 @@ def cells(name: str, experiment: Experiment, bases: list[str], where: str) -> li
 def check_key(key: str, where: str) -> None:
     """Raise a UserError if a key cannot vary within an experiment."""
     section, _, _ = key.partition(".")
-    known = {"preset", *(f"{name}.{inner}" for name in MODEL_SECTIONS for inner in SECTIONS[name].model_fields)}
+    known = {
+        "preset",
+        "recipe",
+        *(f"{name}.{inner}" for name in MODEL_SECTIONS for inner in SECTIONS[name].model_fields),
+    }
     if section in ("run", "resources", "card", "predict", "publish"):
         raise UserError(f"{where}: vary: {key}: this key changes no result, so the cells would all be the same")
     if section == "corpus":

@@ -12,6 +12,7 @@ SUITES = "config/suites/"
 TASKS = "config/tasks/"
 PROTOCOLS = "config/protocols/"
 PRESETS = "config/presets/"  # a file in this folder is the second layer
+RECIPES = "config/recipes/"  # a file in this folder is the third layer
 CHALLENGES = "config/challenges/"  # a file in this folder is a layer of the models that name it
 
 

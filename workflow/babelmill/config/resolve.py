@@ -1,9 +1,9 @@
 """Check the layers of the configuration, and resolve them for each model and each language.
 
-A later layer overrides an earlier one: `config/defaults.yaml` < preset < the user's configuration (`config/config.yaml`
-merged with `--configfile` and `--config`) < the model's challenge < its `models.<name>` or `languages.<code>`. The
-corpora of a challenge are the same whatever presets and the section `corpus` say of other text: `config/defaults.yaml`
-< the challenge < `languages.<code>`. `schema.py` holds types and bounds.
+A later layer overrides an earlier one: `config/defaults.yaml` < preset < the model's recipe < the user's configuration
+(`config/config.yaml` merged with `--configfile` and `--config`) < the model's challenge < its `models.<name>` or
+`languages.<code>`. The corpora of a challenge are the same whatever presets and the section `corpus` say of other text:
+`config/defaults.yaml` < the challenge < `languages.<code>`. `schema.py` holds types and bounds.
 """
 
 import dataclasses
@@ -26,6 +26,7 @@ from babelmill.config.layers import (
     DEFAULTS,
     PRESETS,
     PROTOCOLS,
+    RECIPES,
     SUITES,
     TASKS,
     Layer,
@@ -45,6 +46,7 @@ from babelmill.config.schema import (
     Challenge,
     LanguageEntry,
     ModelEntry,
+    Recipe,
     Suite,
     Task,
     Tuning,
@@ -96,6 +98,7 @@ class ResolvedModel(schema.ModelSections, Resolved):
     """The settings of a model. `source`: the model that it continues; None if training begins with random weights."""
 
     preset: str
+    recipe: str
     source: ModelSource | None
 
 
@@ -383,7 +386,7 @@ class Configuration:
         layers = self._layers("models", name, MODEL_SECTIONS, preset)
         theirs = self._shape_of(name)
         sections, origins = self._sections(MODEL_SECTIONS, shape_laid_under(layers, theirs))
-        if sections["train"].ema_decay == 0:  # there is no average to export
+        if not sections["train"].averages:  # there is no average to export
             sections["export"] = sections["export"].model_copy(update={"variants": ["main"], "default_variant": "main"})
         source = source_of(name, sections["model"], layers, origins, self.known_models(), theirs)
         named = {"suites": self.suite, "snapshot_suites": self.suite, "tasks": self.tuning}
@@ -394,8 +397,15 @@ class Configuration:
                 except UserError as error:
                     raise UserError(f"{origins[f'evaluation.{key}']}: evaluation.{key}: {error}") from None
         resolved = ResolvedModel(
-            name=name, languages=languages, origins=origins, preset=preset, source=source, **sections
+            name=name,
+            languages=languages,
+            origins=origins,
+            preset=preset,
+            recipe=self._recipe(name)[0],
+            source=source,
+            **sections,
         )
+        self._check_recipe(resolved)
         if challenge := self.challenge_of(name):
             check_limit(resolved, self._challenge(name), challenge, [self.model(each) for each in self.ancestors(name)])
         if source and source.kind == "model":
@@ -431,6 +441,9 @@ class Configuration:
         layers = [(DEFAULTS, self.defaults), *self.sources]
         if (self.root / PRESETS / f"{preset}.yaml").is_file():  # not auto, and no mistake
             layers.insert(1, (f"{PRESETS}{preset}.yaml", self._preset_values(preset)))
+        if group == "models":
+            recipe, _ = self._recipe(name)
+            layers.insert(len(layers) - len(self.sources), (f"{RECIPES}{recipe}.yaml", self._recipe_values(recipe)))
         if group == "languages" and (owner := self._challenge_of_corpus.get(name)):
             entry = self.challenges[owner].languages[name]
             layers = [(DEFAULTS, self.defaults), (file_of(owner), {"corpus": entry.corpus})]
@@ -482,6 +495,43 @@ class Configuration:
         if len(languages) == 1:
             return "base" if self.table[languages[0]].tier == 1 else "small"
         return "multilingual"
+
+    @functools.cache  # noqa: B019
+    def _recipe(self, model: str) -> tuple[str, str]:
+        """Return the recipe of a model, and where it is set; raise a UserError if there is no such recipe."""
+        recipe, key, where = self.top.recipe, "recipe", self.origin("recipe") or DEFAULTS
+        for each in self._inherited(model):
+            if (entry := self.top.models.get(each)) and entry.recipe:
+                recipe, key = entry.recipe, f"models.{each}.recipe"
+                where = self._cells[each][0] if each in self._cells else f"{self.origin(key)}"
+        known = {path.stem for path in (self.root / RECIPES).glob("*.yaml")}
+        if recipe not in known:
+            raise UserError(f"{where}: {key} = {recipe!r}: there is no such recipe{nearest(recipe, known)}")
+        return recipe, where
+
+    @functools.cache  # noqa: B019
+    def _recipe_values(self, recipe: str) -> dict[str, Any]:
+        path = f"{RECIPES}{recipe}.yaml"
+        values = read_yaml(self.root / path)
+        for section in values:
+            if section not in Recipe.model_fields:
+                raise UserError(f"{path}: unknown section {section}{nearest(str(section), Recipe.model_fields)}")
+        checked = self._validate(Recipe, values, "", lambda _key, _message: path)
+        return checked.model_dump(exclude_unset=True)
+
+    def _check_recipe(self, resolved: ResolvedModel) -> None:
+        """Raise a UserError if a model's recipe is not for models like this one."""
+        for dotted, value in self._recipe_values(resolved.recipe).get("only", {}).items():
+            found = lookup({name: each.model_dump() for name, each in resolved.sections.items()}, dotted.split("."))
+            if found is ABSENT:
+                raise UserError(f"{RECIPES}{resolved.recipe}.yaml: only: there is no key {dotted}")
+            if found != value:
+                where, only = self._recipe(resolved.name)[1], "null" if value is None else value
+                raise UserError(
+                    f"{where}: recipe {resolved.recipe} of model {resolved.name} is only for {dotted} = {only}, and"
+                    f" this model has {found} ({resolved.origins[dotted]}); set models.{resolved.name}.recipe:"
+                    " published"
+                )
 
     def _refuse_lost_budget(self, name: str, preset: str, languages: tuple[str, ...]) -> None:
         """Raise a UserError if a model's preset sets a text budget, but one of its languages uses another preset."""

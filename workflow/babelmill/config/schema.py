@@ -41,7 +41,6 @@ from babelmill.config.values import (
     licence,
     local_path,
     number,
-    optimizer,
     precision,
     ratio,
     repo_template,
@@ -328,7 +327,7 @@ class Train(Section):
     mask_rate_end: Annotated[Number, Field(gt=0, le=1), OnlyIf(objective=MASKING, otherwise=1.0)]
     mask_random: Annotated[Share, OnlyIf(objective=MASKING)] = 0.1
     mask_keep: Annotated[Share, OnlyIf(objective=MASKING)] = 0.1
-    optimizer: Annotated[Literal["lamb", "adamw"], BeforeValidator(optimizer)]
+    optimizer: Literal["lamb", "adamw", "muon"]
     learning_rate: Annotated[Number, Field(gt=0, le=10)]
     learning_rate_floor: Share
     warmup: BelowOne
@@ -336,9 +335,12 @@ class Train(Section):
     betas: Annotated[list[BelowOne], BeforeValidator(two_numbers)]
     eps: Annotated[Number, Field(gt=0, le=1)]
     weight_decay: Annotated[Number, Field(ge=0, le=10)]
+    weight_decay_schedule: Literal["constant", "cosine"] = "constant"
+    cautious_weight_decay: bool = False
     clip_norm: Annotated[Number, Field(gt=0)]
     z_loss_weight: Annotated[Number, Field(ge=0, le=10)]
     ema_decay: BelowOne
+    average_last: Share = 0.0
     lora_rank: Annotated[NonNegative, Field(le=4096)] = 0
     lora_alpha: Positive | None = None
     freeze: Annotated[Literal["none", "encoder"], OnlyIf(objective="labels")] = "none"
@@ -348,6 +350,11 @@ class Train(Section):
     gradient_reduction: Literal["bf16", "fp32"] = "fp32"  # see REMOVED
     activation_checkpointing: bool
     non_finite: Literal["stop", "skip"]
+
+    @property
+    def averages(self) -> bool:
+        """Return whether training keeps an average of the weights beside them."""
+        return self.ema_decay > 0 or self.average_last > 0
 
     @field_validator("lora_alpha")
     @classmethod
@@ -421,6 +428,15 @@ class Train(Section):
             raise ValueError(
                 f"train.lora_alpha = {self.lora_alpha} scales adapters, but train.lora_rank = 0 means no adapters; set"
                 " a rank"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _adapters_have_no_muon(self) -> Self:
+        if self.lora_rank and self.optimizer == "muon":
+            raise ValueError(
+                f"train.optimizer = muon updates whole matrices, but train.lora_rank = {self.lora_rank} trains only"
+                " adapters; set train.optimizer: adamw, or train.lora_rank: 0"
             )
         return self
 
@@ -1024,12 +1040,14 @@ class ModelEntry(Section):
         languages: its languages.
         like: another model: what this entry leaves out is as in the entry of that model, key by key.
         preset: its preset.
+        recipe: its recipe.
         challenge: a file in `config/challenges/`: the text, the length, the snapshots and the suites of a challenge.
     """
 
     languages: Names = []
     like: str | None = None
     preset: str | None = None
+    recipe: str | None = None
     challenge: str | None = None
     tokenizer: dict[str, Any] = {}
     mixture: dict[str, Any] = {}
@@ -1069,6 +1087,19 @@ class Challenge(Section):
     submission: str = ""
 
 
+class Recipe(Section):
+    """A file in `config/recipes/`: how models are trained; its sections are laid over the preset.
+
+    Attributes:
+        only: values that a model must have, by dotted key; the recipe is refused for other models.
+        model, train: sections of its models.
+    """
+
+    only: dict[str, Any] = {}
+    model: dict[str, Any] = {}
+    train: dict[str, Any] = {}
+
+
 class Experiment(Section):
     """An entry of `experiments:`: models that differ in a few keys, and in their seeds.
 
@@ -1103,6 +1134,7 @@ class User(Section):
 
     targets: Names
     preset: str
+    recipe: str
     batches: dict[str, Names]
     suites: dict[str, Suite]
     tasks: dict[str, Task]

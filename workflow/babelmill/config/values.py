@@ -88,15 +88,6 @@ def precision(value: Any) -> Any:
     return value
 
 
-def optimizer(value: Any) -> Any:
-    """Refuse Muon, which an earlier version had, and say what to use instead."""
-    if str(value).lower() == "muon":
-        raise ValueError(
-            "the optimizer Muon is no longer supported, since no model was trained with it; set adamw or lamb"
-        )
-    return value
-
-
 def two_numbers(value: Any) -> Any:
     """Refuse any value that is not a list of two."""
     if not isinstance(value, list | tuple) or len(value) != 2:

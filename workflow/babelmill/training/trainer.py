@@ -31,6 +31,7 @@ from babelmill.training.plan.layouts import Layout
 from babelmill.training.plan.plan import Plan, Step, every_row
 from babelmill.training.plan.randomness import DROPOUT
 from babelmill.training.plan.rows import Rows, deal, passes, split, whole_rounds
+from babelmill.training.plan.schedule import mean_from
 from babelmill.training.state import TrainingState
 from babelmill.training.validation import Validation
 
@@ -80,8 +81,8 @@ class Trainer:
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="ahead")
         self._coming: dict[int, Future[Step]] = {}  # the step that the thread prepares, by number
         trained = network.trained()
-        self._optimizer = make_optimizer(trained, train, network.decays, network.sharding)
-        self.average = MovingAverage(trained, train.ema_decay)
+        self._optimizer = make_optimizer(trained, train, network.decays, network.sharding, network.matrices())
+        self.average = MovingAverage(trained, train.ema_decay, mean_from(train, plan.steps))
         self._recorder = Recorder(network, stream, plan.groups, self.device)
         self.size = PassSize(micro_batch_tokens, network, train, processes)
         self.state = TrainingState(network, self.average, self._optimizer, self.size, processes)
@@ -148,7 +149,7 @@ class Trainer:
         self.processes.sum_(sums)
         decided = votes().of_all(self.processes)
         norm, finite = self._gradients.clip(self.train.clip_norm)
-        self._optimizer.update(step.learning_rate, finite)
+        self._optimizer.update(step.learning_rate, finite, step.weight_decay)
         self.average.update(number)
         sums, decided, norm = to_host(sums), to_host(decided), to_host(norm)
         return Pending(step, sums, decided, norm, whole.end(), data)

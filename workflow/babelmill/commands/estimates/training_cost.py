@@ -178,7 +178,7 @@ def validated_tokens(run: schema.Run, train: schema.Train, validation: float, st
     Each reads the text with the weights and with their average.
     """
     bound = validation_bound(run, train, steps)
-    passes = len(validation_steps(run, steps)) * len(objective_of(train).validated) * (2 if train.ema_decay else 1)
+    passes = len(validation_steps(run, steps)) * len(objective_of(train).validated) * (2 if train.averages else 1)
     return passes * (validation if bound is None else min(validation, bound))
 
 
@@ -207,7 +207,7 @@ def gib(size: schema.Model | Counted, train: schema.Train, vocab_size: int, posi
         copies = number * size.parameters if train.lora_rank else 0
         gathered = 2 * (outside + 2 * size.matrices / layers)
         summing = 0.0 if train.lora_rank else WEIGHT * outside * (1 + 2 / gpus)
-    states = (WEIGHT * (5 if train.ema_decay else 4) * changing + copies) / (gpus if isinstance(size, Counted) else 1)
+    states = (WEIGHT * (5 if train.averages else 4) * changing + copies) / (gpus if isinstance(size, Counted) else 1)
     layer = 34 * width + 14 * size.intermediate_size + 4 * size.num_attention_heads * max(train.sequence_lengths)
     kept = 8 * width + (layer / layers if train.activation_checkpointing else layer)
     scores = vocab_size * positions * objective.target_share(objective.mask_rate(0, 1))
@@ -222,7 +222,7 @@ def disk(asked: ResolvedModel, size: schema.Model | Counted, vocab_size: int, to
     The files of a base model from elsewhere count twice, in bf16: in the Hub's cache and in the stage `base_model`.
     """
     count, changing = parameters(size, vocab_size), trained(size, asked.train, vocab_size)
-    results = WEIGHT * changing * (2 if asked.train.ema_decay else 1)  # the weights, and their average
+    results = WEIGHT * changing * (2 if asked.train.averages else 1)  # the weights, and their average
     checkpoint = results + 2 * WEIGHT * changing  # also the two moments
     exports = 2 * len(asked.export.variants) * WEIGHT * count
     base = 2 * 2 * count if asked.source and asked.source.kind != "model" else 0
@@ -245,7 +245,8 @@ def strategies(size: Counted, train: schema.Train, vocab_size: int, positions: i
     }
     texts = []
     for way, (lora_rank, ema_decay) in ways.items():
-        changed = train.model_copy(update={"lora_rank": lora_rank, "ema_decay": ema_decay})
+        values = {"lora_rank": lora_rank, "ema_decay": ema_decay, "average_last": 0.0}
+        changed = train.model_copy(update=values)
         needed = [gib(size, changed, vocab_size, positions, gpus) for gpus in GPUS]
         if not texts and needed[0] < 1:
             return ""

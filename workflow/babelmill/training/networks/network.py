@@ -85,6 +85,20 @@ class Network(ABC):
         """Return whether a parameter has weight decay. By default its name decides, as published."""
         return decays_by_name(name, parameter)
 
+    def matrices(self) -> set[str]:
+        """Return the names of the matrices of the model's layers: weights of two dimensions, but for embeddings.
+
+        Layers are the modules in lists (`nn.ModuleList`). The list in a GPT-BERT's head is not one of them: its members
+        are single linear layers, norms and the like.
+        """
+        found: set[int] = set()
+        for each in self.model.modules():
+            if isinstance(each, nn.ModuleList) and not any(isinstance(member, nn.Linear) for member in each):
+                for module in each.modules():
+                    held = () if isinstance(module, nn.Embedding) else module.parameters(recurse=False)
+                    found |= {id(parameter) for parameter in held if parameter.ndim == 2}
+        return {name for name, parameter in self.model.named_parameters() if id(parameter) in found}
+
     def trained(self) -> dict[str, nn.Parameter]:
         """Return the trained parameters by name, the same objects at each call. The other parameters are frozen."""
         return {name: parameter for name, parameter in self.model.named_parameters() if parameter.requires_grad}

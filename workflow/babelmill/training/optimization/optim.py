@@ -1,17 +1,20 @@
-"""Define the optimizers: LAMB (as published) and PyTorch's fused AdamW.
+"""Define the optimizers: LAMB (as published), PyTorch's fused AdamW, and Muon.
 
 An update does not change the weights if `finite` is 0. This number is on the device, so that the host need not wait.
 """
 
 import contextlib
 import itertools
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+import math
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import nn
 
 from babelmill.config import schema
+from babelmill.training.optimization.orthogonal import AT_ONCE, orthogonalize
 from babelmill.training.optimization.sharding import Sharding
 
 Groups = list[dict[str, Any]]  # groups of parameters, as torch.optim takes them
@@ -19,6 +22,7 @@ Groups = list[dict[str, Any]]  # groups of parameters, as torch.optim takes them
 Decays = Callable[[str, nn.Parameter], bool]
 
 PREFIX = "optimizer.0."  # begins names in checkpoints; a parameter's number and the name of its state follow
+MOMENTUM = "optimizer.momentum."  # begins names in checkpoints; the name of a matrix follows
 SEGMENT = 1024  # elements; the update of a parameter takes a multiple of this in LAMB's buffer
 NO_DECAY = ("bias", "layer_norm")  # parts of the names of parameters without weight decay, as published
 
@@ -27,20 +31,59 @@ class FusedAdamW(torch.optim.AdamW):
     """Updates by PyTorch's fused AdamW, which skips its step on the device where `found_inf` is 1.
 
     It is the interface of all optimizers. Another one is a subclass with the name that `train.optimizer` has for it.
+
+    Args:
+        params: groups of parameters, each with its weight decay.
+        lr, betas, eps: learning rate, and what Adam needs.
+        sharding: how the parameters were cut, if they are rows of tensors; None: they are whole.
+        cautious: decay a number only in steps whose update also brings it nearer to 0 (Chen et al., 2025,
+            arXiv:2510.12402).
     """
 
     name = "adamw"
 
-    def __init__(self, params: Groups, lr: float, betas: Sequence[float], eps: float, sharding: Sharding | None = None):
+    def __init__(
+        self,
+        params: Groups,
+        lr: float,
+        betas: Sequence[float] = (0.9, 0.98),
+        eps: float = 1e-8,
+        sharding: Sharding | None = None,
+        cautious: bool = False,
+    ):
         first, second = betas
         super().__init__(params, lr, (first, second), eps, fused=True)
+        self._sharding, self._cautious = sharding, cautious
+        self._decays = [group["weight_decay"] for group in self.param_groups]
 
-    def update(self, learning_rate: float, finite: torch.Tensor) -> None:
-        """Update the parameters from their gradients, unless `finite` (a scalar on the device) is 0."""
-        for group in self.param_groups:
-            group["lr"] = learning_rate
+    def update(self, learning_rate: float, finite: torch.Tensor, decay: float = 1.0) -> None:
+        """Update the parameters from their gradients, unless `finite` (a scalar on the device) is 0.
+
+        `decay`: how much of its weight decay each group has in this step, as a share.
+        """
+        decays = [of_group * decay for of_group in self._decays]
+        if self._cautious:
+            for group, of_group in zip(self.param_groups, decays, strict=True):
+                if of_group:
+                    shrink(group["params"], learning_rate * of_group * finite, self._coming(group))
+            decays = [0.0] * len(decays)
+        self._step(learning_rate, finite, decays)
+
+    def _step(self, learning_rate: float, finite: torch.Tensor, decays: Sequence[float]) -> None:
+        """Run PyTorch's step, with the weight decay of each group."""
+        for group, of_group in zip(self.param_groups, decays, strict=True):
+            group["lr"], group["weight_decay"] = learning_rate, of_group
         self.found_inf = (1 - finite).float()
         self.step()
+
+    @torch.no_grad()
+    def _coming(self, group: dict[str, Any]) -> list[torch.Tensor]:
+        """Return tensors with the signs of the coming updates of a group: its averaged gradients after this step."""
+        gradients = [parameter.grad for parameter in group["params"]]
+        if not self.state:
+            return gradients
+        before = [self.state[parameter]["exp_avg"] for parameter in group["params"]]
+        return list(torch._foreach_lerp(before, gradients, 1 - group["betas"][0]))  # pyright: ignore[reportPrivateImportUsage]
 
     def tensors(self) -> dict[str, torch.Tensor]:
         """Return the state of all parameters, by the names in checkpoints."""
@@ -86,9 +129,9 @@ class Lamb(FusedAdamW):
         betas: Sequence[float] = (0.9, 0.98),
         eps: float = 1e-8,
         sharding: Sharding | None = None,
+        cautious: bool = False,
     ):
-        super().__init__(params, lr, betas, eps)
-        self._sharding = sharding
+        super().__init__(params, lr, betas, eps, sharding, cautious)
         self._groups = [group["params"] for group in self.param_groups]
         self._parameters = list(itertools.chain(*self._groups))
         with torch.no_grad():
@@ -103,18 +146,23 @@ class Lamb(FusedAdamW):
         self._flat.untyped_storage().resize_(0)
 
     @torch.no_grad()
-    def update(self, learning_rate: float, finite: torch.Tensor) -> None:
+    def update(self, learning_rate: float, finite: torch.Tensor, decay: float = 1.0) -> None:
         """See `FusedAdamW.update`."""
         memory = self._flat.untyped_storage()
         memory.resize_(self._flat.nbytes)
         self._flat.zero_()
         for parameter, update in zip(self._parameters, self._updates, strict=True):
             update.grad = parameter.grad
-        super().update(1.0, finite)
-        for group, parameters in zip(self.param_groups, self._groups, strict=True):
+        decays = [of_group * decay for of_group in self._decays]
+        self._step(1.0, finite, decays)  # the decay of zeros is 0
+        for group, parameters, of_group in zip(self.param_groups, self._groups, decays, strict=True):
             group["lr"] = learning_rate
-            if group["weight_decay"]:
-                torch._foreach_add_(group["params"], parameters, alpha=-group["weight_decay"])  # pyright: ignore[reportPrivateImportUsage]
+            if of_group:
+                decayed = parameters
+                if self._cautious:
+                    updates = list(torch._foreach_neg(group["params"]))  # pyright: ignore[reportPrivateImportUsage]
+                    decayed = torch._foreach_mul(parameters, same_signs(updates, parameters))  # pyright: ignore[reportPrivateImportUsage]
+                torch._foreach_add_(group["params"], decayed, alpha=-of_group)  # pyright: ignore[reportPrivateImportUsage]
         # Not 0.0: x + -0.0 is x for every x, but -0.0 + 0.0 is 0.0.
         rates = torch.where(finite > 0, learning_rate * self._ratios(), -0.0)
         self._flat.view(-1, SEGMENT).mul_(rates[self._whose].unsqueeze(1))
@@ -130,6 +178,128 @@ class Lamb(FusedAdamW):
             norms = self._sharding.sum_(norms.square()).sqrt()
         norm, update = pairs = norms.view(2, -1)
         return torch.where(self._decayed & (pairs.amin(0) > 0), norm / update, 1.0)
+
+
+@dataclass(frozen=True)
+class _Batch:
+    """Matrices of one shape, which Muon updates together.
+
+    Attributes:
+        shape: the shape of a whole matrix.
+        parameters: the matrices, or this process's rows of them.
+        momentum: [matrices, rows, columns], their averaged gradients.
+        owner: the process that orthogonalizes the first matrix; the next matrix belongs to the next process.
+    """
+
+    shape: torch.Size
+    parameters: list[torch.Tensor]
+    momentum: torch.Tensor
+    owner: int
+
+
+class Muon(FusedAdamW):
+    """Updates matrices of layers by Muon (Jordan et al., 2024), and all other parameters by AdamW at the same rate.
+
+    m = 0.95 m + 0.05 g;  u = orthogonalized(0.95 m + 0.05 g);  p *= 1 - lr wd;  p -= lr 0.2 sqrt(max(shape)) u
+
+    The factor gives u the size of an update of AdamW (Liu et al., 2025, arXiv:2502.16982). This is `torch.optim.Muon`
+    with `adjust_lr_fn="match_rms_adamw"`, which updates one whole matrix after the other, and always in bf16. Here all
+    matrices of a shape are updated together. If each process holds some rows of each matrix, the processes send each
+    other the rows, so that each orthogonalizes some of the matrices. This exchange was not run on a GPU yet.
+
+    Args:
+        params, lr, betas, eps, sharding, cautious: see `FusedAdamW`; `params` are the other parameters.
+        matrices: the matrices by name.
+        weight_decay: their weight decay.
+        bf16: whether they are orthogonalized in bf16. Otherwise, this is done in the type of the parameters.
+    """
+
+    name = "muon"
+
+    def __init__(
+        self,
+        params: Groups,
+        lr: float,
+        betas: Sequence[float] = (0.9, 0.98),
+        eps: float = 1e-8,
+        sharding: Sharding | None = None,
+        cautious: bool = False,
+        matrices: Mapping[str, nn.Parameter] | None = None,
+        weight_decay: float = 0.0,
+        bf16: bool = False,
+    ):
+        super().__init__(params, lr, betas, eps, sharding, cautious)
+        self._decay, self._type = weight_decay, torch.bfloat16 if bf16 else None
+        self._momentum: dict[str, torch.Tensor] = {}
+        self._batches: list[_Batch] = []
+        by_shape: dict[torch.Size, list[str]] = {}
+        matrices = matrices or {}
+        for name, matrix in matrices.items():
+            shape = sharding.shapes.get(name, matrix.shape) if sharding else matrix.shape
+            by_shape.setdefault(shape, []).append(name)
+        for shape, names in by_shape.items():
+            most = max(1, AT_ONCE // shape.numel()) * (sharding.parts if sharding else 1)
+            for some in (names[begin : begin + most] for begin in range(0, len(names), most)):
+                parameters: list[torch.Tensor] = [matrices[name] for name in some]
+                momentum = torch.zeros_like(torch.stack([parameter.detach() for parameter in parameters]))
+                self._batches.append(_Batch(shape, parameters, momentum, len(self._momentum)))
+                self._momentum |= zip(some, momentum.unbind(), strict=True)
+
+    @torch.no_grad()
+    def update(self, learning_rate: float, finite: torch.Tensor, decay: float = 1.0) -> None:
+        """See `FusedAdamW.update`."""
+        super().update(learning_rate, finite, decay)
+        for batch in self._batches:
+            gradients = torch.stack([parameter.grad for parameter in batch.parameters])  # pyright: ignore[reportArgumentType]
+            batch.momentum.lerp_(gradients, 0.05 * finite)
+            update = self._orthogonalized(gradients.lerp_(batch.momentum, 0.95), batch)
+            if amount := learning_rate * self._decay * decay:
+                shrink(batch.parameters, amount * finite, list(update.unbind()) if self._cautious else None)
+            # Not 0.0: x + -0.0 is x for every x, but -0.0 + 0.0 is 0.0.
+            update = torch.where(finite > 0, update * (-learning_rate * 0.2 * math.sqrt(max(batch.shape))), -0.0)
+            torch._foreach_add_(batch.parameters, list(update.unbind()))  # pyright: ignore[reportPrivateImportUsage]
+
+    def _orthogonalized(self, matrices: torch.Tensor, batch: _Batch) -> torch.Tensor:
+        """Return orthogonalized matrices, [matrices, rows, columns], from them or from this process's rows of them."""
+        given = matrices.to(self._type or matrices.dtype)
+        if self._sharding is None or self._sharding.parts == 1:
+            return orthogonalize(given).to(matrices.dtype)
+        whole = self._sharding.whole_matrices(given, batch.shape[0], batch.owner)
+        return self._sharding.rows_of_matrices(orthogonalize(whole), len(given), batch.owner).to(matrices.dtype)
+
+    def tensors(self) -> dict[str, torch.Tensor]:
+        """See `FusedAdamW.tensors`."""
+        return super().tensors() | {MOMENTUM + name: momentum for name, momentum in self._momentum.items()}
+
+    def parameter(self, name: str) -> str | None:
+        """See `FusedAdamW.parameter`."""
+        return name.removeprefix(MOMENTUM) if name.startswith(MOMENTUM) else super().parameter(name)
+
+    def restore(self, tensors: Mapping[str, torch.Tensor], groups: Groups) -> None:
+        """See `FusedAdamW.restore`."""
+        super().restore(tensors, groups)
+        for name, momentum in self._momentum.items():
+            momentum.copy_(tensors[MOMENTUM + name])
+
+
+@torch.no_grad()
+def shrink(parameters: list[torch.Tensor], amount: torch.Tensor, updates: list[torch.Tensor] | None = None) -> None:
+    """Multiply parameters by 1 - `amount`, a scalar; if `updates` are given, only numbers with the sign of theirs."""
+    if updates is None:
+        torch._foreach_mul_(parameters, 1 - amount)  # pyright: ignore[reportPrivateImportUsage]
+        return
+    factors = same_signs(updates, parameters)
+    torch._foreach_mul_(factors, -amount)  # pyright: ignore[reportPrivateImportUsage]
+    torch._foreach_add_(factors, 1.0)  # pyright: ignore[reportPrivateImportUsage]
+    torch._foreach_mul_(parameters, factors)  # pyright: ignore[reportPrivateImportUsage]
+
+
+def same_signs(first: list[torch.Tensor], second: list[torch.Tensor]) -> list[torch.Tensor]:
+    """Return tensors that are 1 where two tensors have the same sign, else 0 (also where a number is 0)."""
+    signs = list(torch._foreach_sign(first))  # pyright: ignore[reportPrivateImportUsage]
+    torch._foreach_mul_(signs, list(torch._foreach_sign(second)))  # pyright: ignore[reportPrivateImportUsage]
+    torch._foreach_clamp_min_(signs, 0.0)  # pyright: ignore[reportPrivateImportUsage]
+    return signs
 
 
 def decays_by_name(name: str, _parameter: nn.Parameter) -> bool:
@@ -156,18 +326,26 @@ def make_optimizer(
     train: schema.Train,
     decays: Decays = decays_by_name,
     sharding: Sharding | None = None,
+    matrices: Collection[str] = (),
 ) -> FusedAdamW:
     """Return the optimizer that `train.optimizer` names.
 
     Args:
         named: the parameters that are trained.
         train: optimizer, learning rate, betas and so on.
-        decays: returns whether a parameter, given with its name, has weight decay.
+        decays: returns whether a parameter, given with its name, has weight decay. Muon's matrices always have it.
         sharding: how the parameters were cut, if `named` holds this process's rows; None: they are whole.
+        matrices: the names of the parameters that Muon updates.
     """
-    groups = parameter_groups(named.items(), train.weight_decay, decays)
     kinds = {kind.name: kind for kind in (FusedAdamW, *FusedAdamW.__subclasses__())}
-    return kinds[train.optimizer](groups, train.learning_rate, train.betas, train.eps, sharding)
+    kind, own = kinds[train.optimizer], {}
+    if kind is Muon:
+        by_muon = {name: parameter for name, parameter in named.items() if name in matrices}
+        own = {"matrices": by_muon, "weight_decay": train.weight_decay, "bf16": train.precision == "bf16"}
+    rest = [(name, parameter) for name, parameter in named.items() if name not in own.get("matrices", ())]
+    groups = parameter_groups(rest, train.weight_decay, decays)
+    cautious = train.cautious_weight_decay
+    return kind(groups, train.learning_rate, train.betas, train.eps, sharding, cautious, **own)
 
 
 def segments(tensors: Sequence[torch.Tensor], multiple: int) -> tuple[torch.Tensor, list[torch.Tensor]]:
@@ -205,18 +383,22 @@ def clip_to(gradients: Sequence[torch.Tensor], norm: torch.Tensor, limit: float)
 
 
 class MovingAverage:
-    """Holds an exponential moving average of the weights, whose decay is min(decay, (1 + t) / (60 + t)) at step t.
+    """Holds an average of the weights.
 
-    So it is an average of about the last sixtieth of the steps so far. Without the warm-up, the average of a short run
-    is mostly its initial weights. With 10 in place of 60, it lags behind weights that still learn: after 1,000 steps,
-    when the learning rate has come down, it is up to 0.4 % worse.
+    It is an exponential moving average, whose decay is min(decay, (1 + t) / (60 + t)) at step t. So it is an average of
+    about the last sixtieth of the steps so far. Without the warm-up, the average of a short run is mostly its initial
+    weights. With 10 in place of 60, it lags behind weights that still learn: after 1,000 steps, when the learning rate
+    has come down, it is up to 0.4 % worse.
+
+    From a step `mean_from` on, it is the mean of the weights after this step and all later ones.
     """
 
-    def __init__(self, named: Mapping[str, torch.Tensor], decay: float):
-        """Begin with the weights `named`. With a decay of 0 they are their own average, and no copy is made."""
+    def __init__(self, named: Mapping[str, torch.Tensor], decay: float, mean_from: int | None = None):
+        """Begin with the weights `named`. If these are always their own average, no copy is made."""
         self._weights = dict(named)
-        self._decay = decay
-        self.tensors = {name: weight.detach().clone() for name, weight in named.items()} if decay else None
+        self._decay, self._mean_from = decay, mean_from
+        own = decay or mean_from is not None
+        self.tensors = {name: weight.detach().clone() for name, weight in named.items()} if own else None
 
     @torch.no_grad()
     def begin(self) -> None:
@@ -230,7 +412,10 @@ class MovingAverage:
         if self.tensors is None:
             return
         decay, average = min(self._decay, (1 + step) / (60 + step)), list(self.tensors.values())
-        torch._foreach_lerp_(average, list(self._weights.values()), 1 - decay)  # pyright: ignore[reportPrivateImportUsage]
+        new = 1 - decay
+        if self._mean_from is not None and step >= self._mean_from:
+            new = 1 / (1 + step - self._mean_from)
+        torch._foreach_lerp_(average, list(self._weights.values()), new)  # pyright: ignore[reportPrivateImportUsage]
 
     @contextlib.contextmanager
     def in_place(self) -> Iterator[None]:

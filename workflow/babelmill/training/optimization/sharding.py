@@ -5,6 +5,7 @@ the same way. Files hold whole tensors, whatever the number of processes. To wri
 process one at a time; to read them, each process reads only its own rows.
 """
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import TypeVar
 
@@ -45,6 +46,55 @@ class Sharding:
     def sum_(self, tensor: torch.Tensor) -> torch.Tensor:
         """Sum a tensor over all processes, in place, if each process has only a part of the sum."""
         return self._processes.sum_(tensor) if self.shapes else tensor
+
+    @property
+    def parts(self) -> int:
+        """Return into how many parts tensors are cut."""
+        return self._processes.size if self.shapes else 1
+
+    def whole_matrices(self, rows: torch.Tensor, height: int, first: int) -> torch.Tensor:
+        """Return some whole matrices of one shape on each process: matrix i on process (first + i) modulo their number.
+
+        All processes call this together.
+
+        Args:
+            rows: [matrices, rows, columns], this process's rows of all matrices.
+            height: the number of rows of a whole matrix.
+            first: the process that gets the first matrix.
+        """
+        size, (count, _, width) = self._processes.size, rows.shape
+        mine = len(self._owned(self._processes.rank, count, first))
+        heights = [len(range(height)[rows_of(height, rank, size)]) for rank in range(size)]
+        parts = self._exchange(
+            [rows[self._owned(rank, count, first)] for rank in range(size)], [(mine, h, width) for h in heights]
+        )
+        return torch.cat(parts, 1)
+
+    def rows_of_matrices(self, whole: torch.Tensor, count: int, first: int) -> torch.Tensor:
+        """Return this process's rows of all `count` matrices, [matrices, rows, columns]; undo `whole_matrices`."""
+        size, (_, height, width) = self._processes.size, whole.shape
+        owned = [self._owned(rank, count, first) for rank in range(size)]
+        own_height = len(range(height)[self.mine(height)])
+        sent = [whole[:, rows_of(height, rank, size)] for rank in range(size)]
+        rows = whole.new_empty(count, own_height, width)
+        for numbers, part in zip(
+            owned, self._exchange(sent, [(len(n), own_height, width) for n in owned]), strict=True
+        ):
+            rows[numbers] = part
+        return rows
+
+    def _owned(self, rank: int, count: int, first: int) -> list[int]:
+        """Return the numbers of the matrices that a process gets; see `whole_matrices`."""
+        return list(range((rank - first) % self._processes.size, count, self._processes.size))
+
+    def _exchange(self, sent: Sequence[torch.Tensor], shapes: Sequence[tuple[int, ...]]) -> list[torch.Tensor]:
+        """Send a tensor to each process, and return those that the processes sent, which have these shapes."""
+        sizes = [math.prod(shape) for shape in shapes]
+        received = sent[0].new_empty(sum(sizes))
+        flat = torch.cat([tensor.flatten() for tensor in sent])
+        with lost_process():
+            dist.all_to_all_single(received, flat, sizes, [tensor.numel() for tensor in sent])
+        return [part.view(shape) for part, shape in zip(received.split(sizes), shapes, strict=True)]
 
     def gather(self, part: torch.Tensor, shape: torch.Size | None) -> torch.Tensor:
         """Return the whole tensor on the main process, on the CPU. All processes call this together.
