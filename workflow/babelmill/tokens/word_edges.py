@@ -90,8 +90,8 @@ def _last(content: bytes) -> int:
 
 def _class(char: str, lead: bytes) -> int:
     """Return the class of a character, of which only the first byte `lead` is known if `char` is U+FFFD."""
-    if char == "\ufffd":  # most characters from 0xE3 to 0xE9 are Han and kana
-        return ALONE if lead and 0xE3 <= lead[0] <= 0xE9 else LETTER
+    if char == "\ufffd":  # most characters that begin so are Han and kana, signs and emoji, or else letters
+        return ALONE if b"\xe3" <= lead <= b"\xe9" else OTHER if lead in (b"\xe2", b"\xf0") else LETTER
     if char.isspace():
         return SPACE
     if not char or (unicodedata.category(char)[0] not in "LMN" and char not in "_\u200c\u200d"):

@@ -242,9 +242,9 @@ class Diffusion(Objective):
     def _at_cosine(time: np.ndarray, every: np.ndarray) -> Aims:
         """See `_at`; with the cosine noise."""
         hidden = np.minimum(every, 1 + np.floor((1 - np.cos(np.pi / 2 * time)) * every).astype(np.int64))
-        most = np.maximum(every, 1)
-        latest, earliest = (2 / np.pi * np.arccos(1 - (hidden - i) / most) for i in (0, 1))
-        return Aims(np.zeros_like(every), hidden, 1 / (np.maximum(hidden, 1) * (latest - earliest)))
+        k, e = np.maximum(hidden, 1), np.maximum(every, 1)
+        earliest, latest = (2 / np.pi * np.arccos(1 - share) for share in ((k - 1) / e, k / e))
+        return Aims(np.zeros_like(every), hidden, 1 / (k * (latest - earliest)))
 
     def aims(
         self, step: int, steps: int, index: np.ndarray, number: np.ndarray, hideable: np.ndarray, every: np.ndarray
