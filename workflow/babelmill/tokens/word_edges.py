@@ -14,6 +14,7 @@ space), and WordPiece and word-level models (entries without `##` begin with a s
 import json
 import unicodedata
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -39,10 +40,10 @@ def word_edges(path: Path, vocabulary: Vocabulary) -> np.ndarray:
     return edges
 
 
-def begins_word(first: np.ndarray, before: np.ndarray) -> np.ndarray:
+def begins_word(first: Any, before: Any) -> Any:
     """Return whether words begin at tokens with these first edges. `before`: the last edges of the tokens before them.
 
-    Both may be arrays of NumPy or PyTorch.
+    Both are tensors or arrays.
     """
     return (before != SPACE) & (first != INSIDE) & ((first == ALONE) | (first != before))
 
