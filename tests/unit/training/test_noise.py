@@ -66,6 +66,7 @@ def test_validation_measures_the_same_whatever_the_noise():
     number, every = np.arange(50), np.full(50, 40)
     one, other = (diffusion(noise=noise).validation_aims(0, number, every, every) for noise in ("uniform", "cosine"))
     assert (one.targets == other.targets).all() and (one.importance == other.importance).all()
+    assert one.targets.tolist() == (1 + np.floor((5**0.5 - 1) / 2 * number % 1 * 40)).tolist()
 
 
 def test_costs_are_the_formula():

@@ -59,7 +59,7 @@ def _contents(path: Path) -> dict[int, bytes]:
         others = sorted(set(range(256)) - set(VISIBLE))
         codes = {chr(byte): byte for byte in VISIBLE} | {chr(256 + i): byte for i, byte in enumerate(others)}
         found = {i: bytes(codes[char] for char in piece if char in codes) for piece, i in entries.items()}
-    elif model["type"] in ("WordPiece", "WordLevel"):
+    elif model.get("type") in ("WordPiece", "WordLevel"):
         prefix = model.get("continuing_subword_prefix") or "\0"
         found = {
             i: (piece.removeprefix(prefix) if piece.startswith(prefix) else f" {piece}").encode()
