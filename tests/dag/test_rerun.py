@@ -57,6 +57,7 @@ SEVERAL = {"model.architecture", "model.config", "model.source", "corpus.prompt_
 SEVERAL |= {"corpus.label_columns", "corpus.context_column", "corpus.context"}
 SEVERAL |= {"train.words"}  # without the steps: test_snapshots.py
 SEVERAL |= {"train.lora_rank", "train.lora_alpha", "export.adapter"}
+SEVERAL |= {"train.noise", "train.rarity"}  # of diffusion: test_noise.py
 SEVERAL |= {"train.freeze", "train.unknown_context", "train.typos"}
 SEVERAL |= {f"labels.{name}" for name in SECTIONS["labels"].model_fields}  # of another objective: test_labels.py
 SEVERAL |= {

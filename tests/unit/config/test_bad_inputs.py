@@ -113,6 +113,7 @@ languages: {eng: {tag: en-GB}} => languages.eng.tag = 'en-GB' | such as en
 languages: {jpn: {tag: jp}} => languages.jpn.tag = 'jp' | no code of ISO 639-1
 train.learning_rate: 1 => unknown key train.learning_rate | written as train: {learning_rate: 1}
 train: {mask_random: 0.7, mask_keep: 0.4} => train.mask_random = 0.7 and train.mask_keep = 0.4 | 1 at most
+train: {order: documents, objective: labels, sequence_lengths: [128], phase_starts: [0]} => train.order = 'documents' | leave it out
 export: {adapter: also} => export.adapter = 'also' | train.lora_rank = 0 trains none
 train: {lora_alpha: 32} => train.lora_alpha = 32 | train.lora_rank = 0 means no adapters
 train: {warmup: 0.7, cooldown: 0.6} => train.warmup = 0.7 and train.cooldown = 0.6 add up to 1.3

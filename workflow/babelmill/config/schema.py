@@ -320,6 +320,7 @@ class Train(Section):
     micro_batch_tokens: Annotated[Positive, Field(le=MAX_BATCH)] | None = None
     sequence_lengths: Annotated[list[Annotated[Integer, Field(ge=2, le=MAX_LENGTH)]], Field(min_length=1)]
     phase_starts: Annotated[list[BelowOne], Field(min_length=1)]
+    order: Literal["rows", "documents"] = "rows"
     objective: Literal["hybrid", "masked", "causal", "diffusion", "labels"]
     hybrid_ratio: Annotated[str, BeforeValidator(ratio), OnlyIf(objective="hybrid", otherwise="1/2")]
     token_weighted: Annotated[bool, OnlyIf(objective="hybrid", otherwise=False)]
@@ -327,6 +328,9 @@ class Train(Section):
     mask_rate_end: Annotated[Number, Field(gt=0, le=1), OnlyIf(objective=MASKING, otherwise=1.0)]
     mask_random: Annotated[Share, OnlyIf(objective=MASKING)] = 0.1
     mask_keep: Annotated[Share, OnlyIf(objective=MASKING)] = 0.1
+    masking: Annotated[Literal["spans", "words"], OnlyIf(objective=MASKING)] = "spans"
+    noise: Annotated[Literal["uniform", "cosine"], OnlyIf(objective="diffusion")] = "uniform"
+    rarity: Annotated[Share, OnlyIf(objective="diffusion")] = 0.0
     optimizer: Literal["lamb", "adamw", "muon"]
     learning_rate: Annotated[Number, Field(gt=0, le=10)]
     learning_rate_floor: Share
@@ -410,6 +414,15 @@ class Train(Section):
             raise ValueError(
                 f"train.lora_rank = {self.lora_rank}: label models have no adapters; train.freeze: encoder trains"
                 " only the heads"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _labelled_documents_are_rows(self) -> Self:
+        if self.order == "documents" and self.objective == "labels":
+            raise ValueError(
+                "train.order = 'documents': with train.objective: labels, each row is a document, in a new order in"
+                " each epoch anyway; leave it out"
             )
         return self
 

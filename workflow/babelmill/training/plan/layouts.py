@@ -10,6 +10,8 @@ from typing import Protocol
 
 import numpy as np
 
+from babelmill.training.plan.shuffle import Shuffled
+
 
 class Layout(Protocol):
     """Describes the rows of a language's shard.
@@ -45,6 +47,7 @@ class Packed:
         """Take `offsets` [documents + 1] and `responses` [documents] of a shard. Memory maps are not copied."""
         self.tokens, self.documents = int(offsets[-1]), len(offsets) - 1
         self._offsets, self._responses = offsets, responses
+        self._shuffled: dict[int, Shuffled] = {}  # the last two orders: an epoch begins within a step
 
     def rows(self, length: int) -> int:
         """Return the number of rows of this length."""
@@ -56,10 +59,19 @@ class Packed:
 
     def targets(self, row: np.ndarray, length: int) -> tuple[np.ndarray, np.ndarray]:
         """See `Layout.targets`."""
-        begin, end = self.bounds(row, length)
+        return self.targets_between(*self.bounds(row, length))
+
+    def targets_between(self, begin: np.ndarray, end: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return the numbers of `targets` for any parts of the stream, from `begin` to `end` (exclusive)."""
         starts, ends = (self._documents_before(end + i) - self._documents_before(begin + i) for i in range(2))
         every = end - begin - starts - self._in_prompts(begin, end)
         return every - ends, every
+
+    def shuffled(self, key: int) -> Shuffled:
+        """Return the documents in the order of this key."""
+        if key not in self._shuffled:
+            self._shuffled = dict([*self._shuffled.items()][-1:]) | {key: Shuffled(self._offsets, key)}
+        return self._shuffled[key]
 
     def _documents_before(self, place: np.ndarray) -> np.ndarray:
         """Return how many documents begin before each place of the stream. There are no gaps between documents."""

@@ -6,7 +6,8 @@ resume at any step, on any number of processes.
 
 Rows are numbered through the whole run, and each row belongs to a language. At every prefix of the run, the proportions
 of the languages are right to within one row. Within a phase (a sequence length) each language's rows are counted from 0
-and permuted anew in every epoch.
+and permuted anew in every epoch. With `train.order: documents`, the documents are permuted before they are cut into
+rows, too (`shuffle.py`).
 """
 
 import heapq
@@ -19,9 +20,9 @@ import numpy as np
 from babelmill.config import schema
 from babelmill.core.files import UserError
 from babelmill.training.plan import randomness
-from babelmill.training.plan.layouts import Layout
+from babelmill.training.plan.layouts import Layout, Packed
 from babelmill.training.plan.objectives import Objective, objective_of
-from babelmill.training.plan.randomness import ORDER
+from babelmill.training.plan.randomness import DOCUMENTS, ORDER
 from babelmill.training.plan.rows import Rows
 from babelmill.training.plan.schedule import (
     PERIOD,
@@ -212,19 +213,26 @@ class Plan:
         language, index = self.mixture.languages(first, last - first)
         before = self.mixture.counts(int(self._first_rows[self._starts[phase]]))
         row, begin, end, hideable, every = (np.empty(len(index), dtype=np.int64) for _ in range(5))
+        pieces = np.empty(len(index), dtype=object) if self.train.order == "documents" else None
         for i in np.unique(language):
-            layout, mine = self.layouts[i], language == i
+            layout, mine = self.layouts[i], np.flatnonzero(language == i)
             epoch, position = np.divmod(index[mine] - before[i], layout.rows(length))
             for e in np.unique(epoch):
+                now = mine[epoch == e]
                 order = randomness.key(self.train.seed, ORDER, phase, int(e), int(i))
-                row[np.flatnonzero(mine)[epoch == e]] = randomness.permute(
-                    position[epoch == e], layout.rows(length), order
-                )
-            begin[mine], end[mine] = layout.bounds(row[mine], length)
-            hideable[mine], every[mine] = layout.targets(row[mine], length)
+                row[now] = randomness.permute(position[epoch == e], layout.rows(length), order)
+                begin[now], end[now] = layout.bounds(row[now], length)
+                if pieces is None:
+                    hideable[now], every[now] = layout.targets(row[now], length)
+                elif isinstance(layout, Packed):  # the schema refuses this order for others
+                    order = randomness.key(self.train.seed, DOCUMENTS, phase, int(e), int(i))
+                    pieces[now] = found = layout.shuffled(order).pieces(begin[now], end[now])
+                    firsts = np.cumsum([0, *(len(part) for part in found[:-1])])
+                    counts = layout.targets_between(*np.concatenate(found).T)
+                    hideable[now], every[now] = (np.add.reduceat(count, firsts) for count in counts)
         number = np.arange(first, last)
         aims = self.objective.aims(step, self.steps, index, number, hideable, every)
-        return Rows(language, row, begin, end, aims.kind, aims.targets, number, aims.importance)
+        return Rows(language, row, begin, end, aims.kind, aims.targets, number, aims.importance, pieces)
 
 
 def every_row(

@@ -18,7 +18,7 @@ FEISTEL_ROUNDS = 6
 
 # Each use has its own stream: in two streams, the same row number draws unrelated numbers.
 ORDER, ROUNDING, SPAN, PRIORITY, ACTION, REPLACEMENT, DROPOUT, INITIALIZATION, VALIDATION, SHARED_DROPOUT = range(1, 11)
-RATES, CONTEXT, TYPOS = 11, 12, 13
+RATES, CONTEXT, TYPOS, DOCUMENTS = 11, 12, 13, 14
 
 
 def mix(x: Integers) -> Integers:
@@ -51,7 +51,7 @@ def uniform(keys: Integers) -> Any:
     return keys / 2.0**32
 
 
-def permute(index: np.ndarray, size: int, seed: int) -> np.ndarray:
+def permute(index: np.ndarray, size: int, seed: int, inverse: bool = False) -> np.ndarray:
     """Return where a random permutation of 0 .. size - 1 puts some indices, without computing it for the others.
 
     A Feistel network permutes the numbers of 2 `half` bits (Luby and Rackoff, 1988). If a result is outside of the
@@ -61,6 +61,8 @@ def permute(index: np.ndarray, size: int, seed: int) -> np.ndarray:
         index: int64, of any shape.
         size: size of the range, up to 2^62.
         seed: a key that chooses the permutation.
+        inverse: return which indices the permutation puts at these places instead. The same network does this with its
+            halves swapped and its rounds in reverse.
     """
     half = max(1, -(-(size - 1).bit_length() // 2))
     ones = (1 << half) - 1
@@ -68,8 +70,12 @@ def permute(index: np.ndarray, size: int, seed: int) -> np.ndarray:
     outside = np.ones(index.shape, dtype=bool)
     while outside.any():
         left, right = result[outside] >> half, result[outside] & ones
-        for turn in range(FEISTEL_ROUNDS):
+        if inverse:
+            left, right = right, left
+        for turn in range(FEISTEL_ROUNDS)[:: -1 if inverse else 1]:
             left, right = right, left ^ (draw(key(seed, turn), right) & ones)
+        if inverse:
+            left, right = right, left
         result[outside] = left << half | right
         outside = result >= size
     return result

@@ -22,6 +22,9 @@ class Rows:
         targets: number of targets; in rows that hide tokens, the number of tokens to hide.
         number: number of the row in the whole run; masks are drawn from it.
         importance: how many targets each target stands for, float64; None if each stands for one.
+        pieces: for each row int64 [pieces, 2], where its pieces begin and end (exclusive) in its language's stream;
+            None: each row is one piece, from `begin` to `end`. If there are pieces, `begin` and `end` count the tokens
+            of the documents in their order of this epoch (`shuffle.py`).
     """
 
     language: np.ndarray
@@ -32,6 +35,7 @@ class Rows:
     targets: np.ndarray
     number: np.ndarray
     importance: np.ndarray | None = None
+    pieces: np.ndarray | None = None
 
     def __len__(self) -> int:
         return len(self.row)
@@ -39,6 +43,27 @@ class Rows:
     def __getitem__(self, part: slice | np.ndarray) -> "Rows":
         columns: dict[str, Any] = {name: None if c is None else c[part] for name, c in vars(self).items()}
         return Rows(**columns)
+
+    def parts(self) -> tuple[np.ndarray, np.ndarray]:
+        """Return where all pieces of all rows begin and end in the streams, row after row."""
+        if self.pieces is None:
+            return self.begin, self.end
+        return tuple(np.concatenate([*self.pieces, np.empty((0, 2), np.int64)]).T)
+
+    def places(self, length: int) -> np.ndarray:
+        """Return where each row's tokens are in its language's stream, [B, length]. After its end, values mean nothing.
+
+        `length`: at least the number of tokens of each row.
+        """
+        place = np.arange(length)
+        if self.pieces is None:
+            return self.begin[:, None] + place
+        begin, end = self.parts()
+        size = end - begin
+        found = np.zeros((len(self), length), dtype=np.int64)
+        before = np.cumsum(size) - size
+        found[place < (self.end - self.begin)[:, None]] = np.repeat(begin - before, size) + np.arange(size.sum())
+        return found
 
     @property
     def stands_for(self) -> np.ndarray:

@@ -1,0 +1,166 @@
+"""`train.order: documents`: the documents are shuffled anew in each epoch, and then cut into rows."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from babelmill.runtime.processes import Processes
+from babelmill.tokens.shard_file import ShardFile
+from babelmill.training.plan import randomness
+from babelmill.training.plan.layouts import Packed
+from babelmill.training.plan.plan import Plan, Step
+from babelmill.training.plan.randomness import DOCUMENTS, ORDER
+from helpers.training.tiny_trainer import ALONE, make_trainer, train_together
+from helpers.training.training_data import VOCABULARY, documents, section, stream, write_documents
+
+SEED, CPU = 7, torch.device("cpu")
+
+
+def settings(**values):
+    return section("train", **{"seed": SEED, "order": "documents", "objective": "causal", "max_steps": 30} | values)
+
+
+def corpora(folder: Path) -> list[ShardFile]:
+    """Many documents with prompts; a few, of which one is longer than many rows and some are empty; one alone."""
+    texts = documents(70), [*documents(5, 3), *[np.array([1, 2])] * 3, documents(1, 4, 2)[0]], documents(1, 5)
+    texts[1][2] = np.array([1, *range(16, 96), *range(16, 96), *range(16, 96), 2])
+    prompts = [i % max(1, len(text) - 2) for i, text in enumerate(texts[0])]
+    return [write_documents(folder / f"{i}.safetensors", texts[i], prompts=[prompts, None, None][i]) for i in range(3)]
+
+
+@pytest.fixture(scope="module")
+def shards(tmp_path_factory) -> list[ShardFile]:
+    return corpora(tmp_path_factory.mktemp("order"))
+
+
+def shuffled_in_memory(shard: ShardFile, *key: int) -> list[int]:
+    """The places of all tokens of a shard, with its documents in the order of this key."""
+    number = len(shard.offsets) - 1
+    place = randomness.permute(np.arange(number), number, randomness.key(SEED, DOCUMENTS, *key)).tolist()
+    order = sorted(range(number), key=lambda document: place[document])
+    return [at for document in order for at in range(shard.offsets[document], shard.offsets[document + 1])]
+
+
+@pytest.mark.parametrize("lengths", [[16, 64], [5, 12], [400, 8]])
+@pytest.mark.parametrize("languages", [[0], [1], [2], [0, 1, 2]], ids=str)
+def test_every_row_is_that_of_a_plain_shuffle(shards, languages, lengths):
+    """Of all steps of a run with two phases: its tokens, its targets, and what the plan says of their number."""
+    used = [shards[i] for i in languages]
+    train = settings(sequence_lengths=lengths, phase_starts=[0.0, 0.6], global_batch_tokens=480)
+    tokens, layouts = stream(used, SEED, objective="causal")
+    plan = Plan(train, 0.5, layouts)
+    seen, epochs = {}, {}
+    for number in range(plan.steps):
+        step, phase = plan.step(number), int(number >= 0.6 * plan.steps)
+        batch = tokens.micro_batch(step.rows, step.length, (0.0, 1.0))
+        targets = np.split(batch.targets.numpy(), np.cumsum(step.rows.targets)[:-1])
+        for i, language in enumerate(step.rows.language.tolist()):
+            shard, count = used[language], layouts[language].rows(step.length)
+            nth = seen[phase, language] = seen.get((phase, language), -1) + 1
+            epoch, position = divmod(nth, count)
+            key = phase, epoch, language
+            if key not in epochs:
+                rows = randomness.permute(np.arange(count), count, randomness.key(SEED, ORDER, *key))
+                epochs[key] = shuffled_in_memory(shard, *key), rows
+            order, rows = epochs[key]
+            places = np.array(order[rows[position] * step.length :][: step.length])
+            inside = shard.tokens[places].astype(int)
+            assert batch.input_ids[i, : len(places)].tolist() == [VOCABULARY.bos, *inside[:-1]]
+            learnt = inside[(inside != VOCABULARY.bos) & ~shard.in_prompts(places)]
+            assert targets[i].tolist() == learnt.tolist()
+            assert step.rows.targets[i] == len(learnt)
+    assert len({epoch for _, epoch, _ in epochs}) > 2 and len({phase for phase, _, _ in epochs}) == 2
+    orders = [tuple(order) for (_, _, language), (order, _) in epochs.items() if languages[language] == 0]
+    assert len(set(orders)) == len(orders), "each epoch, each phase and each language has its own order"
+
+
+@pytest.mark.parametrize("objective", ["hybrid", "masked", "diffusion"])
+def test_the_plan_knows_how_many_tokens_may_be_hidden(shards, objective):
+    """In rows of all kinds: else fewer tokens than planned would be hidden."""
+    tokens, layouts = stream(shards, SEED, objective=objective)
+    plan = Plan(settings(objective=objective, mask_rate_start=1.0, mask_rate_end=1.0), 1.0, layouts)
+    for number in (0, 9, 29):
+        step = plan.step(number)
+        batch = tokens.micro_batch(step.rows, step.length, step.weights)
+        found = np.bincount(batch.positions.numpy() // step.length, minlength=len(step.rows))
+        assert found.tolist() == step.rows.targets.tolist() and found.any()
+
+
+def test_an_epoch_holds_each_document_exactly_once(shards):
+    for shard in shards:
+        layout = Packed(shard.offsets)
+        for length in (5, 16, 400):
+            row = np.arange(layout.rows(length))
+            pieces = layout.shuffled(3).pieces(*layout.bounds(row, length))
+            read = [place for part in pieces for begin, end in part for place in range(begin, end)]
+            assert sorted(read) == list(range(len(shard.tokens)))
+            cuts = sum(np.isin(part[:, 0], shard.offsets, invert=True).sum() for part in pieces)
+            assert cuts < len(row), "a document is cut only where a row ends"
+
+
+def same(one: Step, other: Step) -> bool:
+    return all(
+        all(map(np.array_equal, mine, theirs)) if name == "pieces" else np.array_equal(mine, theirs)
+        for (name, mine), theirs in zip(vars(one.rows).items(), vars(other.rows).values(), strict=True)
+    )
+
+
+def test_a_run_resumes_at_any_step_without_what_came_before(shards):
+    train = settings(objective="hybrid", max_steps=80)
+    layouts = [Packed(shard.offsets, shard.responses) for shard in shards]
+    forwards = [step for plan in [Plan(train, 1.0, layouts)] for step in map(plan.step, range(80))]
+    for number in np.random.default_rng(1).integers(0, 80, 16):
+        again = Plan(train, 1.0, [Packed(shard.offsets, shard.responses) for shard in shards])
+        assert same(again.step(int(number)), forwards[number])
+    other = Plan(train.model_copy(update={"seed": 8}), 1.0, layouts)
+    assert not same(other.step(3), forwards[3])
+
+
+def test_neighbours_are_torn_apart():
+    """Unlike rows of the fixed stream, in which a document has the same neighbours in all epochs."""
+    layout = Packed(np.arange(1001) * 8)
+    every = np.arange(layout.rows(8))
+    orders = [np.concatenate(layout.shuffled(key).pieces(*layout.bounds(every, 8)))[:, 0] // 8 for key in range(20)]
+    assert all(sorted(order) == list(range(1000)) for order in orders)
+    assert all((np.abs(np.diff(order)) == 1).sum() < 12 for order in orders), "2 are expected"
+    assert np.mean(orders, 0).std() == pytest.approx(1000 / (12 * 20) ** 0.5, rel=0.15)
+
+
+def gradients(shards: list[ShardFile], processes: Processes = ALONE) -> list[np.ndarray]:
+    """The gradients of some steps, over all processes; the languages' epochs end in between."""
+    trainer, found = make_trainer(shards, processes, dropout=0.1, order="documents"), []
+    for step in (0, 17, 38):
+        trainer._learn_share(trainer._take(step), [])
+        trainer._gradients.reduce()
+        found.append(trainer._gradients.flat.numpy().copy())
+    return found
+
+
+def one_of_several(processes: Processes, folder: Path) -> list[np.ndarray]:
+    """What `gradients` finds in one of the processes."""
+    found = gradients([ShardFile.open(path) for path in sorted(folder.glob("[01].safetensors"))], processes)
+    processes.stop()
+    return found
+
+
+@pytest.mark.xdist_group("forks")  # whose server is prepared once
+@pytest.mark.parametrize("size", [2, 3])
+def test_several_processes_read_the_same_batches(tmp_path, size):
+    alone = gradients(corpora(tmp_path)[:2])
+    for answer in train_together(size, one_of_several, tmp_path):
+        for found, expected in zip(answer, alone, strict=True):
+            assert np.linalg.norm(expected) > 0.01
+            assert np.linalg.norm(found - expected) <= 1e-6 * np.linalg.norm(expected)
+
+
+def test_validation_stays_as_it_is(shards):
+    made = [make_trainer(shards[:2], order=order, objective="hybrid") for order in ("rows", "documents")]
+    rows = [[trainer.validation._rows(kind) for kind in (0, 1)] for trainer in made]
+    for one, other in zip(*rows, strict=True):
+        assert one.pieces is other.pieces is None
+        assert (one.begin == other.begin).all() and (one.targets == other.targets).all()
+    assert [plan.rows_of(step) for plan in [made[0].plan] for step in range(40)] == [
+        made[1].plan.rows_of(step) for step in range(40)
+    ]
