@@ -4,9 +4,6 @@ As in GPT-BERT, only the attention mask decides whether a token attends to both 
 to it, positions are rotations of queries and keys (RoPE), most layers attend only to tokens nearby, and each layer
 mixes its input with the embeddings by a few learned numbers. So PyTorch's own attention computes all of it.
 
-Each matrix has a scale of its inputs, and a normalisation stands before it. Both are computed at once, since the scale
-is the weight of this layer norm.
-
 This file is shipped inside exported models: it imports nothing but torch, the standard library and files beside it.
 """
 
@@ -19,7 +16,7 @@ from torch import nn
 from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
-from .attention import compute_dtype, visible
+from .attention import Visible, compute_dtype, visible
 from .gpt_bert import GEGLU, LayerCache
 
 THETA, GLOBAL_THETA = 10_000, 160_000  # bases of the rotations: of most layers, and of those that see far
@@ -60,12 +57,12 @@ class Sight(NamedTuple):
 
     Attributes:
         cosines, sines: of the rotations, [Tq, d].
-        penalty: see `attention.Visible`.
+        visible: in the form that `attention` uses.
     """
 
     cosines: torch.Tensor
     sines: torch.Tensor
-    penalty: torch.Tensor
+    visible: Visible
 
 
 def rotations(positions: torch.Tensor, size: int, theta: int, dtype: torch.dtype) -> tuple[torch.Tensor, torch.Tensor]:
@@ -93,21 +90,19 @@ def sights(shape: NorBERT4Shape, allowed: torch.Tensor, queries: int, keys: int,
     distance = (position[keys - queries :, None] - position).abs()
     found = []
     for theta, window in ((THETA, shape.local_window_length), (GLOBAL_THETA, shape.global_window_length)):
-        seen = allowed if window >= keys - 1 else allowed & (distance <= window)
         wide = torch.promote_types(dtype, torch.float32)
         cosines, sines = rotations(position[keys - queries :], shape.query_key_head_size, theta, wide)
-        found.append(Sight(cosines, sines, visible(seen, dtype).penalty))
+        found.append(Sight(cosines, sines, visible(allowed & (distance <= window), dtype)))
     return found
 
 
-def normalize(x: torch.Tensor, eps: float, scale: torch.Tensor | None = None) -> torch.Tensor:
-    """Return layer_norm(x) * (1 + scale) over the last dimension.
+def normalize(x: torch.Tensor, eps: float) -> torch.Tensor:
+    """Return the layer norm of x over its last dimension, without weights.
 
     It computes in float32 and returns the type of its input, also under autocast; see `gpt_bert.Normalization`.
     """
-    weight = None if scale is None else (1 + scale).to(x.dtype)
     with torch.autocast(x.device.type, enabled=False):
-        return F.layer_norm(x, x.shape[-1:], weight, None, eps)
+        return F.layer_norm(x, x.shape[-1:], None, None, eps)
 
 
 def rotate(x: torch.Tensor, cosines: torch.Tensor, sines: torch.Tensor) -> torch.Tensor:
@@ -126,7 +121,7 @@ def attention(
     query: torch.Tensor,
     key: torch.Tensor,
     value: torch.Tensor,
-    penalty: torch.Tensor,
+    visible: Visible,
     dropout: float = 0.0,
     implementation: str = "sdpa",
 ) -> tuple[torch.Tensor, torch.Tensor | None]:
@@ -135,40 +130,39 @@ def attention(
     Args:
         query: [B, n, Tq, d].
         key, value: [B, n, Tk, d].
-        penalty: [B or 1, n or 1, Tq, Tk], added to the scores. A query that may attend to nothing gets any values.
+        visible: from the function of this name. A query that may attend to nothing gets zeros.
         dropout: probability of dropping an attention weight.
         implementation: "sdpa" (PyTorch's fused kernels) or "plain" (the formula itself).
     """
     if implementation == "sdpa":
-        return F.scaled_dot_product_attention(query, key, value, penalty, dropout), None
-    weights = (query @ key.mT * query.size(-1) ** -0.5 + penalty).softmax(-1).to(value.dtype)
+        context = F.scaled_dot_product_attention(query, key, value, visible.penalty, dropout)
+        return context * visible.alive, None
+    scores = query @ key.mT * query.size(-1) ** -0.5 + visible.penalty
+    weights = (scores.softmax(-1) * visible.alive).to(value.dtype)
     return F.dropout(weights, dropout) @ value, weights
 
 
-class Linear(nn.Module):
-    """Computes a normalisation, a scale, and a linear map without bias."""
+class Linear(nn.Linear):
+    """Computes a linear map whose inputs are scaled: x (W diag(1 + scale))^T."""
 
-    def __init__(self, inputs: int, outputs: int, eps: float):
-        super().__init__()
-        self.eps = eps
-        self.weight = nn.Parameter(torch.empty(outputs, inputs))
+    def __init__(self, inputs: int, outputs: int, bias: bool = False):
+        super().__init__(inputs, outputs, bias)
         self.scale = nn.Parameter(torch.empty(inputs))
 
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return F.linear(normalize(x, self.eps, self.scale), self.weight)
+    def forward(self, input: torch.Tensor) -> torch.Tensor:
+        return F.linear(input, self.weight * (1 + self.scale), self.bias)
 
 
 class TwoLinear(nn.Module):
     """Computes two `Linear` of one input, which share their scale. The result has first the one, then the other."""
 
-    def __init__(self, inputs: int, outputs: int, eps: float):
+    def __init__(self, inputs: int, outputs: int):
         super().__init__()
-        self.eps = eps
         self.weights = nn.ParameterList(nn.Parameter(torch.empty(outputs, inputs)) for _ in range(2))
         self.scale = nn.Parameter(torch.empty(inputs))
 
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return F.linear(normalize(x, self.eps, self.scale), torch.cat([*self.weights]))
+    def forward(self, input: torch.Tensor) -> torch.Tensor:
+        return F.linear(input, torch.cat([*self.weights]) * (1 + self.scale))
 
 
 class Embedding(nn.Module):
@@ -184,7 +178,7 @@ class Embedding(nn.Module):
     def forward(self, input_ids: torch.Tensor | None, words: torch.Tensor | None = None) -> torch.Tensor:
         """Return hidden [B, T, H] for input_ids [B, T] or their embeddings `words` [B, T, H]."""
         words = self.word_embedding(input_ids) if words is None else words
-        return self.dropout(normalize(words, self.eps, self.word_scale))
+        return self.dropout(normalize(words, self.eps) * (1 + self.word_scale))
 
 
 class Attention(nn.Module):
@@ -192,11 +186,11 @@ class Attention(nn.Module):
 
     def __init__(self, shape: NorBERT4Shape):
         super().__init__()
-        size, heads, eps = shape.hidden_size, shape.num_attention_heads, shape.layer_norm_eps
-        self.eps = eps
-        self.qk_proj = TwoLinear(size, heads * shape.query_key_head_size, eps)
-        self.v_proj = Linear(size, heads * shape.value_head_size, eps)
-        self.out_proj = Linear(heads * shape.value_head_size, size, eps)
+        size, heads = shape.hidden_size, shape.num_attention_heads
+        self.eps = shape.layer_norm_eps
+        self.qk_proj = TwoLinear(size, heads * shape.query_key_head_size)
+        self.v_proj = Linear(size, heads * shape.value_head_size)
+        self.out_proj = Linear(heads * shape.value_head_size, size)
         self.q_scale = nn.Parameter(torch.empty(heads, shape.query_key_head_size))
         self.k_scale = nn.Parameter(torch.empty(heads, shape.query_key_head_size))
         self.lambdas = nn.Parameter(torch.empty(1))
@@ -224,18 +218,20 @@ class Attention(nn.Module):
             cache: returns the keys and values of all positions so far. Generation uses it.
         """
         heads = self.q_scale.size(0)
-        both = self.qk_proj(of_scores).unflatten(-1, (2, heads, -1))
+        both = self.qk_proj(normalize(of_scores, self.eps)).unflatten(-1, (2, heads, -1))
         both = normalize(both, self.eps) * (1 + torch.stack([self.q_scale, self.k_scale])).to(both.dtype)
         both = self.rotate(both.flatten(2, 3), sight.cosines, sight.sines)
-        value = self.v_proj(of_values).unflatten(-1, (heads, -1))
-        value, first = (value, value) if first is None else (mix(value, first, self.lambdas[0]), first)
+        value = self.v_proj(normalize(of_values, self.eps)).unflatten(-1, (heads, -1))
+        first = value if first is None else first  # there, mixing changes nothing, but the lambda has a gradient: 0
+        value = mix(value, first, self.lambdas[0])
         query, key = both.transpose(1, 2).chunk(2, 1)
         value = value.transpose(1, 2)
         if cache is not None:
             key, value = cache(key, value)
         dropout = self.weight_dropout if self.training else 0.0
-        context, weights = self.attend(query, key, value, sight.penalty, dropout, implementation)
-        return self.dropout(self.out_proj(context.transpose(1, 2).flatten(2))), first, weights
+        context, weights = self.attend(query, key, value, sight.visible, dropout, implementation)
+        context = normalize(context.transpose(1, 2).flatten(2), self.eps)
+        return self.dropout(self.out_proj(context)), first, weights
 
 
 class FeedForward(nn.Module):
@@ -243,14 +239,15 @@ class FeedForward(nn.Module):
 
     def __init__(self, shape: NorBERT4Shape):
         super().__init__()
-        size, inner, eps = shape.hidden_size, shape.intermediate_size, shape.layer_norm_eps
-        self.up_proj = TwoLinear(size, inner, eps)
+        self.eps = shape.layer_norm_eps
+        self.up_proj = TwoLinear(shape.hidden_size, shape.intermediate_size)
         self.activation = GEGLU()
-        self.down_proj = Linear(inner, size, eps)
+        self.down_proj = Linear(shape.intermediate_size, shape.hidden_size)
         self.dropout = nn.Dropout(shape.hidden_dropout)
 
     def forward(self, hidden: torch.Tensor) -> torch.Tensor:
-        return self.dropout(self.down_proj(self.activation(self.up_proj(hidden))))
+        inner = self.activation(self.up_proj(normalize(hidden, self.eps)))
+        return self.dropout(self.down_proj(normalize(inner, self.eps)))
 
 
 class Layer(nn.Module):
@@ -324,11 +321,10 @@ class Encoder(nn.Module):
 
 
 class OutputProjection(nn.Module):
-    """Computes scores of all tokens before they are capped. Its matrix is the token embedding, so it has none itself."""
+    """Holds the scale and the bias of the output layer, whose matrix is the token embedding."""
 
-    def __init__(self, size: int, vocab_size: int, eps: float):
+    def __init__(self, size: int, vocab_size: int):
         super().__init__()
-        self.eps = eps
         self.scale = nn.Parameter(torch.empty(size))
         self.bias = nn.Parameter(torch.empty(vocab_size))
 
@@ -343,9 +339,9 @@ class Classifier(nn.Module):
 
     def __init__(self, shape: NorBERT4Shape):
         super().__init__()
-        size, eps = shape.hidden_size, shape.layer_norm_eps
-        self.projection = Linear(size, size, eps)
-        self.emb2vocab = OutputProjection(size, shape.vocab_size, eps)
+        self.eps = shape.layer_norm_eps
+        self.projection = Linear(shape.hidden_size, shape.hidden_size)
+        self.emb2vocab = OutputProjection(shape.hidden_size, shape.vocab_size)
 
     @property
     def bias(self) -> torch.Tensor:
@@ -354,8 +350,8 @@ class Classifier(nn.Module):
 
     def features(self, hidden: torch.Tensor) -> torch.Tensor:
         """Return the input of the last, linear layer, [..., H], for hidden [..., H]."""
-        hidden = F.gelu(self.projection(hidden), approximate="tanh")
-        return normalize(hidden, self.emb2vocab.eps, self.emb2vocab.scale)
+        hidden = F.gelu(self.projection(normalize(hidden, self.eps)), approximate="tanh")
+        return normalize(hidden, self.eps) * (1 + self.emb2vocab.scale)
 
     def forward(self, hidden: torch.Tensor, embedding: torch.Tensor) -> torch.Tensor:
         """Return logits [..., V] for hidden [..., H] and the token embedding [V, H]."""

@@ -43,13 +43,14 @@ class NorBERT4PreTrainedModel(GPTBertPreTrainedModel):
     config_class = NorBERT4Config  # pyright: ignore[reportAssignmentType]
     base_model_prefix = ""
     _no_split_modules = ("Embedding", "Layer", "Classifier")  # pyright: ignore[reportAssignmentType]
-    _cache, _layer_caches = GPTBertModel._cache, GPTBertModel._layer_caches
+    # transformers 4 keeps caches in `_cache` of the classes that generate.
+    _cache_to_use, _layer_caches = GPTBertModel._cache, GPTBertModel._layer_caches
 
     def __init__(self, config: NorBERT4Config):
         GPTBertPreTrainedModel.__init__(self, config)  # not the classes of GPT-BERT between, which make its layers
-        shape = shape_of(config)
-        self.embedding = Embedding(shape)
-        self.encoder = Encoder(shape)
+        self.shape = shape_of(config)
+        self.embedding = Embedding(self.shape)
+        self.encoder = Encoder(self.shape)
         self.attention_mode = config.attention_mode or self.natural_attention_mode
         self.gradient_checkpointing = False
 
@@ -77,7 +78,7 @@ class NorBERT4PreTrainedModel(GPTBertPreTrainedModel):
         **kwargs: Any,
     ) -> BaseModelOutputWithPast | tuple[Any, ...]:
         """Return hidden states of input_ids [B, T] or inputs_embeds [B, T, H]; see `GPTBertModel.forward`."""
-        config, cache = self.config, self._cache(past_key_values, use_cache)  # pyright: ignore[reportArgumentType]
+        config, cache = self.config, self._cache_to_use(past_key_values, use_cache)  # pyright: ignore[reportArgumentType]
         hidden = self.embedding(input_ids, inputs_embeds)
         queries, device = hidden.size(1), hidden.device
         keys = queries + (0 if cache is None else int(cache.get_seq_length()))
@@ -88,7 +89,7 @@ class NorBERT4PreTrainedModel(GPTBertPreTrainedModel):
         wants_states = config.output_hidden_states if output_hidden_states is None else output_hidden_states
         plain = wants_weights or config._attn_implementation == "eager"
         self.encoder.activation_checkpointing = self.gradient_checkpointing
-        seen = sights(shape_of(config), allowed, queries, keys, compute_dtype(hidden))
+        seen = sights(self.shape, allowed, queries, keys, compute_dtype(hidden))
         caches = None if cache is None else self._layer_caches(cache, queries, keys, device)  # pyright: ignore[reportArgumentType]
         outputs, weights = self.encoder(hidden, seen, "plain" if plain else "sdpa", caches)
         output = BaseModelOutputWithPast(
@@ -117,7 +118,7 @@ class NorBERT4LanguageModel(NorBERT4PreTrainedModel):
 
     def __init__(self, config: NorBERT4Config):
         super().__init__(config)
-        self.classifier = Classifier(shape_of(config))
+        self.classifier = Classifier(self.shape)
         self.post_init()
 
     def _logits(self, hidden: torch.Tensor) -> torch.Tensor:
@@ -142,28 +143,20 @@ class NorBERT4ForCausalLM(NorBERT4LanguageModel, GPTBertForCausalLM):
     natural_attention_mode = "causal"
 
 
-class OutputLinear(Linear):
-    """Holds the weights of a normalisation, a scale, and a linear map with a bias."""
-
-    def __init__(self, inputs: int, outputs: int, eps: float):
-        super().__init__(inputs, outputs, eps)
-        self.bias = nn.Parameter(torch.empty(outputs))
-
-
 class ClassifierHead(nn.Module):
     """Computes scores of classes, as published. It begins with the projection of the language model's head."""
 
     def __init__(self, config: NorBERT4Config, classes: int):
         super().__init__()
-        size, eps = config.hidden_size, config.layer_norm_eps
-        self.projection = Linear(size, size, eps)
+        self.eps = config.layer_norm_eps
+        self.projection = Linear(config.hidden_size, config.hidden_size)
         self.dropout = nn.Dropout(config.classifier_dropout)
-        self.output_projection = OutputLinear(size, classes, eps)
+        self.output_projection = Linear(config.hidden_size, classes, bias=True)
 
     def forward(self, hidden: torch.Tensor) -> torch.Tensor:
         """Return [..., classes] for hidden states [..., H]."""
-        last, hidden = self.output_projection, F.gelu(self.projection(hidden), approximate="tanh")
-        return F.linear(self.dropout(normalize(hidden, last.eps, last.scale)), last.weight, last.bias)
+        hidden = F.gelu(self.projection(normalize(hidden, self.eps)), approximate="tanh")
+        return self.output_projection(self.dropout(normalize(hidden, self.eps)))
 
 
 class NorBERT4Classifier(NorBERT4PreTrainedModel):

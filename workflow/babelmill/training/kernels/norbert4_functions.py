@@ -7,6 +7,7 @@ Attention is PyTorch's own as long as none of its weights is dropped. PyTorch's 
 import torch
 from torch.nn import functional as F
 
+from babelmill.model.attention import Visible
 from babelmill.model.norbert4 import NorBERT4, attention
 from babelmill.training.kernels import dropout, pytorch_kernels
 from babelmill.training.kernels.dropout import KeyedAttention, Keys
@@ -20,14 +21,14 @@ class KeyedNorBERT4Attention(KeyedAttention):
         query: torch.Tensor,
         key: torch.Tensor,
         value: torch.Tensor,
-        penalty: torch.Tensor,
+        visible: Visible,
         dropout: float = 0.0,
         implementation: str = "sdpa",
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
         """Do what `norbert4.attention` does."""
         if not dropout:
-            return attention(query, key, value, penalty, implementation=implementation)
-        weights = attention(query, key, value, penalty, implementation="plain")[1]
+            return attention(query, key, value, visible, implementation=implementation)
+        weights = attention(query, key, value, visible, implementation="plain")[1]
         assert weights is not None
         kept = self.kept(weights.shape, dropout).mul_(1 / (1 - dropout))
         return (weights * kept.to(weights.dtype)) @ value, weights

@@ -93,7 +93,7 @@ class NorBERT4Network(Network):
         self, hidden: torch.Tensor, embeddings: torch.Tensor, first: torch.Tensor | None, sight: Any, *_: Any
     ) -> list[torch.Tensor]:
         """Return a layer's tensors whose first dimension is the rows."""
-        given = [hidden, embeddings, self.keys.rows, sight.penalty]
+        given = [hidden, embeddings, self.keys.rows, *sight.visible]
         return given if first is None else [*given, first]
 
     def begin_step(self, number: int) -> None:
