@@ -92,8 +92,8 @@ def make_trainer(model: Section, train: Section, vocab_size: int, processes, mic
     from babelmill.config.schema import Mixture
     from babelmill.config.stage_settings import TrainSettings
     from babelmill.tokens.vocabulary import Vocabulary
-    from babelmill.training.batches.token_batches import TokenStream
     from babelmill.train import make_network
+    from babelmill.training.batches.token_batches import TokenStream
     from babelmill.training.plan.layouts import Packed
     from babelmill.training.plan.objectives import objective_of
     from babelmill.training.plan.plan import Plan

@@ -64,7 +64,9 @@ def test_equals_the_published_definition(golden, mode, implementation):
 
 def test_state_dict_has_exactly_the_published_names(golden):
     shape, numbers = golden
-    assert {f"weight.{name}" for name in NorBERT4(shape).state_dict()} == {n for n in numbers if n.startswith("weight.")}
+    assert {f"weight.{name}" for name in NorBERT4(shape).state_dict()} == {
+        n for n in numbers if n.startswith("weight.")
+    }
 
 
 def test_windows_and_documents():

@@ -54,7 +54,13 @@ class Counted:
 
 
 def norbert4(
-    vocab_size: int, hidden: int, inner: int, heads: int, layers: int, queries: int | None = None, values: int | None = None
+    vocab_size: int,
+    hidden: int,
+    inner: int,
+    heads: int,
+    layers: int,
+    queries: int | None = None,
+    values: int | None = None,
 ) -> Counted:
     """Return the size of a NorBERT4.
 

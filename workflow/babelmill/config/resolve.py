@@ -39,8 +39,8 @@ from babelmill.config.mistakes import LONGEST, check_keys, in_plain_words, where
 from babelmill.config.model_size import too_large
 from babelmill.config.model_source import SHAPE, ModelSource, kind_of, shape_laid_under, source_of
 from babelmill.config.schema import (
-    OURS,
     MODEL_SECTIONS,
+    OURS,
     REMOVED,
     SECTIONS,
     Challenge,

@@ -391,7 +391,9 @@ class NorBERT4(nn.Module):
         self.classifier = Classifier(config)
         self.apply(lambda module: init_weights(module, config.hidden_size))
 
-    def states(self, input_ids: torch.Tensor, allowed: torch.Tensor, implementation: str = "sdpa") -> list[torch.Tensor]:
+    def states(
+        self, input_ids: torch.Tensor, allowed: torch.Tensor, implementation: str = "sdpa"
+    ) -> list[torch.Tensor]:
         """Return the L + 1 hidden states [B, T, H] of input_ids [B, T], that of the embedding first.
 
         For `allowed`, see `sights`.

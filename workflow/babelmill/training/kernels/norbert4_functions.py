@@ -5,7 +5,6 @@ Attention is PyTorch's own as long as none of its weights is dropped. PyTorch's 
 """
 
 import torch
-from torch.nn import functional as F
 
 from babelmill.model.attention import Visible
 from babelmill.model.norbert4 import NorBERT4, attention
