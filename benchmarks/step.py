@@ -42,7 +42,16 @@ def laid_over(section: Section, **values) -> Section:
     return type(section).model_validate(section.model_dump() | values)
 
 
-def engine(preset: str, micro_batch: int, batch: int, length: int, precision: str, dropout: float, threads: int):
+def engine(
+    preset: str,
+    micro_batch: int,
+    batch: int,
+    length: int,
+    precision: str,
+    dropout: float,
+    threads: int,
+    architecture: str = "gpt_bert",
+):
     """Return a function that does one of our training steps and reports it, and a description."""
     from babelmill.runtime.cost import flops
     from babelmill.runtime.processes import Processes
@@ -56,7 +65,8 @@ def engine(preset: str, micro_batch: int, batch: int, length: int, precision: st
         **dict(sequence_lengths=[length], phase_starts=[0.0], batch_reduction=1.0, max_steps=100_000),
         **dict(global_batch_tokens=batch, precision=precision),
     )
-    model = laid_over(configured.model, hidden_dropout_prob=dropout, attention_probs_dropout_prob=dropout)
+    drops = {"hidden_dropout_prob": dropout, "attention_probs_dropout_prob": dropout}
+    model = laid_over(configured.model, **drops, architecture=architecture)
     processes = Processes.start(threads)
     set_gpu_options()
     graphs = Graphs() if processes.device.type == "cuda" else None
@@ -81,10 +91,9 @@ def make_trainer(model: Section, train: Section, vocab_size: int, processes, mic
     """Return a trainer on random tokens."""
     from babelmill.config.schema import Mixture
     from babelmill.config.stage_settings import TrainSettings
-    from babelmill.model.gpt_bert import GPTBertShape
     from babelmill.tokens.vocabulary import Vocabulary
+    from babelmill.train import make_network
     from babelmill.training.batches.token_batches import TokenStream
-    from babelmill.training.networks.gpt_bert import GPTBertNetwork
     from babelmill.training.plan.layouts import Packed
     from babelmill.training.plan.objectives import objective_of
     from babelmill.training.plan.plan import Plan
@@ -94,11 +103,10 @@ def make_trainer(model: Section, train: Section, vocab_size: int, processes, mic
         shard = documents(Path(folder) / "shard.safetensors", vocab_size)
         vocabulary = Vocabulary(vocab_size, bos=1, eos=2, pad=3, mask=4, special=tuple(range(16)))
         layouts = [Packed(shard.offsets)]
-    shape = GPTBertShape(vocab_size=vocab_size, **model.shape())
     labels = Configuration([("benchmark", {})]).model("eng").labels
     sections = {"model": model, "train": train, "labels": labels, "mixture": Mixture(weights="size")}
     settings = TrainSettings(stage="train", name="eng", languages=["eng"], **sections)
-    network = GPTBertNetwork(shape, train, processes, graphs=graphs)
+    network = make_network(settings, vocabulary, None, processes, graphs)
     stream = TokenStream([shard], vocabulary, 0, processes.device, objective_of(train), graphs=network.compiled)
     plan = Plan(train, 1.0, layouts)
     trainer = Trainer(settings, network, plan, stream, (layouts, stream), processes, micro_batch)

@@ -251,6 +251,19 @@ def exported(tmp_path_factory) -> Path:
     return made_once(tmp_path_factory, "hub", make)
 
 
+@pytest.fixture(scope="session")
+def exported_norbert4(tmp_path_factory) -> Path:
+    """Return the exported folder of a NorBERT4 that knows the same sentences."""
+
+    def make(folder: Path) -> None:
+        from helpers.hub.hub_data import Trained
+
+        done = Trained(folder, "norbert4").export()
+        assert done.returncode == 0, done.stderr
+
+    return made_once(tmp_path_factory, "hub_norbert4", make) / "export"
+
+
 @pytest.fixture
 def trained(exported, tmp_path):
     """Return a copy of it, which a test may change."""

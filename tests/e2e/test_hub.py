@@ -26,11 +26,12 @@ from helpers.hub.hub_server import HubServer
 from helpers.programs.prepared import run_python
 
 
-def check(model, version: str, home: Path, *options, **environment) -> None:
+def check(model, version: str, home: Path, *options, architecture: str = "gpt_bert", **environment) -> None:
     """Run the checks in a process of their own, with one version of transformers and nothing cached."""
     folders = [*([TRANSFORMERS_4] if version == "4.57.6" else []), TUNING]
     variables = os.environ | {
         "BABELMILL_EXPORT": str(model),
+        "BABELMILL_ARCHITECTURE": architecture,
         "TRANSFORMERS_VERSION": version,
         "HF_HUB_OFFLINE": "1",
         "HF_HOME": str(home),
@@ -48,6 +49,11 @@ VERSIONS = [("5.23.0", ""), ("4.57.6", f"not ({GRAPHS})"), pytest.param("4.57.6"
 @pytest.mark.parametrize(("version", "which"), VERSIONS, ids=["5.23.0", "4.57.6", "4.57.6 graphs"])
 def test_exported_folder(trained, version, which, tmp_path):
     check(trained.folder / "export", version, tmp_path, "-k", which)
+
+
+@pytest.mark.parametrize(("version", "which"), VERSIONS, ids=["5.23.0", "4.57.6", "4.57.6 graphs"])
+def test_exported_folder_of_norbert4(exported_norbert4, version, which, tmp_path):
+    check(exported_norbert4, version, tmp_path, "-k", which, architecture="norbert4")
 
 
 @pytest.mark.parametrize("version", ["5.23.0", "4.57.6"])

@@ -17,6 +17,7 @@ from transformers import (
     AutoModel,
     AutoModelForCausalLM,
     AutoModelForMaskedLM,
+    AutoModelForMultipleChoice,
     AutoModelForSequenceClassification,
     AutoModelForTokenClassification,
     AutoProcessor,
@@ -28,6 +29,8 @@ from transformers import (
 )
 
 FOLDER = os.environ["BABELMILL_EXPORT"]
+NORBERT4 = os.environ["BABELMILL_ARCHITECTURE"] == "norbert4"  # else it is a GPT-BERT
+HEAD = "classifier.output_projection." if NORBERT4 else "score."  # begins the names of new weights for classification
 LANGUAGE_MODELS = [AutoModelForMaskedLM, AutoModelForCausalLM]
 CLASSES = [AutoModel, *LANGUAGE_MODELS, AutoModelForSequenceClassification, AutoModelForTokenClassification]
 TEXTS = ["The black cat sat on the mat", "Seven wizards boil", "A brown dog runs through our green garden every day."]
@@ -53,6 +56,11 @@ def close(found, wanted, tolerance=1e-9):
     torch.testing.assert_close(found, wanted, rtol=0, atol=tolerance)
 
 
+def encoder_of(model):
+    """What gives the hidden states to a head: a module, or in NorBERT4 a method."""
+    return model.model
+
+
 def main_output(output):
     return output.logits if "logits" in output else output.last_hidden_state
 
@@ -68,7 +76,8 @@ def test_version():
 def test_every_weight_is_found(cls):
     """But for a classification head, which is new. Nothing is left over: other classes expect the language model's head."""
     _, report = cls.from_pretrained(FOLDER, trust_remote_code=True, output_loading_info=True)
-    new = {"score.weight", "score.bias"} if "Classification" in cls.__name__ else set()
+    parts = ["weight", "bias", *(["scale"] if NORBERT4 else [])]
+    new = {HEAD + part for part in parts} if "Classification" in cls.__name__ else set()
     assert set(report["missing_keys"]) == new
     assert not report["mismatched_keys"]
     assert not list(cls.from_pretrained(FOLDER, trust_remote_code=True).buffers())
@@ -80,8 +89,9 @@ def test_loading_says_nothing_of_the_language_models_head(cls, caplog):
     logging.getLogger("transformers").propagate = True
     cls.from_pretrained(FOLDER, trust_remote_code=True)
     message = "\n".join(record.getMessage() for record in caplog.records)
-    assert "classifier" not in message and "UNEXPECTED" not in message and "were not used" not in message
-    assert ("score.weight" in message) == (cls is not AutoModel)  # which is new, and it says so
+    of_head = "emb2vocab" if NORBERT4 else "classifier"
+    assert of_head not in message and "UNEXPECTED" not in message and "were not used" not in message
+    assert (f"{HEAD}weight" in message) == (cls is not AutoModel)  # which is new, and it says so
 
 
 def test_config_and_tokenizer(tokenizer):
@@ -115,7 +125,7 @@ def test_the_mask_takes_the_space_before_it(tokenizer, tmp_path):
 
 def test_variants():
     main, ema = (load(AutoModelForMaskedLM, variant=variant) for variant in (None, "ema"))
-    name = "model.embedding.word_embedding.weight"
+    name = "embedding.word_embedding.weight" if NORBERT4 else "model.embedding.word_embedding.weight"
     close(main.state_dict()[name] * 0.9, ema.state_dict()[name], 1e-6)
     named, weights = load(AutoModelForMaskedLM, variant="main").state_dict(), main.state_dict()
     assert named.keys() == weights.keys() and all(torch.equal(named[key], weights[key]) for key in weights)
@@ -179,7 +189,7 @@ def test_attention_mode(cls, mode):
     """A token's change reaches earlier positions if and only if attention is bidirectional."""
     model = load(cls, attention_mode=mode)
     if "Classification" in cls.__name__:
-        model = model.model
+        model = encoder_of(model)
     causal = mode == "causal" or (mode is None and cls is AutoModelForCausalLM)
     ids = torch.arange(20, 32)[None]
     changed = ids.clone()
@@ -206,7 +216,8 @@ def test_batches_equal_single_rows(tokenizer, cls, side, mode):
         whole = cls is AutoModelForSequenceClassification
         found = together[row] if whole else together[row][batch["attention_mask"][row] == 1]
         first = 1 if cls is AutoModelForMaskedLM else 0  # which scores nothing
-        close(found[first:], alone[first:])
+        # A NorBERT4 rounds the angles of its rotations, so a text's place in the row matters in the seventh digit.
+        close(found[first:], alone[first:], 1e-5 if NORBERT4 and side == "left" else 1e-9)
 
 
 @pytest.mark.parametrize("implementation", ["sdpa", "eager"])
@@ -308,9 +319,8 @@ def test_cached_scores_equal_those_of_the_whole_text(tokenizer):
 
 def test_each_new_token_is_one_position_of_work(tokenizer):
     model, lengths = load(AutoModelForCausalLM), []
-    model.model.transformer.mlp_layers[0].register_forward_hook(
-        lambda _, inputs, __: lengths.append(inputs[0].shape[1])
-    )
+    block = model.encoder.layers[0].mlp if NORBERT4 else model.model.transformer.mlp_layers[0]
+    block.register_forward_hook(lambda _, inputs, __: lengths.append(inputs[0].shape[1]))
     ids = tokenizer(TEXTS[0], return_tensors="pt")["input_ids"]
     model.generate(ids, max_new_tokens=6, min_new_tokens=6, do_sample=False)
     assert lengths == [ids.shape[1], 1, 1, 1, 1, 1]
@@ -413,12 +423,28 @@ def test_classification_losses(batch):
     assert output.loss.isfinite() and output.logits.shape == (*batch["input_ids"].shape, 5)
 
 
+@pytest.mark.skipif(not NORBERT4, reason="GPT-BERT has no such class")
+def test_multiple_choice(batch, tmp_path):
+    """Each text has one score, whatever the others are; the loss is that of the right one."""
+    model = load(AutoModelForMultipleChoice)
+    choices = {name: values[None].repeat(2, 1, 1) for name, values in batch.items()}
+    choices["input_ids"][1] = choices["input_ids"][1].flip(0)
+    choices["attention_mask"][1] = choices["attention_mask"][1].flip(0)
+    output = model(**choices, labels=torch.tensor([0, 2]))
+    assert output.logits.shape == (2, 3) and len(set(output.logits[0].tolist())) == 3
+    close(output.logits[0], output.logits[1].flip(0))
+    close(output.loss.double(), -output.logits[0].log_softmax(0)[0], 1e-6)
+    model.save_pretrained(tmp_path)
+    close(load(AutoModelForMultipleChoice, tmp_path)(**choices).logits, output.logits, 0)
+
+
 @pytest.mark.parametrize("cls", CLASSES)
 def test_save_and_load_again(cls, batch, tmp_path):
     torch.manual_seed(0)
     model = load(cls)
     model.save_pretrained(tmp_path)
     assert (tmp_path / "modeling_gpt_bert.py").is_file() and (tmp_path / "attention.py").is_file()
+    assert (tmp_path / "norbert4.py").is_file() == NORBERT4
     with safe_open(tmp_path / "model.safetensors", "pt") as file:  # tied weights once
         assert set(file.keys()) == {name for name, _ in model.named_parameters()}
     close(main_output(load(cls, tmp_path)(**batch)), main_output(model(**batch)), 0)
@@ -431,7 +457,11 @@ def test_untrained_model_is_initialised():
     weights = AutoModelForMaskedLM.from_config(config, trust_remote_code=True).state_dict()
     std = (2 / (5 * config.hidden_size)) ** 0.5
     for name, weight in weights.items():
-        if "alphas" in name:
+        if name.endswith("lambdas"):
+            assert weight.tolist() == ([0.5] if len(weight) == 1 else [0.0, 0.0, 1.0, 0.0, 1.0, 0.0])
+        elif name.endswith("scale"):
+            assert (weight == 0).all()
+        elif "alphas" in name:
             assert weight.tolist() == [0.0] * (len(weight) - 1) + [1.0]
         elif name.endswith("bias"):
             assert (weight == 0).all()
@@ -443,7 +473,7 @@ def test_untrained_model_is_initialised():
 
 
 def test_a_new_head_leaves_loaded_weights_alone(batch):
-    body = load(AutoModelForSequenceClassification).model
+    body = encoder_of(load(AutoModelForSequenceClassification))
     close(body(**batch).last_hidden_state, load(AutoModel)(**batch).last_hidden_state, 0)
 
 
@@ -501,7 +531,9 @@ def test_babylm_multilingual_fine_tuning(tokenizer):
     alone = tokenizer(TEXTS[0], TEXTS[2], return_tensors="pt")
     close(model(**padded).logits[0], model(**alone).logits[0])
     heads = [name for name, _ in model.named_parameters() if "classifier" in name or name.startswith("score")]
-    assert heads == ["score.weight", "score.bias"]
+    assert [*filter(lambda name: name.startswith(HEAD), heads)] == [f"{HEAD}weight", f"{HEAD}bias"] + (
+        [f"{HEAD}scale"] if NORBERT4 else []
+    )
 
 
 # PyTorch's transformations, `Trainer` and adapters. Compiled graphs are run by PyTorch (`aot_eager`): what is in question is
@@ -548,11 +580,12 @@ def test_trainer_compiles(tokenizer, tmp_path):
     data = [{"label": n % 2, **tokenizer(text)} for n, text in enumerate(TEXTS[:2] * 2)]
     settings = {"torch_compile": True, "torch_compile_backend": "eager", "use_cpu": True, "report_to": "none"}
     arguments = TrainingArguments(tmp_path, max_steps=2, per_device_train_batch_size=4, bf16=True, **settings)
-    before = model.score.weight.detach().clone()
+    last = model.get_parameter(f"{HEAD}weight")
+    before = last.detach().clone()
     torch._dynamo.utils.counters.clear()
     found = Trainer(model, arguments, train_dataset=data, processing_class=tokenizer).train()
     assert found.global_step == 2 and 0 < found.training_loss < 10
-    assert not torch.equal(model.score.weight, before)
+    assert not torch.equal(last, before)
     counters = torch._dynamo.utils.counters
     assert counters["stats"]["unique_graphs"] > 0 and not counters["graph_break"]
 
@@ -576,8 +609,9 @@ def test_adapters(tokenizer, batch, tmp_path):
     """With the layers that the card names; peft has no default for a model of the Hub, and says so."""
     with pytest.raises(ValueError, match="target_modules"):
         get_peft_model(load(AutoModelForSequenceClassification), LoraConfig(task_type="SEQ_CLS"))
-    layers = ["in_proj_qk", "in_proj_vg", "out_proj"]
-    config = LoraConfig(task_type="SEQ_CLS", target_modules=layers, modules_to_save=["score"])
+    layers = ["v_proj", "out_proj", "down_proj"] if NORBERT4 else ["in_proj_qk", "in_proj_vg", "out_proj"]
+    head = "classifier" if NORBERT4 else "score"
+    config = LoraConfig(task_type="SEQ_CLS", target_modules=layers, modules_to_save=[head])
     model = get_peft_model(load(AutoModelForSequenceClassification, dtype=torch.float32), config)
     adapted = {name.split(".lora_A")[0].split(".")[-1] for name, _ in model.named_parameters() if ".lora_A" in name}
     assert adapted == set(layers)
@@ -587,7 +621,7 @@ def test_adapters(tokenizer, batch, tmp_path):
     Trainer(model, arguments, train_dataset=data, processing_class=tokenizer).train()
     moved = {name for name, value in model.named_parameters() if not torch.equal(value, before[name])}
     assert moved == {name for name, value in model.named_parameters() if value.requires_grad}
-    assert all("lora_" in name or "score" in name for name in moved)
+    assert all("lora_" in name or head in name for name in moved)
     model.save_pretrained(tmp_path / "saved")
     torch.manual_seed(1)
     again = load(AutoModelForSequenceClassification, dtype=torch.float32)

@@ -4,9 +4,9 @@
 
 The model comes from a repository on the Hugging Face Hub, at one commit, as a dataset does (see `download`), or from a
 local folder. None of its code is run: the weights are read only as tensors and written, one at a time, to one
-`model.safetensors`, next to `config.json` and the tokenizer's files. GPT-BERT models, ours and published ones, get our
-tensor names and the configuration that our training writes. LLaDA becomes EuroBERT. Other transformers models stay as
-they are.
+`model.safetensors`, next to `config.json` and the tokenizer's files. GPT-BERT and NorBERT4 models, ours and published
+ones, get our tensor names and the configuration that our training writes. LLaDA becomes EuroBERT. Other transformers
+models stay as they are.
 
 This stage needs a network, which compute nodes often lack.
 """
@@ -46,7 +46,7 @@ from babelmill.release.elsewhere.published_checkpoint import adapted_tokenizer
 from babelmill.runtime.checkpoint import write_tensors
 from babelmill.settings import read_settings
 from babelmill.tokens import characters, trial
-from babelmill.tokens.published_tokenizer import FILES
+from babelmill.tokens.published_tokenizer import FILES, has_our_tokens
 from babelmill.tokens.tokenizer_file import load_tokenizer, vocab_size
 
 log = logging.getLogger("babelmill.base_model")
@@ -63,7 +63,10 @@ def check_architecture(settings: BaseModelSettings, kind: ForeignKind, config: d
             f"{where} is a {config['model_type']} model of transformers: set model.architecture: transformers next to"
             " model.source"
         )
-    if settings.auto_class and not of_transformers:
+    of_norbert4 = kind in ("norbert4", "published_norbert4")
+    if of_norbert4 and settings.architecture != "norbert4":
+        raise UserError(f"{where} is a NorBERT4 model: set model.architecture: norbert4 next to model.source")
+    if not (of_transformers or of_norbert4) and (settings.auto_class or settings.architecture != "gpt_bert"):
         raise UserError(f"{where} is a GPT-BERT model: remove model.architecture next to model.source")
 
 
@@ -97,10 +100,14 @@ def write_tokenizer(folder: Path, paths: dict[str, Path], kind: ForeignKind, row
     Raises:
         UserError: the tokenizer has more entries than the embedding has `rows`.
     """
-    if kind != "published" and "tokenizer.json" in paths:
+    adapted = kind == "published"
+    if kind == "published_norbert4" and "tokenizer.json" in paths:
+        trial.check(paths["tokenizer.json"], f"{where}: tokenizer.json")
+        adapted = has_our_tokens(load_tokenizer(paths["tokenizer.json"]))
+    elif kind != "published" and "tokenizer.json" in paths:
         trial.check(paths["tokenizer.json"], f"{where}: tokenizer.json")
     for name, path in paths.items():
-        if kind == "published" and name == "tokenizer.json":
+        if adapted and name == "tokenizer.json":
             adapted_tokenizer(path).save(str(folder / name))
         else:
             copy_file(path, folder / name)

@@ -438,6 +438,7 @@ class ExportStage(Stage):
         "release.folder.prove",
         "model.transformers.modeling_gpt_bert",
         "model.transformers.modeling_gpt_bert_codes",
+        "model.transformers.modeling_norbert4",
     )
 
     def asked(self, configuration: Configuration, name: str, part: str) -> stage_settings.ExportSettings:

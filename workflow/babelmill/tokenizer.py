@@ -38,7 +38,7 @@ from babelmill.tokens import characters, prefix_space, trial
 from babelmill.tokens.documents import Documents
 from babelmill.tokens.limits import TRAINING_BYTES
 from babelmill.tokens.pretokenizer import parts, pre_tokenizer, sections
-from babelmill.tokens.published_tokenizer import FILES, roles_of
+from babelmill.tokens.published_tokenizer import FILES, has_our_tokens, roles_of
 from babelmill.tokens.quality import count_tokens, measure, vocabulary_used
 from babelmill.tokens.tokenizer_file import begin_with_bos, encodings, load_tokenizer, use_threads, vocab_size
 from babelmill.tokens.vocabulary import MASK, SPECIAL_TOKENS, UNK
@@ -174,7 +174,8 @@ def adopt_from_model(folder: Path, name: str) -> tuple[Tokenizer, dict[str, Any]
         )
     manifest.verify(folder, *tokenizer_files(made))
     path, roles = folder / "tokenizer.json", made["figures"].get("roles")
-    if made["figures"].get("architecture") == "transformers":
+    architecture = made["figures"].get("architecture")
+    if architecture == "transformers" or (architecture == "norbert4" and not has_our_tokens(load_tokenizer(path))):
         roles = roles_of(folder, load_tokenizer(path), where)
     tokenizer = load_tokenizer(path) if roles else adopt(str(path), where)
     try:

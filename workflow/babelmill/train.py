@@ -38,6 +38,7 @@ from babelmill.core.files import UserError, atomic_write, copy_file, link_or_cop
 from babelmill.core.words import first_line, plural
 from babelmill.labels.codes import CODES_OF_SOURCE
 from babelmill.labels.data import LabelledData
+from babelmill.model.norbert4 import NorBERT4Shape
 from babelmill.runtime import checkpoint, gpu_claims, slurm, store
 from babelmill.runtime.checkpoint import Checkpoints
 from babelmill.runtime.launch import launch
@@ -56,6 +57,7 @@ from babelmill.training.kernels.compilation import Graphs, graphs_of
 from babelmill.training.loop import Loop, NotFinite
 from babelmill.training.networks.gpt_bert import GPTBertNetwork
 from babelmill.training.networks.network import Network
+from babelmill.training.networks.norbert4 import NorBERT4Network
 from babelmill.training.networks.source_weights import lineage, load_weights, shape_of
 from babelmill.training.optimization.sharding import Load
 from babelmill.training.plan.plan import Plan
@@ -143,7 +145,7 @@ def train(args: argparse.Namespace) -> int:
             return 0
         if fork:
             runs, run = args.out / AGAIN, run.model_copy(update={"tracking": "none"})
-    compiles = settings.model.architecture == "gpt_bert" and settings.train.objective != "labels"
+    compiles = settings.model.architecture in schema.OURS and settings.train.objective != "labels"
     graphs = graphs_of(run, processes, compiles, args.threads, args.compiled)
     if isinstance(data, LabelledData):
         network = make_labels_network(settings, data, source, processes)
@@ -288,6 +290,8 @@ def make_network(
         config = processes.on_main(lambda: config_to_train(settings, source, vocabulary))  # an error is reported once
         return TransformersNetwork(config, settings.train, vocabulary, processes, loaded=source is not None)
     shape = processes.on_main(lambda: shape_of(settings, source, vocabulary.size))
+    if isinstance(shape, NorBERT4Shape):
+        return NorBERT4Network(shape, settings.train, processes, graphs=graphs)
     return GPTBertNetwork(shape, settings.train, processes, graphs=graphs)
 
 

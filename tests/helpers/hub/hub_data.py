@@ -14,9 +14,11 @@ from safetensors.torch import save_file
 from torch.nn import functional as F
 
 from babelmill import tokenizer
+from babelmill.config.model_source import with_our_names
 from babelmill.core import manifest
 from babelmill.core.files import sha256, write_json
 from babelmill.model.gpt_bert import GPTBert, GPTBertShape
+from babelmill.model.norbert4 import NorBERT4, NorBERT4Shape
 from babelmill.stages import STAGES
 from babelmill.tokens.shard_file import write_shard
 from babelmill.tokens.tokenizer_file import encode, load_tokenizer
@@ -31,7 +33,7 @@ VOCABULARY = 420
 BOS, EOS, PAD, MASK = 1, 2, 3, 4
 
 
-def learn(model: GPTBert, rows: torch.Tensor, steps: int = 220, ahead: int = 1) -> None:
+def learn(model: torch.nn.Module, rows: torch.Tensor, steps: int = 220, ahead: int = 1) -> None:
     """Teach the rows [B, T] (`<s>` first, padded) to a model: the next token, from the left or from both sides.
 
     `ahead` is 0 if the hidden token is learnt at its own position, as BabyBabelLM's code does it.
@@ -53,10 +55,23 @@ def learn(model: GPTBert, rows: torch.Tensor, steps: int = 220, ahead: int = 1) 
         optimizer.step()
 
 
+def norbert4_shape(vocab_size: int, **shape) -> NorBERT4Shape:
+    """Return the shape of a small NorBERT4: a local layer, which sees three tokens on each side, and a global one."""
+    defaults = {"hidden_size": 48, "intermediate_size": 64, "num_layers": 2, "num_attention_heads": 2}
+    defaults |= {"query_key_head_size": 24, "value_head_size": 24, "max_sequence_length": 512}
+    defaults |= {"local_global_ratio": 2, "local_window_length": 3, "global_window_length": 512}
+    return NorBERT4Shape(vocab_size=vocab_size, **defaults | shape)
+
+
+def dropouts_in(config: GPTBertShape | NorBERT4Shape) -> list[str]:
+    """Return the names of the probabilities of dropout in a shape."""
+    return [field.name for field in dataclasses.fields(config) if "dropout" in field.name]
+
+
 class Trained:
     """Holds the folders `tokenizer`, `shards` and `model` below one folder, and `export.json`."""
 
-    def __init__(self, folder: Path, **shape):
+    def __init__(self, folder: Path, architecture: str = "gpt_bert", **shape):
         self.folder = folder
         folder.mkdir(parents=True, exist_ok=True)
         trained = tokenizer.train(iter([SENTENCES * 3]), VOCABULARY, 2)
@@ -65,7 +80,7 @@ class Trained:
         self.write_manifest("tokenizer", ["tokenizer.json"])
         self.tokenizer = load_tokenizer(folder / "tokenizer/tokenizer.json")
         self._write_shards()
-        self._write_model(shape)
+        self._write_model(architecture, shape)
         self.settings()
 
     @classmethod
@@ -94,18 +109,25 @@ class Trained:
         rows = [[BOS, *text.tolist(), EOS] + [PAD] * (longest - len(text) - 2) for text in texts]
         self.rows = torch.tensor(rows)
 
-    def _write_model(self, shape: dict) -> None:
+    def _write_model(self, architecture: str, shape: dict) -> None:
         torch.manual_seed(0)
-        defaults = {"hidden_size": 48, "intermediate_size": 64, "num_attention_heads": 2, "num_hidden_layers": 2}
-        config = GPTBertShape(vocab_size=self.tokenizer.get_vocab_size(), **defaults | shape)
-        model = GPTBert(dataclasses.replace(config, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0))
+        entries = self.tokenizer.get_vocab_size()
+        if architecture == "norbert4":
+            config = norbert4_shape(entries, **shape)
+            model = NorBERT4(dataclasses.replace(config, **dict.fromkeys(dropouts_in(config), 0.0)))
+            written = {"architecture": architecture} | with_our_names(dataclasses.asdict(config))
+        else:
+            defaults = {"hidden_size": 48, "intermediate_size": 64, "num_attention_heads": 2, "num_hidden_layers": 2}
+            config = GPTBertShape(vocab_size=entries, **defaults | shape)
+            model = GPTBert(dataclasses.replace(config, **dict.fromkeys(dropouts_in(config), 0.0)))
+            written = dataclasses.asdict(config)
         learn(model, self.rows)
         (self.folder / "model").mkdir()
         for name, scale in (("model", 1.0), ("ema", 0.9)):
             weights = {key: value * scale for key, value in model.state_dict().items()}
             save_file(weights, self.folder / f"model/{name}.safetensors", {"format": "pt"})
         ids = {"bos_token_id": BOS, "eos_token_id": EOS, "pad_token_id": PAD, "mask_token_id": MASK}
-        write_json(self.folder / "model/config.json", dataclasses.asdict(config) | ids)
+        write_json(self.folder / "model/config.json", written | ids)
         self.write_manifest("model", ["model.safetensors", "ema.safetensors", "config.json"], ["tokenizer", "shards"])
 
     def settings(self, variants=("main", "ema"), default_variant="main", **more) -> None:

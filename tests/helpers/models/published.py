@@ -1,4 +1,4 @@
-"""Make a model like those of the published GPT-BERT implementation: weights, shape and tokenizer."""
+"""Make models like those of the published GPT-BERT implementation and of HPLT: weights, shape and tokenizer."""
 
 import json
 from pathlib import Path
@@ -11,6 +11,7 @@ from babelmill.tokens.vocabulary import SPECIAL_TOKENS
 from helpers import DATA
 
 GOLDEN = DATA / "gpt_bert_tiny.safetensors"
+GOLDEN_NORBERT4 = DATA / "norbert4_tiny.safetensors"
 # Code without Babelmill, whose first argument is GOLDEN: how far the logits of a model are from the published ones.
 LOGITS = """
 import sys, torch
@@ -54,3 +55,35 @@ def write_tokenizer(path: Path, prefix_space: bool = True, normalizer=None, size
         tokenizer.normalizer = normalizer
     tokenizer.save(str(path))
     return path
+
+
+def norbert4() -> tuple[dict, dict[str, torch.Tensor]]:
+    """Return the sizes of the NorBERT4 whose numbers are stored, and these numbers.
+
+    They are what the published definition gives in float64, without dropout. Of the gradients of matrices,
+    `gradient_sums.` holds the products with the cosines of 1, 2, ...
+    """
+    with safe_open(GOLDEN_NORBERT4, "pt") as file:
+        values = json.loads(file.metadata()["config"])
+        return {key: value for key, value in values.items() if key != "is_decoder"}, {
+            name: file.get_tensor(name) for name in file.keys()
+        }
+
+
+def write_norbert4(folder: Path, tokens: bool = True) -> dict[str, torch.Tensor]:
+    """Write this model as HPLT's repositories hold it, in fp32. Return its weights. `tokens`: also a tokenizer."""
+    sizes, numbers = norbert4()
+    folder.mkdir(exist_ok=True)
+    names = ("MaskedLM", "CausalLM")
+    auto = {f"AutoModelFor{name}": f"modeling_gptbert.GptBertFor{name}" for name in names}
+    auto |= {"AutoConfig": "configuration_gptbert.GptBertConfig"}
+    dropout = {"embedding_dropout": 0.1, "hidden_dropout": 0.0, "attention_dropout": 0.0, "classifier_dropout": 0.2}
+    about = {"architectures": ["GptBertForMaskedLM"], "auto_map": auto, "model": "norbert4", **dropout}
+    (folder / "config.json").write_text(json.dumps(sizes | about))
+    (folder / "modeling_gptbert.py").write_text("raise SystemExit('run')")
+    weights = {n.removeprefix("weight."): t.float() for n, t in numbers.items() if n.startswith("weight.")}
+    weights["classifier.emb2vocab.weight"] = weights["embedding.word_embedding.weight"].clone()
+    torch.save(weights, folder / "pytorch_model.bin")
+    if tokens:
+        write_tokenizer(folder / "tokenizer.json", prefix_space=False, size=sizes["vocab_size"])
+    return weights

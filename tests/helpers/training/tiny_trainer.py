@@ -11,11 +11,12 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from babelmill.model.gpt_bert import GPTBertShape
 from babelmill.runtime.processes import Processes
 from babelmill.tokens.shard_file import ShardFile
 from babelmill.training.kernels.compilation import Graphs
 from babelmill.training.networks.gpt_bert import GPTBertNetwork
+from babelmill.training.networks.norbert4 import NorBERT4Network
+from babelmill.training.networks.source_weights import new_gpt_bert, new_norbert4
 from babelmill.training.plan.plan import Plan
 from babelmill.training.trainer import Trainer
 from conftest import port_for_this
@@ -37,14 +38,18 @@ def make_trainer(
     width: int | None = None,
     mixes: bool = True,
     validation: list[ShardFile] | None = None,
+    architecture: str = "gpt_bert",
     **values,
 ) -> Trainer:
     """Return a trainer with these `train` settings, for a shard of each language. `validation`: shards to validate."""
     train = section("train", **({"max_steps": 40, "clip_norm": 1e9, "global_batch_tokens": 320} | values))
     drops = {"hidden_dropout_prob": dropout, "attention_probs_dropout_prob": dropout}
+    drops |= {"architecture": architecture, "local_global_ratio": 2, "local_window_length": 6}
     model = section("model", **drops, num_hidden_layers=layers, layer_mixing=mixes)
     model = model.model_copy(update={"hidden_size": width} if width else {})
-    made = network(GPTBertShape(vocab_size=VOCABULARY.size, **model.shape()), train, processes, by_hand, graphs)
+    shape = (new_norbert4 if architecture == "norbert4" else new_gpt_bert)(model, VOCABULARY.size)
+    kind = NorBERT4Network if architecture == "norbert4" else network
+    made = kind(shape, train, processes, by_hand, graphs)
     (tokens, layouts), (others, other_layouts) = (
         stream(each, graphs=graphs, objective=train.objective) for each in (shards, validation or shards)
     )

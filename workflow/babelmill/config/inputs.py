@@ -19,7 +19,7 @@ from babelmill.config.layers import nearest
 from babelmill.config.model_source import lacks_config
 from babelmill.config.objectives import OBJECTIVES
 from babelmill.config.resolve import Configuration
-from babelmill.config.schema import Corpus
+from babelmill.config.schema import OURS, Corpus
 from babelmill.core import escape, known_hashes, outside
 from babelmill.core.files import UserError, read_json, sha256
 from babelmill.core.local_sources import snapshot, snapshot_of_files
@@ -142,7 +142,8 @@ def base_model(configuration: Configuration, model: str) -> dict[str, Any]:
 
     Returns:
         `source`, the repository on the Hub, or `sources`, the content of a folder; `shape`, the keys that the
-        configuration sets beside `model.source`; for a transformers model also `auto_class`.
+        configuration sets beside `model.source`; for a transformers model also `auto_class`; for a
+        NorBERT4 `architecture`.
 
     Raises:
         UserError: the folder does not exist or holds no model, or there is nothing to fetch.
@@ -154,6 +155,8 @@ def base_model(configuration: Configuration, model: str) -> dict[str, Any]:
     asked: dict[str, Any] = {"shape": source.beside}
     if resolved.model.architecture == "transformers":
         asked["auto_class"] = OBJECTIVES[resolved.train.objective].auto_class
+    elif resolved.model.architecture == "norbert4":
+        asked["architecture"] = "norbert4"
     if source.kind == "hub":
         return asked | {"source": hub_model(configuration, model), "sources": {}}
     where = f"{resolved.origins['model.source']}: model.source = {source.name!r}"
@@ -252,8 +255,8 @@ def check_tokenizer(path: str, where: str) -> None:
 
 def architecture_name(configuration: Configuration, model: str) -> str:
     """Return the architecture of a model for the name of its repository: gptbert, gpt2, llada-8b-base."""
-    if configuration.model(model).model.architecture == "gpt_bert":
-        return "gptbert"
+    if (architecture := configuration.model(model).model.architecture) in OURS:
+        return architecture.replace("_", "")
     root = configuration.model([model, *configuration.ancestors(model)][-1])
     if root.source:
         return re.sub(r"[^\w.-]", "", Path(root.source.name).name.lower()).strip("-._") or "transformers"

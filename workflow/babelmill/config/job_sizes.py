@@ -11,6 +11,7 @@ from babelmill.config.languages import WORD
 from babelmill.config.model_size import parameters
 from babelmill.config.model_source import ModelSource
 from babelmill.config.resolve import Configuration
+from babelmill.config.schema import OURS
 from babelmill.config.transformers_keys import roughly
 from babelmill.core import manifest, outside
 from babelmill.core.files import UserError, read_json
@@ -72,7 +73,7 @@ def parameters_of(configuration: Configuration, model: str) -> int | None:
             _in_folder(Path(of_root.source.name)) if of_root.source.kind == "folder" else None
         )
     entries = of_root.tokenizer.vocab_size
-    if of_root.model.architecture == "gpt_bert":
+    if of_root.model.architecture in OURS:
         return parameters(of_root.model, entries)
     return roughly(of_root.model.config or {}, entries)
 

@@ -1,7 +1,7 @@
 """Compute the size of a model from its shape: for a plan, and to refuse a model that is too large for any machine."""
 
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 TIB = 2**40
 # Weights, gradients, the average of the weights, and two moments of the optimizer, in fp32.
@@ -28,7 +28,7 @@ class Shape(Protocol):
 
 @dataclass(frozen=True)
 class Counted:
-    """The size of a transformers model, as counted on its modules.
+    """The size of a transformers model, as counted on its modules, or of a NorBERT4.
 
     Attributes:
         parameters: number of parameters, each counted once.
@@ -53,10 +53,63 @@ class Counted:
     frozen: bool = False
 
 
+def norbert4(
+    vocab_size: int,
+    hidden: int,
+    inner: int,
+    heads: int,
+    layers: int,
+    queries: int | None = None,
+    values: int | None = None,
+) -> Counted:
+    """Return the size of a NorBERT4.
+
+    Args:
+        vocab_size: number of entries of the vocabulary.
+        hidden: width of the hidden states.
+        inner: width inside the feed-forward blocks.
+        heads: number of attention heads per layer.
+        layers: number of layers.
+        queries: width of the queries of all heads together; None: as the hidden states.
+        values: width of the values, likewise.
+    """
+    queries, values = queries or hidden, values or hidden
+    matrices = layers * (2 * queries * hidden + 2 * values * hidden + 3 * inner * hidden)
+    scales = layers * (3 * hidden + values + inner + 2 * queries)
+    lambdas = 7 * layers
+    output = vocab_size * hidden + hidden * hidden
+    return Counted(
+        parameters=matrices + scales + lambdas + output + 3 * hidden + vocab_size,
+        matrices=matrices,
+        sides=layers * (2 * queries + 2 * values + 7 * hidden + 3 * inner),
+        output=output,
+        hidden_size=hidden,
+        intermediate_size=inner,
+        num_attention_heads=heads,
+        num_hidden_layers=layers,
+    )
+
+
+def counted(config: Any, vocab_size: int) -> Counted | None:
+    """Return the counted size of a model whose `model` settings describe a NorBERT4; that of a `Counted` is itself."""
+    if isinstance(config, Counted):
+        return config
+    if getattr(config, "architecture", "gpt_bert") != "norbert4":
+        return None
+    return norbert4(
+        vocab_size,
+        config.hidden_size,
+        config.intermediate_size,
+        config.num_attention_heads,
+        config.num_hidden_layers,
+    )
+
+
 def parameters(config: Shape | Counted, vocab_size: int) -> int:
     """Return the number of parameters of a model with these `model` settings."""
-    if isinstance(config, Counted):
-        return config.parameters
+    if size := counted(config, vocab_size):
+        return size.parameters
+    assert not isinstance(config, Counted)
     size, inner, layers = config.hidden_size, config.intermediate_size, config.num_hidden_layers
     embedding = vocab_size * size + (2 * config.position_bucket_size - 1) * size + 2 * size
     attention = 5 * (size * size + size) if config.gate else 4 * (size * size + size)

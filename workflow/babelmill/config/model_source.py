@@ -28,12 +28,20 @@ SHAPE = (
     "layer_norm_eps",
     "gate",
     "layer_mixing",
+    "local_global_ratio",
+    "local_window_length",
 )
+NORBERT4_NAMES = {"num_hidden_layers": "num_layers", "max_position_embeddings": "max_sequence_length"}
 REPOSITORY = re.compile(r"\w[\w.-]*/[\w.-]+", re.ASCII)
 RESULTS = re.compile(r"(converted|results/\w+)/(\w+)/?")
 
 
 ADAPTER = "adapter_config.json"  # the file that PEFT writes beside the weights of an adapter
+
+
+def with_our_names(config: dict[str, Any]) -> dict[str, Any]:
+    """Return the config.json of a NorBERT4, in which some keys of `SHAPE` have other names, with our names, too."""
+    return config | {ours: config[theirs] for ours, theirs in NORBERT4_NAMES.items() if theirs in config}
 
 
 def only_an_adapter(config: Path | None) -> str:

@@ -41,6 +41,7 @@ from babelmill.config.model_size import too_large
 from babelmill.config.model_source import SHAPE, ModelSource, kind_of, shape_laid_under, source_of
 from babelmill.config.schema import (
     MODEL_SECTIONS,
+    OURS,
     REMOVED,
     SECTIONS,
     Challenge,
@@ -423,7 +424,7 @@ class Configuration:
         known = {"architecture": base.architecture}
         if self._set_source(ancestors[-1]):
             return known
-        keys = SHAPE if base.architecture == "gpt_bert" else ("max_position_embeddings",)
+        keys = SHAPE if base.architecture in OURS else ("max_position_embeddings",)
         return known | {key: getattr(base, key) for key in keys}
 
     @functools.cache  # noqa: B019
@@ -699,7 +700,7 @@ def check_together(resolved: ResolvedModel, layers: list[Layer], shape_is_known:
             " not set"
         )
     message = None
-    if train.lora_rank and (model.architecture == "gpt_bert" or model.source is None):
+    if train.lora_rank and (model.architecture in OURS or model.source is None):
         message = (
             f"train.lora_rank = {train.lora_rank}: adapters change a trained transformers model; set model.source to"
             " one (model.architecture: transformers), or train.lora_rank: 0"
@@ -708,6 +709,11 @@ def check_together(resolved: ResolvedModel, layers: list[Layer], shape_is_known:
         message = (
             "model.architecture = 'transformers' has no hybrid models, only masked or causal; set train.objective:"
             " masked, diffusion or causal"
+        )
+    elif model.architecture == "norbert4" and train.objective == "labels":
+        message = (
+            "model.architecture = 'norbert4' has no label models (train.objective: labels); choose gpt_bert, or"
+            " fine-tune the model for a task (evaluation.tasks)"
         )
     elif model.config:
         message = wrong(model.config)
@@ -734,7 +740,7 @@ def check_together(resolved: ResolvedModel, layers: list[Layer], shape_is_known:
             f"{origins['train.sequence_lengths']}: train.sequence_lengths has {longest}, more than"
             f" model.max_position_embeddings = {positions}; lower the first or raise the second"
         )
-    if model.architecture == "gpt_bert":
+    if model.architecture in OURS:
         message = too_large(model, 0 if resolved.tokenizer.source else resolved.tokenizer.vocab_size)
     elif train.objective != "labels" and evaluation.sequence_length > positions:  # label models cut their texts
         message = (

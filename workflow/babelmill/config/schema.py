@@ -96,6 +96,9 @@ class Section(BaseModel):
         }
 
 
+OF_NORBERT4 = ("local_global_ratio", "local_window_length")  # keys of `model` that no other architecture has
+
+
 class OnlyIf:
     """Marks a key that matters only if other keys of its section have the given values.
 
@@ -115,9 +118,17 @@ class OnlyIf:
         return all(values[key] in allowed for key, allowed in self._keys.items())
 
 
+OURS = ("gpt_bert", "norbert4")  # values of model.architecture whose code is this workflow's
+
+
 def new_gpt_bert(otherwise: Any) -> OnlyIf:
     """Mark a key that only a GPT-BERT has, and that a model which continues another (`source`) takes from it."""
     return OnlyIf(architecture="gpt_bert", source=None, otherwise=otherwise)
+
+
+def new_model(otherwise: Any) -> OnlyIf:
+    """Mark a key that our architectures have, and that a model which continues another (`source`) takes from it."""
+    return OnlyIf(architecture=OURS, source=None, otherwise=otherwise)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -257,27 +268,29 @@ class Mixture(Section):
 
 
 class Model(Section):
-    """The architecture: GPT-BERT, a class of transformers with its `config`, or the trained model that has it."""
+    """The architecture: GPT-BERT, NorBERT4, a class of transformers with its `config`, or the trained model that has it."""
 
-    architecture: Literal["gpt_bert", "transformers"] = "gpt_bert"
+    architecture: Literal["gpt_bert", "norbert4", "transformers"] = "gpt_bert"
     config: Annotated[dict[str, Any] | None, BeforeValidator(typed), OnlyIf(architecture="transformers")] = None
     source: Annotated[LocalPath, Field(min_length=1)] | None = None
     revision: str = "main"
-    hidden_size: Annotated[Positive, Field(le=2**20), new_gpt_bert(1)]
-    intermediate_size: Annotated[Positive, Field(le=2**22), new_gpt_bert(1)]
-    num_attention_heads: Annotated[Positive, new_gpt_bert(1)]
-    num_hidden_layers: Annotated[Positive, Field(le=10_000), new_gpt_bert(1)]
+    hidden_size: Annotated[Positive, Field(le=2**20), new_model(1)]
+    intermediate_size: Annotated[Positive, Field(le=2**22), new_model(1)]
+    num_attention_heads: Annotated[Positive, new_model(1)]
+    num_hidden_layers: Annotated[Positive, Field(le=10_000), new_model(1)]
     max_position_embeddings: Annotated[Positive, Field(le=MAX_LENGTH), OnlyIf(source=None, otherwise=1)]
     position_bucket_size: Annotated[Integer, Field(ge=2, le=MAX_LENGTH), new_gpt_bert(2)]
-    hidden_dropout_prob: Annotated[BelowOne, OnlyIf(architecture="gpt_bert", otherwise=0.0)]
-    attention_probs_dropout_prob: Annotated[BelowOne, OnlyIf(architecture="gpt_bert", otherwise=0.0)]
-    layer_norm_eps: Annotated[Number, Field(gt=0, le=1), new_gpt_bert(1e-5)]
+    hidden_dropout_prob: Annotated[BelowOne, OnlyIf(architecture=OURS, otherwise=0.0)]
+    attention_probs_dropout_prob: Annotated[BelowOne, OnlyIf(architecture=OURS, otherwise=0.0)]
+    layer_norm_eps: Annotated[Number, Field(gt=0, le=1), new_model(1e-5)]
     gate: Annotated[bool, new_gpt_bert(True)]
     layer_mixing: Annotated[bool, new_gpt_bert(True)]
+    local_global_ratio: Annotated[Positive, Field(le=10_000), OnlyIf(architecture="norbert4", source=None)] = 4
+    local_window_length: Annotated[Positive, Field(le=MAX_LENGTH), OnlyIf(architecture="norbert4", source=None)] = 128
 
     def shape(self) -> dict[str, Any]:
         """Return the settings that define a GPT-BERT, without those that say where its weights come from."""
-        return self.model_dump(exclude={"architecture", "config", "source", "revision"})
+        return self.model_dump(exclude={"architecture", "config", "source", "revision", *OF_NORBERT4})
 
     @model_validator(mode="after")
     def _config_of_its_architecture(self) -> Self:
@@ -304,6 +317,12 @@ class Model(Section):
             raise ValueError(
                 f"model.num_attention_heads = {self.num_attention_heads} does not divide"
                 f" model.hidden_size = {self.hidden_size}; choose a divisor"
+            )
+        if self.source is None and self.architecture == "norbert4" and self.hidden_size // self.num_attention_heads % 2:
+            raise ValueError(
+                f"model.num_attention_heads = {self.num_attention_heads} gives heads of width"
+                f" {self.hidden_size // self.num_attention_heads}; model.architecture = 'norbert4' rotates pairs of"
+                " numbers, so the width must be even"
             )
         return self
 

@@ -76,13 +76,15 @@ class BaseModelSettings(Settings):
         source: the repository on the Hub; None for a local folder.
         sources: the content of a local folder.
         shape: the keys of its shape that the configuration sets beside `model.source`.
-        auto_class: the Auto class of transformers that its weights must fit; None for a GPT-BERT.
+        auto_class: the Auto class of transformers that its weights must fit; None for our architectures.
+        architecture: which of our architectures it is, if it has no `auto_class`.
     """
 
     source: dict[str, Any] | None
     sources: dict[str, Any]
     shape: dict[str, Any]
     auto_class: str | None = None
+    architecture: str = "gpt_bert"
 
 
 class CorpusSettings(Settings):

@@ -5,7 +5,7 @@ from typing import TypeVar
 
 import numpy as np
 
-from babelmill.config.model_size import Counted, Shape
+from babelmill.config.model_size import Counted, Shape, counted
 
 # Peak dense bf16 FLOP/s (from the vendors' data sheets). The first key whose words are all in the device's name counts.
 # PyTorch sees each half of an MI250 or MI250X as a GPU.
@@ -58,11 +58,12 @@ def flops(config: Shape | Counted, vocab_size: int, length: int, positions: floa
         positions: number of positions.
         targets: number of targets, or an array of such numbers.
     """
-    if isinstance(config, Counted):
-        attention = 2 * length * config.hidden_size * config.num_hidden_layers
-        of_matrices = 4.0 if config.frozen else 6.0  # forward, gradient of the input and, unless frozen, of the weights
-        products = config.matrices * positions + config.output * targets
+    if size := counted(config, vocab_size):
+        attention = 2 * length * size.hidden_size * size.num_hidden_layers
+        of_matrices = 4.0 if size.frozen else 6.0  # forward, gradient of the input and, unless frozen, of the weights
+        products = size.matrices * positions + size.output * targets
         return of_matrices * products + 6.0 * attention * positions
+    assert not isinstance(config, Counted)
     size, inner, buckets = config.hidden_size, config.intermediate_size, 2 * config.position_bucket_size - 1
     projections = (5 if config.gate else 4) * size * size + 3 * size * inner
     attention = 2 * length * size + 2 * buckets * size

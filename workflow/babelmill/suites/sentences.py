@@ -200,12 +200,13 @@ class Scorer:
 
     def __init__(self, model: Any, tokenizer: Any, causal: bool):
         self._model, self._tokenizer, self._pad = model, tokenizer, tokenizer.pad_token_id or 0
-        target = getattr(model.config, "masked_target", None)  # a GPT-BERT has one
-        self._attention = None if target is None else FreePositions(model)
+        target = getattr(model.config, "masked_target", None)  # our architectures have one
+        is_gpt_bert = model.config.model_type == "babelmill_gpt_bert"
+        self._attention = FreePositions(model) if is_gpt_bert else None
         self._before = int(causal or target == "next")
-        self.shares = causal and target is not None
+        self.shares = causal and is_gpt_bert
         self._device = next(model.parameters()).device
-        if target is not None and self._device.type == "cpu":
+        if is_gpt_bert and self._device.type == "cpu":
             pack_linear_layers(model)
         entries = model.get_output_embeddings().weight.shape[0] if model.get_output_embeddings() else 1 << 15
         self.positions = min(POSITIONS[self._device.type], LOGITS // (4 * entries))

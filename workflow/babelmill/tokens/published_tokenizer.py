@@ -12,6 +12,7 @@ from tokenizers import Tokenizer
 from babelmill.core import outside
 from babelmill.core.files import UserError
 from babelmill.tokens.tokenizer_file import vocab_size
+from babelmill.tokens.vocabulary import NEEDED
 
 FILES = (
     "tokenizer.json",
@@ -35,6 +36,11 @@ NAMES = {
     "mask": ("mask",),
     "unknown": ("unk",),
 }
+
+
+def has_our_tokens(tokenizer: Tokenizer) -> bool:
+    """Return whether a tokenizer has the special tokens that each tokenizer of this workflow has."""
+    return all(tokenizer.token_to_id(token) is not None for token in NEEDED)
 
 
 def roles_of(folder: Path, tokenizer: Tokenizer, where: str) -> dict[str, int | None]:

@@ -9,7 +9,7 @@ from typing import Any
 from babelmill.config import schema, transformers_keys
 from babelmill.config.inputs import hub_model, require_model
 from babelmill.config.model_size import Counted
-from babelmill.config.model_source import SHAPE
+from babelmill.config.model_source import SHAPE, with_our_names
 from babelmill.config.resolve import Configuration
 from babelmill.core import outside
 from babelmill.core.files import UserError
@@ -25,12 +25,17 @@ def network_of(configuration: Configuration, model: str) -> tuple[schema.Model, 
     root = [model, *configuration.ancestors(model)][-1]
     resolved, of_root = configuration.model(model), configuration.model(root)
     if of_root.source is None:
-        known = resolved.model if resolved.model.architecture == "gpt_bert" else of_root.model
+        known = resolved.model if resolved.model.architecture in schema.OURS else of_root.model
         return known, of_root.tokenizer.vocab_size
     config = config_of_source(configuration, root)
     if resolved.model.architecture == "transformers":
         return published(resolved.model, config), config["vocab_size"]
-    if missing := [key for key in (*SHAPE, "vocab_size") if key not in config and key not in ("gate", "layer_mixing")]:
+    of_others = ("position_bucket_size", "gate", "layer_mixing")
+    if resolved.model.architecture == "norbert4":
+        config = with_our_names(config)
+    else:
+        of_others = ("gate", "layer_mixing", *schema.OF_NORBERT4)
+    if missing := [key for key in (*SHAPE, "vocab_size") if key not in config and key not in of_others]:
         raise UserError(
             f"{root} continues {of_root.source.name}, whose config.json has no {missing[0]}; to find its shape, fetch"
             f" the model first: `snakemake {of_root.source.weights}`"
@@ -82,8 +87,8 @@ def fetched(configuration: Configuration, model: str) -> Path:
 
 
 def sized(model: schema.Model, train: schema.Train, vocab_size: int) -> schema.Model | Counted:
-    """Return what costs are computed from: a GPT-BERT's settings, or the counted sizes of a transformers model."""
-    if model.architecture == "gpt_bert":
+    """Return what costs are computed from: the settings of our architectures, or counted sizes of a transformers model."""
+    if model.architecture in schema.OURS:
         return model
     from babelmill.training.networks.transformers_config import planned  # imports transformers, which takes seconds
 

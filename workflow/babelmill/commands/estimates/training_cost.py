@@ -110,7 +110,7 @@ def cost_of(
 
     # GPUs get whole micro-batches where dropout is not keyed by row, else single rows. The last round takes as long as
     # a full micro-batch, unless one GPU has all of them.
-    deals_whole = network.architecture != "gpt_bert" or train.objective == "labels"
+    deals_whole = network.architecture == "transformers" or train.objective == "labels"
     micro_batches = rows / np.maximum(1, (whole_tokens(train) if deals_whole else 1) // lengths)
     longest = np.minimum(np.ceil(np.ceil(micro_batches) / max(1, gpus)), micro_batches)
 

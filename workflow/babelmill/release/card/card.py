@@ -99,7 +99,7 @@ class ModelCard:
         settings: sections of the training settings: `model` or another shape; `train` if known; and `mixture` if there
             are several languages.
         license, authors, description, carbon_grams: the values of the user's section `card`.
-        model_type: the name that transformers gives to this kind of model; None for a GPT-BERT.
+        model_type: the name that transformers gives to this kind of model; None for our architectures.
         mask: the tokenizer's mask token; None if the tokenizer has no name for it.
         padless: whether it is a transformers model whose configuration or tokenizer names no padding token.
         adapter: `export.adapter`, which says whether the folder has no adapters, only adapters, or both.
@@ -217,12 +217,22 @@ class ModelCard:
     @property
     def tags(self) -> list[str]:
         """Return the card's tags."""
-        return [self.model_type, "babylm"] if self.model_type else ["gpt-bert", "babylm", "custom_code"]
+        if self.model_type:
+            return [self.model_type, "babylm"]
+        return [*(["norbert4"] if self.is_norbert4 else []), "gpt-bert", "babylm", "custom_code"]
+
+    @property
+    def is_norbert4(self) -> bool:
+        """Return whether the model is a NorBERT4."""
+        return self.settings.get("model", {}).get("architecture") == "norbert4"
 
     @property
     def architecture(self) -> Markdown:
         """Return what kind of network the model is."""
-        return code(self.model_type) if self.model_type else Markdown("[GPT-BERT](https://arxiv.org/abs/2410.24159)")
+        if self.model_type:
+            return code(self.model_type)
+        gpt_bert = "[GPT-BERT](https://arxiv.org/abs/2410.24159)"
+        return Markdown(f"NorBERT4 (second-generation {gpt_bert})" if self.is_norbert4 else gpt_bert)
 
     @property
     def size(self) -> str:

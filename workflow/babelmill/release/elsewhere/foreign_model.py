@@ -16,17 +16,17 @@ import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
-from babelmill.config.model_source import ADAPTER, only_an_adapter
+from babelmill.config.model_source import ADAPTER, only_an_adapter, with_our_names
 from babelmill.config.transformers_keys import check_layers
 from babelmill.core import escape
 from babelmill.core.escape import line, some
 from babelmill.core.files import UserError
 from babelmill.core.words import plural
 from babelmill.hub.files import Files
-from babelmill.release.elsewhere import llada, published_checkpoint
+from babelmill.release.elsewhere import llada, published_checkpoint, published_norbert4
 from babelmill.runtime.checkpoint import DTYPES, TYPES
 
-ForeignKind = Literal["ours", "published", "llada", "transformers"]
+ForeignKind = Literal["ours", "published", "norbert4", "published_norbert4", "llada", "transformers"]
 ONE_FILE = ("model.safetensors", "pytorch_model.bin")
 LAST = "last.bin"  # OccCANINE's last weights; the files of earlier steps are in the same folder
 PART = re.compile(r"-\d+-of-\d+\.(safetensors|bin)$")
@@ -54,12 +54,12 @@ class ForeignModel:
     """Holds the configuration of a model, and the names of its tensors.
 
     Attributes:
-        architecture: "gpt_bert" for ours, "transformers" for a class of transformers.
-        config: its config.json. For a GPT-BERT, the shape in the form that training writes.
+        architecture: "gpt_bert" or "norbert4" for ours, "transformers" for a class of transformers.
+        config: its config.json. For one of ours, the shape in the form that training writes.
         names: {our name, or that of the class: name in the files} of its tensors.
     """
 
-    architecture: Literal["gpt_bert", "transformers"]
+    architecture: Literal["gpt_bert", "norbert4", "transformers"]
     config: dict[str, Any]
     names: dict[str, str]
 
@@ -80,12 +80,14 @@ def kind_of(config: dict[str, Any], where: str) -> ForeignKind:
         return "ours"
     if model_type == "llada":
         return "llada"
+    if published_norbert4.is_norbert4(config):
+        return "norbert4" if model_type == published_norbert4.OURS else "published_norbert4"
     if config.keys() >= published_checkpoint.KEYS.keys():
         return "published"
     if "auto_map" in config:
         raise UserError(
             f"{where} needs code of its author (auto_map in config.json), which is never run; supported are GPT-BERT"
-            " models, LLaDA, and masked and causal transformers models, such as BERT, GPT-2, Llama, EuroBERT"
+            " and NorBERT4 models, LLaDA, and masked and causal transformers models, such as BERT, GPT-2, Llama, EuroBERT"
         )
     from transformers.models.auto.modeling_auto import (  # takes seconds
         MODEL_FOR_CAUSAL_LM_MAPPING_NAMES,
@@ -121,6 +123,11 @@ def read_model(kind: ForeignKind, config: dict[str, Any], weights: ForeignWeight
         return ForeignModel(
             "transformers", renamed, llada.names_of(weights.shapes, renamed["num_hidden_layers"], where)
         )
+    if kind in ("norbert4", "published_norbert4"):
+        names = published_norbert4.our_names(weights.shapes, weights.load, where)
+        shapes = {ours: weights.shapes[theirs] for ours, theirs in names.items()}
+        shape = with_our_names(published_norbert4.shape_in(config, shapes, where))
+        return ForeignModel("norbert4", {"architecture": "norbert4"} | shape, names)
     names = published_checkpoint.our_names(weights.shapes, weights.load, where)
     if kind == "ours":
         switches = {key: config.get(key) for key in ("gate", "layer_mixing")}

@@ -146,6 +146,11 @@ def misfit(shape: dict[str, Any], weights: Mapping[str, Tensor]) -> str | None:
         return f"it has {len(weights):,} tensors, fewer than num_hidden_layers = {shape['num_hidden_layers']:,}"
     with torch.device("meta"):
         model = GPTBert(GPTBertShape(**{field.name: shape[field.name] for field in fields(GPTBertShape)}))
+    return difference(model, weights)
+
+
+def difference(model: torch.nn.Module, weights: Mapping[str, Tensor]) -> str | None:
+    """Say which weight does not fit a model. Return None if all fit."""
     expected = {name: list(value.shape) for name, value in model.state_dict().items()}
     for name in sorted(expected.keys() | weights.keys()):
         has = list(weights[name].shape) if name in weights else "absent"

@@ -14,11 +14,13 @@ import torch
 from safetensors.torch import load_file, save
 from torch import nn
 
+from babelmill.config.model_source import NORBERT4_NAMES
 from babelmill.config.schema import Export
 from babelmill.core import manifest
 from babelmill.core.files import UserError, atomic_write, copy_file, read_json, write_json
 from babelmill.model import __file__ as model_package
 from babelmill.model.gpt_bert import GPTBert, GPTBertShape
+from babelmill.model.norbert4 import NorBERT4, NorBERT4Shape
 from babelmill.model.transformers import __file__ as transformers_package
 from babelmill.release.folder.adapters import merge_by_peft, write_adapter, write_merged
 from babelmill.release.folder.loading import WEIGHTS, weights_name
@@ -151,7 +153,7 @@ class GPTBertFolder(Architecture):
         write_json(folder / "config.json", model_config(shape, export.logits_alignment))
         return [*files, "config.json"]
 
-    def trained(self, model: Path, variant: str, frozen: Path | None = None) -> GPTBert:
+    def trained(self, model: Path, variant: str, frozen: Path | None = None) -> nn.Module:
         """See `Architecture.trained`."""
         shape = read_json(model / "config.json")
         trained = GPTBert(GPTBertShape(**{name: shape[name] for name in GPTBertShape.__dataclass_fields__})).eval()
@@ -175,6 +177,50 @@ class GPTBertFolder(Architecture):
             Case(*masked, {"logits_alignment": raw}),
             Case(*masked, {"logits_alignment": moved}, trained, exported),
         ]
+
+
+# NorBERT4: its folder also has the files of GPT-BERT, on which its own build.
+
+CODE_OF_NORBERT4 = [
+    *CODE,
+    Path(model_package).parent / "norbert4.py",
+    *(Path(transformers_package).parent / name for name in ("configuration_norbert4.py", "modeling_norbert4.py")),
+]
+CLASSES_OF_NORBERT4 = {auto: name.replace("GPTBert", "NorBERT4") for auto, name in CLASSES.items()}
+CLASSES_OF_NORBERT4["AutoModelForMultipleChoice"] = "NorBERT4ForMultipleChoice"
+
+
+class NorBERT4Folder(GPTBertFolder):
+    """Writes the folder of a NorBERT4, with the published names of weights and keys."""
+
+    def write(self, folder: Path, inputs: ExportInputs, export: Export) -> list[str]:
+        """See `Architecture.write`."""
+        files = write_code(folder, CODE_OF_NORBERT4)
+        for variant in export.variants:
+            files.append(weights_name(variant, export.default_variant))
+            copy_file(inputs.model / WEIGHTS[variant], folder / files[-1])
+        trained = read_json(inputs.model / "config.json")
+        config = {key: value for key, value in trained.items() if key not in ("architecture", *NORBERT4_NAMES)}
+        config |= {
+            "architectures": ["NorBERT4ForMaskedLM"],
+            "model_type": "babelmill_norbert4",
+            "auto_map": {"AutoConfig": "configuration_norbert4.NorBERT4Config"}
+            | {auto: f"modeling_norbert4.{name}" for auto, name in CLASSES_OF_NORBERT4.items()},
+            "attention_mode": None,
+            "logits_alignment": export.logits_alignment,
+            "classifier_dropout": trained["hidden_dropout"],
+            "tie_word_embeddings": True,
+            "torch_dtype": "float32",
+        }
+        write_json(folder / "config.json", config)
+        return [*files, "config.json"]
+
+    def trained(self, model: Path, variant: str, frozen: Path | None = None) -> nn.Module:
+        """See `Architecture.trained`."""
+        shape = read_json(model / "config.json")
+        trained = NorBERT4(NorBERT4Shape(**{name: shape[name] for name in NorBERT4Shape.__dataclass_fields__})).eval()
+        trained.load_state_dict(load_file(model / WEIGHTS[variant]))
+        return trained
 
 
 # Transformers models, whose folder needs no code.

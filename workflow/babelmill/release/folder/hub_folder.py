@@ -16,7 +16,13 @@ from babelmill.config.schema import Export
 from babelmill.core import manifest
 from babelmill.core.files import UserError, copy_file, read_json, write_json
 from babelmill.model.transformers import diffusion_generation
-from babelmill.release.folder.architectures import Architecture, ExportInputs, GPTBertFolder, TransformersFolder
+from babelmill.release.folder.architectures import (
+    Architecture,
+    ExportInputs,
+    GPTBertFolder,
+    NorBERT4Folder,
+    TransformersFolder,
+)
 from babelmill.runtime.checkpoint import SavedTensors
 from babelmill.tokens import characters, prefix_space
 from babelmill.tokens.tokenizer_file import load_tokenizer
@@ -28,6 +34,7 @@ DIFFERS = 3  # the exit code of `prove` if the exported folder differs
 # Label models are above this module, so the table names their class, and it is imported when it is needed.
 ARCHITECTURES: dict[str, type[Architecture] | str] = {
     "gpt_bert": GPTBertFolder,
+    "norbert4": NorBERT4Folder,
     "transformers": TransformersFolder,
     "labels": "babelmill.labels.folder:LabelsFolder",
 }

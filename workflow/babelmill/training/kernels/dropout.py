@@ -14,8 +14,10 @@ import numpy as np
 import torch
 from torch import nn
 
+from babelmill.model import norbert4
 from babelmill.model.attention import Visible, attention
 from babelmill.model.gpt_bert import Attention, GPTBert
+from babelmill.model.norbert4 import NorBERT4
 from babelmill.training.kernels import spans
 from babelmill.training.plan import randomness
 from babelmill.training.plan.randomness import SHARED_DROPOUT
@@ -221,7 +223,7 @@ class KeyedAttention:
         return self._keys.spans
 
 
-def install(model: GPTBert, keys: Keys, attention_type: type[KeyedAttention]) -> None:
+def install(model: GPTBert | NorBERT4, keys: Keys, attention_type: type[KeyedAttention]) -> None:
     """Let a model use these keys for dropout in training. Its weights and their names do not change.
 
     Args:
@@ -237,6 +239,6 @@ def install(model: GPTBert, keys: Keys, attention_type: type[KeyedAttention]) ->
             if isinstance(child, nn.Dropout):
                 of = "step" if id(child) in shared else "targets" if id(child) in of_targets else "rows"
                 setattr(module, name, RowDropout(child.p, place := place + 1, keys, of))
-        if isinstance(module, Attention):
+        if isinstance(module, (Attention, norbert4.Attention)):
             place += 1
             module.attend = attention_type(place, keys)

@@ -6,17 +6,19 @@ from typing import Any
 
 import torch
 
-from babelmill.config.model_source import check_shape
+from babelmill.config import schema
+from babelmill.config.model_source import check_shape, with_our_names
 from babelmill.config.stage_settings import TrainSettings
 from babelmill.core import manifest
 from babelmill.core.files import UserError, read_json
 from babelmill.model.gpt_bert import GPTBertShape
+from babelmill.model.norbert4 import NorBERT4Shape
 from babelmill.runtime.checkpoint import SavedTensors
 from babelmill.training.networks.network import Network
 
 
-def shape_of(settings: TrainSettings, source: Path | None, vocab_size: int) -> GPTBertShape:
-    """Return the shape of the model to train.
+def shape_of(settings: TrainSettings, source: Path | None, vocab_size: int) -> GPTBertShape | NorBERT4Shape:
+    """Return the shape of the model to train, which is one of our architectures.
 
     Args:
         settings: the stage's settings. Dropout comes from them, even if the source was trained with another rate.
@@ -26,19 +28,59 @@ def shape_of(settings: TrainSettings, source: Path | None, vocab_size: int) -> G
     Raises:
         UserError: the source has another shape than the settings say, or too few embeddings or positions for the text.
     """
+    of_norbert4 = settings.model.architecture == "norbert4"
     if source is None:
-        return GPTBertShape(vocab_size=vocab_size, **settings.model.shape())
+        return (new_norbert4 if of_norbert4 else new_gpt_bert)(settings.model, vocab_size)
     name, theirs = settings.model.source, read_json(source / "config.json")
-    dropout = settings.model.model_dump(include={"hidden_dropout_prob", "attention_probs_dropout_prob"})
-    shape = GPTBertShape(**{field.name: theirs[field.name] for field in fields(GPTBertShape)} | dropout)
-    check_shape(settings.shape, vars(shape), str(name))
+    if of_norbert4:
+        kind, dropout = NorBERT4Shape, dropout_of_norbert4(settings.model)
+    else:
+        kind = GPTBertShape
+        dropout = settings.model.model_dump(include={"hidden_dropout_prob", "attention_probs_dropout_prob"})
+    shape = kind(**{field.name: theirs[field.name] for field in fields(kind)} | dropout)
+    check_shape(settings.shape, with_our_names(vars(shape)), str(name))
     if vocab_size > shape.vocab_size:
         raise UserError(
             f"the tokenizer has {vocab_size:,} entries, but the embedding of {name} has only {shape.vocab_size:,} rows:"
             " set a smaller tokenizer.source, or remove it to use the model's own tokenizer"
         )
-    check_lengths(settings, shape.max_position_embeddings)
+    check_lengths(settings, with_our_names(vars(shape))["max_position_embeddings"])
     return shape
+
+
+def new_gpt_bert(model: schema.Model, vocab_size: int) -> GPTBertShape:
+    """Return the shape of a new GPT-BERT."""
+    return GPTBertShape(vocab_size=vocab_size, **model.shape())
+
+
+def new_norbert4(model: schema.Model, vocab_size: int) -> NorBERT4Shape:
+    """Return the shape of a new NorBERT4. Its global layers see as far as the longest row reaches."""
+    head_size = model.hidden_size // model.num_attention_heads
+    return NorBERT4Shape(
+        vocab_size=vocab_size,
+        hidden_size=model.hidden_size,
+        intermediate_size=model.intermediate_size,
+        num_layers=model.num_hidden_layers,
+        num_attention_heads=model.num_attention_heads,
+        query_key_head_size=head_size,
+        value_head_size=head_size,
+        max_sequence_length=model.max_position_embeddings,
+        local_global_ratio=model.local_global_ratio,
+        local_window_length=model.local_window_length,
+        global_window_length=model.max_position_embeddings,
+        layer_norm_eps=model.layer_norm_eps,
+        **dropout_of_norbert4(model),
+    )
+
+
+def dropout_of_norbert4(model: schema.Model) -> dict[str, float]:
+    """Return the probabilities of dropout by their names in a NorBERT4's shape."""
+    hidden = model.hidden_dropout_prob
+    return {
+        "embedding_dropout": hidden,
+        "hidden_dropout": hidden,
+        "attention_dropout": model.attention_probs_dropout_prob,
+    }
 
 
 def check_lengths(settings: TrainSettings, positions: int) -> None:

@@ -23,16 +23,17 @@ BUCKET_ELEMENTS = 8 * 2**20  # 32 MiB of fp32: large enough for bandwidth, small
 
 
 def in_order_of_arrival(model: nn.Module) -> list[nn.Parameter]:
-    """Return a GPTBert's parameters in the order in which a backward pass finishes their gradients.
+    """Return the parameters of one of our models in the order in which a backward pass finishes their gradients.
 
     These are the parameters of the classifier, of the layers from the last to the first, and those that all layers
     share.
     """
 
     def key(name: str) -> tuple[int, int, bool]:
-        layer = re.match(r"transformer\.(attention|mlp)_layers\.(\d+)\.", name)
-        if layer:
+        if layer := re.match(r"transformer\.(attention|mlp)_layers\.(\d+)\.", name):  # of a GPT-BERT
             return 1, -int(layer[2]), layer[1] == "attention"
+        if layer := re.match(r"encoder\.layers\.(\d+)\.(attention)?", name):  # of a NorBERT4
+            return 1, -int(layer[1]), bool(layer[2])
         return (0 if name.startswith("classifier.") else 2), 0, False
 
     named = [(name, parameter) for name, parameter in reversed(list(model.named_parameters()))]

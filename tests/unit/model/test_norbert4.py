@@ -1,0 +1,148 @@
+"""NorBERT4: equal to the numbers of the published definition, and of the size that the plan says."""
+
+import pytest
+import torch
+from torch.nn import functional as F
+
+from babelmill.model.gpt_bert import training_mask
+from babelmill.model.norbert4 import NorBERT4, NorBERT4Shape
+from babelmill.training.kernels.dropout import Keys
+from babelmill.training.kernels.norbert4_functions import install
+from babelmill.training.networks.norbert4 import from_scores_to_cap, size_of
+from helpers.models.published import norbert4
+
+NO_DROPOUT = dict.fromkeys(("embedding_dropout", "hidden_dropout", "attention_dropout"), 0.0)
+
+
+@pytest.fixture(scope="module")
+def golden():
+    sizes, numbers = norbert4()
+    return NorBERT4Shape(**sizes, **NO_DROPOUT), numbers
+
+
+def tiny(**changes) -> NorBERT4:
+    torch.manual_seed(0)
+    sizes = {"vocab_size": 50, "hidden_size": 24, "intermediate_size": 40, "num_layers": 4, "num_attention_heads": 3}
+    sizes |= {"query_key_head_size": 6, "value_head_size": 10, "max_sequence_length": 64}
+    sizes |= {"local_global_ratio": 2, "local_window_length": 5, "global_window_length": 64}
+    return NorBERT4(NorBERT4Shape(**sizes | NO_DROPOUT | changes))
+
+
+def close(found, wanted, name=""):
+    torch.testing.assert_close(found, wanted, rtol=0, atol=1e-9, msg=lambda text: f"{name}: {text}")
+
+
+@pytest.mark.parametrize("mode", ["masked", "causal"])
+@pytest.mark.parametrize("implementation", ["sdpa", "plain", "trained"])
+def test_equals_the_published_definition(golden, mode, implementation):
+    """All hidden states, scores, loss and gradients of a batch with padding, with local and global windows."""
+    shape, numbers = golden
+    model = NorBERT4(shape).double()
+    model.load_state_dict({n.removeprefix("weight."): t for n, t in numbers.items() if n.startswith("weight.")})
+    if implementation == "trained":
+        install(model, Keys(0, torch.device("cpu")), by_hand=True)
+        implementation = "sdpa"
+    length = numbers["input_ids"].size(1)
+    allowed = numbers["attention_mask"][:, None, None, :].expand(-1, 1, length, length)
+    states = model.states(numbers["input_ids"], allowed.tril() if mode == "causal" else allowed, implementation)
+    for i, state in enumerate(states):
+        close(state, numbers[f"{mode}.hidden.{i}"], f"hidden {i}")
+    logits = model.logits(states[-1])
+    close(logits, numbers[f"{mode}.logits"])
+    loss = F.cross_entropy(logits[:, :-1].flatten(0, 1), numbers[f"{mode}.labels"][:, 1:].flatten())
+    close(loss[None], numbers[f"{mode}.loss"])
+    loss.backward()
+    for name, parameter in model.named_parameters():
+        gradient = parameter.grad
+        assert gradient is not None
+        if gradient.ndim == 2:
+            cosines = torch.arange(1, gradient.size(1) + 1, dtype=torch.float64).cos()
+            close(gradient @ cosines, numbers[f"{mode}.gradient_sums.{name}"], name)
+        else:
+            close(gradient, numbers[f"{mode}.grad.{name}"], name)
+
+
+def test_state_dict_has_exactly_the_published_names(golden):
+    shape, numbers = golden
+    assert {f"weight.{name}" for name in NorBERT4(shape).state_dict()} == {
+        n for n in numbers if n.startswith("weight.")
+    }
+
+
+def test_windows_and_documents():
+    """A layer sees as far as its window. No layer sees another document; in causal rows, none sees what follows."""
+    ids = torch.arange(40)[None].repeat(2, 1)
+    segments = (torch.arange(40) >= 30).long().expand(2, -1)
+    allowed = training_mask(segments, torch.tensor([True, False]))
+    changed = ids.clone()
+    changed[:, 20] = 45
+    for layers, reach in ((1, 5), (3, 40)):  # the second layer is global
+        model = tiny(num_layers=layers).eval()
+        differs = (model(ids, allowed) != model(changed, allowed)).any(-1)
+        assert differs[0].tolist() == [20 <= t < 30 and t <= 20 + reach for t in range(40)]
+        assert differs[1].tolist() == [t < 30 and abs(t - 20) <= reach for t in range(40)]
+    changed[:, 20] = ids[0, 20]
+    changed[:, 35] = 45
+    differs = (model(ids, allowed) != model(changed, allowed)).any(-1)
+    assert differs[1].tolist() == [t >= 30 for t in range(40)]
+
+
+def test_only_distances_matter():
+    """But for the rounding of angles to float32, as published."""
+    model, ids = tiny().double().eval(), torch.arange(1, 31)[None]
+    alone = model(ids, torch.ones(1, 1, 30, 30, dtype=torch.bool))
+    segments = (torch.arange(60) >= 30).long()[None]
+    twice = model(ids.repeat(1, 2), training_mask(segments, torch.tensor([False])))
+    torch.testing.assert_close(twice[:, 30:], alone, rtol=0, atol=1e-5)
+    assert (twice[:, :30] - alone).abs().max() < 1e-9
+
+
+def test_sizes():
+    """The number of parameters, and of elements of matrices, as the plan calculates them without making the model."""
+    model = tiny()
+    counted = size_of(model.config)
+    assert counted.parameters == sum(parameter.numel() for parameter in model.parameters())
+    matrices = {n: p for n, p in model.named_parameters() if n.endswith(".weight") or ".weights." in n}
+    of_layers = [p for n, p in matrices.items() if n.startswith("encoder.")]
+    assert counted.matrices == sum(p.numel() for p in of_layers)
+    assert counted.output == sum(p.numel() for n, p in matrices.items() if not n.startswith("encoder."))
+
+
+def test_initial_weights():
+    model = tiny(hidden_size=192, intermediate_size=512, vocab_size=1000, query_key_head_size=64, value_head_size=64)
+    std = (2 / (5 * 192)) ** 0.5
+    for name, weight in model.named_parameters():
+        if name.endswith(".lambdas"):
+            assert weight.tolist() == ([0.5] if len(weight) == 1 else [0, 0, 1, 0, 1, 0]), name
+        elif name.endswith(("scale", "bias")):
+            assert (weight == 0).all(), name
+        else:
+            assert weight.std().item() == pytest.approx(0.8796 * std, rel=0.03), name
+
+
+def test_activation_checkpointing_changes_no_number():
+    gradients = []
+    for checkpointing in (False, True):
+        model = NorBERT4(tiny(hidden_dropout=0.1, attention_dropout=0.1).config, checkpointing)
+        model.load_state_dict(tiny().state_dict())
+        torch.manual_seed(1)
+        ids = torch.arange(40).view(2, 20)
+        model(ids, training_mask(ids * 0, torch.tensor([True, False]))).square().mean().backward()
+        gradients.append({name: parameter.grad for name, parameter in model.named_parameters()})
+    for name in gradients[0]:
+        torch.testing.assert_close(gradients[0][name], gradients[1][name], rtol=1e-5, atol=1e-6)
+
+
+def test_the_gradient_of_capped_scores():
+    """It is that of cross-entropy and z-loss of 30 sigmoid(s / 7.5), and so are the sums."""
+    torch.manual_seed(0)
+    scores = 5 * torch.randn(6, 11, dtype=torch.float64)
+    scores.requires_grad_()
+    targets, weights = torch.arange(6), torch.rand(6, dtype=torch.float64)
+    logits = 30 * torch.sigmoid(scores / 7.5)
+    each = F.cross_entropy(logits, targets, reduction="none") + 0.1 * logits.logsumexp(1).square()
+    wanted = (weights * each).sum()
+    total, statistics, gradient = from_scores_to_cap(scores.detach(), targets, weights, 0.1, True)
+    close(total, wanted.detach())
+    close(gradient, torch.autograd.grad(wanted, scores)[0])
+    close(statistics[:, 0], F.cross_entropy(logits, targets, reduction="none").detach())

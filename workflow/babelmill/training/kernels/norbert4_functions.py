@@ -1,0 +1,40 @@
+"""Put into a NorBERT4 what training needs: dropout keyed by row, and faster functions for CPUs.
+
+Attention is PyTorch's own as long as none of its weights is dropped. PyTorch's dropout is not keyed by row, so with
+`model.attention_probs_dropout_prob` above 0 the formula is computed here, which takes more time and memory.
+"""
+
+import torch
+
+from babelmill.model.attention import Visible
+from babelmill.model.norbert4 import NorBERT4, attention
+from babelmill.training.kernels import dropout, pytorch_kernels
+from babelmill.training.kernels.dropout import KeyedAttention, Keys
+
+
+class KeyedNorBERT4Attention(KeyedAttention):
+    """Computes the attention of a NorBERT4 with dropout by row."""
+
+    def __call__(  # pyright: ignore[reportIncompatibleMethodOverride]
+        self,
+        query: torch.Tensor,
+        key: torch.Tensor,
+        value: torch.Tensor,
+        visible: Visible,
+        dropout: float = 0.0,
+        implementation: str = "sdpa",
+    ) -> tuple[torch.Tensor, torch.Tensor | None]:
+        """Do what `norbert4.attention` does."""
+        if not dropout:
+            return attention(query, key, value, visible, implementation=implementation)
+        weights = attention(query, key, value, visible, implementation="plain")[1]
+        assert weights is not None
+        kept = self.kept(weights.shape, dropout).mul_(1 / (1 - dropout))
+        return (weights * kept.to(weights.dtype)) @ value, weights
+
+
+def install(model: NorBERT4, keys: Keys, by_hand: bool) -> None:
+    """Put dropout keyed by row and, with `by_hand`, faster functions into a model. Its weights do not change."""
+    if by_hand:
+        pytorch_kernels.install(model, geglu=True)
+    dropout.install(model, keys, KeyedNorBERT4Attention)
