@@ -201,6 +201,9 @@ class Corpus(Section):
     min_words: NonNegative = 0
     deduplicate: bool
     categories: list[str]
+    repair: Literal["none", "ftfy"] = "none"
+    cleaners: Literal["none", "by_category", "speech", "subtitles", "dialogue", "prose"] = "none"
+    boilerplate: BelowOne = 0.0
     budget: Annotated[Annotated[Number, Field(gt=0)] | str | None, AfterValidator(budget)]
 
     @model_validator(mode="after")

@@ -22,6 +22,7 @@ import pyarrow.parquet as pq
 from babelmill.core.escape import line
 from babelmill.core.formats import split_name
 from babelmill.corpus import readers
+from babelmill.corpus.boilerplate import for_counting
 from babelmill.corpus.cleaning import clean
 from babelmill.corpus.digests import digests_of, with_digests
 from babelmill.corpus.readers.lines import Block, blocks_to_parse, parse
@@ -146,10 +147,14 @@ Piece = TalliedBatches | SmallFiles | LineBlock | RowGroups
 
 
 def work(piece: Piece, reading: Reading) -> TalliedBatches:
-    """Read and clean a piece. Return batches with the digests of the documents as their last column."""
+    """Read and clean a piece. Return batches with the digests of the documents as their last column.
+
+    In the pass that counts lines, only the digests of the lines come with them.
+    """
     tally = Tally(reading.corpus.on_error, held=[])
-    batches = [clean(batch, reading.corpus, tally) for batch in piece.read(reading, tally)]
-    return TalliedBatches([with_digests(batch, digests_of(batch)) for batch in batches], tally)
+    batches = [clean(batch, reading.corpus, tally, reading.boilerplate) for batch in piece.read(reading, tally)]
+    batches = [with_digests(batch, digests_of(batch)) for batch in batches]
+    return TalliedBatches([for_counting(batch) for batch in batches] if reading.counts_lines else batches, tally)
 
 
 def pieces(paths: list[Path], reading: Reading) -> Iterator[Piece]:

@@ -10,6 +10,7 @@ import pyarrow as pa
 from babelmill.config import schema
 from babelmill.core.files import UserError
 from babelmill.core.formats import split_name
+from babelmill.corpus.boilerplate import Boilerplate
 from babelmill.corpus.record_batches import (
     CONTEXT,
     LABELS,
@@ -35,12 +36,16 @@ class Reading:
         text_columns: {file: column} of the files that have their own column of text.
         scratch: folder for temporary files; None stands for the system's.
         raw_labels: whether labels stay as they stand (`250.0`, `NA`), and are no codes of digits.
+        counts_lines: whether this is the pass that counts lines, for `boilerplate`.
+        boilerplate: the lines to take out.
     """
 
     corpus: schema.Corpus
     text_columns: Mapping[Path, str] = dataclasses.field(default_factory=dict)
     scratch: Path | None = None
     raw_labels: bool = False
+    counts_lines: bool = False
+    boilerplate: Boilerplate | None = None
 
     @property
     def of_documents(self) -> pa.Schema:

@@ -1,6 +1,7 @@
 """Count what happens to every document. The manifest states these counts.
 
-Every document is either kept, or counted in `dropped` under one reason. So `read` is the sum of both.
+Every document is either kept, or counted in `dropped` under one reason. So `read` is the sum of both. Each step of the
+stage has a name here: a reason of `DROPPED` if it drops documents, a kind of `CHANGED` if it changes them.
 """
 
 import dataclasses
@@ -13,6 +14,7 @@ from typing import Literal
 from babelmill.core import escape
 from babelmill.core.files import UserError
 from babelmill.core.words import plural
+from babelmill.corpus.examples import Examples
 
 log = logging.getLogger(__name__)
 SHOWN = 5  # warnings per kind and file that are logged
@@ -36,6 +38,18 @@ DROPPED: dict[Reason, str] = {
 CHANGED = {
     "control_characters": "lost control characters (corpus.control_characters)",
     "normalized": "changed by corpus.normalization",
+    "repair": "repaired (corpus.repair)",
+    "annotations": "lost lines of annotation, such as %act: (corpus.cleaners)",
+    "timestamps": "lost timestamps (corpus.cleaners)",
+    "speaker_labels": "lost names of speakers (corpus.cleaners)",
+    "music_notes": "lost notes of music (corpus.cleaners)",
+    "stage_directions": "lost stage directions in brackets (corpus.cleaners)",
+    "tags": "lost tags of HTML or XML (corpus.cleaners)",
+    "urls": "lost web addresses (corpus.cleaners)",
+    "punctuation": "got plain quotes, dashes and ellipses (corpus.cleaners)",
+    "spaces": "lost repeated spaces (corpus.cleaners)",
+    "blank_lines": "lost blank lines (corpus.cleaners)",
+    "boilerplate": "lost lines that stand in many documents (corpus.boilerplate)",
     "lone_surrogates": "got U+FFFD in place of half a surrogate pair, which is no character",
 }
 CONTAINED = {
@@ -57,6 +71,8 @@ class Tally:
         read: number of documents read.
         dropped: {reason: number of documents dropped}.
         changed: {kind of cleaning: number of documents changed}.
+        lines: {step: number of lines that it took out of documents}.
+        examples: examples of what steps dropped or changed.
         contains: {kind of suspicious characters: number of documents that are kept with them}.
         damaged_files: {file: problem} of the files that end early or are not what their names say.
         left_out: those of these files of which nothing was read.
@@ -68,6 +84,8 @@ class Tally:
     read: int = 0
     dropped: Counter[Reason] = dataclasses.field(default_factory=Counter)
     changed: Counter[str] = dataclasses.field(default_factory=Counter)
+    lines: Counter[str] = dataclasses.field(default_factory=Counter)
+    examples: Examples = dataclasses.field(default_factory=Examples)
     contains: Counter[str] = dataclasses.field(default_factory=Counter)
     damaged_files: dict[str, str] = dataclasses.field(default_factory=dict)
     left_out: set[str] = dataclasses.field(default_factory=set)
@@ -86,6 +104,8 @@ class Tally:
         self.read += part.read
         self.dropped.update(part.dropped)
         self.changed.update(part.changed)
+        self.lines.update(part.lines)
+        self.examples.merge(part.examples)
         self.contains.update(part.contains)
         self.damaged_files.update(part.damaged_files)
         self.left_out |= part.left_out
