@@ -22,7 +22,6 @@ import pyarrow.parquet as pq
 from babelmill.core.escape import line
 from babelmill.core.formats import split_name
 from babelmill.corpus import readers
-from babelmill.corpus.boilerplate import for_counting
 from babelmill.corpus.cleaning import clean
 from babelmill.corpus.digests import digests_of, with_digests
 from babelmill.corpus.readers.lines import Block, blocks_to_parse, parse
@@ -147,14 +146,11 @@ Piece = TalliedBatches | SmallFiles | LineBlock | RowGroups
 
 
 def work(piece: Piece, reading: Reading) -> TalliedBatches:
-    """Read and clean a piece. Return batches with the digests of the documents as their last column.
-
-    In the pass that counts lines, only the digests of the lines come with them.
-    """
+    """Read and clean a piece. Return batches with the digests of the documents as their last column, or their view."""
     tally = Tally(reading.corpus.on_error, held=[])
     batches = [clean(batch, reading.corpus, tally, reading.boilerplate) for batch in piece.read(reading, tally)]
     batches = [with_digests(batch, digests_of(batch)) for batch in batches]
-    return TalliedBatches([for_counting(batch) for batch in batches] if reading.counts_lines else batches, tally)
+    return TalliedBatches([reading.view(batch) for batch in batches] if reading.view else batches, tally)
 
 
 def pieces(paths: list[Path], reading: Reading) -> Iterator[Piece]:

@@ -1,0 +1,160 @@
+"""Read the text of a language and add up what is found in it. Memory does not grow with the text."""
+
+import dataclasses
+import functools
+import heapq
+import pickle
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from babelmill.corpus.__main__ import Inputs, all_documents
+from babelmill.corpus.boilerplate import lines_of
+from babelmill.corpus.counts import Counts
+from babelmill.corpus.pieces import text_size
+from babelmill.corpus.reading import Reading
+from babelmill.corpus.tally import Tally
+from babelmill.survey.findings import SHOWN, Findings, quantile
+from babelmill.survey.measures import LANGUAGE, view
+
+JUDGED = 256 << 20  # bytes of text at most in which languages and encodings are judged: a minute on four cores
+QUANTILES = (0.01, 0.05, 0.25, 0.5, 0.75, 0.95, 0.99)
+STEPS = 10 ** np.arange(0, 10.01, 0.2)  # borders of the lengths in a picture, characters
+LONGEST_LINE = 400  # characters of a line that is shown
+
+
+def survey(sources: Inputs, reading: Reading, threads: int, scratch: Path | None = None) -> dict[str, Any]:
+    """Return what is found in a text, as JSON holds it.
+
+    Args:
+        sources: the files to read; those for validation are read, too.
+        reading: how to read them.
+        threads: number of processes.
+        scratch: folder for temporary files.
+    """
+    sources = dataclasses.replace(sources, train=[*sources.train, *sources.validation])
+    size = sum(map(text_size, sources.train))
+    looking = dataclasses.replace(reading, view=functools.partial(view, share=min(1.0, JUDGED / max(1, size))))
+    found, tally = Findings(), Tally("skip")
+    with Counts(scratch) as lines, Counts(scratch) as copies:
+        for batch in all_documents(sources, looking, tally, threads):
+            part: Findings = pickle.loads(batch["findings"][0].as_py())
+            lines.add(part.line_keys)
+            copies.add(part.keys)
+            found.merge(part)
+        different = sum(len(keys) for keys, _ in copies.parts())
+        repeated, frequent = _repeated(lines)
+    texts = _texts_of_lines(sources, reading, frequent, threads)
+    return {
+        "read": {"files": len(sources.train), "documents": tally.read, "dropped": dict(tally.dropped)},
+        "damaged_files": tally.damaged_files,
+        "documents": found.documents,
+        "bytes": found.bytes,
+        "characters": found.characters,
+        "words": found.words,
+        "lengths": {"characters": _lengths(found.lengths), "words": _lengths(found.lengths_in_words)},
+        "histogram": _histogram(found.lengths),
+        "letters": dict(found.letters.most_common()),
+        "scripts": dict(found.scripts.most_common()),
+        "judged": found.judged,
+        "languages": {
+            code: {"documents": number, "bytes": found.language_bytes[code]}
+            for code, number in found.languages.most_common()
+        },
+        "odd_characters": {
+            kind: {"characters": found.odd[kind] if kind != "any" else found.odd.total(), "documents": number}
+            for kind, number in found.odd_documents.most_common()
+        },
+        "mojibake": {"documents": found.mojibake_documents, "places": found.mojibake},
+        "copies": found.documents - different,
+        "lines": {"lines": found.lines, "repeated_in_document": found.repeated_lines, **repeated},
+        "frequent_lines": [
+            {"text": texts.get(key, ""), "documents": number} for key, number in frequent.items() if key in texts
+        ],
+        "groups": {
+            column: {
+                value: {"documents": documents, "bytes": of_bytes}
+                for value, (documents, of_bytes) in sorted(values.items(), key=lambda each: (-each[1][1], each[0]))
+            }
+            for column, values in found.groups.items()
+        },
+        "random": [entry for _, _, entry in found.shown.get("random", [])],
+        "oddest": {
+            kind: [entry for _, _, entry in entries]
+            for kind, entries in sorted(found.shown.items())
+            if kind != "random" and not kind.startswith(LANGUAGE)
+        },
+        "of_language": {
+            kind.removeprefix(LANGUAGE): [entry for _, _, entry in entries]
+            for kind, entries in sorted(found.shown.items())
+            if kind.startswith(LANGUAGE)
+        },
+    }
+
+
+def _lengths(lengths: dict[int, int]) -> dict[str, float]:
+    """Return the smallest and largest length, the mean and quantiles."""
+    counter, total = lengths, sum(lengths.values())
+    mean = sum(length * number for length, number in lengths.items()) / max(1, total)
+    found = {f"{share:.0%}": quantile(counter, share) for share in QUANTILES}
+    return {"least": min(lengths, default=0), **found, "most": max(lengths, default=0), "mean": round(mean, 1)}
+
+
+def _histogram(lengths: dict[int, int]) -> list[dict[str, int]]:
+    """Return how many documents have a length from one border to below the next, without empty ends."""
+    values, numbers = np.array([*lengths]), np.array([*lengths.values()])
+    borders = np.unique(np.ceil(STEPS).astype(np.int64))
+    counts, _ = np.histogram(values, borders, weights=numbers)
+    filled = np.flatnonzero(counts)
+    rows = range(filled[0], filled[-1] + 1) if len(filled) else range(0)
+    return [{"from": int(borders[i]), "below": int(borders[i + 1]), "documents": int(counts[i])} for i in rows]
+
+
+def _repeated(lines: Counts) -> tuple[dict[str, int], dict[int, int]]:
+    """Return how many lines stand in several documents, and {digest: documents} of the most frequent ones.
+
+    A line counts once for each document that holds it.
+    """
+    total = different = shared = 0
+    frequent: list[tuple[int, int]] = []
+    for keys, counts in lines.parts():
+        several = counts > 1
+        total, different = total + int(counts.sum()), different + len(keys)
+        shared += int(counts[several].sum())
+        first = np.lexsort((keys, -counts))[:SHOWN]
+        frequent += [(int(-counts[i]), int(keys[i])) for i in first[several[first]]]
+    top = {key: -number for number, key in heapq.nsmallest(SHOWN, frequent)}
+    return {"in_documents": total, "different": different, "in_several_documents": shared}, top
+
+
+def _texts_of_lines(sources: Inputs, reading: Reading, frequent: dict[int, int], threads: int) -> dict[int, str]:
+    """Return {digest: text} of lines. This reads the text again until all of them are found."""
+    found: dict[int, str] = {}
+    if not frequent:
+        return found
+    wanted = np.sort(np.array([*frequent], np.uint64))
+    looking = dataclasses.replace(reading, view=functools.partial(lines_with, keys=wanted))
+    for batch in _until_done(all_documents(sources, looking, Tally("skip"), threads), found, len(wanted)):
+        for key, text in zip(batch["key"].to_pylist(), batch["text"].to_pylist(), strict=True):
+            found.setdefault(key, text[:LONGEST_LINE])
+    return found
+
+
+def _until_done(batches: Iterator[pa.RecordBatch], found: dict[int, str], wanted: int) -> Iterator[pa.RecordBatch]:
+    """Yield batches until all that is wanted is found."""
+    for batch in batches:
+        yield batch
+        if len(found) == wanted:
+            return
+
+
+def lines_with(batch: pa.RecordBatch, keys: np.ndarray) -> pa.RecordBatch:
+    """Return the lines of documents whose digests are `keys` (sorted), each once."""
+    lines, found, _ = lines_of(batch["text"])
+    rows = np.flatnonzero(np.isin(found, keys))
+    _, first = np.unique(found[rows], return_index=True)
+    rows = rows[first]
+    return pa.RecordBatch.from_arrays([pa.array(found[rows]), lines.take(pa.array(rows))], names=["key", "text"])
