@@ -77,14 +77,17 @@ def look(configuration: Configuration, code: str, made: bool, threads: int) -> d
 
 def run(args: argparse.Namespace) -> None:
     """Write the page and the numbers, and print a summary."""
+    from babelmill.survey.measures import knows
     from babelmill.survey.page import page, summary
 
     configuration = loading.from_arguments(args)
-    title = configuration.language(args.language).name
+    asked = configuration.language(args.language)
     figures = look(configuration, args.language, args.made, args.threads or len(os.sched_getaffinity(0)))
+    figures["asked"] = {"name": asked.name, "tag": asked.tag, "is_known": knows(asked.tag)}
+    names = {each.tag: each.name for each in configuration.table.values()}
     html = FOLDER / f"{args.language}.html"
     FOLDER.mkdir(parents=True, exist_ok=True)
     write_json(html.with_suffix(".json"), figures)
     with atomic_write(html, "w") as file:
-        file.write(page(args.language, title, figures))
+        file.write(page(args.language, figures, names))
     print("\n".join([*summary(figures), f"{html}, {html.with_suffix('.json')}"]))

@@ -22,6 +22,7 @@ from babelmill.reporting import figures
 from babelmill.reporting.asked import STYLE, TEMPLATE
 from babelmill.reporting.figures import moments
 from babelmill.reporting.results import ReportedModel
+from babelmill.reporting.surveys import surveys
 from babelmill.reporting.table import ALL, ScoreRow, differing_settings, metrics_of_all, rows_of, unit_of
 from babelmill.runtime.store import TAKEN
 
@@ -50,6 +51,7 @@ def page(asked: dict[str, Any], models: list[ReportedModel], first: Markup = NOT
         suites=[found for name in asked["suites"] if (found := of_suite(name, asked, models, rows))["lines"]],
         learning=learning(asked, models),
         **training(models),
+        looked_at=surveys(asked["languages"]),
         tokenizers=tokenizers(models),
         recipes=recipes(models),
         made_with=made_with(models),

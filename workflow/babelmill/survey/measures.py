@@ -158,6 +158,11 @@ def _model() -> Any:
     return LanguageIdentifier.from_model_file(MODEL_FILE)
 
 
+def knows(language: str) -> bool:
+    """Return whether the model knows a language."""
+    return language in _model().labels
+
+
 def language_of(text: str) -> str:
     """Return the language of a text by py3langid. Of a long text, four parts are read."""
     if len(text) > READ:

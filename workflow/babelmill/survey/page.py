@@ -14,6 +14,7 @@ from babelmill.reporting.surveys import SOURCE, most_frequent, share
 
 TEMPLATE = Path(__file__).with_name("page.html")
 MOST_BARS = 15  # lines of a table of shares; the rest is one line
+MOSTLY = 0.9  # share of the documents; if fewer are in the language that the text is said to have, the page says so
 OF_LANGUAGE = 5  # documents of each language that are shown
 LANGUAGES_SHOWN = 12
 ODDEST = {
@@ -46,8 +47,15 @@ ODD = {
 GROUPS = {"category": "Categories, by size", "data-source": "Sources, by size", "license": "Licences, by size"}
 
 
-def page(code: str, title: str, figures: dict[str, Any]) -> str:
-    """Return the page about a text as one HTML file. `figures` is what `commands.corpus.look` returns."""
+def page(code: str, figures: dict[str, Any], names: dict[str, str]) -> str:
+    """Return the page about a text as one HTML file.
+
+    Args:
+        code: the name of the text.
+        figures: what `commands.corpus` found.
+        names: {code of a language as the model that judges them has it: name}.
+    """
+    title = figures["asked"]["name"]
     return (
         environment()
         .from_string(TEMPLATE.read_text(encoding="utf-8"))
@@ -61,8 +69,8 @@ def page(code: str, title: str, figures: dict[str, Any]) -> str:
             lengths=lengths(figures),
             judged=judged(figures),
             scripts=bars({name or "(no letters)": number for name, number in figures["scripts"].items()}),
-            languages=bars({name: each["documents"] for name, each in figures["languages"].items()}),
-            of_language=of_language(figures),
+            languages=bars({name: each["documents"] for name, each in figures["languages"].items()}, names=names),
+            of_language=of_language(figures, names),
             repetition=repetition(figures),
             frequent=[
                 {
@@ -115,8 +123,12 @@ def facts(figures: dict[str, Any]) -> list[tuple[str, str]]:
 
 
 def remarks(figures: dict[str, Any]) -> list[str]:
-    """Return what could not be read."""
+    """Return what a reader must not miss: another language than asked for, and what could not be read."""
     found = []
+    asked, languages = figures["asked"], figures["languages"]
+    of_asked = share(languages.get(asked["tag"], {}).get("documents", 0), figures["judged"])
+    if asked["is_known"] and of_asked < MOSTLY:
+        found.append(f"only {percent(of_asked)} % of the documents look like {asked['name']}")
     dropped = {kind: number for kind, number in figures["read"]["dropped"].items() if number}
     if dropped:
         reasons = ", ".join(f"{number:,} {kind}" for kind, number in sorted(dropped.items()))
@@ -166,8 +178,8 @@ def lengths(figures: dict[str, Any]) -> dict[str, Any]:
     return {"heads": heads, "lines": lines}
 
 
-def bars(numbers: dict[str, int], unit: str = "") -> list[dict[str, Any]]:
-    """Return the lines of a table of shares, the largest first; those at its end together."""
+def bars(numbers: dict[str, int], unit: str = "", names: dict[str, str] | None = None) -> list[dict[str, Any]]:
+    """Return the lines of a table of shares, the largest first; those at its end together. `names` go beside them."""
     whole = sum(numbers.values())
     ordered = sorted(numbers.items(), key=lambda each: (-each[1], each[0]))
     first, rest = ordered[:MOST_BARS], ordered[MOST_BARS:]
@@ -176,7 +188,7 @@ def bars(numbers: dict[str, int], unit: str = "") -> list[dict[str, Any]]:
     return [
         {
             "name": line(name, 80),
-            "note": "",
+            "note": (names or {}).get(name, ""),
             "number": f"{number / 1e6:,.1f} MB" if unit == "bytes" else f"{number:,}",
             "percent": percent(share(number, whole)),
             "bar": bar(share(number, whole)),
@@ -194,10 +206,11 @@ def bar(part: float) -> Markup:
     )
 
 
-def of_language(figures: dict[str, Any]) -> list[tuple[str, list[dict[str, Any]]]]:
+def of_language(figures: dict[str, Any], names: dict[str, str]) -> list[tuple[str, list[dict[str, Any]]]]:
     """Return documents of each language, the most frequent language first."""
     codes = [*figures["languages"]][:LANGUAGES_SHOWN]
-    return [(code, [entry(each) for each in figures["of_language"].get(code, [])[:OF_LANGUAGE]]) for code in codes]
+    shown = figures["of_language"]
+    return [(names.get(code, code), [entry(each) for each in shown.get(code, [])[:OF_LANGUAGE]]) for code in codes]
 
 
 def repetition(figures: dict[str, Any]) -> list[tuple[str, str]]:

@@ -22,7 +22,7 @@ from babelmill.survey.measures import LANGUAGE, view
 
 JUDGED = 256 << 20  # bytes of text at most in which languages and encodings are judged: a minute on four cores
 QUANTILES = (0.01, 0.05, 0.25, 0.5, 0.75, 0.95, 0.99)
-STEPS = 10 ** np.arange(0, 10.01, 0.2)  # borders of the lengths in a picture, characters
+STEPS = 10 ** np.arange(0, 10.01, 0.1)  # borders of the lengths in a picture, characters
 LONGEST_LINE = 400  # characters of a line that is shown
 
 
