@@ -25,6 +25,7 @@ from babelmill.corpus import readers
 from babelmill.corpus.boilerplate import for_counting
 from babelmill.corpus.cleaning import clean
 from babelmill.corpus.digests import digests_of, with_digests
+from babelmill.corpus.near_duplicates import with_bands
 from babelmill.corpus.readers.lines import Block, blocks_to_parse, parse
 from babelmill.corpus.readers.parquet import open_parquet, read_row_group
 from babelmill.corpus.reading import Reading, SourceFile
@@ -147,14 +148,16 @@ Piece = TalliedBatches | SmallFiles | LineBlock | RowGroups
 
 
 def work(piece: Piece, reading: Reading) -> TalliedBatches:
-    """Read and clean a piece. Return batches with the digests of the documents as their last column.
+    """Read and clean a piece. Return batches with the digests of the documents, and the bands of `with_bands`.
 
     In the pass that counts lines, only the digests of the lines come with them.
     """
     tally = Tally(reading.corpus.on_error, held=[])
     batches = [clean(batch, reading.corpus, tally, reading.boilerplate) for batch in piece.read(reading, tally)]
     batches = [with_digests(batch, digests_of(batch)) for batch in batches]
-    return TalliedBatches([for_counting(batch) for batch in batches] if reading.counts_lines else batches, tally)
+    if reading.counts_lines:
+        return TalliedBatches([for_counting(batch) for batch in batches], tally)
+    return TalliedBatches([with_bands(batch, reading.corpus) for batch in batches], tally)
 
 
 def pieces(paths: list[Path], reading: Reading) -> Iterator[Piece]:
