@@ -97,6 +97,7 @@ TEMPLATES = sorted(path.relative_to(PACKAGE).as_posix() for path in PACKAGE.rglo
 TABLE = """
 corpus: corpus download
 corpus/__main__ corpus/builtin corpus/duplicates corpus/pieces corpus/workers corpus/writer: corpus
+corpus/near_copies corpus/near_duplicates corpus/shingles: corpus
 download: download
 evaluation: evaluate
 evaluation/__init__: evaluate convert score

@@ -38,7 +38,10 @@ UNCOUNTED: dict[str, Any] = {
     "revision": "",
     "validation_files": [],
     "validation_share": 0.0,
-    "boilerplate": 0.0,  # it is known only after all files are read
+    # These are known only after all files are read.
+    "boilerplate": 0.0,
+    "near_duplicates": None,
+    "near_duplicate_paragraphs": None,
 }
 REPOSITORY_PART = re.compile(r"\w(?:[\w.-]{0,94}\w)?(?<!\.git)", re.ASCII)  # an owner or a name on the Hub
 HUB_NAME = re.compile(r"\w[\w.-]*(/[\w.-]+)?")

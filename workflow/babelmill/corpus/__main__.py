@@ -41,6 +41,7 @@ from babelmill.corpus.boilerplate import Boilerplate, count, for_counting
 from babelmill.corpus.cleaning import is_of, keep
 from babelmill.corpus.digests import DigestSet, sides_of
 from babelmill.corpus.duplicates import without_duplicates
+from babelmill.corpus.near_duplicates import Documents, without_near_duplicates
 from babelmill.corpus.pieces import TalliedBatches, work
 from babelmill.corpus.reading import Reading
 from babelmill.corpus.sampling import Budget, Sampler, sample
@@ -144,13 +145,18 @@ def documents_to_keep(
     return without_duplicates(allowed(), tally, reading.scratch) if reading.corpus.deduplicate else allowed()
 
 
-def training_documents(
-    sources: Inputs, reading: Reading, tally: Tally, held_out: DigestSet, sampler: Sampler | None, threads: int
-) -> Iterator[pa.RecordBatch]:
-    """Yield the documents that are not in the user's own validation text, with their digests."""
+def different_documents(
+    sources: Inputs, reading: Reading, tally: Tally, sampler: Sampler | None, threads: int
+) -> Documents:
+    """Yield the user's own validation documents (True), and then the documents that are not among them (False)."""
+    held_out = DigestSet()
+    documents = read_all(sources.validation, reading, tally, threads)
+    for batch in documents_to_keep(documents, reading, tally, DigestSet()):
+        held_out.add(sides_of(batch))
+        yield True, batch
     documents = all_documents(sources, reading, tally, threads)
-    found = documents_to_keep(documents, reading, tally, held_out, sampler)
-    return sample(found, sampler, tally, reading.scratch) if sampler else found
+    for batch in documents_to_keep(documents, reading, tally, held_out, sampler):
+        yield False, batch
 
 
 def from_python(reading: Reading, tally: Tally) -> Iterator[pa.RecordBatch]:
@@ -167,6 +173,15 @@ def all_documents(sources: Inputs, reading: Reading, tally: Tally, threads: int)
     yield from read_all(sources.train, reading, tally, threads)
     if reading.corpus.builtin:
         yield from from_python(reading, tally)
+
+
+def write_held_out(documents: Documents, validation: Writer) -> Iterator[pa.RecordBatch]:
+    """Write the user's own validation documents, and yield the others."""
+    for held_out, batch in documents:
+        if held_out:
+            validation.write(batch)
+        else:
+            yield batch
 
 
 def boilerplate_of(sources: Inputs, reading: Reading, threads: int) -> Boilerplate:
@@ -187,6 +202,10 @@ def run(args: argparse.Namespace) -> None:
         corpus = corpus.model_copy(update={"quoting": "csv"})
     reading = Reading(corpus, sources.text_columns, args.out, settings.raw_labels)
     share = 0.0 if sources.validation else corpus.validation_share
+
+    def is_aside(batch: pa.RecordBatch) -> np.ndarray:
+        return is_validation(sides_of(batch), share)
+
     args.out.mkdir(parents=True, exist_ok=True)
     for left in args.out.glob(".*.parquet.*"):  # a process that was killed did not remove them
         left.unlink()
@@ -198,13 +217,14 @@ def run(args: argparse.Namespace) -> None:
             Writer(train_file, reading.of_documents, args.threads) as train,
             Writer(validation_file, reading.of_documents, args.threads) as validation,
         ):
-            held_out = DigestSet()
-            documents = read_all(sources.validation, reading, tally, args.threads)
-            for batch in documents_to_keep(documents, reading, tally, DigestSet()):
-                held_out.add(sides_of(batch))
-                validation.write(batch)
-            for batch in training_documents(sources, reading, tally, held_out, sampler, args.threads):
-                aside = is_validation(sides_of(batch), share)
+            near = corpus.near_duplicates is not None or corpus.near_duplicate_paragraphs is not None
+            # Which documents a sample admits depends on all before, so near copies are looked for among all documents.
+            documents = different_documents(sources, reading, tally, None if near else sampler, args.threads)
+            if near:
+                documents = without_near_duplicates(documents, corpus, is_aside, tally, args.out)
+            others = write_held_out(documents, validation)
+            for batch in sample(others, sampler, tally, reading.scratch) if sampler else others:
+                aside = is_aside(batch)
                 train.write(batch.filter(pa.array(~aside)))
                 validation.write(batch.filter(pa.array(aside)))
         check(settings.name, corpus, sources.train, tally, train, validation)
@@ -232,6 +252,8 @@ def run(args: argparse.Namespace) -> None:
         figures["with_prompt"] = {"train": train.with_prompt, "validation": validation.with_prompt}
     if corpus.label_columns:
         figures["without_labels"] = {"train": train.without_labels, "validation": validation.without_labels}
+    if corpus.near_duplicates is not None:
+        figures["across_splits"] = tally.across_splits
     if tally.lines:
         figures["lines"] = dict(tally.lines)
     if examples := tally.examples.by_step():

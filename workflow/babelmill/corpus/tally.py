@@ -20,7 +20,17 @@ log = logging.getLogger(__name__)
 SHOWN = 5  # warnings per kind and file that are logged
 
 Reason = Literal[
-    "undecodable", "malformed", "empty", "short", "other_category", "over_budget", "duplicate", "in_validation"
+    "undecodable",
+    "malformed",
+    "empty",
+    "short",
+    "other_category",
+    "over_budget",
+    "duplicate",
+    "in_validation",
+    "near_duplicate",
+    "near_validation",
+    "near_paragraph",
 ]
 
 
@@ -32,6 +42,9 @@ DROPPED: dict[Reason, str] = {
     "other_category": "of another category (corpus.categories)",
     "over_budget": "more than corpus.budget",
     "in_validation": "also in corpus.validation_files",
+    "near_duplicate": "nearly the same as an earlier one (corpus.near_duplicates)",
+    "near_validation": "nearly the same as one of corpus.validation_files (corpus.near_duplicates)",
+    "near_paragraph": "made of nothing but paragraphs that stand in earlier ones (corpus.near_duplicate_paragraphs)",
     "undecodable": "not decodable (corpus.on_error)",
     "malformed": "malformed (corpus.on_error)",
 }
@@ -49,6 +62,7 @@ CHANGED = {
     "punctuation": "got plain quotes, dashes and ellipses (corpus.cleaners)",
     "spaces": "lost repeated spaces (corpus.cleaners)",
     "blank_lines": "lost blank lines (corpus.cleaners)",
+    "near_paragraph": "lost paragraphs that stand in earlier documents (corpus.near_duplicate_paragraphs)",
     "boilerplate": "lost lines that stand in many documents (corpus.boilerplate)",
     "lone_surrogates": "got U+FFFD in place of half a surrogate pair, which is no character",
 }
@@ -71,6 +85,7 @@ class Tally:
         read: number of documents read.
         dropped: {reason: number of documents dropped}.
         changed: {kind of cleaning: number of documents changed}.
+        across_splits: number of near duplicates whose earlier copy is in the other split.
         lines: {step: number of lines that it took out of documents}.
         examples: examples of what steps dropped or changed.
         contains: {kind of suspicious characters: number of documents that are kept with them}.
@@ -84,6 +99,7 @@ class Tally:
     read: int = 0
     dropped: Counter[Reason] = dataclasses.field(default_factory=Counter)
     changed: Counter[str] = dataclasses.field(default_factory=Counter)
+    across_splits: int = 0
     lines: Counter[str] = dataclasses.field(default_factory=Counter)
     examples: Examples = dataclasses.field(default_factory=Examples)
     contains: Counter[str] = dataclasses.field(default_factory=Counter)
@@ -104,6 +120,7 @@ class Tally:
         self.read += part.read
         self.dropped.update(part.dropped)
         self.changed.update(part.changed)
+        self.across_splits += part.across_splits
         self.lines.update(part.lines)
         self.examples.merge(part.examples)
         self.contains.update(part.contains)
@@ -152,6 +169,11 @@ class Tally:
             reasons = ", ".join(f"{count:,} {DROPPED[reason]}" for reason, count in self.dropped.most_common())
             share = 100 * self.dropped.total() / self.read
             yield f"{self.dropped.total():,} of {plural(self.read, 'document')} ({share:.1f} %) dropped: {reasons}"
+        if self.across_splits:
+            yield (
+                f"{self.across_splits:,} of the near duplicates would have stood in training and validation, and made"
+                " the scores too good"
+            )
         for kind, count in (+self.changed).items():
             yield f"{plural(count, 'document')} {CHANGED[kind]}"
         for kind, count in (+self.contains).items():
