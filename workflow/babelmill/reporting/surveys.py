@@ -44,7 +44,7 @@ def line_of(figures: dict[str, Any]) -> dict[str, Any]:
         "median": figures["lengths"]["characters"]["50%"],
         "script": most_frequent(figures["scripts"], documents),
         "language": most_frequent(languages, judged),
-        "copies": share(figures["copies"], documents),
+        "copies": share(figures["near_copies"]["documents"], documents),
         "shared_lines": share(lines["in_several_documents"], lines["in_documents"]),
         "odd": share(figures["odd_characters"].get("any", {}).get("documents", 0), documents),
         "mojibake": share(figures["mojibake"]["documents"], judged),

@@ -10,6 +10,7 @@ from collections import Counter
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 
 SHOWN = 20  # documents of each kind that are shown
 MOST = 1000  # different categories, sources and licences that are counted; the rest is counted together
@@ -39,6 +40,7 @@ class Findings:
         shown: {kind: documents to show}, each as (rank, key, entry). The smallest ranks are shown; keys decide on ties.
         line_keys: digests of the different lines of each document, uint64. They are counted elsewhere.
         keys: digests of the documents, uint64.
+        bands: what near copies are found by (`near_copies.bands_of`).
     """
 
     documents: int = 0
@@ -62,9 +64,10 @@ class Findings:
     shown: dict[str, list[tuple[float, int, dict[str, Any]]]] = dataclasses.field(default_factory=dict)
     line_keys: np.ndarray = dataclasses.field(default_factory=lambda: np.empty(0, np.uint64))
     keys: np.ndarray = dataclasses.field(default_factory=lambda: np.empty(0, np.uint64))
+    bands: pa.FixedSizeBinaryArray | None = None
 
     def merge(self, part: "Findings") -> None:
-        """Add what was found in other documents, but not their digests."""
+        """Add what was found in other documents, but not their digests and bands."""
         for field in dataclasses.fields(self):
             mine, others = getattr(self, field.name), getattr(part, field.name)
             if isinstance(mine, Counter):

@@ -20,6 +20,7 @@ import pyarrow.compute as pc
 
 from babelmill.corpus.boilerplate import different_lines, lines_of
 from babelmill.corpus.digests import keys_of
+from babelmill.corpus.near_copies import bands_of
 from babelmill.survey.characters import ODD, SCRIPTS, Counted, count
 from babelmill.survey.findings import SHOWN, Findings
 
@@ -28,6 +29,7 @@ BEFORE = 100  # of these, characters before the place that is odd
 READ = 2000  # characters of a document from which its language is judged
 ENCODED = 1 << 20  # characters of a document in which places of a wrong encoding are looked for
 FEWEST = 20  # letters; in shorter texts, a language cannot be told
+NEAR = 0.8  # the least similarity of near copies (`corpus/near_copies.py`)
 UNKNOWN = "too short"
 GROUPS = ("category", "data-source", "license")
 LANGUAGE = "language "  # before the code, the kind of the documents to show of a language
@@ -56,6 +58,7 @@ def findings_of(batch: pa.RecordBatch, share: float = 1.0) -> Findings:
         lengths=Counter(counted.characters.tolist()),
         lengths_in_words=Counter(counted.words.tolist()),
         keys=digests[:, 0].copy(),
+        bands=bands_of(batch["text"], NEAR),
     )
     scores = _scripts(counted, found) | _odd(counted, found) | _repeated(batch["text"], found)
     judged = np.flatnonzero(keys <= np.uint64(min(share * 2**64, 2**64 - 1))).tolist()

@@ -80,6 +80,10 @@ def page(code: str, figures: dict[str, Any], names: dict[str, str]) -> str:
                 }
                 for each in figures["frequent_lines"]
             ],
+            near=[
+                {"about": f"similarity {each['similarity']:.2f}", "text": shown(each["text"]), "of": shown(each["of"])}
+                for each in figures["near_copies"]["examples"]
+            ],
             odd=odd(figures),
             groups=[
                 (GROUPS[column], bars({name: each["bytes"] for name, each in values.items()}, "bytes"))
@@ -217,6 +221,11 @@ def repetition(figures: dict[str, Any]) -> list[tuple[str, str]]:
     """Return how much is repeated."""
     lines, documents = figures["lines"], figures["documents"]
     found = [("Exact copies", of_all(figures["copies"], documents, "document"))]
+    near = figures["near_copies"]
+    what = f"Near copies, from {near['least']:g} on"
+    found.append((what, of_all(near["documents"], documents, "document") + ", exact copies among them"))
+    if near["validation_like_training"]:
+        found.append(("Validation text like training text", plural(near["validation_like_training"], "document")))
     found += [
         ("Lines in several documents", of_all(lines["in_several_documents"], lines["in_documents"], "line")),
         ("Lines repeated in a document", of_all(lines["repeated_in_document"], lines["lines"], "line")),
@@ -263,6 +272,7 @@ def summary(figures: dict[str, Any]) -> list[str]:
     middle, languages = figures["lengths"]["characters"], figures["languages"]
     script, of_script = most_frequent(figures["scripts"], documents)
     first = [f"{code} {percent(share(each['documents'], figures['judged']))} %" for code, each in languages.items()]
+    near = figures["near_copies"]
     with_odd, broken = figures["odd_characters"].get("any", {}).get("documents", 0), figures["mojibake"]["documents"]
     return [
         f"{plural(documents, 'document')}, {short(figures['words'])} words, {figures['bytes'] / 1e6:,.1f} MB",
@@ -271,6 +281,7 @@ def summary(figures: dict[str, Any]) -> list[str]:
         f"script: {script or 'none'} ({percent(of_script)} % of the documents)",
         f"languages: {', '.join(first[:6]) or 'none'}",
         f"exact copies: {of_all(figures['copies'], documents, 'document')}",
+        f"near copies (from {near['least']:g} on, exact ones too): {of_all(near['documents'], documents, 'document')}",
         f"lines in several documents: {of_all(lines['in_several_documents'], lines['in_documents'], 'line')}",
         f"documents with odd characters: {with_odd:,}; with places that look like a wrong encoding: {broken:,}",
         *remarks(figures),

@@ -1,5 +1,6 @@
 """Read the text of a language and add up what is found in it. Memory does not grow with the text."""
 
+import contextlib
 import dataclasses
 import functools
 import heapq
@@ -14,11 +15,14 @@ import pyarrow as pa
 from babelmill.corpus.__main__ import Inputs, all_documents
 from babelmill.corpus.boilerplate import lines_of
 from babelmill.corpus.counts import Counts
+from babelmill.corpus.digests import keys_of
+from babelmill.corpus.near_copies import NearCopies
 from babelmill.corpus.pieces import text_size
 from babelmill.corpus.reading import Reading
 from babelmill.corpus.tally import Tally
+from babelmill.corpus.workers import read_all
 from babelmill.survey.findings import SHOWN, Findings, quantile
-from babelmill.survey.measures import LANGUAGE, view
+from babelmill.survey.measures import EXCERPT, LANGUAGE, NEAR, view
 
 JUDGED = 256 << 20  # bytes of text at most in which languages and encodings are judged: a minute on four cores
 QUANTILES = (0.01, 0.05, 0.25, 0.5, 0.75, 0.95, 0.99)
@@ -35,21 +39,25 @@ def survey(sources: Inputs, reading: Reading, threads: int, scratch: Path | None
         threads: number of processes.
         scratch: folder for temporary files.
     """
-    sources = dataclasses.replace(sources, train=[*sources.train, *sources.validation])
-    size = sum(map(text_size, sources.train))
+    files = [*sources.train, *sources.validation]
+    size = sum(map(text_size, files))
     looking = dataclasses.replace(reading, view=functools.partial(view, share=min(1.0, JUDGED / max(1, size))))
     found, tally = Findings(), Tally("skip")
-    with Counts(scratch) as lines, Counts(scratch) as copies:
-        for batch in all_documents(sources, looking, tally, threads):
+    with Counts(scratch) as lines, Counts(scratch) as copies, contextlib.ExitStack() as opened:
+        near = NearCopies(NEAR, scratch, opened)
+        for _, batch in _of_both_splits(sources, looking, tally, threads):
             part: Findings = pickle.loads(batch["findings"][0].as_py())
             lines.add(part.line_keys)
             copies.add(part.keys)
+            assert part.bands is not None, "the view finds them"
+            near.add(part.bands)
             found.merge(part)
         different = sum(len(keys) for keys, _ in copies.parts())
         repeated, frequent = _repeated(lines)
+        near_copies = _near_copies(near, sources, reading, threads)
     texts = _texts_of_lines(sources, reading, frequent, threads)
     return {
-        "read": {"files": len(sources.train), "documents": tally.read, "dropped": dict(tally.dropped)},
+        "read": {"files": len(files), "documents": tally.read, "dropped": dict(tally.dropped)},
         "damaged_files": tally.damaged_files,
         "documents": found.documents,
         "bytes": found.bytes,
@@ -70,6 +78,7 @@ def survey(sources: Inputs, reading: Reading, threads: int, scratch: Path | None
         },
         "mojibake": {"documents": found.mojibake_documents, "places": found.mojibake},
         "copies": found.documents - different,
+        "near_copies": near_copies,
         "lines": {"lines": found.lines, "repeated_in_document": found.repeated_lines, **repeated},
         "frequent_lines": [
             {"text": texts.get(key, ""), "documents": number} for key, number in frequent.items() if key in texts
@@ -93,6 +102,40 @@ def survey(sources: Inputs, reading: Reading, threads: int, scratch: Path | None
             if kind.startswith(LANGUAGE)
         },
     }
+
+
+def _of_both_splits(
+    sources: Inputs, reading: Reading, tally: Tally, threads: int
+) -> Iterator[tuple[bool, pa.RecordBatch]]:
+    """Yield batches of the training text, then of the validation text, each with whether it is for validation."""
+    for batch in all_documents(sources, reading, tally, threads):
+        yield False, batch
+    for batch in read_all(sources.validation, reading, tally, threads):
+        yield True, batch
+
+
+def _near_copies(near: NearCopies, sources: Inputs, reading: Reading, threads: int) -> dict[str, Any]:
+    """Return how many documents are near copies of earlier ones, and some of them. This reads the text again.
+
+    Exact copies are near copies, too.
+    """
+    near.group()
+    copied = across = 0
+    shown = Findings()
+    for is_validation, batch in _of_both_splits(sources, reading, Tally("skip"), threads):
+        copies = near.judge(batch["text"], np.full(batch.num_rows, int(is_validation)))
+        copied += len(copies)
+        across += sum(copy.mark != is_validation for copy in copies.values())
+        keys = keys_of(batch)[:, 0]
+        entries = [
+            {"text": batch["text"][i].as_py()[:EXCERPT], "of": copy.beginning, "similarity": round(copy.similarity, 3)}
+            for i, copy in copies.items()
+            if copy.similarity < 1
+        ]
+        rows = [i for i, copy in copies.items() if copy.similarity < 1]
+        shown.show("near", [(0.0, int(keys[i]), entry) for i, entry in zip(rows, entries, strict=True)])
+    examples = [entry for _, _, entry in shown.shown.get("near", [])]
+    return {"least": NEAR, "documents": copied, "validation_like_training": across, "examples": examples}
 
 
 def _lengths(lengths: dict[int, int]) -> dict[str, float]:
@@ -137,18 +180,12 @@ def _texts_of_lines(sources: Inputs, reading: Reading, frequent: dict[int, int],
         return found
     wanted = np.sort(np.array([*frequent], np.uint64))
     looking = dataclasses.replace(reading, view=functools.partial(lines_with, keys=wanted))
-    for batch in _until_done(all_documents(sources, looking, Tally("skip"), threads), found, len(wanted)):
+    for _, batch in _of_both_splits(sources, looking, Tally("skip"), threads):
         for key, text in zip(batch["key"].to_pylist(), batch["text"].to_pylist(), strict=True):
             found.setdefault(key, text[:LONGEST_LINE])
+        if len(found) == len(wanted):
+            break
     return found
-
-
-def _until_done(batches: Iterator[pa.RecordBatch], found: dict[int, str], wanted: int) -> Iterator[pa.RecordBatch]:
-    """Yield batches until all that is wanted is found."""
-    for batch in batches:
-        yield batch
-        if len(found) == wanted:
-            return
 
 
 def lines_with(batch: pa.RecordBatch, keys: np.ndarray) -> pa.RecordBatch:
