@@ -30,6 +30,7 @@ READ = 2000  # characters of a document from which its language is judged
 ENCODED = 1 << 20  # characters of a document in which places of a wrong encoding are looked for
 FEWEST = 20  # letters; in shorter texts, a language cannot be told
 NEAR = 0.8  # the least similarity of near copies (`corpus/near_copies.py`)
+COMPARED = 1 << 20  # characters of a document that are compared: the memory that this takes is ten times the text
 UNKNOWN = "too short"
 GROUPS = ("category", "data-source", "license")
 LANGUAGE = "language "  # before the code, the kind of the documents to show of a language
@@ -58,7 +59,7 @@ def findings_of(batch: pa.RecordBatch, share: float = 1.0) -> Findings:
         lengths=Counter(counted.characters.tolist()),
         lengths_in_words=Counter(counted.words.tolist()),
         keys=digests[:, 0].copy(),
-        bands=bands_of(batch["text"], NEAR),
+        bands=bands_of(beginnings(batch["text"]), NEAR),
     )
     scores = _scripts(counted, found) | _odd(counted, found) | _repeated(batch["text"], found)
     judged = np.flatnonzero(keys <= np.uint64(min(share * 2**64, 2**64 - 1))).tolist()
@@ -86,6 +87,12 @@ def findings_of(batch: pa.RecordBatch, share: float = 1.0) -> Findings:
     for code, rows in _by_language(languages, keys).items():
         found.show(LANGUAGE + code, [(0.0, int(keys[row]), entry(row)) for row in rows])
     return found
+
+
+def beginnings(text: pa.StringArray) -> pa.StringArray:
+    """Return the parts of texts that are compared to find near copies."""
+    is_long = (pc.max(pc.binary_length(text)).as_py() or 0) > COMPARED
+    return pc.utf8_slice_codeunits(text, 0, COMPARED) if is_long else text
 
 
 def _scripts(counted: Counted, found: Findings) -> dict[str, np.ndarray]:

@@ -212,7 +212,7 @@ def bar(part: float) -> Markup:
 
 def of_language(figures: dict[str, Any], names: dict[str, str]) -> list[tuple[str, list[dict[str, Any]]]]:
     """Return documents of each language, the most frequent language first."""
-    codes = [*figures["languages"]][:LANGUAGES_SHOWN]
+    codes: list[str] = [*figures["languages"]][:LANGUAGES_SHOWN]
     shown = figures["of_language"]
     return [(names.get(code, code), [entry(each) for each in shown.get(code, [])[:OF_LANGUAGE]]) for code in codes]
 

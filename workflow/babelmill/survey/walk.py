@@ -5,6 +5,7 @@ import dataclasses
 import functools
 import heapq
 import pickle
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -22,7 +23,7 @@ from babelmill.corpus.reading import Reading
 from babelmill.corpus.tally import Tally
 from babelmill.corpus.workers import read_all
 from babelmill.survey.findings import SHOWN, Findings, quantile
-from babelmill.survey.measures import EXCERPT, LANGUAGE, NEAR, view
+from babelmill.survey.measures import EXCERPT, LANGUAGE, NEAR, beginnings, view
 
 JUDGED = 256 << 20  # bytes of text at most in which languages and encodings are judged: a minute on four cores
 QUANTILES = (0.01, 0.05, 0.25, 0.5, 0.75, 0.95, 0.99)
@@ -123,7 +124,7 @@ def _near_copies(near: NearCopies, sources: Inputs, reading: Reading, threads: i
     copied = across = 0
     shown = Findings()
     for is_validation, batch in _of_both_splits(sources, reading, Tally("skip"), threads):
-        copies = near.judge(batch["text"], np.full(batch.num_rows, int(is_validation)))
+        copies = near.judge(beginnings(batch["text"]), np.full(batch.num_rows, int(is_validation)))
         copied += len(copies)
         across += sum(copy.mark != is_validation for copy in copies.values())
         keys = keys_of(batch)[:, 0]
@@ -138,15 +139,14 @@ def _near_copies(near: NearCopies, sources: Inputs, reading: Reading, threads: i
     return {"least": NEAR, "documents": copied, "validation_like_training": across, "examples": examples}
 
 
-def _lengths(lengths: dict[int, int]) -> dict[str, float]:
+def _lengths(lengths: Counter[int]) -> dict[str, float]:
     """Return the smallest and largest length, the mean and quantiles."""
-    counter, total = lengths, sum(lengths.values())
-    mean = sum(length * number for length, number in lengths.items()) / max(1, total)
-    found = {f"{share:.0%}": quantile(counter, share) for share in QUANTILES}
+    mean = sum(length * number for length, number in lengths.items()) / max(1, lengths.total())
+    found = {f"{share:.0%}": quantile(lengths, share) for share in QUANTILES}
     return {"least": min(lengths, default=0), **found, "most": max(lengths, default=0), "mean": round(mean, 1)}
 
 
-def _histogram(lengths: dict[int, int]) -> list[dict[str, int]]:
+def _histogram(lengths: Counter[int]) -> list[dict[str, int]]:
     """Return how many documents have a length from one border to below the next, without empty ends."""
     values, numbers = np.array([*lengths]), np.array([*lengths.values()])
     borders = np.unique(np.ceil(STEPS).astype(np.int64))
