@@ -167,6 +167,7 @@ def test_a_sample_is_judged_of_much_text(monkeypatch):
     documents = planted()
     monkeypatch.setattr(walk, "JUDGED", 10_000)
     found = look(documents)
+    assert found["judged"] > 0 and "nl" in found["languages"]
     share = 10_000 / sum(Path(f"{i}.jsonl").stat().st_size for i in range(3))
     assert 0.5 * share < found["judged"] / len(documents) < 2 * share
     assert sum(each["documents"] for each in found["languages"].values()) == found["judged"]

@@ -62,7 +62,8 @@ def findings_of(batch: pa.RecordBatch, share: float = 1.0) -> Findings:
         bands=bands_of(beginnings(batch["text"]), NEAR),
     )
     scores = _scripts(counted, found) | _odd(counted, found) | _repeated(batch["text"], found)
-    judged = np.flatnonzero(keys <= np.uint64(min(share * 2**64, 2**64 - 1))).tolist()
+    in_sample = keys <= np.uint64(min(share * 2**64, 2**64 - 1))
+    judged = np.flatnonzero(in_sample | (counted.characters > ENCODED)).tolist()  # long ones are few, and judged fast
     languages, broken = _judged(texts, judged, counted, sizes, found)
     scores |= {
         "longest": counted.characters,

@@ -131,7 +131,7 @@ def remarks(figures: dict[str, Any]) -> list[str]:
     found = []
     asked, languages = figures["asked"], figures["languages"]
     of_asked = share(languages.get(asked["tag"], {}).get("documents", 0), figures["judged"])
-    if asked["is_known"] and of_asked < MOSTLY:
+    if asked["is_known"] and figures["judged"] and of_asked < MOSTLY:
         found.append(f"only {percent(of_asked)} % of the documents look like {asked['name']}")
     dropped = {kind: number for kind, number in figures["read"]["dropped"].items() if number}
     if dropped:
@@ -147,7 +147,7 @@ def judged(figures: dict[str, Any]) -> str:
     """Return, if only a sample of the documents was judged, how large it is."""
     if figures["judged"] == figures["documents"]:
         return ""
-    return f" A sample was judged: {figures['judged']:,} of {figures['documents']:,} documents, drawn by their digests."
+    return f" A sample was judged: {figures['judged']:,} of {figures['documents']:,} documents, drawn by their digests, and all very long ones."
 
 
 def histogram(figures: dict[str, Any], width: int) -> Markup:
