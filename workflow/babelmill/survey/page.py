@@ -147,7 +147,8 @@ def judged(figures: dict[str, Any]) -> str:
     """Return, if only a sample of the documents was judged, how large it is."""
     if figures["judged"] == figures["documents"]:
         return ""
-    return f" A sample was judged: {figures['judged']:,} of {figures['documents']:,} documents, drawn by their digests, and all very long ones."
+    sample = f"{figures['judged']:,} of {figures['documents']:,} documents"
+    return f" A sample was judged: {sample}, drawn by their digests, and all very long ones."
 
 
 def histogram(figures: dict[str, Any], width: int) -> Markup:
