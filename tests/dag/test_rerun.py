@@ -32,6 +32,8 @@ OTHER = {
     "corpus.delimiter": ";",
     "corpus.categories": ["child-books"],
     "corpus.budget": "100 words",
+    "corpus.near_duplicates": 0.8,
+    "corpus.near_duplicate_paragraphs": 0.8,
     "tokenizer.source": "results/tokenizers/deu/tokenizer.json",
     "tokenizer.revision": "v2",
     "mixture.weights": "uniform",

@@ -30,7 +30,7 @@ CORPORA = Path("results/corpora")
 PREDICTIONS = Path("results/predictions")  # {model}/{input}: the rows of unfinished predictions; hashes of tables
 KEYS = ("files", "validation_files")  # keys of the section `corpus` that name local text
 MODEL_FILE = re.compile(r"^(?!\.).*\.(json|safetensors|bin)$|^README\.md$")
-# Keys of `corpus` that do not change how much text a file holds.
+# Keys of `corpus` that are not used to count how much text a file holds, with the values that stand for them.
 UNCOUNTED: dict[str, Any] = {
     "files": [],
     "builtin": None,
@@ -38,6 +38,10 @@ UNCOUNTED: dict[str, Any] = {
     "revision": "",
     "validation_files": [],
     "validation_share": 0.0,
+    # These are known only after all files are read.
+    "boilerplate": 0.0,
+    "near_duplicates": None,
+    "near_duplicate_paragraphs": None,
 }
 REPOSITORY_PART = re.compile(r"\w(?:[\w.-]{0,94}\w)?(?<!\.git)", re.ASCII)  # an owner or a name on the Hub
 HUB_NAME = re.compile(r"\w[\w.-]*(/[\w.-]+)?")

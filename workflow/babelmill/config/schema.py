@@ -72,6 +72,7 @@ Positive = Annotated[Integer, Field(gt=0)]
 NonNegative = Annotated[Integer, Field(ge=0)]
 Share = Annotated[Number, Field(ge=0, le=1)]
 BelowOne = Annotated[Number, Field(ge=0, lt=1)]
+Similarity = Annotated[Number, Field(ge=0.5, le=1)]  # of texts, see `corpus/near_copies.py`
 Mark = Annotated[str, AfterValidator(delimiter)]  # the character between the fields of a .csv
 Encoding = Literal["utf-8", "latin-1", "cp1252"]
 LocalPath = Annotated[str, AfterValidator(local_path)]  # a file, a folder or a glob; ~ becomes the home folder
@@ -211,6 +212,11 @@ class Corpus(Section):
     min_words: NonNegative = 0
     deduplicate: bool
     categories: list[str]
+    repair: Literal["none", "ftfy"] = "none"
+    cleaners: Literal["none", "by_category", "speech", "subtitles", "dialogue", "prose"] = "none"
+    boilerplate: BelowOne = 0.0
+    near_duplicates: Similarity | None = None
+    near_duplicate_paragraphs: Similarity | None = None
     budget: Annotated[Annotated[Number, Field(gt=0)] | str | None, AfterValidator(budget)]
 
     @model_validator(mode="after")
@@ -247,6 +253,20 @@ class Corpus(Section):
             raise ValueError(
                 f"corpus.prompt_column = {self.prompt_column!r} and corpus.label_columns = {self.label_columns}: text"
                 " has prompts or labels, not both; for a context of labelled text, set corpus.context_column"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _near_copies_of_plain_text(self) -> Self:
+        if self.label_columns and (self.near_duplicates or self.near_duplicate_paragraphs):
+            raise ValueError(
+                "corpus.near_duplicates is for text without labels: two texts that are nearly the same may have"
+                " different labels; leave it out"
+            )
+        if self.prompt_column is not None and self.near_duplicate_paragraphs:
+            raise ValueError(
+                "corpus.near_duplicate_paragraphs would cut paragraphs out of answers (corpus.prompt_column); leave it"
+                " out, or use corpus.near_duplicates, which drops whole documents"
             )
         return self
 

@@ -18,7 +18,6 @@ for training.
 
 import argparse
 import dataclasses
-import itertools
 import logging
 import sys
 import threading
@@ -38,9 +37,12 @@ from babelmill.core.formats import split_name
 from babelmill.core.globs import distinct
 from babelmill.core.words import and_words, plural
 from babelmill.corpus import builtin
-from babelmill.corpus.cleaning import clean, keep
-from babelmill.corpus.digests import DigestSet, digests_of, sides_of, with_digests
+from babelmill.corpus.boilerplate import Boilerplate, count, for_counting
+from babelmill.corpus.cleaning import is_of, keep
+from babelmill.corpus.digests import DigestSet, sides_of
 from babelmill.corpus.duplicates import without_duplicates
+from babelmill.corpus.near_duplicates import Documents, without_near_duplicates
+from babelmill.corpus.pieces import TalliedBatches, work
 from babelmill.corpus.reading import Reading
 from babelmill.corpus.sampling import Budget, Sampler, sample
 from babelmill.corpus.tally import Tally
@@ -143,23 +145,51 @@ def documents_to_keep(
     return without_duplicates(allowed(), tally, reading.scratch) if reading.corpus.deduplicate else allowed()
 
 
-def training_documents(
-    sources: Inputs, reading: Reading, tally: Tally, held_out: DigestSet, sampler: Sampler | None, threads: int
-) -> Iterator[pa.RecordBatch]:
-    """Yield the documents that are not in the user's own validation text, with their digests."""
-    documents = read_all(sources.train, reading, tally, threads)
-    if reading.corpus.builtin:
-        documents = itertools.chain(documents, from_python(reading.corpus, tally))
-    found = documents_to_keep(documents, reading, tally, held_out, sampler)
-    return sample(found, sampler, tally, reading.scratch) if sampler else found
+def different_documents(
+    sources: Inputs, reading: Reading, tally: Tally, sampler: Sampler | None, threads: int
+) -> Documents:
+    """Yield the user's own validation documents (True), and then the documents that are not among them (False)."""
+    held_out = DigestSet()
+    documents = read_all(sources.validation, reading, tally, threads)
+    for batch in documents_to_keep(documents, reading, tally, DigestSet()):
+        held_out.add(sides_of(batch))
+        yield True, batch
+    documents = all_documents(sources, reading, tally, threads)
+    for batch in documents_to_keep(documents, reading, tally, held_out, sampler):
+        yield False, batch
 
 
-def from_python(corpus: schema.Corpus, tally: Tally) -> Iterator[pa.RecordBatch]:
-    """Yield the clean documents that come with Python, with their digests."""
+def from_python(reading: Reading, tally: Tally) -> Iterator[pa.RecordBatch]:
+    """Yield the clean documents that come with Python, as `pieces.work` returns them."""
     for batch in builtin.python_docs():
         tally.read += batch.num_rows
-        batch = clean(batch, corpus, tally)
-        yield with_digests(batch, digests_of(batch))
+        done = work(TalliedBatches([batch], Tally()), reading)
+        tally.merge(done.tally)
+        yield from done.batches
+
+
+def all_documents(sources: Inputs, reading: Reading, tally: Tally, threads: int) -> Iterator[pa.RecordBatch]:
+    """Yield the clean documents of the files and of Python's, with their digests."""
+    yield from read_all(sources.train, reading, tally, threads)
+    if reading.corpus.builtin:
+        yield from from_python(reading, tally)
+
+
+def write_held_out(documents: Documents, validation: Writer) -> Iterator[pa.RecordBatch]:
+    """Write the user's own validation documents, and yield the others."""
+    for held_out, batch in documents:
+        if held_out:
+            validation.write(batch)
+        else:
+            yield batch
+
+
+def boilerplate_of(sources: Inputs, reading: Reading, threads: int) -> Boilerplate:
+    """Return the lines that stand in more documents than `corpus.boilerplate` allows, by a first pass over the text."""
+    log.info("counting lines, for corpus.boilerplate")
+    counting, tally = dataclasses.replace(reading, view=for_counting), Tally(reading.corpus.on_error)
+    documents = without_duplicates(all_documents(sources, counting, tally, threads), tally, reading.scratch)
+    return count(documents, reading.corpus.boilerplate, reading.scratch)
 
 
 def run(args: argparse.Namespace) -> None:
@@ -172,22 +202,29 @@ def run(args: argparse.Namespace) -> None:
         corpus = corpus.model_copy(update={"quoting": "csv"})
     reading = Reading(corpus, sources.text_columns, args.out, settings.raw_labels)
     share = 0.0 if sources.validation else corpus.validation_share
+
+    def is_aside(batch: pa.RecordBatch) -> np.ndarray:
+        return is_validation(sides_of(batch), share)
+
     args.out.mkdir(parents=True, exist_ok=True)
     for left in args.out.glob(".*.parquet.*"):  # a process that was killed did not remove them
         left.unlink()
+    if corpus.boilerplate:
+        reading = dataclasses.replace(reading, boilerplate=boilerplate_of(sources, reading, args.threads))
     outputs = [args.out / f"{split}.parquet" for split in ("train", "validation")]
     with atomic_write(outputs[0]) as train_file, atomic_write(outputs[1]) as validation_file:
         with (
             Writer(train_file, reading.of_documents, args.threads) as train,
             Writer(validation_file, reading.of_documents, args.threads) as validation,
         ):
-            held_out = DigestSet()
-            documents = read_all(sources.validation, reading, tally, args.threads)
-            for batch in documents_to_keep(documents, reading, tally, DigestSet()):
-                held_out.add(sides_of(batch))
-                validation.write(batch)
-            for batch in training_documents(sources, reading, tally, held_out, sampler, args.threads):
-                aside = is_validation(sides_of(batch), share)
+            near = corpus.near_duplicates is not None or corpus.near_duplicate_paragraphs is not None
+            # Which documents a sample admits depends on all before, so near copies are looked for among all documents.
+            documents = different_documents(sources, reading, tally, None if near else sampler, args.threads)
+            if near:
+                documents = without_near_duplicates(documents, corpus, is_aside, tally, args.out)
+            others = write_held_out(documents, validation)
+            for batch in sample(others, sampler, tally, reading.scratch) if sampler else others:
+                aside = is_aside(batch)
                 train.write(batch.filter(pa.array(~aside)))
                 validation.write(batch.filter(pa.array(aside)))
         check(settings.name, corpus, sources.train, tally, train, validation)
@@ -215,6 +252,12 @@ def run(args: argparse.Namespace) -> None:
         figures["with_prompt"] = {"train": train.with_prompt, "validation": validation.with_prompt}
     if corpus.label_columns:
         figures["without_labels"] = {"train": train.without_labels, "validation": validation.without_labels}
+    if corpus.near_duplicates is not None:
+        figures["across_splits"] = tally.across_splits
+    if tally.lines:
+        figures["lines"] = dict(tally.lines)
+    if examples := tally.examples.by_step():
+        figures["examples"] = examples
     manifest.write(args.out, settings, [output.name for output in outputs], args.download, figures)
     for remark in tally.remarks(read):
         log.warning("%s: %s", settings.name, remark)
@@ -234,10 +277,11 @@ def check(name: str, corpus: schema.Corpus, paths: list[Path], tally: Tally, tra
     reasons = ", ".join(f"{count} {reason}" for reason, count in sorted(tally.dropped.items())) or "none"
     sides = "" if corpus.prompt_column is None else "; documents with the same prompt stay in the same split"
     sides = "; documents with the same text stay in the same split" if corpus.label_columns else sides
-    if missing := set(corpus.categories) - tally.categories:
+    if missing := {asked for asked in corpus.categories if not any(is_of(found, asked) for found in tally.categories)}:
         found = escape.some(sorted(tally.categories)) or "none"
         message = f"corpus.categories of {name}: no document is in {escape.some(sorted(missing))}; the text has {found}"
-        if missing == set(corpus.categories):
+        selected = {asked for asked in corpus.categories if not asked.startswith("-")}
+        if selected and selected <= missing:
             raise UserError(message)
         log.warning("%s", message)
     if not train.documents:

@@ -1,7 +1,8 @@
 """Clean and filter documents, in whole record batches.
 
-These functions change a text only if the configuration asks for it. The order is: category, control characters,
-normalisation (it comes after the removal of characters, since their neighbours may then combine), length.
+These functions change a text only if the configuration asks for it. The order is: category, repair (which needs the
+control characters that broken text has), control characters, normalisation (it comes after the removal of characters,
+since their neighbours may then combine), cleaners, boilerplate, length.
 """
 
 # pyright: reportAttributeAccessIssue=false
@@ -9,32 +10,57 @@ normalisation (it comes after the removal of characters, since their neighbours 
 
 import re
 import unicodedata
+from collections.abc import Sequence
+from fnmatch import fnmatchcase
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from babelmill.config import schema
+from babelmill.corpus.boilerplate import Boilerplate, without_boilerplate
+from babelmill.corpus.cleaners import STEPS, steps_of
 from babelmill.corpus.record_batches import texts_of
 from babelmill.corpus.tally import Reason, Tally
 from babelmill.tokens.clean_text import CONTROL
 
 NOT_ASCII_CONTROL = bytes(byte for byte in range(256) if not re.match(CONTROL, chr(byte)) or byte > 127)
 SUSPICIOUS = {"nul_characters": "\0", "byte_order_marks": "\ufeff"}
+# What ftfy would also change, although nothing is broken there. (Normalisation and control characters have own keys.)
+REPAIR: dict[str, Any] = {
+    "fix_latin_ligatures": False,
+    "fix_character_width": False,
+    "uncurl_quotes": False,
+    "fix_line_breaks": False,
+    "remove_control_chars": False,
+    "normalization": None,
+}
 LATIN_1_CONTROL = re.compile(rb"\xc2[\x80-\x84\x86-\x9f]")  # in UTF-8
 
 
-def clean(batch: pa.RecordBatch, corpus: schema.Corpus, tally: Tally) -> pa.RecordBatch:
-    """Clean and filter a batch as the section `corpus` of the configuration says. A missing prompt becomes ""."""
+def clean(
+    batch: pa.RecordBatch, corpus: schema.Corpus, tally: Tally, boilerplate: Boilerplate | None = None
+) -> pa.RecordBatch:
+    """Clean and filter a batch as the section `corpus` of the configuration says. A missing prompt becomes "".
+
+    The lines of `boilerplate` are taken out.
+    """
     if corpus.categories:
-        found = batch["category"]
-        tally.categories.update(found.unique().drop_null().to_pylist())
-        batch = keep(batch, pc.is_in(found, pa.array(corpus.categories)), "other_category", tally)
+        found = batch["category"].to_pylist()
+        tally.categories.update(set(found) - {None})
+        batch = keep(
+            batch, np.array([is_used(each, corpus.categories) for each in found], bool), "other_category", tally
+        )
     batch = keep(batch, pc.is_valid(batch["text"]), "empty", tally)
     for name, found in texts_of(batch).items():
         text = _cleaned(found if name == "text" else pc.fill_null(found, ""), corpus, tally)
         if text is not found:
-            batch = batch.set_column(batch.schema.get_field_index(name), name, text)
+            batch = with_text(batch, text, name)
+    if corpus.cleaners != "none":
+        batch = with_text(batch, _clean_by_category(batch, corpus.cleaners, tally))
+    if boilerplate is not None:
+        batch = with_text(batch, without_boilerplate(batch["text"], boilerplate, tally))
     length = pc.utf8_length(pc.utf8_trim_whitespace(batch["text"]))
     not_empty = pc.greater(length, 0)
     batch = keep(batch, not_empty, "empty", tally)
@@ -45,6 +71,23 @@ def clean(batch: pa.RecordBatch, corpus: schema.Corpus, tally: Tally) -> pa.Reco
         batch = keep(batch, pc.greater_equal(words, corpus.min_words), "short", tally)
     count_suspicious(batch, tally)
     return batch
+
+
+def is_of(category: str | None, name: str) -> bool:
+    """Return whether a category is the one that an entry of `corpus.categories` names; `-name` is a pattern."""
+    return fnmatchcase(category or "", name[1:]) if name.startswith("-") else category == name
+
+
+def is_used(category: str | None, names: list[str]) -> bool:
+    """Return whether `corpus.categories` selects the documents of a category. Names with `-` leave categories out."""
+    left_out = [name for name in names if name.startswith("-")]
+    selected = [name for name in names if name not in left_out]
+    return not any(is_of(category, name) for name in left_out) and (not selected or category in selected)
+
+
+def with_text(batch: pa.RecordBatch, text: pa.StringArray, name: str = "text") -> pa.RecordBatch:
+    """Return a batch with another column of text."""
+    return batch.set_column(batch.schema.get_field_index(name), name, text)
 
 
 def count_suspicious(batch: pa.RecordBatch, tally: Tally) -> None:
@@ -62,6 +105,8 @@ def count_suspicious(batch: pa.RecordBatch, tally: Tally) -> None:
 
 def _cleaned(text: pa.StringArray, corpus: schema.Corpus, tally: Tally) -> pa.StringArray:
     """Return the texts cleaned as the section `corpus` says, or `text` itself if nothing changes."""
+    if corpus.repair == "ftfy":
+        text = _changed(text, pa.array(map(repaired, text.to_pylist()), pa.string()), "repair", tally, examples=True)
     if corpus.control_characters == "remove" and may_have_control_characters(text):
         text = _changed(text, pc.replace_substring_regex(text, CONTROL, ""), "control_characters", tally)
     if corpus.normalization != "none" and not pc.all(pc.string_is_ascii(text)).as_py():
@@ -71,6 +116,33 @@ def _cleaned(text: pa.StringArray, corpus: schema.Corpus, tally: Tally) -> pa.St
         if normal != texts:
             text = _changed(text, pa.array(normal, pa.string()), "normalized", tally)
     return text
+
+
+def repaired(text: str) -> str:
+    """Return a text whose characters are as they were before a program read it in a wrong encoding.
+
+    The library ftfy finds such places by sequences of characters that no language has. What is only unusual stays:
+    curly quotes, wide signs of Chinese and Japanese, ligatures, line ends.
+    """
+    if text.isascii() and "&" not in text and "\x1b" not in text:
+        return text
+    import ftfy  # only here, since few corpora need it
+
+    return ftfy.fix_text(text, ftfy.TextFixerConfig(**REPAIR, explain=False))
+
+
+def _clean_by_category(batch: pa.RecordBatch, cleaners: str, tally: Tally) -> pa.StringArray:
+    """Return the texts after the cleaners of their categories."""
+    cleaned = []
+    for text, steps in zip(batch["text"].to_pylist(), steps_of(cleaners, batch["category"].to_pylist()), strict=True):
+        for step in steps:
+            after = STEPS[step](text)
+            if after != text:
+                tally.changed[step] += 1
+                tally.examples.change(step, text, after)
+            text = after
+        cleaned.append(text)
+    return pa.array(cleaned, pa.string())
 
 
 def raw_of(text: pa.StringArray) -> bytes:
@@ -85,20 +157,38 @@ def may_have_control_characters(text: pa.StringArray) -> bool:
     return bool(raw.translate(None, NOT_ASCII_CONTROL)) or LATIN_1_CONTROL.search(raw) is not None
 
 
-def keep(batch: pa.RecordBatch, mask: pa.BooleanArray | np.ndarray, reason: Reason, tally: Tally) -> pa.RecordBatch:
-    """Return the rows where `mask` (bool [rows]) is true, and count the others under `reason`."""
+def keep(
+    batch: pa.RecordBatch,
+    mask: pa.BooleanArray | np.ndarray,
+    reason: Reason,
+    tally: Tally,
+    notes: Sequence[str] | None = None,
+) -> pa.RecordBatch:
+    """Return the rows where `mask` (bool [rows]) is true, and count the others under `reason`.
+
+    With `notes`, one per row, the texts that are dropped become examples, each with its note.
+    """
     mask = pa.array(mask) if isinstance(mask, np.ndarray) else mask
     kept = mask.true_count
     if kept == batch.num_rows:
         return batch
     tally.dropped[reason] += batch.num_rows - kept
+    if notes is not None:
+        for row in np.flatnonzero(~pc.fill_null(mask, False).to_numpy(zero_copy_only=False)).tolist():
+            tally.examples.add(reason, batch["text"][row].as_py() or "", note=notes[row])
     return batch.filter(mask)
 
 
-def _changed(before: pa.StringArray, after: pa.StringArray, kind: str, tally: Tally) -> pa.StringArray:
+def _changed(
+    before: pa.StringArray, after: pa.StringArray, kind: str, tally: Tally, examples: bool = False
+) -> pa.StringArray:
     """Count the documents that changed. Return `after`, or `before` itself if none changed."""
-    changed = pc.sum(pc.not_equal(before, after)).as_py() or 0
+    differs = pc.not_equal(before, after)
+    changed = pc.sum(differs).as_py() or 0
     if not changed:
         return before
     tally.changed[kind] += changed
+    if examples:
+        for old, new in zip(before.filter(differs).to_pylist(), after.filter(differs).to_pylist(), strict=True):
+            tally.examples.change(kind, old, new)
     return after

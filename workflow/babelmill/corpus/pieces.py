@@ -9,6 +9,7 @@ The pieces, and so the results, depend only on the files, never on the number of
 """
 
 import dataclasses
+import functools
 import logging
 import threading
 import time
@@ -24,6 +25,7 @@ from babelmill.core.formats import split_name
 from babelmill.corpus import readers
 from babelmill.corpus.cleaning import clean
 from babelmill.corpus.digests import digests_of, with_digests
+from babelmill.corpus.near_duplicates import with_bands
 from babelmill.corpus.readers.lines import Block, blocks_to_parse, parse
 from babelmill.corpus.readers.parquet import open_parquet, read_row_group
 from babelmill.corpus.reading import Reading, SourceFile
@@ -146,10 +148,15 @@ Piece = TalliedBatches | SmallFiles | LineBlock | RowGroups
 
 
 def work(piece: Piece, reading: Reading) -> TalliedBatches:
-    """Read and clean a piece. Return batches with the digests of the documents as their last column."""
+    """Read and clean a piece. Return batches with the digests of the documents, and the bands of `with_bands`.
+
+    If the reading has a view, return what it makes of the batches with digests.
+    """
     tally = Tally(reading.corpus.on_error, held=[])
-    batches = [clean(batch, reading.corpus, tally) for batch in piece.read(reading, tally)]
-    return TalliedBatches([with_digests(batch, digests_of(batch)) for batch in batches], tally)
+    batches = [clean(batch, reading.corpus, tally, reading.boilerplate) for batch in piece.read(reading, tally)]
+    batches = [with_digests(batch, digests_of(batch)) for batch in batches]
+    view = reading.view or functools.partial(with_bands, corpus=reading.corpus)
+    return TalliedBatches([view(batch) for batch in batches], tally)
 
 
 def pieces(paths: list[Path], reading: Reading) -> Iterator[Piece]:

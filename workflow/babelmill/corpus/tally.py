@@ -1,6 +1,7 @@
 """Count what happens to every document. The manifest states these counts.
 
-Every document is either kept, or counted in `dropped` under one reason. So `read` is the sum of both.
+Every document is either kept, or counted in `dropped` under one reason. So `read` is the sum of both. Each step of the
+stage has a name here: a reason of `DROPPED` if it drops documents, a kind of `CHANGED` if it changes them.
 """
 
 import dataclasses
@@ -13,12 +14,23 @@ from typing import Literal
 from babelmill.core import escape
 from babelmill.core.files import UserError
 from babelmill.core.words import plural
+from babelmill.corpus.examples import Examples
 
 log = logging.getLogger(__name__)
 SHOWN = 5  # warnings per kind and file that are logged
 
 Reason = Literal[
-    "undecodable", "malformed", "empty", "short", "other_category", "over_budget", "duplicate", "in_validation"
+    "undecodable",
+    "malformed",
+    "empty",
+    "short",
+    "other_category",
+    "over_budget",
+    "duplicate",
+    "in_validation",
+    "near_duplicate",
+    "near_validation",
+    "near_paragraph",
 ]
 
 
@@ -30,12 +42,28 @@ DROPPED: dict[Reason, str] = {
     "other_category": "of another category (corpus.categories)",
     "over_budget": "more than corpus.budget",
     "in_validation": "also in corpus.validation_files",
+    "near_duplicate": "nearly the same as an earlier one (corpus.near_duplicates)",
+    "near_validation": "nearly the same as one of corpus.validation_files (corpus.near_duplicates)",
+    "near_paragraph": "made of nothing but paragraphs that stand in earlier ones (corpus.near_duplicate_paragraphs)",
     "undecodable": "not decodable (corpus.on_error)",
     "malformed": "malformed (corpus.on_error)",
 }
 CHANGED = {
     "control_characters": "lost control characters (corpus.control_characters)",
     "normalized": "changed by corpus.normalization",
+    "repair": "repaired (corpus.repair)",
+    "annotations": "lost lines of annotation, such as %act: (corpus.cleaners)",
+    "timestamps": "lost timestamps (corpus.cleaners)",
+    "speaker_labels": "lost names of speakers (corpus.cleaners)",
+    "music_notes": "lost notes of music (corpus.cleaners)",
+    "stage_directions": "lost stage directions in brackets (corpus.cleaners)",
+    "tags": "lost tags of HTML or XML (corpus.cleaners)",
+    "urls": "lost web addresses (corpus.cleaners)",
+    "punctuation": "got plain quotes, dashes and ellipses (corpus.cleaners)",
+    "spaces": "lost repeated spaces (corpus.cleaners)",
+    "blank_lines": "lost blank lines (corpus.cleaners)",
+    "near_paragraph": "lost paragraphs that stand in earlier documents (corpus.near_duplicate_paragraphs)",
+    "boilerplate": "lost lines that stand in many documents (corpus.boilerplate)",
     "lone_surrogates": "got U+FFFD in place of half a surrogate pair, which is no character",
 }
 CONTAINED = {
@@ -57,6 +85,9 @@ class Tally:
         read: number of documents read.
         dropped: {reason: number of documents dropped}.
         changed: {kind of cleaning: number of documents changed}.
+        across_splits: number of near duplicates whose earlier copy is in the other split.
+        lines: {step: number of lines that it took out of documents}.
+        examples: examples of what steps dropped or changed.
         contains: {kind of suspicious characters: number of documents that are kept with them}.
         damaged_files: {file: problem} of the files that end early or are not what their names say.
         left_out: those of these files of which nothing was read.
@@ -68,6 +99,9 @@ class Tally:
     read: int = 0
     dropped: Counter[Reason] = dataclasses.field(default_factory=Counter)
     changed: Counter[str] = dataclasses.field(default_factory=Counter)
+    across_splits: int = 0
+    lines: Counter[str] = dataclasses.field(default_factory=Counter)
+    examples: Examples = dataclasses.field(default_factory=Examples)
     contains: Counter[str] = dataclasses.field(default_factory=Counter)
     damaged_files: dict[str, str] = dataclasses.field(default_factory=dict)
     left_out: set[str] = dataclasses.field(default_factory=set)
@@ -86,6 +120,9 @@ class Tally:
         self.read += part.read
         self.dropped.update(part.dropped)
         self.changed.update(part.changed)
+        self.across_splits += part.across_splits
+        self.lines.update(part.lines)
+        self.examples.merge(part.examples)
         self.contains.update(part.contains)
         self.damaged_files.update(part.damaged_files)
         self.left_out |= part.left_out
@@ -132,6 +169,11 @@ class Tally:
             reasons = ", ".join(f"{count:,} {DROPPED[reason]}" for reason, count in self.dropped.most_common())
             share = 100 * self.dropped.total() / self.read
             yield f"{self.dropped.total():,} of {plural(self.read, 'document')} ({share:.1f} %) dropped: {reasons}"
+        if self.across_splits:
+            yield (
+                f"{self.across_splits:,} of the near duplicates would have stood in training and validation, and made"
+                " the scores too good"
+            )
         for kind, count in (+self.changed).items():
             yield f"{plural(count, 'document')} {CHANGED[kind]}"
         for kind, count in (+self.contains).items():

@@ -1,0 +1,145 @@
+"""The named steps of the stage `corpus` that change text: repair, cleaners by category, boilerplate; and what is said of each."""
+
+import itertools
+import json
+import random
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+
+from babelmill.config.resolve import Configuration
+from babelmill.core.files import UserError
+from babelmill.corpus import cleaners, workers
+from babelmill.corpus.examples import MOST, Examples
+from helpers.stages import run_stage
+
+pytestmark = pytest.mark.usefixtures("folder")
+
+
+def build(out="out", threads=1, **corpus) -> dict:
+    """Run the stage with these values of the section `corpus`; its figures."""
+    values = {"validation_share": 0, **corpus}
+    configuration = Configuration([("test", {"languages": {"eng": {"corpus": values}}})])
+    return run_stage("corpus", configuration, out=out, threads=threads)
+
+
+def texts(out="out") -> list[str]:
+    return pq.ParquetFile(f"{out}/train.parquet").read()["text"].to_pylist()
+
+
+def write(name, documents, categories=None) -> None:
+    categories = categories or ["child-books"] * len(documents)
+    rows = [{"text": text, "category": category} for text, category in zip(documents, categories, strict=True)]
+    Path(name).write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+
+
+def test_repair_undoes_wrong_encodings_and_leaves_what_is_only_unusual():
+    broken = "The cafÃ© isnâ€™t open."
+    untouched = ["「全角，です」ﬁ “quoted” \u2028", "plain", "Ünïcödé & so on, naïve Übermut"]
+    write("a.jsonl", [broken, *untouched])
+    assert build(files=["a.jsonl"])["changed"] == {} and texts()[0] == broken
+    figures = build(files=["a.jsonl"], repair="ftfy")
+    assert texts() == ["The café isn’t open.", *untouched]
+    assert figures["changed"] == {"repair": 1}
+    assert figures["examples"] == {"repair": [{"text": broken, "after": "The café isn’t open."}]}
+
+
+@pytest.mark.parametrize(
+    ("kind", "before", "after", "steps"),
+    [
+        ("speech", "*MOT:\tlook  at it .\n%act: points\n\n*CHI:\tda “ball” .", '*MOT:\tlook at it .\n*CHI:\tda "ball" .', {"annotations", "punctuation", "spaces", "blank_lines"}),
+        ("subtitles", "00:01:02,500 --> 00:01:04,000\n- MARY: <i>Run!</i>\n♪ la la ♪\n[Applause]\nHe said: it is 10:30.", "- Run!\nla la\nHe said: it is 10:30.", {"timestamps", "speaker_labels", "tags", "music_notes", "stage_directions", "spaces", "blank_lines"}),
+        ("dialogue", "A:\tYeah.\nJohn Smith: No… really", "Yeah.\nNo... really", {"speaker_labels", "punctuation"}),
+        ("prose", "See <b>it</b> at https://example.org/x?y and a < b > c.", "See it at and a < b > c.", {"tags", "urls", "spaces"}),
+    ],
+)  # fmt: skip
+def test_each_kind_of_text_has_its_cleaners(kind, before, after, steps):
+    write("a.jsonl", [before, "Nothing to do here."])
+    figures = build(files=["a.jsonl"], cleaners=kind)
+    assert texts() == [after, "Nothing to do here."]
+    assert figures["changed"] == dict.fromkeys(steps, 1) and set(figures["examples"]) == steps
+
+
+def test_the_category_of_a_document_decides_on_its_cleaners():
+    line = "ANN: hi <b>there</b>"
+    write("a.jsonl", [f"{line} {i}" for i in range(4)], ["subtitles", "padding-wikipedia", "something-else", None])
+    figures = build(files=["a.jsonl"], cleaners="by_category")
+    assert texts() == ["hi there 0", "ANN: hi there 1", f"{line} 2", f"{line} 3"]
+    assert figures["changed"] == {"speaker_labels": 1, "tags": 2}
+
+
+def test_cleaners_take_time_in_proportion_to_the_longest_line():
+    """Each of these lines takes hours where a pattern tries every end of every beginning."""
+    hostile = [part * 200_000 for part in ("<", "[", "<a", ".", "	 ", "www.", " ")]
+    for text, step in itertools.product(hostile, cleaners.STEPS.values()):
+        step(text + "x")
+
+
+@pytest.mark.parametrize("threads", [1, 3])
+def test_boilerplate_is_what_stands_in_many_documents(threads, monkeypatch):
+    monkeypatch.setattr(workers, "WORTH_IT", 0)
+    draw = random.Random(1)
+    documents = []
+    for i in range(400):
+        lines = [f"Line {draw.random()} of its own" for _ in range(3)]
+        lines += ["  Cookies | Contact "] * (i % 10 == 0) + ["Read more"] * (i < 21) + ["rare"] * (i < 20)
+        draw.shuffle(lines)
+        documents.append("\n".join(lines))
+    documents += [documents[-1]] * 50  # copies count once
+    for i in range(4):
+        write(f"{i}.jsonl", documents[i::4])
+    figures = build(files=["*.jsonl"], boilerplate=0.05, threads=threads)
+    counts = {line: sum(line in map(str.strip, each.split("\n")) for each in set(documents)) for line in ("Cookies | Contact", "Read more", "rare")}  # fmt: skip
+    assert counts == {"Cookies | Contact": 40, "Read more": 21, "rare": 20}  # of 400: 5 % are 20
+    assert not any("Cookies" in text or "Read more" in text for text in texts())
+    assert sum("rare" in text for text in texts()) == 20 and len(texts()) == 400
+    assert figures["changed"] == {"boilerplate": len({text for text in documents if "Cookies" in text or "Read more" in text})}  # fmt: skip
+    assert figures["lines"] == {"boilerplate": 61}
+    assert figures["examples"]["boilerplate"] == [
+        {"text": "Cookies | Contact", "documents": 40},
+        {"text": "Read more", "documents": 21},
+    ]
+
+
+def test_lines_of_a_small_corpus_are_no_boilerplate():
+    write("a.jsonl", [f"Same line\nNumber {i}" for i in range(9)])
+    assert "lines" not in build(files=["a.jsonl"], boilerplate=0.01) and len(texts()) == 9
+
+
+def test_examples_do_not_depend_on_processes_or_the_order_of_files(monkeypatch):
+    monkeypatch.setattr(workers, "WORTH_IT", 0)
+    documents = [f"Number {i}: cafÃ© " + "x" * 300 for i in range(600)]
+    for order in ("abc", "cba"):
+        Path(order).mkdir()
+        for i, name in enumerate(order):
+            write(f"{order}/{name}.jsonl", documents[i::3])
+    found = [build(out=f"out{i}/x", threads=threads, files=[f"{order}/*"], repair="ftfy") for i, (order, threads) in enumerate([("abc", 1), ("abc", 3), ("cba", 1)])]  # fmt: skip
+    assert found[0]["examples"] == found[1]["examples"] == found[2]["examples"]
+    assert len(found[0]["examples"]["repair"]) == MOST and found[0]["changed"]["repair"] == 600
+    assert all(len(example["text"]) <= 200 for example in found[0]["examples"]["repair"])
+
+
+def test_examples_show_the_place_of_a_change():
+    examples = Examples()
+    examples.change("repair", "a" * 10**6 + "Ã©" + "b" * 10**6, "a" * 10**6 + "é" + "b" * 10**6)
+    [example] = examples.by_step()["repair"]
+    assert "Ã©" in example["text"] and "aéb" in example["after"] and len(example["text"]) == 200
+
+
+def test_categories_can_be_left_out():
+    names = ["subtitles", "padding-wikipedia", "padding-x", "child-books", None]
+    write("a.jsonl", [f"Text number {i}" for i in range(5)], names)
+    figures = build(files=["a.jsonl"], categories=["-padding-*"])
+    assert texts() == ["Text number 0", "Text number 3", "Text number 4"]
+    assert figures["dropped"] == {"other_category": 2}
+    build(files=["a.jsonl"], categories=["subtitles", "padding-x", "-padding-*"])
+    assert texts() == ["Text number 0"]
+
+
+def test_a_category_that_does_not_exist_is_named(caplog):
+    write("a.jsonl", ["Text"], ["subtitles"])
+    build(files=["a.jsonl"], categories=["-paddings"])
+    assert "no document is in -paddings; the text has subtitles" in caplog.text
+    with pytest.raises(UserError, match="no document is in -paddings\\*, books; the text has subtitles"):
+        build(files=["a.jsonl"], categories=["books", "-paddings*"])

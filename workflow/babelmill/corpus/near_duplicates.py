@@ -1,0 +1,153 @@
+"""Drop documents and paragraphs that are nearly the same as an earlier one (`near_copies.py`).
+
+This comes after exact duplicates are dropped, and before a sample is drawn. The documents wait in a temporary file
+until all are known. The user's own validation documents come first. So a training document that is a near copy of one
+of them is dropped, as an exact copy is. Of all other documents the first one stays, whichever split it belongs to, so
+no near copy of a validation document is left in the training text.
+"""
+
+# pyright: reportAttributeAccessIssue=false
+# (pyarrow creates the functions of pyarrow.compute at import: a type checker cannot see them.)
+
+import contextlib
+import tempfile
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from babelmill.config import schema
+from babelmill.corpus.cleaning import keep, with_text
+from babelmill.corpus.near_copies import Copy, NearCopies, bands_of
+from babelmill.corpus.record_batches import PROMPT, Spool
+from babelmill.corpus.tally import Tally
+
+BANDS, PARAGRAPH_BANDS = "bands", "paragraph bands"  # columns of the batches, for `NearCopies`
+BETWEEN = "\n\n"  # what separates paragraphs
+LEAST = 16  # shingles, so 20 words; a shorter paragraph may well be said twice
+TRAINING, ASIDE, HELD_OUT = range(3)  # for training; for validation; the user's own validation text
+
+Documents = Iterator[tuple[bool, pa.RecordBatch]]  # each batch with whether it is of the user's own validation text
+IsAside = Callable[[pa.RecordBatch], np.ndarray]  # returns which documents are for validation, bool [documents]
+
+
+def compared(batch: pa.RecordBatch) -> pa.StringArray:
+    """Return the texts of documents that are compared: with their prompts, if they have some."""
+    if PROMPT not in batch.schema.names:
+        return batch["text"]
+    return pc.binary_join_element_wise(batch[PROMPT], batch["text"], BETWEEN)
+
+
+def with_bands(batch: pa.RecordBatch, corpus: schema.Corpus) -> pa.RecordBatch:
+    """Return a batch with the bands of its documents and paragraphs, as far as the configuration asks for them."""
+    if corpus.near_duplicates is not None:
+        batch = batch.append_column(BANDS, bands_of(compared(batch), corpus.near_duplicates))
+    if corpus.near_duplicate_paragraphs is not None:
+        paragraphs = pc.split_pattern(batch["text"], BETWEEN)
+        bands = bands_of(paragraphs.flatten(), corpus.near_duplicate_paragraphs, LEAST)
+        batch = batch.append_column(PARAGRAPH_BANDS, pa.ListArray.from_arrays(paragraphs.offsets, bands))
+    return batch
+
+
+def without_near_duplicates(
+    documents: Documents, corpus: schema.Corpus, is_aside: IsAside, tally: Tally, scratch: Path | None
+) -> Documents:
+    """Yield the documents, which `with_bands` has returned, without near copies. `scratch` is for temporary files."""
+    if corpus.near_duplicates is not None:
+        documents = _in_two_passes(documents, corpus.near_duplicates, BANDS, is_aside, tally, scratch)
+    if corpus.near_duplicate_paragraphs is not None:
+        threshold = corpus.near_duplicate_paragraphs
+        documents = _in_two_passes(documents, threshold, PARAGRAPH_BANDS, is_aside, tally, scratch)
+    return documents
+
+
+def _in_two_passes(
+    documents: Documents, threshold: float, column: str, is_aside: IsAside, tally: Tally, scratch: Path | None
+) -> Documents:
+    """Drop near copies of what the bands in `column` belong to."""
+    drop = _without_copies if column == BANDS else _without_copied_paragraphs
+    with contextlib.ExitStack() as files:
+        near = NearCopies(threshold, scratch, files)
+        spool = Spool(files.enter_context(tempfile.TemporaryFile(dir=scratch)))
+        held_out = 0
+        for held, batch in documents:
+            near.add(batch[column] if column == BANDS else batch[column].flatten())
+            spool.write(batch.drop_columns([column]))
+            held_out += held
+        near.group()
+        for i, batch in enumerate(spool.read()):
+            held = i < held_out
+            marks = np.full(batch.num_rows, HELD_OUT) if held else np.where(is_aside(batch), ASIDE, TRAINING)
+            yield held, drop(batch, near, marks, tally)
+
+
+def _without_copies(batch: pa.RecordBatch, near: NearCopies, marks: np.ndarray, tally: Tally) -> pa.RecordBatch:
+    """Drop documents that are near copies."""
+    copies = near.judge(compared(batch), marks)
+    if not copies:
+        return batch
+    of_validation = {i for i, copy in copies.items() if copy.mark == HELD_OUT != marks[i]}
+    tally.across_splits += sum(bool(copy.mark != marks[i]) for i, copy in copies.items() if i not in of_validation)
+    notes = [_note(copies[i]) if i in copies else "" for i in range(batch.num_rows)]
+    rows = np.arange(batch.num_rows)
+    stays = ~np.isin(rows, list(of_validation))
+    batch = keep(batch, stays, "near_validation", tally, notes)
+    is_copy = np.isin(rows, list(copies))[stays]
+    return keep(batch, ~is_copy, "near_duplicate", tally, [notes[i] for i in np.flatnonzero(stays)])
+
+
+def _note(copy: Copy) -> str:
+    """Return what the manifest says of a near copy."""
+    return f"{copy.similarity:.2f} of: {copy.beginning}"
+
+
+def _without_copied_paragraphs(
+    batch: pa.RecordBatch, near: NearCopies, marks: np.ndarray, tally: Tally
+) -> pa.RecordBatch:
+    """Take paragraphs that are near copies out of their documents; drop a document if nothing is left."""
+    paragraphs = pc.split_pattern(batch["text"], BETWEEN)
+    text, offsets = paragraphs.flatten(), paragraphs.offsets.to_numpy()
+    copies = near.judge(text, np.repeat(marks, np.diff(offsets)))
+    if not copies:
+        return batch
+    stays = np.ones(len(text), bool)
+    stays[list(copies)] = False
+    left = np.concatenate(([0], np.cumsum(stays)))[offsets].astype(np.int32)
+    rest = pa.ListArray.from_arrays(pa.array(left), text.filter(pa.array(stays)))
+    for i, copy in copies.items():
+        tally.examples.add("near_paragraph", text[i].as_py(), note=_note(copy))
+    tally.lines["near_paragraph"] += len(copies)
+    batch = with_text(batch, pc.binary_join(rest, BETWEEN))
+    is_empty = pc.equal(pc.utf8_length(pc.utf8_trim_whitespace(batch["text"])), 0).to_numpy(zero_copy_only=False)
+    changed = np.diff(left) < np.diff(offsets)
+    tally.changed["near_paragraph"] += int((changed & ~is_empty).sum())
+    return keep(batch, ~is_empty, "near_paragraph", tally)
+
+
+def across_splits(
+    training: Callable[[], Iterable[pa.StringArray]],
+    validation: Callable[[], Iterable[pa.StringArray]],
+    threshold: float,
+    scratch: Path | None = None,
+) -> tuple[int, list[tuple[str, Copy]]]:
+    """Return how many validation documents are near copies of training documents, and the first 50, each with its copy.
+
+    `training` and `validation` return the texts. Each is called twice.
+    """
+    parts = ((training, TRAINING), (validation, ASIDE))
+    count, examples = 0, []
+    with contextlib.ExitStack() as files:
+        near = NearCopies(threshold, scratch, files)
+        for texts, _ in parts:
+            for text in texts():
+                near.add(bands_of(text, threshold))
+        near.group()
+        for texts, mark in parts:
+            for text in texts():
+                copies = near.judge(text, np.full(len(text), mark))
+                found = [(i, copy) for i, copy in copies.items() if copy.mark != mark]
+                count += len(found)
+                examples += [(text[i].as_py(), copy) for i, copy in found][: 50 - len(examples)]
+    return count, examples
