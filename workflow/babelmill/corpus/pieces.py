@@ -153,7 +153,8 @@ def work(piece: Piece, reading: Reading) -> TalliedBatches:
     In the pass that counts lines, only the digests of the lines come with them.
     """
     tally = Tally(reading.corpus.on_error, held=[])
-    batches = [clean(batch, reading.corpus, tally, reading.boilerplate) for batch in piece.read(reading, tally)]
+    steps = reading.boilerplate, reading.identification
+    batches = [clean(batch, reading.corpus, tally, *steps) for batch in piece.read(reading, tally)]
     batches = [with_digests(batch, digests_of(batch)) for batch in batches]
     if reading.counts_lines:
         return TalliedBatches([for_counting(batch) for batch in batches], tally)

@@ -11,6 +11,7 @@ from babelmill.config import schema
 from babelmill.core.files import UserError
 from babelmill.core.formats import split_name
 from babelmill.corpus.boilerplate import Boilerplate
+from babelmill.corpus.identification import Identification
 from babelmill.corpus.record_batches import (
     CONTEXT,
     LABELS,
@@ -38,6 +39,7 @@ class Reading:
         raw_labels: whether labels stay as they stand (`250.0`, `NA`), and are no codes of digits.
         counts_lines: whether this is the pass that counts lines, for `boilerplate`.
         boilerplate: the lines to take out.
+        identification: the language to keep.
     """
 
     corpus: schema.Corpus
@@ -46,6 +48,7 @@ class Reading:
     raw_labels: bool = False
     counts_lines: bool = False
     boilerplate: Boilerplate | None = None
+    identification: Identification | None = None
 
     @property
     def of_documents(self) -> pa.Schema:
