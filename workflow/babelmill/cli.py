@@ -26,6 +26,7 @@ COMMANDS = {
     "status": "show how far each model is",
     "why": "show what would run for a model, and why",
     "plan": "show what training will cost: steps, memory, GPU-hours",
+    "corpus": "look at a text: lengths, languages, repetition, oddities",
     "presets": "list the presets and their cost, and how to run one",
     "config": "show every setting of a model, and its origin",
     "score": "score any model on a suite of minimal pairs",

@@ -165,7 +165,7 @@ RUN_BY = {
 # No stage runs commands and what they alone use, what acts through the settings alone, and what looks after a run without
 # changing what it computes. The digests of a report and of an experiment are in their own settings files.
 NONE = {"__init__", "__main__", "cli", "commands", "config", "core", "hub", "runtime", "settings", "stages"}
-NONE |= {"experiment", "experiments", "report", "reporting", "sweep", "file_times", "graph"}
+NONE |= {"experiment", "experiments", "report", "reporting", "survey", "sweep", "file_times", "graph"}
 NONE |= {"suites/statistics", "release/folder/trying", "corpus/server"}
 OF_COMMANDS = ("given_model", "manual_conversion", "old_repository", "rehosting")
 NONE |= {f"release/elsewhere/{name}" for name in OF_COMMANDS}

@@ -28,8 +28,9 @@ def texts(out="out") -> list[str]:
     return pq.ParquetFile(f"{out}/train.parquet").read()["text"].to_pylist()
 
 
-def write(name, documents, categories=itertools.repeat("child-books")) -> None:
-    rows = [{"text": text, "category": category} for text, category in zip(documents, categories, strict=False)]
+def write(name, documents, categories=None) -> None:
+    categories = categories or ["child-books"] * len(documents)
+    rows = [{"text": text, "category": category} for text, category in zip(documents, categories, strict=True)]
     Path(name).write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
 
 

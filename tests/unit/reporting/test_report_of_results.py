@@ -5,6 +5,7 @@ import io
 import random
 import re
 import shutil
+from pathlib import Path
 
 import pytest
 import yaml
@@ -296,3 +297,22 @@ def test_chance_and_the_unit_are_those_of_the_suite(asked):
     text = page(asked, [model])
     assert "Score: Spearman x 100, fused scores" in text and "The bar is 0." in text
     assert '<td class="n">-25.0<small>-40.0 to -10.0</small>' in text and "BLiMP<small>Spearman x 100</small>" in text
+
+
+def test_a_text_that_was_looked_at_has_a_line(asked):
+    model = there(asked)
+    assert 'id="looked-at"' not in page(asked, [model])
+    figures = {
+        "of": "source", "documents": 200, "words": 5000, "judged": 100, "scripts": {"Latn": 150, "<b>": 50},
+        "languages": {"en": {"documents": 90}, "sco": {"documents": 10}}, "mojibake": {"documents": 1},
+        "lengths": {"characters": {"50%": 77}}, "near_copies": {"documents": 20}, "odd_characters": {"any": {"documents": 4}},
+        "lines": {"in_documents": 1000, "in_several_documents": 125},
+    }  # fmt: skip
+    Path("reports/corpora").mkdir(parents=True)
+    write_json("reports/corpora/eng.json", figures)
+    section = re.search(r'<section id="looked-at">.*?</section>', page(asked, [model]), re.DOTALL)
+    cells = re.findall(r"<td[^>]*>([^<]*)(?:<small>([^<]*))?", section[0])
+    assert [first for first, _ in cells] == ["source", "200", "5k", "77", "75.0", "90.0", "10.0", "12.5", "2.0", "1.0"]
+    assert [second for _, second in cells if second] == ["Latn", "en"]
+    write_json("reports/corpora/eng.json", [1])
+    assert 'id="looked-at"' not in page(asked, [model]), "a damaged file is no number"

@@ -37,7 +37,7 @@ from babelmill.core.formats import split_name
 from babelmill.core.globs import distinct
 from babelmill.core.words import and_words, plural
 from babelmill.corpus import builtin
-from babelmill.corpus.boilerplate import Boilerplate, count
+from babelmill.corpus.boilerplate import Boilerplate, count, for_counting
 from babelmill.corpus.cleaning import is_of, keep
 from babelmill.corpus.digests import DigestSet, sides_of
 from babelmill.corpus.duplicates import without_duplicates
@@ -212,7 +212,7 @@ def identification_of(settings: CorpusSettings, folders: list[Path]) -> Identifi
 def boilerplate_of(sources: Inputs, reading: Reading, threads: int) -> Boilerplate:
     """Return the lines that stand in more documents than `corpus.boilerplate` allows, by a first pass over the text."""
     log.info("counting lines, for corpus.boilerplate")
-    counting, tally = dataclasses.replace(reading, counts_lines=True), Tally(reading.corpus.on_error)
+    counting, tally = dataclasses.replace(reading, view=for_counting), Tally(reading.corpus.on_error)
     documents = without_duplicates(all_documents(sources, counting, tally, threads), tally, reading.scratch)
     return count(documents, reading.corpus.boilerplate, reading.scratch)
 

@@ -2,16 +2,13 @@
 
 A first pass over the text counts in how many documents each line stands, before anything is written; the second pass
 takes the frequent lines out. Exact copies of documents count once, and white space around a line does not matter. The
-counts are exact: 64 bits of each line's digest go to files, one for each part of all possible digests, and the lines of
-one part are in memory at a time. This takes 8 bytes on disk for each line of each document.
+counts are exact, and memory does not grow with the text (`counts.py`).
 """
 
 # pyright: reportAttributeAccessIssue=false
 # (pyarrow creates the functions of pyarrow.compute at import: a type checker cannot see them.)
 
-import contextlib
 import dataclasses
-import tempfile
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -19,11 +16,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from babelmill.corpus.counts import Counts
 from babelmill.corpus.digests import DIGEST, digests
 from babelmill.corpus.tally import Tally
 
 FEWEST = 10  # documents; in a small corpus, lines that stand in fewer are no boilerplate, whatever their share
-PARTS = 64  # open files; with 10^10 lines, a part takes 1.3 GB
 LINES = "lines"
 
 
@@ -47,17 +44,22 @@ def lines_of(text: pa.StringArray) -> tuple[pa.StringArray, np.ndarray, np.ndarr
     return lines, digests(lines)[:, 0], pc.list_parent_indices(found).to_numpy()
 
 
-def for_counting(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """Return, for a batch with digests, the digests of each document's different lines. Empty lines do not count."""
-    lines, keys, documents = lines_of(batch["text"])
-    filled = pc.not_equal(lines, "").to_numpy(zero_copy_only=False)
-    keys, documents = keys[filled], documents[filled]
+def different_lines(keys: np.ndarray, documents: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return the digests of lines and their documents, sorted by document and digest, without repetitions."""
     order = np.lexsort((keys, documents))
     keys, documents = keys[order], documents[order]
     new = np.ones(len(keys), bool)
     new[1:] = (keys[1:] != keys[:-1]) | (documents[1:] != documents[:-1])
-    ends = np.searchsorted(documents[new], np.arange(batch.num_rows + 1)).astype(np.int32)
-    column = pa.ListArray.from_arrays(pa.array(ends), pa.array(keys[new]))
+    return keys[new], documents[new]
+
+
+def for_counting(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """Return, for a batch with digests, the digests of each document's different lines. Empty lines do not count."""
+    lines, keys, documents = lines_of(batch["text"])
+    filled = pc.not_equal(lines, "").to_numpy(zero_copy_only=False)
+    keys, documents = different_lines(keys[filled], documents[filled])
+    ends = np.searchsorted(documents, np.arange(batch.num_rows + 1)).astype(np.int32)
+    column = pa.ListArray.from_arrays(pa.array(ends), pa.array(keys))
     return pa.RecordBatch.from_arrays([column, batch[DIGEST.name]], names=[LINES, DIGEST.name])
 
 
@@ -66,19 +68,12 @@ def count(documents: Iterable[pa.RecordBatch], share: float, scratch: Path | Non
 
     `documents` are batches of `for_counting`, each document once; `scratch` is the folder for temporary files.
     """
-    with contextlib.ExitStack() as files:
-        parts = [files.enter_context(tempfile.TemporaryFile(dir=scratch)) for _ in range(PARTS)]
-        total = 0
+    total, frequent = 0, [(np.empty(0, np.uint64), np.empty(0, np.int64))]
+    with Counts(scratch) as counts_of_lines:
         for batch in documents:
             total += batch.num_rows
-            keys = np.sort(batch[LINES].flatten().to_numpy())
-            ends = np.searchsorted(keys >> np.uint64(64 - 6), np.arange(1, PARTS, dtype=np.uint64))
-            for file, its_keys in zip(parts, np.split(keys, ends), strict=True):
-                file.write(its_keys.data)
-        frequent = [(np.empty(0, np.uint64), np.empty(0, np.int64))]
-        for file in parts:
-            file.seek(0)
-            keys, counts = np.unique(np.frombuffer(file.read(), np.uint64), return_counts=True)
+            counts_of_lines.add(batch[LINES].flatten().to_numpy())
+        for keys, counts in counts_of_lines.parts():
             found = (counts > share * total) & (counts >= FEWEST)
             frequent.append((keys[found], counts[found]))
     return Boilerplate(*map(np.concatenate, zip(*frequent, strict=True)))

@@ -185,8 +185,8 @@ def keep(
         return batch
     tally.dropped[reason] += batch.num_rows - kept
     if notes is not None:
-        for row in np.flatnonzero(~pc.fill_null(mask, False).to_numpy(zero_copy_only=False)):
-            tally.examples.add(reason, batch["text"][int(row)].as_py() or "", note=notes[row])
+        for row in np.flatnonzero(~pc.fill_null(mask, False).to_numpy(zero_copy_only=False)).tolist():
+            tally.examples.add(reason, batch["text"][row].as_py() or "", note=notes[row])
     return batch.filter(mask)
 
 

@@ -9,6 +9,7 @@ The pieces, and so the results, depend only on the files, never on the number of
 """
 
 import dataclasses
+import functools
 import logging
 import threading
 import time
@@ -22,7 +23,6 @@ import pyarrow.parquet as pq
 from babelmill.core.escape import line
 from babelmill.core.formats import split_name
 from babelmill.corpus import readers
-from babelmill.corpus.boilerplate import for_counting
 from babelmill.corpus.cleaning import clean
 from babelmill.corpus.digests import digests_of, with_digests
 from babelmill.corpus.near_duplicates import with_bands
@@ -150,15 +150,14 @@ Piece = TalliedBatches | SmallFiles | LineBlock | RowGroups
 def work(piece: Piece, reading: Reading) -> TalliedBatches:
     """Read and clean a piece. Return batches with the digests of the documents, and the bands of `with_bands`.
 
-    In the pass that counts lines, only the digests of the lines come with them.
+    If the reading has a view, return what it makes of the batches with digests.
     """
     tally = Tally(reading.corpus.on_error, held=[])
     steps = reading.boilerplate, reading.identification
     batches = [clean(batch, reading.corpus, tally, *steps) for batch in piece.read(reading, tally)]
     batches = [with_digests(batch, digests_of(batch)) for batch in batches]
-    if reading.counts_lines:
-        return TalliedBatches([for_counting(batch) for batch in batches], tally)
-    return TalliedBatches([with_bands(batch, reading.corpus) for batch in batches], tally)
+    view = reading.view or functools.partial(with_bands, corpus=reading.corpus)
+    return TalliedBatches([view(batch) for batch in batches], tally)
 
 
 def pieces(paths: list[Path], reading: Reading) -> Iterator[Piece]:

@@ -1,7 +1,7 @@
 """Say how the files of a corpus are read: which columns of a table (or keys of JSON objects), and as what."""
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -37,7 +37,8 @@ class Reading:
         text_columns: {file: column} of the files that have their own column of text.
         scratch: folder for temporary files; None stands for the system's.
         raw_labels: whether labels stay as they stand (`250.0`, `NA`), and are no codes of digits.
-        counts_lines: whether this is the pass that counts lines, for `boilerplate`.
+        view: what workers make of each batch of clean documents with digests; None stands for the documents
+            themselves. It must be a function of a module, or a `functools.partial` of one.
         boilerplate: the lines to take out.
         identification: the language to keep.
     """
@@ -46,7 +47,7 @@ class Reading:
     text_columns: Mapping[Path, str] = dataclasses.field(default_factory=dict)
     scratch: Path | None = None
     raw_labels: bool = False
-    counts_lines: bool = False
+    view: Callable[[pa.RecordBatch], pa.RecordBatch] | None = None
     boilerplate: Boilerplate | None = None
     identification: Identification | None = None
 

@@ -63,7 +63,7 @@ def _begins(data: np.ndarray, starts: np.ndarray) -> np.ndarray:
 
 
 def _words(data: np.ndarray, starts: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Yield the hashes of words, and where each begins, in pieces of the UTF-8 bytes of texts that begin at `starts`."""
+    """Yield hashes of words, and where each begins, in pieces of the UTF-8 bytes of texts that begin at `starts`."""
     at = 0
     while at < len(data):
         piece = data[at : at + PIECE]

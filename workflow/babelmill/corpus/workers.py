@@ -1,11 +1,11 @@
 """Work on the pieces of a corpus in parallel, and yield the results in the order of the documents.
 
 Arrow reads Parquet without Python's lock (GIL), so threads read Parquet, and need not send data to other processes. But
-parsing lines and small files needs the lock, so processes do this. They are forked from a server that has imported the
-modules that they need and never started a thread (`forkserver`). Forking this process itself is not safe, since Arrow
-runs threads in it. Only a few pieces are worked on at once, and a large piece waits until the earlier ones are done. So
-memory does not depend on the size of the corpus, only on the largest file that cannot be cut. With one thread, or
-little text, the same functions do all work in this process.
+parsing lines and small files needs the lock, so processes do this, and they make views of documents (`Reading.view`).
+They are forked from a server that has imported the modules that they need and never started a thread (`forkserver`).
+Forking this process itself is not safe, since Arrow runs threads in it. Only a few pieces are worked on at once, and a
+large piece waits until the earlier ones are done. So memory does not depend on the size of the corpus, only on the
+largest file that cannot be cut. With one thread, or little text, the same functions do all work in this process.
 """
 
 import contextlib
@@ -41,6 +41,7 @@ from babelmill.corpus.reading import Reading
 from babelmill.corpus.tally import Tally
 
 WORTH_IT = 128 << 20  # bytes of text; to read less is faster than to start workers
+WORTH_A_VIEW = 16 << 20  # the same where workers do more than parse and clean
 KILLED = (
     "a worker process was killed, perhaps because memory ran out: give the stage more memory (on SLURM: raise mem_mb of"
     " corpus, under set-resources of the profile), or run it in one process (--set-threads corpus=1, after the target)"
@@ -54,7 +55,7 @@ def read_all(paths: list[Path], reading: Reading, tally: Tally, threads: int) ->
     """Yield the clean documents of all files with their digests, in order, counting in `tally`."""
     found, size = pieces(paths, reading), 0
     total = sum(text_size(path) * (EXPANDS if path.suffix == ".parquet" else 1) for path in paths)
-    alone = threads < 2 or total < WORTH_IT
+    alone = threads < 2 or total < (WORTH_IT if reading.view is None else WORTH_A_VIEW)
     done = ((piece, work(piece, reading)) for piece in found) if alone else _in_parallel(found, reading, threads)
     with contextlib.closing(done), contextlib.closing(Bar(total)) as bar:
         for piece, documents in done:
@@ -62,7 +63,8 @@ def read_all(paths: list[Path], reading: Reading, tally: Tally, threads: int) ->
             if str(getattr(piece, "path", "")) in tally.damaged_files:
                 continue
             tally.merge(documents.tally)
-            size += sum(batch.nbytes for batch in documents.batches)  # approximate: without dropped documents
+            # Approximate: without dropped documents; a view may be smaller than the text.
+            size += sum(batch.nbytes for batch in documents.batches) if reading.view is None else piece.size
             bar.show(min(size, 0.99 * total), progress(tally, size))  # the total is a guess, and there may be more
             yield from documents.batches
         if total:
@@ -84,7 +86,7 @@ def _in_parallel(found: Iterator[Piece], reading: Reading, threads: int) -> Gene
     sys.setswitchinterval(SWITCH)
 
     def begin(piece: Piece) -> Future[TalliedBatches]:
-        if not isinstance(piece, LineBlock | SmallFiles):
+        if reading.view is None and not isinstance(piece, LineBlock | SmallFiles):
             return pool.submit(work, piece, reading)
         _start_server()
         with _uninterrupted():

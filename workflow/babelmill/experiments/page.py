@@ -7,7 +7,6 @@ reference.
 import math
 from typing import Any
 
-from jinja2 import Environment, StrictUndefined
 from markupsafe import Markup
 
 from babelmill.experiments.asked import TEMPLATE
@@ -15,7 +14,7 @@ from babelmill.experiments.comparison import Column, Effect, mean_of
 from babelmill.experiments.halving import ROUNDS
 from babelmill.experiments.tables import Table, caption, with_interval
 from babelmill.reporting import figures
-from babelmill.reporting.page import page, plain
+from babelmill.reporting.page import environment, page
 from babelmill.reporting.results import ReportedModel
 
 MARGIN = 0.06  # of the range of the scores, on both sides of a strip
@@ -23,9 +22,7 @@ MARGIN = 0.06  # of the range of the scores, on both sides of a strip
 
 def experiment_page(asked: dict[str, Any], models: list[ReportedModel], table: Table) -> str:
     """Return the page as one HTML file."""
-    template = Environment(
-        autoescape=True, finalize=plain, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
-    ).from_string(TEMPLATE.read_text(encoding="utf-8"))
+    template = environment().from_string(TEMPLATE.read_text(encoding="utf-8"))
     scores = [of_score(table, column) for column in table.columns]
     races = of_sweep(asked)
     begin = template.render(table=table, caption=caption(table), scores=scores, races=races)

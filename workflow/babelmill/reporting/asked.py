@@ -21,6 +21,7 @@ from babelmill.reporting.published import beside, published
 from babelmill.stages import STAGES, about_task
 
 TEMPLATE = Path(__file__).with_name("report.html")
+STYLE = Path(__file__).with_name("style.html")  # of all pages
 MADE_WITH = "made_with.json"
 
 
@@ -77,7 +78,9 @@ def asked_of(configuration: Configuration, name: str, models: list[str] | None =
             for suite, entry in about.items()
         },
         "tasks": {task: about_task(configuration, task) for task in tasks},
-        "code": code_digest.combined(code_digest.modules("report") | {TEMPLATE.name: sha256(TEMPLATE)}),
+        "code": code_digest.combined(
+            code_digest.modules("report") | {path.name: sha256(path) for path in (TEMPLATE, STYLE)}
+        ),
     }
 
 

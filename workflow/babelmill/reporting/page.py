@@ -8,7 +8,7 @@ import statistics
 from collections import Counter
 from typing import Any
 
-from jinja2 import Environment, StrictUndefined
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
 from babelmill import __version__
@@ -19,9 +19,10 @@ from babelmill.evaluation.suite_scores import METHODS, chance, headline_method, 
 from babelmill.evaluation.tuned_scores import summarize
 from babelmill.release.card.training_history import training_curves, training_hours
 from babelmill.reporting import figures
-from babelmill.reporting.asked import TEMPLATE
+from babelmill.reporting.asked import STYLE, TEMPLATE
 from babelmill.reporting.figures import moments
 from babelmill.reporting.results import ReportedModel
+from babelmill.reporting.surveys import surveys
 from babelmill.reporting.table import ALL, ScoreRow, differing_settings, metrics_of_all, rows_of, unit_of
 from babelmill.runtime.store import TAKEN
 
@@ -32,10 +33,7 @@ COLUMNS = 6  # columns of a table of phenomena, so that it fits a printed page
 
 def page(asked: dict[str, Any], models: list[ReportedModel], first: Markup = NOTHING) -> str:
     """Return the report as one HTML file; `first`: a section that stands before all others."""
-    # Names, notes and error messages may hold HTML, which is escaped, and what terminals and browsers obey.
-    template = Environment(
-        autoescape=True, finalize=plain, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
-    )
+    template = environment()
     template.filters |= {"amount": figures.number, "percent": percent, "part": part, "shade": shade, "unit": unit_of}
     rows = [row for model in models for row in rows_of(model)]
     states = Counter(model.state for model in models)
@@ -53,6 +51,7 @@ def page(asked: dict[str, Any], models: list[ReportedModel], first: Markup = NOT
         suites=[found for name in asked["suites"] if (found := of_suite(name, asked, models, rows))["lines"]],
         learning=learning(asked, models),
         **training(models),
+        looked_at=surveys(asked["languages"]),
         tokenizers=tokenizers(models),
         recipes=recipes(models),
         made_with=made_with(models),
@@ -61,6 +60,21 @@ def page(asked: dict[str, Any], models: list[ReportedModel], first: Markup = NOT
         coverage=coverage(asked, models),
         versions=versions(models),
         sources=sources(models),
+    )
+
+
+def environment() -> Environment:
+    """Return an environment for the templates of pages.
+
+    Names, notes, error messages and texts may hold HTML, which is escaped, and what terminals and browsers obey.
+    """
+    return Environment(
+        loader=FileSystemLoader(STYLE.parent),
+        autoescape=True,
+        finalize=plain,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
     )
 
 

@@ -1,0 +1,117 @@
+"""The command `babelmill corpus`: its page in a real browser, its summary, its errors, and its part of a report."""
+
+import json
+from pathlib import Path
+
+import pytest
+import yaml
+
+from babelmill import cli
+from babelmill.config import loading
+from babelmill.config.resolve import Configuration
+from babelmill.core.files import read_json
+from babelmill.reporting.surveys import surveys
+from helpers.browser import Browser
+from helpers.stages import run_stage
+
+pytestmark = pytest.mark.usefixtures("folder")
+
+HOSTILE = "<script>alert(1)</script><img src=x onerror=alert(2)>"
+
+
+def configured(**corpus) -> None:
+    Path("config").mkdir(exist_ok=True)
+    values = {"languages": {"nld": {"corpus": corpus}}}
+    Path("config/config.yaml").write_text(yaml.safe_dump(values))
+
+
+def write(texts: list[str], **metadata) -> None:
+    rows = [json.dumps({"text": text, **metadata}) + "\n" for text in texts]
+    Path("a.jsonl").write_text("".join(rows), encoding="utf-8")
+
+
+def test_the_page_is_safe_readable_and_fits_any_screen():
+    texts = [f"{HOSTILE} nummer {i}\nEen regel die overal staat: {HOSTILE}\n" + "lang " * i for i in range(60)]
+    texts += [
+        "w" * 100_000,
+        "كلام عربي مع \u202e انقلاب",
+        "漢字かな交じり文です。" * 30,
+        "cafÃ© \x1b[31m \x00",
+        "x",
+        "12 34",
+    ]
+    write(texts, category=HOSTILE, **{"data-source": "s" * 300})
+    configured(files=["a.jsonl"])
+    assert cli.main(["corpus", "nld", "--threads", "1"]) == 0
+    page = Path("reports/corpora/nld.html")
+    html = page.read_text(encoding="utf-8")
+    assert "<script" not in html and "<img" not in html and "\x1b" not in html and "\u202e" not in html
+    assert "&lt;script&gt;alert(1)&lt;/script&gt;" in html and len(html) < 300_000
+    with Browser() as browser:
+        for width in (360, 1280):
+            browser.open(page, width, dark=width == 360)
+            browser.value("document.querySelectorAll('details').forEach(each => each.open = true)")
+            assert browser.value("document.documentElement.scrollWidth") <= width, "it overflows"
+            assert {*browser.requests} <= {page.resolve().as_uri(), "data:,"} and browser.errors == []
+            assert browser.value("document.querySelectorAll('svg rect.bar').length") > 3
+            assert width == 360 or browser.violations() == []
+
+
+def test_the_summary_and_the_numbers(capsys):
+    write(
+        [f"De kat zit op de mat en kijkt naar buiten, nummer {i}" for i in range(20)] + ["the cat sat on the mat"] * 5
+    )
+    configured(files=["a.jsonl"])
+    assert cli.main(["corpus", "nld", "--threads", "1"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == "25 documents, 250.0  words, 0.0 MB".replace("250.0  ", f"{20 * 12 + 5 * 6} ")
+    assert "script: Latn (100.0 % of the documents)" in lines
+    assert "exact copies: 4 of 25 documents (16.0 %)" in lines
+    assert "only 80.0 % of the documents look like Dutch" in lines
+    assert lines[-1] == "reports/corpora/nld.html, reports/corpora/nld.json"
+    figures = read_json("reports/corpora/nld.json")
+    assert figures["of"] == "source" and figures["copies"] == 4
+    line = surveys(["nld", "deu"])["nld"]
+    assert line["language"] == ("nl", 0.8) and line["script"] == ("Latn", 1.0) and line["documents"] == 25
+    Path("reports/corpora/nld.json").write_text("{}")
+    assert surveys(["nld"]) == {}
+
+
+def test_what_the_workflow_made_is_looked_at_if_asked(capsys):
+    write([f"De kat zit op de mat, nummer {i % 30}" for i in range(60)])
+    configured(files=["a.jsonl"], validation_share=0.3)
+    assert cli.main(["corpus", "nld", "--made"]) == 1
+    assert (
+        "results/corpora/nld holds no corpus: `snakemake results/corpora/nld/manifest.json`" in capsys.readouterr().err
+    )
+    configuration: Configuration = loading.load(["config/config.yaml"])
+    Path("results/corpora").mkdir(parents=True)
+    run_stage("corpus", configuration, "nld", out="results/corpora/nld")
+    before = Path("results/corpora/nld/manifest.json").read_bytes()
+    assert cli.main(["corpus", "nld", "--made", "--threads", "1"]) == 0
+    figures = read_json("reports/corpora/nld.json")
+    assert figures["documents"] == 30 and figures["copies"] == 0 and figures["of"] == "corpus"
+    assert Path("results/corpora/nld/manifest.json").read_bytes() == before, "nothing runs again"
+
+
+def test_text_that_is_not_there_is_one_line(capsys):
+    configured()
+    assert cli.main(["corpus", "nld"]) == 1
+    error = capsys.readouterr().err
+    assert "`snakemake results/downloads/nld/manifest.json` fetches it" in error and error.count("\n") == 1
+    configured(files=["nothing/*.txt"])
+    assert cli.main(["corpus", "nld"]) == 1 and "nothing/*.txt" in capsys.readouterr().err
+
+
+def test_input_that_cannot_be_read_is_said(capsys):
+    Path("a.jsonl").write_bytes(b'{"text": "De kat zit op de mat"}\n{"text": "bad \xff"}\n{"text": ')
+    configured(files=["a.jsonl"])
+    assert cli.main(["corpus", "nld", "--threads", "1"]) == 0
+    assert "2 documents without readable text: 1 malformed, 1 undecodable" in capsys.readouterr().out
+
+
+def test_no_document_at_all(capsys):
+    write([" ", ""])
+    configured(files=["a.jsonl"])
+    assert cli.main(["corpus", "nld", "--threads", "1"]) == 0
+    assert capsys.readouterr().out.startswith("0 documents") and Path("reports/corpora/nld.html").is_file()

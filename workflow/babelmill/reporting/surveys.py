@@ -1,0 +1,62 @@
+"""Read the numbers that `babelmill corpus` wrote about texts, for a section of a report.
+
+They are no result of a stage: they lie beside the pages, in `reports/corpora/{language}.json`. So a look at a text
+never makes anything run again.
+"""
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from babelmill.core.files import UserError, read_json
+
+FOLDER = Path("reports/corpora")
+SOURCE, MADE = "source", "corpus"  # which text was looked at: before or after the stage `corpus`
+
+
+def surveys(codes: Iterable[str]) -> dict[str, dict[str, Any]]:
+    """Return {language: numbers} of the languages whose text was looked at. Damaged files count as missing."""
+    found = {}
+    for code in codes:
+        path = FOLDER / f"{code}.json"
+        if not path.is_file():
+            continue
+        try:
+            found[code] = line_of(read_json(path))
+        except (UserError, LookupError, TypeError, ValueError, AttributeError):
+            continue
+    return found
+
+
+def line_of(figures: dict[str, Any]) -> dict[str, Any]:
+    """Return the main numbers of a text.
+
+    Returns:
+        "of" (`source` or `corpus`), "documents", "words", "median" (characters); shares: "script" and "language" (the
+        most frequent one with its share of the documents), "copies", "shared_lines", "odd", "mojibake".
+    """
+    documents, judged, lines = figures["documents"], figures["judged"], figures["lines"]
+    languages = {code: each["documents"] for code, each in figures["languages"].items()}
+    return {
+        "of": figures["of"],
+        "documents": documents,
+        "words": figures["words"],
+        "median": figures["lengths"]["characters"]["50%"],
+        "script": most_frequent(figures["scripts"], documents),
+        "language": most_frequent(languages, judged),
+        "copies": share(figures["near_copies"]["documents"], documents),
+        "shared_lines": share(lines["in_several_documents"], lines["in_documents"]),
+        "odd": share(figures["odd_characters"].get("any", {}).get("documents", 0), documents),
+        "mojibake": share(figures["mojibake"]["documents"], judged),
+    }
+
+
+def share(part: float, whole: float) -> float:
+    """Return a share; 0 of nothing."""
+    return part / whole if whole else 0.0
+
+
+def most_frequent(numbers: dict[str, int], whole: int) -> tuple[str, float]:
+    """Return the most frequent name and its share of the whole."""
+    name = max(numbers, key=lambda each: numbers[each], default="")
+    return name, share(numbers.get(name, 0), whole)
