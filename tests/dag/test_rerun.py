@@ -32,6 +32,7 @@ OTHER = {
     "corpus.delimiter": ";",
     "corpus.categories": ["child-books"],
     "corpus.budget": "100 words",
+    "corpus.language_filter": {"model": "py3langid"},
     "corpus.near_duplicates": 0.8,
     "corpus.near_duplicate_paragraphs": 0.8,
     "tokenizer.source": "results/tokenizers/deu/tokenizer.json",

@@ -10,7 +10,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
-from babelmill.config import inputs, schema, stage_settings, submissions, suites, tasks
+from babelmill.config import identifiers, inputs, schema, stage_settings, submissions, suites, tasks
 from babelmill.config.canonical import at_neutral
 from babelmill.config.earlier_results import (
     chosen_otherwise,
@@ -206,6 +206,31 @@ class DownloadStage(Stage):
         return stage_settings.DownloadSettings(**self.whose(resolved), **how, **given(chosen_again=chosen_again))
 
 
+class IdentifierStage(Stage):
+    """Fetch the model that finds the languages of a corpus from the Hub."""
+
+    name = "identifier"
+    of = "language"
+    settings = stage_settings.IdentifierSettings
+    folder = "results/identifiers/{language}"
+    gives_folder = True
+
+    def parts(self, configuration: Configuration, name: str) -> list[str]:
+        """Return one part if the corpus has a language filter whose model is on the Hub."""
+        return [""] if identifiers.on_the_hub(configuration, name) else []
+
+    def refuse(self, configuration: Configuration, name: str, part: str) -> None:
+        """Raise a UserError if there is nothing to fetch."""
+        if not self.applies(configuration, name):
+            models = " or ".join(identifiers.HUB)
+            raise UserError(f"corpus.language_filter of {name} names no model of the Hub ({models}): nothing to fetch")
+
+    def asked(self, configuration: Configuration, name: str, part: str) -> stage_settings.IdentifierSettings:
+        """Name the file on the Hub."""
+        whose = self.whose(configuration.corpus(name))
+        return stage_settings.IdentifierSettings(**whose, source=identifiers.on_the_hub(configuration, name) or {})
+
+
 class SuiteStage(Stage):
     """Read the pairs of a suite in a language."""
 
@@ -294,7 +319,7 @@ class CorpusStage(Stage):
     of = "language"
     settings = stage_settings.CorpusSettings
     folder = "results/corpora/{language}"
-    reads = ("download",)
+    reads = ("download", "identifier")
 
     def asked(self, configuration: Configuration, name: str, part: str) -> stage_settings.CorpusSettings:
         """Describe the local text. Without a download, the dataset's name is left out: changing it reruns nothing."""
@@ -311,6 +336,7 @@ class CorpusStage(Stage):
             corpus=corpus if download else corpus.model_copy(update={"hub": None, "revision": ""}),
             sources=inputs.corpus_sources(configuration, name),
             **given(byte_premium=byte_premium, raw_labels=raw),
+            **given(identification=identifiers.identification(configuration, name)),
         )
 
     def written(self, configuration: Configuration, name: str, part: str) -> dict[str, Any]:

@@ -257,6 +257,13 @@ def download_of_language(wildcards):
 
 
 @one_line
+def identifier_of_language(wildcards):
+    """Return the model that finds the languages of a corpus, if it comes from the Hub."""
+    stage = STAGES["identifier"]
+    return [str(stage.path(wildcards.language, part)) for part in stage.parts(CONFIG, wildcards.language)]
+
+
+@one_line
 def corpus_of_language(wildcards):
     """Return the corpus files of a language; end with an error if the model does not have the language."""
     known = CONFIG.languages_of(wildcards.model)
@@ -407,6 +414,12 @@ def by_text(least, each, size):
 def processes_of_corpus(wildcards):
     """Return the number of threads of `corpus`: one for a small text, as others would start too late to help."""
     return min(8, 1 + int(gb_of_input(wildcards) / 0.128))
+
+
+def memory_of_corpus(wildcards, attempt):
+    """Return the MB of memory of `corpus`. Each of its processes loads the model that finds languages."""
+    models = 1 + processes_of_corpus(wildcards) if STAGES["identifier"].parts(CONFIG, wildcards.language) else 0
+    return by_text(4000 + 1800 * models, 120, gb_of_input)(wildcards, attempt)
 
 
 def gb_of_processes(wildcards):

@@ -1,5 +1,5 @@
-"""Stage `corpus`. Takes: the text of a language: local files, the built-in corpus, or a download. Gives:
-results/corpora/{language}/.
+"""Stage `corpus`. Takes: the text of a language (local files, the built-in corpus, or a download), and a model that
+finds languages if the configuration asks for it. Gives: results/corpora/{language}/.
 """
 
 
@@ -8,6 +8,7 @@ rule corpus:
     input:
         settings=settings("corpus"),
         download=download_of_language,
+        identifier=identifier_of_language,
     output:
         train="results/corpora/{language}/train.parquet",
         validation="results/corpora/{language}/validation.parquet",
@@ -20,9 +21,10 @@ rule corpus:
         "../../envs/babelmill.yaml"
     threads: processes_of_corpus
     resources:
-        mem_mb=by_text(4000, 120, gb_of_input),
+        mem_mb=memory_of_corpus,
         runtime=by_text(120, 1, gb_of_input),
         disk_mb=by_text(1000, 1000, gb_of_input),
     shell:
         "python -m babelmill.corpus --settings {input.settings:q} --download {input.download:q}"
+        " --identifier {input.identifier:q}"
         " --out {output.manifest:q} --threads {threads} --log {log:q}"

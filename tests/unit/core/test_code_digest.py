@@ -104,6 +104,7 @@ evaluation/__init__: evaluate convert score
 evaluation/metrics: evaluate convert
 evaluation/suite_scores: convert score
 evaluation/tuned_scores: convert
+identifier: identifier
 labels/__init__: ~base_model ~shards ~train ~export ~evaluate ~convert ~predict
 labels/card: ~convert
 labels/codes: ~base_model ~shards ~train ~export ~evaluate

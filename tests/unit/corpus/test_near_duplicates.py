@@ -54,7 +54,7 @@ def judged(documents, threshold, files, batch=64) -> dict:
     return found
 
 
-def test_shingles_are_five_words_in_a_row():
+def test_shingles_are_five_words_in_a_row(monkeypatch):
     documents = [
         "One two, three four five; six-seven eight.",
         "",
@@ -80,6 +80,8 @@ def test_shingles_are_five_words_in_a_row():
     assert len(set(known.values())) == len(known), "different words have different shingles"
     part, _ = shingles(pa.array(documents).slice(3, 2))
     assert (part == whole[bounds[3] : bounds[5]]).all(), "a text has the same shingles among any others"
+    monkeypatch.setattr("babelmill.corpus.shingles.PIECE", 40)
+    assert (shingles(pa.array(documents[:6]))[0] == whole[: bounds[6]]).all(), "pieces change nothing"
 
 
 def test_signatures_are_the_same_on_any_machine():

@@ -38,6 +38,7 @@ UNCOUNTED: dict[str, Any] = {
     "revision": "",
     "validation_files": [],
     "validation_share": 0.0,
+    "language_filter": None,  # the stage that fetches the files has no model
     # These are known only after all files are read.
     "boilerplate": 0.0,
     "near_duplicates": None,

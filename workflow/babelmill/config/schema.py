@@ -183,6 +183,20 @@ def dataset_parts(value: Any) -> Any:
     return parts[0]["repository"] if len(parts) == 1 and parts[0].keys() == {"repository"} else parts
 
 
+class LanguageFilter(Section):
+    """What is dropped because it is in another language (see `corpus/identification.py`).
+
+    Attributes:
+        model: a name of `config/identifiers.py`, or the path of a model of fastText.
+        at_least: the least probability.
+        level: what is looked at.
+    """
+
+    model: Annotated[LocalPath, Field(min_length=1)]
+    at_least: Share = 0.8
+    level: Literal["document", "line"] = "document"
+
+
 class Corpus(Section):
     """Where a language's text comes from and how it becomes documents."""
 
@@ -215,6 +229,7 @@ class Corpus(Section):
     repair: Literal["none", "ftfy"] = "none"
     cleaners: Literal["none", "by_category", "speech", "subtitles", "dialogue", "prose"] = "none"
     boilerplate: BelowOne = 0.0
+    language_filter: LanguageFilter | None = None
     near_duplicates: Similarity | None = None
     near_duplicate_paragraphs: Similarity | None = None
     budget: Annotated[Annotated[Number, Field(gt=0)] | str | None, AfterValidator(budget)]

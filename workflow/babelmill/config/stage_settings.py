@@ -87,6 +87,16 @@ class BaseModelSettings(Settings):
     architecture: str = "gpt_bert"
 
 
+class IdentifierSettings(Settings):
+    """The settings of `identifier`: which model finds the languages of a corpus.
+
+    Attributes:
+        source: its repository on the Hub, commit, file, and sha256 (None if only the Hub knows it).
+    """
+
+    source: dict[str, Any]
+
+
 class CorpusSettings(Settings):
     """The settings of `corpus`: where the text comes from, and how it becomes documents.
 
@@ -94,12 +104,14 @@ class CorpusSettings(Settings):
         sources: the local text.
         byte_premium: the language's, if there is a budget.
         raw_labels: whether labels stay as they stand (see `earlier_results.py`).
+        identification: with `corpus.language_filter`, the language and the model (see `identifiers.py`).
     """
 
     corpus: schema.Corpus
     sources: dict[str, Any]
     byte_premium: float | None = None
     raw_labels: bool = False
+    identification: dict[str, Any] = {}
 
 
 class TokenizerSettings(Settings):

@@ -7,7 +7,7 @@ counts what happens to them, and `examples` keeps examples. `pieces` cuts the fi
 parallel. `builtin` is the corpus that needs no files. `__main__` is the stage.
 
 Documents pass these steps in this order. In the workers, document by document: category, `repair`, control characters,
-normalisation, `cleaners` of the category, `boilerplate` lines, length, digest. Then in one process: validation text,
-budget, duplicates, `near_duplicates`, the sample. A step that drops documents is a reason of `tally.DROPPED`, and one
-that changes them a kind of `tally.CHANGED`.
+normalisation, `cleaners` of the category, `boilerplate` lines, language (`identification`), length, digest. Then in one
+process: validation text, budget, duplicates, `near_duplicates`, the sample. A step that drops documents is a reason of
+`tally.DROPPED`, and one that changes them a kind of `tally.CHANGED`.
 """

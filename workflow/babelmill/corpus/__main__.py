@@ -29,7 +29,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from babelmill.config import schema
+from babelmill.config import identifiers, schema
 from babelmill.config.stage_settings import CorpusSettings
 from babelmill.core import escape, known_hashes, local_sources, manifest, stage_entry
 from babelmill.core.files import UserError, atomic_write
@@ -41,6 +41,7 @@ from babelmill.corpus.boilerplate import Boilerplate, count, for_counting
 from babelmill.corpus.cleaning import is_of, keep
 from babelmill.corpus.digests import DigestSet, sides_of
 from babelmill.corpus.duplicates import without_duplicates
+from babelmill.corpus.identification import Identification
 from babelmill.corpus.near_duplicates import Documents, without_near_duplicates
 from babelmill.corpus.pieces import TalliedBatches, work
 from babelmill.corpus.reading import Reading
@@ -184,6 +185,30 @@ def write_held_out(documents: Documents, validation: Writer) -> Iterator[pa.Reco
             yield batch
 
 
+def identification_of(settings: CorpusSettings, folders: list[Path]) -> Identification:
+    """Return which language the documents must be in. `folders`: the results of the stage `identifier`, if it ran."""
+    asked = settings.corpus.language_filter
+    assert asked is not None
+    for folder in folders:
+        manifest.verify(folder)
+    found = Identification(
+        str(folders[0] / identifiers.FILE) if folders else asked.model,
+        cleans=asked.model == identifiers.OPENLID,
+        labels=frozenset(settings.identification["labels"]),
+        script=settings.identification["script"],
+        at_least=asked.at_least,
+        level=asked.level,
+    )
+    if not found.knows:
+        log.warning(
+            "the model %s does not know the language of %s, so the script %s alone decides (corpus.language_filter)",
+            asked.model,
+            settings.name,
+            found.script,
+        )
+    return found
+
+
 def boilerplate_of(sources: Inputs, reading: Reading, threads: int) -> Boilerplate:
     """Return the lines that stand in more documents than `corpus.boilerplate` allows, by a first pass over the text."""
     log.info("counting lines, for corpus.boilerplate")
@@ -201,6 +226,8 @@ def run(args: argparse.Namespace) -> None:
     if not args.download and "quoting" not in settings.raw.get("corpus", {}):  # see `config/earlier_results.py`
         corpus = corpus.model_copy(update={"quoting": "csv"})
     reading = Reading(corpus, sources.text_columns, args.out, settings.raw_labels)
+    if corpus.language_filter is not None:
+        reading = dataclasses.replace(reading, identification=identification_of(settings, args.identifier))
     share = 0.0 if sources.validation else corpus.validation_share
 
     def is_aside(batch: pa.RecordBatch) -> np.ndarray:
@@ -252,6 +279,8 @@ def run(args: argparse.Namespace) -> None:
         figures["with_prompt"] = {"train": train.with_prompt, "validation": validation.with_prompt}
     if corpus.label_columns:
         figures["without_labels"] = {"train": train.without_labels, "validation": validation.without_labels}
+    if corpus.language_filter is not None:
+        figures["other_languages"] = dict(sorted(tally.languages.items()))
     if corpus.near_duplicates is not None:
         figures["across_splits"] = tally.across_splits
     if tally.lines:
@@ -367,6 +396,13 @@ def main() -> None:
         nargs="*",
         default=[],
         help="folder of the downloaded files, results/downloads/{language}, if the text comes from the Hub",
+    )
+    parser.add_argument(
+        "--identifier",
+        type=stage_entry.folder,
+        nargs="*",
+        default=[],
+        help="folder of the model that finds languages, results/identifiers/{language}, if it comes from the Hub",
     )
     parser.add_argument("--threads", type=int, default=1, help="number of processes that read and clean text")
     sys.exit(stage_entry.run(run, parser.parse_args()))

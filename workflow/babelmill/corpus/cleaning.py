@@ -2,7 +2,7 @@
 
 These functions change a text only if the configuration asks for it. The order is: category, repair (which needs the
 control characters that broken text has), control characters, normalisation (it comes after the removal of characters,
-since their neighbours may then combine), cleaners, boilerplate, length.
+since their neighbours may then combine), cleaners, boilerplate, language, length.
 """
 
 # pyright: reportAttributeAccessIssue=false
@@ -21,6 +21,7 @@ import pyarrow.compute as pc
 from babelmill.config import schema
 from babelmill.corpus.boilerplate import Boilerplate, without_boilerplate
 from babelmill.corpus.cleaners import STEPS, steps_of
+from babelmill.corpus.identification import Identification, in_the_language, without_other_lines
 from babelmill.corpus.record_batches import texts_of
 from babelmill.corpus.tally import Reason, Tally
 from babelmill.tokens.clean_text import CONTROL
@@ -40,11 +41,15 @@ LATIN_1_CONTROL = re.compile(rb"\xc2[\x80-\x84\x86-\x9f]")  # in UTF-8
 
 
 def clean(
-    batch: pa.RecordBatch, corpus: schema.Corpus, tally: Tally, boilerplate: Boilerplate | None = None
+    batch: pa.RecordBatch,
+    corpus: schema.Corpus,
+    tally: Tally,
+    boilerplate: Boilerplate | None = None,
+    identification: Identification | None = None,
 ) -> pa.RecordBatch:
     """Clean and filter a batch as the section `corpus` of the configuration says. A missing prompt becomes "".
 
-    The lines of `boilerplate` are taken out.
+    The lines of `boilerplate` are taken out, and what is not in the language of `identification`.
     """
     if corpus.categories:
         found = batch["category"].to_pylist()
@@ -61,6 +66,12 @@ def clean(
         batch = with_text(batch, _clean_by_category(batch, corpus.cleaners, tally))
     if boilerplate is not None:
         batch = with_text(batch, without_boilerplate(batch["text"], boilerplate, tally))
+    if identification is not None:
+        if identification.level == "line":
+            batch = with_text(batch, without_other_lines(batch["text"], identification, tally))
+        else:
+            stays, notes = in_the_language(batch["text"], identification, tally)
+            batch = keep(batch, stays, "other_language", tally, notes)
     length = pc.utf8_length(pc.utf8_trim_whitespace(batch["text"]))
     not_empty = pc.greater(length, 0)
     batch = keep(batch, not_empty, "empty", tally)

@@ -91,6 +91,10 @@ def similarity(one: np.ndarray, other: np.ndarray) -> float:
 
 def sample_of(found: np.ndarray) -> np.ndarray:
     """Return the different shingles of a text, sorted; of a very long text, the `LARGEST` smallest."""
+    if len(found) > 64 * LARGEST:  # most are not needed, and memory would be
+        small = sample_of(found[found < np.uint64(2**64 // len(found) * 16 * LARGEST)])
+        if len(small) == LARGEST:
+            return small
     found = np.sort(found)
     new = np.ones(len(found), bool)
     new[1:] = found[1:] != found[:-1]

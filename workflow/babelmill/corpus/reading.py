@@ -11,6 +11,7 @@ from babelmill.config import schema
 from babelmill.core.files import UserError
 from babelmill.core.formats import split_name
 from babelmill.corpus.boilerplate import Boilerplate
+from babelmill.corpus.identification import Identification
 from babelmill.corpus.record_batches import (
     CONTEXT,
     LABELS,
@@ -39,6 +40,7 @@ class Reading:
         view: what workers make of each batch of clean documents with digests; None stands for the documents
             themselves. It must be a function of a module, or a `functools.partial` of one.
         boilerplate: the lines to take out.
+        identification: the language to keep.
     """
 
     corpus: schema.Corpus
@@ -47,6 +49,7 @@ class Reading:
     raw_labels: bool = False
     view: Callable[[pa.RecordBatch], pa.RecordBatch] | None = None
     boilerplate: Boilerplate | None = None
+    identification: Identification | None = None
 
     @property
     def of_documents(self) -> pa.Schema:

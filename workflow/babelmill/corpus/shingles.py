@@ -8,6 +8,8 @@ The functions work on the UTF-8 bytes of many texts at once. They depend on no t
 function, so a text has the same shingles on any machine and in any version of Python.
 """
 
+from collections.abc import Iterator
+
 import numpy as np
 import pyarrow as pa
 
@@ -60,9 +62,8 @@ def _begins(data: np.ndarray, starts: np.ndarray) -> np.ndarray:
     return np.flatnonzero(begins)
 
 
-def _words(data: np.ndarray, starts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the hashes of the words in the UTF-8 bytes of texts that begin at `starts`, and where each begins."""
-    hashes, places = [np.empty(0, np.uint64)], [np.empty(0, np.int64)]
+def _words(data: np.ndarray, starts: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """Yield hashes of words, and where each begins, in pieces of the UTF-8 bytes of texts that begin at `starts`."""
     at = 0
     while at < len(data):
         piece = data[at : at + PIECE]
@@ -74,31 +75,36 @@ def _words(data: np.ndarray, starts: np.ndarray) -> tuple[np.ndarray, np.ndarray
         sums = np.zeros(len(piece) + 1, np.uint64)
         np.cumsum(_NUMBERS[piece] * _POWERS[: len(piece)], out=sums[1:])
         of_words = np.diff(sums[np.append(begins, end)]) * _INVERSE[begins]
-        hashes.append((of_words ^ (of_words >> _SHIFT)) * _MIX)
-        places.append(begins + at)
+        yield (of_words ^ (of_words >> _SHIFT)) * _MIX, begins + at
         at += end
-    return np.concatenate(hashes), np.concatenate(places)
 
 
 def shingles(text: pa.StringArray) -> tuple[np.ndarray, np.ndarray]:
     """Return the shingles of all texts one after another, uint64, and where each text begins and ends, int64 [N + 1].
 
-    A text of fewer than five words has none. Nulls are not allowed.
+    A text of fewer than five words has none. Nulls are not allowed. This takes about three times the memory of the
+    text, since some documents have hundreds of megabytes.
     """
-    if not len(text):
-        return np.empty(0, np.uint64), np.zeros(1, np.int64)
+    counts, found = np.zeros(len(text), np.int64), [np.empty(0, np.uint64)]
     _, offsets, raw = text.buffers()
-    bounds = np.frombuffer(offsets, np.int32)[text.offset : text.offset + len(text) + 1].astype(np.int64)
-    data = np.frombuffer(raw, np.uint8)[bounds[0] : bounds[-1]] if raw is not None else np.empty(0, np.uint8)
-    starts = bounds - bounds[0]
-    words, places = _words(data, starts[:-1][np.diff(starts) > 0])
-    ends = np.searchsorted(places, starts)
-    counts = np.diff(ends)
-    sizes = np.maximum(counts - (LENGTH - 1), 0)
-    begin = np.flatnonzero(np.arange(len(words)) + LENGTH <= np.repeat(ends[1:], counts))
+    if raw is not None and len(text):
+        bounds = np.frombuffer(offsets, np.int32)[text.offset : text.offset + len(text) + 1].astype(np.int64)
+        data = np.frombuffer(raw, np.uint8)[bounds[0] : bounds[-1]]
+        starts = bounds[:-1] - bounds[0]
+        words, places = np.empty(0, np.uint64), np.empty(0, np.int64)  # the last ones, which the next piece needs
+        for more, where in _words(data, starts[np.diff(bounds) > 0]):
+            words, places = np.concatenate((words, more)), np.concatenate((places, where))
+            texts = np.searchsorted(starts, places, "right") - 1
+            begin = np.flatnonzero(texts[LENGTH - 1 :] == texts[: max(0, len(texts) - LENGTH + 1)])
+            found.append(_joined(words, begin))
+            counts += np.bincount(texts[begin], minlength=len(text))
+            words, places = words[1 - LENGTH :], places[1 - LENGTH :]
+    return np.concatenate(found), np.concatenate(([0], np.cumsum(counts)))
+
+
+def _joined(words: np.ndarray, begin: np.ndarray) -> np.ndarray:
+    """Return a hash of the five words in a row that begin at each index of `begin`."""
     found = words[begin]
     for i in range(1, LENGTH):
         found = (found ^ (found >> _SHIFT)) * _ODD + words[begin + i]
-    found ^= found >> _SHIFT
-    found *= _MIX
-    return found, np.concatenate(([0], np.cumsum(sizes)))
+    return (found ^ (found >> _SHIFT)) * _MIX

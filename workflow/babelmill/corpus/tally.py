@@ -25,6 +25,7 @@ Reason = Literal[
     "empty",
     "short",
     "other_category",
+    "other_language",
     "over_budget",
     "duplicate",
     "in_validation",
@@ -40,6 +41,7 @@ DROPPED: dict[Reason, str] = {
     "short": "too short (corpus.min_characters, corpus.min_words)",
     "empty": "without text",
     "other_category": "of another category (corpus.categories)",
+    "other_language": "in another language (corpus.language_filter)",
     "over_budget": "more than corpus.budget",
     "in_validation": "also in corpus.validation_files",
     "near_duplicate": "nearly the same as an earlier one (corpus.near_duplicates)",
@@ -62,6 +64,7 @@ CHANGED = {
     "punctuation": "got plain quotes, dashes and ellipses (corpus.cleaners)",
     "spaces": "lost repeated spaces (corpus.cleaners)",
     "blank_lines": "lost blank lines (corpus.cleaners)",
+    "other_language": "lost lines in another language (corpus.language_filter)",
     "near_paragraph": "lost paragraphs that stand in earlier documents (corpus.near_duplicate_paragraphs)",
     "boilerplate": "lost lines that stand in many documents (corpus.boilerplate)",
     "lone_surrogates": "got U+FFFD in place of half a surrogate pair, which is no character",
@@ -85,6 +88,7 @@ class Tally:
         read: number of documents read.
         dropped: {reason: number of documents dropped}.
         changed: {kind of cleaning: number of documents changed}.
+        languages: {language: number of documents or lines in it} of those that `corpus.language_filter` dropped.
         across_splits: number of near duplicates whose earlier copy is in the other split.
         lines: {step: number of lines that it took out of documents}.
         examples: examples of what steps dropped or changed.
@@ -99,6 +103,7 @@ class Tally:
     read: int = 0
     dropped: Counter[Reason] = dataclasses.field(default_factory=Counter)
     changed: Counter[str] = dataclasses.field(default_factory=Counter)
+    languages: Counter[str] = dataclasses.field(default_factory=Counter)
     across_splits: int = 0
     lines: Counter[str] = dataclasses.field(default_factory=Counter)
     examples: Examples = dataclasses.field(default_factory=Examples)
@@ -120,6 +125,7 @@ class Tally:
         self.read += part.read
         self.dropped.update(part.dropped)
         self.changed.update(part.changed)
+        self.languages.update(part.languages)
         self.across_splits += part.across_splits
         self.lines.update(part.lines)
         self.examples.merge(part.examples)
@@ -169,6 +175,9 @@ class Tally:
             reasons = ", ".join(f"{count:,} {DROPPED[reason]}" for reason, count in self.dropped.most_common())
             share = 100 * self.dropped.total() / self.read
             yield f"{self.dropped.total():,} of {plural(self.read, 'document')} ({share:.1f} %) dropped: {reasons}"
+        if self.languages:
+            found = ", ".join(f"{language} {count:,}" for language, count in self.languages.most_common(5))
+            yield f"found in other languages: {found}"
         if self.across_splits:
             yield (
                 f"{self.across_splits:,} of the near duplicates would have stood in training and validation, and made"

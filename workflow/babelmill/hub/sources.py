@@ -69,6 +69,14 @@ MODEL = Use(
     instead="name a folder or another repository in model.source",
     fetch="hf download REPOSITORY",
 )
+IDENTIFIER = Use(
+    repo_type="model",
+    noun="model",
+    key="corpus.language_filter",
+    revision_key="corpus.language_filter",
+    instead="name py3langid, which is installed, or a file of fastText in corpus.language_filter.model",
+    fetch="snakemake all --until identifier",
+)
 
 
 def resolve(use: Use, repository: str, revision: str) -> str:

@@ -1,0 +1,126 @@
+"""`corpus.language_filter`: what is in another language or script is dropped, counted by language, and shown."""
+
+from pathlib import Path
+
+import pytest
+from test_corpus import build, configuration_of, texts, write_jsonl
+
+from babelmill.config.identifiers import labels_of
+from babelmill.config.languages import read_table
+from babelmill.config.resolve import Configuration
+from babelmill.core.files import UserError
+from babelmill.settings import settings_of
+from helpers.stages import run_stage
+
+pytestmark = pytest.mark.usefixtures("folder")
+
+ROOT = Path(__file__).parents[3]
+MODEL = str(ROOT / "tests/data/languages.bin")
+DUTCH = [
+    "Het regent al de hele dag, dus blijven de kinderen binnen en lezen ze een boek.",
+    "De fiets van mijn zus staat achter het huis, maar de band is lek.",
+    "Wij gaan morgen met de trein naar zee, als het weer mooi is.",
+]
+DANISH = [
+    "Det regner hele dagen, så børnene bliver inde og læser en bog sammen.",
+    "Min søsters cykel står bag huset, men dækket er fladt og skal lappes.",
+]
+GERMAN = ["Morgen fahren wir mit dem Zug ans Meer, wenn das Wetter schön ist."]
+RUSSIAN = ["Завтра мы поедем на поезде к морю, если будет хорошая погода."]
+
+
+def dutch(model, out="out", code="nld", **asked) -> dict:
+    """The figures of a corpus of `nld` (or of another code) made of a.jsonl."""
+    corpus = {"files": ["a.jsonl"], "validation_share": 0, "language_filter": {"model": model, **asked}}
+    configuration = Configuration([("test", {"languages": {code: {"corpus": corpus}}})])
+    return run_stage("corpus", configuration, code, out=out)
+
+
+@pytest.mark.parametrize("model", [MODEL, "py3langid"])
+def test_documents_in_other_languages_are_dropped_and_counted(model):
+    write_jsonl("a.jsonl", [*DUTCH, *DANISH, *GERMAN, *RUSSIAN, "12 34 56 : 78"])
+    figures = dutch(model)
+    assert texts("train") == DUTCH
+    assert figures["dropped"] == {"other_language": 5}
+    found = figures["other_languages"]
+    danish, german = ("dan_Latn", "deu_Latn") if model == MODEL else ("da", "de")
+    assert (found[danish], found[german], sum(found.values())) == (2, 1, 5)
+    notes = {example["text"]: example["note"] for example in figures["examples"]["other_language"]}
+    assert notes.keys() == {*DANISH, *GERMAN, *RUSSIAN, "12 34 56 : 78"}
+    assert notes[GERMAN[0]].startswith(german)
+
+
+def test_lines_of_another_language_are_taken_out_and_short_ones_stay():
+    document = "\n".join([DUTCH[0], DANISH[0], "Ja.", DUTCH[1], GERMAN[0]])
+    write_jsonl("a.jsonl", [document, "\n".join(DANISH), DUTCH[2]])
+    figures = dutch(MODEL, level="line")
+    assert texts("train") == ["\n".join([DUTCH[0], "Ja.", DUTCH[1]]), DUTCH[2]]
+    assert figures["lines"] == {"other_language": 4}
+    assert figures["other_languages"] == {"dan_Latn": 3, "deu_Latn": 1}
+    assert figures["dropped"] == {"empty": 1}
+
+
+def test_a_language_that_the_model_does_not_know_is_told_by_its_script(caplog):
+    write_jsonl("a.jsonl", [*DUTCH, *RUSSIAN])
+    figures = dutch(MODEL, code="bul")
+    assert texts("train") == RUSSIAN
+    assert figures["other_languages"] == {"nld_Latn": 3}
+    assert "does not know the language of bul, so the script Cyrl alone decides" in caplog.text
+
+
+def test_the_probability_is_what_the_key_says():
+    mixed = f"{DUTCH[0]} {DANISH[0]}"
+    write_jsonl("a.jsonl", [DUTCH[0], mixed])
+    assert dutch("py3langid", at_least=0.9)["dropped"] == {"other_language": 1}
+    assert dutch("py3langid", at_least=0)["dropped"] == {}
+
+
+def test_processes_change_nothing(folder, monkeypatch):
+    write_jsonl("a.jsonl", [f"{i}: {text}" for i in range(300) for text in DUTCH + DANISH])
+    asked = {"files": ["a.jsonl"], "language_filter": {"model": MODEL, "level": "line"}, "validation_share": 0.1}
+    values = {"languages": {"nld": {"corpus": asked}}}
+    figures = run_stage("corpus", Configuration([("test", values)]), "nld", out="one")
+    monkeypatch.setattr("babelmill.corpus.workers.WORTH_IT", 0)
+    monkeypatch.setattr("babelmill.corpus.pieces.LARGE", 0)
+    assert run_stage("corpus", Configuration([("test", values)]), "nld", out="two", threads=2) == figures
+    for name in ("train.parquet", "validation.parquet"):
+        assert (folder / "one" / name).read_bytes() == (folder / "two" / name).read_bytes()
+
+
+def test_settings_name_the_content_of_the_model():
+    write_jsonl("a.jsonl", DUTCH)
+    Path("model.bin").write_bytes(Path(MODEL).read_bytes())
+
+    def asked(**values):
+        return settings_of(configuration_of(files=["a.jsonl"], **values), "eng", "corpus")
+
+    assert "identification" not in asked() and "language_filter" not in asked()["corpus"]
+    before = asked(language_filter={"model": "model.bin", "at_least": 0.8})
+    assert before["corpus"]["language_filter"] == {"model": "model.bin"}
+    Path("model.bin").write_bytes(b"another")
+    after = asked(language_filter={"model": "model.bin"})
+    assert before["identification"]["sha256"] != after["identification"]["sha256"]
+    assert before["identification"]["labels"] == ["en", "eng", "eng_Latn"]
+    with pytest.raises(UserError, match=r"model\.bin: no model of fastText"):
+        build(files=["a.jsonl"], language_filter={"model": "model.bin"})
+    with pytest.raises(UserError, match=r"language_filter.model = glotlit: .*glotlid, openlid, py3langid or a model"):
+        asked(language_filter={"model": "glotlit"})
+    assert len(asked(language_filter={"model": "glotlid"})["identification"]["commit"]) == 40
+
+
+@pytest.mark.parametrize(
+    ("code", "known", "unknown"),
+    [
+        ("nld", {"nld_Latn", "nl"}, {"nld_Cyrl", "deu_Latn"}),
+        ("zho", {"cmn_Hani", "zho_Hans", "cmn_Hans", "zh"}, {"zho_Hant", "yue_Hani"}),
+        ("nor", {"nob_Latn", "nno_Latn", "nor_Latn", "nn", "no"}, {"dan_Latn"}),
+        ("fas", {"fas_Arab", "pes_Arab", "fa"}, {"pes_Latn"}),
+        ("ara", {"arb_Arab", "ara_Arab"}, {"arz_Arab"}),
+        ("srp", {"srp_Cyrl", "sr"}, {"srp_Latn", "hrv_Latn"}),
+        ("jpn", {"jpn_Jpan"}, {"cmn_Hani"}),
+        ("kor", {"kor_Hang"}, {"jpn_Jpan"}),
+    ],
+)
+def test_labels_of_macrolanguages_and_scripts(code, known, unknown):
+    labels = set(labels_of(read_table(ROOT / "config/languages.tsv")[code]))
+    assert known <= labels and labels.isdisjoint(unknown)

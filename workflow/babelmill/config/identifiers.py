@@ -1,0 +1,107 @@
+"""Say which models find languages (`corpus.language_filter`), and what they call the languages of the table."""
+
+import functools
+import importlib.metadata
+import os
+from pathlib import Path
+from typing import Any
+
+from babelmill.config.languages import Language
+from babelmill.config.resolve import Configuration
+from babelmill.core.files import UserError, not_found, sha256
+
+GLOTLID, OPENLID, PY3LANGID = "glotlid", "openlid", "py3langid"
+FILE = "identifier.bin"  # in the results of the stage `identifier`
+# Models on the Hub, each at a commit. A commit fixes the content of its files: it holds their sha256, and the stage
+# `identifier` compares the file with it. Where we know the sha256 ourselves (GlotLID: from the Hub's page of this
+# commit), the stage compares that, too. That of OpenLID is not known to us.
+HUB: dict[str, dict[str, Any]] = {
+    GLOTLID: {
+        "repository": "cis-lmu/glotlid",
+        "commit": "3f51edf53f87904e799d81d36cdc53e4960a08b7",
+        "file": "model.bin",
+        "sha256": "a818b6bd42a628ab47d3dfc1578c7ea615c45381f3494c42535e31e8c4cafc9e",
+    },
+    OPENLID: {
+        "repository": "HPLT/OpenLID-v3",
+        "commit": "8f7f20a4e6f9f726744c5af2394605299cfe95c9",
+        "file": "openlid-v3.bin",
+        "sha256": None,
+    },
+}
+
+
+# A code of ISO 639-3 may stand for several languages (a macrolanguage). Models have labels for its members: here those
+# that a text with the code is usually in, from ISO 639-3's own table. Members that are other languages for a reader,
+# such as Cantonese (yue) for zho, are left out. srp, hrv and bos are languages of their own, although hbs joins them.
+MEMBERS = {
+    "zho": ("cmn",),
+    "nor": ("nob", "nno"),
+    "fas": ("pes", "prs"),
+    "ara": ("arb",),
+    "est": ("ekk",),
+    "nep": ("npi",),
+    "msa": ("zsm",),
+    "swa": ("swh",),
+    "lav": ("lvs",),
+    "aze": ("azj",),
+    "uzb": ("uzn",),
+    "mon": ("khk",),
+    "mlg": ("plt",),
+    "sqi": ("als",),
+    "yid": ("ydd",),
+    "orm": ("gaz",),
+    "pus": ("pbt",),
+    "kur": ("kmr",),
+}
+SHORT_MEMBERS = {"no": ("nn", "nb")}  # the same for codes of two letters
+# Scripts that models join, or tell apart.
+SAME_SCRIPTS = {"Hans": ("Hani",), "Hant": ("Hani",), "Jpan": ("Hira", "Kana"), "Hang": ("Kore",), "Kore": ("Hang",)}
+
+
+def labels_of(language: Language) -> list[str]:
+    """Return the labels that stand for a language in its script: nld_Latn, nld and nl for Dutch."""
+    code = language.language_code.partition("_")[0]
+    codes = [code, *MEMBERS.get(code, ())]
+    scripts = [language.script, *SAME_SCRIPTS.get(language.script, ())]
+    short = [language.tag, *SHORT_MEMBERS.get(language.tag, ())] if language.tag else []
+    return sorted({*codes, *short, *(f"{each}_{script}" for each in codes for script in scripts)})
+
+
+def on_the_hub(configuration: Configuration, code: str) -> dict[str, Any] | None:
+    """Return the model on the Hub that finds the languages of a corpus; None if there is none to fetch."""
+    asked = configuration.corpus(code).corpus.language_filter
+    return HUB.get(asked.model) if asked else None
+
+
+def identification(configuration: Configuration, code: str) -> dict[str, Any]:
+    """Return what the stage `corpus` must know for `corpus.language_filter`; {} without it.
+
+    Raises:
+        UserError: the file of the model does not exist.
+    """
+    resolved = configuration.corpus(code)
+    asked = resolved.corpus.language_filter
+    if asked is None:
+        return {}
+    language = configuration.language(code)
+    found = {"labels": labels_of(language), "script": language.script}
+    if asked.model in HUB:
+        return found | {"commit": HUB[asked.model]["commit"]}
+    if asked.model == PY3LANGID:
+        return found | {"version": importlib.metadata.version(PY3LANGID)}
+    path = Path(asked.model)
+    if not path.is_file():
+        where = resolved.origins.get("corpus.language_filter", "corpus.language_filter")
+        raise UserError(
+            f"{where}: corpus.language_filter.model = {asked.model}: {not_found(path)}; it may be"
+            f" {', '.join([*HUB, PY3LANGID])} or a model of fastText (.bin, .ftz)"
+        )
+    state = os.stat(path)
+    return found | {"sha256": _sha256(asked.model, state.st_size, state.st_mtime_ns)}
+
+
+@functools.cache
+def _sha256(path: str, _size: int, _time: int) -> str:
+    """Return the hash of a file; each process reads a file that does not change once."""
+    return sha256(path)

@@ -1,0 +1,223 @@
+"""Find out which language a text is in, and take out what is in another one (`corpus.language_filter`).
+
+A document stays if the model finds the corpus' language in it with at least the asked probability, and if more than
+half of its letters are of the language's script. With `level: line`, the lines of a document are looked at one by one.
+A line is often too short to be sure of. So a line goes only if the model finds another language in it with that
+probability, or if its letters are of another script.
+
+The models are fastText's (GlotLID, OpenLID, or a file of the user's own) and that of py3langid, which comes with the
+package. Which labels of a model are the corpus' language says `config/identifiers.py`.
+"""
+
+# pyright: reportAttributeAccessIssue=false
+# (pyarrow creates the functions of pyarrow.compute at import: a type checker cannot see them.)
+
+import dataclasses
+import functools
+from collections.abc import Sequence
+from typing import Any, Literal, Protocol
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from babelmill.core.files import UserError
+from babelmill.corpus.tally import Tally
+
+LONGEST = 5000  # characters of a document that the model looks at
+LEAST = 20  # letters; a shorter line tells no language
+BEST = 3  # labels that are added up: one language may have several, such as the two kinds of Norwegian
+UNKNOWN = "no letters"
+# What RE2 calls the scripts that a language of this code is written in.
+SCRIPTS = {
+    "Latn": "Latin",
+    "Cyrl": "Cyrillic",
+    "Arab": "Arabic",
+    "Grek": "Greek",
+    "Hebr": "Hebrew",
+    "Hani": "Han",
+    "Hans": "Han",
+    "Hant": "Han",
+    "Jpan": "Han Hiragana Katakana",
+    "Hang": "Hangul",
+    "Kore": "Hangul Han",
+    "Deva": "Devanagari",
+    "Beng": "Bengali",
+    "Guru": "Gurmukhi",
+    "Gujr": "Gujarati",
+    "Orya": "Oriya",
+    "Taml": "Tamil",
+    "Telu": "Telugu",
+    "Knda": "Kannada",
+    "Mlym": "Malayalam",
+    "Sinh": "Sinhala",
+    "Thai": "Thai",
+    "Laoo": "Lao",
+    "Tibt": "Tibetan",
+    "Mymr": "Myanmar",
+    "Khmr": "Khmer",
+    "Geor": "Georgian",
+    "Armn": "Armenian",
+    "Ethi": "Ethiopic",
+    "Mong": "Mongolian",
+    "Java": "Javanese",
+    "Bali": "Balinese",
+    "Sund": "Sundanese",
+    "Bugi": "Buginese",
+    "Tfng": "Tifinagh",
+    "Cher": "Cherokee",
+    "Cans": "Canadian_Aboriginal",
+    "Thaa": "Thaana",
+    "Nkoo": "Nko",
+}
+
+
+class Model(Protocol):
+    """A model that finds languages."""
+
+    labels: Sequence[str]
+
+    def find(self, texts: Sequence[str]) -> list[list[tuple[str, float]]]:
+        """Return the most probable labels of each text, with their probabilities. A text is one line."""
+        ...
+
+
+class FastText:
+    """A model of fastText. `cleans`: whether texts are put in the form that OpenLID was trained on."""
+
+    def __init__(self, path: str, cleans: bool) -> None:
+        import fasttext  # only here, since few corpora need it  # pyright: ignore[reportMissingImports]
+
+        try:
+            self._model: Any = fasttext.load_model(path)
+            every, _ = self._model.predict("x", k=-1)
+        except (ValueError, RuntimeError) as error:
+            raise UserError(f"{path}: no model of fastText that finds labels ({error}); use another file") from None
+        self._cleans = cleans
+        self.labels = [label.removeprefix("__label__") for label in every]
+
+    def find(self, texts: Sequence[str]) -> list[list[tuple[str, float]]]:
+        """Return the most probable labels of each text, see `Model`."""
+        if self._cleans:
+            cleaned = pc.replace_substring_regex(pc.utf8_lower(pa.array(texts, pa.string())), r"\s\s+", " ")
+            texts = pc.replace_substring_regex(cleaned, r"[^\pL\pM\p{Nl}\p{Pc}\p{Zs}]", "").to_pylist()
+        return [self._labels(text) for text in texts]
+
+    def _labels(self, text: str) -> list[tuple[str, float]]:
+        labels, shares = self._model.predict(text, k=BEST)
+        return [(label.removeprefix("__label__"), float(share)) for label, share in zip(labels, shares, strict=True)]
+
+
+class Py3Langid:
+    """The model of py3langid. Its labels are codes of ISO 639-1, or of 639-3 where there is none."""
+
+    def __init__(self) -> None:
+        from py3langid.langid import MODEL_FILE, LanguageIdentifier
+
+        self._identifier = LanguageIdentifier.from_model_file(MODEL_FILE, norm_probs=True)
+        self.labels = self._identifier.labels
+
+    def find(self, texts: Sequence[str]) -> list[list[tuple[str, float]]]:
+        """Return the most probable labels of each text, see `Model`."""
+        return [
+            [(label, float(share)) for label, share in self._identifier.rank(text)[:BEST]] if text.strip() else []
+            for text in texts
+        ]
+
+
+@dataclasses.dataclass(frozen=True)
+class Identification:
+    """Says which language the documents of a corpus must be in.
+
+    Attributes:
+        model: `py3langid`, or the path of a model of fastText.
+        cleans: see `FastText`.
+        labels: the labels that stand for the language.
+        script: the language's script, as a code of ISO 15924.
+        at_least: see the top of this file.
+        level: what is looked at.
+    """
+
+    model: str
+    cleans: bool
+    labels: frozenset[str]
+    script: str
+    at_least: float
+    level: Literal["document", "line"]
+
+    @property
+    def knows(self) -> bool:
+        """Return whether the model knows the language. If not, the script alone decides."""
+        return not self.labels.isdisjoint(load(self.model, self.cleans).labels)
+
+
+@functools.cache
+def load(model: str, cleans: bool) -> Model:
+    """Return a model. Each process reads it once."""
+    return Py3Langid() if model == "py3langid" else FastText(model, cleans)
+
+
+def in_the_language(text: pa.StringArray, asked: Identification, tally: Tally) -> tuple[np.ndarray, list[str]]:
+    """Return which documents are in the language, bool [documents], and what was found in each.
+
+    `tally` counts the languages of the others.
+    """
+    stays, notes = [], []
+    for label, share, own, fits in _found(pc.utf8_slice_codeunits(text, 0, LONGEST), asked):
+        stays.append(fits and (own is None or own >= asked.at_least))
+        notes.append(f"{label} {share:.2f}")
+        if not stays[-1]:
+            tally.languages[label] += 1
+    return np.array(stays, bool), notes
+
+
+def without_other_lines(text: pa.StringArray, asked: Identification, tally: Tally) -> pa.StringArray:
+    """Return documents without lines in another language. A document of which nothing is left becomes empty."""
+    by_document = pc.split_pattern(text, "\n")
+    lines, bounds = by_document.flatten(), by_document.offsets.to_numpy()
+    letters = pc.utf8_length(pc.replace_substring_regex(lines, r"\PL+", ""))
+    looked_at = pc.greater_equal(letters, LEAST).to_numpy(zero_copy_only=False)
+    at = np.flatnonzero(looked_at)
+    stays = np.ones(len(lines), bool)
+    found = _found(pc.utf8_slice_codeunits(lines.filter(pa.array(looked_at)), 0, LONGEST), asked)
+    for row, (label, share, own, fits) in zip(at.tolist(), found, strict=True):
+        is_other = own is not None and label not in asked.labels and share >= asked.at_least
+        if is_other or not fits:
+            stays[row] = False
+            tally.languages[label] += 1
+            tally.lines["other_language"] += 1
+            tally.examples.add("other_language", lines[row].as_py(), note=f"{label} {share:.2f}")
+    if stays.all():
+        return text
+    left = np.concatenate(([0], np.cumsum(stays)))[bounds].astype(np.int32)
+    tally.changed["other_language"] += int((np.diff(left) < np.diff(bounds)).sum())
+    rest = pa.ListArray.from_arrays(pa.array(left), lines.filter(pa.array(stays)))
+    return pc.binary_join(rest, "\n")
+
+
+def _found(text: pa.StringArray, asked: Identification) -> list[tuple[str, float, float | None, bool]]:
+    """Return of each text: the language found, its probability, that of the asked language, whether the script fits.
+
+    The asked language's probability is None if the model does not know the language.
+    """
+    fits = _of_script(text, asked.script)
+    lines = pc.replace_substring_regex(text, r"[\n\r]+", " ").to_pylist()
+    results = []
+    knows = asked.knows
+    for labels, fit in zip(load(asked.model, asked.cleans).find(lines), fits.tolist(), strict=True):
+        own = sum(share for label, share in labels if label in asked.labels) if knows else None
+        label, share = labels[0] if labels else (UNKNOWN, 0.0)
+        if labels and not fit and (own or label.endswith(f"_{asked.script}")):
+            label = f"not in {asked.script}"
+        results.append((label, share, own, fit))
+    return results
+
+
+def _of_script(text: pa.StringArray, script: str) -> np.ndarray:
+    """Return whether more than half of the letters of each text are of a script; bool [texts]."""
+    if script not in SCRIPTS:
+        return np.ones(len(text), bool)
+    of_script = "".join(rf"\p{{{name}}}" for name in SCRIPTS[script].split())
+    letters = pc.replace_substring_regex(text, r"\PL+", "")
+    others = pc.utf8_length(pc.replace_substring_regex(letters, rf"[{of_script}]+", "")).to_numpy(zero_copy_only=False)
+    return others * 2 < pc.utf8_length(letters).to_numpy(zero_copy_only=False)

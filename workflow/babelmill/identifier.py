@@ -1,0 +1,55 @@
+"""Fetch the model that finds the languages of a corpus, for `corpus.language_filter` (stage `identifier`).
+
+    python -m babelmill.identifier --settings results/settings/eng/identifier.json --out results/identifiers/eng
+
+The model is one file of a repository on the Hugging Face Hub, at one commit (`config/identifiers.py`). It comes through
+the Hugging Face cache, and is a hard link into it where the file system allows. So 45 languages keep it once.
+
+This stage needs a network, which compute nodes often lack.
+"""
+
+import argparse
+import functools
+import logging
+import sys
+from pathlib import Path
+
+from babelmill.config.identifiers import FILE
+from babelmill.config.stage_settings import IdentifierSettings
+from babelmill.core import manifest, stage_entry
+from babelmill.core.files import UserError, atomic_folder, link_or_copy, sha256
+from babelmill.hub.client import explained
+from babelmill.hub.files import fetch
+from babelmill.hub.sources import IDENTIFIER, explanation
+from babelmill.settings import read_settings
+
+log = logging.getLogger("babelmill.identifier")
+
+
+def run(args: argparse.Namespace) -> None:
+    """Fetch the model and check its content."""
+    settings = read_settings(args.settings, IdentifierSettings)
+    repository, commit, name = (settings.source[key] for key in ("repository", "commit", "file"))
+    log.info("%s of %s at %s", name, repository, commit)
+    with explained(functools.partial(explanation, IDENTIFIER, repository, commit)):
+        path = fetch(IDENTIFIER, repository, commit, [name])[name]
+    wanted, found = settings.source["sha256"], sha256(path)
+    if wanted not in (None, found):
+        raise UserError(
+            f"{name} of {repository} at {commit[:12]}: its sha256 is {found}, and not {wanted} as it should be; is"
+            " HF_ENDPOINT the Hub?"
+        )
+    with atomic_folder(args.out) as folder:
+        link_or_copy(path, folder / FILE)
+        manifest.write(folder, settings, [FILE], figures={"hub": settings.source | {"sha256": found}})
+
+
+def main() -> None:
+    """Run the stage from the command line."""
+    parser = stage_entry.arguments(__doc__)
+    parser.add_argument("--out", required=True, type=Path, help="output folder, results/identifiers/{language}")
+    sys.exit(stage_entry.run(run, parser.parse_args()))
+
+
+if __name__ == "__main__":
+    main()
