@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from transformers import pipeline
@@ -13,6 +14,7 @@ from transformers import pipeline
 from babelmill.commands.terminal.key_figures import key_figures
 from babelmill.core.files import read_json
 from babelmill.suites.challenge.tuned import Tuned, tags
+from babelmill.tasks.resplit import resplit
 from conftest import SMALL
 
 TUNING = {"epochs": 30, "batch": 16, "learning_rate": 0.01, "longest": 64}
@@ -129,9 +131,16 @@ def test_noise_stays_at_chance_and_a_killed_job_goes_on(words):
 
 def test_one_model_for_all_languages(words):
     """Equal shares of both languages, scored for each; rows that are divided anew have some to be predicted only."""
-    write_conllu(words.path / "eng.conllu", sentences(100, 1))
-    write_conllu(words.path / "deu.conllu", sentences(60, 2))
-    own = {"train": ["{language}.conllu"], "test": ["test.conllu"], "language": None, "joint": True}
+    for code, count in (("eng", 100), ("deu", 60)):
+        found = sentences(count, count)
+        write_conllu(words.path / f"{code}-train.conllu", found[:50])
+        write_conllu(words.path / f"{code}-dev.conllu", found[50:])
+    own = {
+        "train": ["{language}-train.conllu", "{language}-dev.conllu"],
+        "test": ["test.conllu"],
+        "language": None,
+        "joint": True,
+    }
     own |= {
         "languages": {"eng": "eng", "deu": "deu"},
         "resplit": {"rows": 120},
@@ -157,8 +166,9 @@ def test_one_model_for_all_languages(words):
     assert used == 160, "80 of each"
     tagged = tags(Tuned({"mine": folder}, "deu"))
     assert [each["index"] for each in tagged] == [*range(10)]
-    gold = pq.read_table(words.path / "results/tasks/mine/deu/predicted.parquet")["labels"].to_pylist()
-    assert [each["prediction"].split() for each in tagged] == gold
+    pool = [[tag for _, tag in sentence] for sentence in [*sentences(60, 60), *sentences(40, 2)]]
+    gold = resplit(pa.table({"labels": pool}), 120, 42)["predicted"]["labels"].to_pylist()
+    assert [each["prediction"].split() for each in tagged] == gold, "the order of the files is that of the patterns"
     assert "Nothing to be done" in words.snakemake("converted/both", "--dry-run").stdout
 
 

@@ -153,11 +153,11 @@ def run(args: argparse.Namespace) -> None:
             split: [path for glob in globs for path in local_sources.files_of(glob, "task file", any_name)]
             for split, globs in settings.files.items()
         }
-        if not of_words:
-            named = {split: sorted(found) for split, found in named.items()}
-        named = {split: distinct(found) for split, found in named.items()}
-        paths = {split: [Path(path) for path in found] for split, found in named.items()}
-        hashed = local_sources.hashes(sorted({path for found in named.values() for path in found}), args.out)
+        once = {split: distinct(found) for split, found in named.items()}
+        if of_words:  # the order of the patterns counts where rows are divided anew
+            once = {split: [path for path in dict.fromkeys(named[split]) if path in once[split]] for split in named}
+        paths = {split: [Path(path) for path in found] for split, found in once.items()}
+        hashed = local_sources.hashes(sorted({path for found in once.values() for path in found}), args.out)
         listing = [{"path": path, "sha256": digest} for path, digest in hashed.items()]
     if of_words:
         tables = sentences_of(paths, settings)

@@ -169,6 +169,7 @@ def test_spans_are_those_of_seqeval():
     entry = metrics.entry_of_counts(counts)
     assert entry["n"] == true and entry["interval"][0] < entry["score"] < entry["interval"][1]
     assert spans.spans_of(["B-A", "E-A", "S-A", "I-B"]) == {(0, 2, "A"), (2, 3, "A"), (3, 4, "B")}
+    assert spans.spans_of(["B-A", "S-A"]) == {(0, 1, "A"), (1, 2, "A")}
     assert spans.are_spans(["O", "B-A"]) and not spans.are_spans(["B-A"]) and not spans.are_spans(["O", "ORG"])
     numbers[1][0][:] = NONE
     assert metrics.counts_of_words("span_f1", *numbers, classes)[0].tolist() == [0, 0, 2]
