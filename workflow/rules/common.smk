@@ -370,8 +370,9 @@ def memory(least, each):
 
 def memory_of_tunings(wildcards, attempt):
     """Return the memory of a job that fine-tunes a model for several tasks at once."""
-    at_once = min(CONFIG.model(wildcards.model).run.tasks_at_once, len(STAGES["tune"].parts(CONFIG, wildcards.model)))
-    return max(1, at_once) * memory(16, 24)(wildcards, attempt)
+    tunings = len(STAGES["tune"].parts(CONFIG, wildcards.model))
+    at_once = min(CONFIG.model(wildcards.model).run.tasks_at_once, tunings)
+    return memory(10 + 6 * at_once, 24 * at_once)(wildcards, attempt)
 
 
 def minutes(least, each):

@@ -17,6 +17,8 @@ from babelmill.reporting import figures
 from babelmill.reporting.page import environment, page
 from babelmill.reporting.results import ReportedModel
 
+UNLIMITED = (-math.inf, math.inf)
+
 MARGIN = 0.06  # of the range of the scores, on both sides of a strip
 
 
@@ -86,7 +88,7 @@ def of_score(table: Table, column: Column) -> dict[str, Any]:
     lines = [line for line in table.lines if column in table.scores[line]]
     means = {line: mean_of([*table.scores[line][column].values()]) for line in lines}
     ends = [value for line in lines for value in table.scores[line][column].values()]
-    limits = (0.0, 1.0) if percent else (-math.inf, math.inf)
+    limits = (0.0, 1.0) if percent else UNLIMITED
     ends += [end for mean in means.values() for end in ends_of(mean.value, mean.half or 0, limits)]
     scale = scale_of(ends)
     cells = [
@@ -141,7 +143,7 @@ def dots(
     values: list[float],
     mean: float,
     half: float | None,
-    limits: tuple[float, float],
+    limits: tuple[float, float] = UNLIMITED,
     beside: float | None = None,
 ) -> Markup:
     """Draw a strip: a hollow dot per seed, a full one for the mean, and its interval.

@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from babelmill.commands.estimates.machine import known_peak
@@ -113,8 +112,8 @@ def lengths(path: Path, bytes_per_token: float, how: Tuning) -> np.ndarray:
 def bytes_of(path: Path) -> np.ndarray:
     """Return the bytes of text of each row of a split: [rows]."""
     table = pq.ParquetFile(path).read(["text", "pair"])
-    each = [pc.fill_null(pc.binary_length(table[name]), 0).to_numpy() for name in table.column_names]
-    return np.sum(each, axis=0, dtype=float)
+    rows = zip(*(table[name].to_pylist() for name in table.column_names), strict=True)
+    return np.array([sum(len(text.encode()) for text in row if text) for row in rows], float)
 
 
 def in_batches(tokens: np.ndarray, how: Tuning) -> float:

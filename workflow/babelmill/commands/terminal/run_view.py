@@ -62,7 +62,7 @@ RESTARTED = re.compile(r"Trying to restart job (\d+)")
 FAILED_COMMAND = re.compile(
     r"CalledProcessError in file .*/(\w+)\.smk.* (?:died with <Signals\.(\w+)|exit status (\d+))", re.DOTALL
 )
-COUNTED = (*STAGES, "trial", "sweep", "tune_all")
+COUNTED = (*STAGES, "trial", "sweep")
 WIDEST = len("experiment")  # characters
 ANOTHER_JOB = "Input files updated by another job"
 
