@@ -148,7 +148,7 @@ def test_muon_is_pytorchs(precision, tolerance):
     rest = [(name, parameter) for name, parameter in theirs.named_parameters() if name not in matrices]
     optimizers = [
         torch.optim.Muon(matrices.values(), 0.01, weight_decay=2.0, momentum=0.95, adjust_lr_fn="match_rms_adamw"),
-        torch.optim.AdamW(parameter_groups(rest, 2.0), 0.01, (0.9, 0.98), 1e-8),
+        torch.optim.AdamW([parameter for _, parameter in rest], 0.01, (0.9, 0.98), 1e-8, weight_decay=0.0),
     ]
     for step in range(4):
         give_gradients(theirs, step)

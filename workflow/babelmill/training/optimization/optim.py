@@ -200,6 +200,8 @@ class _Batch:
 class Muon(FusedAdamW):
     """Updates matrices of layers by Muon (Jordan et al., 2024), and all other parameters by AdamW at the same rate.
 
+    The other parameters have no weight decay: as much as is good for the matrices would shrink rare embeddings to 0.
+
     m = 0.95 m + 0.05 g;  u = orthogonalized(0.95 m + 0.05 g);  p *= 1 - lr wd;  p -= lr 0.2 sqrt(max(shape)) u
 
     The factor gives u the size of an update of AdamW (Liu et al., 2025, arXiv:2502.16982). This is `torch.optim.Muon`
@@ -333,7 +335,7 @@ def make_optimizer(
     Args:
         named: the parameters that are trained.
         train: optimizer, learning rate, betas and so on.
-        decays: returns whether a parameter, given with its name, has weight decay. Muon's matrices always have it.
+        decays: returns whether a parameter, given with its name, has weight decay. With Muon, only its matrices do.
         sharding: how the parameters were cut, if `named` holds this process's rows; None: they are whole.
         matrices: the names of the parameters that Muon updates.
     """
@@ -343,7 +345,7 @@ def make_optimizer(
         by_muon = {name: parameter for name, parameter in named.items() if name in matrices}
         own = {"matrices": by_muon, "weight_decay": train.weight_decay, "bf16": train.precision == "bf16"}
     rest = [(name, parameter) for name, parameter in named.items() if name not in own.get("matrices", ())]
-    groups = parameter_groups(rest, train.weight_decay, decays)
+    groups = parameter_groups(rest, 0.0 if own else train.weight_decay, decays)
     cautious = train.cautious_weight_decay
     return kind(groups, train.learning_rate, train.betas, train.eps, sharding, cautious, **own)
 
