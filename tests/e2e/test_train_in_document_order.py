@@ -1,0 +1,34 @@
+"""Runs with `train.order: documents` and `train.masking: words`, which are stopped and continue."""
+
+import signal
+
+from helpers.training.training_data import UNDISTURBED, Data, assert_near, assert_same, wait_for_step
+
+SETTINGS = UNDISTURBED | {"order": "documents", "masking": "words"}
+
+
+def prepared(folder, like: Data) -> Data:
+    data = Data.at(folder, like)
+    data.settings(**SETTINGS)
+    return data
+
+
+def stopped(data: Data, processes: int) -> None:
+    """Train until a step within an epoch, and leave."""
+    process = data.start("model", processes, hold="vote 23")
+    wait_for_step(data, 22, process)
+    process.send_signal(signal.SIGTERM)
+    output = process.communicate()[1]
+    assert process.returncode == 75, output
+
+
+def test_a_run_that_was_stopped_reads_on_in_the_same_order(finished, tmp_path):
+    """To the bit on one process, and but for rounding if it began on two."""
+    whole = prepared(tmp_path / "whole", finished)
+    whole.train()
+    assert whole.weights() != finished.weights(), "the keys have an effect"
+    for processes, check in ((1, assert_same), (2, assert_near)):
+        data = prepared(tmp_path / f"{processes}", finished)
+        stopped(data, processes)
+        assert "going on after step 2" in data.train()
+        check(data, whole)
