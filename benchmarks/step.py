@@ -282,8 +282,8 @@ def main() -> None:
         propose(args, args.precisions[-1])
         return
     print(
-        "| rows x length | precision | dropout | GPT-BERT | NorBERT4 | BERT | GPT-BERT / BERT | NorBERT4 / GPT-BERT | data"
-        " | MFU |\n" + "|---" * 10 + "|"
+        "| rows x length | precision | dropout | GPT-BERT | NorBERT4 | BERT | GPT-BERT / BERT | NorBERT4 / GPT-BERT"
+        f" | data | MFU |\n{'|---' * 10}|"
     )
     for dropout in args.dropouts:
         for batch, length in args.shapes:
