@@ -1,4 +1,4 @@
-"""Compare the speed of a training step with BERT of the same width and depth: `make bench`.
+"""Compare the speed of a training step of GPT-BERT, NorBERT4 and BERT of the same width and depth: `make bench`.
 
     python benchmarks/step.py [--shapes 16x128 4x512 8x512] [--precisions fp32 bf16] [--dropouts 0.1 0] [--rounds 5]
     python benchmarks/step.py --propose [--precisions bf16]
@@ -7,7 +7,7 @@ Our step is a whole optimizer step of the preset `small`: plan, data and masking
 moving average; half of the rows are causal. It is compared with `BertForMaskedLM` of transformers with the same
 vocabulary, width, depth and feed-forward size, with PyTorch's SDPA and fused AdamW: forward with labels (15 % of the
 tokens), backward, clipping and step, on a batch that is ready in memory. Each has its own process. They take turns of a
-few seconds, and the ratio is the median over the rounds. Our model does about 1.28 times BERT's arithmetic per token.
+few seconds, and the ratio is the median over the rounds. GPT-BERT does about 1.28 times BERT's arithmetic per token.
 
 `--propose` measures only our step with growing `run.micro_batch_tokens`, and says which value to use on this device.
 """
@@ -207,23 +207,29 @@ class Worker:
 def compare(args, batch: int, length: int, precision: str, dropout: float) -> None:
     """Print the line of a case."""
     tokens = batch * length
-    ours = Worker(engine, args.preset, tokens, tokens, length, precision, dropout, args.threads)
-    ours.turn(0.1)
-    theirs = Worker(bert, args.preset, tokens, length, precision, dropout, args.threads)
-    theirs.turn(0.1)
-    rounds = [(ours.turn(SECONDS), theirs.turn(SECONDS)) for _ in range(args.rounds)]
-    ratios = [a[0] / b[0] for a, b in rounds]
-    speeds = [statistics.median(column) for column in zip(*((a[0], b[0]) for a, b in rounds), strict=True)]
-    data = statistics.median(a[1] for a, _ in rounds)
+    ours = args.preset, tokens, tokens, length, precision, dropout, args.threads
+    workers = [Worker(engine, *ours, "gpt_bert"), Worker(engine, *ours, "norbert4")]
+    workers.append(Worker(bert, args.preset, tokens, length, precision, dropout, args.threads))
+    for worker in workers:
+        worker.turn(0.1)
+    rounds = [[worker.turn(SECONDS) for worker in workers] for _ in range(args.rounds)]
+    speeds = [f"{statistics.median(each[i][0] for each in rounds):,.0f}" for i in range(len(workers))]
+    to_bert, to_gpt_bert = ([each[i][0] / each[j][0] for each in rounds] for i, j in ((0, 2), (1, 0)))
+    data = statistics.median(each[0][1] for each in rounds)
     mfu = rounds[-1][0][2]
-    print(
-        f"| {batch} x {length} | {precision} | {dropout:g} | {speeds[0]:,.0f} | {speeds[1]:,.0f} |"
-        f" {statistics.median(ratios):.2f} | {min(ratios):.2f}-{max(ratios):.2f} | {data:.1%} |"
-        f" {f'{mfu:.1%}' if mfu else ''} |",
-        flush=True,
-    )
-    ours.stop()
-    theirs.stop()
+    ratios = [f"{statistics.median(each):.2f} ({min(each):.2f}-{max(each):.2f})" for each in (to_bert, to_gpt_bert)]
+    line = [
+        f"{batch} x {length}",
+        precision,
+        f"{dropout:g}",
+        *speeds,
+        *ratios,
+        f"{data:.1%}",
+        f"{mfu:.1%}" if mfu else "",
+    ]
+    print(f"| {' | '.join(line)} |", flush=True)
+    for worker in workers:
+        worker.stop()
 
 
 def propose(args, precision: str) -> None:
@@ -276,9 +282,8 @@ def main() -> None:
         propose(args, args.precisions[-1])
         return
     print(
-        "| rows x length | precision | dropout | tokens/s | BERT's | ratio | its range | data | MFU |\n"
-        + "|---" * 9
-        + "|"
+        "| rows x length | precision | dropout | GPT-BERT | NorBERT4 | BERT | GPT-BERT / BERT | NorBERT4 / GPT-BERT"
+        f" | data | MFU |\n{'|---' * 10}|"
     )
     for dropout in args.dropouts:
         for batch, length in args.shapes:

@@ -7,7 +7,7 @@ from typing import Literal, get_args, get_origin
 import pytest
 
 from babelmill.config.resolve import Configuration
-from babelmill.config.schema import REMOVED, SECTIONS
+from babelmill.config.schema import OF_NORBERT4, REMOVED, SECTIONS
 from babelmill.settings import settings_of
 from babelmill.stages import STAGES, TO_CONVERTED
 from conftest import SMALL
@@ -58,6 +58,7 @@ NOTHING = {"mixture.weights", "corpus.hub", "corpus.revision", "tokenizer.revisi
 # test_prompts.py, test_transformers_sources.py, test_labels.py, test_labelled_corpora.py.
 SEVERAL = {"model.architecture", "model.config", "model.source", "corpus.prompt_column"}
 SEVERAL |= {"corpus.label_columns", "corpus.context_column", "corpus.context"}
+SEVERAL |= {f"model.{name}" for name in OF_NORBERT4}  # of another architecture: test_norbert4_sources.py
 SEVERAL |= {"train.words"}  # without the steps: test_snapshots.py
 SEVERAL |= {"train.lora_rank", "train.lora_alpha", "export.adapter"}
 SEVERAL |= {"train.noise", "train.rarity"}  # of diffusion: test_noise.py

@@ -12,6 +12,7 @@ from babelmill import base_model
 from babelmill.commands.estimates.shape import network_of
 from babelmill.config.model_size import parameters
 from babelmill.config.resolve import Configuration
+from babelmill.config.schema import OF_NORBERT4
 from babelmill.core import manifest
 from babelmill.core.files import UserError, read_json, write_json
 from babelmill.settings import settings_of
@@ -129,3 +130,16 @@ def test_the_settings_say_which_architecture_it_is():
     assert "architecture" not in settings_of(plain, "more", "base_model")
     network, entries = network_of(configuration, "more")
     assert parameters(network, entries) == run()["figures"]["parameters"]
+
+
+@pytest.mark.parametrize("key", OF_NORBERT4)
+def test_its_own_keys_make_its_training_run_again(key):
+    """And no other model's."""
+
+    def settings(architecture: str, **values) -> dict:
+        model = {"languages": ["eng"], "model": {"architecture": architecture, **values}}
+        return settings_of(Configuration([("config.yaml", {"models": {"more": model}})]), "more", "train")
+
+    assert settings("norbert4", **{key: 3}) != settings("norbert4")
+    assert settings("gpt_bert", **{key: 3}) == settings("gpt_bert")
+    assert key not in settings("norbert4")["model"], "a default that nobody wrote is in no file"

@@ -303,7 +303,7 @@ class Mixture(Section):
 
 
 class Model(Section):
-    """The architecture: GPT-BERT, NorBERT4, a class of transformers with its `config`, or the trained model that has it."""
+    """The architecture: one of ours, a class of transformers with its `config`, or the trained model that has it."""
 
     architecture: Literal["gpt_bert", "norbert4", "transformers"] = "gpt_bert"
     config: Annotated[dict[str, Any] | None, BeforeValidator(typed), OnlyIf(architecture="transformers")] = None

@@ -87,7 +87,7 @@ def fetched(configuration: Configuration, model: str) -> Path:
 
 
 def sized(model: schema.Model, train: schema.Train, vocab_size: int) -> schema.Model | Counted:
-    """Return what costs are computed from: the settings of our architectures, or counted sizes of a transformers model."""
+    """Return what costs are computed from: our settings, or the counted sizes of a transformers model."""
     if model.architecture in schema.OURS:
         return model
     from babelmill.training.networks.transformers_config import planned  # imports transformers, which takes seconds

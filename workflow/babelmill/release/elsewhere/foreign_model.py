@@ -87,7 +87,8 @@ def kind_of(config: dict[str, Any], where: str) -> ForeignKind:
     if "auto_map" in config:
         raise UserError(
             f"{where} needs code of its author (auto_map in config.json), which is never run; supported are GPT-BERT"
-            " and NorBERT4 models, LLaDA, and masked and causal transformers models, such as BERT, GPT-2, Llama, EuroBERT"
+            " and NorBERT4 models, LLaDA, and masked and causal transformers models, such as BERT, GPT-2, Llama,"
+            " EuroBERT"
         )
     from transformers.models.auto.modeling_auto import (  # takes seconds
         MODEL_FOR_CAUSAL_LM_MAPPING_NAMES,
