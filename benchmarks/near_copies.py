@@ -24,16 +24,15 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 from real_text import documents, enlarge
-
-ROOT = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(ROOT / "workflow"))
 from rensa import RMinHash
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "workflow"))
 from babelmill.corpus.identification import BEST, Identification, in_the_language, load
 from babelmill.corpus.near_copies import BANDS, BANDS_TYPE, SEED, NearCopies, bands_of, rows_of
 from babelmill.corpus.shingles import shingles
 from babelmill.corpus.tally import Tally
 
+ROOT = Path(__file__).resolve().parents[1]
 ROWS = 8192
 WORDS = np.array([f"word{i}" for i in range(1000)])
 
