@@ -125,8 +125,10 @@ def real_copies(count: int, folder: Path) -> tuple[str, int]:
             near.add(bands_of(pa.array([f"{page} {number}" for number in numbers]), 0.8))
         disk = sum(part.tell() for part in near._parts)
         near.group()
-        found = [near.judge(pa.array([f"{page} {i}" for i in numbers]), np.zeros(len(numbers))) for numbers in batches]
-    return f"| {count:.0e} | {sum(map(len, found)):,}", disk
+        found = 0
+        for numbers in batches:
+            found += len(near.judge(pa.array([f"{page} {number}" for number in numbers]), np.zeros(len(numbers))))
+    return f"| {count:.0e} | {found:,}", disk
 
 
 def main() -> None:
@@ -142,7 +144,8 @@ def main() -> None:
         speed(list(enlarge(documents(args.texts), args.megabytes * 10**6)))
         return
     print(
-        "| documents | near copies | GB of memory | GB of bands on disk | CPU seconds |\n|---|---|---|---|---|", flush=True
+        "| documents | near copies | GB of memory | GB of bands on disk | CPU seconds |\n|---|---|---|---|---|",
+        flush=True,
     )
     for count in args.documents:
         work = random_bands if args.what == "memory" else real_copies
