@@ -16,7 +16,7 @@ from babelmill.commands import corpus as command
 from babelmill.config.resolve import Configuration
 from babelmill.corpus import workers
 from babelmill.survey import characters, walk
-from babelmill.survey.findings import SHOWN
+from babelmill.survey.findings import SHOWN, quantile
 from babelmill.survey.measures import language_of
 
 pytestmark = pytest.mark.usefixtures("folder")
@@ -119,6 +119,10 @@ def test_nothing_depends_on_processes_or_files(monkeypatch):
     assert all(any(text.startswith(each["text"]) for text in texts) for each in one["random"])
 
 
+def test_a_quantile_is_a_length_that_exists():
+    assert [quantile(Counter({1: 2, 5: 2}), share) for share in (0.5, 0.51, 1)] == [1, 5, 5]
+
+
 def test_near_copies_are_counted_also_across_the_splits():
     draw = random.Random(5)
     words = [[f"w{draw.randrange(10**6)}" for _ in range(200)] for _ in range(40)]
@@ -128,9 +132,12 @@ def test_near_copies_are_counted_also_across_the_splits():
     assert (found["documents"], found["validation_like_training"]) == (8, 0)
     assert {each["text"][:50] for each in found["examples"]} == {" ".join(text)[:50] for text in words[:7]}
     assert all(each["of"][:50] == each["text"][:50] and 0.8 <= each["similarity"] < 1 for each in found["examples"])
-    Path("validation.jsonl.x").write_text(json.dumps({"text": " ".join(near[0])}) + "\n")
+    of_its_own = " ".join(f"v{i}" for i in range(50))  # a copy, but in the same split
+    rows = [json.dumps({"text": text}) + "\n" for text in (" ".join(near[0]), of_its_own, of_its_own)]
+    Path("validation.jsonl.x").write_text("".join(rows))
     found = look(documents[:40], files=1, validation_files=["validation.jsonl.x"], format="jsonl")
-    assert found["documents"] == 41 and found["near_copies"]["validation_like_training"] == 1
+    counted = {key: found["near_copies"][key] for key in ("documents", "validation_like_training")}
+    assert found["documents"] == 43 and counted == {"documents": 2, "validation_like_training": 1}
 
 
 def test_the_oddest_document_comes_first():
