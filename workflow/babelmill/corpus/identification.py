@@ -15,7 +15,7 @@ package. Which labels of a model are the corpus' language says `config/identifie
 import dataclasses
 import functools
 from collections.abc import Sequence
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 import numpy as np
 import pyarrow as pa
@@ -25,6 +25,7 @@ from babelmill.core.files import UserError
 from babelmill.corpus.tally import Tally
 
 LONGEST = 5000  # characters of a document that the model looks at
+ENOUGH = 1000  # characters whose script is looked at
 LEAST = 20  # letters; a shorter line tells no language
 BEST = 3  # labels that are added up: one language may have several, such as the two kinds of Norwegian
 UNKNOWN = "no letters"
@@ -72,21 +73,11 @@ SCRIPTS = {
 }
 
 
-class Model(Protocol):
-    """A model that finds languages."""
-
-    labels: Sequence[str]
-
-    def find(self, texts: Sequence[str]) -> list[list[tuple[str, float]]]:
-        """Return the most probable labels of each text, with their probabilities. A text is one line."""
-        ...
-
-
 class FastText:
     """A model of fastText. `cleans`: whether texts are put in the form that OpenLID was trained on."""
 
     def __init__(self, path: str, cleans: bool) -> None:
-        import fasttext  # only here, since few corpora need it  # pyright: ignore[reportMissingImports]
+        import fasttext  # only here, since few corpora need it
 
         try:
             self._model: Any = fasttext.load_model(path)
@@ -97,7 +88,7 @@ class FastText:
         self.labels = [label.removeprefix("__label__") for label in every]
 
     def find(self, texts: Sequence[str]) -> list[list[tuple[str, float]]]:
-        """Return the most probable labels of each text, see `Model`."""
+        """Return the most probable labels of each text, with their probabilities. A text is one line."""
         if self._cleans:
             cleaned = pc.replace_substring_regex(pc.utf8_lower(pa.array(texts, pa.string())), r"\s\s+", " ")
             texts = pc.replace_substring_regex(cleaned, r"[^\pL\pM\p{Nl}\p{Pc}\p{Zs}]", "").to_pylist()
@@ -118,7 +109,7 @@ class Py3Langid:
         self.labels = self._identifier.labels
 
     def find(self, texts: Sequence[str]) -> list[list[tuple[str, float]]]:
-        """Return the most probable labels of each text, see `Model`."""
+        """Return the most probable labels of each text, with their probabilities. A text is one line."""
         return [
             [(label, float(share)) for label, share in self._identifier.rank(text)[:BEST]] if text.strip() else []
             for text in texts
@@ -152,7 +143,7 @@ class Identification:
 
 
 @functools.cache
-def load(model: str, cleans: bool) -> Model:
+def load(model: str, cleans: bool) -> FastText | Py3Langid:
     """Return a model. Each process reads it once."""
     return Py3Langid() if model == "py3langid" else FastText(model, cleans)
 
@@ -200,8 +191,8 @@ def _found(text: pa.StringArray, asked: Identification) -> list[tuple[str, float
 
     The asked language's probability is None if the model does not know the language.
     """
-    fits = _of_script(text, asked.script)
-    lines = pc.replace_substring_regex(text, r"[\n\r]+", " ").to_pylist()
+    fits = _of_script(pc.utf8_slice_codeunits(text, 0, ENOUGH), asked.script)
+    lines = pc.replace_substring(text, "\n", " ").to_pylist()
     results = []
     knows = asked.knows
     for labels, fit in zip(load(asked.model, asked.cleans).find(lines), fits.tolist(), strict=True):

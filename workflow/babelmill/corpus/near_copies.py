@@ -179,9 +179,11 @@ class NearCopies:
         rows = self._groups(len(text))
         bounds = np.flatnonzero(np.diff(rows["text"], prepend=-1, append=-1))
         numbers = rows["text"][bounds[:-1]].astype(np.int64) - (self._judged - len(text))
+        chosen = text if len(numbers) == len(text) else text.take(pa.array(numbers))
+        found, ends = shingles(chosen)
         copies: dict[int, Copy] = {}
-        for i, first, last in zip(numbers.tolist(), bounds[:-1].tolist(), bounds[1:].tolist(), strict=True):
-            own = sample_of(shingles(text[i : i + 1])[0])
+        for k, (i, first, last) in enumerate(zip(numbers.tolist(), bounds[:-1], bounds[1:], strict=True)):
+            own = sample_of(found[ends[k] : ends[k + 1]])
             groups = rows["group"][first:last]
             if copy := self._copy(own, groups):
                 copies[i] = copy
