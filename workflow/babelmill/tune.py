@@ -50,7 +50,14 @@ log = logging.getLogger("babelmill.tune")
 
 
 def classifier_of(folder: Path, how: Tuning, classes: int, pad: int) -> torch.nn.Module:
-    """Return the model of a folder with a new head."""
+    """Return the model of a folder with a new head.
+
+    Args:
+        folder: an exported folder, or one of another project.
+        how: the protocol.
+        classes: the number of classes.
+        pad: what the config of the model is told to be padding, unless the protocol has the challenge's head.
+    """
     if how.head == "challenge":
         return PooledClassifier(folder, classes, how.pooling, how.dropout)
     return OwnClassifier(folder, classes, pad)
@@ -122,7 +129,10 @@ def tune_language(
     pad = next((each for each in (tokenizer.pad_token_id, tokenizer.eos_token_id) if each is not None), 0)
     set_seed(settings.seed)
     with refusing(export):
-        model: Any = classifier_of(export, how, len(classes), pad)
+        eos = tokenizer.eos_token_id if how.config_padding == "eos" else None
+        model: Any = classifier_of(export, how, len(classes), pad if eos is None else eos)
+    if how.shuffle == "epoch":
+        set_seed(settings.seed)  # once more, as the Trainer does when it is made
     longest = longest_of(model, export, how)
     train, test = (rows_of(task, split, tokenizer, classes, longest) for split in ("train", "test"))
     if not model.reads_types:

@@ -116,6 +116,11 @@ def set_seed(seed: int) -> None:
     torch.manual_seed(seed)
 
 
+def _seed_of_workers() -> None:
+    """Draw the number that each DataLoader draws when it begins, so that what is drawn later (dropout) is the same."""
+    torch.empty((), dtype=torch.int64).random_()
+
+
 class Outcome(NamedTuple):
     """What a fine-tuning found.
 
@@ -226,12 +231,12 @@ class Tuner:
     def _next_order(self, epoch: int) -> torch.Tensor:
         """Return the order of the training rows in an epoch.
 
-        By state: as PyTorch's DataLoader draws it from the global random numbers, which dropout uses, too. It first
-        draws a seed for its workers, then one for the order. By epoch: as accelerate's SeedableRandomSampler does it.
+        By state: as PyTorch's DataLoader draws it from the global random numbers, which dropout uses, too. By epoch: as
+        accelerate's SeedableRandomSampler does it.
         """
+        _seed_of_workers()
         generator = torch.Generator()
         if self._how.shuffle == "state":
-            torch.empty((), dtype=torch.int64).random_()
             generator.manual_seed(int(torch.empty((), dtype=torch.int64).random_()))
         else:
             generator.manual_seed(self._seed + epoch)
@@ -258,8 +263,7 @@ class Tuner:
 
     def _judge_epoch(self, epoch: int) -> None:
         """Score the epoch on the rows that choose it, and keep its weights if it is the best so far."""
-        if self._how.shuffle == "state":
-            torch.empty((), dtype=torch.int64).random_()  # the DataLoader of these rows draws a seed for its workers
+        _seed_of_workers()
         logits = self._logits(self._judge)
         score = metrics.value(self._metric, self._judge.labels, logits.argmax(1), logits.shape[1])
         self._scores.append(score)
