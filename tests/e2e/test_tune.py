@@ -132,6 +132,12 @@ def test_bad_tasks_are_one_line(rows):
     refused(configured("mine"), "the test rows have labels that no training row has: plant")
     (rows.path / "test.tsv").write_text("sentence\tclass\nthe fox\t\n")
     refused(configured("mine"), "test.tsv: row 1: the label ('class') is empty")
+    (rows.path / "test.tsv").write_text("sentence\tclass\n")
+    refused(configured("mine"), "test.tsv: tasks.mine: these files have no row")
+    german = configured("mine", own={"language": "deu"}, task_seeds=[1])
+    refused(german, "model eng is not tuned for mine", target="results/tuned/eng/mine/1/scores.json")
+    done = rows.python("-m", "babelmill", "tune", "converted/eng", "--task", "mine", "--language", "eng")
+    assert done.returncode == 1 and done.stderr.strip() == "error: the task mine has no rows of eng; known are deu"
 
 
 def test_report_and_experiment_show_tuned_scores(rows):

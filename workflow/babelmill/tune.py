@@ -134,7 +134,8 @@ def tune_language(
     if how.shuffle == "epoch":
         set_seed(settings.seed)  # once more, as the Trainer does when it is made
     longest = longest_of(model, export, how)
-    train, test = (rows_of(task, split, tokenizer, classes, longest) for split in ("train", "test"))
+    with refusing(export):
+        train, test = (rows_of(task, split, tokenizer, classes, longest) for split in ("train", "test"))
     if not model.reads_types:
         train, test = (dataclasses.replace(rows, types=None) for rows in (train, test))
     judge, cut = test, train.cut + test.cut
@@ -145,7 +146,7 @@ def tune_language(
         judge = test.chosen(range(len(test) // how.test_batch * how.test_batch))
         if not len(judge):
             raise UserError(
-                f"tasks.{settings.task}: there are {len(test)} rows to score, fewer than a batch of {how.test_batch}"
+                f"tasks.{settings.task}: the test rows ({len(test)}) are fewer than a batch of {how.test_batch}"
                 " (`test_batch` of its protocol, which leaves out an incomplete batch)"
             )
     if cut:
