@@ -20,7 +20,7 @@ OWN = {
     "language": "eng",
     "text": "{sentence}",
     "label": "class",
-    "tuning": {"epochs": 30, "batch": 16, "learning_rate": 0.01, "longest": 32},
+    "tuning": {"epochs": 30, "batch": 16, "learning_rate": 0.01, "longest": 32, "held_out": 0.4},
 }
 
 
@@ -61,7 +61,7 @@ def test_a_model_is_tuned_and_a_new_seed_repeats_nothing(rows):
     eng = scores["languages"]["eng"]
     assert scores["protocol"] == "sound" and eng["chosen_by"] == "held-out rows" and eng["majority"] is None
     assert eng["score"] == eng["metrics"]["accuracy"]["score"] == 1.0, "what can be learnt is learnt"
-    assert eng["rows"] == {"train": 86, "chosen_by": 10, "scored": 40, "test": 40}
+    assert eng["rows"] == {"train": 58, "chosen_by": 38, "scored": 40, "test": 40}
     assert predictions["prediction"].to_pylist() == predictions["label"].to_pylist() and len(predictions) == 40
     assert not (folder / "model").exists() and not (rows.path / "results/tuning/eng/mine/1").exists()
     card = (rows.path / "converted/eng/README.md").read_text()
