@@ -94,7 +94,9 @@ def test_models_of_labels_and_weights_of_other_shapes(tmp_path):
     assert model_of(made, tmp_path)(*rows([5, 6]).batch([0], RIGHT)).shape == (1, 2)
     config = read_json(tmp_path / "config.json")
     write_json(tmp_path / "config.json", config | {"vocab_size": 50})
-    with pytest.raises(UserError, match=r"the weights .*word_embeddings.* do not have the shapes that its config\.json"):
+    with pytest.raises(
+        UserError, match=r"the weights .*word_embeddings.* do not have the shapes that its config\.json"
+    ):
         OwnClassifier(tmp_path, 2, RIGHT.token)
     write_json(tmp_path / "config.json", config | {"labels": {"codes": ["a", "b"]}})
     with pytest.raises(UserError, match="a model of labels cannot be fine-tuned for a task; use the model that"):
