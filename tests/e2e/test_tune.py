@@ -20,7 +20,7 @@ OWN = {
     "language": "eng",
     "text": "{sentence}",
     "label": "class",
-    "tuning": {"epochs": 30, "batch": 16, "learning_rate": 0.01, "longest": 32},
+    "tuning": {"epochs": 30, "batch": 16, "learning_rate": 0.01, "longest": 32, "held_out": 0.4},
 }
 
 
@@ -61,7 +61,7 @@ def test_a_model_is_tuned_and_a_new_seed_repeats_nothing(rows):
     eng = scores["languages"]["eng"]
     assert scores["protocol"] == "sound" and eng["chosen_by"] == "held-out rows" and eng["majority"] is None
     assert eng["score"] == eng["metrics"]["accuracy"]["score"] == 1.0, "what can be learnt is learnt"
-    assert eng["rows"] == {"train": 86, "chosen_by": 10, "scored": 40, "test": 40}
+    assert eng["rows"] == {"train": 58, "chosen_by": 38, "scored": 40, "test": 40}
     assert predictions["prediction"].to_pylist() == predictions["label"].to_pylist() and len(predictions) == 40
     assert not (folder / "model").exists() and not (rows.path / "results/tuning/eng/mine/1").exists()
     card = (rows.path / "converted/eng/README.md").read_text()
@@ -134,6 +134,12 @@ def test_bad_tasks_are_one_line(rows):
     refused(configured("mine"), "the test rows have labels that no training row has: plant")
     (rows.path / "test.tsv").write_text("sentence\tclass\nthe fox\t\n")
     refused(configured("mine"), "test.tsv: row 1: the label ('class') is empty")
+    (rows.path / "test.tsv").write_text("sentence\tclass\n")
+    refused(configured("mine"), "test.tsv: tasks.mine: these files have no row")
+    german = configured("mine", own={"language": "deu"}, task_seeds=[1])
+    refused(german, "model eng is not tuned for mine", target="results/tuned/eng/mine/1/scores.json")
+    done = rows.python("-m", "babelmill", "tune", "converted/eng", "--task", "mine", "--language", "eng")
+    assert done.returncode == 1 and done.stderr.strip() == "error: the task mine has no rows of eng; known are deu"
 
 
 def test_report_and_experiment_show_tuned_scores(rows):

@@ -59,7 +59,15 @@ log = logging.getLogger("babelmill.tune")
 
 
 def classifier_of(folder: Path, how: Tuning, classes: int, pad: int, kind: str = "") -> torch.nn.Module:
-    """Return the model of a folder with a new head for texts, or with the kind "tagging" for words."""
+    """Return the model of a folder with a new head for texts, or with the kind "tagging" for words.
+
+    Args:
+        folder: an exported folder, or one of another project.
+        how: the protocol.
+        classes: the number of classes.
+        pad: what the config of the model is told to be padding, unless the protocol has the challenge's head.
+        kind: the kind of the task.
+    """
     if kind == "tagging":
         if how.head == "challenge":
             return PooledTagger(folder, classes, how.dropout)
@@ -172,7 +180,10 @@ def tune_languages(
     of_words = settings.kind == "tagging"
     set_seed(settings.seed)
     with refusing(export):
-        model: Any = classifier_of(export, how, len(classes), pad, settings.kind)
+        eos = tokenizer.eos_token_id if how.config_padding == "eos" else None
+        model: Any = classifier_of(export, how, len(classes), pad if eos is None else eos, settings.kind)
+    if how.shuffle == "epoch":
+        set_seed(settings.seed)  # once more, as the Trainer does when it is made
     longest = longest_of(model, export, how)
 
     def read(task: Path, split: str) -> AnyRows:
@@ -181,7 +192,8 @@ def tune_languages(
         rows = rows_of(task, split, tokenizer, classes, longest)
         return rows if model.reads_types else dataclasses.replace(rows, types=None)
 
-    trains, tests = ([read(task, split) for task in tasks] for split in ("train", "test"))
+    with refusing(export):
+        trains, tests = ([read(task, split) for task in tasks] for split in ("train", "test"))
     train = trains[0] if len(tasks) == 1 else equal_shares(trains)
     cuts = [first.cut + second.cut for first, second in zip(trains, tests, strict=True)]
     scored = tests if how.held_out or not how.test_batch else [whole_batches(each, how, settings) for each in tests]

@@ -6,11 +6,12 @@ Numbers that other programs computed with them are stored in `tests/data/officia
 import shutil
 import tempfile
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
 from safetensors.torch import save_file
-from transformers import GPT2Config, GPT2LMHeadModel
+from transformers import AutoModelForCausalLM, GPT2Config, PreTrainedConfig
 
 from babelmill.config.resolve import Configuration
 from babelmill.config.stage_settings import ExportSettings
@@ -53,16 +54,29 @@ def gpt_bert(folder: Path, seed: int = 0) -> Path:
 def gpt2(folder: Path, seed: int = 0) -> Path:
     """Write a causal model of transformers in the same way."""
     sizes = {"n_embd": 32, "n_head": 2, "n_layer": 2, "n_positions": POSITIONS}
-    config = GPT2Config(vocab_size=ENTRIES, **sizes, **SPECIAL)
+    return of_transformers(folder, GPT2Config(vocab_size=ENTRIES, **sizes, **SPECIAL), AutoModelForCausalLM, seed)
+
+
+def of_transformers(folder: Path, config: PreTrainedConfig, auto: Any, seed: int = 0, **more: str) -> Path:
+    """Write a model of transformers as the stage `export` does, without its proof. Return its folder.
+
+    Args:
+        folder: the folder to write.
+        config: the configuration of the model, with the vocabulary of `TOKENIZER`.
+        auto: AutoModelForCausalLM or AutoModelForMaskedLM.
+        seed: the seed of the weights.
+        more: more keys of the trained model's config.json, such as its objective.
+    """
+    network = auto.from_config(config)
     shape = {
         "architecture": "transformers",
-        "auto_class": "AutoModelForCausalLM",
-        "class": "GPT2LMHeadModel",
+        "auto_class": auto.__name__,
+        "class": type(network).__name__,
         "config": {**config.to_dict(), "architectures": None},
         "max_position_embeddings": POSITIONS,
         "vocab_size": ENTRIES,
     }
-    return _export(folder, shape | SPECIAL | {"mask_token_id": 4}, fill(GPT2LMHeadModel(config), seed))
+    return _export(folder, shape | SPECIAL | {"mask_token_id": 4} | more, fill(network, seed))
 
 
 def _export(folder: Path, config: dict, weights: dict[str, torch.Tensor]) -> Path:

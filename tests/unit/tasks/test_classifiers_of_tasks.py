@@ -11,6 +11,7 @@ from safetensors.torch import save_file
 from tokenizers import Tokenizer, models, pre_tokenizers, processors
 from transformers import (
     BertConfig,
+    BertForSequenceClassification,
     BertModel,
     GPT2Config,
     GPT2Model,
@@ -22,7 +23,8 @@ from transformers import (
 )
 
 from babelmill.config.schema import Tuning
-from babelmill.core.files import UserError
+from babelmill.core.files import UserError, read_json, write_json
+from babelmill.tasks import tuner
 from babelmill.tasks.classifier import OwnClassifier, PooledClassifier, refusing
 from babelmill.tasks.rows import SCHEMA
 from babelmill.tasks.tuner import EncodedRows, Padding, encode
@@ -84,6 +86,43 @@ def test_models_that_cannot_be_tuned(tmp_path):
     model = model_of(GPT2Model(GPT2Config(**SHAPE_OF_GPT2)), tmp_path / "gpt2")
     with pytest.raises(UserError, match="has a token 40, but the model has only 40 "):
         check_tokens(model, tmp_path, 0, rows([5, 40]))
+
+
+def test_models_of_labels_and_weights_of_other_shapes(tmp_path):
+    """A classifier's head may have another number of classes; it is made anew."""
+    made = BertForSequenceClassification(BertConfig(**BERT.to_dict() | {"num_labels": 5}))
+    assert model_of(made, tmp_path)(*rows([5, 6]).batch([0], RIGHT)).shape == (1, 2)
+    config = read_json(tmp_path / "config.json")
+    write_json(tmp_path / "config.json", config | {"vocab_size": 50})
+    with pytest.raises(
+        UserError, match=r"the weights .*word_embeddings.* do not have the shapes that its config\.json"
+    ):
+        OwnClassifier(tmp_path, 2, RIGHT.token)
+    write_json(tmp_path / "config.json", config | {"labels": {"codes": ["a", "b"]}})
+    with pytest.raises(UserError, match="a model of labels cannot be fine-tuned for a task; use the model that"):
+        PooledClassifier(tmp_path, 2, "first", 0.1)
+
+
+def test_rows_are_encoded_in_portions_and_without_ends_that_nothing_reads(monkeypatch):
+    fast = Tokenizer(models.WordLevel({"a": 0, "b": 1, "<s>": 2}, "a"))
+    fast.pre_tokenizer = pre_tokenizers.Whitespace()
+    form = {"single": "<s> $A", "pair": "<s> $A <s> $B"}
+    fast.post_processor = processors.TemplateProcessing(**form, special_tokens=[("<s>", 2)])
+    tokenizer = PreTrainedTokenizerFast(tokenizer_object=fast)
+    texts = ["a b " * count for count in (1, 5, 200, 2, 90)]
+    pairs = ["b a " * count for count in (1, 200, 3, 0, 90)]
+    for seconds in ([None] * 5, pairs):
+        given = (texts,) if None in seconds else (texts, pairs)
+        expected = tokenizer(*given, truncation=True, max_length=16)["input_ids"]
+        for most in (1, 100, 2**20):
+            monkeypatch.setattr(tuner, "AT_ONCE", most)
+            found = encode(tokenizer, texts, seconds, np.zeros(5, np.int64), 16)
+            assert found.ids == expected and found.cut == (2 if None in seconds else 3)
+    seen: list[int] = []
+    monkeypatch.setattr(PreTrainedTokenizerFast, "__call__", lambda self, texts, **_: seen.append(len(texts[0])) or {})
+    with pytest.raises(KeyError):
+        encode(tokenizer, ["a " * 100_000], [None], np.zeros(1, np.int64), 16)
+    assert seen == [16 * tuner.PER_TOKEN], "a tokenizer keeps all that it cuts off"
 
 
 def test_a_row_without_tokens(tmp_path):

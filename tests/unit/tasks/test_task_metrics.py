@@ -36,6 +36,13 @@ def test_f1_of_three_classes_is_a_mean_even_if_a_class_is_rare():
     assert metrics.entry("f1", labels, predicted, 2)["score"] == f1_score(labels, predicted)
 
 
+def test_many_classes():
+    """Counts of pairs of classes would take 800 MB in each of thousands of resamples."""
+    labels = np.arange(5000) * 2
+    found = {metric: metrics.entry(metric, labels, labels % 9000, 10_000) for metric in ("f1", "mcc")}
+    assert all(0.8 < each["score"] < 0.95 and each["interval"][0] < each["interval"][1] for each in found.values())
+
+
 def test_a_model_that_gives_one_answer_is_named():
     labels = np.array([0] * 785 + [1] * 215)
     found = metrics.majority(np.ones(1000, int), labels, ["no", "yes"])

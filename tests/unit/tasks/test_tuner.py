@@ -131,3 +131,28 @@ def test_held_out_rows():
 def test_too_few_rows_for_a_batch(tmp_path):
     with pytest.raises(UserError, match="7 rows to train on, fewer than a batch of 8"):
         tuned(tmp_path, train=rows(7))
+
+
+class Broken(Bag):
+    """Answers with nothing that is a number: always, or only without dropout."""
+
+    def __init__(self, always: bool):
+        super().__init__()
+        self._always = always
+
+    def forward(self, ids: torch.Tensor, there: torch.Tensor) -> torch.Tensor:
+        return super().forward(ids, there) * (torch.nan if self._always or not self.training else 1)
+
+
+@pytest.mark.parametrize(
+    ("always", "message"),
+    [
+        (True, "the loss at step 0 is not a number: the weights of this model"),
+        (False, "after step 7, .*; lower learning"),
+    ],
+)
+def test_answers_that_are_no_numbers_are_an_error(always, message, tmp_path):
+    how = Tuning.model_validate(HOW)
+    given = (how, 1, "accuracy", rows(60), rows(40, 1), PADDING, tmp_path, torch.device("cpu"))
+    with pytest.raises(UserError, match=message):
+        Tuner(Broken(always), *given).run(Interrupts(0))

@@ -165,7 +165,7 @@ def test_spans_are_those_of_seqeval():
     numbers = [[np.array([*map(classes.index, each.split())]) for each in lines] for lines in (LABELS, PREDICTED)]
     counts = metrics.counts_of_words("span_f1", *numbers, classes)
     right, told, true = counts.sum(0)
-    assert (metrics.of_counts(counts), right / told, right / true) == pytest.approx(SEQEVAL)
+    assert (metrics.of_counts(counts.sum(0)), right / told, right / true) == pytest.approx(SEQEVAL)
     entry = metrics.entry_of_counts(counts)
     assert entry["n"] == true and entry["interval"][0] < entry["score"] < entry["interval"][1]
     assert spans.spans_of(["B-A", "E-A", "S-A", "I-B"]) == {(0, 2, "A"), (2, 3, "A"), (3, 4, "B")}
@@ -173,7 +173,7 @@ def test_spans_are_those_of_seqeval():
     assert spans.are_spans(["O", "B-A"]) and not spans.are_spans(["B-A"]) and not spans.are_spans(["O", "ORG"])
     numbers[1][0][:] = NONE
     assert metrics.counts_of_words("span_f1", *numbers, classes)[0].tolist() == [0, 0, 2]
-    accuracy = metrics.of_counts(metrics.counts_of_words("accuracy", *numbers, classes))
+    accuracy = metrics.of_counts(metrics.counts_of_words("accuracy", *numbers, classes).sum(0))
     assert accuracy == pytest.approx(np.mean(np.concatenate(numbers[0]) == np.concatenate(numbers[1])))
 
 

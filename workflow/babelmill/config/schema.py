@@ -917,6 +917,8 @@ class Tuning(Section):
         pooling: the position that the challenge's head reads; `last` needs padding on the left. For words, the piece of
             each word that the model's own class labels.
         padding: the side of the padding.
+        config_padding: the token that a decoder's own classifier takes for padding, to find the last token before it:
+            `pad`, with which rows are padded, or `eos`.
         dropout: that of the challenge's head.
         longest: the most tokens of a row; longer rows are cut.
         same_length: whether all batches are as long as `longest`.
@@ -941,6 +943,7 @@ class Tuning(Section):
     head: Literal["challenge", "model"]
     pooling: Literal["first", "last"] = "first"
     padding: Literal["left", "right"] = "right"
+    config_padding: Literal["pad", "eos"] = "pad"
     dropout: BelowOne = 0.1
     longest: Annotated[Integer, Field(ge=8, le=MAX_LENGTH)]
     same_length: bool = False

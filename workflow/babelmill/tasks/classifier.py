@@ -13,7 +13,7 @@ from transformers import AutoModel, AutoModelForSequenceClassification
 from transformers.utils import logging as transformers_logging
 
 from babelmill.core import escape
-from babelmill.core.files import UserError
+from babelmill.core.files import UserError, read_json
 from babelmill.core.trouble import trouble
 from babelmill.core.words import first_line
 from babelmill.release.folder.loading import runs_code
@@ -39,15 +39,31 @@ def refusing(folder: Path) -> Iterator[None]:
 
 
 def load_encoder(auto: Any, folder: Path, **settings: Any) -> Any:
-    """Load a model in fp32 by an `Auto...` class. Warn of weights that the folder lacks, but for those of heads."""
-    given = {"trust_remote_code": runs_code(folder), "dtype": torch.float32, **settings}
+    """Load a model in fp32 by an `Auto...` class.
+
+    Warn of weights that the folder lacks, but for those of heads. A head for another number of classes, which a
+    classifier from elsewhere has, is replaced by a new one.
+
+    Raises:
+        UserError: it is a model of labels, or weights of its body do not have the shapes that config.json says.
+    """
+    if isinstance(read_json(folder / "config.json").get("labels"), dict):
+        raise UserError(
+            f"{folder}: a model of labels cannot be fine-tuned for a task; use the model that it was trained from"
+        )
+    given = {"trust_remote_code": runs_code(folder), "dtype": torch.float32, "ignore_mismatched_sizes": True}
     verbosity = transformers_logging.get_verbosity()
     transformers_logging.set_verbosity_error()  # it would print a report of all weights of the new head
     try:
-        encoder, report = auto.from_pretrained(folder, output_loading_info=True, **given)
+        encoder, report = auto.from_pretrained(folder, output_loading_info=True, **given, **settings)
     finally:
         transformers_logging.set_verbosity(verbosity)
     prefix = "" if auto is AutoModel else f"{encoder.base_model_prefix}."
+    if wrong := sorted(name for name, *_ in report["mismatched_keys"] if name.startswith(prefix)):
+        raise UserError(
+            f"{folder}: the weights {escape.some(wrong, 3)} do not have the shapes that its config.json says; it is"
+            " damaged, or of another model"
+        )
     lacking = [name for name in report["missing_keys"] if name.startswith(prefix) and "pooler" not in name]
     if lacking:
         log.warning("%s has no weights %s; they begin with random numbers", folder, escape.some(sorted(lacking), 3))

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from babelmill.suites.statistics import AT_ONCE, DRAWS, McNemar, mcnemar, of_models
-from babelmill.tasks.metrics import from_counts
+from babelmill.tasks.metrics import from_counts, of_counts
 
 
 class Tested(NamedTuple):
@@ -44,20 +44,39 @@ def difference(
         draws: the number of resamples.
     """
     predictions = np.concatenate([seeds for side in sides for seeds in side])
-    owners = [(number, model) for number, side in enumerate(sides) for model, seeds in enumerate(side) for _ in seeds]
-    whole = _scores(metric, labels, predictions, classes, np.ones((1, len(labels)), int))
-    first, second = (float(_of_units(whole, owners, number).mean()) for number in (0, 1))
     random = np.random.default_rng(0)
+    whole = _scores(metric, labels, predictions, classes, np.ones((1, len(labels)), int))
     resampled = _resampled(metric, labels, predictions, classes, random, draws)
+    found = _tested(sides, whole, resampled, 2 if metric == "mcc" else 1, random)
+    if len(predictions) > 2:
+        return found
+    test = mcnemar(*(predictions == labels).astype(float))
+    return found._replace(p=test.p, test=test)
+
+
+def _tested(
+    sides: Sequence[Sequence[np.ndarray]],
+    whole: np.ndarray,
+    resampled: np.ndarray,
+    most: float,
+    random: np.random.Generator,
+) -> Tested:
+    """Return the difference of scores, with the interval and the probability of the bootstrap.
+
+    Args:
+        sides: for each side its models, each with one entry per seed.
+        whole: the scores of all runs, [1, runs].
+        resampled: their scores over resampled rows, [draws, runs].
+        most: no difference is larger.
+        random: draws the seeds or models.
+    """
+    owners = _owners(sides)
+    first, second = (float(_of_units(whole, owners, number).mean()) for number in (0, 1))
     drawn = [of_models(_of_units(resampled, owners, number), random) for number in (0, 1)]
     found = drawn[0] - drawn[1]
-    most = 2 if metric == "mcc" else 1  # no difference is larger
     low, high = (float(end) for end in np.clip(np.quantile(found, (0.025, 0.975)), -most, most))
-    if len(predictions) == 2:
-        test = mcnemar(*(predictions == labels).astype(float))
-        return Tested((first, second), low, high, test.p, test)
     beyond = min(int((found <= 0).sum()), int((found >= 0).sum()))
-    return Tested((first, second), low, high, min(1.0, 2 * (beyond + 1) / (draws + 1)), None)
+    return Tested((first, second), low, high, min(1.0, 2 * (beyond + 1) / (len(found) + 1)), None)
 
 
 def _of_units(scores: np.ndarray, owners: list[tuple[int, int]], side: int) -> np.ndarray:
@@ -92,10 +111,33 @@ def _resampled(
 
 def _scores(metric: str, labels: np.ndarray, predictions: np.ndarray, classes: int, weights: np.ndarray) -> np.ndarray:
     """Return the score of each run, [draws, runs], where row r counts `weights[draw, r]` times."""
+    of_class = np.arange(classes)
     found = []
     for of_run in predictions:
-        cells, cell_of = np.unique(labels * classes + of_run, return_inverse=True)
-        tables = np.zeros((len(weights), classes**2))
-        tables[:, cells] = weights @ (cell_of[:, None] == np.arange(len(cells))).astype(float)
-        found.append(from_counts(metric, tables.reshape(-1, classes, classes)))
+        right, true, told = (
+            weights @ (numbers[:, None] == of_class).astype(float)
+            for numbers in (np.where(of_run == labels, labels, -1), labels, of_run)
+        )
+        found.append(from_counts(metric, right, true, told))
     return np.stack(found, 1)
+
+
+def difference_of_words(sides: Sequence[Sequence[np.ndarray]], draws: int = DRAWS) -> Tested:
+    """Test the difference between two sides that tagged the words of sentences, by a bootstrap over sentences.
+
+    The words of a sentence are not independent, so McNemar's test would find differences that are none.
+
+    Args:
+        sides: for each side, what `metrics.counts_of_words` returns of its models, [seeds, sentences, 3] each.
+        draws: the number of resamples.
+    """
+    counts = np.concatenate([seeds for side in sides for seeds in side]).astype(float)
+    random, sentences = np.random.default_rng(0), counts.shape[1]
+    whole = np.ones((1, sentences))
+    drawn = random.multinomial(sentences, np.full(sentences, 1 / sentences), draws)
+    return _tested(sides, *(np.stack([of_counts(w @ run) for run in counts], 1) for w in (whole, drawn)), 1, random)
+
+
+def _owners(sides: Sequence[Sequence[np.ndarray]]) -> list[tuple[int, int]]:
+    """Return the side and the model of each run."""
+    return [(number, model) for number, side in enumerate(sides) for model, seeds in enumerate(side) for _ in seeds]

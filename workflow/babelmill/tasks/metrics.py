@@ -20,12 +20,12 @@ def value(metric: str, labels: np.ndarray, predictions: np.ndarray, classes: int
 
     f1 is that of class 1 if there are two classes, as GLUE reports it, and the mean over classes (macro) otherwise.
     """
-    from sklearn.metrics import accuracy_score, f1_score, matthews_corrcoef  # imports scipy's statistics: a second
+    from sklearn.metrics import accuracy_score, f1_score  # imports scipy's statistics: a second
 
     if metric == "accuracy":
         return float(accuracy_score(labels, predictions))
     if metric == "mcc":
-        return float(matthews_corrcoef(labels, predictions))
+        return _quick(metric, labels, predictions, classes)  # scikit-learn's needs gigabytes for 10,000 classes
     average = "binary" if classes == 2 else "macro"
     return float(f1_score(labels, predictions, average=average, zero_division=0))  # pyright: ignore[reportArgumentType]
 
@@ -47,21 +47,28 @@ def entry(metric: str, labels: np.ndarray, predictions: np.ndarray, classes: int
 
 
 def _quick(metric: str, labels: np.ndarray, predictions: np.ndarray, classes: int) -> float:
-    """Return f1 or mcc as `value` does, from a table of counts: scikit-learn would take seconds for all draws."""
-    table = np.bincount(labels * classes + predictions, minlength=classes**2).reshape(classes, classes)
-    return float(from_counts(metric, table))
+    """Return f1 or mcc as `value` does, from counts of classes: scikit-learn would take seconds for all draws."""
+    of_each = (labels[labels == predictions], labels, predictions)
+    right, true, told = (np.bincount(numbers, minlength=classes) for numbers in of_each)
+    return float(from_counts(metric, right, true, told))
 
 
-def from_counts(metric: str, tables: np.ndarray) -> np.ndarray:
-    """Return a metric as `value` does, from counts of rows by label and prediction, [..., classes, classes]."""
-    right, true, told = np.diagonal(tables, axis1=-2, axis2=-1), tables.sum(-1), tables.sum(-2)
-    n = tables.sum((-2, -1))
+def from_counts(metric: str, right: np.ndarray, true: np.ndarray, told: np.ndarray) -> np.ndarray:
+    """Return a metric as `value` does, from the rows of each class, [..., classes].
+
+    Args:
+        metric: accuracy, f1 or mcc.
+        right: how many are predicted rightly.
+        true: how many there are.
+        told: how many are predicted.
+    """
+    n = true.sum(-1)
     if metric == "accuracy":
         return right.sum(-1) / n
     if metric == "f1":
         each = 2 * right / np.maximum(true + told, 1)
         there = true + told > 0
-        return each[..., 1] if tables.shape[-1] == 2 else (each * there).sum(-1) / there.sum(-1)
+        return each[..., 1] if right.shape[-1] == 2 else (each * there).sum(-1) / there.sum(-1)
     covariance = right.sum(-1) * n - (true * told).sum(-1)
     spread = np.sqrt((n * n - (told**2).sum(-1)).astype(float) * (n * n - (true**2).sum(-1)))
     return np.where(spread > 0, covariance / np.where(spread > 0, spread, 1), 0.0)
@@ -85,18 +92,18 @@ def counts_of_words(
     return np.array([spans.counts(names[true].tolist(), names[told].tolist()) for true, told in pairs])
 
 
-def of_counts(counts: np.ndarray) -> float:
-    """Return F1 of what `counts_of_words` returns; for words this is accuracy, since each one has a prediction."""
-    right, told, true = counts.sum(0).tolist()
-    return 2 * right / (told + true) if told + true else 0.0
+def of_counts(counts: np.ndarray) -> np.ndarray:
+    """Return F1 of sums of what `counts_of_words` returns, [..., 3]. For words it is accuracy: each has a prediction."""
+    right, both = counts[..., 0], counts[..., 1] + counts[..., 2]
+    return np.where(both > 0, 2 * right / np.maximum(both, 1), 0.0)
 
 
 def entry_of_counts(counts: np.ndarray) -> dict[str, Any]:
     """Return a score as `entry` does. The interval is the bootstrap's over sentences; `n` counts words or spans."""
     draws = np.random.default_rng(0).integers(len(counts), size=(DRAWS, len(counts)))
-    values = [of_counts(counts[rows]) for rows in draws]
+    values = [of_counts(counts[rows].sum(0)) for rows in draws]
     interval = [float(end) for end in np.quantile(values, (0.025, 0.975))]
-    return {"score": of_counts(counts), "n": int(counts[:, 2].sum()), "interval": interval}
+    return {"score": float(of_counts(counts.sum(0))), "n": int(counts[:, 2].sum()), "interval": interval}
 
 
 def majority(predictions: np.ndarray, labels: np.ndarray, classes: list[str]) -> dict[str, Any] | None:

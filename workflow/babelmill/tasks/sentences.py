@@ -82,7 +82,8 @@ class EncodedSentences:
 
     def score(self, metric: str, logits: np.ndarray) -> float:
         """Return a metric of what a model says of all sentences."""
-        return metrics.of_counts(metrics.counts_of_words(metric, self.labels, self.predictions(logits), self.classes))
+        counts = metrics.counts_of_words(metric, self.labels, self.predictions(logits), self.classes)
+        return float(metrics.of_counts(counts.sum(0)))
 
 
 def encode_sentences(

@@ -9,8 +9,10 @@ transformers' Trainer with its defaults, which the multilingual track uses, and 
 that are neither trained on nor scored.
 """
 
+import itertools
 import logging
 import math
+import operator
 import random
 import time
 from collections.abc import Sequence
@@ -25,13 +27,16 @@ import torch.nn.functional as F
 from babelmill.config.schema import Tuning
 from babelmill.core.bars import Bar
 from babelmill.core.files import UserError
-from babelmill.core.words import NOT_A_NUMBER
 from babelmill.runtime.checkpoint import Checkpoints
 from babelmill.runtime.slurm import Stop
 from babelmill.tasks import metrics
 
 SAVE_EVERY = 600.0  # seconds between checkpoints within an epoch
 PREDICT_BATCH = 64  # rows per batch without training
+AT_ONCE = 2**20  # characters that are encoded at once: this takes a hundred times as much memory
+PER_TOKEN = 20  # characters: no text has tokens so long, so what is beyond as many times `longest` is never read
+DAMAGED = "the weights of this model are damaged; replace the model"
+DIVERGED = "the fine-tuning diverged; lower learning_rate in `tuning` of the task"
 
 log = logging.getLogger("babelmill.tune")
 
@@ -102,14 +107,26 @@ class EncodedRows:
 
 
 def encode(tokenizer: Any, texts: list[str], pairs: list[str | None], labels: np.ndarray, longest: int) -> EncodedRows:
-    """Encode texts, or pairs of texts, as the tokenizer does it; the longer text of a pair loses its end first."""
-    seconds = [pair for pair in pairs if pair is not None]
-    given = (texts, seconds) if seconds else (texts,)
-    found = tokenizer(*given)
-    if cut := sum(len(ids) > longest for ids in found["input_ids"]):
-        found = tokenizer(*given, truncation=True, max_length=longest)
-    types = found.get("token_type_ids") if seconds else None
-    return EncodedRows([list(row) for row in found["input_ids"]], labels, cut, types)
+    """Encode texts, or pairs of texts, as the tokenizer does it; the longer text of a pair loses its end first.
+
+    A tokenizer keeps what it cuts off, and for a pair each piece of one text with each piece of the other: two texts of
+    100 kB take all memory. So their ends are cut off before.
+    """
+    texts = [text[: PER_TOKEN * longest] for text in texts]
+    pairs = [pair and pair[: PER_TOKEN * longest] for pair in pairs]
+    ids, types, cut = [], [], 0
+    sizes = [len(text) + len(pair or "") for text, pair in zip(texts, pairs, strict=True)]
+    of_row = (np.cumsum(sizes) // AT_ONCE).tolist()
+    for _, rows in itertools.groupby(zip(of_row, texts, pairs, strict=True), key=operator.itemgetter(0)):
+        _, firsts, seconds = zip(*rows, strict=True)
+        given = (list(firsts),) if None in seconds else (list(firsts), list(seconds))
+        found = tokenizer(*given, verbose=False)  # no warning of the length, which is counted
+        if longer := sum(len(row) > longest for row in found["input_ids"]):
+            found = tokenizer(*given, truncation=True, max_length=longest)
+            cut += longer
+        ids += map(list, found["input_ids"])
+        types += found.get("token_type_ids", []) if len(given) == 2 else []
+    return EncodedRows(ids, labels, cut, types or None)
 
 
 class Padding(NamedTuple):
@@ -146,6 +163,11 @@ def set_seed(seed: int) -> None:
     random.seed(seed)
     np.random.seed(seed % 2**32)
     torch.manual_seed(seed)
+
+
+def _seed_of_workers() -> None:
+    """Draw the number that each DataLoader draws when it begins, so that what is drawn later (dropout) is the same."""
+    torch.empty((), dtype=torch.int64).random_()
 
 
 class Outcome(NamedTuple):
@@ -265,12 +287,12 @@ class Tuner:
     def _next_order(self, epoch: int) -> torch.Tensor:
         """Return the order of the training rows in an epoch.
 
-        By state: as PyTorch's DataLoader draws it from the global random numbers, which dropout uses, too. It first
-        draws a seed for its workers, then one for the order. By epoch: as accelerate's SeedableRandomSampler does it.
+        By state: as PyTorch's DataLoader draws it from the global random numbers, which dropout uses, too. By epoch: as
+        accelerate's SeedableRandomSampler does it.
         """
+        _seed_of_workers()
         generator = torch.Generator()
         if self._how.shuffle == "state":
-            torch.empty((), dtype=torch.int64).random_()
             generator.manual_seed(int(torch.empty((), dtype=torch.int64).random_()))
         else:
             generator.manual_seed(self._seed + epoch)
@@ -287,7 +309,7 @@ class Tuner:
         logits = self._model(*(tensor.to(self._device) for tensor in given))
         loss = F.cross_entropy(logits, labels.to(self._device))
         if not torch.isfinite(loss):
-            raise UserError(f"the loss at step {self._step} is not a number: {NOT_A_NUMBER}")
+            raise UserError(f"the loss at step {self._step} is not a number: {DIVERGED if self._step else DAMAGED}")
         loss.backward()
         if how.clip_norm is not None:
             torch.nn.utils.clip_grad_norm_(self._model.parameters(), how.clip_norm)
@@ -297,8 +319,7 @@ class Tuner:
 
     def _judge_epoch(self, epoch: int) -> None:
         """Score the epoch on the rows that choose it, and keep its weights if it is the best so far."""
-        if self._how.shuffle == "state":
-            torch.empty((), dtype=torch.int64).random_()  # the DataLoader of these rows draws a seed for its workers
+        _seed_of_workers()
         logits = self._logits(self._judge)
         score = self._judge.score(self._metric, logits)
         self._scores.append(score)
@@ -321,7 +342,10 @@ class Tuner:
         for start in range(0, len(rows), PREDICT_BATCH):
             given = rows.batch(range(start, min(start + PREDICT_BATCH, len(rows))), self._padding)
             found.append(self._model(*(tensor.to(self._device) for tensor in given)).float().cpu().numpy())
-        return np.concatenate(found)
+        logits = np.concatenate(found)
+        if not np.isfinite(logits).all():
+            raise UserError(f"after step {self._step}, the model's answers are not numbers: {DIVERGED}")
+        return logits
 
     def _save(self) -> None:
         tensors = {f"model.{name}": tensor for name, tensor in self._model.state_dict().items()}

@@ -14,7 +14,8 @@ from babelmill.core.files import UserError, read_json, sha256
 from babelmill.core.words import plural
 from babelmill.evaluation.tuned_scores import summarize
 from babelmill.suites.statistics import holm
-from babelmill.tasks.comparing import Tested, difference
+from babelmill.tasks.comparing import Tested, difference, difference_of_words
+from babelmill.tasks.metrics import counts_of_words
 
 LABELS = ("language", "row", "label")  # columns of predictions.parquet that do not depend on the model
 
@@ -80,7 +81,7 @@ def on_tasks(tasks: list[str], sides: list[list[tuple[str, dict[str, list[Path]]
     if any(each.found.test for each in compared):
         lines.append("  McNemar: exact test; the rows that only the first and only the second gets right")
     if any(not each.found.test for each in compared):
-        lines.append("  bootstrap: over rows, and over seeds (of one model) or models (of several)")
+        lines.append("  bootstrap: over rows (of words: over sentences), and over seeds (of one model) or models (of several)")
     return lines
 
 
@@ -95,32 +96,38 @@ def on_task(task: str, sides: list[list[tuple[str, dict[str, list[Path]]]]]) -> 
         for run in runs[1:]:
             check_rows(task, code, runs[0], run)
         classes = runs[0].scores["languages"][code]["classes"]
-        predictions = [
-            [np.array([numbers(run, code, "prediction") for run in model]) for model in side] for side in read
-        ]
-        found = difference(runs[0].scores["metric"], numbers(runs[0], code, "label"), predictions, len(classes))
+        if "sentence" in runs[0].rows:
+            found = difference_of_words([[np.array([counts(r, code) for r in model]) for model in side] for side in read])
+        else:
+            told = [[np.array([numbers(r, code, "prediction") for r in model]) for model in side] for side in read]
+            found = difference(runs[0].scores["metric"], numbers(runs[0], code, "label"), told, len(classes))
         yield OnTask(f"{task}, {code}" if len(languages) > 1 else task, code, read, found)
 
 
 def read_run(name: str, folder: Path) -> Run:
     """Read a folder that the stage `tune`, or the command, wrote."""
     about = manifest.verify(folder, "scores.json", "predictions.parquet")
-    rows = pq.ParquetFile(folder / "predictions.parquet").read([*LABELS, "prediction"]).to_pydict()
+    rows = pq.ParquetFile(folder / "predictions.parquet").read().to_pydict()
     return Run(name, folder, about, read_json(folder / "scores.json"), rows)
 
 
 def numbers(run: Run, code: str, column: str) -> np.ndarray:
-    """Return a column of labels in a language as numbers of classes, [rows]."""
-    number = {name: number for number, name in enumerate(run.scores["languages"][code]["classes"])}
+    """Return a column of labels in a language as numbers of classes, [rows]; -1 for a word without a prediction."""
+    number = {name: number for number, name in enumerate(run.scores["languages"][code]["classes"])} | {None: -1}
     pairs = zip(run.rows["language"], run.rows[column], strict=True)
     return np.array([number[label] for language, label in pairs if language == code])
 
 
+def counts(run: Run, code: str) -> np.ndarray:
+    """Return what `counts_of_words` returns of the words that a run tagged in a language, [sentences, 3]."""
+    sentences = [s for s, language in zip(run.rows["sentence"], run.rows["language"], strict=True) if language == code]
+    begins = np.flatnonzero(np.diff(sentences)) + 1
+    labels, told = (np.split(numbers(run, code, column), begins) for column in ("label", "prediction"))
+    return counts_of_words(run.scores["metric"], labels, told, run.scores["languages"][code]["classes"])
+
+
 def check_protocol(task: str, first: Run, other: Run) -> None:
     """Raise a UserError unless two runs were tuned by the same protocol and scored by the same metric."""
-    for run in (first, other):
-        if run.scores["metric"] not in ("accuracy", "f1", "mcc"):
-            raise UserError(f"{task}: {run.folder}: scores of the metric {run.scores['metric']} cannot be compared yet")
     settings = [
         {"protocol": run.scores["protocol"], "metric": run.scores["metric"], **run.about["settings"].get("tuning", {})}
         for run in (first, other)
