@@ -93,7 +93,7 @@ def counts_of_words(
 
 
 def of_counts(counts: np.ndarray) -> np.ndarray:
-    """Return F1 of sums of what `counts_of_words` returns, [..., 3]. For words it is accuracy: each has a prediction."""
+    """Return F1 of sums of what `counts_of_words` returns, [..., 3]. For words it is accuracy: each is predicted."""
     right, both = counts[..., 0], counts[..., 1] + counts[..., 2]
     return np.where(both > 0, 2 * right / np.maximum(both, 1), 0.0)
 

@@ -17,6 +17,7 @@ from babelmill.suites.statistics import holm
 from babelmill.tasks.comparing import Tested, difference, difference_of_words
 from babelmill.tasks.metrics import counts_of_words
 
+PREDICTION = "prediction"
 LABELS = ("language", "row", "label")  # columns of predictions.parquet that do not depend on the model
 
 
@@ -81,7 +82,7 @@ def on_tasks(tasks: list[str], sides: list[list[tuple[str, dict[str, list[Path]]
     if any(each.found.test for each in compared):
         lines.append("  McNemar: exact test; the rows that only the first and only the second gets right")
     if any(not each.found.test for each in compared):
-        lines.append("  bootstrap: over rows (of words: over sentences), and over seeds (of one model) or models (of several)")
+        lines.append("  bootstrap: over rows or sentences, and over seeds (of one model) or models (of several)")
     return lines
 
 
@@ -97,9 +98,11 @@ def on_task(task: str, sides: list[list[tuple[str, dict[str, list[Path]]]]]) -> 
             check_rows(task, code, runs[0], run)
         classes = runs[0].scores["languages"][code]["classes"]
         if "sentence" in runs[0].rows:
-            found = difference_of_words([[np.array([counts(r, code) for r in model]) for model in side] for side in read])
+            found = difference_of_words(
+                [[np.array([counts(r, code) for r in model]) for model in side] for side in read]
+            )
         else:
-            told = [[np.array([numbers(r, code, "prediction") for r in model]) for model in side] for side in read]
+            told = [[np.array([numbers(run, code, PREDICTION) for run in model]) for model in side] for side in read]
             found = difference(runs[0].scores["metric"], numbers(runs[0], code, "label"), told, len(classes))
         yield OnTask(f"{task}, {code}" if len(languages) > 1 else task, code, read, found)
 
@@ -122,7 +125,7 @@ def counts(run: Run, code: str) -> np.ndarray:
     """Return what `counts_of_words` returns of the words that a run tagged in a language, [sentences, 3]."""
     sentences = [s for s, language in zip(run.rows["sentence"], run.rows["language"], strict=True) if language == code]
     begins = np.flatnonzero(np.diff(sentences)) + 1
-    labels, told = (np.split(numbers(run, code, column), begins) for column in ("label", "prediction"))
+    labels, told = (np.split(numbers(run, code, column), begins) for column in ("label", PREDICTION))
     return counts_of_words(run.scores["metric"], labels, told, run.scores["languages"][code]["classes"])
 
 
