@@ -316,7 +316,7 @@ def test_tasks_of_several_seeds_and_of_folders_by_hand(capsys):
     for folder in ("tuned/gpt2", "tuned/gpt2/rte"):
         found = compare(capsys, "a", folder)
         assert cells(found, "rte", "sound")[5:7] == ["(3", "seeds)"] and cells(found, "*", "rte")[-1] == "bootstrap"
-        assert "bootstrap: over rows, and over seeds (of one model) or models (of several)" in found
+        assert "bootstrap: over rows or sentences, and over seeds (of one model) or models (of several)" in found
     shutil.copytree("results/tuned/a/rte/1", "same")
     found = compare(capsys, "results/tuned/a/rte/1", "same")
     assert "McNemar: 0 and 0 rows" in found and "+0.0 (+0.0 to +0.0)" in found and "1.000" in found
