@@ -13,6 +13,7 @@ from babelmill.config import inputs
 from babelmill.config.model_size import parameters
 from babelmill.config.model_source import SHAPE
 from babelmill.config.resolve import Configuration
+from babelmill.config.schema import OF_NORBERT4
 from babelmill.config.stage_settings import TrainSettings
 from babelmill.core import manifest
 from babelmill.core.files import UserError, sha256, write_json
@@ -68,7 +69,7 @@ def test_without_a_source_nothing_changes():
         asked = settings_of(made, "eng", stage)
         assert not {"begin_with", "shape", "of_model", "lossy"} & asked.keys()
         assert not {"source", "revision"} & asked.get("model", {}).keys()
-    assert set(SHAPE) < settings_of(made, "eng", "train")["model"].keys()
+    assert {*SHAPE} - {*OF_NORBERT4} < settings_of(made, "eng", "train")["model"].keys()
     write_settings(made, "eng")
     assert not Path("results/settings/eng/base_model.json").exists()
 

@@ -177,8 +177,8 @@ class Embedding(nn.Module):
 
     def forward(self, input_ids: torch.Tensor | None, words: torch.Tensor | None = None) -> torch.Tensor:
         """Return hidden [B, T, H] for input_ids [B, T] or their embeddings `words` [B, T, H]."""
-        words = self.word_embedding(input_ids) if words is None else words
-        return self.dropout(normalize(words, self.eps) * (1 + self.word_scale))
+        embedded = self.word_embedding(input_ids) if words is None else words
+        return self.dropout(normalize(embedded, self.eps) * (1 + self.word_scale))
 
 
 class Attention(nn.Module):
@@ -222,8 +222,8 @@ class Attention(nn.Module):
         both = normalize(both, self.eps) * (1 + torch.stack([self.q_scale, self.k_scale])).to(both.dtype)
         both = self.rotate(both.flatten(2, 3), sight.cosines, sight.sines)
         value = self.v_proj(normalize(of_values, self.eps)).unflatten(-1, (heads, -1))
-        first = value if first is None else first  # there, mixing changes nothing, but the lambda has a gradient: 0
-        value = mix(value, first, self.lambdas[0])
+        first_values = value if first is None else first  # there, mixing changes nothing; the lambda's gradient is 0
+        value = mix(value, first_values, self.lambdas[0])
         query, key = both.transpose(1, 2).chunk(2, 1)
         value = value.transpose(1, 2)
         if cache is not None:
@@ -231,7 +231,7 @@ class Attention(nn.Module):
         dropout = self.weight_dropout if self.training else 0.0
         context, weights = self.attend(query, key, value, sight.visible, dropout, implementation)
         context = normalize(context.transpose(1, 2).flatten(2), self.eps)
-        return self.dropout(self.out_proj(context)), first, weights
+        return self.dropout(self.out_proj(context)), first_values, weights
 
 
 class FeedForward(nn.Module):
@@ -270,7 +270,7 @@ class Layer(nn.Module):
     ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor | None]:
         """Return the hidden states [B, T, H] after this layer, and what `Attention` returns beside its result."""
         of_values, of_scores, of_mlp, of_mlp_share, kept, of_kept = self.lambdas
-        change, first, weights = self.attention(
+        change, first_values, weights = self.attention(
             mix(hidden, embeddings, of_values),
             mix(hidden, embeddings, of_scores),
             first,
@@ -280,7 +280,7 @@ class Layer(nn.Module):
         )
         into_mlp = F.softplus(of_mlp) * mix(hidden, embeddings, of_mlp_share) + change
         residual = F.softplus(kept) * mix(hidden, embeddings, of_kept) + change
-        return residual + self.mlp(into_mlp), first, weights
+        return residual + self.mlp(into_mlp), first_values, weights
 
 
 class Encoder(nn.Module):

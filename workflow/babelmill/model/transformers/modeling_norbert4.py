@@ -40,14 +40,15 @@ def shape_of(config: NorBERT4Config) -> NorBERT4Shape:
 class NorBERT4PreTrainedModel(GPTBertPreTrainedModel):
     """Holds the layers, which all classes have."""
 
-    config_class = NorBERT4Config  # pyright: ignore[reportAssignmentType]
+    config_class = NorBERT4Config
     base_model_prefix = ""
-    _no_split_modules = ("Embedding", "Layer", "Classifier")  # pyright: ignore[reportAssignmentType]
+    _no_split_modules = ("Embedding", "Layer", "Classifier")
     # transformers 4 keeps caches in `_cache` of the classes that generate.
     _cache_to_use, _layer_caches = GPTBertModel._cache, GPTBertModel._layer_caches
 
     def __init__(self, config: NorBERT4Config):
-        GPTBertPreTrainedModel.__init__(self, config)  # not the classes of GPT-BERT between, which make its layers
+        # Not `super()`: the classes of GPT-BERT between would make its layers.
+        GPTBertPreTrainedModel.__init__(self, config)  # pyright: ignore[reportArgumentType]
         self.shape = shape_of(config)
         self.embedding = Embedding(self.shape)
         self.encoder = Encoder(self.shape)
@@ -61,7 +62,7 @@ class NorBERT4PreTrainedModel(GPTBertPreTrainedModel):
         """Return the token embedding. Its matrix is also the output matrix."""
         return self.embedding.word_embedding
 
-    def set_input_embeddings(self, value: nn.Embedding) -> None:  # pyright: ignore[reportIncompatibleMethodOverride]
+    def set_input_embeddings(self, value: nn.Embedding) -> None:
         """Replace the token embedding."""
         self.embedding.word_embedding = value
 
@@ -78,7 +79,7 @@ class NorBERT4PreTrainedModel(GPTBertPreTrainedModel):
         **kwargs: Any,
     ) -> BaseModelOutputWithPast | tuple[Any, ...]:
         """Return hidden states of input_ids [B, T] or inputs_embeds [B, T, H]; see `GPTBertModel.forward`."""
-        config, cache = self.config, self._cache_to_use(past_key_values, use_cache)  # pyright: ignore[reportArgumentType]
+        config, cache = self.config, self._cache_to_use(past_key_values, use_cache)
         hidden = self.embedding(input_ids, inputs_embeds)
         queries, device = hidden.size(1), hidden.device
         keys = queries + (0 if cache is None else int(cache.get_seq_length()))
@@ -90,7 +91,7 @@ class NorBERT4PreTrainedModel(GPTBertPreTrainedModel):
         plain = wants_weights or config._attn_implementation == "eager"
         self.encoder.activation_checkpointing = self.gradient_checkpointing
         seen = sights(self.shape, allowed, queries, keys, compute_dtype(hidden))
-        caches = None if cache is None else self._layer_caches(cache, queries, keys, device)  # pyright: ignore[reportArgumentType]
+        caches = None if cache is None else self._layer_caches(cache, queries, keys, device)
         outputs, weights = self.encoder(hidden, seen, "plain" if plain else "sdpa", caches)
         output = BaseModelOutputWithPast(
             last_hidden_state=outputs[-1],
@@ -196,7 +197,7 @@ class NorBERT4ForMultipleChoice(NorBERT4ForSequenceClassification):
 
     classes = 1
 
-    def forward(
+    def forward(  # pyright: ignore[reportIncompatibleMethodOverride]
         self,
         input_ids: torch.Tensor,
         attention_mask: torch.Tensor | None = None,
@@ -207,7 +208,7 @@ class NorBERT4ForMultipleChoice(NorBERT4ForSequenceClassification):
         """Return logits [B, C] of input_ids [B, C, T]. `labels` [B] says which of the C texts is right."""
         mask = None if attention_mask is None else attention_mask.flatten(0, 1)
         output = super().forward(input_ids.flatten(0, 1), mask, return_dict=True, **kwargs)
-        logits = output.logits.view(input_ids.shape[:2])  # pyright: ignore[reportAttributeAccessIssue]
+        logits = output.logits.view(input_ids.shape[:2])  # pyright: ignore
         loss = None if labels is None else F.cross_entropy(logits, labels)
         output = MultipleChoiceModelOutput(loss, logits, output.hidden_states, output.attentions)  # pyright: ignore
         return self._finish(output, return_dict)

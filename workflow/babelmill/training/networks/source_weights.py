@@ -32,9 +32,8 @@ def shape_of(settings: TrainSettings, source: Path | None, vocab_size: int) -> G
     if source is None:
         return (new_norbert4 if of_norbert4 else new_gpt_bert)(settings.model, vocab_size)
     name, theirs = settings.model.source, read_json(source / "config.json")
-    if of_norbert4:
-        kind, dropout = NorBERT4Shape, dropout_of_norbert4(settings.model)
-    else:
+    kind, dropout = NorBERT4Shape, dropout_of_norbert4(settings.model)
+    if not of_norbert4:
         kind = GPTBertShape
         dropout = settings.model.model_dump(include={"hidden_dropout_prob", "attention_probs_dropout_prob"})
     shape = kind(**{field.name: theirs[field.name] for field in fields(kind)} | dropout)
@@ -73,7 +72,7 @@ def new_norbert4(model: schema.Model, vocab_size: int) -> NorBERT4Shape:
     )
 
 
-def dropout_of_norbert4(model: schema.Model) -> dict[str, float]:
+def dropout_of_norbert4(model: schema.Model) -> dict[str, Any]:
     """Return the probabilities of dropout by their names in a NorBERT4's shape."""
     hidden = model.hidden_dropout_prob
     return {
