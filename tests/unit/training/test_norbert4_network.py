@@ -81,10 +81,13 @@ def test_it_learns_and_resumes_to_the_bit(make):
 
 
 def test_matrices_decay_and_nothing_else(make):
-    groups = make().state.numbers()["optimizers"][0]
+    """Muon gets those of the layers."""
+    trainer = make()
+    groups = trainer.state.numbers()["optimizers"][0]
     names = {name: bool(group["weight_decay"]) for group in groups for name in group["param_names"]}
     assert names["encoder.layers.1.attention.qk_proj.weights.1"] and names["embedding.word_embedding.weight"]
     assert not any(decays for name, decays in names.items() if name.endswith(("scale", "lambdas", "bias")))
+    assert trainer.network.matrices() == {name for name, decays in names.items() if decays and ".layers." in name}
 
 
 def gradients(shards: list[ShardFile], processes: Processes = ALONE) -> list[np.ndarray]:

@@ -135,7 +135,8 @@ def difference_of_words(sides: Sequence[Sequence[np.ndarray]], draws: int = DRAW
     random, sentences = np.random.default_rng(0), counts.shape[1]
     whole = np.ones((1, sentences))
     drawn = random.multinomial(sentences, np.full(sentences, 1 / sentences), draws)
-    return _tested(sides, *(np.stack([of_counts(w @ run) for run in counts], 1) for w in (whole, drawn)), 1, random)
+    of_all, of_draws = (np.stack([of_counts(weights @ run) for run in counts], 1) for weights in (whole, drawn))
+    return _tested(sides, of_all, of_draws, 1, random)
 
 
 def _owners(sides: Sequence[Sequence[np.ndarray]]) -> list[tuple[int, int]]:

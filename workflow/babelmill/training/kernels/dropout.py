@@ -8,7 +8,9 @@ computed in int32 with wrap-around: this takes half the memory and gives the sam
 All rows share the table of relative positions, so it loses the same elements in all rows of a step.
 """
 
+from collections.abc import Callable
 from functools import lru_cache
+from typing import Any
 
 import numpy as np
 import torch
@@ -223,13 +225,13 @@ class KeyedAttention:
         return self._keys.spans
 
 
-def install(model: GPTBert | NorBERT4, keys: Keys, attention_type: type[KeyedAttention]) -> None:
+def install(model: GPTBert | NorBERT4, keys: Keys, attention_type: Callable[[int, Keys], Any]) -> None:
     """Let a model use these keys for dropout in training. Its weights and their names do not change.
 
     Args:
         model: the model in which all dropout is replaced.
         keys: the keys, which are set before each forward pass.
-        attention_type: the class that computes attention and drops its weights.
+        attention_type: the class of the model's attention, which drops its weights.
     """
     shared = {id(layer.relative_dropout) for layer in model.modules() if isinstance(layer, Attention)}
     of_targets = {id(module) for module in model.classifier.modules()}

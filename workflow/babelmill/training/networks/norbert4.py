@@ -118,3 +118,7 @@ class NorBERT4Network(Network):
     def decays(self, name: str, parameter: nn.Parameter) -> bool:
         """Return whether a parameter has weight decay: matrices have, scales and lambdas do not."""
         return name.endswith(".weight") or ".weights." in name
+
+    def matrices(self) -> set[str]:
+        """See `Network.matrices`; the scales of queries and keys, which have a row per head, are none."""
+        return {name for name in super().matrices() if not name.endswith(("q_scale", "k_scale"))}
