@@ -42,7 +42,7 @@ from babelmill.corpus.cleaning import is_of, keep
 from babelmill.corpus.digests import DigestSet, sides_of
 from babelmill.corpus.duplicates import without_duplicates
 from babelmill.corpus.identification import Identification
-from babelmill.corpus.near_duplicates import Documents, without_near_duplicates
+from babelmill.corpus.near_duplicates import Documents, with_new_digests, without_near_duplicates
 from babelmill.corpus.pieces import TalliedBatches, work
 from babelmill.corpus.reading import Reading
 from babelmill.corpus.sampling import Budget, Sampler, sample
@@ -147,10 +147,12 @@ def documents_to_keep(
 
 
 def different_documents(
-    sources: Inputs, reading: Reading, tally: Tally, sampler: Sampler | None, threads: int
+    sources: Inputs, reading: Reading, tally: Tally, held_out: DigestSet, sampler: Sampler | None, threads: int
 ) -> Documents:
-    """Yield the user's own validation documents (True), and then the documents that are not among them (False)."""
-    held_out = DigestSet()
+    """Yield the user's own validation documents (True), and then the documents that are not among them (False).
+
+    The digests of the former are added to `held_out`.
+    """
     documents = read_all(sources.validation, reading, tally, threads)
     for batch in documents_to_keep(documents, reading, tally, DigestSet()):
         held_out.add(sides_of(batch))
@@ -246,10 +248,14 @@ def run(args: argparse.Namespace) -> None:
         ):
             near = corpus.near_duplicates is not None or corpus.near_duplicate_paragraphs is not None
             # Which documents a sample admits depends on all before, so near copies are looked for among all documents.
-            documents = different_documents(sources, reading, tally, None if near else sampler, args.threads)
+            held_out, early = DigestSet(), None if near else sampler
+            documents = different_documents(sources, reading, tally, held_out, early, args.threads)
             if near:
                 documents = without_near_duplicates(documents, corpus, is_aside, tally, args.out)
             others = write_held_out(documents, validation)
+            if corpus.near_duplicate_paragraphs is not None:
+                others = with_new_digests(others, corpus, tally)
+                others = documents_to_keep(others, reading, tally, held_out, sampler)
             for batch in sample(others, sampler, tally, reading.scratch) if sampler else others:
                 aside = is_aside(batch)
                 train.write(batch.filter(pa.array(~aside)))

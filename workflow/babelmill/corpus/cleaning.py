@@ -72,15 +72,20 @@ def clean(
         else:
             stays, notes = in_the_language(batch["text"], identification, tally)
             batch = keep(batch, stays, "other_language", tally, notes)
+    batch = long_enough(batch, corpus, tally)
+    count_suspicious(batch, tally)
+    return batch
+
+
+def long_enough(batch: pa.RecordBatch, corpus: schema.Corpus, tally: Tally) -> pa.RecordBatch:
+    """Return the documents that are not empty and not shorter than the section `corpus` asks."""
     length = pc.utf8_length(pc.utf8_trim_whitespace(batch["text"]))
     not_empty = pc.greater(length, 0)
     batch = keep(batch, not_empty, "empty", tally)
-    long_enough = pc.greater_equal(length.filter(not_empty), corpus.min_characters)
-    batch = keep(batch, long_enough, "short", tally)
+    batch = keep(batch, pc.greater_equal(length.filter(not_empty), corpus.min_characters), "short", tally)
     if corpus.min_words:
         words = pc.list_value_length(pc.utf8_split_whitespace(pc.utf8_trim_whitespace(batch["text"])))
         batch = keep(batch, pc.greater_equal(words, corpus.min_words), "short", tally)
-    count_suspicious(batch, tally)
     return batch
 
 

@@ -174,8 +174,11 @@ class NearCopies:
         """Return the number of the file that has the groups of a text."""
         return text * PARTS // max(1, self.added)
 
-    def judge(self, text: pa.StringArray, marks: np.ndarray) -> dict[int, Copy]:
-        """Return which of the next texts are near copies, by their index. `marks` are small numbers, one a text."""
+    def judge(self, text: pa.StringArray, marks: np.ndarray, all_stay: bool = False) -> dict[int, Copy]:
+        """Return which of the next texts are near copies, by their index; none if all of them stay.
+
+        `marks` are small numbers, one a text.
+        """
         rows = self._groups(len(text))
         bounds = np.flatnonzero(np.diff(rows["text"], prepend=-1, append=-1))
         numbers = rows["text"][bounds[:-1]].astype(np.int64) - (self._judged - len(text))
@@ -185,7 +188,7 @@ class NearCopies:
         for k, (i, first, last) in enumerate(zip(numbers.tolist(), bounds[:-1], bounds[1:], strict=True)):
             own = sample_of(found[ends[k] : ends[k + 1]])
             groups = rows["group"][first:last]
-            if copy := self._copy(own, groups):
+            if not all_stay and (copy := self._copy(own, groups)):
                 copies[i] = copy
             else:
                 self._stays(own, groups, int(marks[i]), text[i].as_py())
