@@ -8,9 +8,10 @@ since their neighbours may then combine), cleaners, boilerplate, language, lengt
 # pyright: reportAttributeAccessIssue=false
 # (pyarrow creates the functions of pyarrow.compute at import: a type checker cannot see them.)
 
+import functools
 import re
 import unicodedata
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from fnmatch import fnmatchcase
 from typing import Any
 
@@ -142,9 +143,17 @@ def repaired(text: str) -> str:
     """
     if text.isascii() and "&" not in text and "\x1b" not in text:
         return text
+    # Line by line, since ftfy leaves the entities of all lines after the first `<` alone.
+    fix = _repair()
+    return "\n".join([fix(line) for line in text.split("\n")])
+
+
+@functools.cache
+def _repair() -> Callable[[str], str]:
+    """Return what repairs a line."""
     import ftfy  # only here, since few corpora need it
 
-    return ftfy.fix_text(text, ftfy.TextFixerConfig(**REPAIR, explain=False))
+    return functools.partial(ftfy.fix_text, config=ftfy.TextFixerConfig(**REPAIR, explain=False))
 
 
 def _clean_by_category(batch: pa.RecordBatch, cleaners: str, tally: Tally) -> pa.StringArray:
