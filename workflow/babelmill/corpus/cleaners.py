@@ -2,7 +2,8 @@
 
 The steps follow BabyBabelLM's pipeline, which cleans each category of text in its own way. The patterns are narrower
 than there. A speaker label is a name (`Mother:`), not everything before a colon (`He said:`). A tag is a name, perhaps
-with attributes (`<i>`, `<a href="x">`), so that `a < b` and `if x <y and z> w` stay. The time of each step grows in proportion to the text, however long a line is.
+with attributes (`<i>`, `<a href="x">`), so that `a < b` and `if x <y and z> w` stay. The time of each step grows in
+proportion to the text, however long a line is.
 """
 
 import re

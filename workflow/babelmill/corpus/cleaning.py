@@ -69,7 +69,7 @@ def clean(
         batch = with_text(batch, without_boilerplate(batch["text"], boilerplate, tally))
     if identification is not None:
         if identification.level == "line":
-            batch = with_text(batch, without_other_lines(batch["text"], identification, tally))
+            batch = _without_other_lines(batch, identification, tally)
         else:
             stays, notes = in_the_language(batch["text"], identification, tally)
             batch = keep(batch, stays, "other_language", tally, notes)
@@ -168,6 +168,23 @@ def _clean_by_category(batch: pa.RecordBatch, cleaners: str, tally: Tally) -> pa
             text = after
         cleaned.append(text)
     return pa.array(cleaned, pa.string())
+
+
+def _without_other_lines(batch: pa.RecordBatch, identification: Identification, tally: Tally) -> pa.RecordBatch:
+    """Return the documents without lines in another language. Those of which nothing is left are dropped."""
+    before = batch["text"]
+    after = without_other_lines(before, identification, tally)
+    if after is before:
+        return batch
+    emptied = pc.and_(is_blank(after), pc.invert(is_blank(before)))
+    if changed := pc.sum(pc.and_not(pc.not_equal(before, after), emptied)).as_py():
+        tally.changed["other_language"] += changed
+    return keep(with_text(batch, after), pc.invert(emptied), "other_language", tally)
+
+
+def is_blank(text: pa.StringArray) -> pa.BooleanArray:
+    """Return whether each text has nothing but white space."""
+    return pc.equal(pc.utf8_length(pc.utf8_trim_whitespace(text)), 0)
 
 
 def raw_of(text: pa.StringArray) -> bytes:

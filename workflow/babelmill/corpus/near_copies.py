@@ -28,6 +28,7 @@ import numpy as np
 import pyarrow as pa
 from rensa import RMinHash  # pyright: ignore[reportAttributeAccessIssue] (compiled, without types)
 
+from babelmill.core.files import UserError
 from babelmill.corpus.shingles import shingles
 
 BANDS = 16
@@ -37,6 +38,7 @@ SEED = 1  # of the signatures
 AT_ONCE = 256  # texts; rensa returns lists, and long ones are slow
 PARTS = 128  # open files
 MEMBERS = 4
+MOST = 2**32  # texts, since their numbers have 32 bits on disk
 LARGEST = 1 << 16  # shingles; of a text with more, those with the smallest hashes stand for all (error below 0.005)
 BAND = np.dtype([("hash", "<u8"), ("text", "<u4")])
 GROUP = np.dtype([("text", "<u4"), ("group", "<u8")])
@@ -145,6 +147,11 @@ class NearCopies:
             rows["hash"], rows["text"] = hashes.ravel(), np.repeat(texts + self.added, BANDS)
             _deal(rows, rows["hash"] % np.uint64(PARTS), self._parts)
         self.added += len(bands)
+        if self.added > MOST:
+            raise UserError(
+                f"near copies can be found among {MOST:,} texts at most, and there are more: leave out"
+                " corpus.near_duplicate_paragraphs and corpus.near_duplicates, or take a part of the files"
+            )
 
     def group(self) -> None:
         """Find the texts with equal bands."""

@@ -20,7 +20,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from babelmill.config import schema
-from babelmill.corpus.cleaning import keep, long_enough, with_text
+from babelmill.corpus.cleaning import is_blank, keep, long_enough, with_text
 from babelmill.corpus.digests import DIGEST, digests_of, with_digests
 from babelmill.corpus.near_copies import Copy, NearCopies, bands_of
 from babelmill.corpus.record_batches import PROMPT, Spool
@@ -128,7 +128,7 @@ def _without_copied_paragraphs(
         tally.examples.add("near_paragraph", text[i].as_py(), note=_note(copy))
     tally.lines["near_paragraph"] += len(copies)
     batch = with_text(batch, pc.binary_join(rest, BETWEEN))
-    is_empty = pc.equal(pc.utf8_length(pc.utf8_trim_whitespace(batch["text"])), 0).to_numpy(zero_copy_only=False)
+    is_empty = is_blank(batch["text"]).to_numpy(zero_copy_only=False)
     changed = np.diff(left) < np.diff(offsets)
     tally.changed["near_paragraph"] += int((changed & ~is_empty).sum())
     return keep(batch, ~is_empty, "near_paragraph", tally)
