@@ -2,11 +2,11 @@
 
 Arrow reads Parquet without Python's lock (GIL), so threads read Parquet, and need not send data to other processes. But
 parsing lines and small files needs the lock, as do some steps and views of documents (`Reading.holds_the_lock`), so
-processes do this.
-They are forked from a server that has imported the modules that they need and never started a thread (`forkserver`).
-Forking this process itself is not safe, since Arrow runs threads in it. Only a few pieces are worked on at once, and a
-large piece waits until the earlier ones are done. So memory does not depend on the size of the corpus, only on the
-largest file that cannot be cut. With one thread, or little text, the same functions do all work in this process.
+processes do this. They are forked from a server that has imported the modules that they need and never started a thread
+(`forkserver`). Forking this process itself is not safe, since Arrow runs threads in it. Only a few pieces are worked on
+at once, and a large piece waits until the earlier ones are done. So memory does not depend on the size of the corpus,
+only on the largest file that cannot be cut. With one thread, or little text, the same functions do all work in this
+process.
 """
 
 import contextlib
