@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 from test_corpus import build, configuration_of, texts, write_jsonl
 
-from babelmill.config.identifiers import labels_of
+from babelmill.config.identifiers import labels_of, megabytes
 from babelmill.config.languages import read_table
 from babelmill.config.resolve import Configuration
 from babelmill.core.files import UserError
@@ -152,6 +152,13 @@ def test_settings_name_the_content_of_the_model():
     with pytest.raises(UserError, match=r"language_filter.model = glotlit: .*glotlid, openlid, py3langid or a model"):
         asked(language_filter={"model": "glotlit"})
     assert len(asked(language_filter={"model": "glotlid"})["identification"]["commit"]) == 40
+
+
+def test_memory_is_asked_for_the_model_of_each_process():
+    Path("model.bin").write_bytes(b"x" * 3_000_000)
+    models = ("model.bin", "glotlid", "py3langid")
+    asked = [megabytes(configuration_of(files=["a"], language_filter={"model": model}), "eng") for model in models]
+    assert [*asked, megabytes(configuration_of(files=["a"]), "eng")] == [103, 1800, 0, 0]
 
 
 @pytest.mark.parametrize(

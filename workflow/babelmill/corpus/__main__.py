@@ -247,8 +247,8 @@ def run(args: argparse.Namespace) -> None:
     if not args.download and "quoting" not in settings.raw.get("corpus", {}):  # see `config/earlier_results.py`
         corpus = corpus.model_copy(update={"quoting": "csv"})
     reading = Reading(corpus, sources.text_columns, args.out, settings.raw_labels)
+    content = content_of_model(settings, args.identifier)
     if corpus.language_filter is not None:
-        content = content_of_model(settings, args.identifier)
         reading = dataclasses.replace(reading, identification=identification_of(settings, args.identifier, content))
     share = 0.0 if sources.validation else corpus.validation_share
 

@@ -12,8 +12,8 @@ compared, by their real shingles. At the threshold, `FOUND` of the pairs have on
 Nothing that grows with the number of texts is in memory. The bands go to temporary files, one for each part of all
 possible hashes. In each part alone, equal bands make a group. The texts with groups are then read again in their order.
 Of each group, up to `MEMBERS` texts that stay are remembered; their shingles are in a file, too. So more copies are
-missed where many texts are somewhat less alike than the threshold, such as pages of one template: about 1 in 25 of those
-just at it. A text takes 192 bytes on disk, and one with a group about ten times as much.
+missed where many texts are somewhat less alike than the threshold, such as pages of one template: about 1 in 25 of
+those just at it. A text takes 192 bytes on disk, and one with a group about ten times as much.
 """
 
 import contextlib
