@@ -196,7 +196,8 @@ def content_of_model(settings: CorpusSettings, folders: list[Path]) -> str | Non
     asked = settings.corpus.language_filter
     if folders:
         return manifest.verify(folders[0])["figures"]["hub"]["sha256"]
-    return None if asked is None or asked.model == identifiers.PY3LANGID else sha256(asked.model)
+    assert asked is not None
+    return None if asked.model == identifiers.PY3LANGID else sha256(asked.model)
 
 
 def identification_of(settings: CorpusSettings, folders: list[Path], content: str | None) -> Identification:
@@ -247,7 +248,7 @@ def run(args: argparse.Namespace) -> None:
     if not args.download and "quoting" not in settings.raw.get("corpus", {}):  # see `config/earlier_results.py`
         corpus = corpus.model_copy(update={"quoting": "csv"})
     reading = Reading(corpus, sources.text_columns, args.out, settings.raw_labels)
-    content = content_of_model(settings, args.identifier)
+    content = content_of_model(settings, args.identifier) if corpus.language_filter else None
     if corpus.language_filter is not None:
         reading = dataclasses.replace(reading, identification=identification_of(settings, args.identifier, content))
     share = 0.0 if sources.validation else corpus.validation_share
