@@ -85,9 +85,8 @@ def test_a_language_of_which_neither_model_nor_script_is_known_is_refused():
         run_stage("corpus", Configuration([("test", {"languages": {"qaa": own | {"corpus": corpus}}})]), "qaa")
 
 
-def test_lines_are_counted_for_boilerplate_before_the_language_is_looked_at(caplog):
-    menu = "Hjem | Kontakt | Om os og vores gode venner"
-    write_jsonl("a.jsonl", [f"{menu}\n{DUTCH[0]} {i}" for i in range(10)])
+def test_lines_are_counted_for_boilerplate_before_the_language_is_looked_at():
+    write_jsonl("a.jsonl", [f"{DANISH[1]}\n{DUTCH[0]} {i}" for i in range(10)])
     asked = {"files": ["a.jsonl"], "boilerplate": 0.5, "language_filter": {"model": MODEL, "level": "line"}}
     configuration = Configuration([("test", {"languages": {"nld": {"corpus": asked | {"validation_share": 0}}}})])
     figures = run_stage("corpus", configuration, "nld")
