@@ -3,6 +3,7 @@
     python benchmarks/near_copies.py speed [--texts FOLDER] [--megabytes 40]
     python benchmarks/near_copies.py memory FOLDER [DOCUMENTS ...]
     python benchmarks/near_copies.py copies FOLDER [DOCUMENTS]
+    python benchmarks/near_copies.py recall
 
 `speed` prints MB/s of one core for each part of the work, on real text (`real_text.py`). Near copies: the bare library
 is rensa on shingles that are strings, as its documentation has it, and datasketch would take the same strings. Its
@@ -11,11 +12,15 @@ time on our hashes is printed, too. Languages: the bare library is py3langid or 
 `memory` gives `NearCopies` random bands, where one document in ten has those of the document before it, and prints the
 peak of anonymous memory and the size of the temporary files in FOLDER. `copies` does it with real bands of copies of
 one page, each with another number.
+
+`recall` counts how many of 300 planted copies are found among 300 pages that share a part of their text.
 """
 
 import argparse
 import contextlib
+import itertools
 import multiprocessing
+import random
 import sys
 import threading
 import time
@@ -131,10 +136,39 @@ def real_copies(count: int, folder: Path) -> tuple[str, int]:
     return f"| {count:.0e} | {found:,}", disk
 
 
+def recall(alike: float, pages: int = 300, words: int = 200) -> None:
+    """Print how many copies (0.8 and more) are found of pages of one template, any two of which are `alike`."""
+    draw = random.Random(1)
+    number = itertools.count()
+    shared = 4 + round(2 * alike / (1 + alike) * (words - 4))
+    template = [f"word{draw.randrange(5000)}" for _ in range(shared)]
+    originals = [[*template, *(f"own{next(number)}" for _ in range(words - shared))] for _ in range(pages)]
+    copies = []
+    for page in originals:
+        copy = list(page)
+        while similarity(page, copy) > 0.82:
+            copy[draw.randrange(words)] = f"new{next(number)}"
+        copies.append(copy)
+    text = pa.array([" ".join(each) for each in originals + copies])
+    with contextlib.ExitStack() as files:
+        near = NearCopies(0.8, None, files)
+        near.add(bands_of(text, 0.8))
+        near.group()
+        found = near.judge(text, np.zeros(len(text)))
+    real = {pages + i for i in range(pages) if similarity(originals[i], copies[i]) >= 0.8}
+    print(f"| {similarity(*originals[:2]):.2f} | {len(real & set(found))} of {len(real)} |", flush=True)
+
+
+def similarity(one: list[str], other: list[str]) -> float:
+    """Return the Jaccard index of the five words in a row of two texts."""
+    first, second = ({tuple(text[i : i + 5]) for i in range(len(text) - 4)} for text in (one, other))
+    return len(first & second) / len(first | second)
+
+
 def main() -> None:
     """Run what the command line asks for."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=["speed", "memory", "copies"])
+    parser.add_argument("what", choices=["speed", "memory", "copies", "recall"])
     parser.add_argument("folder", type=Path, nargs="?")
     parser.add_argument("documents", type=float, nargs="*", default=[1e6])
     parser.add_argument("--texts", type=Path, default=Path.home() / ".cache/babelmill/texts", help="see real_text.py")
@@ -142,6 +176,11 @@ def main() -> None:
     args = parser.parse_args()
     if args.what == "speed":
         speed(list(enlarge(documents(args.texts), args.megabytes * 10**6)))
+        return
+    if args.what == "recall":
+        print("| similarity of the pages | copies found |\n|---|---|", flush=True)
+        for alike in (0.0, 0.5, 0.6, 0.7, 0.74, 0.78):
+            recall(alike)
         return
     print(
         "| documents | near copies | GB of memory | GB of bands on disk | CPU seconds |\n|---|---|---|---|---|",

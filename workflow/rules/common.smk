@@ -49,7 +49,7 @@ shell.prefix(
 if not IS_MODULE:
     os.environ.update(PYTHONSAFEPATH="1")  # for Snakemake itself in a job of a cluster
 
-from babelmill.config import loading
+from babelmill.config import identifiers, loading
 from babelmill.config.inputs import SETTINGS, has_tokenizer_of_source, prediction_table
 from babelmill.config.job_sizes import input_bytes, parameters_of, text_bytes
 from babelmill.config.resolve import Configuration
@@ -419,8 +419,8 @@ def processes_of_corpus(wildcards):
 
 def memory_of_corpus(wildcards, attempt):
     """Return the MB of memory of `corpus`. Each of its processes loads the model that finds languages."""
-    models = 1 + processes_of_corpus(wildcards) if STAGES["identifier"].parts(CONFIG, wildcards.language) else 0
-    return by_text(4000 + 1800 * models, 120, gb_of_input)(wildcards, attempt)
+    models = (1 + processes_of_corpus(wildcards)) * identifiers.megabytes(CONFIG, wildcards.language)
+    return by_text(4000 + models, 120, gb_of_input)(wildcards, attempt)
 
 
 def gb_of_processes(wildcards):

@@ -8,7 +8,8 @@ from test_corpus import DOCUMENTS, build, texts, write_jsonl
 from babelmill.config.resolve import Configuration
 from babelmill.core.files import UserError
 from babelmill.corpus.digests import with_digests
-from babelmill.corpus.sampling import Budget, Sampler
+from babelmill.corpus.sampling import Budget, Sampler, sample
+from babelmill.corpus.tally import Tally
 from helpers.stages import run_stage
 
 pytestmark = pytest.mark.usefixtures("folder")
@@ -50,6 +51,22 @@ def test_what_waits_for_a_sample_is_bounded():
     assert 5 < sampler.admits(batch()).sum() < 40
     sampler.tighten()
     assert sampler.report()["realised"] == 1000
+
+
+@pytest.mark.parametrize("order", [(0, 1), (1, 0)])
+def test_documents_that_waited_between_are_sampled_as_well(order):
+    """A step that looks at all documents first hands them on only when the threshold is known."""
+    parts = [([10, 20, 30], [90, 120, 5]), ([25, 40], [5, 300])]
+
+    def batches():
+        for keys, sizes in (parts[i] for i in order):
+            digests = np.array([(key, key) for key in keys], np.uint64)
+            yield with_digests(pa.record_batch({"text": ["x" * size for size in sizes]}), digests)
+
+    sampler, tally = Sampler(Budget(100, "bytes")), Tally()
+    kept = [len(text) for batch in sample(batches(), sampler, tally, None) for text in batch["text"].to_pylist()]
+    assert kept == [90] and sampler.report()["realised"] == 90
+    assert tally.dropped == {"over_budget": 4}
 
 
 def test_a_budget_does_not_depend_on_order_or_repetition():

@@ -36,6 +36,9 @@ def write(name, documents, categories=None) -> None:
 
 def test_repair_undoes_wrong_encodings_and_leaves_what_is_only_unusual():
     broken = "The cafÃ© isnâ€™t open."
+    write("a.jsonl", ["1 < 2\r\nfish &amp; chips\n"])
+    build(files=["a.jsonl"], repair="ftfy")
+    assert texts() == ["1 < 2\r\nfish & chips\n"]
     untouched = ["「全角，です」ﬁ “quoted” \u2028", "plain", "Ünïcödé & so on, naïve Übermut"]
     write("a.jsonl", [broken, *untouched])
     assert build(files=["a.jsonl"])["changed"] == {} and texts()[0] == broken
@@ -61,6 +64,24 @@ def test_each_kind_of_text_has_its_cleaners(kind, before, after, steps):
     assert figures["changed"] == dict.fromkeys(steps, 1) and set(figures["examples"]) == steps
 
 
+@pytest.mark.parametrize(
+    ("step", "before", "after"),
+    [
+        ("urls", "请访问https://x.com，然后点击下面的链接。这是第二句。", "请访问，然后点击下面的链接。这是第二句。"),
+        ("urls", "看www.x.com/a-b_c?d=1。好", "看。好"),
+        ("urls", "(see https://x.org/a, or https://ru.wikipedia.org/wiki/Москва). More", "(see , or ). More"),
+        ("urls", "awww. http://", "awww. http://"),
+        ("speaker_labels", "他说: 走吧\nقال أحمد: نعم\nÅsa: ja", "他说: 走吧\nقال أحمد: نعم\nja"),
+        ("tags", "one<br>two</p><p class='x'>three", "one\ntwo\nthree"),
+        ("tags", "<P>one</P>\n\n<P>two <b>bold</b><BR />\nthree</P>\n", "one\n\ntwo bold\nthree"),
+        ("tags", 'a <a href="x" id=y>link</a> <c.colorE5E5E5>hm</c>\n', "a link hm\n"),
+        ("tags", "if x <y and z> w, a<b>c", "if x <y and z> w, ac"),
+    ],
+)  # fmt: skip
+def test_cleaners_leave_what_is_text(step, before, after):
+    assert cleaners.STEPS[step](before) == after
+
+
 def test_the_category_of_a_document_decides_on_its_cleaners():
     line = "ANN: hi <b>there</b>"
     write("a.jsonl", [f"{line} {i}" for i in range(4)], ["subtitles", "padding-wikipedia", "something-else", None])
@@ -71,7 +92,8 @@ def test_the_category_of_a_document_decides_on_its_cleaners():
 
 def test_cleaners_take_time_in_proportion_to_the_longest_line():
     """Each of these lines takes hours where a pattern tries every end of every beginning."""
-    hostile = [part * 200_000 for part in ("<", "[", "<a", ".", "	 ", "www.", " ")]
+    hostile = [part * 200_000 for part in ("<", "[", "<a", ".", "	 ", "www.", " ", "<a b=", "<p>", "www.!", "\n")]
+    hostile += [start + part * 200_000 for start, part in (("<a", " "), ("<a", " b=c"), ("<a b='", "x"), ("<", "a"))]
     for text, step in itertools.product(hostile, cleaners.STEPS.values()):
         step(text + "x")
 

@@ -1,16 +1,22 @@
 """`corpus.language_filter`: what is in another language or script is dropped, counted by language, and shown."""
 
+import argparse
+import hashlib
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from test_corpus import build, configuration_of, texts, write_jsonl
 
-from babelmill.config.identifiers import labels_of
+from babelmill.config.identifiers import labels_of, megabytes
 from babelmill.config.languages import read_table
 from babelmill.config.resolve import Configuration
 from babelmill.core.files import UserError
+from babelmill.corpus import __main__ as corpus_stage
 from babelmill.settings import settings_of
-from helpers.stages import run_stage
+from helpers.stages import run_stage, write_settings
 
 pytestmark = pytest.mark.usefixtures("folder")
 
@@ -38,16 +44,18 @@ def dutch(model, out="out", code="nld", **asked) -> dict:
 
 @pytest.mark.parametrize("model", [MODEL, "py3langid"])
 def test_documents_in_other_languages_are_dropped_and_counted(model):
-    write_jsonl("a.jsonl", [*DUTCH, *DANISH, *GERMAN, *RUSSIAN, "12 34 56 : 78"])
+    write_jsonl("a.jsonl", [*DUTCH, *DANISH, *GERMAN, *RUSSIAN, "12 34 56 : 78", "Привет!"])
     figures = dutch(model)
-    assert texts("train") == DUTCH
-    assert figures["dropped"] == {"other_language": 5}
+    assert texts("train") == [*DUTCH, "12 34 56 : 78", "Привет!"], "what tells no language stays"
+    assert figures["dropped"] == {"other_language": 4}
     found = figures["other_languages"]
     danish, german = ("dan_Latn", "deu_Latn") if model == MODEL else ("da", "de")
-    assert (found[danish], found[german], sum(found.values())) == (2, 1, 5)
+    assert (found[danish], found[german], sum(found.values())) == (2, 1, 4)
     notes = {example["text"]: example["note"] for example in figures["examples"]["other_language"]}
-    assert notes.keys() == {*DANISH, *GERMAN, *RUSSIAN, "12 34 56 : 78"}
+    assert notes.keys() == {*DANISH, *GERMAN, *RUSSIAN}
     assert notes[GERMAN[0]].startswith(german)
+    content = hashlib.sha256(Path(MODEL).read_bytes()).hexdigest() if model == MODEL else None
+    assert figures["identifier"] == {"model": model, "sha256": content}
 
 
 def test_lines_of_another_language_are_taken_out_and_short_ones_stay():
@@ -57,7 +65,8 @@ def test_lines_of_another_language_are_taken_out_and_short_ones_stay():
     assert texts("train") == ["\n".join([DUTCH[0], "Ja.", DUTCH[1]]), DUTCH[2]]
     assert figures["lines"] == {"other_language": 4}
     assert figures["other_languages"] == {"dan_Latn": 3, "deu_Latn": 1}
-    assert figures["dropped"] == {"empty": 1}
+    assert figures["dropped"] == {"other_language": 1}
+    assert figures["changed"] == {"other_language": 1}
 
 
 def test_a_language_that_the_model_does_not_know_is_told_by_its_script(caplog):
@@ -68,6 +77,22 @@ def test_a_language_that_the_model_does_not_know_is_told_by_its_script(caplog):
     assert "does not know the language of bul, so the script Cyrl alone decides" in caplog.text
 
 
+def test_a_language_of_which_neither_model_nor_script_is_known_is_refused():
+    write_jsonl("a.jsonl", DUTCH)
+    own = {"name": "Own", "script": "Qaaa"}
+    corpus = {"files": ["a.jsonl"], "language_filter": {"model": MODEL}}
+    with pytest.raises(UserError, match=r"language_filter of qaa: the model .* does not know .* script Qaaa is none"):
+        run_stage("corpus", Configuration([("test", {"languages": {"qaa": own | {"corpus": corpus}}})]), "qaa")
+
+
+def test_lines_are_counted_for_boilerplate_before_the_language_is_looked_at():
+    write_jsonl("a.jsonl", [f"{DANISH[1]}\n{DUTCH[0]} {i}" for i in range(10)])
+    asked = {"files": ["a.jsonl"], "boilerplate": 0.5, "language_filter": {"model": MODEL, "level": "line"}}
+    configuration = Configuration([("test", {"languages": {"nld": {"corpus": asked | {"validation_share": 0}}}})])
+    figures = run_stage("corpus", configuration, "nld")
+    assert figures["lines"] == {"boilerplate": 10} and "other_language" not in figures["changed"]
+
+
 def test_the_probability_is_what_the_key_says():
     mixed = f"{DUTCH[0]} {DANISH[0]}"
     write_jsonl("a.jsonl", [DUTCH[0], mixed])
@@ -75,16 +100,28 @@ def test_the_probability_is_what_the_key_says():
     assert dutch("py3langid", at_least=0)["dropped"] == {}
 
 
+class OnlyToClose(ThreadPoolExecutor):
+    """Threads that do nothing: they would wait for Python's lock."""
+
+    submit = None  # type: ignore[assignment]
+
+
 def test_processes_change_nothing(folder, monkeypatch):
-    write_jsonl("a.jsonl", [f"{i}: {text}" for i in range(300) for text in DUTCH + DANISH])
+    documents = [f"{i}: {text}" for i in range(300) for text in DUTCH + DANISH]
+    write_jsonl("a.jsonl", documents)
     asked = {"files": ["a.jsonl"], "language_filter": {"model": MODEL, "level": "line"}, "validation_share": 0.1}
     values = {"languages": {"nld": {"corpus": asked}}}
     figures = run_stage("corpus", Configuration([("test", values)]), "nld", out="one")
     monkeypatch.setattr("babelmill.corpus.workers.WORTH_IT", 0)
     monkeypatch.setattr("babelmill.corpus.pieces.LARGE", 0)
+    monkeypatch.setattr("babelmill.corpus.workers.ThreadPoolExecutor", OnlyToClose)
     assert run_stage("corpus", Configuration([("test", values)]), "nld", out="two", threads=2) == figures
+    pq.write_table(pa.table({"text": documents}), "a.parquet", row_group_size=100)
+    asked["files"] = ["a.parquet"]
+    run_stage("corpus", Configuration([("test", values)]), "nld", out="three", threads=2)
     for name in ("train.parquet", "validation.parquet"):
-        assert (folder / "one" / name).read_bytes() == (folder / "two" / name).read_bytes()
+        for out in ("two", "three"):
+            assert (folder / "one" / name).read_bytes() == (folder / out / name).read_bytes()
 
 
 def test_settings_name_the_content_of_the_model():
@@ -103,9 +140,24 @@ def test_settings_name_the_content_of_the_model():
     assert before["identification"]["labels"] == ["en", "eng", "eng_Latn"]
     with pytest.raises(UserError, match=r"model\.bin: no model of fastText"):
         build(files=["a.jsonl"], language_filter={"model": "model.bin"})
+    Path("model.bin").write_bytes(Path(MODEL).read_bytes()[:5000])
+    with pytest.raises(UserError, match=r"model\.bin: no model of fastText"):
+        build(files=["a.jsonl"], language_filter={"model": "model.bin"})
+    configuration = configuration_of(files=["a.jsonl"], language_filter={"model": "model.bin"})
+    given = {"settings": write_settings("corpus", configuration), "out": Path("out"), "download": [], "identifier": []}
+    Path("model.bin").write_bytes(Path(MODEL).read_bytes())
+    with pytest.raises(UserError, match=r"model\.bin has changed since the settings were written"):
+        corpus_stage.run(argparse.Namespace(**given, threads=1))
     with pytest.raises(UserError, match=r"language_filter.model = glotlit: .*glotlid, openlid, py3langid or a model"):
         asked(language_filter={"model": "glotlit"})
     assert len(asked(language_filter={"model": "glotlid"})["identification"]["commit"]) == 40
+
+
+def test_memory_is_asked_for_the_model_of_each_process():
+    Path("model.bin").write_bytes(b"x" * 3_000_000)
+    models = ("model.bin", "glotlid", "py3langid")
+    asked = [megabytes(configuration_of(files=["a"], language_filter={"model": model}), "eng") for model in models]
+    assert [*asked, megabytes(configuration_of(files=["a"]), "eng")] == [103, 1800, 0, 0]
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,6 @@ from test_corpus import build, texts, write_jsonl
 
 from babelmill.corpus import near_copies
 from babelmill.corpus.near_copies import NearCopies, bands_of
-from babelmill.corpus.near_duplicates import across_splits
 from babelmill.corpus.shingles import shingles
 
 ALONE = "\u3000-\u9fff\u0e00-\u0fff\u1000-\u107f\u1780-\u17ff\U00020000-\U0002ffff"
@@ -181,8 +180,8 @@ class TestStage:
         write_jsonl("a.jsonl", ["one document of five words", page("3 May"), page("4 May")])
         figures = build(files=["a.jsonl"], validation_files=["v.jsonl"], near_duplicates=0.8)
         assert texts("train") == ["one document of five words"]
-        assert texts("validation") == [page("1 May")]
-        assert figures["dropped"] == {"near_duplicate": 1, "near_validation": 2}
+        assert texts("validation") == [page("1 May"), page("2 May")], "the user's own choice stays as it is"
+        assert figures["dropped"] == {"near_validation": 2}
 
     def test_paragraphs(self):
         terms = " ".join(f"Term {i} of this licence holds." for i in range(10))
@@ -195,6 +194,26 @@ class TestStage:
         assert figures["lines"] == {"near_paragraph": 5}
         assert figures["dropped"] == {"near_paragraph": 1}
 
+    def test_what_is_left_of_documents_is_compared_again(self):
+        """Neither split repeats a rest, and none repeats the user's own validation text, which loses no paragraph."""
+        one, two = (" ".join(f"Term {i} of this {name} holds." for i in range(10)) for name in ("licence", "contract"))
+        tail = "The same tail."
+        documents = [one, two, f"{one}\n\n{tail}", f"{two}\n\n{tail}", f"{one}\n\nab"]
+        write_jsonl("a.jsonl", documents)
+        asked = {"files": ["a.jsonl"], "near_duplicate_paragraphs": 0.8, "min_characters": 3}
+        figures = build(validation_share=0, **asked)
+        assert texts("train") == [one, two, tail]
+        assert figures["dropped"] == {"duplicate": 1, "short": 1}
+        write_jsonl("v.jsonl", [tail, f"{one}\n\n{one}"])
+        figures = build("own", validation_files=["v.jsonl"], **asked)
+        assert texts("train", "own") == [two]
+        assert texts("validation", "own") == [tail, f"{one}\n\n{one}"]
+        assert figures["dropped"] == {"near_paragraph": 1, "in_validation": 2, "short": 1}
+        write_jsonl("many.jsonl", [one, *(f"{one}\n\nTail {i // 2} of {i // 2}." for i in range(100))])
+        figures = build("many", **asked | {"files": ["many.jsonl"], "validation_share": 0.4})
+        assert set(texts("train", "many")).isdisjoint(texts("validation", "many"))
+        assert figures["dropped"] == {"duplicate": 50}
+
     def test_answers_are_compared_with_their_prompts(self):
         question = "Which of these five books would you take to an island?"
         rows = [{"text": "I would take all of them with me", "prompt": f"{i}: {question}"} for i in range(3)]
@@ -202,12 +221,3 @@ class TestStage:
         Path("a.jsonl").write_text("".join(lines))
         asked = {"files": ["a.jsonl"], "prompt_column": "prompt", "validation_share": 0}
         assert build(near_duplicates=0.6, **asked)["dropped"] == {"near_duplicate": 2}
-
-
-def test_copies_across_the_split_are_counted():
-    training = [page("1 May"), "something else of five words", page("2 May")]
-    validation = ["a text that is only here", page("3 May")]
-    count, examples = across_splits(lambda: [pa.array(training)], lambda: [pa.array(validation)], 0.8)
-    assert count == 1
-    assert [text for text, _ in examples] == [page("3 May")]
-    assert examples[0][1].beginning.startswith("Opening hours")

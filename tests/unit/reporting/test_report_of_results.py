@@ -1,6 +1,7 @@
 """What a report reads from results that are odd: of earlier versions, without phenomena, of another model."""
 
 import csv
+import hashlib
 import io
 import random
 import re
@@ -316,5 +317,13 @@ def test_a_text_that_was_looked_at_has_a_line(asked):
     cells = re.findall(r"<td[^>]*>([^<]*)(?:<small>([^<]*))?", section[0])
     assert [first for first, _ in cells] == ["source", "200", "5k", "77", "75.0", "90.0", "10.0", "12.5", "2.0", "1.0"]
     assert [second for _, second in cells if second] == ["Latn", "en"]
+    made = Path("results/corpora/eng/manifest.json")
+    made.parent.mkdir(parents=True, exist_ok=True)
+    for content, of in (("{}", "corpus"), ("{ }", "an earlier corpus")):
+        made.write_text(content)
+        write_json(
+            "reports/corpora/eng.json", figures | {"of": "corpus", "manifest": hashlib.sha256(b"{}").hexdigest()}
+        )
+        assert f"<td>{of}</td>" in page(asked, [model])
     write_json("reports/corpora/eng.json", [1])
     assert 'id="looked-at"' not in page(asked, [model]), "a damaged file is no number"

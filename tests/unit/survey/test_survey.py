@@ -18,6 +18,7 @@ from babelmill.corpus import workers
 from babelmill.survey import characters, walk
 from babelmill.survey.findings import SHOWN, quantile
 from babelmill.survey.measures import language_of
+from helpers.stages import write_corpus
 
 pytestmark = pytest.mark.usefixtures("folder")
 
@@ -186,3 +187,11 @@ def test_a_line_of_many_characters_and_a_document_of_many_lines():
     found = look(documents)
     assert found["characters"] == 300_000 * 2 + 400_000 + 600_000
     assert found["oddest"]["longest_word"][0]["value"] == 300_000
+
+
+def test_copies_across_the_splits_of_a_corpus_are_counted(folder):
+    text = " ".join(f"w{i}" for i in range(200))
+    write_corpus(Path("results/corpora/nld"), {"text": [text, "a b"]}, {"text": [f"{text} end"]})
+    found = look([{"text": text}], made=True)
+    assert (found["documents"], found["near_copies"]["validation_like_training"]) == (3, 1)
+    assert [path.name for path in Path("reports/corpora").iterdir()] == [], "temporary files are gone"

@@ -66,7 +66,8 @@ def look(configuration: Configuration, code: str, made: bool, threads: int) -> d
         files = [folder / f"{split}.parquet" for split in ("train", "validation")]
         corpus = corpus.model_copy(update={"format": "parquet", "text_column": "text", "builtin": None})
         corpus = at_neutral(corpus, "prompt_column", "label_columns", "context_column", "context")
-        return about | survey(Inputs(files, [], [], None, {}), Reading(as_it_is(corpus)), threads)
+        FOLDER.mkdir(parents=True, exist_ok=True)
+        return about | survey(Inputs(files[:1], files[1:], [], None, {}), Reading(as_it_is(corpus)), threads, FOLDER)
     download = None if corpus.files or corpus.builtin else STAGES["download"].path(code, "")
     if download and not (download / manifest.NAME).is_file():
         raise UserError(
@@ -74,7 +75,8 @@ def look(configuration: Configuration, code: str, made: bool, threads: int) -> d
             " or set corpus.files"
         )
     sources = inputs(corpus, download)
-    return about | survey(sources, Reading(as_it_is(corpus), sources.text_columns), threads)
+    FOLDER.mkdir(parents=True, exist_ok=True)
+    return about | survey(sources, Reading(as_it_is(corpus), sources.text_columns), threads, FOLDER)
 
 
 def made_corpus(code: str) -> Path:
@@ -91,8 +93,8 @@ def compare_languages(configuration: Configuration, mixture: str) -> None:
     from babelmill.survey.between_languages import shared_lines, summary
 
     corpora = {code: made_corpus(code) for code in configuration.languages_of(mixture)}
-    figures = shared_lines(corpora)
     FOLDER.mkdir(parents=True, exist_ok=True)
+    figures = shared_lines(corpora, FOLDER)
     path = FOLDER / f"{mixture}.json"
     write_json(path, figures)
     print("\n".join([*summary(mixture, figures), str(path)]))
@@ -112,7 +114,6 @@ def run(args: argparse.Namespace) -> None:
     figures["asked"] = {"name": asked.name, "tag": asked.tag, "is_known": knows(asked.tag)}
     names = {each.tag: each.name for each in configuration.table.values()}
     html = FOLDER / f"{args.language}.html"
-    FOLDER.mkdir(parents=True, exist_ok=True)
     write_json(html.with_suffix(".json"), figures)
     with atomic_write(html, "w") as file:
         file.write(page(args.language, figures, names))

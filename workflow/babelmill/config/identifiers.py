@@ -1,6 +1,5 @@
 """Say which models find languages (`corpus.language_filter`), and what they call the languages of the table."""
 
-import functools
 import importlib.metadata
 import os
 from pathlib import Path
@@ -8,10 +7,12 @@ from typing import Any
 
 from babelmill.config.languages import Language
 from babelmill.config.resolve import Configuration
-from babelmill.core.files import UserError, not_found, sha256
+from babelmill.core import known_hashes
+from babelmill.core.files import UserError, not_found
 
 GLOTLID, OPENLID, PY3LANGID = "glotlid", "openlid", "py3langid"
 FILE = "identifier.bin"  # in the results of the stage `identifier`
+HASHES = Path("results/settings/identifiers")  # of local models, so that each is read once
 # Models on the Hub, each at a commit. A commit fixes the content of its files: it holds their sha256, and the stage
 # `identifier` compares the file with it. Where we know the sha256 ourselves (GlotLID: from the Hub's page of this
 # commit), the stage compares that, too. That of OpenLID is not known to us.
@@ -74,6 +75,19 @@ def on_the_hub(configuration: Configuration, code: str) -> dict[str, Any] | None
     return HUB.get(asked.model) if asked else None
 
 
+def megabytes(configuration: Configuration, code: str) -> int:
+    """Return how much memory the model that finds the languages of a corpus takes; 0 if there is none, or a small one.
+
+    A model on the Hub takes 1.7 GB (GlotLID) or less.
+    """
+    asked = configuration.corpus(code).corpus.language_filter
+    if asked is None or asked.model == PY3LANGID:
+        return 0
+    if asked.model in HUB:
+        return 1800
+    return 100 + os.path.getsize(asked.model) // 10**6 if os.path.isfile(asked.model) else 0
+
+
 def identification(configuration: Configuration, code: str) -> dict[str, Any]:
     """Return what the stage `corpus` must know for `corpus.language_filter`; {} without it.
 
@@ -97,11 +111,4 @@ def identification(configuration: Configuration, code: str) -> dict[str, Any]:
             f"{where}: corpus.language_filter.model = {asked.model}: {not_found(path)}; it may be"
             f" {', '.join([*HUB, PY3LANGID])} or a model of fastText (.bin, .ftz)"
         )
-    state = os.stat(path)
-    return found | {"sha256": _sha256(asked.model, state.st_size, state.st_mtime_ns)}
-
-
-@functools.cache
-def _sha256(path: str, _size: int, _time: int) -> str:
-    """Return the hash of a file; each process reads a file that does not change once."""
-    return sha256(path)
+    return found | {"sha256": known_hashes.hashes([asked.model], HASHES / f"{path.name}.hash.json")[asked.model]}

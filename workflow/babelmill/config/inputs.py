@@ -30,6 +30,14 @@ CORPORA = Path("results/corpora")
 PREDICTIONS = Path("results/predictions")  # {model}/{input}: the rows of unfinished predictions; hashes of tables
 KEYS = ("files", "validation_files")  # keys of the section `corpus` that name local text
 MODEL_FILE = re.compile(r"^(?!\.).*\.(json|safetensors|bin)$|^README\.md$")
+# Steps of the stage `corpus` that the stage which fetches the files does not take: it has no model, and it does not
+# read all files first.
+UNCOUNTED_STEPS: dict[str, Any] = {
+    "boilerplate": 0.0,
+    "language_filter": None,
+    "near_duplicates": None,
+    "near_duplicate_paragraphs": None,
+}
 # Keys of `corpus` that are not used to count how much text a file holds, with the values that stand for them.
 UNCOUNTED: dict[str, Any] = {
     "files": [],
@@ -38,11 +46,7 @@ UNCOUNTED: dict[str, Any] = {
     "revision": "",
     "validation_files": [],
     "validation_share": 0.0,
-    "language_filter": None,  # the stage that fetches the files has no model
-    # These are known only after all files are read.
-    "boilerplate": 0.0,
-    "near_duplicates": None,
-    "near_duplicate_paragraphs": None,
+    **UNCOUNTED_STEPS,
 }
 REPOSITORY_PART = re.compile(r"\w(?:[\w.-]{0,94}\w)?(?<!\.git)", re.ASCII)  # an owner or a name on the Hub
 HUB_NAME = re.compile(r"\w[\w.-]*(/[\w.-]+)?")

@@ -30,9 +30,10 @@ import numpy as np
 import pyarrow as pa
 
 from babelmill.config import identifiers, schema
+from babelmill.config.inputs import UNCOUNTED_STEPS
 from babelmill.config.stage_settings import CorpusSettings
 from babelmill.core import escape, known_hashes, local_sources, manifest, stage_entry
-from babelmill.core.files import UserError, atomic_write
+from babelmill.core.files import UserError, atomic_write, sha256
 from babelmill.core.formats import split_name
 from babelmill.core.globs import distinct
 from babelmill.core.words import and_words, plural
@@ -41,8 +42,8 @@ from babelmill.corpus.boilerplate import Boilerplate, count, for_counting
 from babelmill.corpus.cleaning import is_of, keep
 from babelmill.corpus.digests import DigestSet, sides_of
 from babelmill.corpus.duplicates import without_duplicates
-from babelmill.corpus.identification import Identification
-from babelmill.corpus.near_duplicates import Documents, without_near_duplicates
+from babelmill.corpus.identification import SCRIPTS, Identification
+from babelmill.corpus.near_duplicates import Documents, with_new_digests, without_near_duplicates
 from babelmill.corpus.pieces import TalliedBatches, work
 from babelmill.corpus.reading import Reading
 from babelmill.corpus.sampling import Budget, Sampler, sample
@@ -147,10 +148,12 @@ def documents_to_keep(
 
 
 def different_documents(
-    sources: Inputs, reading: Reading, tally: Tally, sampler: Sampler | None, threads: int
+    sources: Inputs, reading: Reading, tally: Tally, held_out: DigestSet, sampler: Sampler | None, threads: int
 ) -> Documents:
-    """Yield the user's own validation documents (True), and then the documents that are not among them (False)."""
-    held_out = DigestSet()
+    """Yield the user's own validation documents (True), and then the documents that are not among them (False).
+
+    The digests of the former are added to `held_out`.
+    """
     documents = read_all(sources.validation, reading, tally, threads)
     for batch in documents_to_keep(documents, reading, tally, DigestSet()):
         held_out.add(sides_of(batch))
@@ -185,12 +188,24 @@ def write_held_out(documents: Documents, validation: Writer) -> Iterator[pa.Reco
             yield batch
 
 
-def identification_of(settings: CorpusSettings, folders: list[Path]) -> Identification:
-    """Return which language the documents must be in. `folders`: the results of the stage `identifier`, if it ran."""
+def content_of_model(settings: CorpusSettings, folders: list[Path]) -> str | None:
+    """Return the sha256 of the model that finds languages; None for one that is installed.
+
+    `folders` are the results of the stage `identifier`, if it ran.
+    """
+    asked = settings.corpus.language_filter
+    if folders:
+        return manifest.verify(folders[0])["figures"]["hub"]["sha256"]
+    assert asked is not None
+    return None if asked.model == identifiers.PY3LANGID else sha256(asked.model)
+
+
+def identification_of(settings: CorpusSettings, folders: list[Path], content: str | None) -> Identification:
+    """Return which language the documents must be in; `content` is the sha256 of the model."""
     asked = settings.corpus.language_filter
     assert asked is not None
-    for folder in folders:
-        manifest.verify(folder)
+    if content is not None and content != settings.identification.get("sha256", content):
+        raise UserError(f"{asked.model} has changed since the settings were written; run the workflow again")
     found = Identification(
         str(folders[0] / identifiers.FILE) if folders else asked.model,
         cleans=asked.model == identifiers.OPENLID,
@@ -199,6 +214,11 @@ def identification_of(settings: CorpusSettings, folders: list[Path]) -> Identifi
         at_least=asked.at_least,
         level=asked.level,
     )
+    if not found.knows and found.script not in SCRIPTS:
+        raise UserError(
+            f"corpus.language_filter of {settings.name}: the model {asked.model} does not know the language, and its"
+            f" script {found.script} is none that is told by its letters; leave the filter out, or use another model"
+        )
     if not found.knows:
         log.warning(
             "the model %s does not know the language of %s, so the script %s alone decides (corpus.language_filter)",
@@ -212,7 +232,9 @@ def identification_of(settings: CorpusSettings, folders: list[Path]) -> Identifi
 def boilerplate_of(sources: Inputs, reading: Reading, threads: int) -> Boilerplate:
     """Return the lines that stand in more documents than `corpus.boilerplate` allows, by a first pass over the text."""
     log.info("counting lines, for corpus.boilerplate")
-    counting, tally = dataclasses.replace(reading, view=for_counting), Tally(reading.corpus.on_error)
+    # This step comes before the language is looked at. The warnings come with the second pass.
+    counting = dataclasses.replace(reading, view=for_counting, identification=None)
+    tally = Tally(reading.corpus.on_error, held=[])
     documents = without_duplicates(all_documents(sources, counting, tally, threads), tally, reading.scratch)
     return count(documents, reading.corpus.boilerplate, reading.scratch)
 
@@ -226,8 +248,9 @@ def run(args: argparse.Namespace) -> None:
     if not args.download and "quoting" not in settings.raw.get("corpus", {}):  # see `config/earlier_results.py`
         corpus = corpus.model_copy(update={"quoting": "csv"})
     reading = Reading(corpus, sources.text_columns, args.out, settings.raw_labels)
+    content = content_of_model(settings, args.identifier) if corpus.language_filter else None
     if corpus.language_filter is not None:
-        reading = dataclasses.replace(reading, identification=identification_of(settings, args.identifier))
+        reading = dataclasses.replace(reading, identification=identification_of(settings, args.identifier, content))
     share = 0.0 if sources.validation else corpus.validation_share
 
     def is_aside(batch: pa.RecordBatch) -> np.ndarray:
@@ -246,17 +269,23 @@ def run(args: argparse.Namespace) -> None:
         ):
             near = corpus.near_duplicates is not None or corpus.near_duplicate_paragraphs is not None
             # Which documents a sample admits depends on all before, so near copies are looked for among all documents.
-            documents = different_documents(sources, reading, tally, None if near else sampler, args.threads)
+            held_out, early = DigestSet(), None if near else sampler
+            documents = different_documents(sources, reading, tally, held_out, early, args.threads)
             if near:
                 documents = without_near_duplicates(documents, corpus, is_aside, tally, args.out)
             others = write_held_out(documents, validation)
+            if corpus.near_duplicate_paragraphs is not None:
+                others = with_new_digests(others, corpus, tally)
+                others = documents_to_keep(others, reading, tally, held_out, sampler)
             for batch in sample(others, sampler, tally, reading.scratch) if sampler else others:
                 aside = is_aside(batch)
                 train.write(batch.filter(pa.array(~aside)))
                 validation.write(batch.filter(pa.array(aside)))
         check(settings.name, corpus, sources.train, tally, train, validation)
     if sampler and not tally.dropped["over_budget"]:
-        log.warning("%s has less text than corpus.budget: %s", settings.name, sampler.report())
+        later = [f"corpus.{key}" for key in UNCOUNTED_STEPS if getattr(corpus, key)] if args.download else []
+        why = f"; the download counts text before {', '.join(later)}" if later else ""
+        log.warning("%s has less text than corpus.budget: %s%s", settings.name, sampler.report(), why)
     read = [*sources.train, *sources.validation]
     figures = {
         "documents": {"train": train.documents, "validation": validation.documents},
@@ -280,6 +309,7 @@ def run(args: argparse.Namespace) -> None:
     if corpus.label_columns:
         figures["without_labels"] = {"train": train.without_labels, "validation": validation.without_labels}
     if corpus.language_filter is not None:
+        figures["identifier"] = {"model": corpus.language_filter.model, "sha256": content}
         figures["other_languages"] = dict(sorted(tally.languages.items()))
     if corpus.near_duplicates is not None:
         figures["across_splits"] = tally.across_splits

@@ -1,8 +1,9 @@
 """Clean transcripts, subtitles and prose: take out what nobody said or wrote as text (`corpus.cleaners`).
 
 The steps follow BabyBabelLM's pipeline, which cleans each category of text in its own way. The patterns are narrower
-than there. A speaker label is a name (`Mother:`), not everything before a colon (`He said:`). A tag begins with a
-letter (`<i>`), so that `a < b` stays. The time of each step grows in proportion to the text, however long a line is.
+than there. A speaker label is a name (`Mother:`), not everything before a colon (`He said:`). A tag is a name, perhaps
+with attributes (`<i>`, `<a href="x">`), so that `a < b` and `if x <y and z> w` stay. The time of each step grows in
+proportion to the text, however long a line is.
 """
 
 import re
@@ -17,8 +18,17 @@ TIME = r"\d{1,2}:\d\d:\d\d(?:[.,]\d{1,3})?"
 TIMESTAMP = re.compile(
     rf"\[{TIME}\][ \t]*|\({TIME}\)[ \t]*|^[ \t]{{0,20}}{TIME}(?: --> {TIME})?(?:[ \t]+|$)|[ \t]{TIME}$", re.MULTILINE
 )
-TAG = re.compile(r"</?[A-Za-z][^<>\n]{0,200}>")
-URL = re.compile(r"(?:https?://|\bwww\.)[^\s<>\"]+")
+# A tag is a name with attributes, or without. What is possessive (++) is never tried again, so no line takes long.
+VALUE = r"""\s*+=\s*+(?:"[^"<>]*+"|'[^'<>]*+'|[^\s"'<>]++)"""
+ATTRIBUTES = rf"(?:\s++[A-Za-z_:@][-\w:.]*+{VALUE})*+\s*+/?"
+TAG = re.compile(rf"</?[A-Za-z][-\w:.]*+{ATTRIBUTES}>")
+BLOCKS = (
+    "address|article|aside|blockquote|body|br|caption|center|dd|div|dl|dt|figcaption|figure|footer|form|h[1-6]|head"
+    "|header|hr|html|li|main|nav|ol|option|p|pre|section|table|tbody|td|tfoot|th|thead|title|tr|ul"
+)
+BLOCK = re.compile(rf"\n?(?:</?(?:{BLOCKS})(?![-\w:.]){ATTRIBUTES}>)++\n?", re.IGNORECASE)  # begins or ends a line
+# Scripts that write no spaces, and closing punctuation, end a web address.
+URL = re.compile(r"(?:https?://|(?<![0-9A-Za-z])www\.)[!#-;=?-~\u00c0-\u052f]*[#$%&*+/0-9=@A-Za-z_~\u00c0-\u052f-]")
 QUOTES = str.maketrans(
     dict.fromkeys("“”„‟❝❞〝〞＂«»", '"') | dict.fromkeys("‘’‚‛`´′‵", "'") | dict.fromkeys("–—‐‑", "-")
 )
@@ -33,9 +43,18 @@ def without_labels(text: str) -> str:
 
 
 def is_name(label: str) -> bool:
-    """Return whether a text may be the name of a speaker: up to three words, none with a small letter first."""
+    """Return whether a text may be the name of a speaker: up to three words, each with a capital letter first.
+
+    In a script without capital letters, nothing tells `قال أحمد:` (Ahmed said) from a name, so nothing counts as one.
+    """
     words = label.split()
-    return 0 < len(words) <= 3 and all(word[0].isalpha() and not word[0].islower() for word in words)
+    return 0 < len(words) <= 3 and all(word[0].istitle() for word in words)
+
+
+def without_tags(text: str) -> str:
+    """Return a text without tags. Those that begin or end a line of the page become a line end."""
+    lines = BLOCK.sub("\n", text)
+    return TAG.sub("", text if lines == text else lines.strip("\n"))
 
 
 def plain_punctuation(text: str) -> str:
@@ -54,7 +73,7 @@ STEPS: dict[str, Callable[[str], str]] = {
     "speaker_labels": without_labels,
     "music_notes": lambda text: MUSIC.sub("", text),
     "stage_directions": lambda text: STAGE_DIRECTION.sub("", text),
-    "tags": lambda text: TAG.sub("", text),
+    "tags": without_tags,
     "urls": lambda text: URL.sub("", text),
     "punctuation": plain_punctuation,
     "spaces": single_spaces,

@@ -8,9 +8,10 @@ since their neighbours may then combine), cleaners, boilerplate, language, lengt
 # pyright: reportAttributeAccessIssue=false
 # (pyarrow creates the functions of pyarrow.compute at import: a type checker cannot see them.)
 
+import functools
 import re
 import unicodedata
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from fnmatch import fnmatchcase
 from typing import Any
 
@@ -68,19 +69,24 @@ def clean(
         batch = with_text(batch, without_boilerplate(batch["text"], boilerplate, tally))
     if identification is not None:
         if identification.level == "line":
-            batch = with_text(batch, without_other_lines(batch["text"], identification, tally))
+            batch = _without_other_lines(batch, identification, tally)
         else:
             stays, notes = in_the_language(batch["text"], identification, tally)
             batch = keep(batch, stays, "other_language", tally, notes)
+    batch = long_enough(batch, corpus, tally)
+    count_suspicious(batch, tally)
+    return batch
+
+
+def long_enough(batch: pa.RecordBatch, corpus: schema.Corpus, tally: Tally) -> pa.RecordBatch:
+    """Return the documents that are not empty and not shorter than the section `corpus` asks."""
     length = pc.utf8_length(pc.utf8_trim_whitespace(batch["text"]))
     not_empty = pc.greater(length, 0)
     batch = keep(batch, not_empty, "empty", tally)
-    long_enough = pc.greater_equal(length.filter(not_empty), corpus.min_characters)
-    batch = keep(batch, long_enough, "short", tally)
+    batch = keep(batch, pc.greater_equal(length.filter(not_empty), corpus.min_characters), "short", tally)
     if corpus.min_words:
         words = pc.list_value_length(pc.utf8_split_whitespace(pc.utf8_trim_whitespace(batch["text"])))
         batch = keep(batch, pc.greater_equal(words, corpus.min_words), "short", tally)
-    count_suspicious(batch, tally)
     return batch
 
 
@@ -137,9 +143,17 @@ def repaired(text: str) -> str:
     """
     if text.isascii() and "&" not in text and "\x1b" not in text:
         return text
+    # Line by line, since ftfy leaves the entities of all lines after the first `<` alone.
+    fix = _repair()
+    return "\n".join([fix(line) for line in text.split("\n")])
+
+
+@functools.cache
+def _repair() -> Callable[[str], str]:
+    """Return what repairs a line."""
     import ftfy  # only here, since few corpora need it
 
-    return ftfy.fix_text(text, ftfy.TextFixerConfig(**REPAIR, explain=False))
+    return functools.partial(ftfy.fix_text, config=ftfy.TextFixerConfig(**REPAIR, explain=False))
 
 
 def _clean_by_category(batch: pa.RecordBatch, cleaners: str, tally: Tally) -> pa.StringArray:
@@ -154,6 +168,23 @@ def _clean_by_category(batch: pa.RecordBatch, cleaners: str, tally: Tally) -> pa
             text = after
         cleaned.append(text)
     return pa.array(cleaned, pa.string())
+
+
+def _without_other_lines(batch: pa.RecordBatch, identification: Identification, tally: Tally) -> pa.RecordBatch:
+    """Return the documents without lines in another language. Those of which nothing is left are dropped."""
+    before = batch["text"]
+    after = without_other_lines(before, identification, tally)
+    if after is before:
+        return batch
+    emptied = pc.and_(is_blank(after), pc.invert(is_blank(before)))
+    if changed := pc.sum(pc.and_not(pc.not_equal(before, after), emptied)).as_py():
+        tally.changed["other_language"] += changed
+    return keep(with_text(batch, after), pc.invert(emptied), "other_language", tally)
+
+
+def is_blank(text: pa.StringArray) -> pa.BooleanArray:
+    """Return whether each text has nothing but white space."""
+    return pc.equal(pc.utf8_length(pc.utf8_trim_whitespace(text)), 0)
 
 
 def raw_of(text: pa.StringArray) -> bytes:

@@ -1,9 +1,9 @@
 """Find out which language a text is in, and take out what is in another one (`corpus.language_filter`).
 
 A document stays if the model finds the corpus' language in it with at least the asked probability, and if more than
-half of its letters are of the language's script. With `level: line`, the lines of a document are looked at one by one.
-A line is often too short to be sure of. So a line goes only if the model finds another language in it with that
-probability, or if its letters are of another script.
+half of its letters are of the language's script. A short text tells no language, and stays. With `level: line`, the
+lines of a document are looked at one by one. A line is often too short to be sure of. So a line goes only if the model
+finds another language in it with that probability, or if its letters are of another script.
 
 The models are fastText's (GlotLID, OpenLID, or a file of the user's own) and that of py3langid, which comes with the
 package. Which labels of a model are the corpus' language says `config/identifiers.py`.
@@ -26,7 +26,9 @@ from babelmill.corpus.tally import Tally
 
 LONGEST = 5000  # characters of a document that the model looks at
 ENOUGH = 1000  # characters whose script is looked at
-LEAST = 20  # letters; a shorter line tells no language
+LEAST = 20  # letters; a shorter text tells no language, and stays
+DIGITS = 4  # of probabilities; the last ones differ between processors
+MAGIC = (793712314).to_bytes(4, "little")  # a model of fastText begins with it
 BEST = 3  # labels that are added up: one language may have several, such as the two kinds of Norwegian
 UNKNOWN = "no letters"
 # What RE2 calls the scripts that a language of this code is written in.
@@ -80,10 +82,16 @@ class FastText:
         import fasttext  # only here, since few corpora need it
 
         try:
+            with open(path, "rb") as file:
+                if file.read(4) != MAGIC:
+                    raise ValueError("it begins otherwise")
             self._model: Any = fasttext.load_model(path)
-            every, _ = self._model.predict("x", k=-1)
-        except (ValueError, RuntimeError) as error:
-            raise UserError(f"{path}: no model of fastText that finds labels ({error}); use another file") from None
+            every, shares = self._model.predict("x", k=-1)
+            if not 0.5 < sum(shares) < 1.5:  # not true of NaN either
+                raise ValueError(f"the probabilities of a text add up to {sum(shares):.3g}, not to 1")
+        except (OSError, ValueError, RuntimeError, MemoryError) as error:
+            problem = str(error) or "it ends early"
+            raise UserError(f"{path}: no model of fastText that finds labels ({problem}); use another file") from None
         self._cleans = cleans
         self.labels = [label.removeprefix("__label__") for label in every]
 
@@ -96,7 +104,10 @@ class FastText:
 
     def _labels(self, text: str) -> list[tuple[str, float]]:
         labels, shares = self._model.predict(text, k=BEST)
-        return [(label.removeprefix("__label__"), float(share)) for label, share in zip(labels, shares, strict=True)]
+        return [
+            (label.removeprefix("__label__"), round(float(share), DIGITS))
+            for label, share in zip(labels, shares, strict=True)
+        ]
 
 
 class Py3Langid:
@@ -111,7 +122,9 @@ class Py3Langid:
     def find(self, texts: Sequence[str]) -> list[list[tuple[str, float]]]:
         """Return the most probable labels of each text, with their probabilities. A text is one line."""
         return [
-            [(label, float(share)) for label, share in self._identifier.rank(text)[:BEST]] if text.strip() else []
+            [(label, round(float(share), DIGITS)) for label, share in self._identifier.rank(text)[:BEST]]
+            if text.strip()
+            else []
             for text in texts
         ]
 
@@ -149,25 +162,35 @@ def load(model: str, cleans: bool) -> FastText | Py3Langid:
 
 
 def in_the_language(text: pa.StringArray, asked: Identification, tally: Tally) -> tuple[np.ndarray, list[str]]:
-    """Return which documents are in the language, bool [documents], and what was found in each.
+    """Return which documents are in the language, bool [documents], and what was found in each other one.
 
     `tally` counts the languages of the others.
     """
-    stays, notes = [], []
-    for label, share, own, fits in _found(pc.utf8_slice_codeunits(text, 0, LONGEST), asked):
-        stays.append(fits and (own is None or own >= asked.at_least))
-        notes.append(f"{label} {share:.2f}")
-        if not stays[-1]:
+    looked_at = has_enough_letters(text)
+    stays, notes = np.ones(len(text), bool), [""] * len(text)
+    found = _found(pc.utf8_slice_codeunits(text.filter(pa.array(looked_at)), 0, LONGEST), asked)
+    for row, (label, share, own, fits) in zip(np.flatnonzero(looked_at).tolist(), found, strict=True):
+        if not fits or (own is not None and own < asked.at_least):
+            stays[row] = False
+            notes[row] = f"{label} {share:.2f}"
             tally.languages[label] += 1
-    return np.array(stays, bool), notes
+    return stays, notes
+
+
+def has_enough_letters(text: pa.StringArray) -> np.ndarray:
+    """Return whether each text has enough letters to tell its language, bool [texts]."""
+    letters = pc.utf8_length(pc.replace_substring_regex(text, r"\PL+", ""))
+    return pc.greater_equal(letters, LEAST).to_numpy(zero_copy_only=False)
 
 
 def without_other_lines(text: pa.StringArray, asked: Identification, tally: Tally) -> pa.StringArray:
-    """Return documents without lines in another language. A document of which nothing is left becomes empty."""
+    """Return documents without lines in another language, or `text` itself if all stay.
+
+    A document of which nothing is left becomes empty.
+    """
     by_document = pc.split_pattern(text, "\n")
     lines, bounds = by_document.flatten(), by_document.offsets.to_numpy()
-    letters = pc.utf8_length(pc.replace_substring_regex(lines, r"\PL+", ""))
-    looked_at = pc.greater_equal(letters, LEAST).to_numpy(zero_copy_only=False)
+    looked_at = has_enough_letters(lines)
     at = np.flatnonzero(looked_at)
     stays = np.ones(len(lines), bool)
     found = _found(pc.utf8_slice_codeunits(lines.filter(pa.array(looked_at)), 0, LONGEST), asked)
@@ -181,7 +204,6 @@ def without_other_lines(text: pa.StringArray, asked: Identification, tally: Tall
     if stays.all():
         return text
     left = np.concatenate(([0], np.cumsum(stays)))[bounds].astype(np.int32)
-    tally.changed["other_language"] += int((np.diff(left) < np.diff(bounds)).sum())
     rest = pa.ListArray.from_arrays(pa.array(left), lines.filter(pa.array(stays)))
     return pc.binary_join(rest, "\n")
 
@@ -196,7 +218,7 @@ def _found(text: pa.StringArray, asked: Identification) -> list[tuple[str, float
     results = []
     knows = asked.knows
     for labels, fit in zip(load(asked.model, asked.cleans).find(lines), fits.tolist(), strict=True):
-        own = sum(share for label, share in labels if label in asked.labels) if knows else None
+        own = round(sum(share for label, share in labels if label in asked.labels), DIGITS) if knows else None
         label, share = labels[0] if labels else (UNKNOWN, 0.0)
         if labels and not fit and (own or label.endswith(f"_{asked.script}")):
             label = f"not in {asked.script}"

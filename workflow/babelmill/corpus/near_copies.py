@@ -11,8 +11,9 @@ compared, by their real shingles. At the threshold, `FOUND` of the pairs have on
 
 Nothing that grows with the number of texts is in memory. The bands go to temporary files, one for each part of all
 possible hashes. In each part alone, equal bands make a group. The texts with groups are then read again in their order.
-Of each group, up to `MEMBERS` texts that stay are remembered; their shingles are in a file, too. A text takes 192 bytes
-on disk, and one with a group about ten times as much.
+Of each group, up to `MEMBERS` texts that stay are remembered; their shingles are in a file, too. So more copies are
+missed where many texts are somewhat less alike than the threshold, such as pages of one template: about 1 in 25 of
+those just at it. A text takes 192 bytes on disk, and one with a group about ten times as much.
 """
 
 import contextlib
@@ -28,6 +29,7 @@ import numpy as np
 import pyarrow as pa
 from rensa import RMinHash  # pyright: ignore[reportAttributeAccessIssue] (compiled, without types)
 
+from babelmill.core.files import UserError
 from babelmill.corpus.shingles import shingles
 
 BANDS = 16
@@ -37,6 +39,7 @@ SEED = 1  # of the signatures
 AT_ONCE = 256  # texts; rensa returns lists, and long ones are slow
 PARTS = 128  # open files
 MEMBERS = 4
+MOST = 2**32  # texts, since their numbers have 32 bits on disk
 LARGEST = 1 << 16  # shingles; of a text with more, those with the smallest hashes stand for all (error below 0.005)
 BAND = np.dtype([("hash", "<u8"), ("text", "<u4")])
 GROUP = np.dtype([("text", "<u4"), ("group", "<u8")])
@@ -145,6 +148,11 @@ class NearCopies:
             rows["hash"], rows["text"] = hashes.ravel(), np.repeat(texts + self.added, BANDS)
             _deal(rows, rows["hash"] % np.uint64(PARTS), self._parts)
         self.added += len(bands)
+        if self.added > MOST:
+            raise UserError(
+                f"near copies can be found among {MOST:,} texts at most, and there are more: leave out"
+                " corpus.near_duplicate_paragraphs and corpus.near_duplicates, or take a part of the files"
+            )
 
     def group(self) -> None:
         """Find the texts with equal bands."""
@@ -174,8 +182,11 @@ class NearCopies:
         """Return the number of the file that has the groups of a text."""
         return text * PARTS // max(1, self.added)
 
-    def judge(self, text: pa.StringArray, marks: np.ndarray) -> dict[int, Copy]:
-        """Return which of the next texts are near copies, by their index. `marks` are small numbers, one a text."""
+    def judge(self, text: pa.StringArray, marks: np.ndarray, all_stay: bool = False) -> dict[int, Copy]:
+        """Return which of the next texts are near copies, by their index; none if all of them stay.
+
+        `marks` are small numbers, one a text.
+        """
         rows = self._groups(len(text))
         bounds = np.flatnonzero(np.diff(rows["text"], prepend=-1, append=-1))
         numbers = rows["text"][bounds[:-1]].astype(np.int64) - (self._judged - len(text))
@@ -185,7 +196,7 @@ class NearCopies:
         for k, (i, first, last) in enumerate(zip(numbers.tolist(), bounds[:-1], bounds[1:], strict=True)):
             own = sample_of(found[ends[k] : ends[k + 1]])
             groups = rows["group"][first:last]
-            if copy := self._copy(own, groups):
+            if not all_stay and (copy := self._copy(own, groups)):
                 copies[i] = copy
             else:
                 self._stays(own, groups, int(marks[i]), text[i].as_py())

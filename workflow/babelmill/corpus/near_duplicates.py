@@ -1,9 +1,10 @@
 """Drop documents and paragraphs that are nearly the same as an earlier one (`near_copies.py`).
 
 This comes after exact duplicates are dropped, and before a sample is drawn. The documents wait in a temporary file
-until all are known. The user's own validation documents come first. So a training document that is a near copy of one
-of them is dropped, as an exact copy is. Of all other documents the first one stays, whichever split it belongs to, so
-no near copy of a validation document is left in the training text.
+until all are known. The user's own validation documents come first and stay as they are. So a training document that is
+a near copy of one of them is dropped, as an exact copy is. Of all other documents the first one stays, whichever split
+it belongs to, so no near copy of a validation document is left in the training text. Documents that lost paragraphs
+are other documents then: the stage gives them new digests and looks for exact copies again.
 """
 
 # pyright: reportAttributeAccessIssue=false
@@ -19,7 +20,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from babelmill.config import schema
-from babelmill.corpus.cleaning import keep, with_text
+from babelmill.corpus.cleaning import is_blank, keep, long_enough, with_text
+from babelmill.corpus.digests import DIGEST, digests_of, with_digests
 from babelmill.corpus.near_copies import Copy, NearCopies, bands_of
 from babelmill.corpus.record_batches import PROMPT, Spool
 from babelmill.corpus.tally import Tally
@@ -54,7 +56,10 @@ def with_bands(batch: pa.RecordBatch, corpus: schema.Corpus) -> pa.RecordBatch:
 def without_near_duplicates(
     documents: Documents, corpus: schema.Corpus, is_aside: IsAside, tally: Tally, scratch: Path | None
 ) -> Documents:
-    """Yield the documents, which `with_bands` has returned, without near copies. `scratch` is for temporary files."""
+    """Yield the documents, which `with_bands` has returned, without near copies. `scratch` is for temporary files.
+
+    If paragraphs were taken out, the digests are not true any more: `with_new_digests` must come next.
+    """
     if corpus.near_duplicates is not None:
         documents = _in_two_passes(documents, corpus.near_duplicates, BANDS, is_aside, tally, scratch)
     if corpus.near_duplicate_paragraphs is not None:
@@ -78,9 +83,12 @@ def _in_two_passes(
             held_out += held
         near.group()
         for i, batch in enumerate(spool.read()):
-            held = i < held_out
-            marks = np.full(batch.num_rows, HELD_OUT) if held else np.where(is_aside(batch), ASIDE, TRAINING)
-            yield held, drop(batch, near, marks, tally)
+            if i < held_out:
+                text = compared(batch) if column == BANDS else pc.split_pattern(batch["text"], BETWEEN).flatten()
+                near.judge(text, np.full(len(text), HELD_OUT), all_stay=True)
+                yield True, batch
+            else:
+                yield False, drop(batch, near, np.where(is_aside(batch), ASIDE, TRAINING), tally)
 
 
 def _without_copies(batch: pa.RecordBatch, near: NearCopies, marks: np.ndarray, tally: Tally) -> pa.RecordBatch:
@@ -88,7 +96,7 @@ def _without_copies(batch: pa.RecordBatch, near: NearCopies, marks: np.ndarray, 
     copies = near.judge(compared(batch), marks)
     if not copies:
         return batch
-    of_validation = {i for i, copy in copies.items() if copy.mark == HELD_OUT != marks[i]}
+    of_validation = {i for i, copy in copies.items() if copy.mark == HELD_OUT}
     tally.across_splits += sum(bool(copy.mark != marks[i]) for i, copy in copies.items() if i not in of_validation)
     notes = [_note(copies[i]) if i in copies else "" for i in range(batch.num_rows)]
     rows = np.arange(batch.num_rows)
@@ -120,34 +128,16 @@ def _without_copied_paragraphs(
         tally.examples.add("near_paragraph", text[i].as_py(), note=_note(copy))
     tally.lines["near_paragraph"] += len(copies)
     batch = with_text(batch, pc.binary_join(rest, BETWEEN))
-    is_empty = pc.equal(pc.utf8_length(pc.utf8_trim_whitespace(batch["text"])), 0).to_numpy(zero_copy_only=False)
+    is_empty = is_blank(batch["text"]).to_numpy(zero_copy_only=False)
     changed = np.diff(left) < np.diff(offsets)
     tally.changed["near_paragraph"] += int((changed & ~is_empty).sum())
     return keep(batch, ~is_empty, "near_paragraph", tally)
 
 
-def across_splits(
-    training: Callable[[], Iterable[pa.StringArray]],
-    validation: Callable[[], Iterable[pa.StringArray]],
-    threshold: float,
-    scratch: Path | None = None,
-) -> tuple[int, list[tuple[str, Copy]]]:
-    """Return how many validation documents are near copies of training documents, and the first 50, each with its copy.
-
-    `training` and `validation` return the texts. Each is called twice.
-    """
-    parts = ((training, TRAINING), (validation, ASIDE))
-    count, examples = 0, []
-    with contextlib.ExitStack() as files:
-        near = NearCopies(threshold, scratch, files)
-        for texts, _ in parts:
-            for text in texts():
-                near.add(bands_of(text, threshold))
-        near.group()
-        for texts, mark in parts:
-            for text in texts():
-                copies = near.judge(text, np.full(len(text), mark))
-                found = [(i, copy) for i, copy in copies.items() if copy.mark != mark]
-                count += len(found)
-                examples += [(text[i].as_py(), copy) for i, copy in found][: 50 - len(examples)]
-    return count, examples
+def with_new_digests(
+    documents: Iterable[pa.RecordBatch], corpus: schema.Corpus, tally: Tally
+) -> Iterator[pa.RecordBatch]:
+    """Yield documents that may have lost paragraphs with the digests of what is left, unless that is too short."""
+    for batch in documents:
+        batch = long_enough(batch.drop_columns([DIGEST.name]), corpus, tally)
+        yield with_digests(batch, digests_of(batch))

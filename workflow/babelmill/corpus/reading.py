@@ -52,6 +52,12 @@ class Reading:
     identification: Identification | None = None
 
     @property
+    def holds_the_lock(self) -> bool:
+        """Return whether Python itself looks at every text, so that threads would wait for each other."""
+        steps = self.corpus.repair != "none" or self.corpus.cleaners != "none" or self.identification is not None
+        return steps or self.view is not None
+
+    @property
     def of_documents(self) -> pa.Schema:
         """Return the schema of the documents."""
         if self.corpus.label_columns:

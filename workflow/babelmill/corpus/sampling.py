@@ -111,6 +111,8 @@ def sample(
     with tempfile.TemporaryFile(dir=scratch) as file:
         spool = Spool(file)
         for batch in documents:
+            # A step between may have held documents back until the threshold was lower; without one, all are admitted.
+            batch = keep(batch, sampler.admits(batch), "over_budget", tally)
             sampler.take(batch)
             spool.write(batch)
         sampler.tighten()

@@ -1,11 +1,12 @@
 """Work on the pieces of a corpus in parallel, and yield the results in the order of the documents.
 
 Arrow reads Parquet without Python's lock (GIL), so threads read Parquet, and need not send data to other processes. But
-parsing lines and small files needs the lock, so processes do this, and they make views of documents (`Reading.view`).
-They are forked from a server that has imported the modules that they need and never started a thread (`forkserver`).
-Forking this process itself is not safe, since Arrow runs threads in it. Only a few pieces are worked on at once, and a
-large piece waits until the earlier ones are done. So memory does not depend on the size of the corpus, only on the
-largest file that cannot be cut. With one thread, or little text, the same functions do all work in this process.
+parsing lines and small files needs the lock, as do some steps and views of documents (`Reading.holds_the_lock`), so
+processes do this. They are forked from a server that has imported the modules that they need and never started a thread
+(`forkserver`). Forking this process itself is not safe, since Arrow runs threads in it. Only a few pieces are worked on
+at once, and a large piece waits until the earlier ones are done. So memory does not depend on the size of the corpus,
+only on the largest file that cannot be cut. With one thread, or little text, the same functions do all work in this
+process.
 """
 
 import contextlib
@@ -86,7 +87,7 @@ def _in_parallel(found: Iterator[Piece], reading: Reading, threads: int) -> Gene
     sys.setswitchinterval(SWITCH)
 
     def begin(piece: Piece) -> Future[TalliedBatches]:
-        if reading.view is None and not isinstance(piece, LineBlock | SmallFiles):
+        if not reading.holds_the_lock and not isinstance(piece, LineBlock | SmallFiles):
             return pool.submit(work, piece, reading)
         _start_server()
         with _uninterrupted():

@@ -8,10 +8,13 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from babelmill.core.files import UserError, read_json
+from babelmill.config.inputs import CORPORA
+from babelmill.core import manifest
+from babelmill.core.files import UserError, read_json, sha256
 
 FOLDER = Path("reports/corpora")
 SOURCE, MADE = "source", "corpus"  # which text was looked at: before or after the stage `corpus`
+EARLIER = "an earlier corpus"  # for a reader, if the corpus was made again since
 
 
 def surveys(codes: Iterable[str]) -> dict[str, dict[str, Any]]:
@@ -22,7 +25,11 @@ def surveys(codes: Iterable[str]) -> dict[str, dict[str, Any]]:
         if not path.is_file():
             continue
         try:
-            found[code] = line_of(read_json(path))
+            figures = read_json(path)
+            found[code] = line_of(figures)
+            made = CORPORA / code / manifest.NAME
+            if figures["of"] == MADE and not (made.is_file() and sha256(made) == figures["manifest"]):
+                found[code]["of"] = EARLIER
         except (UserError, LookupError, TypeError, ValueError, AttributeError):
             continue
     return found
@@ -32,8 +39,8 @@ def line_of(figures: dict[str, Any]) -> dict[str, Any]:
     """Return the main numbers of a text.
 
     Returns:
-        "of" (`source` or `corpus`), "documents", "words", "median" (characters); shares: "script" and "language" (the
-        most frequent one with its share of the documents), "copies", "shared_lines", "odd", "mojibake".
+        "of" (which text was looked at), "documents", "words", "median" (characters); shares: "script" and "language"
+        (the most frequent one with its share of the documents), "copies", "shared_lines", "odd", "mojibake".
     """
     documents, judged, lines = figures["documents"], figures["judged"], figures["lines"]
     languages = {code: each["documents"] for code, each in figures["languages"].items()}
