@@ -34,7 +34,7 @@ def test_one_job_makes_all_and_a_failure_spoils_no_other(rows):
     failed = rows.snakemake("converted/eng", "--keep-going", check=False)
     said = failed.stdout + failed.stderr
     assert failed.returncode and "2 of 4 fine-tunings failed: large, seed 1; large, seed 2" in said
-    assert "86 rows to train on, fewer than a batch of 90" in said, "the reason, without looking for a log"
+    assert "58 rows to train on, fewer than a batch of 90" in said, "the reason, without looking for a log"
     made = [rows.path / f"results/tuning/eng/mine/{seed}.made/predictions.parquet" for seed in (1, 2)]
     times = [path.stat().st_mtime_ns for path in made]
 
@@ -52,6 +52,14 @@ def test_one_job_makes_all_and_a_failure_spoils_no_other(rows):
     rows.configure(together("mine", seeds=(1, 2, 3)))
     dry = rows.snakemake("converted/eng", "--dry-run").stdout
     assert "rule tune_all:" in dry and "seed=3" in dry and "seed=2," not in dry
+
+    rows.configure(values := together("mine"))
+    assert rows.would_run() == set()
+    forced = rows.snakemake("converted/eng", "--forcerun", "tune", check=False)
+    assert forced.returncode and "has no results of tune_all; run the same command again" in forced.stdout + forced.stderr
+    rows.snakemake("converted/eng")
+    rows.configure(values | {"train": values["train"] | {"max_steps": 9}})
+    assert "rule tune_all:" in rows.snakemake("converted/eng", "--dry-run").stdout, "what it reads will be made again"
 
 
 def test_a_killed_job_leaves_no_process_and_goes_on(rows):
