@@ -188,6 +188,12 @@ def run_settings(wildcards):
     return ancient(str(SETTINGS / wildcards.model / "run.json"))
 
 
+def tuning_stands(model, part):
+    """Return whether a fine-tuning is left alone: it stands, and the user forces no stage before it (`--forcerun`)."""
+    forced = workflow.dag_settings.forceall or leading_to("tune").keys() & set(workflow.dag_settings.forcerun)
+    return not forced and FILE_TIMES.stands(STAGES["tune"], model, part)
+
+
 @one_line
 def settings_of_tunings(wildcards):
     """Return the settings files of the fine-tunings of a model that do not stand.
@@ -200,7 +206,7 @@ def settings_of_tunings(wildcards):
         return read_json(written)
     parts = stage.parts(CONFIG, model)
     files = {part: settings_file(stage, model, part) for part in parts}
-    asked = [files[part] for part in parts if not FILE_TIMES.stands(stage, model, part)]
+    asked = [files[part] for part in parts if not tuning_stands(model, part)]
     write_json(written, asked)
     return asked
 
@@ -215,7 +221,7 @@ def tuned_together(wildcards):
     if not TUNES_TOGETHER or not workflow.is_main_process:
         return []
     FILE_TIMES.obey(stage, model)
-    return [] if FILE_TIMES.stands(stage, model, part) else [f"results/tuning/{model}/{THIS_RUN}.done"]
+    return [] if tuning_stands(model, part) else [f"results/tuning/{model}/{THIS_RUN}.done"]
 
 
 def settings_of_stages(model, stages):
