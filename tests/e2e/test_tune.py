@@ -137,7 +137,7 @@ def test_bad_tasks_are_one_line(rows):
     (rows.path / "test.tsv").write_text("sentence\tclass\n")
     refused(configured("mine"), "test.tsv: tasks.mine: these files have no row")
     german = configured("mine", own={"language": "deu"}, task_seeds=[1])
-    refused(german, "model eng is not tuned for mine", target="results/tuned/eng/mine/1/scores.json")
+    refused(german, other, target="results/tuned/eng/mine/1/scores.json")
     done = rows.python("-m", "babelmill", "tune", "converted/eng", "--task", "mine", "--language", "eng")
     assert done.returncode == 1 and done.stderr.strip() == "error: the task mine has no rows of eng; known are deu"
 
@@ -181,7 +181,10 @@ def test_a_model_from_anywhere(rows):
     )
     texts = [line.split("\t")[0] for line in (rows.path / "test.tsv").read_text().splitlines()[1:]]
     assert [each["label"] for each in classify(texts)] == ours["prediction"].to_pylist()
-    wrong = rows.python(*command[:-2], "-1")
-    assert wrong.returncode and "-1" in wrong.stderr and "Traceback" not in wrong.stderr
+    for seed in ("-1", "4294967296"):
+        wrong = rows.python(*command[:-2], seed)
+        assert wrong.returncode and seed in wrong.stderr and "Traceback" not in wrong.stderr
+    wrong = rows.python(*command, "--out", "results/tuned/eng/mine")
+    assert wrong.returncode and "belongs to the workflow; choose another --out" in wrong.stderr
     wrong = rows.python("-m", "babelmill", "tune", "converted/eng", "--task", "mines")
     assert wrong.returncode and "there is no task 'mines'; did you mean mine" in wrong.stderr

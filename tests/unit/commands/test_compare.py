@@ -368,7 +368,9 @@ def test_what_else_cannot_be_compared(capsys):
     asked = manifest.StageRequest("tune", "b", {"tuning": {"epochs": 5}})
     manifest.write(folder, asked, ["predictions.parquet", "scores.json"], [Path("results/tasks/xnli/eng")])
     found = compare(capsys, "a", "b")
-    assert "fine-tuning for xnli: not compared, because the models were tuned for different" in found and "sound" in found
+    assert (
+        "fine-tuning for xnli: not compared, because the models were tuned for different" in found and "sound" in found
+    )
 
 
 def test_other_texts_with_the_same_labels_are_refused(capsys):
