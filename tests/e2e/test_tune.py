@@ -130,6 +130,7 @@ def test_bad_tasks_are_one_line(rows):
     refused(configured("mine", own={"text": "sentence"}), "'sentence' names no column; write it in braces")
     refused(configured("mine", own={"protocol": "loud"}), "protocol = 'loud'", "did you mean sound?")
     refused(configured("mine", own={"tuning": {"pooling": "last", "head": "challenge"}}), "the head would read padding")
+    refused(configured("mine", own={"tuning": {"seeds": [1, 1]}}), "tuning: seeds = [1, 1]: 1 appears 2 times")
     (rows.path / "test.tsv").write_text("sentence\tclass\nthe fox\tplant\n")
     refused(configured("mine"), "the test rows have labels that no training row has: plant")
     (rows.path / "test.tsv").write_text("sentence\tclass\nthe fox\t\n")
