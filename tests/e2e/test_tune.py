@@ -130,6 +130,7 @@ def test_bad_tasks_are_one_line(rows):
     refused(configured("mine", own={"text": "sentence"}), "'sentence' names no column; write it in braces")
     refused(configured("mine", own={"protocol": "loud"}), "protocol = 'loud'", "did you mean sound?")
     refused(configured("mine", own={"tuning": {"pooling": "last", "head": "challenge"}}), "the head would read padding")
+    refused(configured("mine", own={"tuning": {"seeds": [1, 1]}}), "tuning: seeds = [1, 1]: 1 appears 2 times")
     (rows.path / "test.tsv").write_text("sentence\tclass\nthe fox\tplant\n")
     refused(configured("mine"), "the test rows have labels that no training row has: plant")
     (rows.path / "test.tsv").write_text("sentence\tclass\nthe fox\t\n")
@@ -181,7 +182,10 @@ def test_a_model_from_anywhere(rows):
     )
     texts = [line.split("\t")[0] for line in (rows.path / "test.tsv").read_text().splitlines()[1:]]
     assert [each["label"] for each in classify(texts)] == ours["prediction"].to_pylist()
-    wrong = rows.python(*command[:-2], "-1")
-    assert wrong.returncode and "-1" in wrong.stderr and "Traceback" not in wrong.stderr
+    for seed in ("-1", "4294967296"):
+        wrong = rows.python(*command[:-2], seed)
+        assert wrong.returncode and seed in wrong.stderr and "Traceback" not in wrong.stderr
+    wrong = rows.python(*command, "--out", "results/tuned/eng/mine")
+    assert wrong.returncode and "belongs to the workflow; choose another --out" in wrong.stderr
     wrong = rows.python("-m", "babelmill", "tune", "converted/eng", "--task", "mines")
     assert wrong.returncode and "there is no task 'mines'; did you mean mine" in wrong.stderr

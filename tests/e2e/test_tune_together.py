@@ -53,6 +53,17 @@ def test_one_job_makes_all_and_a_failure_spoils_no_other(rows):
     dry = rows.snakemake("converted/eng", "--dry-run").stdout
     assert "rule tune_all:" in dry and "seed=3" in dry and "seed=2," not in dry
 
+    rows.configure(values := together("mine"))
+    assert rows.would_run() == set()
+    forced = {
+        name: rows.snakemake("converted/eng", "--dry-run", "--forcerun", name).stdout for name in ("tune", "convert")
+    }
+    assert "rule tune_all:" in forced["tune"] and "tune" not in forced["convert"].replace("tuned", "").replace(
+        "tune.", ""
+    )
+    rows.configure(values | {"train": values["train"] | {"max_steps": 9}})
+    assert "rule tune_all:" in rows.snakemake("converted/eng", "--dry-run").stdout, "what it reads will be made again"
+
 
 def test_a_killed_job_leaves_no_process_and_goes_on(rows):
     rows.configure(together("mine"))
@@ -71,4 +82,12 @@ def test_a_killed_job_leaves_no_process_and_goes_on(rows):
         assert process.wait() == code
         psutil.wait_procs(children, timeout=60)
         assert len(children) == 2 and not any(child.is_running() for child in children)
+    rows.configure(together("mine", tasks_at_once=1))
+    rows.snakemake("converted/eng", "--dry-run")
+    before = logs[1].read_text()
+    process = subprocess.Popen([sys.executable, *command], cwd=rows.path, stderr=subprocess.DEVNULL)
+    while not (children := psutil.Process(process.pid).children()) or "going on" not in logs[0].read_text():
+        time.sleep(0.02)
+    children[0].terminate()  # as if its time ended
+    assert process.wait() == 75 and logs[1].read_text() == before, "no other one begins then"
     assert not (rows.path / "results/tuning/eng/mark.done").exists()

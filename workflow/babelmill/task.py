@@ -46,7 +46,7 @@ log = logging.getLogger("babelmill.task")
 
 
 def from_the_hub(settings: TaskSettings, source: dict[str, Any]) -> tuple[dict[str, list[Path]], dict[str, Any]]:
-    """Fetch the files of each split; return {split: paths}, sorted, and where they come from."""
+    """Fetch the files of each split; return {split: paths}, in order, and where they come from."""
     key = revisions.dataset_key(source["repository"], source["revision"])
     files = of_source(SUITE, key, source, below=True)
     names = {
@@ -54,6 +54,9 @@ def from_the_hub(settings: TaskSettings, source: dict[str, Any]) -> tuple[dict[s
         for split, patterns in settings.files.items()
     }
     for split, found in names.items():
+        if settings.kind == "tagging":  # as of local files
+            patterns = settings.files[split]
+            found.sort(key=lambda name: [fnmatch.fnmatchcase(name, pattern) for pattern in patterns].index(True))
         if not found:
             raise UserError(
                 f"{files.where} has no file {escape.some(settings.files[split])} for the split {split} of"

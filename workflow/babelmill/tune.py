@@ -101,34 +101,33 @@ def try_out(model: torch.nn.Module, export: Path, rows: AnyRows, padding: Paddin
 
 
 def rows_of(folder: Path, split: str, tokenizer: Any, classes: list[str], longest: int) -> EncodedRows:
-    """Return the rows of a split of a task, as the model reads them.
-
-    Raises:
-        UserError: the tokenizer makes no token of a row.
-    """
+    """Return the rows of a split of a task, as the model reads them; see `refuse_empty`."""
     table = pq.ParquetFile(folder / f"{split}.parquet").read()
     numbers = {name: number for number, name in enumerate(classes)}
     labels = np.array([numbers[label] for label in table["label"].to_pylist()], np.int64)
     found = encode(tokenizer, table["text"].to_pylist(), table["pair"].to_pylist(), labels, longest)
-    if [] in found.ids:
-        raise UserError(
-            f"{folder}: row {found.ids.index([]) + 1} of the split {split} is empty, and the model's tokenizer makes no"
-            " token of it; correct the files of the task"
-        )
+    refuse_empty(found, folder, split)
     return found
 
 
 def sentences_of(
     folder: Path, split: str, tokenizer: Any, classes: list[str], longest: int, how: Tuning
 ) -> EncodedSentences:
-    """Return the sentences of a split of a task, as the model reads them.
-
-    Raises:
-        UserError: the tokenizer makes no token of any word of a sentence.
-    """
+    """Return the sentences of a split of a task, as the model reads them; see `refuse_empty`."""
     table = pq.ParquetFile(folder / f"{split}.parquet").read()
     words, labels = (table[name].to_pylist() for name in ("words", "labels"))
-    return encode_sentences(tokenizer, words, labels, classes, longest, how.words_cut == "left_out")
+    found = encode_sentences(tokenizer, words, labels, classes, longest, how.words_cut == "left_out")
+    refuse_empty(found, folder, split)
+    return found
+
+
+def refuse_empty(rows: AnyRows, folder: Path, split: str) -> None:
+    """Raise a UserError if the model's tokenizer makes no token of a row, not even a special one."""
+    if [] in rows.ids:
+        raise UserError(
+            f"{folder}: row {rows.ids.index([]) + 1} of the split {split} is empty, or the model's tokenizer makes no"
+            " token of it; correct the files of the task"
+        )
 
 
 def equal_shares(parts: list[AnyRows]) -> AnyRows:
@@ -362,6 +361,8 @@ def tune(
     found: dict[str, Tuned] = {}
     seconds, stop, pairs = 0.0, Stop(ask_slurm=True), [*zip(settings.covered, tasks, strict=True)]
     with Lock(checkpoints, "another process that tunes the same"):
+        (out / manifest.NAME).unlink(missing_ok=True)  # that of earlier results, beside files that will be new
+        shutil.rmtree(out / "model", ignore_errors=True)
         for together in [pairs] if settings.joint else [[pair] for pair in pairs]:
             folders = [task for _, task in together]
             tuned = tune_languages(export, made_of, settings, folders, checkpoints, out / "model", stop)

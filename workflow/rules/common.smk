@@ -62,7 +62,7 @@ from babelmill.reporting import asked as reports
 from babelmill.stages import STAGES, TO_CONVERTED, TRIAL, leading_to
 from babelmill.tokens.limits import TRAINING_BYTES
 from babelmill.core import manifest
-from babelmill.core.files import UserError, not_found
+from babelmill.core.files import UserError, not_found, read_json, write_json
 from babelmill.core.stage_entry import accept_all_letters
 from babelmill.core.trouble import trouble
 from babelmill.core.yaml_file import read_yaml
@@ -188,11 +188,27 @@ def run_settings(wildcards):
     return ancient(str(SETTINGS / wildcards.model / "run.json"))
 
 
+def tuning_stands(model, part):
+    """Return whether a fine-tuning is left alone: it stands, and the user forces no stage before it (`--forcerun`)."""
+    forced = workflow.dag_settings.forceall or leading_to("tune").keys() & set(workflow.dag_settings.forcerun)
+    return not forced and FILE_TIMES.stands(STAGES["tune"], model, part)
+
+
 @one_line
 def settings_of_tunings(wildcards):
-    """Return the settings files of all fine-tunings of a model."""
-    stage = STAGES["tune"]
-    return [settings_file(stage, wildcards.model, part) for part in stage.parts(CONFIG, wildcards.model)]
+    """Return the settings files of the fine-tunings of a model that do not stand.
+
+    A cluster job reads the list that the main process has written.
+    """
+    stage, model = STAGES["tune"], wildcards.model
+    written = SETTINGS / model / "tune_all.json"
+    if not workflow.is_main_process:
+        return read_json(written)
+    parts = stage.parts(CONFIG, model)
+    files = {part: settings_file(stage, model, part) for part in parts}
+    asked = [files[part] for part in parts if not tuning_stands(model, part)]
+    write_json(written, asked)
+    return asked
 
 
 @one_line
@@ -205,7 +221,7 @@ def tuned_together(wildcards):
     if not TUNES_TOGETHER or not workflow.is_main_process:
         return []
     FILE_TIMES.obey(stage, model)
-    return [] if FILE_TIMES.stands(stage, model, part) else [f"results/tuning/{model}/{THIS_RUN}.done"]
+    return [] if tuning_stands(model, part) else [f"results/tuning/{model}/{THIS_RUN}.done"]
 
 
 def settings_of_stages(model, stages):

@@ -5,6 +5,13 @@ With `run.tasks_at_once` above 1, one job per model (`tune_all`) makes all that 
 `tune` only moves the results to their place, where Snakemake runs.
 """
 
+MOVE_TUNED = (
+    "made=results/tuning/{wildcards.model:q}/{wildcards.task:q}/{wildcards.seed:q}.made;"
+    " [ {input.together:q} ] && [ -e $made/manifest.json ] ||"
+    ' {{ echo "error: $made has no results of tune_all; run the same command again" | tee {log:q} >&2; exit 1; }};'
+    " cp -r $made/. $(dirname {output.manifest:q}) && rm -r $made"
+)
+
 
 rule tune:
     """Fine-tune a model for a task with one seed; continue where an earlier attempt stopped."""
@@ -30,8 +37,8 @@ rule tune:
         mem_mb=memory(16, 24),
         runtime=minutes(240, 960),
     shell:
-        "checkpoints=results/tuning/{wildcards.model:q}/{wildcards.task:q}/{wildcards.seed:q};"
-        " if [ {input.together:q} ];"
-        " then cp -r $checkpoints.made/. $(dirname {output.manifest:q}) && rm -r $checkpoints.made;"
-        " else python -m babelmill.tune --settings {input.settings:q} --export {input.export:q} --tasks {input.tasks:q}"
-        " --checkpoints $checkpoints --out {output.manifest:q} --threads {threads} --gpus {resources.gpu} --log {log:q}; fi"
+        MOVE_TUNED
+        if TUNES_TOGETHER
+        else "python -m babelmill.tune --settings {input.settings:q} --export {input.export:q} --tasks {input.tasks:q}"
+        " --checkpoints results/tuning/{wildcards.model:q}/{wildcards.task:q}/{wildcards.seed:q}"
+        " --out {output.manifest:q} --threads {threads} --gpus {resources.gpu} --log {log:q}"

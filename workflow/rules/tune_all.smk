@@ -14,8 +14,6 @@ rule tune_all:
         made=temp("results/tuning/{model}/{run}.done"),
     log:
         "logs/tune_all/{model}/{run}.log",
-    benchmark:
-        "results/benchmarks/tune_all/{model}/{run}.tsv"
     conda:
         "../../envs/babelmill.yaml"
     threads: 8

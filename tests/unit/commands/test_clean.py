@@ -61,6 +61,21 @@ def test_what_no_setting_uses_is_listed_and_removed_on_request(project):
     assert present.exists() and not former.exists() and not stranger.exists()
 
 
+def test_fine_tunings_that_no_setting_asks_for_are_removed(project):
+    task = {"train": ["a.tsv"], "test": ["a.tsv"], "language": "eng", "text": "{a}"}
+    asked = {"preset": "tiny", "tasks": {"mine": task}, "evaluation": {"tasks": ["mine"], "task_seeds": [1]}}
+    (project / "config/config.yaml").write_text(yaml.safe_dump(asked))
+    folders = [project / "results/tuning/eng/mine" / name for name in ("1", "1.made", "2", "2.made")]
+    for folder in folders:
+        folder.mkdir(parents=True)
+        (folder / "weights").write_bytes(bytes(2**20))
+    with Lock(folders[2]):
+        assert "held by process" in "\n".join(clean("--remove")) and all(folder.exists() for folder in folders)
+    listed = "\n".join(clean("--remove"))
+    assert "removed   results/tuning/eng/mine/2.made  eng is not tuned for it" in listed and "2.0 MiB  freed" in listed
+    assert [folder.exists() for folder in folders] == [True, True, False, False]
+
+
 def test_what_is_further_away_than_an_edit_is_told_apart(project):
     of_data, of_code = make_run(project), make_run(project, {"train": {"seed": 3}})
     many = make_run(project, {"train": {"seed": 4, "eps": 0.1, "clip_norm": 3, "weight_decay": 0.2}})

@@ -274,7 +274,8 @@ def tuned(name, seed, share, task="rte", rows=100, root="results/tuned", classes
     entry = score | {"classes": list(classes), "majority": None, "metrics": {"accuracy": score}}
     about = {"task": task, "protocol": settings.pop("protocol", "sound"), "metric": "accuracy", "seed": seed}
     write_json(folder / "scores.json", about | {"languages": {"eng": entry}})
-    asked = manifest.StageRequest("tune", name, {"tuning": {"epochs": 5} | settings})
+    others = {key: settings.pop(key) for key in ("joint", "covered") if key in settings}
+    asked = manifest.StageRequest("tune", name, {"tuning": {"epochs": 5} | settings} | others)
     manifest.write(folder, asked, ["predictions.parquet", "scores.json"], [of_rows])
     return folder
 
@@ -331,7 +332,8 @@ def test_tasks_of_several_seeds_and_of_folders_by_hand(capsys):
     [
         ({"protocol": "babylm"}, "was tuned with protocol = sound, results/tuned/b/rte/1 with protocol = babylm"),
         ({"epochs": 9}, "was tuned with epochs = 5, results/tuned/b/rte/1 with epochs = 9"),
-        ({"rows": 99}, "were not tuned for the same rows of eng"),
+        ({"joint": True, "covered": ["eng"]}, "was tuned with joint = False, results/tuned/b/rte/1 with joint = True"),
+        ({"rows": 99}, "were not scored on the same rows of eng"),
         ({"classes": ("yes", "no")}, "have different classes of eng"),
     ],
 )
@@ -343,6 +345,32 @@ def test_other_protocols_rows_and_labels_are_refused_in_a_line(capsys, other, ex
     assert error.startswith("error: rte: ") and expected in error and error.count("\n") == 1
     assert main(["compare", "a", "b", "--task", "sst"]) == 1
     assert "a was not fine-tuned for sst; it was for rte" in capsys.readouterr().err
+
+
+def test_what_else_cannot_be_compared(capsys):
+    """Seeds of earlier settings, words that only one tokenizer cuts off, and languages that only one model has."""
+    tuned("a", 1, 0.9)
+    tuned("b", 1, 0.9)
+    tuned("b", 2, 0.9, epochs=3)
+    assert main(["compare", "a", "b"]) == 1
+    assert "delete the folder that is no longer wanted" in capsys.readouterr().err
+    for name, rows in (("a", 100), ("b", 99)):
+        tuned(name, 1, 0.9, "pos", rows=rows, words_cut="left_out")
+    assert main(["compare", "a", "b", "--task", "pos"]) == 1
+    assert "cut sentences at different words" in (error := capsys.readouterr().err) and "for pos_sound" in error
+    shutil.rmtree("results/tuned/b/rte/2")
+    for name in "ab":
+        shutil.rmtree(f"results/tuned/{name}/pos")
+    tuned("a", 1, 0.9, "xnli")
+    folder = tuned("b", 1, 0.9, "xnli")
+    scores = read_json(folder / "scores.json")
+    write_json(folder / "scores.json", scores | {"languages": {"deu": scores["languages"]["eng"]}})
+    asked = manifest.StageRequest("tune", "b", {"tuning": {"epochs": 5}})
+    manifest.write(folder, asked, ["predictions.parquet", "scores.json"], [Path("results/tasks/xnli/eng")])
+    found = compare(capsys, "a", "b")
+    assert (
+        "fine-tuning for xnli: not compared, because the models were tuned for different" in found and "sound" in found
+    )
 
 
 def test_other_texts_with_the_same_labels_are_refused(capsys):

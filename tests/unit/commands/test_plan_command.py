@@ -79,13 +79,14 @@ def test_hours_of_fine_tuning_are_estimated_from_the_rows_and_then_measured(work
     workspace.configure(SMALL | {"tasks": {"mine": task}, "evaluation": evaluation})
     monkeypatch.chdir(workspace.path)
 
-    def row() -> list[str]:
+    def row(name: str = "mine") -> list[str]:
         assert cli.main(["plan", "eng", "deu"]) == 0
         printed = capsys.readouterr().out
         assert (
-            "\ndeu: not fine-tuned for mine (evaluation.tasks), since they have no rows in its languages.\n" in printed
+            f"\ndeu: not fine-tuned for {name} (evaluation.tasks), since they have no rows in its languages.\n"
+            in printed
         )
-        (found,) = [line.split() for line in printed.splitlines() if line.startswith("mine ")]
+        (found,) = [line.split() for line in printed.splitlines() if line.startswith(f"{name} ")]
         return found
 
     assert row() == ["mine", "1", "3", "2", "unknown"]
@@ -107,6 +108,12 @@ def test_hours_of_fine_tuning_are_estimated_from_the_rows_and_then_measured(work
     tuning["epochs"] = 4
     workspace.configure(SMALL | {"tasks": {"mine": task}, "evaluation": evaluation})
     assert 1.5 < float(row()[6]) < 2, "twice the epochs, the same test rows"
+    (workspace.path / "a.conll").write_text("the DET\nfox NOUN\n\n" * 20)
+    files = {"train": ["a.conll"], "test": ["a.conll"]}
+    task = {"kind": "tagging", **files, "language": "eng", "label": 2, "tuning": tuning}
+    workspace.configure(SMALL | {"tasks": {"words": task}, "evaluation": evaluation | {"tasks": ["words"]}})
+    workspace.snakemake("results/tasks/words/eng/manifest.json")
+    assert row("words")[:5] == ["words", "1", "3", "20", "4"]
 
 
 def test_an_estimate_of_snapshots_is_no_fact(fresh):

@@ -14,6 +14,7 @@ from babelmill.commands import diff, runs
 from babelmill.config import loading
 from babelmill.core import manifest
 from babelmill.core.files import UserError, read_json, write_json
+from babelmill.reporting.results import ReportedModel
 from babelmill.runtime.record import newest_log
 from babelmill.stages import STAGES
 from conftest import SMALL
@@ -317,3 +318,14 @@ def test_long_values_and_what_a_terminal_obeys_are_shown_safely(planned, capsys)
     manifest.write_sealed(path, json.loads(json.dumps({k: v for k, v in about.items() if k != "sha256"})))
     found = differing(capsys, "one", "causal")[1]
     assert found["train.optimizer"][0].startswith(r"\x1b[2Jbbb") and "characters)" in found["train.optimizer"][0]
+
+
+def test_seeds_of_different_settings_are_named():
+    """Their mean would be that of two protocols; another seed alone is no difference."""
+    found = ReportedModel("eng", ["eng"], [], [])
+    about = {"task": "rte", "protocol": "sound", "code": "tune 1"}
+    found.manifests = {("tune", f"rte.{seed}"): {"settings": about | {"seed": seed}} for seed in (1, 2)}
+    assert [*runs.mixed_tunings(found)] == []
+    found.manifests["tune", "rte.3"] = {"settings": about | {"seed": 3, "protocol": "babylm"}}
+    (line,) = runs.mixed_tunings(found)
+    assert line.startswith("seeds in results/tuned/eng/rte were tuned with different settings; delete the folders")

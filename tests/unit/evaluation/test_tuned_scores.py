@@ -17,6 +17,14 @@ def of_seeds(metric, *scores):
     return found
 
 
+def test_each_class_that_seeds_give_all_rows_is_named():
+    entry = {"n": 50, "interval": [0.4, 0.6], "score": 0.5}
+    same = [{"class": "no", "share": 0.6}, None, {"class": "yes", "share": 0.4}]
+    about = {"task": "rte", "protocol": "sound", "metric": "accuracy"}
+    (found,) = summarize(about | {"languages": {"eng": entry | {"majority": each}}} for each in same)
+    assert found.warning == 'majority class "no", 60.0 % or "yes", 40.0 % in 2 of 3 seeds'
+
+
 def test_the_interval_is_students_and_ends_where_scores_end():
     found = of_seeds("accuracy", 0.5, 0.6, 0.7)
     half = student.ppf(0.975, 2) * 0.1 / 3**0.5

@@ -130,7 +130,7 @@ def test_a_row_without_tokens(tmp_path):
     fast = Tokenizer(models.WordLevel({"a": 0, "b": 1}, "a"))
     table = {"text": ["a", ""], "pair": [None, None], "label": ["0", "1"]}
     pq.write_table(pa.Table.from_pydict(table, SCHEMA), tmp_path / "train.parquet")
-    with pytest.raises(UserError, match="row 2 of the split train is empty, and the model's tokenizer makes no token"):
+    with pytest.raises(UserError, match="row 2 of the split train is empty, or the model's tokenizer makes no token"):
         rows_of(tmp_path, "train", PreTrainedTokenizerFast(tokenizer_object=fast), ["0", "1"], 16)
 
 

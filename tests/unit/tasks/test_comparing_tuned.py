@@ -88,12 +88,14 @@ def test_equal_predictions_have_no_difference(labels, seeds):
     assert (found.p, found.low, found.high) == (1.0, 0.0, 0.0)
 
 
-def test_tags_of_words_are_compared_by_sentences():
+def test_tags_of_words_are_compared_by_sentences(monkeypatch):
     """By hand: sentences drawn one by one. Words of a sentence that are right or wrong together make the interval wide."""
     random = np.random.default_rng(3)
     right = np.stack([10 * (random.random(40) < share) for share in (0.8, 0.6)])
     sides = [[np.stack([each, *[np.full(40, 10)] * 2], 1)[None]] for each in right]
     found = difference_of_words(sides)
+    monkeypatch.setattr("babelmill.tasks.comparing.AT_ONCE", 400)
+    assert difference_of_words(sides) == found, "in small parts, too"
     assert found.test is None and found.scores == pytest.approx(right.mean(1) / 10)
     drawn = [right[:, random.integers(40, size=40)].mean(1) / 10 for _ in range(3000)]
     ends = np.quantile([first - second for first, second in drawn], (0.025, 0.975))

@@ -57,6 +57,8 @@ def test_columns_of_other_files(tmp_path):
     """Spaces or tabs; `#` may be a word or a comment, of which some say what they are; the last line may have no end."""
     names = [(["EU", "rejects", "#"], ["B-ORG", "O", "O"]), (["Peter", "Blackburn"], ["B-PER", "I-PER"])]
     assert read(tmp_path, NAMES) == read(tmp_path, NAMES.rstrip("\n").replace(" ", "\t"), "eng.testa") == names
+    spaces = NAMES.replace("Peter", "10\u00a0000\u2009000")
+    assert read(tmp_path, spaces)[1][0] == ["10\u00a0000\u2009000", "Blackburn"], "only blanks and tabs separate"
     comments = NAMES.replace("EU", "# id = 7 O\n# a comment\n# a longer comment of seven words\n\n\nEU")
     assert read(tmp_path, comments) == names
     assert read(tmp_path, "B-PER\tAda\nO\tis 7\n", label="1", word="2") == [(["Ada", "is 7"], ["B-PER", "O"])]

@@ -53,3 +53,4 @@ def test_a_model_that_gives_one_answer_is_named():
     almost[:20] = 0
     assert metrics.majority(almost, labels, ["no", "yes"]) is None
     assert metrics.majority(np.zeros(5, int), np.zeros(5, int), ["no", "yes"]) is None, "all rows are of one class"
+    assert metrics.majority(np.zeros(0, int), np.zeros(0, int), ["no", "yes"]) is None, "no word has a token"

@@ -18,7 +18,7 @@ from transformers import (
 from babelmill.config.schema import Tuning
 from babelmill.core.files import UserError
 from babelmill.tasks import metrics, spans
-from babelmill.tasks.sentences import NONE, encode_sentences
+from babelmill.tasks.sentences import NONE, encode_sentences, words_of_pieces
 from babelmill.tasks.tagger import OwnTagger, PooledTagger
 from babelmill.tasks.tuner import Padding, Tuner, set_seed
 from babelmill.tune import equal_shares
@@ -78,6 +78,11 @@ def test_the_tokens_of_each_word_give_the_word(name):
         else:
             assert tokenizer.decode(mine).replace(" ", "") == word.replace(" ", "")
     assert found.reached[0].all() and [of for of in dict.fromkeys(words) if of != NONE] == [0, 1, 2, 3, 4]
+
+
+def test_numbers_of_words_never_fall():
+    """Some tokenizers split a letter that ends a word into pieces, one of which also holds what follows."""
+    assert words_of_pieces(["a", "b", "c"], [(0, 1), (0, 3), (0, 1), (3, 4), (4, 5)]) == [0, 1, 1, NONE, 2]
 
 
 def test_words_that_a_model_does_not_see():

@@ -9,6 +9,8 @@ a process is training in it now; both stay. (Cells that a sweep has dropped are 
 command says how they differ from what would be trained now. "An edit away" means that a few settings differ: if you set
 them back, training uses the folder again.
 
+Folders of unfinished fine-tunings are listed, too: those of tasks and seeds that a model is not tuned for are unused.
+
 It also lists what processes that were killed (kill -9) left half-written beside the results (the next run of the stage
 deletes the same files), and files in `results/store` that no model uses any more.
 """
@@ -31,11 +33,14 @@ from babelmill.runtime import store
 from babelmill.runtime.record import fingerprint
 from babelmill.runtime.run_lock import Lock
 from babelmill.settings import settings_of
+from babelmill.stages import STAGES
 
 PLACES = [
     Path(name)
     for name in ("results", "converted", "predictions", "published", "reports", "experiments", "scores", "config")
 ]
+TUNINGS = Path("results/tuning")
+MADE = ".made"  # ends the name of a folder whose results wait, beside that of the checkpoints
 FEW = 3  # up to this many settings that differ are named
 
 
@@ -62,6 +67,15 @@ def unused(configuration: Configuration, folder: Path) -> str | None:
         return difference(before, settings, data, now["data"] if now else data)
     except (AttributeError, KeyError, TypeError):
         return f"{path} has no record of settings and data"
+
+
+def unused_tuning(configuration: Configuration, folder: Path) -> str | None:
+    """Return why the present settings do not ask for a fine-tuning in results/tuning; None if they do."""
+    model, task, seed = folder.parts[-3:]
+    if not configuration.is_model(model):
+        return "no model has this name"
+    asked = f"{task}.{seed.removesuffix(MADE)}" in STAGES["tune"].parts(configuration, model)
+    return None if asked else f"{model} is not tuned for it"
 
 
 def difference(before: dict[str, Any], settings: dict[str, Any], data: dict[str, Any], data_now: dict[str, Any]) -> str:
@@ -115,14 +129,16 @@ def clean(configuration: Configuration, remove: bool) -> None:
             freed += files
             if remove:
                 path.unlink()
-    for folder in sorted(path for path in CHECKPOINTS.glob("*/*") if path.is_dir()):
+    of_tunings = sorted(path for path in TUNINGS.glob("*/*/*") if path.is_dir())
+    for folder in [*sorted(path for path in CHECKPOINTS.glob("*/*") if path.is_dir()), *of_tunings]:
         size = size_of(files := files_of(folder))
         again = size_of([about for about in files if identity_of(about) in listed])
         listed.update(map(identity_of, files))
         why = None
-        if holder := Lock(folder).holder():
+        reason = unused_tuning if folder in of_tunings else unused
+        if holder := Lock(folder.with_name(folder.name.removesuffix(MADE))).holder():
             state = f"held by {holder}"
-        elif (why := unused(configuration, folder)) is None:
+        elif (why := reason(configuration, folder)) is None:
             state = "in use"
         else:
             state = "removed" if remove else "unused"

@@ -11,8 +11,9 @@ were measured on, or over the seeds of two recipes; of a suite, over its pairs, 
 test over pairs is the exact test of McNemar, and the tests of single phenomena have Holm's correction.
 
 Of tasks, predictions for the same test rows are compared, and only if both sides were tuned by the same protocol. The
-test is McNemar's if there is one seed on each side. If there are several, it is a bootstrap over rows and seeds (of one
-model) or models (of several). Holm's correction is for all tasks together.
+test is McNemar's if there is one seed on each side and rows are texts. For words of sentences, it is a bootstrap over
+sentences. With several seeds, it is one over rows or sentences, and over seeds (of one model) or models (of several).
+Holm's correction is for all tasks together.
 """
 
 import argparse

@@ -33,7 +33,7 @@ from babelmill.config.inputs import SETTINGS
 from babelmill.config.resolve import Configuration
 from babelmill.core import manifest
 from babelmill.core.escape import csv_cell
-from babelmill.core.files import UserError, atomic_write, read_json
+from babelmill.core.files import UserError, atomic_write, canonical_json, read_json
 from babelmill.core.words import aligned, plural, short
 from babelmill.evaluation.metrics import metrics_of, value_of
 from babelmill.evaluation.suite_scores import measure_of
@@ -139,7 +139,7 @@ def present_run(model: str, problems: list[str]) -> Run:
     suites = sorted(path.parent.name for path in STAGES["score"].path(model, "x").parent.glob("*/scores.json"))
     tasks = [f"{path.parts[-3]}.{path.parts[-2]}" for path in Path("results/tuned", model).glob("*/*/scores.json")]
     read_into(found := ReportedModel(model, languages, suites, sorted(tasks)), strict=False)
-    problems += [f"{model}: {problem}" for problem in found.problems]
+    problems += [f"{model}: {problem}" for problem in [*found.problems, *mixed_tunings(found)]]
     trained = manifest.read(folder)
     figures, settings = trained["figures"], values_in("train", trained["settings"])
     if tokenizer := found.manifests.get(("tokenizer", "")):
@@ -171,6 +171,19 @@ def present_run(model: str, problems: list[str]) -> Run:
     for each in summarize(found.tuned):
         run.suites.setdefault(each.task, {})[each.language] = each.mean
     return run
+
+
+def mixed_tunings(found: ReportedModel) -> Iterator[str]:
+    """Yield a line for each task that a model was tuned for with different settings: the mean over seeds mixes them."""
+    by_task: dict[str, set[str]] = {}
+    for (stage, part), about in found.manifests.items():
+        if stage == "tune":
+            settings = {key: value for key, value in about["settings"].items() if key not in ("seed", "code", "keep")}
+            by_task.setdefault(part.rpartition(".")[0], set()).add(canonical_json(settings))
+    for task, ways in by_task.items():
+        if len(ways) > 1:
+            folder = STAGES["tune"].path(found.name, f"{task}.0").parent
+            yield f"seeds in {folder} were tuned with different settings; delete the folders that are no longer wanted"
 
 
 def other_run(folder: Path) -> Run:

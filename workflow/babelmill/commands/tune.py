@@ -19,6 +19,7 @@ from babelmill.config import loading
 from babelmill.config.stage_settings import TuneSettings
 from babelmill.config.tasks import how_tuned
 from babelmill.core import escape, manifest
+from babelmill.core.files import UserError
 from babelmill.release.elsewhere.given_model import add_model_arguments, compute_quietly, model_folder
 
 log = logging.getLogger("babelmill.tune")
@@ -29,13 +30,15 @@ def is_done(out: Path, settings: TuneSettings, origin: dict[str, Any], tasks: li
     if manifest.missing(out):
         return False
     about, key = manifest.read(out), manifest.key_of(settings.stage, settings.raw, tasks)
+    if "model" not in about["figures"]:
+        raise UserError(f"{out} belongs to the workflow; choose another --out")
     return (about["version"], about["key"], about["figures"]["model"]) == (__version__, key, origin)
 
 
 def seed(text: str) -> int:
     """Return a seed from an argument."""
-    if not (text.isdecimal() and text.isascii()):
-        raise argparse.ArgumentTypeError(f"{escape.line(text)}: expected a whole number, 0 or more")
+    if not (text.isdecimal() and text.isascii() and int(text) < 2**32):
+        raise argparse.ArgumentTypeError(f"{escape.line(text)}: expected a whole number from 0 to {2**32 - 1}")
     return int(text)
 
 
@@ -53,7 +56,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Tune the model with each seed, and write the same files as the stage `tune`. Return the exit code."""
     configuration = loading.from_arguments(args)
-    seeds = args.seed or configuration.tuning(args.task).seeds  # raises an error for an unknown task
+    seeds = dict.fromkeys(args.seed or configuration.tuning(args.task).seeds)  # raises an error for an unknown task
     languages = languages_asked(f"the task {args.task}", "rows", configuration.task(args.task).covered, args.language)
     folder, origin, name = model_folder(args)
     from babelmill import task  # imports the client of the Hub

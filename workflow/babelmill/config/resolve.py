@@ -475,7 +475,8 @@ class Configuration:
     def origin_of_name(self, name: str) -> str:
         """Return the label of the user's source that names a model, language, batch, suite or experiment."""
         groups = ("models", "languages", "batches", "suites", "tasks", "experiments")
-        return next(filter(None, (self._origin((group, name)) for group in groups)), "?")
+        places = [*((group, name) for group in groups), ("tasks", name.removesuffix(SOUND))]
+        return next(filter(None, map(self._origin, places)), "?")
 
     # Details.
 

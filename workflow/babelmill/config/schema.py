@@ -78,6 +78,7 @@ Encoding = Literal["utf-8", "latin-1", "cp1252"]
 LocalPath = Annotated[str, AfterValidator(local_path)]  # a file, a folder or a glob; ~ becomes the home folder
 Quoting = Literal["format", "csv", "none"]  # whether quotation marks may enclose the fields of a .csv or .tsv
 Names = Annotated[list[str], AfterValidator(each_once)]
+Seeds = Annotated[list[Annotated[NonNegative, Field(le=2**32 - 1)]], AfterValidator(each_once)]
 Text = Annotated[str, Field(min_length=1)]
 
 
@@ -588,13 +589,8 @@ class Evaluation(Section):
     snapshot_suites: Names = []
     backend: Literal["causal", "mlm"] | None = None
     tasks: Names = []
-    task_seeds: list[Annotated[NonNegative, Field(le=2**32 - 1)]] = []
+    task_seeds: Seeds = []
     keep_tuned: bool = False
-
-    @field_validator("task_seeds")
-    @classmethod
-    def _seeds_are_different(cls, seeds: list[int]) -> list[int]:
-        return each_once(seeds)
 
     @model_validator(mode="after")
     def _masks_are_in_a_row(self) -> Self:
@@ -962,7 +958,7 @@ class Tuning(Section):
     threshold: Annotated[Number, Field(ge=0)] = 0.0
     test_batch: Positive | None = None
     words_cut: Literal["wrong", "left_out"] = "wrong"
-    seeds: Annotated[list[NonNegative], Field(min_length=1)]
+    seeds: Annotated[Seeds, Field(min_length=1)]
 
     @model_validator(mode="after")
     def _last_position_is_a_token(self) -> Self:

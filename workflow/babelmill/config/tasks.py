@@ -8,7 +8,7 @@ from typing import Any
 from babelmill.config.headings import missing_column
 from babelmill.config.inputs import SETTINGS
 from babelmill.config.layers import nearest
-from babelmill.config.resolve import Configuration
+from babelmill.config.resolve import SOUND, Configuration
 from babelmill.config.schema import Task
 from babelmill.config.suites import code_in_suite, folder_of_challenge
 from babelmill.core.escape import some
@@ -110,7 +110,8 @@ def rows_of_task(configuration: Configuration, code: str, name: str) -> dict[str
         return asked | {"files": files, "source": source}
     patterns = dict.fromkeys(pattern for each in files.values() for pattern in each)
     where = f"{configuration.origin_of_name(name)}: tasks.{name}"
-    if name not in configuration.top.tasks:  # it ships with the project, so its files are the challenge's
+    if not {name, name.removesuffix(SOUND)} & configuration.top.tasks.keys():
+        # It ships with the project, so its files are the challenge's.
         where = f"{configuration.origin('evaluation_data')}: evaluation_data: {name}"
     sources = snapshot(dict.fromkeys(patterns, where), TASKS / name / code, None, "task", "txt" if of_words else None)
     if not of_words:

@@ -25,7 +25,7 @@ class TunedScore(NamedTuple):
         deviation: the standard deviation over seeds, None for one seed.
         seeds: how many seeds there are.
         rows: how many rows were scored.
-        majority: how many seeds gave all rows the same class; and that class with its share of the rows, if any.
+        majority: how many seeds gave all rows the same class; and these classes, each with its share of the rows.
     """
 
     task: str
@@ -37,7 +37,7 @@ class TunedScore(NamedTuple):
     deviation: float | None
     seeds: int
     rows: int
-    majority: tuple[int, str, float] | None
+    majority: tuple[int, dict[str, float]] | None
 
     @property
     def text(self) -> str:
@@ -50,9 +50,10 @@ class TunedScore(NamedTuple):
         """Return what is wrong if the model has learnt nothing: `majority class "no", 53.2 %`; else ""."""
         if self.majority is None:
             return ""
-        count, name, share = self.majority
+        count, shares = self.majority
         of = "" if count == self.seeds else f" in {count} of {self.seeds} seeds"
-        return f'majority class "{name}", {100 * share:.1f} %{of}'
+        named = " or ".join(f'"{name}", {100 * share:.1f} %' for name, share in shares.items())
+        return f"majority class {named}{of}"
 
 
 def over_seeds(scores: list[float], least: float) -> tuple[float, float | None, tuple[float, float] | None]:
@@ -85,7 +86,7 @@ def summarize(runs: Iterable[dict[str, Any]]) -> list[TunedScore]:
             TunedScore(
                 *(task, run["protocol"], code, run["metric"], mean),
                 *(interval or tuple(first["interval"]), deviation, len(members), first["n"]),
-                (len(same), same[0]["class"], same[0]["share"]) if same else None,
+                (len(same), {each["class"]: each["share"] for each in same}) if same else None,
             )
         )
     return found

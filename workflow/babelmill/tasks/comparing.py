@@ -133,9 +133,11 @@ def difference_of_words(sides: Sequence[Sequence[np.ndarray]], draws: int = DRAW
     """
     counts = np.concatenate([seeds for side in sides for seeds in side]).astype(float)
     random, sentences = np.random.default_rng(0), counts.shape[1]
-    whole = np.ones((1, sentences))
-    drawn = random.multinomial(sentences, np.full(sentences, 1 / sentences), draws)
-    of_all, of_draws = (np.stack([of_counts(weights @ run) for run in counts], 1) for weights in (whole, drawn))
+    part, share = max(1, AT_ONCE // sentences), np.full(sentences, 1 / sentences)
+    sizes = [min(part, draws - start) for start in range(0, draws, part)]
+    drawn = (random.multinomial(sentences, share, size) for size in sizes)
+    of_draws = np.concatenate([np.stack([of_counts(weights @ run) for run in counts], 1) for weights in drawn])
+    of_all = of_counts(counts.sum(1))[None]
     return _tested(sides, of_all, of_draws, 1, random)
 
 

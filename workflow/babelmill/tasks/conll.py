@@ -93,4 +93,5 @@ def _lines(text: str, of_ud: bool) -> Iterator[Line]:
         line = line.rstrip("\r")
         if line.startswith("-DOCSTART-") or (line.startswith("#") and (of_ud or ABOUT.match(line))):
             continue
-        yield number, [] if not line.strip() else line.split("\t") if of_ud or "\t" in line else line.split()
+        blanks = line.strip(" \t")  # other spaces, such as the no-break space, may be in a word
+        yield number, [] if not blanks else line.split("\t") if of_ud or "\t" in line else re.split(" +", blanks)

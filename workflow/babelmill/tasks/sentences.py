@@ -106,7 +106,7 @@ def encode_sentences(
     """
     texts = [" ".join(words) for words in sentences]
     asked = {"return_offsets_mapping": True} if tokenizer.is_fast else {}
-    found = tokenizer(texts, **asked)
+    found = tokenizer(texts, **asked, verbose=False)  # no warning of the length, which is counted
     whole = found["input_ids"]
     if cut := sum(len(ids) > longest for ids in whole):
         found = tokenizer(texts, **asked, truncation=True, max_length=longest)
@@ -130,7 +130,7 @@ def words_of_pieces(words: Sequence[str], offsets: Sequence[tuple[int, int]]) ->
     """Return the number of the word that each piece belongs to, in a text of words with spaces between them.
 
     A piece of spaces alone belongs to no word; one over several words to the first that has no piece yet, or to the
-    first one.
+    latest word that has one. So the numbers never fall.
 
     Args:
         words: the words.
@@ -145,7 +145,7 @@ def words_of_pieces(words: Sequence[str], offsets: Sequence[tuple[int, int]]) ->
         covered = owner[start:end]
         covered = covered[covered != NONE]
         new = covered[covered > latest]
-        number = int(new[0]) if len(new) else int(covered[0]) if len(covered) else NONE
+        number = int(new[0]) if len(new) else latest if len(covered) else NONE
         found.append(number)
         latest = max(latest, number)
     return found

@@ -7,7 +7,8 @@
 A small fine-tuning takes minutes and leaves most of a GPU idle, so one cluster job for each would wait longer than it
 works. Here each is a process of the stage `tune`, with its own checkpoints and log. Its results wait in
 results/tuning/{model}/{task}/{seed}.made until the rule `tune` moves them to their place. What waits there is not made
-again, so a job that was killed goes on, and one that fails spoils no other.
+again, so a job that was killed goes on, and one that fails spoils no other. `--tunings` are those without results in
+their place.
 """
 
 import argparse
@@ -15,6 +16,7 @@ import contextlib
 import functools
 import logging
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -22,6 +24,7 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from threading import Event
 from typing import NamedTuple
 
 from babelmill.config.stage_settings import RunSettings, TuneSettings
@@ -29,7 +32,7 @@ from babelmill.core import manifest, stage_entry
 from babelmill.core.files import UserError, write_json
 from babelmill.core.words import plural
 from babelmill.runtime import gpu_claims, slurm
-from babelmill.runtime.launch import end_with_launcher
+from babelmill.runtime.launch import SHUTDOWN_SECONDS, end_with_launcher
 from babelmill.runtime.slurm import EXIT_CODE, Stop
 from babelmill.settings import read_settings
 from babelmill.stages import STAGES
@@ -68,13 +71,15 @@ class Tuning(NamedTuple):
         return LOGS / self.settings.name / self.settings.task / f"{self.settings.seed}.log"
 
     def is_made(self, export: Path) -> bool:
-        """Return whether its results stand, here or in their place: of these settings, this model and these rows."""
-        key = manifest.key_of("tune", self.settings.raw, [export, *self.rows])
-        part = f"{self.settings.task}.{self.settings.seed}"
-        for folder in (self.made, STAGES["tune"].path(self.settings.name, part)):
-            with contextlib.suppress(UserError):  # there is none, or it is damaged
-                if not manifest.missing(folder) and manifest.key_in(manifest.read(folder)) == key:
-                    return True
+        """Return whether its results wait: of these settings, this model and these rows. Delete what else is there."""
+        upstream = [export, *self.rows]
+        with contextlib.suppress(UserError):  # there is none, or it is damaged
+            about = manifest.verify(self.made)
+            manifest.verify_upstream(self.made, *upstream)
+            if about["key"] == manifest.key_of("tune", self.settings.raw, upstream):
+                return True
+        if self.made.exists():
+            shutil.rmtree(self.made)
         return False
 
 
@@ -86,40 +91,47 @@ def read(path: Path) -> Tuning:
 
 def tune_all(tunings: list[Tuning], export: Path, at_once: int, threads: int) -> dict[int, list[Tuning]]:
     """Run fine-tunings, so many at once; after a signal, ask them to leave. Return {exit code: those with it}."""
-    stop, ended = Stop(ask_slurm=False), dict[int, list[Tuning]]()
+    stop, left, ended = Stop(ask_slurm=False), Event(), dict[int, list[Tuning]]()
     each = max(1, threads // min(at_once, len(tunings)))
     with ThreadPoolExecutor(at_once) as pool:
-        for tuning, code in pool.map(lambda tuning: (tuning, run_one(tuning, export, each, stop)), tunings):
+        for tuning, code in pool.map(lambda tuning: (tuning, run_one(tuning, export, each, stop, left)), tunings):
             ended.setdefault(code, []).append(tuning)
     return ended
 
 
-def run_one(tuning: Tuning, export: Path, threads: int, stop: Stop) -> int:
-    """Run a fine-tuning to its end, and return its exit code. The GPU is claimed already."""
-    if stop.signalled is not None:
+def run_one(tuning: Tuning, export: Path, threads: int, stop: Stop, left: Event) -> int:
+    """Run a fine-tuning to its end, and return its exit code. The GPU is claimed already.
+
+    `left`: is set once a fine-tuning has left before its end, since the job's time ends; then no other one begins.
+    """
+    if stop.signalled is not None or left.is_set():
         return EXIT_CODE
     tuning.log.parent.mkdir(parents=True, exist_ok=True)
-    tuning.log.unlink(missing_ok=True)
     command = ["-m", "babelmill.tune", "--settings", tuning.path, "--export", export, "--tasks", *tuning.rows]
-    command += ["--checkpoints", tuning.checkpoints, "--out", tuning.made, "--log", tuning.log]
+    command += ["--checkpoints", tuning.checkpoints, "--out", tuning.made, "--threads", threads]
     began = time.monotonic()
-    process = subprocess.Popen(
-        [sys.executable, *map(str, command), "--threads", str(threads)],
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,  # the log has the same lines
-        env=os.environ | {gpu_claims.CLAIMED: "1"},
-        preexec_fn=functools.partial(end_with_launcher, os.getpid()),
-    )
+    with open(tuning.log, "wb") as messages:
+        process = subprocess.Popen(
+            [sys.executable, *map(str, command)],
+            stdout=messages,
+            stderr=messages,
+            env=os.environ | {gpu_claims.CLAIMED: "1"},
+            start_new_session=True,  # so that Ctrl-C in a terminal reaches this process alone
+            preexec_fn=functools.partial(end_with_launcher, os.getpid()),
+        )
     asked = False
     while process.poll() is None:
         if stop.signalled is not None and not asked:
             process.terminate()
             asked = True
+        if stop.signalled is not None and time.monotonic() > stop.signalled + SHUTDOWN_SECONDS:
+            process.kill()
         time.sleep(POLL_SECONDS)
     seconds, code = time.monotonic() - began, process.returncode
-    if asked and code == -signal.SIGTERM:  # the signal came before it could handle it
+    if asked and code in (-signal.SIGTERM, -signal.SIGKILL):  # it could not handle the signal
         code = EXIT_CODE
     if code == EXIT_CODE:
+        left.set()
         log.info("%s: left before its end", tuning.name)
     elif code:
         log.error("%s: failed (exit code %d): %s", tuning.name, code, last_line(tuning.log))
@@ -151,15 +163,15 @@ def run(args: argparse.Namespace) -> int:
         gpu_claims.claim(args.gpus)
         log.info("%s to make, %d at once", plural(len(tunings), "fine-tuning"), at_once)
         ended = tune_all(tunings, args.export, at_once, args.threads)
-        if failed := [tuning.name for code, ones in ended.items() if code not in (0, EXIT_CODE) for tuning in ones]:
+        if EXIT_CODE in ended:  # also if others failed, of which a line above tells: the next attempt tries them again
+            if args.requeue:
+                slurm.requeue()
+            return EXIT_CODE
+        if failed := [tuning.name for code, ones in ended.items() if code for tuning in ones]:
             raise UserError(
                 f"{len(failed)} of {plural(len(tunings), 'fine-tuning')} failed: {'; '.join(failed)}; the lines above"
                 " say why. The others are kept"
             )
-        if EXIT_CODE in ended:
-            if args.requeue:
-                slurm.requeue()
-            return EXIT_CODE
     write_json(args.out, {"made": [tuning.name for tuning in tunings]})
     return 0
 

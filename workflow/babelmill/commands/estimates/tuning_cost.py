@@ -82,7 +82,7 @@ def flops_of(configuration: Configuration, model: str, task: str, how: Tuning) -
     """Return the training rows of a task, and the FLOPs of fine-tuning a model for it with one seed; 0 if not known."""
     network = network_of(configuration, model)
     size = sized(network[0], configuration.model(model).train, network[1])
-    rows, total = 0, 0.0
+    splits: list[list[np.ndarray]] = []
     for code in languages_of_task(configuration, model, task):
         folder = STAGES["task"].path(code, task)
         try:
@@ -91,7 +91,11 @@ def flops_of(configuration: Configuration, model: str, task: str, how: Tuning) -
         except UserError:  # a damaged manifest
             return 0, 0.0
         per_token = BYTES_PER_TOKEN * configuration.language(code).byte_premium
-        train, test = (lengths(folder / f"{split}.parquet", per_token, how) for split in ("train", "test"))
+        splits.append([lengths(folder / f"{split}.parquet", per_token, how) for split in ("train", "test")])
+    least = min(len(train) for train, _ in splits) if configuration.task(task).joint else None  # each gives as many
+    rows, total = 0, 0.0
+    for train, test in splits:
+        train = train[:least]
         rows += len(train)
         kept = round(len(train) * (1 - how.held_out))
         judged = len(train) - kept if how.held_out else len(test)
@@ -111,7 +115,10 @@ def lengths(path: Path, bytes_per_token: float, how: Tuning) -> np.ndarray:
 @functools.cache
 def bytes_of(path: Path) -> np.ndarray:
     """Return the bytes of text of each row of a split: [rows]."""
-    table = pq.ParquetFile(path).read(["text", "pair"])
+    table = pq.ParquetFile(path).read()
+    if "words" in table.column_names:
+        return np.array([sum(len(word.encode()) + 1 for word in words) for words in table["words"].to_pylist()], float)
+    table = table.select(["text", "pair"])
     rows = zip(*(table[name].to_pylist() for name in table.column_names), strict=True)
     return np.array([sum(len(text.encode()) for text in row if text) for row in rows], float)
 
@@ -134,7 +141,7 @@ def measured(configuration: Configuration, model: str, task: str, on_gpu: bool) 
         except (UserError, KeyError, ValueError):  # a damaged result, or one of an earlier version
             continue
         if is_gpu == on_gpu and (count := flops_of(configuration, model, task, how)[1]):
-            found.append(count / seconds)
+            found.append(count / max(seconds, 0.1))  # manifests have tenths of seconds
     return found
 
 

@@ -19,6 +19,8 @@ from babelmill.tasks.metrics import counts_of_words
 
 PREDICTION = "prediction"
 LABELS = ("language", "row", "label")  # columns of predictions.parquet that do not depend on the model
+AGAIN = "tune one of them again"
+DELETE = "both are of one model: delete the folder that is no longer wanted"
 
 
 class Run(NamedTuple):
@@ -61,9 +63,13 @@ def on_tasks(tasks: list[str], sides: list[list[tuple[str, dict[str, list[Path]]
     Raises:
         UserError: models were tuned by different protocols, or scored on different rows.
     """
-    compared = [each for task in tasks for each in on_task(task, sides)]
+    by_task = {task: [*on_task(task, sides)] for task in tasks}
+    compared = [each for found in by_task.values() for each in found]
+    apart = [task for task, found in by_task.items() if not found]
+    reason = "not compared, because the models were tuned for different languages"
+    without = [f"fine-tuning for {some(apart)}: {reason}"] if apart else []
     if not compared:
-        return [f"fine-tuning for {some(tasks)}: not compared, because the models were tuned for different languages"]
+        return without
     corrected = holm([each.found.p for each in compared])
     scores, tests = [["task", "protocol", "metric", "rows", *names]], [["", "task", "difference", "p (Holm)", "test"]]
     for each, p in zip(compared, corrected, strict=True):
@@ -76,6 +82,7 @@ def on_tasks(tasks: list[str], sides: list[list[tuple[str, dict[str, list[Path]]
         how = f"McNemar: {found.test.first:,} and {found.test.second:,} rows" if found.test else "bootstrap"
         tests.append(["*" if p < SURE else "", each.title, difference, p_value(p), how])
     lines = ["fine-tuned: scores x 100, means over seeds", *table(scores, numbers=3), *warnings(compared)]
+    lines += [f"  {line}" for line in without]
     lines += ["", "  differences with 95 % intervals over rows, and over seeds or models where a side has several"]
     lines += table(tests, numbers=2)
     lines.append(f"  * p < {SURE} after Holm's correction for {plural(len(compared), 'test')}")
@@ -91,11 +98,13 @@ def on_task(task: str, sides: list[list[tuple[str, dict[str, list[Path]]]]]) -> 
     read = [[[read_run(name, folder) for folder in tuned[task]] for name, tuned in side] for side in sides]
     runs = [run for side in read for model in side for run in model]
     languages = [code for code in runs[0].scores["languages"] if all(code in run.scores["languages"] for run in runs)]
-    for run in runs[1:]:
-        check_protocol(task, runs[0], run)
+    pairs = [(model[0], run, DELETE) for side in read for model in side for run in model[1:]]
+    pairs += [(runs[0], run, AGAIN) for run in runs[1:]]
+    for first, other, remedy in pairs:
+        check_protocol(task, first, other, remedy)
     for code in languages:
-        for run in runs[1:]:
-            check_rows(task, code, runs[0], run)
+        for first, other, remedy in pairs:
+            check_rows(task, code, first, other, remedy)
         classes = runs[0].scores["languages"][code]["classes"]
         if "sentence" in runs[0].rows:
             found = difference_of_words(
@@ -129,32 +138,43 @@ def counts(run: Run, code: str) -> np.ndarray:
     return counts_of_words(run.scores["metric"], labels, told, run.scores["languages"][code]["classes"])
 
 
-def check_protocol(task: str, first: Run, other: Run) -> None:
+def protocol_of(run: Run) -> dict[str, Any]:
+    """Return what two runs must have in common."""
+    asked = run.about["settings"]
+    joint = {"joint": True, "languages": asked["covered"]} if asked.get("joint") else {"joint": False}
+    return {key: run.scores[key] for key in ("protocol", "metric")} | joint | asked.get("tuning", {})
+
+
+def check_protocol(task: str, first: Run, other: Run, remedy: str) -> None:
     """Raise a UserError unless two runs were tuned by the same protocol and scored by the same metric."""
-    settings = [
-        {"protocol": run.scores["protocol"], "metric": run.scores["metric"], **run.about["settings"].get("tuning", {})}
-        for run in (first, other)
-    ]
+    settings = [protocol_of(run) for run in (first, other)]
     for key in dict.fromkeys([*settings[0], *settings[1]]):
         values = [each.get(key, "(default)") for each in settings]
         if values[0] != values[1]:
             raise UserError(
                 f"{task}: {first.folder} was tuned with {key} = {values[0]}, {other.folder} with {key} = {values[1]}:"
-                " scores of different protocols cannot be compared; tune one of them again"
+                f" scores of different protocols cannot be compared; {remedy}"
             )
 
 
-def check_rows(task: str, code: str, first: Run, other: Run) -> None:
+def check_rows(task: str, code: str, first: Run, other: Run, remedy: str) -> None:
     """Raise a UserError unless two runs were tuned for the same rows of a language, and scored on all the same ones."""
     both = f"{task}: {first.folder} and {other.folder}"
     if first.scores["languages"][code]["classes"] != other.scores["languages"][code]["classes"]:
-        raise UserError(f"{both} have different classes of {code}; tune one of them again")
+        raise UserError(f"{both} have different classes of {code}; {remedy}")
     labels = [
         [row for row in zip(*(run.rows[key] for key in LABELS), strict=True) if row[0] == code]
         for run in (first, other)
     ]
-    if labels[0] != labels[1] or rows_read(first, code) != rows_read(other, code):
-        raise UserError(f"{both} were not tuned for the same rows of {code}; tune one of them again")
+    if rows_read(first, code) != rows_read(other, code):
+        raise UserError(f"{both} were not tuned for the same rows of {code}; {remedy}")
+    if labels[0] != labels[1]:
+        if first.about["settings"].get("tuning", {}).get("words_cut") == "left_out":
+            raise UserError(
+                f"{both} were scored on different words of {code}: their tokenizers cut sentences at different words,"
+                f" and the protocol leaves these out; to compare the models, tune both for {task}_sound"
+            )
+        raise UserError(f"{both} were not scored on the same rows of {code}; {remedy}")
 
 
 def rows_read(run: Run, code: str) -> Any:
