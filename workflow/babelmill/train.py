@@ -289,7 +289,7 @@ def make_network(
 
         config = processes.on_main(lambda: config_to_train(settings, source, vocabulary))  # an error is reported once
         return TransformersNetwork(config, settings.train, vocabulary, processes, loaded=source is not None)
-    shape = processes.on_main(lambda: shape_of(settings, source, vocabulary.size))
+    shape = processes.on_main(lambda: shape_of(settings, source, vocabulary.entries))
     if isinstance(shape, NorBERT4Shape):
         return NorBERT4Network(shape, settings.train, processes, graphs=graphs)
     return GPTBertNetwork(shape, settings.train, processes, graphs=graphs)
