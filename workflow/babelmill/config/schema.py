@@ -1161,11 +1161,14 @@ class Recipe(Section):
     """A file in `config/recipes/`: how models are trained; its sections are laid over the preset.
 
     Attributes:
-        only: values that a model must have, by dotted key; the recipe is refused for other models.
+        only: values that a model must have, by dotted key: one, or a list of several; the recipe is refused for other
+            models.
+        least_epochs: fewer epochs get a warning.
         model, train: sections of its models.
     """
 
     only: dict[str, Any] = {}
+    least_epochs: Annotated[Number, Field(ge=0)] = 0
     model: dict[str, Any] = {}
     train: dict[str, Any] = {}
 
