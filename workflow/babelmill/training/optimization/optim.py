@@ -339,15 +339,14 @@ def make_optimizer(
         sharding: how the parameters were cut, if `named` holds this process's rows; None: they are whole.
         matrices: the names of the parameters that Muon updates.
     """
-    kinds = {kind.name: kind for kind in (FusedAdamW, *FusedAdamW.__subclasses__())}
-    kind, own = kinds[train.optimizer], {}
-    if kind is Muon:
+    shared = train.learning_rate, train.betas, train.eps, sharding, train.cautious_weight_decay
+    if train.optimizer == "muon":
         by_muon = {name: parameter for name, parameter in named.items() if name in matrices}
-        own = {"matrices": by_muon, "weight_decay": train.weight_decay, "bf16": train.precision == "bf16"}
-    rest = [(name, parameter) for name, parameter in named.items() if name not in own.get("matrices", ())]
-    groups = parameter_groups(rest, 0.0 if own else train.weight_decay, decays)
-    cautious = train.cautious_weight_decay
-    return kind(groups, train.learning_rate, train.betas, train.eps, sharding, cautious, **own)
+        rest = ((name, parameter) for name, parameter in named.items() if name not in matrices)
+        groups = parameter_groups(rest, 0.0, decays)
+        return Muon(groups, *shared, by_muon, train.weight_decay, bf16=train.precision == "bf16")
+    kinds = {kind.name: kind for kind in (FusedAdamW, *FusedAdamW.__subclasses__())}
+    return kinds[train.optimizer](parameter_groups(named.items(), train.weight_decay, decays), *shared)
 
 
 def segments(tensors: Sequence[torch.Tensor], multiple: int) -> tuple[torch.Tensor, list[torch.Tensor]]:
