@@ -384,7 +384,7 @@ class Train(Section):
     mask_keep: Annotated[Share, OnlyIf(objective=MASKING)] = 0.1
     masking: Annotated[Literal["spans", "words"], OnlyIf(objective=MASKING)] = "spans"
     noise: Annotated[Literal["uniform", "cosine"], OnlyIf(objective="diffusion")] = "uniform"
-    rarity: Annotated[Share, OnlyIf(objective="diffusion")] = 0.0
+    rarity: Annotated[Number, Field(ge=0, le=0.5), OnlyIf(objective="diffusion")] = 0.0
     optimizer: Literal["lamb", "adamw", "muon"]
     learning_rate: Annotated[Number, Field(gt=0, le=10)]
     learning_rate_floor: Share

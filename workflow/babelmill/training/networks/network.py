@@ -104,8 +104,8 @@ class Network(ABC):
         for name, parameter in named.items():
             if parameter.ndim > 2:
                 raise UserError(
-                    f"train.optimizer = muon updates the matrices of layers, but {name} has {parameter.ndim} dimensions;"
-                    " set lamb or adamw, with their learning rates (docs/training.md)"
+                    f"train.optimizer = muon updates the matrices of layers, but {name} has {parameter.ndim}"
+                    " dimensions; set lamb or adamw, with their learning rates (docs/training.md)"
                 )
         return set(named)
 
