@@ -29,11 +29,14 @@ from babelmill.model.gpt_bert import GPTBert, GPTBertShape, training_mask
 from babelmill.runtime.processes import Processes
 from babelmill.tokens.shard_file import ShardFile
 from babelmill.tokens.tokenizer_file import encode, load_tokenizer
+from babelmill.training.batches.rarity import costs_of, token_counts
 from babelmill.training.batches.token_batches import TokenStream
 from babelmill.training.kernels.dropout import Keys, keep
 from babelmill.training.kernels.install import install
 from babelmill.training.networks.gpt_bert import GPTBertNetwork
 from babelmill.training.networks.loss import loss as loss_of
+from babelmill.training.networks.norbert4 import NorBERT4Network
+from babelmill.training.networks.source_weights import new_norbert4
 from babelmill.training.optimization.optim import MovingAverage, clip, make_optimizer
 from babelmill.training.plan.layouts import Packed
 from babelmill.training.plan.objectives import objective_of
@@ -252,6 +255,32 @@ def batch_figures(folder: Path) -> dict:
     return result
 
 
+def option_figures(folder: Path) -> dict:
+    """Return rows, hidden tokens and batches of a step for other orders, masks and noise than the usual ones."""
+    files, result = shard_files(folder), {}
+    token = np.arange(VOCABULARY.size)
+    edges, costs = np.stack([token % 5, token // 5 % 3]), costs_of(token_counts(files, VOCABULARY.size), 0.02)
+    options: dict[str, tuple[dict, dict]] = {
+        "order of documents": ({"order": "documents", "objective": "causal"}, {}),
+        "whole words": ({"objective": "masked", "masking": "words"}, {"edges": edges}),
+        "cosine noise": ({"objective": "diffusion", "noise": "cosine"}, {}),
+        "rarity": ({"objective": "diffusion", "rarity": 0.02}, {"costs": costs}),
+    }
+    for name, (values, given) in options.items():
+        train = section("train", **values)
+        plan = Plan(train, 0.5, [Packed(file.offsets) for file in files])
+        step = plan.step(25)
+        stream = TokenStream(files, VOCABULARY, train.seed, torch.device("cpu"), plan.objective, **given)
+        batch = stream.micro_batch(step.rows, step.length, tuple(1.0 for _ in plan.objective.kinds))
+        result[name] = {field: digest(getattr(batch, field).numpy()) for field in ("input_ids", "targets", "positions")}
+        result[name]["targets of rows"] = step.rows.targets.tolist()
+        result[name]["first targets"] = batch.targets[:8].tolist()
+        if step.rows.importance is not None:
+            result[name]["importance"] = step.rows.importance.tolist()
+    result["rarity"]["costs"] = costs.tolist()
+    return result
+
+
 # Training.
 
 
@@ -265,9 +294,9 @@ def optimizer_figures(_: Path) -> dict:
     """Return weights after three steps of each optimizer."""
 
     result: dict[str, Any] = {}
-    for name in ("lamb", "adamw"):
-        model = small_model()
-        optimizer = make_optimizer(dict(model.named_parameters()), section("train", optimizer=name))
+    for name in ("lamb", "adamw", "muon"):
+        model, train = small_model(), section("train", optimizer=name)
+        optimizer = make_optimizer(dict(model.named_parameters()), train, matrices=["linear.weight"])
         for step in range(3):
             for parameter in model.parameters():
                 parameter.grad = torch.sin(torch.arange(1.0, parameter.numel() + 1) * (step + 1)).view_as(parameter)
@@ -303,11 +332,12 @@ def gradient_figures(folder: Path) -> dict:
         "a bucket's distances": torch.bincount(position_buckets(1, 512, 32, 512)[0]).tolist(),
         "small buckets": position_buckets(5, 80, 8, 64)[2].tolist(),
     }
+    alone = Processes(0, 1, 1, torch.device("cpu"))
     for name, switches in (("GPT-BERT", {}), ("LTG-BERT", {"gate": False, "layer_mixing": False})):
         torch.manual_seed(1)
         model = GPTBert(GPTBertShape(vocab_size=VOCABULARY.size, **section("model", **switches).shape()))
         keys = Keys(7, torch.device("cpu"))
-        install(model, keys, Processes(0, 1, 1, torch.device("cpu")), "fp32")
+        install(model, keys, alone, "fp32")
         found: dict[str, Any] = {"losses": []}
         for part in rows:
             batch = stream.micro_batch(part, 64, (0.01, 0.002))
@@ -319,6 +349,15 @@ def gradient_figures(folder: Path) -> dict:
             loss.backward()
             found["losses"] += [loss.item(), *sums.flatten().tolist()]
         result[name] = found | {key: p.grad.norm().item() for key, p in model.named_parameters()}
+    sizes = section("model", architecture="norbert4", local_global_ratio=2, local_window_length=6)
+    network = NorBERT4Network(new_norbert4(sizes, VOCABULARY.size), section("train"), alone)
+    losses = []
+    for part in rows:
+        loss, sums = network.forward(stream.micro_batch(part, 64, (0.01, 0.002)), 4)
+        loss.backward()
+        losses += [loss.item(), *sums.flatten().tolist()]
+    norms = {key: p.grad.norm().item() for key, p in network.model.named_parameters()}
+    result["NorBERT4"] = {"losses": losses} | norms
     return result
 
 
@@ -461,6 +500,7 @@ SECTIONS = {
     "tokens": token_figures,
     "plan": plan_figures,
     "batches": batch_figures,
+    "options": option_figures,
     "scoring": scoring_figures,
     "gradients": gradient_figures,
     "optimizers": optimizer_figures,

@@ -433,6 +433,8 @@ def test_multiple_choice(batch, tmp_path):
     output = model(**choices, labels=torch.tensor([0, 2]))
     assert output.logits.shape == (2, 3) and len(set(output.logits[0].tolist())) == 3
     close(output.logits[0], output.logits[1].flip(0))
+    embedded = model.get_input_embeddings()(choices["input_ids"])
+    close(model(inputs_embeds=embedded, attention_mask=choices["attention_mask"]).logits, output.logits)
     close(output.loss.double(), -output.logits[0].log_softmax(0)[0], 1e-6)
     model.save_pretrained(tmp_path)
     close(load(AutoModelForMultipleChoice, tmp_path)(**choices).logits, output.logits, 0)

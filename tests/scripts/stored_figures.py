@@ -76,6 +76,8 @@ def leaves(figures: Any, name: str = "") -> Iterator[tuple[str, Any]]:
 
 def equal(stored: Any, found: Any, tolerance: float | None) -> bool:
     """Return whether two numbers or texts are the same, apart from rounding."""
+    if not {type(stored), type(found)} <= {int, float}:
+        return stored == found
     if isinstance(stored, float) or isinstance(found, float):
         if tolerance is None:
             return math.isclose(stored, found, rel_tol=RELATIVE, abs_tol=1e-15)

@@ -289,7 +289,7 @@ def make_network(
 
         config = processes.on_main(lambda: config_to_train(settings, source, vocabulary))  # an error is reported once
         return TransformersNetwork(config, settings.train, vocabulary, processes, loaded=source is not None)
-    shape = processes.on_main(lambda: shape_of(settings, source, vocabulary.size))
+    shape = processes.on_main(lambda: shape_of(settings, source, vocabulary.entries))
     if isinstance(shape, NorBERT4Shape):
         return NorBERT4Network(shape, settings.train, processes, graphs=graphs)
     return GPTBertNetwork(shape, settings.train, processes, graphs=graphs)
@@ -299,7 +299,7 @@ def make_trainer(
     settings: TrainSettings, network: Network, data: Data, plan: Plan, processes: Processes, run: schema.Run
 ) -> Trainer:
     """Make the trainer of a run that has not begun."""
-    streams = {split: data.stream(split, network, plan.objective, processes.device) for split in SPLITS}
+    streams = {split: data.stream(split, network, plan.objective, processes) for split in SPLITS}
     validation = data.layouts["validation"], streams["validation"]
     return Trainer(
         *(settings, network, plan, streams["train"], validation, processes),

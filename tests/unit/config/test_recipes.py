@@ -6,6 +6,7 @@ import pytest
 from test_config import configuration, refused
 
 from babelmill.commands import config
+from babelmill.config import resolve
 from babelmill.config.layers import RECIPES
 from babelmill.config.resolve import ROOT, Configuration
 from babelmill.core.files import UserError
@@ -50,6 +51,8 @@ def test_a_model_may_have_a_recipe_of_its_own():
     ("values", "parts"),
     [
         ({"preset": "gpt2_30m"}, ["only for model.architecture = gpt_bert", "has transformers (config/presets/gpt2"]),
+        ({"preset": "diffusion_8b"}, ["only for model.architecture = gpt_bert", "(config/presets/diffusion_8b.yaml)"]),
+        ({"preset": "h200_8gpu_fast"}, ["only for train.objective = hybrid, and this model has masked"]),
         ({"models": {"eng": {"model": {"source": "deu"}}}}, ["only for model.source = null", "has deu", "layer1.yaml"]),
     ],
 )
@@ -62,8 +65,18 @@ def test_a_recipe_is_refused_for_models_that_it_is_not_for(values, parts):
     ("text", "message"),
     [
         ("# Mine.\ntran: {epochs: 3}\n", "config/recipes/mine.yaml: unknown section tran; did you mean train"),
-        ("# Mine.\ntrain: {epoch: 3}\n", "config/recipes/mine.yaml: train.epoch = 3"),
-        ("# Mine.\nonly: {model.kind: bert}\n", "config/recipes/mine.yaml: only: there is no key model.kind"),
+        ("# Mine.\ntrain: {epoch: 3}\n", "config/recipes/mine.yaml: unknown key train.epoch; did you mean epochs"),
+        (
+            "# Mine.\nonly: {model.kind: bert}\n",
+            "config/recipes/mine.yaml: only: there is no key model.kind; did you mean",
+        ),
+        (
+            "# Mine.\nonly: {train: {objective: causal}}\n",
+            "only for train.objective = causal, and this model has hybrid",
+        ),
+        ("# Mine.\nonly: {train.objective: [causal, masked]}\n", "only for train.objective = causal or masked"),
+        ("# Mine.\nonly: {train.hybrid_ratio: 8/16, train.eps: 1e-8}\ntrain: {seed: 7}\n", ""),
+        ("# Mine.\nonly: {train.hybrid_ratio: 0.5}\n", "train.hybrid_ratio = 0.5: this key cannot have this value"),
         ("# Mine.\ntrain: {optimizer: muon, lora_rank: 3}\n", "config/recipes/mine.yaml: train.optimizer = muon"),
         ("# Mine.\ntrain: {seed: 7}\n", ""),
     ],
@@ -78,3 +91,28 @@ def test_a_recipe_of_ones_own_is_checked(tmp_path, text, message):
     with pytest.raises(UserError) as error:
         Configuration(sources, tmp_path).model("eng")
     assert message in str(error.value)
+
+
+def test_a_recipe_that_an_experiment_varies_is_left_out_there():
+    grid = {"base": "eng", "vary": {"recipe": ["published", "tuned"]}}
+    made = configuration({"preset": "gpt2_30m", "experiments": {"both": grid}})
+    with pytest.raises(UserError, match=r"leave tuned out of what the experiment varies$"):
+        [made.model(name) for name in made.batches["both"]]
+
+
+@pytest.mark.parametrize(
+    ("train", "warning"),
+    [
+        ({}, ""),
+        ({"epochs": 2}, "train.epochs = 2 of model eng: config/recipes/tuned.yaml is for 5 epochs or more"),
+        ({"epochs": 2, "max_steps": 9}, ""),
+        ({"optimizer": "lamb"}, "train.learning_rate and train.weight_decay still come from config/recipes/tuned.yaml"),
+        ({"optimizer": "lamb", "learning_rate": 0.01}, "of model eng: train.weight_decay still come"),
+        ({"optimizer": "lamb", "learning_rate": 0.01, "weight_decay": 0.1}, ""),
+    ],
+)
+def test_what_a_recipe_was_not_measured_with_is_a_warning(caplog, train, warning):
+    resolve._warn.cache_clear()
+    configuration({"preset": "tiny", "recipe": "tuned", "train": train}).model("eng")
+    said = [record.getMessage() for record in caplog.records if "recipe" in record.getMessage()]
+    assert len(said) == bool(warning) and warning in "".join(said)

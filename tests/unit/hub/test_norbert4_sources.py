@@ -18,6 +18,7 @@ from babelmill.core.files import UserError, read_json, write_json
 from babelmill.settings import settings_of
 from babelmill.stages import STAGES
 from babelmill.tokenizer import adopt_from_model
+from babelmill.tokens.vocabulary import Vocabulary
 from babelmill.train import make_network
 from babelmill.training.networks.source_weights import load_weights
 from helpers.models.published import norbert4, write_norbert4
@@ -82,6 +83,10 @@ def test_a_tokenizer_with_other_names_stays_as_it_is():
     tokenizer, roles = adopt_from_model(Path("out"), "theirs")
     assert roles == {"entries": 160, "begin": 1, "end": 2, "pad": 3, "mask": 4, "unknown": None}
     assert tokenizer.encode("a").tokens[0] != "[CLS]", "documents get it, not the tokenizer"
+    model = section("model", architecture="norbert4", source="./theirs")
+    vocabulary = Vocabulary.published(roles, {1, 2, 3, 4})
+    network = make_network(train_settings(["eng"], model, section("train")), vocabulary, Path("out"), ALONE)
+    assert network.config["vocab_size"] == 160 < vocabulary.size
 
 
 def test_what_does_not_fit_is_one_line(theirs):

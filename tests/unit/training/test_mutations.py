@@ -72,6 +72,30 @@ optimizers | training/optimization/optim.py | weight decay of biases
 - NO_DECAY = ("bias", "layer_norm")
 + NO_DECAY = ("layer_norm",)
 
+optimizers | training/optimization/optim.py | another size of Muon's updates
+- -learning_rate * 0.2 * math
++ -learning_rate * 0.21 * math
+
+gradients | model/norbert4.py | local layers see a token less far
+- distance <= window
++ distance < window
+
+options | training/plan/plan.py | the same order of documents in every epoch
+- DOCUMENTS, phase, int(e), int(i))
++ DOCUMENTS, phase, int(i))
+
+options | training/plan/objectives.py | less of the cosine noise
+- (1 - np.cos(np.pi / 2 * time))
++ (1 - np.cos(np.pi / 3 * time))
+
+options | tokens/word_edges.py | white space does not join the next word
+- (before != SPACE) & (first
++ (first
+
+options | training/batches/rarity.py | ranks from the rarest token on
+- np.argsort(-counts
++ np.argsort(counts
+
 averaging | training/optimization/optim.py | a longer warm-up of the average
 - (1 + step) / (60 + step)
 + (1 + step) / (61 + step)

@@ -9,6 +9,7 @@ from safetensors.torch import load_file
 from torch import nn
 
 from babelmill.config import schema
+from babelmill.core.files import UserError
 from babelmill.training.optimization.optim import (
     FusedAdamW,
     Lamb,
@@ -169,6 +170,9 @@ def test_muon_gets_the_matrices_of_layers(tmp_path):
         matrices = named[kind].matrices()
         assert matrices == {name for name, p in named[kind].model.named_parameters() if part in name and p.ndim == 2}
         assert matrices <= named[kind].trained().keys() and len(matrices) >= 8, kind
+    named["gpt2"].model.get_submodule("transformer.h.1").experts = nn.Parameter(torch.zeros(2, 3, 4))
+    with pytest.raises(UserError, match=r"muon updates the matrices of layers, but transformer\.h\.1\.experts has 3"):
+        named["gpt2"].matrices()
 
 
 def test_orthogonal_matrices_keep_their_singular_vectors():

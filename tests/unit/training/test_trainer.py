@@ -206,6 +206,18 @@ def test_a_step_without_any_target_moves_nothing(tmp_path):
     assert trainer.validation.measure()["loss"] > 0
 
 
+def test_the_average_is_not_measured_before_it_begins(make):
+    """With train.ema_decay: 0, it is the weights themselves until then."""
+    trainer = make(ema_decay=0.0, average_last=0.5)
+    for number, differs in ((19, False), (20, True), (21, True)):
+        trainer.run_step(number).read()
+        assert trainer.average.differs is differs
+        found = trainer.validation.measure()
+        trainer.average.differs = True
+        assert found == trainer.validation.measure(), number
+    assert found["loss"] != found["ema_loss"]
+
+
 def test_validation_takes_every_token_once_with_both_kinds_of_rows(make):
     trainer = make()
     result = trainer.validation.measure()

@@ -12,7 +12,7 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from babelmill.tokens.pretokenizer import pre_tokenizer
 from babelmill.tokens.shard_file import ShardFile
 from babelmill.tokens.vocabulary import SPECIAL_TOKENS, Vocabulary
-from babelmill.tokens.word_edges import ALONE, LETTER, OTHER, SPACE, word_edges
+from babelmill.tokens.word_edges import ALONE, LETTER, SPACE, word_edges
 from babelmill.training.batches import masking
 from babelmill.training.batches.token_batches import TokenStream
 from babelmill.training.data import Data
@@ -20,6 +20,7 @@ from babelmill.training.plan.layouts import Packed
 from babelmill.training.plan.objectives import objective_of
 from babelmill.training.plan.plan import every_row
 from helpers.training import training_data
+from helpers.training.tiny_trainer import ALONE as BY_ITSELF
 from helpers.training.training_data import VOCABULARY, section, train_settings, write_documents
 
 CPU = torch.device("cpu")
@@ -85,9 +86,17 @@ def test_words_are_found_from_the_tokenizer(how, text, tmp_path):
     assert tokens > found.count("|"), "words of several tokens"
 
 
+def test_a_special_token_is_a_word_alone(tmp_path):
+    """What follows it begins a word, be it letters or a sign."""
+    tokenizer, vocabulary, edges = made(byte_level, tmp_path)
+    for text in ("c", "."):
+        ids = [vocabulary.bos, tokenizer.encode(text).ids[0], vocabulary.eos]
+        assert masking.words(torch.tensor([ids]), torch.tensor(edges)).diff().tolist() == [[1, 1]], text
+
+
 BEGINS = np.arange(VOCABULARY.size) < 60  # of the other tests' entries, those above 15 begin a word, or continue one
 EDGES = np.stack([np.where(BEGINS, SPACE, LETTER), np.full(VOCABULARY.size, LETTER)])
-EDGES[:, :16] = [[ALONE], [OTHER]]
+EDGES[:, :16] = ALONE
 
 
 @pytest.fixture(scope="module")
@@ -180,7 +189,7 @@ def test_validation_hides_spans_whatever_training_hides(tmp_path, masking):
     network = SimpleNamespace(in_place=False, compiled=None)
     found = []
     for split in ("train", "validation"):
-        stream = opened.stream(split, network, objective_of(train), CPU)
+        stream = opened.stream(split, network, objective_of(train), BY_ITSELF)
         rows = every_row(opened.layouts[split], 32, objective_of(train), 0)
         spans = TokenStream(opened.shards[split], VOCABULARY, train.seed, CPU, objective_of(train))
         both = [each.micro_batch(rows, 32, (0.5, 0.5)).input_ids for each in (stream, spans)]

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import pydantic
+from pydantic.fields import FieldInfo
 
 from babelmill.config import experiments, schema
 from babelmill.config.challenges import check_format, check_limit, file_of, read_challenges
@@ -31,12 +32,13 @@ from babelmill.config.layers import (
     TASKS,
     Layer,
     dotted_keys,
+    flatten,
     flatten_keys,
     lookup,
     merge,
     nearest,
 )
-from babelmill.config.mistakes import LONGEST, check_keys, in_plain_words, where_set
+from babelmill.config.mistakes import LONGEST, check_keys, in_plain_words, meant_key, where_set
 from babelmill.config.model_size import too_large
 from babelmill.config.model_source import SHAPE, ModelSource, kind_of, shape_laid_under, source_of
 from babelmill.config.schema import (
@@ -386,7 +388,9 @@ class Configuration:
         self._refuse_lost_budget(name, preset, languages)
         layers = self._layers("models", name, MODEL_SECTIONS, preset)
         theirs = self._shape_of(name)
-        sections, origins = self._sections(MODEL_SECTIONS, shape_laid_under(layers, theirs))
+        with_shape = shape_laid_under(layers, theirs)
+        self._check_recipe(name, with_shape)  # first: other mistakes may be only in what the recipe sets
+        sections, origins = self._sections(MODEL_SECTIONS, with_shape)
         if not sections["train"].averages:  # there is no average to export
             sections["export"] = sections["export"].model_copy(update={"variants": ["main"], "default_variant": "main"})
         source = source_of(name, sections["model"], layers, origins, self.known_models(), theirs)
@@ -406,7 +410,7 @@ class Configuration:
             source=source,
             **sections,
         )
-        self._check_recipe(resolved)
+        self._warn_of_recipe(resolved)
         if challenge := self.challenge_of(name):
             check_limit(resolved, self._challenge(name), challenge, [self.model(each) for each in self.ancestors(name)])
         if source and source.kind == "model":
@@ -439,12 +443,13 @@ class Configuration:
 
     def _layers(self, group: str, name: str, sections: list[str], preset: str) -> list[Layer]:
         """Return all layers of some sections, the last one being the entry `name` in `models:` or `languages:`."""
-        layers = [(DEFAULTS, self.defaults), *self.sources]
+        layers = [(DEFAULTS, self.defaults)]
         if (self.root / PRESETS / f"{preset}.yaml").is_file():  # not auto, and no mistake
-            layers.insert(1, (f"{PRESETS}{preset}.yaml", self._preset_values(preset)))
+            layers.append((f"{PRESETS}{preset}.yaml", self._preset_values(preset)))
         if group == "models":
             recipe, _ = self._recipe(name)
-            layers.insert(len(layers) - len(self.sources), (f"{RECIPES}{recipe}.yaml", self._recipe_values(recipe)))
+            layers.append((f"{RECIPES}{recipe}.yaml", self._recipe_values(recipe)))
+        layers += self.sources
         if group == "languages" and (owner := self._challenge_of_corpus.get(name)):
             entry = self.challenges[owner].languages[name]
             layers = [(DEFAULTS, self.defaults), (file_of(owner), {"corpus": entry.corpus})]
@@ -519,21 +524,62 @@ class Configuration:
             if section not in Recipe.model_fields:
                 raise UserError(f"{path}: unknown section {section}{nearest(str(section), Recipe.model_fields)}")
         checked = self._validate(Recipe, values, "", lambda _key, _message: path)
+        for section in ("model", "train"):
+            known = SECTIONS[section].model_fields
+            for key, value in getattr(checked, section).items():
+                if key not in known:
+                    meant = meant_key(f"{section}.", key, value, known, path)
+                    raise UserError(f"{path}: unknown key {section}.{key}{meant}")
         return checked.model_dump(exclude_unset=True)
 
-    def _check_recipe(self, resolved: ResolvedModel) -> None:
-        """Raise a UserError if a model's recipe is not for models like this one."""
-        for dotted, value in self._recipe_values(resolved.recipe).get("only", {}).items():
-            found = lookup({name: each.model_dump() for name, each in resolved.sections.items()}, dotted.split("."))
-            if found is ABSENT:
-                raise UserError(f"{RECIPES}{resolved.recipe}.yaml: only: there is no key {dotted}")
-            if found != value:
-                where, only = self._recipe(resolved.name)[1], "null" if value is None else value
+    def _check_recipe(self, name: str, layers: list[Layer]) -> None:
+        """Raise a UserError if a model's recipe is not for models like this one; `layers` are the model's."""
+        recipe, where = self._recipe(name)
+        path = f"{RECIPES}{recipe}.yaml"
+        values = functools.reduce(merge, (layer.values for layer in layers), {})
+        for dotted, asked in flatten(self._recipe_values(recipe).get("only", {})).items():
+            section, _, key = dotted.partition(".")
+            known = {f"{each}.{field}" for each in MODEL_SECTIONS for field in SECTIONS[each].model_fields}
+            if dotted not in known:
+                raise UserError(f"{path}: only: there is no key {dotted}{nearest(dotted, known)}")
+            field = SECTIONS[section].model_fields[key]
+            allowed = asked if isinstance(asked, list) else [asked]
+            for each in allowed:
+                if as_read(field, each) is ABSENT:
+                    raise UserError(f"{path}: only: {dotted} = {each}: this key cannot have this value")
+            found = values.get(section, {}).get(key, field.default)
+            if as_read(field, found) not in [ABSENT, *(as_read(field, each) for each in allowed)]:
+                only = " or ".join("null" if each is None else str(each) for each in allowed)
+                advice = f"set models.{name}.recipe: published"
+                if name in self._cells:
+                    label, cell = self._cells[name]
+                    advice = f"set models.{cell.base}.recipe: published"
+                    if where == label:
+                        advice = f"leave {recipe} out of what the experiment varies"
                 raise UserError(
-                    f"{where}: recipe {resolved.recipe} of model {resolved.name} is only for {dotted} = {only}, and"
-                    f" this model has {found} ({resolved.origins[dotted]}); set models.{resolved.name}.recipe:"
-                    " published"
+                    f"{where}: recipe {recipe} of model {name} is only for {dotted} = {only}, and this model has"
+                    f" {found} ({where_set(layers, dotted, '')}); {advice}"
                 )
+
+    def _warn_of_recipe(self, resolved: ResolvedModel) -> None:
+        """Warn if a model's settings leave no more than a part of what its recipe was measured with."""
+        name, train, path = resolved.name, resolved.train, f"{RECIPES}{resolved.recipe}.yaml"
+        values = self._recipe_values(resolved.recipe)
+        least = values.get("least_epochs", 0)
+        if train.max_steps is None and train.words is None and train.epochs < least:
+            where = resolved.origins["train.epochs"]
+            _warn(
+                f"{where}: train.epochs = {train.epochs:g} of model {name}: {path} is for {least:g} epochs or more;"
+                " with fewer, compare it with recipe: published"
+            )
+        kept = [f"train.{key}" for key in ("learning_rate", "weight_decay")]
+        kept = [key for key in kept if resolved.origins[key] == path]
+        other = resolved.origins["train.optimizer"]
+        if kept and other != path and "optimizer" in values.get("train", {}):
+            _warn(
+                f"{other}: train.optimizer = {train.optimizer} of model {name}: {' and '.join(kept)} still"
+                f" come from {path}, which sets them for {values['train']['optimizer']}; set them, too"
+            )
 
     def _refuse_lost_budget(self, name: str, preset: str, languages: tuple[str, ...]) -> None:
         """Raise a UserError if a model's preset sets a text budget, but one of its languages uses another preset."""
@@ -636,6 +682,16 @@ class Configuration:
                 )
             table[code] = language_of_entry(code, entry, table, where)
         return table
+
+
+def as_read(field: FieldInfo, value: Any) -> Any:
+    """Return a value of a key as its section reads it, such as 0.01 for the text 1e-2; ABSENT if it is a mistake."""
+    kinds: dict[str, Any] = {"value": (field.annotation, field)}
+    section = pydantic.create_model("One", __base__=schema.Section, **kinds)
+    try:
+        return section.model_validate({"value": value}).model_dump()["value"]
+    except pydantic.ValidationError:
+        return ABSENT
 
 
 def language_of_entry(code: str, entry: LanguageEntry, table: dict[str, Language], where: str) -> Language:

@@ -385,7 +385,7 @@ class Train(Section):
     mask_keep: Annotated[Share, OnlyIf(objective=MASKING)] = 0.1
     masking: Annotated[Literal["spans", "words"], OnlyIf(objective=MASKING)] = "spans"
     noise: Annotated[Literal["uniform", "cosine"], OnlyIf(objective="diffusion")] = "uniform"
-    rarity: Annotated[Share, OnlyIf(objective="diffusion")] = 0.0
+    rarity: Annotated[Number, Field(ge=0, le=0.5), OnlyIf(objective="diffusion")] = 0.0
     optimizer: Literal["lamb", "adamw", "muon"]
     learning_rate: Annotated[Number, Field(gt=0, le=10)]
     learning_rate_floor: Share
@@ -1157,11 +1157,14 @@ class Recipe(Section):
     """A file in `config/recipes/`: how models are trained; its sections are laid over the preset.
 
     Attributes:
-        only: values that a model must have, by dotted key; the recipe is refused for other models.
+        only: values that a model must have, by dotted key: one, or a list of several; the recipe is refused for other
+            models.
+        least_epochs: fewer epochs get a warning.
         model, train: sections of its models.
     """
 
     only: dict[str, Any] = {}
+    least_epochs: Annotated[Number, Field(ge=0)] = 0
     model: dict[str, Any] = {}
     train: dict[str, Any] = {}
 

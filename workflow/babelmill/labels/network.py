@@ -210,7 +210,7 @@ def encoder_config(settings: TrainSettings, source: Path | None, vocabulary: Voc
     """Return the configuration of the encoder; see `config_to_train`."""
     if settings.model.architecture == "transformers":
         return config_to_train(settings, source, vocabulary)
-    shape: dict[str, Any] = asdict(shape_of(settings, source, vocabulary.size))
+    shape: dict[str, Any] = asdict(shape_of(settings, source, vocabulary.entries))
     ids = {name: token for name, token in vocabulary.ids.items() if token is not None}
     values: dict[str, Any] = {**shape, **ids, "classifier_dropout": shape["hidden_dropout_prob"]}
     return GPTBertConfig(**values)

@@ -137,9 +137,14 @@ def attention(
     if implementation == "sdpa":
         context = F.scaled_dot_product_attention(query, key, value, visible.penalty, dropout)
         return context * visible.alive, None
-    scores = query @ key.mT * query.size(-1) ** -0.5 + visible.penalty
-    weights = (scores.softmax(-1) * visible.alive).to(value.dtype)
+    weights = attention_weights(query, key, visible).to(value.dtype)
     return F.dropout(weights, dropout) @ value, weights
+
+
+def attention_weights(query: torch.Tensor, key: torch.Tensor, visible: Visible) -> torch.Tensor:
+    """Return the weights [B, n, Tq, Tk] of `attention` before dropout."""
+    scores = query @ key.mT * query.size(-1) ** -0.5 + visible.penalty
+    return scores.softmax(-1) * visible.alive
 
 
 class Linear(nn.Linear):
@@ -196,8 +201,7 @@ class Attention(nn.Module):
         self.lambdas = nn.Parameter(torch.empty(1))
         self.dropout = nn.Dropout(shape.hidden_dropout)
         self.weight_dropout = shape.attention_dropout
-        self.rotate = rotate  # our trainer puts faster ones here on a CPU
-        self.attend = attention
+        self.attend = attention  # our trainer puts one with keyed dropout here
 
     def forward(
         self,
@@ -220,7 +224,7 @@ class Attention(nn.Module):
         heads = self.q_scale.size(0)
         both = self.qk_proj(normalize(of_scores, self.eps)).unflatten(-1, (2, heads, -1))
         both = normalize(both, self.eps) * (1 + torch.stack([self.q_scale, self.k_scale])).to(both.dtype)
-        both = self.rotate(both.flatten(2, 3), sight.cosines, sight.sines)
+        both = rotate(both.flatten(2, 3), sight.cosines, sight.sines)
         value = self.v_proj(normalize(of_values, self.eps)).unflatten(-1, (heads, -1))
         first_values = value if first is None else first  # there, mixing changes nothing; the lambda's gradient is 0
         value = mix(value, first_values, self.lambdas[0])

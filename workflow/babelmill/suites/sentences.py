@@ -201,6 +201,7 @@ class Scorer:
     def __init__(self, model: Any, tokenizer: Any, causal: bool):
         self._model, self._tokenizer, self._pad = model, tokenizer, tokenizer.pad_token_id or 0
         target = getattr(model.config, "masked_target", None)  # our architectures have one
+        self._is_ours = target is not None
         is_gpt_bert = model.config.model_type == "babelmill_gpt_bert"
         self._attention = FreePositions(model) if is_gpt_bert else None
         self._before = int(causal or target == "next")
@@ -208,7 +209,9 @@ class Scorer:
         self._device = next(model.parameters()).device
         if is_gpt_bert and self._device.type == "cpu":
             pack_linear_layers(model)
-        entries = model.get_output_embeddings().weight.shape[0] if model.get_output_embeddings() else 1 << 15
+        entries = 1 << 15 if is_gpt_bert else model.config.vocab_size
+        if (output := model.get_output_embeddings()) is not None:
+            entries = output.weight.shape[0]
         self.positions = min(POSITIONS[self._device.type], LOGITS // (4 * entries))
 
     @torch.inference_mode()
@@ -303,7 +306,7 @@ class Scorer:
     ) -> np.ndarray:
         """Return ln p of targets, from the model's logits at the given places: [targets] float64.
 
-        The head of a GPT-BERT is computed only at these places, and only once at a place that scores several targets.
+        The head of our architectures is computed only at these places, and only once at a place with several targets.
 
         Args:
             ids: [rows, length] int64.
@@ -314,7 +317,7 @@ class Scorer:
         where, which = torch.stack([lines, places]).unique(dim=1, return_inverse=True)
         where, which, targets = (each.to(self._device) for each in (where, which, targets))
         given = ids.to(self._device), seen.to(self._device)
-        if self._attention is None:
+        if not self._is_ours:
             logits = self._model(input_ids=given[0], attention_mask=given[1]).logits[*where].float()
         else:
             hidden = self._model.model(*given, return_dict=True).last_hidden_state

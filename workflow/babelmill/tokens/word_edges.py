@@ -31,12 +31,12 @@ VISIBLE = [*range(33, 127), *range(161, 173), *range(174, 256)]  # bytes that by
 def word_edges(path: Path, vocabulary: Vocabulary) -> np.ndarray:
     """Return the class of the first and of the last character of each entry of a tokenizer.json, [2, size] int64.
 
-    Special tokens begin words of their own.
+    Special tokens are words of their own.
     """
     edges = np.full((2, vocabulary.size), OTHER, dtype=np.int64)
     for token, content in _contents(path).items():
         edges[:, token] = _first(content), _last(content)
-    edges[:, list(vocabulary.special)] = [[ALONE], [OTHER]]
+    edges[:, list(vocabulary.special)] = ALONE  # so letters and signs after them begin words, too
     return edges
 
 

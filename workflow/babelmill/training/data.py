@@ -2,9 +2,8 @@
 
 from pathlib import Path
 
-import torch
-
 from babelmill.config.stage_settings import TrainSettings
+from babelmill.runtime.processes import Processes
 from babelmill.runtime.record import SPLITS
 from babelmill.tokens.shard_file import ShardFile
 from babelmill.tokens.vocabulary import Vocabulary
@@ -36,13 +35,14 @@ class Data:
         self.blocks_weight = 0.0  # only labels have blocks
         self.vocabulary = Vocabulary.read(self._tokenizer, self.shards["train"][0].vocab_size)
 
-    def stream(self, split: str, network: Network, objective: Objective, device: torch.device) -> Stream:
+    def stream(self, split: str, network: Network, objective: Objective, processes: Processes) -> Stream:
         """Return the stream of a split."""
         train, shards, edges, costs = self.settings.train, self.shards[split], None, None
         if split == "train":  # validation always hides in the same way, so that its numbers can be compared
             if train.masking == "words":
                 edges = word_edges(self._tokenizer, self.vocabulary)
             if train.rarity:
-                costs = costs_of(token_counts(shards, self.vocabulary.size), train.rarity)
-        given = shards, self.vocabulary, train.seed, device, objective, network.in_place, network.compiled
+                counts = processes.on_main(lambda: token_counts(shards, self.vocabulary.size))  # reads the whole text
+                costs = costs_of(counts, train.rarity)
+        given = shards, self.vocabulary, train.seed, processes.device, objective, network.in_place, network.compiled
         return TokenStream(*given, edges, costs)

@@ -81,7 +81,8 @@ class Trainer:
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="ahead")
         self._coming: dict[int, Future[Step]] = {}  # the step that the thread prepares, by number
         trained = network.trained()
-        self._optimizer = make_optimizer(trained, train, network.decays, network.sharding, network.matrices())
+        matrices = network.matrices() if train.optimizer == "muon" else ()
+        self._optimizer = make_optimizer(trained, train, network.decays, network.sharding, matrices)
         self.average = MovingAverage(trained, train.ema_decay, mean_from(train, plan.steps))
         self._recorder = Recorder(network, stream, plan.groups, self.device)
         self.size = PassSize(micro_batch_tokens, network, train, processes)

@@ -82,7 +82,7 @@ class Validation:
         Returns:
             the fields of a validation line of the record (see `record.py`); None if a process had to `leave` meanwhile.
         """
-        if self._average.tensors is None:
+        if not self._average.differs:
             found = average = self._scores(leave, show)
         else:
             found = self._scores(leave, lambda share: show(share / 2))

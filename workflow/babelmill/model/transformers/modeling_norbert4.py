@@ -199,16 +199,22 @@ class NorBERT4ForMultipleChoice(NorBERT4ForSequenceClassification):
 
     def forward(  # pyright: ignore[reportIncompatibleMethodOverride]
         self,
-        input_ids: torch.Tensor,
+        input_ids: torch.Tensor | None = None,
         attention_mask: torch.Tensor | None = None,
         labels: torch.Tensor | None = None,
         return_dict: bool | None = None,
+        inputs_embeds: torch.Tensor | None = None,
         **kwargs: Any,
     ) -> MultipleChoiceModelOutput | tuple[Any, ...]:
-        """Return logits [B, C] of input_ids [B, C, T]. `labels` [B] says which of the C texts is right."""
-        mask = None if attention_mask is None else attention_mask.flatten(0, 1)
-        output = super().forward(input_ids.flatten(0, 1), mask, return_dict=True, **kwargs)
-        logits = output.logits.view(input_ids.shape[:2])  # pyright: ignore
+        """Return logits [B, C] of input_ids [B, C, T] or inputs_embeds [B, C, T, H].
+
+        `labels` [B] says which of the C texts is right.
+        """
+        given = input_ids, attention_mask, inputs_embeds
+        ids, mask, embeds = (None if each is None else each.flatten(0, 1) for each in given)
+        output = super().forward(ids, mask, return_dict=True, inputs_embeds=embeds, **kwargs)
+        choices = (inputs_embeds if input_ids is None else input_ids).shape[:2]  # pyright: ignore
+        logits = output.logits.view(choices)  # pyright: ignore
         loss = None if labels is None else F.cross_entropy(logits, labels)
         output = MultipleChoiceModelOutput(loss, logits, output.hidden_states, output.attentions)  # pyright: ignore
         return self._finish(output, return_dict)

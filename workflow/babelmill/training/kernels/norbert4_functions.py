@@ -7,7 +7,7 @@ Attention is PyTorch's own as long as none of its weights is dropped. PyTorch's 
 import torch
 
 from babelmill.model.attention import Visible
-from babelmill.model.norbert4 import NorBERT4, attention
+from babelmill.model.norbert4 import NorBERT4, attention, attention_weights
 from babelmill.training.kernels import dropout, pytorch_kernels
 from babelmill.training.kernels.dropout import KeyedAttention, Keys
 
@@ -27,8 +27,7 @@ class KeyedNorBERT4Attention(KeyedAttention):
         """Do what `norbert4.attention` does."""
         if not dropout:
             return attention(query, key, value, visible, implementation=implementation)
-        weights = attention(query, key, value, visible, implementation="plain")[1]
-        assert weights is not None
+        weights = attention_weights(query, key, visible).to(value.dtype)
         kept = self.kept(weights.shape, dropout).mul_(1 / (1 - dropout))
         return (weights * kept.to(weights.dtype)) @ value, weights
 

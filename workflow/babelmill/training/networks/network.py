@@ -90,14 +90,24 @@ class Network(ABC):
 
         Layers are the modules in lists (`nn.ModuleList`). The list in a GPT-BERT's head is not one of them: its members
         are single linear layers, norms and the like.
+
+        Raises:
+            UserError: a parameter of a layer has more than two dimensions, as the experts of a mixture have.
         """
         found: set[int] = set()
         for each in self.model.modules():
             if isinstance(each, nn.ModuleList) and not any(isinstance(member, nn.Linear) for member in each):
                 for module in each.modules():
                     held = () if isinstance(module, nn.Embedding) else module.parameters(recurse=False)
-                    found |= {id(parameter) for parameter in held if parameter.ndim == 2}
-        return {name for name, parameter in self.model.named_parameters() if id(parameter) in found}
+                    found |= {id(parameter) for parameter in held if parameter.ndim > 1}
+        named = {name: parameter for name, parameter in self.model.named_parameters() if id(parameter) in found}
+        for name, parameter in named.items():
+            if parameter.ndim > 2:
+                raise UserError(
+                    f"train.optimizer = muon updates the matrices of layers, but {name} has {parameter.ndim}"
+                    " dimensions; set lamb or adamw, with their learning rates (docs/training.md)"
+                )
+        return set(named)
 
     def trained(self) -> dict[str, nn.Parameter]:
         """Return the trained parameters by name, the same objects at each call. The other parameters are frozen."""

@@ -120,5 +120,6 @@ class NorBERT4Network(Network):
         return name.endswith(".weight") or ".weights." in name
 
     def matrices(self) -> set[str]:
-        """See `Network.matrices`; the scales of queries and keys, which have a row per head, are none."""
-        return {name for name in super().matrices() if not name.endswith(("q_scale", "k_scale"))}
+        """Return the names of the matrices of the layers: there, only matrices have weight decay."""
+        named = self.model.named_parameters()
+        return {name for name, parameter in named if ".layers." in name and self.decays(name, parameter)}

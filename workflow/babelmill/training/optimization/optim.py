@@ -339,15 +339,14 @@ def make_optimizer(
         sharding: how the parameters were cut, if `named` holds this process's rows; None: they are whole.
         matrices: the names of the parameters that Muon updates.
     """
-    kinds = {kind.name: kind for kind in (FusedAdamW, *FusedAdamW.__subclasses__())}
-    kind, own = kinds[train.optimizer], {}
-    if kind is Muon:
+    shared = train.learning_rate, train.betas, train.eps, sharding, train.cautious_weight_decay
+    if train.optimizer == "muon":
         by_muon = {name: parameter for name, parameter in named.items() if name in matrices}
-        own = {"matrices": by_muon, "weight_decay": train.weight_decay, "bf16": train.precision == "bf16"}
-    rest = [(name, parameter) for name, parameter in named.items() if name not in own.get("matrices", ())]
-    groups = parameter_groups(rest, 0.0 if own else train.weight_decay, decays)
-    cautious = train.cautious_weight_decay
-    return kind(groups, train.learning_rate, train.betas, train.eps, sharding, cautious, **own)
+        rest = ((name, parameter) for name, parameter in named.items() if name not in matrices)
+        groups = parameter_groups(rest, 0.0, decays)
+        return Muon(groups, *shared, by_muon, train.weight_decay, bf16=train.precision == "bf16")
+    kinds = {kind.name: kind for kind in (FusedAdamW, *FusedAdamW.__subclasses__())}
+    return kinds[train.optimizer](parameter_groups(named.items(), train.weight_decay, decays), *shared)
 
 
 def segments(tensors: Sequence[torch.Tensor], multiple: int) -> tuple[torch.Tensor, list[torch.Tensor]]:
@@ -393,13 +392,16 @@ class MovingAverage:
     has come down, it is up to 0.4 % worse.
 
     From a step `mean_from` on, it is the mean of the weights after this step and all later ones.
+
+    Attributes:
+        differs: whether it may differ from the weights. With a decay of 0, it does not before `mean_from`.
     """
 
     def __init__(self, named: Mapping[str, torch.Tensor], decay: float, mean_from: int | None = None):
         """Begin with the weights `named`. If these are always their own average, no copy is made."""
         self._weights = dict(named)
         self._decay, self._mean_from = decay, mean_from
-        own = decay or mean_from is not None
+        own = self.differs = bool(decay) or mean_from is not None
         self.tensors = {name: weight.detach().clone() for name, weight in named.items()} if own else None
 
     @torch.no_grad()
@@ -414,9 +416,10 @@ class MovingAverage:
         if self.tensors is None:
             return
         decay, average = min(self._decay, (1 + step) / (60 + step)), list(self.tensors.values())
-        new = 1 - decay
-        if self._mean_from is not None and step >= self._mean_from:
+        new, is_mean = 1 - decay, self._mean_from is not None and step >= self._mean_from
+        if self._mean_from is not None and is_mean:
             new = 1 / (1 + step - self._mean_from)
+        self.differs = decay > 0 or is_mean
         torch._foreach_lerp_(average, list(self._weights.values()), new)  # pyright: ignore[reportPrivateImportUsage]
 
     @contextlib.contextmanager
