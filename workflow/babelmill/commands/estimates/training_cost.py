@@ -17,6 +17,7 @@ from babelmill.config import schema
 from babelmill.config.model_size import Counted, parameters
 from babelmill.config.resolve import Configuration, ResolvedModel
 from babelmill.config.snapshots import kept_at_the_end, points
+from babelmill.core.files import UserError
 from babelmill.runtime.cost import flops
 from babelmill.training.plan.objectives import objective_of
 from babelmill.training.plan.schedule import (
@@ -98,6 +99,8 @@ def cost_of(
     text = text or training_text(configuration, model)
 
     tokens = int(text.tokens)
+    if not tokens:
+        raise UserError(f"{model}: its text is empty, so there is nothing to train on; set corpus.files")
     steps = steps_for(train, tokens, text.words_per_token)
     lengths, rows = rows_by_step(train, steps)
     if train.words:
