@@ -24,6 +24,7 @@ from babelmill.core.trouble import trouble
 
 COMMANDS = {
     "status": "show how far each model is",
+    "watch": "status and losses, renewed while models train",
     "why": "show what would run for a model, and why",
     "plan": "show what training will cost: steps, memory, GPU-hours",
     "corpus": "look at a text: lengths, languages, repetition, oddities",

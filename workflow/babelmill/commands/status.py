@@ -15,7 +15,7 @@ import shutil
 import sys
 from pathlib import Path
 
-from babelmill.commands.progress.model_status import DROPPED, STATES, Status, status_of
+from babelmill.commands.progress.model_status import DROPPED, STATES, Status, newest_run, status_of
 from babelmill.commands.progress.numbers import numbers_of_challenge
 from babelmill.config import loading
 from babelmill.config.resolve import Configuration
@@ -24,7 +24,6 @@ from babelmill.config.submissions import checkpoints_of
 from babelmill.config.suites import scores_asked, suites_of_model
 from babelmill.core.files import read_json
 from babelmill.core.words import aligned, clock, plural
-from babelmill.graph import CHECKPOINTS
 from babelmill.stages import STAGES
 
 RIGHT = ("step", "loss", "tokens/s", "left", "attempt")  # columns of numbers
@@ -85,9 +84,8 @@ def challenge_line(configuration: Configuration, model: str) -> str | None:
 
 def kept_by_newest_run(model: str) -> set[str]:
     """Return the names of the snapshots that the newest training run of a model has kept."""
-    notes = (CHECKPOINTS / model).glob("*/attempt.json")
-    newest = max(notes, key=lambda path: path.stat().st_mtime, default=None)
-    return {path.stem for path in (newest.parent / FOLDER).glob("chck_*.json")} if newest else set()
+    newest = newest_run(model)
+    return {path.stem for path in (newest / FOLDER).glob("chck_*.json")} if newest else set()
 
 
 def scores_there(model: str, suite: str) -> int:

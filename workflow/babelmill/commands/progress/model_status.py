@@ -111,24 +111,30 @@ def state_of_job(stage: str, model: str, language: str, folder: Path) -> Status:
     return status
 
 
+def newest_run(model: str) -> Path | None:
+    """Return the folder of a model's newest training run; None if there is none."""
+    notes = (CHECKPOINTS / model).glob("*/attempt.json")
+    newest = max(notes, key=lambda path: path.stat().st_mtime, default=None)
+    return newest.parent if newest else None
+
+
 def add_training(status: Status, running: bool) -> None:
     """Fill in how far the newest training run of the model is. `running`: training is the present stage."""
-    notes = (CHECKPOINTS / status.model).glob("*/attempt.json")
-    note = max(notes, key=lambda path: path.stat().st_mtime, default=None)
-    if note is None:
+    folder = newest_run(status.model)
+    if folder is None:
         return
-    kept = newest_log(note.parent)
+    kept = newest_log(folder)
     if running and kept and (status.log is None or kept.stat().st_mtime >= status.log.stat().st_mtime):
         status.log = kept
-    attempt = json.loads(note.read_text())
+    attempt = json.loads((folder / "attempt.json").read_text())
     status.attempt = attempt["attempt"] if attempt["attempt"] > 1 or attempt["job"] else None
     status.steps = attempt["steps"]
-    trained = [line for line in metrics(note.parent) if line["kind"] == "train"]
-    saved = [int(path.stem.removeprefix("step-")) for path in note.parent.glob("step-*.safetensors")]
+    trained = [line for line in metrics(folder) if line["kind"] == "train"]
+    saved = [int(path.stem.removeprefix("step-")) for path in folder.glob("step-*.safetensors")]
     status.step = max([attempt["began_after_step"], *saved, *(line["step"] for line in trained[-1:])])
     if trained:
         status.loss, status.tokens_per_second = trained[-1]["loss"], trained[-1]["tokens_per_second"]
-    lock = note.parent / "lock.json"
+    lock = folder / "lock.json"
     if not running or not lock.is_file():
         return
     owner = json.loads(lock.read_text())
@@ -137,7 +143,7 @@ def add_training(status: Status, running: bool) -> None:
         status.job = f"{owner['job']} on {owner['host']}" if owner["job"] else owner["host"]
         if trained:
             status.gpus = gpu_figures(trained[-1])
-            status.note = validating(note.parent)
+            status.note = validating(folder)
             status.left = (attempt["tokens"] - trained[-1]["tokens"]) / trained[-1]["tokens_per_second"]
 
 
