@@ -17,7 +17,7 @@ import signal
 import sys
 import time
 from multiprocessing.connection import Connection
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from babelmill.commands.progress.model_status import Status, newest_run, status_of
 from babelmill.commands.status import begun, table
@@ -28,6 +28,9 @@ from babelmill.core.files import UserError
 from babelmill.core.words import plural
 from babelmill.release.card.training_history import read_record
 from babelmill.stages import STAGES
+
+if TYPE_CHECKING:
+    from rich.text import Text
 
 EVERY = 5.0  # seconds
 SHARE = 0.05  # of the time may be spent on reading: with many models, the view is renewed less often
@@ -144,6 +147,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     loading.add_arguments(parser)
 
 
+def coloured(lines: list[str]) -> "Text":
+    """Return the lines of the view with the colours of states and curves."""
+    from rich.text import Text
+
+    text = Text("\n".join(lines), no_wrap=True)
+    for state, colour in COLOURS.items():
+        text.highlight_regex(rf"(?m)(?<= ){state}(?= |$)", colour)
+    text.highlight_regex("[\u2800-\u28ff]+", "cyan")
+    return text
+
+
 def run(args: argparse.Namespace) -> None:
     """Show the view until Ctrl-C, or print it once."""
     if not 1 <= args.every <= 3600:
@@ -151,19 +165,13 @@ def run(args: argparse.Namespace) -> None:
     if args.once or not sys.stdout.isatty():
         print(*view(args, *shutil.get_terminal_size((100, 60))), sep="\n")
         return
-    # They take long to import.
-    from rich.console import Console
+    from rich.console import Console  # takes long to import
     from rich.live import Live
-    from rich.text import Text
 
     console = Console(file=sys.__stdout__)  # `view_now` has escaped what comes from outside; rich writes its own codes
     with Live(console=console, screen=True, auto_refresh=False) as live, contextlib.suppress(KeyboardInterrupt):
         while True:
             began = time.monotonic()
             lines = view_now(args, console.width, console.height - 1)
-            text = Text("\n".join([*lines, ""]) + f"{time.strftime('%H:%M:%S')}, Ctrl-C ends the view", no_wrap=True)
-            for state, colour in COLOURS.items():
-                text.highlight_regex(rf"(?m)(?<= ){state}(?= |$)", colour)
-            text.highlight_regex("[\u2800-\u28ff]+", "cyan")
-            live.update(text, refresh=True)
+            live.update(coloured([*lines, f"{time.strftime('%H:%M:%S')}, Ctrl-C ends the view"]), refresh=True)
             time.sleep(max(args.every, (time.monotonic() - began) / SHARE))
