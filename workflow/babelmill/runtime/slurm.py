@@ -191,7 +191,7 @@ def seconds_left(text: str) -> float | None:
 def signals() -> list[signal.Signals]:
     """Return the signals that ask a training to leave.
 
-    A terminal that closes sends SIGHUP, which `nohup` ignores. Grid Engine sends SIGUSR1 or SIGUSR2 before it ends a job.
+    A terminal that closes sends SIGHUP, which `nohup` ignores. Grid Engine sends SIGUSR1 or SIGUSR2 before the end.
     """
     hangup = [] if signal.getsignal(signal.SIGHUP) == signal.SIG_IGN else [signal.SIGHUP]
     return [signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, signal.SIGUSR2, *hangup]
