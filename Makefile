@@ -8,7 +8,7 @@ export PYRIGHT_PYTHON_IGNORE_WARNINGS := 1
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile
 SETUP := .venv/.installed
 
-.PHONY: demo test lint bench setup lock help
+.PHONY: demo test test-anywhere lint bench setup lock help
 
 help:  ## show this list
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1	/p' $(MAKEFILE_LIST)
@@ -19,7 +19,10 @@ demo: $(SETUP)  ## train a tiny English model in ten minutes, from text that com
 	@$(BIN)/babelmill show converted/eng --masked "This function returns the <mask> of the list." --prompt "The function returns"
 
 test: $(SETUP)  ## all tests on all cores; not root on Debian or Ubuntu: make test ARGS='--ignore tests/slurm'
-	$(BIN)/pytest -n auto --dist loadgroup $(ARGS)
+	$(BIN)/pytest -n auto --dist loadgroup --ignore tests/anywhere $(ARGS)
+
+test-anywhere: $(SETUP)  ## the workflow on a real Grid Engine (which needs root on Debian or Ubuntu)
+	$(BIN)/pytest $(ARGS) tests/anywhere
 
 lint: $(SETUP)  ## ruff, snakefmt, import-linter, pyright, snakemake --lint
 	$(BIN)/ruff check .
@@ -38,7 +41,7 @@ setup: $(SETUP)  ## install only the virtual environment
 	@echo "Installed. Next: source .venv/bin/activate && snakemake --profile profiles/local -n converted/eng"
 
 lock:  ## after you change pins: install them without the lock, and write envs/lock.txt again
-	$(PIP) --upgrade --editable '.[test,slurm]'
+	$(PIP) --upgrade --editable '.[test,slurm,gridengine]'
 	$(BIN)/python envs/lock.py > envs/lock.txt
 	@touch $(SETUP)
 

@@ -213,6 +213,20 @@ def test_a_signal_is_a_reason(squeue):
     assert stop.reason(0) == "received SIGTERM"
 
 
+def test_other_schedulers(monkeypatch, squeue, tmp_path):
+    """Their job script says when the job ends, and finds the mark of a training that must go on."""
+    squeue("", 1)
+    monkeypatch.setenv(slurm.JOB_END, str(time.time() + 600))
+    stop = Stop(ask_slurm=True)
+    assert stop.reason(needed=60) is None
+    assert stop.reason(needed=580) == "the allocation ends soon"
+    os.kill(os.getpid(), signal.SIGUSR2)
+    assert stop.reason(0) == "received SIGUSR2"
+    monkeypatch.setenv(slurm.AGAIN, str(tmp_path / "again"))
+    slurm.requeue()
+    assert (tmp_path / "again").exists()
+
+
 @pytest.mark.parametrize(
     ("state", "asked"),
     [("RUNNING", ["squeue", "squeue", "scontrol", "squeue", "scontrol"]), ("PREEMPTED", ["squeue"] * 2)],

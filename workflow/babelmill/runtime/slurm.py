@@ -23,6 +23,7 @@ import subprocess
 import sys
 import threading
 import time
+from pathlib import Path
 from types import FrameType
 
 log = logging.getLogger(__name__)
@@ -34,6 +35,8 @@ WITHOUT_PROCESSES = {
     *("TIMEOUT", ""),
 }
 OWN_STEP = "BABELMILL_STEP"
+# Job scripts of other schedulers set when the job ends (seconds since the epoch), and where it asks for another turn.
+JOB_END, AGAIN = "BABELMILL_JOB_END", "BABELMILL_AGAIN"
 KEPT = {"SLURM_JOB_ID", "SLURM_JOBID", "SLURM_CLUSTER_NAME", "SLURM_CONF"}
 FIRST_PORT = PORTS = 15_000  # ports where the nodes of a job meet; the system itself assigns only ports from 32768 on
 COMPLETING_SECONDS = 120  # longest wait between the end of a job and the end of its processes
@@ -145,8 +148,13 @@ def on_first_node() -> bool:
 def requeue() -> None:
     """Put this job back into the queue, unless it is over, such as a job that was cancelled. A line says what happens.
 
-    A busy controller may not answer at once, so it is asked for REQUEUE_SECONDS.
+    A busy controller may not answer at once, so it is asked for REQUEUE_SECONDS. On other clusters, the job's script
+    (`jobscript.sh` of the profile) finds the mark that this leaves, and the scheduler starts the job again.
     """
+    if AGAIN in os.environ:
+        Path(os.environ[AGAIN]).touch()
+        print("the job asks to be started again", file=sys.stderr)
+        return
     job, end, answer = job_id(), time.monotonic() + REQUEUE_SECONDS, "no answer"
     if job is None:
         return
@@ -181,9 +189,12 @@ def seconds_left(text: str) -> float | None:
 
 
 def signals() -> list[signal.Signals]:
-    """Return the signals that ask a training to leave. A terminal that closes sends SIGHUP, which `nohup` ignores."""
+    """Return the signals that ask a training to leave.
+
+    A terminal that closes sends SIGHUP, which `nohup` ignores. Grid Engine sends SIGUSR1 or SIGUSR2 before the end.
+    """
     hangup = [] if signal.getsignal(signal.SIGHUP) == signal.SIG_IGN else [signal.SIGHUP]
-    return [signal.SIGTERM, signal.SIGINT, *hangup]
+    return [signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, signal.SIGUSR2, *hangup]
 
 
 class Stop:
@@ -200,6 +211,8 @@ class Stop:
         self._end = math.inf  # of the allocation (time.monotonic), as far as SLURM has said
         for number in signals():
             signal.signal(number, self._received)
+        if JOB_END in os.environ:
+            self._end = time.monotonic() + float(os.environ[JOB_END]) - time.time()
         if ask_slurm and (job := job_id()):
             self._ask(job)
             threading.Thread(target=self._keep_asking, args=(job,), daemon=True).start()

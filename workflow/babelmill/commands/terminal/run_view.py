@@ -57,7 +57,9 @@ NOISE = (
     "Would remove temporary output ",
     "WorkflowError:\nAt least one job did not complete",
 )
-SUBMITTED = re.compile(r"Job (\d+) has been submitted with SLURM jobid (\d+)")
+SUBMITTED = re.compile(  # the last group: without SLURM, by a profile's command
+    r"(?:Job|Submitted job) (\d+) (?:has been submitted with SLURM jobid (\d+)|with external jobid '(.+)')"
+)
 RESTARTED = re.compile(r"Trying to restart job (\d+)")
 FAILED_COMMAND = re.compile(
     r"CalledProcessError in file .*/(\w+)\.smk.* (?:died with <Signals\.(\w+)|exit status (\d+))", re.DOTALL
@@ -207,7 +209,8 @@ class RunView:
         text = record.getMessage()
         submitted = SUBMITTED.match(text)
         if submitted and int(submitted[1]) in self._jobs:
-            self._line(self._jobs[int(submitted[1])], f"is SLURM job {submitted[2]}")
+            job = f"SLURM job {submitted[2]}" if submitted[2] else f"job {submitted[3]} of the cluster"
+            self._line(self._jobs[int(submitted[1])], f"is {job}")
         elif restarted := RESTARTED.match(text):
             if lines := self._failed.get(int(restarted[1])):
                 self._print(lines)

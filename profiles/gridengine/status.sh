@@ -1,0 +1,10 @@
+#!/bin/sh
+# status.sh JOB: prints running, success or failed. A job's script writes its exit code when it ends (jobscript.sh).
+code=".snakemake/gridengine/$1.code"
+told=$(qstat -j "$1" 2>&1)
+case "$told" in
+  *"error reason"*) qdel "$1" >/dev/null 2>&1; echo failed; exit ;;  # it could not start, and would wait for ever
+  *"do not exist"*) sleep 1 ;;                                       # it is over
+  *) [ -s "$code" ] || { echo running; exit; } ;;                    # also if Grid Engine does not answer
+esac
+if [ "$(cat "$code" 2>/dev/null)" = 0 ]; then echo success; else echo failed; fi

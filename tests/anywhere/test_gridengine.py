@@ -1,0 +1,147 @@
+"""The workflow on a real Grid Engine: from text to folder, a job that is put back, one that is deleted, Ctrl-C."""
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+
+from conftest import ROOT, SMALL
+
+HERE = Path(__file__).parent
+PATIENCE = 900  # seconds
+pytestmark = [pytest.mark.xdist_group("gridengine"), pytest.mark.timeout(1800)]
+
+
+class GridEngine:
+    """What the tests ask of Grid Engine and do to it."""
+
+    def __init__(self):
+        folder = Path(os.environ.get("GRIDENGINE_FOLDER", Path(tempfile.gettempdir(), "babelmill-gridengine")))
+        lines = (folder / "settings.sh").read_text().split()[1:]
+        self.environment = os.environ | dict(word.split("=", 1) for word in lines)
+
+    def ask(self, *command) -> str:
+        """What a command says, also if it fails."""
+        done = subprocess.run(command, env=self.environment, capture_output=True, text=True)
+        return done.stdout + done.stderr
+
+    def jobs(self) -> list[str]:
+        """The numbers of all jobs that are not over."""
+        return re.findall(r"^ +(\d+) ", self.ask("qstat"), re.MULTILINE)
+
+
+@pytest.fixture(scope="module")
+def grid():
+    done = subprocess.run([HERE / "gridengine_up.sh"], capture_output=True, text=True)
+    if done.returncode:
+        pytest.fail(done.stderr.strip(), pytrace=False)
+    yield GridEngine()
+    subprocess.run([HERE / "gridengine_down.sh"], check=True)
+
+
+@pytest.fixture
+def start(grid, workspace):
+    """Start Snakemake with the shipped profile; whatever happens, nothing of it is left when the test ends."""
+    text = (ROOT / "profiles/gridengine/profile.yaml").read_text()
+    ours = workspace.path / "gridengine"
+    ours.mkdir()
+    # This machine has less memory than jobs ask for.
+    (ours / "profile.yaml").write_text(text.replace("mem_free={resources.mem_mb}M,", ""))
+    for script in ("jobscript.sh", "status.sh"):
+        (ours / script).symlink_to(ROOT / "profiles/gridengine" / script)
+    runs = []
+
+    def start(*targets) -> subprocess.Popen:
+        command = [sys.executable, "-m", "snakemake", "--snakefile", ROOT / "Snakefile", "--profile", ours, *targets]
+        command += ["--latency-wait", "5", "--retries", "0", "--max-status-checks-per-second", "10"]
+        output = open(workspace.path / f"snakemake-{len(runs)}.txt", "w+")  # noqa: SIM115
+        runs.append(
+            subprocess.Popen(
+                [*map(str, command)],
+                cwd=workspace.path,
+                env=grid.environment,
+                stdout=output,
+                stderr=output,
+                start_new_session=True,
+            )
+        )
+        runs[-1].printed = lambda: Path(output.name).read_text()
+        return runs[-1]
+
+    yield start
+    for run in runs:
+        if run.poll() is None:
+            os.killpg(run.pid, signal.SIGKILL)
+            run.wait()
+    if jobs := grid.jobs():
+        grid.ask("qdel", "-f", *jobs)
+
+
+def wait(what: str, condition):
+    """The first true value of `condition`."""
+    end = time.monotonic() + PATIENCE
+    while time.monotonic() < end:
+        if value := condition():
+            return value
+        time.sleep(0.2)
+    raise AssertionError(f"waited in vain for {what}")
+
+
+def trainer(workspace) -> psutil.Process | None:
+    """The process that trains in a folder."""
+    for process in psutil.process_iter(["cmdline"]):
+        command = process.info["cmdline"] or []
+        if command[1:3] == ["-m", "babelmill.train"] and Path(process.cwd()) == workspace.path:
+            return process
+    return None
+
+
+def test_from_text_to_folder(workspace, start):
+    workspace.configure(SMALL | {"tokenizer": {"vocab_size": 300}})  # all but the corpora are made again
+    run = start("converted/eng")
+    assert run.wait(PATIENCE) == 0, run.printed()
+    assert "1 of 1 model converted" in run.printed()
+    assert workspace.babelmill("status", "eng").splitlines()[1].split()[:3] == ["eng", "convert", "converted"]
+
+
+def test_put_back_deleted_and_interrupted(workspace, grid, start):
+    """A training saves and asks for another turn; qdel and Ctrl-C also leave a checkpoint, and no job."""
+    endless = SMALL["train"] | {"max_steps": 1_000_000}
+    run_keys = SMALL["run"] | {"checkpoint_every": 1_000_000}
+    workspace.configure(SMALL | {"models": {"eng": {"train": endless}}, "run": run_keys})
+    kept = workspace.path / "results/checkpoints/eng"
+    log = workspace.path / "logs/train/eng.log"
+
+    def printed() -> str:
+        """What all its attempts said."""
+        return "".join(path.read_text() for path in sorted(kept.glob("*/logs/*.log")))
+
+    def goes_on(times: int) -> bool:
+        """Whether it has continued from a checkpoint so often, and trained since."""
+        return printed().count("going on after step") == times and "step " in log.read_text().split("going on")[-1]
+
+    run = start("results/models/eng/manifest.json")
+    training = wait("training", lambda: log.exists() and " step " in log.read_text() and trainer(workspace))
+    (job,) = grid.jobs()
+    training.send_signal(signal.SIGTERM)
+    wait("another turn", lambda: goes_on(1))
+    assert grid.jobs() == [job], "the same job"
+
+    grid.ask("qdel", job)
+    assert run.wait(PATIENCE) == 1, run.printed()
+    assert printed().count("received SIGUSR2") == 1
+    assert not grid.jobs()
+
+    run = start("results/models/eng/manifest.json")
+    wait("training", lambda: goes_on(2))
+    os.killpg(run.pid, signal.SIGINT)
+    assert run.wait(PATIENCE) == 1
+    wait("the end of the job", lambda: not grid.jobs() and trainer(workspace) is None)
+    assert printed().count("received SIGUSR2") == 2, "Ctrl-C deletes the job"
