@@ -40,9 +40,10 @@ site: $(SETUP)  ## this documentation as a site, in build/site/index.html; a bro
 setup: $(SETUP)  ## install only the virtual environment
 	@echo "Installed. Next: source .venv/bin/activate && snakemake --profile profiles/local -n converted/eng"
 
-lock:  ## after you change pins: install them without the lock, and write envs/lock.txt again
+lock:  ## after you change pins: install them without the lock, and write envs/lock.txt and envs/licences.txt again
 	$(PIP) --upgrade --editable '.[test,slurm,docs]'
 	$(BIN)/python envs/lock.py > envs/lock.txt
+	$(BIN)/python envs/licences.py > envs/licences.txt
 	@touch $(SETUP)
 
 # Installs again when the pins change. The package itself is used from this folder, never from a copy. The pip that comes

@@ -23,7 +23,7 @@ language = "en"
 
 extensions = ["myst_parser"]
 root_doc = "README"
-PAGES = ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "docs", "config", "profiles", "benchmarks")
+PAGES = ("README.md", "CONTRIBUTING.md", "SECURITY.md", "CHANGELOG.md", "docs", "config", "profiles", "benchmarks")
 exclude_patterns = [path.name for path in ROOT.iterdir() if path.name not in PAGES]  # Sphinx does not look into these
 exclude_patterns += [
     "docs/README.md",
@@ -78,6 +78,7 @@ MENU = {
         "Architecture": "docs/architecture",
         "Contributing": "CONTRIBUTING",
         "Benchmarks": "benchmarks/README",
+        "Security": "SECURITY",
         "Changes": "CHANGELOG",
     },
 }

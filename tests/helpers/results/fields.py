@@ -17,14 +17,15 @@ def documented(section: str) -> frozenset[tuple[str, ...]]:
     text = PAGE.read_text(encoding="utf-8")
     part = re.split(r"\n#+ ", text.split(f"# {section}\n", 1)[1])[0]
     found = set()
-    for names, rest in re.findall(r"^\| (`[^|]+`) \|(.*)\|$", part, re.MULTILINE):
-        meaning = rest.rpartition(" |")[2] if rest.count(" | ") else rest
+    for names, meaning in re.findall(r"^\| (`[^|]+`) \|(?:[^|]+\|)? ([^|]+) \|$", part, re.MULTILINE):
         for name in re.findall(r"`([^`]+)`", names):
             path = tuple(name.split("."))
             found.add(path)
-            if link := re.search(r"\[a (score|share)\]", rest):
+            if link := re.search(r"\[a (score|share)\]", meaning):
                 found |= {(*path, *below) for below in documented(f"A {link[1]}")}
-            found |= {(*path, word) for word in re.findall(r"`(\w+)`", meaning)}
+            found |= {(*path, word) for word in re.findall(r"`([\w{}]+)`", meaning)}
+    if ("snapshots",) in found:
+        found |= {("snapshots", *path) for path in found if path[0] == "languages"}
     return frozenset(found)
 
 
@@ -44,7 +45,7 @@ def paths(value: Any, above: tuple[str, ...] = ()) -> set[tuple[str, ...]]:
 def undocumented(file: Path, section: str = "") -> list[str]:
     """The fields of a result file that the page does not list in the section of that file."""
     patterns = documented(section or file.name)
-    # What stands above a field that is listed needs no row of its own, and `documents` of a language is as `documents`.
+    # What stands above a field that is listed needs no row of its own.
     above = {pattern[:length] for pattern in patterns for length in range(len(pattern))}
     found = set()
     for line in file.read_text(encoding="utf-8").splitlines() if file.suffix == ".jsonl" else [file.read_text()]:
