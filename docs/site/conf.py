@@ -52,7 +52,12 @@ html_theme_options = {
 
 # The menu, in the order in which a newcomer reads.
 MENU = {
-    "Begin": {"The first model": "README", "Tutorial": "docs/tutorial", "Gallery": "docs/gallery"},
+    "Begin": {
+        "The first model": "README",
+        "Tutorial": "docs/tutorial",
+        "Gallery": "docs/gallery",
+        "A card": "docs/gallery/card",
+    },
     "Guides": {
         "Text": "docs/data",
         "Models": "docs/models",
