@@ -8,7 +8,7 @@ export PYRIGHT_PYTHON_IGNORE_WARNINGS := 1
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile
 SETUP := .venv/.installed
 
-.PHONY: demo test test-anywhere lint bench setup lock help
+.PHONY: demo test test-anywhere lint bench site setup lock help
 
 help:  ## show this list
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1	/p' $(MAKEFILE_LIST)
@@ -37,12 +37,16 @@ bench: $(SETUP)  ## speed of a training step beside BERT's and of scoring beside
 	$(BIN)/python benchmarks/suites.py
 	$(BIN)/python benchmarks/step.py --propose
 
+site: $(SETUP)  ## this documentation as a site, in build/site/index.html; a broken link is an error
+	$(BIN)/sphinx-build -E -n -W --keep-going -q -b html -c docs/site . build/site
+
 setup: $(SETUP)  ## install only the virtual environment
 	@echo "Installed. Next: source .venv/bin/activate && snakemake --profile profiles/local -n converted/eng"
 
-lock:  ## after you change pins: install them without the lock, and write envs/lock.txt again
-	$(PIP) --upgrade --editable '.[test,slurm,gridengine]'
+lock:  ## after you change pins: install them without the lock, and write envs/lock.txt and envs/licences.txt again
+	$(PIP) --upgrade --editable '.[test,slurm,gridengine,docs]'
 	$(BIN)/python envs/lock.py > envs/lock.txt
+	$(BIN)/python envs/licences.py > envs/licences.txt
 	@touch $(SETUP)
 
 # Installs again when the pins change. The package itself is used from this folder, never from a copy. The pip that comes

@@ -11,6 +11,7 @@ from babelmill.tokens.shard_file import ShardFile
 from babelmill.training.plan.layouts import Packed
 from babelmill.training.plan.plan import Plan
 from conftest import SMALL, Workspace
+from helpers.results.fields import undocumented
 
 LANGUAGES = ["eng", "deu"]
 
@@ -39,6 +40,8 @@ def test_every_language_is_reported(mixture):
             for losses in line[f"{prefix}languages"].values():
                 assert 0 < losses["loss_masked"] < 10 and 0 < losses["loss_causal"] < 10
 
+    for file in ("models/two/metrics.jsonl", "evaluations/two/evaluation.json"):
+        assert not undocumented(mixture / "results" / file)
     evaluation = json.loads((mixture / "results/evaluations/two/evaluation.json").read_text())
     assert set(evaluation["languages"]) == set(evaluation["tokenizer"]) == set(LANGUAGES)
     manifests = [json.loads((mixture / f"results/corpora/{code}/manifest.json").read_text()) for code in LANGUAGES]

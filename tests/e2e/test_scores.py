@@ -22,6 +22,7 @@ from babelmill.suites.kinds import KINDS
 from babelmill.suites.scoring_model import ScoringModel
 from conftest import SMALL
 from helpers.hub.hub_data import SENTENCES
+from helpers.results.fields import undocumented
 
 OWN = {"files": ["pairs.tsv"], "language": "eng", "good": "good", "bad": "bad", "headline": "paradigms"}
 
@@ -43,6 +44,7 @@ def test_a_model_is_scored_and_a_new_suite_repeats_nothing(workspace):
     assert "Nothing to be done" in answer.stdout + answer.stderr
     folder = workspace.path / "results/scores/eng/english_basics"
     scores, rows = read_json(folder / "scores.json"), pq.read_table(folder / "pairs.parquet")
+    assert not undocumented(folder / "scores.json", "scores.json of a suite")
     eng = scores["languages"]["eng"]
     assert eng["methods"]["causal"]["pairs"]["n"] == 200 and eng["pairs"]["pairs"] == 200
     assert eng["methods"]["masked"]["pairs"]["n"] == 30, "five of each of six paradigms"

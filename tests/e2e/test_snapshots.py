@@ -14,6 +14,7 @@ from babelmill.config.snapshots import name_of
 from babelmill.core import manifest
 from babelmill.core.files import read_json
 from conftest import SMALL
+from helpers.results.fields import undocumented
 from helpers.training.training_data import wait_for_step
 
 POINTS = [0.0002, 0.0004]
@@ -52,6 +53,7 @@ def test_from_training_to_branches(workspace, hub, monkeypatch):
     )
     scores = read_json(workspace.path / "results/scores/eng/english_basics/scores.json")
     assert [each["name"] for each in scores["snapshots"]] == NAMES
+    assert not undocumented(workspace.path / "results/scores/eng/english_basics/scores.json", "scores.json of a suite")
     assert scores["snapshots"][0]["languages"]["eng"]["methods"]["causal"]["pairs"]["n"] == 200
     assert [each["million_words"] for each in scores["snapshots"]] == POINTS
     read = [each["words"] / each["tokens"] for each in scores["snapshots"]]

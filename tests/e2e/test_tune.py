@@ -13,6 +13,7 @@ from transformers import pipeline
 from babelmill.commands.terminal.key_figures import key_figures
 from babelmill.core.files import read_json
 from conftest import SMALL
+from helpers.results.fields import undocumented
 
 OWN = {
     "train": ["train.tsv"],
@@ -58,6 +59,7 @@ def test_a_model_is_tuned_and_a_new_seed_repeats_nothing(rows):
     shown = key_figures("task", rows.path / "results/tasks/mine/eng")
     assert shown == "96 rows to learn from, 40 to test, 2 classes"
     scores, predictions = read_json(folder / "scores.json"), pq.read_table(folder / "predictions.parquet")
+    assert not undocumented(folder / "scores.json", "scores.json of a task")
     eng = scores["languages"]["eng"]
     assert scores["protocol"] == "sound" and eng["chosen_by"] == "held-out rows" and eng["majority"] is None
     assert eng["score"] == eng["metrics"]["accuracy"]["score"] == 1.0, "what can be learnt is learnt"

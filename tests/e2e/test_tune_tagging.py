@@ -16,6 +16,7 @@ from babelmill.core.files import read_json
 from babelmill.suites.challenge.tuned import Tuned, tags
 from babelmill.tasks.resplit import resplit
 from conftest import SMALL
+from helpers.results.fields import undocumented
 
 TUNING = {"epochs": 30, "batch": 16, "learning_rate": 0.01, "longest": 64}
 POS = {"kind": "tagging", "train": ["train.conllu"], "test": ["test.conllu"], "language": "eng", "tuning": TUNING}
@@ -60,6 +61,7 @@ def test_parts_of_speech(words):
     words.snakemake("reports/eng.html")
     folder = words.path / "results/tuned/eng/mine/1"
     eng, rows = read_json(folder / "scores.json")["languages"]["eng"], pq.read_table(folder / "predictions.parquet")
+    assert not undocumented(folder / "scores.json", "scores.json of a task")
     expected = [(tag, number) for number, each in enumerate(sentences(40, 2)) for _, tag in each]
     assert eng["score"] == eng["metrics"]["accuracy"]["score"] == 1.0 and eng["n"] == len(expected) == len(rows)
     assert eng["metrics"]["accuracy"]["without_prediction"] == 0 and eng["majority"] is None

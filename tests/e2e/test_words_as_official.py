@@ -24,6 +24,7 @@ from babelmill.suites.sentences import Scorer
 from babelmill.suites.word_files import MONTHS
 from helpers import DATA
 from helpers.models import seeded
+from helpers.results.fields import undocumented
 
 OFFICIAL = DATA / "official"
 NUMBERS = json.loads((OFFICIAL / "numbers.json").read_text())
@@ -62,6 +63,7 @@ def scored(folder, name: str, out, *methods: str):
     """The rows of items.parquet and scores.json."""
     items = [made_by_hand(Configuration([("config.yaml", CONFIG)]), "suite", suite_stage.run, "eng", name)]
     score(ScoringModel(folder, {}), items, settings_for(name, *methods), out / "partial", out, [])
+    assert not undocumented(out / "scores.json", "scores.json of a suite")
     return pq.read_table(out / "items.parquet"), read_json(out / "scores.json")
 
 

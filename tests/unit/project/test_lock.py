@@ -25,3 +25,9 @@ def test_the_lock_has_every_pin_but_pytorchs():
     wanted = {f"{canonicalize_name(pin.name)}{pin.specifier}" for pin in pins if pin.name not in ("torch", "triton")}
     assert wanted <= set(LOCK.splitlines())
     assert "torch==" not in LOCK and "nvidia-cu" not in LOCK
+
+
+def test_the_licence_of_every_locked_package_is_listed():
+    listed = dict(line.split(": ", 1) for line in (ROOT / "envs/licences.txt").read_text().splitlines()[1:])
+    assert listed.keys() == {line.split("==")[0] for line in LOCK.splitlines()[1:]} | {"torch"}, "run make lock"
+    assert "unknown" not in listed.values()

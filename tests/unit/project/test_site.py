@@ -1,0 +1,64 @@
+"""The documentation site: it is built without a warning, fits a phone, needs no network, and its reference is complete."""
+
+import subprocess
+import sys
+import tarfile
+
+import pytest
+
+from babelmill.cli import COMMANDS
+from babelmill.config.resolve import ROOT
+from babelmill.config.schema import REMOVED, SECTIONS, User
+from helpers.browser import Browser
+from helpers.results.fields import undocumented
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory):
+    """The site as `make site` builds it: a broken link or anchor, or a page that is in no menu, is an error."""
+    folder = tmp_path_factory.mktemp("site")
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+    command = makefile.split("$(BIN)/sphinx-build ")[1].splitlines()[0].replace("build/site", str(folder)).split()
+    done = subprocess.run([sys.executable, "-m", "sphinx", *command], cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return folder
+
+
+def test_the_reference_has_every_setting_and_command(site):
+    text = (site / "docs/settings.html").read_text(encoding="utf-8")
+    keys = {f"{name}.{key}" for name, section in SECTIONS.items() for key in section.model_fields} - {*REMOVED}
+    for key in keys | (User.model_fields.keys() - SECTIONS.keys()):
+        assert f'id="confval-{key}"' in text, f"{key} is missing"
+        entry = text.split(f'id="confval-{key}"')[1]
+        assert "<p>" in entry.split("</dl>")[1].split("<dt")[0], f"{key} is not explained"
+    commands = (site / "docs/commands.html").read_text(encoding="utf-8")
+    for command in COMMANDS:
+        assert f"usage: babelmill {command} " in commands.replace("</span>", ""), command
+
+
+def test_pages_fit_a_phone_and_need_no_network(site):
+    with Browser() as browser:
+        for page in ("README", "docs/tutorial", "docs/gallery", "docs/settings", "docs/commands", "docs/fields"):
+            browser.open(site / f"{page}.html", 360)
+            assert browser.value("document.documentElement.scrollWidth") == 360, page
+            assert not browser.errors, page
+            assert {address.split(":")[0] for address in browser.requests} <= {"file", "data"}, page
+
+
+def test_the_search_finds_a_key_from_a_folder_of_files(site):
+    found = "document.getElementById('search-results').innerText"
+    ready = f"new Promise(done => {{ const look = () => {found}.includes('finished') ? done({found}) : setTimeout(look, 20); look() }})"
+    with Browser() as browser:
+        browser.open(site / "search.html", 1280)
+        browser.value("Search.performSearch('near_duplicates')")
+        assert "corpus.near_duplicates" in browser.value(ready)
+
+
+def test_every_field_of_results_is_explained(tmp_path):
+    """Of those of the release before; tests of the stages look at those of today."""
+    with tarfile.open(ROOT / "tests/data/released_results.tar.xz") as archive:
+        names = [name for name in archive.getnames() if name.endswith(("metrics.jsonl", "evaluation.json"))]
+        archive.extractall(tmp_path, members=[archive.getmember(name) for name in names], filter="data")
+    assert len(names) >= 3
+    for name in names:
+        assert not undocumented(tmp_path / name), name
