@@ -34,7 +34,7 @@ from babelmill.config.objectives import OBJECTIVES
 from babelmill.config.snapshots import name_of, points
 from babelmill.config.stage_settings import RunSettings, TrainSettings
 from babelmill.core import escape, manifest, stage_entry
-from babelmill.core.files import UserError, atomic_write, copy_file, link_or_copy, sha256, write_json
+from babelmill.core.files import UserError, atomic_write, copy_file, link_or_copy, read_json, sha256, write_json
 from babelmill.core.words import first_line, plural
 from babelmill.labels.codes import CODES_OF_SOURCE
 from babelmill.labels.data import LabelledData
@@ -44,7 +44,7 @@ from babelmill.runtime.checkpoint import Checkpoints
 from babelmill.runtime.launch import launch
 from babelmill.runtime.processes import Processes, forget_other_launchers, was_launched
 from babelmill.runtime.progress import device_name
-from babelmill.runtime.record import SPLITS, energy_kwh, fingerprint, identity, ran_with
+from babelmill.runtime.record import SPLITS, energy_kwh, fingerprint, finite, identity, ran_with
 from babelmill.runtime.run_folder import RunFolder
 from babelmill.runtime.slurm import EXIT_CODE, Stop
 from babelmill.settings import read_settings
@@ -63,7 +63,8 @@ from babelmill.training.optimization.sharding import Load
 from babelmill.training.plan.plan import Plan
 from babelmill.training.plan.schedule import validation_bound
 from babelmill.training.trainer import Trainer
-from babelmill.training.trials import bits_per_byte, mean_of, step_of, validation_at
+from babelmill.training.trials import bits_per_byte, hiding, mean_of, measured_in, share_of_text, step_of
+from babelmill.training.validation import Validation
 from babelmill.training.words_read import DueSnapshots, WordRate, training_words, word_rate
 
 log = logging.getLogger(__name__)
@@ -174,7 +175,8 @@ def train(args: argparse.Namespace) -> int:
         due = {} if fork else processes.on_main(lambda: snapshots.due(done))
         loop = Loop(trainer, run, folder, done, stop, of_loop, due, rate, until)
         if until is not None:
-            finished, problem = run_trial(loop)
+            validation = trainer.validation.of_share(share_of_text(args.shards), hiding(settings.train))
+            finished, problem = run_trial(loop, validation, measured_in(folder.path, until), processes)
             if finished:
                 processes.on_main(lambda: write_trial(args, settings, plan, until, folder.path, began, problem))
         elif finished := loop.run():
@@ -190,29 +192,38 @@ def train(args: argparse.Namespace) -> int:
 
 
 def has_passed(folder: Path, until: int) -> bool | None:
-    """Return whether the run in a folder has gone on after a step without a validation there; None if it has one."""
+    """Return whether the run in a folder has gone on after a step, and was not measured there; None if it was."""
     done = Checkpoints(folder, keep=1).newest()
-    if done >= until and validation_at(folder / "metrics.jsonl", until):
+    if done >= until and measured_in(folder, until).is_file():
         return None
     if done > until:
         log.info(
-            "%s has already gone on to step %d, and was not validated after step %d: training up to there once more, in"
+            "%s has already gone on to step %d, and was not measured after step %d: training up to there once more, in"
             " a folder of its own, which is deleted afterwards",
             *(folder, done, until),
         )
     return done > until
 
 
-def run_trial(loop: Loop) -> tuple[bool, str]:
-    """Train up to the end of a trial. Return whether it has ended, and why it can go no further: "" if it can.
+def run_trial(loop: Loop, validation: Validation, measured: Path, processes: Processes) -> tuple[bool, str]:
+    """Train up to the end of a trial, and measure it. Return whether it has ended, and why it can go no further ("").
 
     A trial whose loss is not finite has ended: it is the worst of its round, and no failure of the sweep.
+
+    Args:
+        loop: the run.
+        validation: measures it.
+        measured: the file for the result.
+        processes: this process among the others.
     """
     try:
-        return loop.run(), ""
+        if not loop.run() or (found := loop.measure_trial(validation)) is None:
+            return False, ""
     except NotFinite as error:
         log.warning("%s", error)
         return True, str(error)
+    processes.on_main(lambda: write_json(measured, finite(found)))
+    return True, ""
 
 
 def write_trial(
@@ -236,7 +247,7 @@ def write_trial(
         problem: why it can go no further; "" if it can.
     """
     names = [plan.objective.kinds[kind].name for kind in plan.objective.validated]
-    line = None if problem else validation_at(folder / "metrics.jsonl", until)
+    line = None if problem else read_json(measured_in(folder, until))
     kinds = bits_per_byte(line, names, settings.languages, args.shards) if line else dict.fromkeys(names)
     figures = {
         "step": until,
@@ -509,6 +520,8 @@ def take_trial(args: argparse.Namespace) -> int:
             theirs = args.checkpoints.with_name(found.parent.name) / figures["fingerprint"]
             if not any(folder.glob("step-*.json")) and (theirs / "metrics.jsonl").is_file():
                 folder.mkdir(parents=True, exist_ok=True)
+                for each in theirs.glob("trial-*.json"):
+                    copy_file(each, folder / each.name)
                 copy_file(theirs / "metrics.jsonl", folder / "metrics.jsonl")
                 write_json(folder / "identity.json", ours)
                 for each in sorted(theirs.glob("step-*"), reverse=True):  # the .json, which makes it valid, last
