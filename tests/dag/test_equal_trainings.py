@@ -38,8 +38,9 @@ def test_the_same_training_comes_after_the_first_one(work):
     assert waits_for(work, "experiments/cells") == {"cells_lamb_s1": set()} | others, "the base is not asked for"
 
 
-def test_a_dry_run_names_the_trainings_that_are_only_linked(work):
+def test_a_dry_run_names_the_trainings_that_are_only_linked(work, monkeypatch):
     """Those that are the same as one of this run, and those of models that are trained already."""
+    monkeypatch.setenv("COLUMNS", "200")
 
     def said() -> list[str]:
         output = work.snakemake(*TARGETS, "--dry-run", "--logger", "babelmill").stdout

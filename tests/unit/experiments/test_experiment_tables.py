@@ -38,7 +38,7 @@ def test_the_markdown_has_means_with_intervals_and_differences():
         "# masking",
         "",
         "Mean over 3 seeds ± half of its 95 % interval (t distribution). Bold: the best cell, if its difference from"
-        " ratio 1/2, LAMB is significant (paired t test over seeds, p < 0.05 after Holm's correction over all 2 tests of the table).",
+        " the reference (ratio 1/2, LAMB) is significant (paired t test over seeds, p < 0.05 after Holm's correction over all 2 tests of the table).",
         "",
         "| cell | causal, bits per byte ↓ | BLiMP 100 %\\_ok, % ↑ |",
         "| --- | --- | --- |",

@@ -168,8 +168,8 @@ def caption(table: Table) -> str:
     if table.reference:
         tests = sum(effect.p is not None for effect in table.effects.values())
         text += (
-            f" Bold: the best cell, if its difference from {table.reference_label} is significant (paired t test over"
-            f" seeds, p < {LEVEL} after Holm's correction over all {tests} tests of the table)."
+            f" Bold: the best cell, if its difference from the reference ({table.reference_label}) is significant"
+            f" (paired t test over seeds, p < {LEVEL} after Holm's correction over all {tests} tests of the table)."
         )
     return text + sweep
 
