@@ -5,7 +5,6 @@ from datetime import datetime
 
 from snakemake.logging import logger
 
-from babelmill.commands.estimates.machine import idle_gpus
 from babelmill.commands.progress import earlier_runs
 from babelmill.commands.terminal import run_summary
 
@@ -40,7 +39,7 @@ def say_idle_gpus():
         and limit is not None
         and any(job.resources.get("gpu") for job in workflow.dag.needrun_jobs())
     ):
-        if note := idle_gpus(int(limit.value)):
+        if note := run_summary.idle_gpus(int(limit.value)):
             logger.info(note)
 
 

@@ -8,8 +8,9 @@ import subprocess
 import sys
 from types import SimpleNamespace
 
-from babelmill.commands.estimates.machine import has_gpu, idle_gpus
+from babelmill.commands.estimates.machine import has_gpu
 from babelmill.commands.terminal.key_figures import scores
+from babelmill.commands.terminal.run_summary import idle_gpus
 from babelmill.commands.terminal.run_view import AnnouncedJob, RunView, would_run
 from babelmill.core.stage_entry import TERMINAL
 from babelmill.evaluation.metrics import described

@@ -7,7 +7,6 @@ right within a factor of two. This module does not import torch.
 
 import functools
 import glob
-import os
 import platform
 import statistics
 import time
@@ -25,7 +24,6 @@ from babelmill.config.resolve import Configuration
 from babelmill.config.stage_settings import TrainSettings
 from babelmill.core import manifest
 from babelmill.core.files import UserError, canonical_json, read_json
-from babelmill.core.words import plural
 from babelmill.graph import CHECKPOINTS
 from babelmill.runtime.cost import flops, peak_of
 from babelmill.runtime.record import SOURCE
@@ -67,23 +65,6 @@ def profile_resources(profile: str | None) -> dict[str, Any]:
 def has_gpu() -> bool:
     """Return whether a GPU driver is loaded on this machine."""
     return any(glob.glob(pattern) for pattern in DRIVERS)
-
-
-def nvidia_gpus() -> int:
-    """Return how many NVIDIA GPUs of this machine jobs may see, without starting the driver."""
-    if chosen := os.environ.get("CUDA_VISIBLE_DEVICES"):
-        return len(chosen.split(",")) if chosen != "-1" else 0
-    return len(glob.glob(DRIVERS[0]))
-
-
-def idle_gpus(limit: int) -> str:
-    """Return a note if a run may use `limit` GPUs of this machine, and it has more; "" otherwise."""
-    if (count := nvidia_gpus()) <= limit:
-        return ""
-    return (
-        f"this run uses {limit} of this machine's {plural(count, 'GPU')}: to use all, put --resources gpu={count} at"
-        f" the end of the command, or write gpu: {count} in the profile"
-    )
 
 
 def gpu_here() -> str | None:
