@@ -7,8 +7,9 @@ import shutil
 import pytest
 
 from babelmill.core import manifest
+from babelmill.training import trials
 from conftest import EXPLODING
-from helpers.training.training_data import Data, assert_near, assert_same, logged, wait_for_step
+from helpers.training.training_data import UNDISTURBED, Data, assert_near, assert_same, read_metrics, wait_for_step
 
 
 def figures(data: Data, out: str = "trial") -> dict:
@@ -33,29 +34,48 @@ def test_a_training_that_was_stopped_and_killed_is_bit_for_bit_the_same(data, fi
         (data.folder / "trial/manifest.json").unlink()
     output = data.train()
     assert "going on after step 40" in output
-    record, lines = data.folder / "model/metrics.jsonl", data.metrics()
-    assert [line["step"] for line in lines if line["kind"] == "validation"] == [18, 20, 40, 60]
-    record.write_text(
-        "".join(json.dumps(line) + "\n" for line in lines if (line["step"], line["kind"]) != (18, "validation"))
-    )
     assert_same(data, finished)
-    again = data.train("trial", 1, "--until", "2/7")  # its record says it
+    again = data.train("trial", 1, "--until", "2/7")  # its folder knows it
     assert "going on" not in again and figures(data)["step"] == 18 and stopped_at(data)[-1] == 60
 
 
 def test_its_result_is_bits_per_byte(data):
+    """Of the whole text, as a validation of the record measures it if it is not bounded and hides 15 % of the tokens."""
+    data.run_settings(validate_every=20, validation_documents=100)
     data.train("trial", 1, "--until", "1/3")
     (run,) = data.runs
-    lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
-    assert logged(lines)[-2:] == [(20, "train"), (20, "validation")]
+    line = read_metrics(run / "metrics.jsonl")[-1]
+    assert (line["step"], line["kind"]) == (20, "validation")
     about = manifest.read(data.folder / "shards/eng")["figures"]
     tokens = about["tokens"]["validation"] - about["documents"]["validation"]
     found = figures(data)
     for kind in ("masked", "causal"):
-        bits = lines[-1][f"loss_{kind}"] / math.log(2) * tokens / about["bytes"]["validation"]
+        bits = line[f"loss_{kind}"] / math.log(2) * tokens / about["bytes"]["validation"]
         assert found["kinds"][kind] == pytest.approx(bits, rel=1e-12)
     assert found["bits_per_byte"] == pytest.approx(sum(found["kinds"].values()) / 2, rel=1e-12)
     assert (found["steps"], found["fingerprint"]) == (60, run.name)
+
+
+def measured(data: Data, out: str) -> tuple[int, int]:
+    """Return the step and the number of targets of a trial."""
+    (path,) = (data.folder / "checkpoints" / figures(data, out)["fingerprint"]).glob("trial-*.json")
+    return figures(data, out)["step"], json.loads(path.read_text())["targets"]
+
+
+def test_all_cells_are_measured_on_the_same_text(data, monkeypatch):
+    """Whatever their validations measure, how many steps they have, and how many tokens they mask at the end."""
+    found = []
+    for number, (steps, rate, bound) in enumerate([(60, 0.15, "auto"), (12, 0.4, 64)]):
+        data.settings(**UNDISTURBED | {"max_steps": steps, "mask_rate_end": rate})
+        data.run_settings(validate_every=0, validation_tokens=bound)
+        data.train(f"trial{number}", 1, "--until", "1/3")
+        found.append(measured(data, f"trial{number}"))
+    assert [step for step, _ in found] == [20, 4]
+    assert len({targets for _, targets in found}) == 1
+    text = manifest.read(data.folder / "shards/eng")["figures"]["bytes"]["validation"]
+    monkeypatch.setattr(trials, "MEASURED_BYTES", text / 4)
+    assert trials.share_of_text([data.folder / "shards/eng"]) == 0.25
+    assert trials.share_of_text([data.folder / "shards/eng"] * 5) == 0.05
 
 
 def test_on_two_processes(data, finished):
@@ -66,19 +86,14 @@ def test_on_two_processes(data, finished):
 
 
 def test_a_run_that_has_passed_the_step_stays_as_it_is(finished, tmp_path):
-    """If it was validated there, its record is the result. If not, it is trained up to there once more, beside it."""
+    """If it was not measured there, it is trained up to there once more, in a folder of its own."""
     data = Data.at(tmp_path / "data")
     shutil.copytree(finished.folder, data.folder)
     (run,) = data.runs
     before = {path.name: path.read_bytes() for path in run.glob("step-*")}
-    assert "step 20: " in data.train("trial", 1, "--until", "1/3")
-    (line,) = (each for each in data.metrics() if (each["step"], each["kind"]) == (20, "validation"))
-    assert figures(data)["kinds"]["causal"] / figures(data)["kinds"]["masked"] == pytest.approx(
-        line["loss_causal"] / line["loss_masked"]
-    )
     output = data.train("other", 1, "--until", "2/7")
     assert (
-        "has already gone on to step 60, and was not validated after step 18: training up to there once more" in output
+        "has already gone on to step 60, and was not measured after step 18: training up to there once more" in output
     )
     assert [path.name for path in (data.folder / "other").iterdir()] == ["manifest.json"]
     assert {path.name: path.read_bytes() for path in run.glob("step-*")} == before

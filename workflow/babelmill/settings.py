@@ -60,6 +60,33 @@ def settings_of(configuration: Configuration, name: str, file: str) -> dict[str,
     return stage.written(configuration, name, part) | {"code": _code(configuration, name, stage, part)}
 
 
+UP_TO_TRAINING = ("tokenizer", "shards", "train")  # the stages that say what a training is asked to do
+
+
+def same_asked(asked: Iterable[dict[str, Any]]) -> str:
+    """Return a text that is the same if these settings of UP_TO_TRAINING are, whatever the name of the model is.
+
+    The text of the corpora is not in it, which is that of the languages.
+    """
+    return canonical_json([{key: value for key, value in each.items() if key != "name"} for each in asked])
+
+
+def training_asked(name: str) -> str:
+    """Return `same_asked` of a model's settings files."""
+    return same_asked(read_json(SETTINGS / name / f"{stage}.json") for stage in UP_TO_TRAINING)
+
+
+def trainings_there() -> dict[str, str]:
+    """Return {`same_asked`: a model that is trained so}, from the manifests of all models that are trained."""
+    found = {}
+    for folder in sorted(STAGES["train"].path("x", "").parent.glob("*")):
+        with contextlib.suppress(UserError, LookupError, TypeError):  # a result may be damaged, or deleted
+            trained = manifest.read(folder)["settings"]
+            records = [STAGES[stage].record(folder.name, trained["languages"][0]) for stage in UP_TO_TRAINING]
+            found.setdefault(same_asked(manifest.read(record.parent)["settings"] for record in records), folder.name)
+    return found
+
+
 def run_settings(configuration: Configuration, name: str) -> RunSettings:
     """Return how the training of a model is monitored and saved."""
     model = configuration.model(name)

@@ -34,7 +34,7 @@ from babelmill.config.objectives import OBJECTIVES
 from babelmill.config.snapshots import name_of, points
 from babelmill.config.stage_settings import RunSettings, TrainSettings
 from babelmill.core import escape, manifest, stage_entry
-from babelmill.core.files import UserError, atomic_write, copy_file, link_or_copy, sha256, write_json
+from babelmill.core.files import UserError, atomic_write, copy_file, link_or_copy, read_json, sha256, write_json
 from babelmill.core.words import first_line, plural
 from babelmill.labels.codes import CODES_OF_SOURCE
 from babelmill.labels.data import LabelledData
@@ -44,11 +44,11 @@ from babelmill.runtime.checkpoint import Checkpoints
 from babelmill.runtime.launch import launch
 from babelmill.runtime.processes import Processes, forget_other_launchers, was_launched
 from babelmill.runtime.progress import device_name
-from babelmill.runtime.record import SPLITS, energy_kwh, fingerprint, identity, ran_with
+from babelmill.runtime.record import SPLITS, energy_kwh, fingerprint, finite, identity, ran_with
 from babelmill.runtime.run_folder import RunFolder
 from babelmill.runtime.slurm import EXIT_CODE, Stop
 from babelmill.settings import read_settings
-from babelmill.stages import TRIAL
+from babelmill.stages import STAGES, TRIAL
 from babelmill.tokens.shard_file import ShardFile
 from babelmill.tokens.vocabulary import Vocabulary
 from babelmill.training.arithmetic import set_gpu_options
@@ -63,7 +63,8 @@ from babelmill.training.optimization.sharding import Load
 from babelmill.training.plan.plan import Plan
 from babelmill.training.plan.schedule import validation_bound
 from babelmill.training.trainer import Trainer
-from babelmill.training.trials import bits_per_byte, mean_of, step_of, validation_at
+from babelmill.training.trials import bits_per_byte, hiding, mean_of, measured_in, share_of_text, step_of
+from babelmill.training.validation import Validation
 from babelmill.training.words_read import DueSnapshots, WordRate, training_words, word_rate
 
 log = logging.getLogger(__name__)
@@ -174,7 +175,8 @@ def train(args: argparse.Namespace) -> int:
         due = {} if fork else processes.on_main(lambda: snapshots.due(done))
         loop = Loop(trainer, run, folder, done, stop, of_loop, due, rate, until)
         if until is not None:
-            finished, problem = run_trial(loop)
+            validation = trainer.validation.of_share(share_of_text(args.shards), hiding(settings.train))
+            finished, problem = run_trial(loop, validation, measured_in(folder.path, until), processes)
             if finished:
                 processes.on_main(lambda: write_trial(args, settings, plan, until, folder.path, began, problem))
         elif finished := loop.run():
@@ -190,29 +192,38 @@ def train(args: argparse.Namespace) -> int:
 
 
 def has_passed(folder: Path, until: int) -> bool | None:
-    """Return whether the run in a folder has gone on after a step without a validation there; None if it has one."""
+    """Return whether the run in a folder has gone on after a step, and was not measured there; None if it was."""
     done = Checkpoints(folder, keep=1).newest()
-    if done >= until and validation_at(folder / "metrics.jsonl", until):
+    if done >= until and measured_in(folder, until).is_file():
         return None
     if done > until:
         log.info(
-            "%s has already gone on to step %d, and was not validated after step %d: training up to there once more, in"
+            "%s has already gone on to step %d, and was not measured after step %d: training up to there once more, in"
             " a folder of its own, which is deleted afterwards",
             *(folder, done, until),
         )
     return done > until
 
 
-def run_trial(loop: Loop) -> tuple[bool, str]:
-    """Train up to the end of a trial. Return whether it has ended, and why it can go no further: "" if it can.
+def run_trial(loop: Loop, validation: Validation, measured: Path, processes: Processes) -> tuple[bool, str]:
+    """Train up to the end of a trial, and measure it. Return whether it has ended, and why it can go no further ("").
 
     A trial whose loss is not finite has ended: it is the worst of its round, and no failure of the sweep.
+
+    Args:
+        loop: the run.
+        validation: measures it.
+        measured: the file for the result.
+        processes: this process among the others.
     """
     try:
-        return loop.run(), ""
+        if not loop.run() or (found := loop.measure_trial(validation)) is None:
+            return False, ""
     except NotFinite as error:
         log.warning("%s", error)
         return True, str(error)
+    processes.on_main(lambda: write_json(measured, finite(found)))
+    return True, ""
 
 
 def write_trial(
@@ -236,7 +247,7 @@ def write_trial(
         problem: why it can go no further; "" if it can.
     """
     names = [plan.objective.kinds[kind].name for kind in plan.objective.validated]
-    line = None if problem else validation_at(folder / "metrics.jsonl", until)
+    line = None if problem else read_json(measured_in(folder, until))
     kinds = bits_per_byte(line, names, settings.languages, args.shards) if line else dict.fromkeys(names)
     figures = {
         "step": until,
@@ -509,6 +520,8 @@ def take_trial(args: argparse.Namespace) -> int:
             theirs = args.checkpoints.with_name(found.parent.name) / figures["fingerprint"]
             if not any(folder.glob("step-*.json")) and (theirs / "metrics.jsonl").is_file():
                 folder.mkdir(parents=True, exist_ok=True)
+                for each in theirs.glob("trial-*.json"):
+                    copy_file(each, folder / each.name)
                 copy_file(theirs / "metrics.jsonl", folder / "metrics.jsonl")
                 write_json(folder / "identity.json", ours)
                 for each in sorted(theirs.glob("step-*"), reverse=True):  # the .json, which makes it valid, last
@@ -517,6 +530,20 @@ def take_trial(args: argparse.Namespace) -> int:
             manifest.write(args.out, settings, [], upstream, figures | own)
             return 0
     return TO_TRAIN
+
+
+def take_in_turn(args: argparse.Namespace, held: contextlib.ExitStack) -> int:
+    """Take the result of another model that was trained alike; if one is being trained now, wait for it.
+
+    Return the exit code, or TO_TRAIN. Then others wait for this process until `held` is closed.
+    """
+    settings = read_settings(args.settings, TrainSettings)
+    form = STAGES["train"].path("x", "") if args.until is None else TRIAL.path("x", "1")
+    part = "" if args.until is None else f".{args.out.name}"
+    if args.out.parts[:2] == form.parts[:2] and len(args.out.parts) == len(form.parts):  # else a user runs it by hand
+        upstream = [args.tokenizer, *args.shards, *args.source[:1]]
+        held.enter_context(store.trained_once(args.out, settings, upstream, part))
+    return take(args) if args.until is None else take_trial(args)
 
 
 def work(args: argparse.Namespace) -> int:
@@ -535,26 +562,31 @@ def main() -> int:
     if was_launched():
         return work(args)
     forget_other_launchers()
-    # In a job of several machines, the launchers below must all do the same.
-    taken = take if args.until is None else take_trial
-    if (nodes == 1 or slurm.needs_step()) and (code := stage_entry.run(taken, args)) != TO_TRAIN:
-        return code
     command = ["-m", "babelmill.train", *sys.argv[1:]]
-    if slurm.needs_step():
-        slurm.run_in_step(nodes, threads, [sys.executable, *command])
-    if processes % nodes or (nodes > 1 and slurm.job_id() is None):
-        commands.error(f"--nodes {nodes}: this is not a SLURM job, or its nodes cannot share --processes {processes}")
-    try:
-        read_settings(args.settings, TrainSettings)  # so that an error is reported once, not by each process
-        gpu_claims.claim(args.gpus)
-        code = (
-            launch([sys.executable, "-u", *command], processes // nodes, nodes, threads)
-            if processes > 1
-            else work(args)
-        )
-    except UserError as error:
-        print(f"error: {escape.lines(error)}", file=sys.stderr)
-        return 1
+    own_step = slurm.needs_step()
+    with contextlib.ExitStack() as held:
+        # The launchers of several machines must all do the same, so their job does this before it starts them.
+        if own_step if nodes > 1 else not own_step:
+            code = stage_entry.run(lambda args: take_in_turn(args, held), args)
+            if code != TO_TRAIN:
+                return code
+        if own_step:
+            slurm.run_in_step(nodes, threads, [sys.executable, *command])
+        if processes % nodes or (nodes > 1 and slurm.job_id() is None):
+            commands.error(
+                f"--nodes {nodes}: this is not a SLURM job, or its nodes cannot share --processes {processes}"
+            )
+        try:
+            read_settings(args.settings, TrainSettings)  # so that an error is reported once, not by each process
+            gpu_claims.claim(args.gpus)
+            code = (
+                launch([sys.executable, "-u", *command], processes // nodes, nodes, threads)
+                if processes > 1
+                else work(args)
+            )
+        except UserError as error:
+            print(f"error: {escape.lines(error)}", file=sys.stderr)
+            return 1
     if code == EXIT_CODE and not slurm.on_first_node():
         return 0  # an error code would end the first node's task before it requeues the job (srun --kill-on-bad-exit)
     if code == EXIT_CODE and args.requeue:

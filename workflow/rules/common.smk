@@ -59,6 +59,7 @@ from babelmill.experiments import halving
 from babelmill.file_times import FileTimes
 from babelmill.hub.credentials import hub_token
 from babelmill.reporting import asked as reports
+from babelmill.settings import training_asked
 from babelmill.stages import STAGES, TO_CONVERTED, TRIAL, leading_to
 from babelmill.tokens.limits import TRAINING_BYTES
 from babelmill.core import manifest
@@ -178,6 +179,24 @@ def trials_before(wildcards):
     if FILE_TIMES.is_done(TRIAL if number else STAGES["train"], model, number):
         return []
     return [ancient(str(TRIAL.record(model, each))) for each in before]
+
+
+FIRST_TRAINED = {}  # {what a training or trial of this run is asked to do: the first model of this run that asks it}
+
+
+@one_line
+def trained_before(wildcards):
+    """Return the training, or trial, of another model of this run that is trained alike: this one takes its result.
+
+    So it does not wait with a GPU. What both are made from decides (`runtime/store.py`); this is only about the order.
+    """
+    model, number = wildcards.model, getattr(wildcards, "round", "")
+    if not workflow.is_main_process:
+        return []
+    FILE_TIMES.write_settings(model)
+    asked = training_asked(model), tuple(CONFIG.ancestors(model)), number
+    first = FIRST_TRAINED.setdefault(asked, model)
+    return [] if first == model else [ancient(str((TRIAL if number else STAGES["train"]).record(first, number)))]
 
 
 @one_line

@@ -31,6 +31,18 @@ def refuse_living_jobs():
     earlier_runs.refuse_beside_themselves(words)
 
 
+def say_idle_gpus():
+    """Log if this machine has more GPUs than the jobs of this run may use, which a profile cannot know."""
+    limit = workflow.global_resources.get("gpu")
+    if (
+        workflow.local_exec
+        and limit is not None
+        and any(job.resources.get("gpu") for job in workflow.dag.needrun_jobs())
+    ):
+        if note := run_summary.idle_gpus(int(limit.value)):
+            logger.info(note)
+
+
 def end(logs):
     """Log which models are converted, which failed and which still run. Snakemake's log has this summary, too."""
     seconds = (datetime.now() - workflow.start_time).total_seconds()
@@ -44,6 +56,7 @@ def end(logs):
 onstart:
     refuse_living_jobs()
     earlier_runs.cancel_slurm_jobs()
+    say_idle_gpus()
 
 
 onsuccess:

@@ -13,6 +13,7 @@ rule train:
         settings=settings("train"),
         run=run_settings,
         trials=trials_before,
+        same=trained_before,
         tokenizer=multiext("results/tokenizers/{model}/", "manifest.json", "tokenizer.json"),
         shards=results_of("shards", "manifest.json"),
         tokens=results_of("shards", "train.safetensors"),

@@ -20,6 +20,7 @@ rule trial:
         settings=settings("trial"),
         run=run_settings,
         before=trials_before,
+        same=trained_before,
         tokenizer=multiext("results/tokenizers/{model}/", "manifest.json", "tokenizer.json"),
         shards=results_of("shards", "manifest.json"),
         tokens=results_of("shards", "train.safetensors"),

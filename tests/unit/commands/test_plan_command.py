@@ -8,6 +8,7 @@ import json
 import os
 import random
 import re
+import shutil
 import subprocess
 import sys
 
@@ -17,13 +18,16 @@ from babelmill import cli
 from babelmill.commands.estimates.machine import has_gpu
 from babelmill.commands.estimates.text_size import training_text
 from babelmill.commands.estimates.training_cost import tenths
+from babelmill.config import loading
 from babelmill.config.model_size import parameters
 from babelmill.config.resolve import Configuration
 from babelmill.core import manifest
 from babelmill.model.gpt_bert import GPTBert, GPTBertShape
 from babelmill.runtime.cost import flops, peak_of
+from babelmill.stages import leading_to
 from conftest import SMALL, Workspace
 from helpers.programs.prepared import run_python
+from helpers.results.finished import finish
 
 
 @pytest.fixture
@@ -222,6 +226,21 @@ def test_an_experiment_is_planned_as_it_will_be_trained(fresh):
     assert f"\n{cells}: validations take " in output and "\ndeu: validations take " in output
     assert output.count("validations take") == 2, "the text of deu is another one"
     assert f"\n{cells}, deu: about 1 snapshot of 1" in output
+
+
+def test_what_is_trained_already_costs_nothing_under_another_name(fresh, monkeypatch):
+    """Also if the other name is in no configuration any more."""
+    values = {"preset": "tiny", "languages": {"eng": {"corpus": {"builtin": "python-docs"}}}}
+    grid = {"base": "eng", "vary": {"train.optimizer": ["lamb", "adamw"]}}
+    fresh.configure(values | {"experiments": {"old": grid}})
+    monkeypatch.chdir(fresh.path)
+    finish(loading.load(), "old_adamw_s1", stages=leading_to("train"))
+    fresh.configure(values | {"experiments": {"new": grid}})
+    shutil.rmtree("results/corpora")  # so that the text is estimated
+    output = fresh.python("-m", "babelmill", "plan", "new", "--gpu", "H100", "--mfu", "0.00001").stdout
+    assert "\nnew_adamw_s1: the same training as that of old_adamw_s1, whose weights are linked" in output
+    hours = {line.split()[0]: line.split()[-1] for line in output.splitlines() if line.startswith(("new_", "2 models"))}
+    assert hours["2"] == hours["new_lamb_s1"]
 
 
 def test_twice_the_speed_is_half_the_hours(fresh):

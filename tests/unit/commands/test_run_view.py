@@ -10,6 +10,7 @@ from types import SimpleNamespace
 
 from babelmill.commands.estimates.machine import has_gpu
 from babelmill.commands.terminal.key_figures import scores
+from babelmill.commands.terminal.run_summary import idle_gpus
 from babelmill.commands.terminal.run_view import AnnouncedJob, RunView, would_run
 from babelmill.core.stage_entry import TERMINAL
 from babelmill.evaluation.metrics import described
@@ -207,3 +208,14 @@ def test_a_dry_run_gives_reasons():
     assert line.endswith("eng: results/settings/eng/train.json changed")
     assert would_run(jobs({"eng": "Forced execution"})).splitlines()[1].endswith("eng: Forced execution")
     assert "`babelmill why`" in would_run(jobs(settings)) and "why" not in would_run(jobs({"eng": "Forced execution"}))
+
+
+def test_a_run_that_leaves_gpus_idle_says_so(monkeypatch):
+    """Not if it was given all, or sees none: a profile cannot know how many a machine has."""
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1,2,3")
+    assert idle_gpus(1).startswith(
+        "this run uses 1 of this machine's 4 GPUs: to use all, put --resources gpu=4 at the end"
+    )
+    assert idle_gpus(4) == ""
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "-1")
+    assert idle_gpus(0) == idle_gpus(1) == ""

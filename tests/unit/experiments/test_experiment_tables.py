@@ -4,9 +4,10 @@ import dataclasses
 import subprocess
 
 from babelmill.experiments.comparison import Column, Line, best, effects
-from babelmill.experiments.tables import Table, latex, markdown
+from babelmill.experiments.tables import Table, labels_of, latex, markdown
 from helpers.environments import debian
 
+LABELS = {"lamb": "ratio 1/2, LAMB"}
 BITS, SHARE = Column("", "causal", "bits per byte"), Column("blimp", "causal", "share")
 
 
@@ -22,7 +23,8 @@ def table(
     }
     found = effects(scores, reference)
     titles = {BITS: "causal, bits per byte", SHARE: "BLiMP 100 %_ok"}
-    return Table(name, titles, [*scores], scores, found, best(scores, found, reference), reference, 3)
+    labels = {cell: LABELS.get(cell, cell) for cell in cells}
+    return Table(name, titles, [*scores], scores, found, best(scores, found, reference), labels, reference, 3)
 
 
 CELLS = {
@@ -35,15 +37,15 @@ def test_the_markdown_has_means_with_intervals_and_differences():
     assert markdown(table(CELLS)).splitlines() == [
         "# masking",
         "",
-        "Mean over 3 seeds ± half of its 95 % interval (t distribution). Bold: the best cell, if its difference from lamb"
-        " is significant (paired t test over seeds, p < 0.05 after Holm's correction over all 2 tests of the table).",
+        "Mean over 3 seeds ± half of its 95 % interval (t distribution). Bold: the best cell, if its difference from"
+        " the reference (ratio 1/2, LAMB) is significant (paired t test over seeds, p < 0.05 after Holm's correction over all 2 tests of the table).",
         "",
         "| cell | causal, bits per byte ↓ | BLiMP 100 %\\_ok, % ↑ |",
         "| --- | --- | --- |",
-        "| lamb | 2.103 ± 0.249 | 61.0 ± 2.5 |",
+        "| ratio 1/2, LAMB | 2.103 ± 0.249 | 61.0 ± 2.5 |",
         "| adamw | **1.103 ± 0.261** | 61.0 ± 2.5 |",
         "",
-        "Differences from lamb, seed by seed, with 95 % intervals; \\* significant after Holm's correction:",
+        "Differences from ratio 1/2, LAMB, seed by seed, with 95 % intervals; \\* significant after Holm's correction:",
         "",
         "| cell | causal, bits per byte ↓ | BLiMP 100 %\\_ok, % ↑ |",
         "| --- | --- | --- |",
@@ -55,7 +57,29 @@ def test_one_seed_has_no_interval():
     cells = {cell: (bits[:1], shares[:1]) for cell, (bits, shares) in CELLS.items()}
     text = markdown(dataclasses.replace(table(cells), seeds=1))
     assert "One seed: there is no interval, and no difference is tested." in text
-    assert "| lamb | 2.000 | 60.0 |" in text and "| adamw | -1.000 | +1.0 |" in text
+    assert "| ratio 1/2, LAMB | 2.000 | 60.0 |" in text and "| adamw | -1.000 | +1.0 |" in text
+
+
+def test_rows_say_what_varies():
+    """In words that a paper can print; cells that would look alike have their names, too."""
+    cells = {
+        "base": {},
+        "ratio1o2_lamb": {"train.hybrid_ratio": "1/2", "train.optimizer": "lamb"},
+        "rate0p001": {"train.learning_rate": 0.001},
+        "gateOff_lengths128x256": {"model.gate": False, "train.sequence_lengths": [128, 256]},
+        "clipNone_small": {"train.clip": None, "preset": "small"},
+        "a": {"tokenizer.revision": "1"},
+        "b": {"tokenizer.revision": 1},
+    }
+    assert [*labels_of([{"label": label, "values": values} for label, values in cells.items()]).values()] == [
+        "base",
+        "hybrid ratio 1/2, LAMB",
+        "learning rate 0.001",
+        "gate off, sequence lengths 128 / 256",
+        "no clip, small",
+        "revision 1 (a)",
+        "revision 1 (b)",
+    ]
 
 
 def test_latex_prints_what_the_markdown_says(tmp_path):
@@ -75,7 +99,7 @@ def test_latex_prints_what_the_markdown_says(tmp_path):
     subprocess.run([debian("pdftotext", "poppler-utils"), "-layout", "paper.pdf"], cwd=tmp_path, check=True)
     printed = " ".join((tmp_path / "paper.txt").read_text(encoding="utf-8").split())
     assert "cell causal ↓ BLiMP 100 % ok ↑ bits per byte % " in printed
-    assert "lamb 2.103 ± 0.249 61.0 ± 2.5" in printed
+    assert "ratio 1/2, LAMB 2.103 ± 0.249 61.0 ± 2.5" in printed
     # TeX draws an underscore as a rule, which is no text.
     assert "x 1%&$#{}~^\\ 1.103 ± 0.261 61.0 ± 2.5" in printed.replace("˜", "~").replace("ˆ", "^")
     assert r"\textbf{1.103 $\pm$ 0.261}" in text

@@ -41,11 +41,11 @@ from babelmill.config.suites import scores_asked
 from babelmill.config.tasks import tasks_left_out
 from babelmill.core import manifest
 from babelmill.core.escape import some
-from babelmill.core.files import UserError, canonical_json
+from babelmill.core.files import UserError
 from babelmill.core.words import aligned, plural, short
 from babelmill.experiments.halving import ROUNDS, expected, races_of, standing
 from babelmill.graph import CHECKPOINTS
-from babelmill.settings import settings_of
+from babelmill.settings import UP_TO_TRAINING, same_asked, settings_of, trainings_there
 from babelmill.stages import STAGES
 
 MUCH_VALIDATION = 0.15  # the share of the hours from which a note says how long validations take
@@ -75,19 +75,19 @@ def row_of(cost: Cost) -> dict[str, str]:
 
 
 def trained_alike(configuration: Configuration, models: Iterable[str]) -> dict[str, str]:
-    """Return {model: an earlier one of the models that is trained on the same text with the same settings}.
+    """Return {model: another one that is trained on the same text with the same settings}.
 
-    Only the first of them is trained: the others take its weights (`runtime/store.py`).
+    It is an earlier one of the models, or one that is trained already, perhaps under a name that is in no configuration
+    any more. The models take its weights (`runtime/store.py`).
     """
-    first: dict[str, str] = {}
+    there, first = trainings_there(), dict[str, str]()
     found = {}
     for model in dict.fromkeys(models):
-        written = [settings_of(configuration, model, stage) for stage in ("tokenizer", "shards", "train")]
-        for settings in written:
-            del settings["name"]
-        key = canonical_json([*written, *configuration.ancestors(model)[:1]])
+        key = same_asked(settings_of(configuration, model, stage) for stage in UP_TO_TRAINING)
         if (earlier := first.setdefault(key, model)) != model:
             found[model] = earlier
+        elif key in there and not STAGES["train"].record(model, "").is_file():
+            found[model] = there[key]
     return found
 
 

@@ -54,7 +54,9 @@ def asked_of(configuration: Configuration, name: str) -> dict[str, Any]:
     if name in configuration.sweeps:
         now = standing(configuration, name)
         models = survivors(configuration, name, now.alive)
+        dropped = {cell["label"]: cell["values"] for cell in cells if cell["name"] not in models}
         cells = [cell for cell in cells if cell["name"] in models]
+        experiment["dropped"] = [{"label": label, "values": values} for label, values in dropped.items()]
         experiment["sweep"] = [decision["races"] for decision in now.rounds]
     experiment["cells"] = cells
     asked = reports.asked_of(configuration, name, [cell["name"] for cell in cells])

@@ -26,12 +26,12 @@ def experiment_page(asked: dict[str, Any], models: list[ReportedModel], table: T
     """Return the page as one HTML file."""
     template = environment().from_string(TEMPLATE.read_text(encoding="utf-8"))
     scores = [of_score(table, column) for column in table.columns]
-    races = of_sweep(asked)
+    races = of_sweep(asked, table)
     begin = template.render(table=table, caption=caption(table), scores=scores, races=races)
     return page(asked, models, Markup(begin))
 
 
-def of_sweep(asked: dict[str, Any]) -> list[dict[str, Any]]:
+def of_sweep(asked: dict[str, Any], table: Table) -> list[dict[str, Any]]:
     """Return what the template shows of each race of a sweep: its cells, those that went farthest first."""
     rounds = asked["experiment"].get("sweep", [])
     bases = {cell["base"] for cell in asked["experiment"]["cells"]}
@@ -50,7 +50,7 @@ def of_sweep(asked: dict[str, Any]) -> list[dict[str, Any]]:
             last = values[-1]
             lines.append(
                 {
-                    "cell": cell["label"],
+                    "cell": table.labels[cell["label"]],
                     "of": "",
                     "values": ["not finite" if value is None else f"{value:.3f}" for value in values]
                     + ["–"] * (len(rounds) - len(values)),
@@ -93,7 +93,7 @@ def of_score(table: Table, column: Column) -> dict[str, Any]:
     scale = scale_of(ends)
     cells = [
         {
-            "cell": line.cell,
+            "cell": table.labels[line.cell],
             "of": ", ".join(table.row_names(line)[:-1]),
             "strip": dots(scale, [*table.scores[line][column].values()], means[line].value, means[line].half, limits),
             "text": with_interval(means[line].value, means[line].half, column),
@@ -114,7 +114,7 @@ def of_score(table: Table, column: Column) -> dict[str, Any]:
         "effects_axis": figures.axis(of_effects, percent),
         "effects": [
             {
-                "cell": line.cell,
+                "cell": table.labels[line.cell],
                 "of": ", ".join(table.row_names(line)[:-1]),
                 "strip": dots(of_effects, [], effect.difference, effect.half, around_zero, beside=0.0),
                 "text": with_interval(effect.difference, effect.half, column, signed=True),

@@ -2,10 +2,12 @@
 
 import csv
 import json
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import IO, Any
 
+from babelmill.config.experiments import text_of
 from babelmill.core import escape
 from babelmill.core.words import plural
 from babelmill.experiments.comparison import LEVEL, Column, Effect, Line, Scores, best, effects, mean_of
@@ -13,6 +15,9 @@ from babelmill.reporting.results import ReportedModel
 from babelmill.reporting.table import TUNED, ScoreRow, head, rows_of, snapshots_of
 
 UNCOMPARED = ("unigram",)  # metrics of the text, not of a model
+ALONE = ("train.optimizer", "train.objective", "model.architecture", "preset", "recipe")  # their values need no key
+NAMES = {"lamb": "LAMB", "adamw": "AdamW", "muon": "Muon", "gpt_bert": "GPT-BERT", "norbert4": "NorBERT4"}
+BASE = "base"  # a cell in which nothing varies
 
 
 @dataclass(frozen=True)
@@ -26,6 +31,7 @@ class Table:
         scores: the scores.
         effects: the differences from the reference.
         best: the cells with the best scores, where their lead is significant.
+        labels: what the table calls each cell: what varies, as a reader would say it.
         reference: the cell that the others are compared with.
         seeds: the number of seeds.
         dropped: the number of cells that a sweep has dropped, which have no scores.
@@ -37,6 +43,7 @@ class Table:
     scores: Scores
     effects: dict[tuple[Line, Column], Effect]
     best: set[tuple[Line, Column]]
+    labels: dict[str, str]
     reference: str | None
     seeds: int
     dropped: int = 0
@@ -44,7 +51,13 @@ class Table:
     def row_names(self, line: Line) -> list[str]:
         """Return what a row begins with: its base and language if there are several, and its cell."""
         several = [len({each[i] for each in self.lines}) > 1 for i in (0, 1)]
-        return [part for part, shown in zip(line, [*several, True], strict=True) if shown]
+        parts = line.base, line.language, self.labels[line.cell]
+        return [part for part, shown in zip(parts, [*several, True], strict=True) if shown]
+
+    @property
+    def reference_label(self) -> str:
+        """Return what the table calls the reference; "" if there is none."""
+        return self.labels[self.reference] if self.reference else ""
 
     @property
     def heads(self) -> list[str]:
@@ -79,7 +92,27 @@ def table_of(asked: dict[str, Any], models: list[ReportedModel]) -> Table:
     marked = best(scores, found, reference)
     rounds = about.get("sweep", [])
     dropped = sum(not cell["goes_on"] for races in rounds for race in races for cell in race)
-    return Table(asked["name"], titles, lines, scores, found, marked, reference, about["seeds"], dropped)
+    labels = labels_of([*about["cells"], *about.get("dropped", [])])
+    return Table(asked["name"], titles, lines, scores, found, marked, labels, reference, about["seeds"], dropped)
+
+
+def labels_of(cells: list[dict[str, Any]]) -> dict[str, str]:
+    """Return {cell: what its values are, as `hybrid ratio 1/2, LAMB`}; where two look alike, with their names."""
+    found = {cell["label"]: ", ".join(said(*item) for item in cell["values"].items()) or BASE for cell in cells}
+    counts = Counter(found.values())
+    return {cell: text if counts[text] == 1 else f"{text} ({cell})" for cell, text in found.items()}
+
+
+def said(key: str, value: Any) -> str:
+    """Return a key and its value in words: `hybrid ratio 1/2`; names that say what they are about stand alone."""
+    words = key.rpartition(".")[2].replace("_", " ")
+    if isinstance(value, bool):
+        return f"{words} {'on' if value else 'off'}"
+    if value is None:
+        return f"no {words}"
+    if isinstance(value, list):
+        return f"{words} {' / '.join(map(text_of, value))}"
+    return NAMES.get(str(value), str(value)) if key in ALONE else f"{words} {text_of(value)}"
 
 
 def compared(model: ReportedModel, models: list[ReportedModel]) -> Iterator[ScoreRow]:
@@ -135,8 +168,8 @@ def caption(table: Table) -> str:
     if table.reference:
         tests = sum(effect.p is not None for effect in table.effects.values())
         text += (
-            f" Bold: the best cell, if its difference from {table.reference} is significant (paired t test over seeds,"
-            f" p < {LEVEL} after Holm's correction over all {tests} tests of the table)."
+            f" Bold: the best cell, if its difference from the reference ({table.reference_label}) is significant"
+            f" (paired t test over seeds, p < {LEVEL} after Holm's correction over all {tests} tests of the table)."
         )
     return text + sweep
 
@@ -183,7 +216,7 @@ def markdown(table: Table) -> str:
     if table.effects:
         others = [line for line in table.lines if line.cell != table.reference]
         parts.append(
-            f"Differences from {escape.markdown(table.reference)}, seed by seed, with 95 % intervals;"
+            f"Differences from {escape.markdown(table.reference_label)}, seed by seed, with 95 % intervals;"
             " \\* significant after Holm's correction:"
         )
         parts.append(grid(titles, others, difference, bold=False))

@@ -9,7 +9,7 @@ import logging
 import math
 import time
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
@@ -28,6 +28,7 @@ from babelmill.training.pending import Pending, Votes
 from babelmill.training.plan.plan import Step
 from babelmill.training.plan.schedule import validation_steps
 from babelmill.training.trainer import Trainer
+from babelmill.training.validation import Validation
 from babelmill.training.words_read import WordRate
 
 log = logging.getLogger(__name__)
@@ -77,8 +78,8 @@ class Loop:
         snapshots: {step: points}, the steps after which to keep the weights, from the present one on; points are in
             million words.
         rate: the words per token.
-        until: the step after which to stop, with a validation and a checkpoint; None: the last step of the run. Nothing
-            else depends on it, so a run that continues from there is the same as one that never stopped.
+        until: the step after which to stop, with a checkpoint; None: the last step of the run. Nothing else depends on
+            it, so a run that continues from there is the same as one that never stopped.
     """
 
     def __init__(
@@ -97,8 +98,7 @@ class Loop:
         self._trainer, self._run, self._folder, self._done = trainer, run, folder, done
         self._steps, self._until = plan.steps, until or plan.steps
         self._stop, self._snapshots, self._rate = stop, snapshots, rate
-        every = {*validation_steps(run, self._steps), self._until}
-        self._validations = {step for step in every if step <= self._until}  # after these steps
+        self._validations = {step for step in validation_steps(run, self._steps) if step <= self._until}  # after these
         if trainer.settings.begin_with is not None:  # the card also shows the loss of the source's weights
             self._validations.add(0)
         self._is_validated = done.steps not in self._validations or done.validated
@@ -260,22 +260,9 @@ class Loop:
 
     def _validate(self, done: int) -> None:
         """Validate. If a signal to leave arrives meanwhile, the resumed run begins with this validation."""
-        began, main, reported = time.monotonic(), self._trainer.processes.main, -math.inf
-
-        def show(share: float) -> None:
-            nonlocal reported
-            if not main:
-                return
-            self._progress.validate(done, share)
-            if time.monotonic() - reported >= SAY_EVERY:
-                reported = time.monotonic()
-                self._folder.validating({"step": done, "share": share})
-
-        show(0.0)
-        result = self._trainer.validation.measure(lambda: self._stop.signalled is not None, show)
+        began = time.monotonic()
+        result = self._measure(self._trainer.validation.measure, done, self._progress.validate)
         self._pause("validation", began)
-        if main:
-            self._folder.validating(None)
         if result is None:
             self._leaving = True
             return
@@ -286,6 +273,37 @@ class Loop:
         log.info(
             "step %d: validation loss %s, averaged weights %s", done, shown(result["loss"]), shown(result["ema_loss"])
         )
+
+    def measure_trial(self, validation: Validation) -> dict[str, Any] | None:
+        """Measure the weights after the last step, for a sweep; None if there was a signal to leave meanwhile.
+
+        The record, which belongs to the whole run, does not have this.
+        """
+        return self._measure(validation.measure_weights, self._until, lambda _step, _share: None)
+
+    def _measure(
+        self,
+        measure: Callable[[Callable[[], bool], Callable[[float], None]], dict[str, Any] | None],
+        done: int,
+        show_bar: Callable[[int, float], None],
+    ) -> dict[str, Any] | None:
+        """Return what `measure` returns, and say meanwhile how far it is; `done`: the number of steps that are done."""
+        main, reported = self._trainer.processes.main, -math.inf
+
+        def show(share: float) -> None:
+            nonlocal reported
+            if not main:
+                return
+            show_bar(done, share)
+            if time.monotonic() - reported >= SAY_EVERY:
+                reported = time.monotonic()
+                self._folder.validating({"step": done, "share": share})
+
+        show(0.0)
+        result = measure(lambda: self._stop.signalled is not None, show)
+        if main:
+            self._folder.validating(None)
+        return result
 
     def _save(self, done: int) -> None:
         began = time.monotonic()

@@ -2,20 +2,27 @@
 
 A trial is the beginning of a training. It stops at a checkpoint, and the training continues from there as if it had
 never stopped. Its result is one number: bits per byte of the validation text, which do not depend on the tokenizer.
-They come from the validation losses of the record: nats per token, times the tokens of the text, over its bytes. They
-are about the weights as they are, since their moving average lags behind in the middle of a training. `evaluate`
-measures the final model in another way, so its numbers are not the same.
+They come from losses: nats per token, times the tokens of the text, over its bytes. They are about the weights as they
+are, since their moving average lags behind in the middle of a training.
+
+The validations of the record are of no use for this: how much text they measure, and how much of it is masked, depends
+on settings that may vary in a sweep. So trials measure the same part of the text in all cells. `evaluate` measures the
+final model in another way, so its numbers are not the same.
 """
 
-import json
 import math
 from collections.abc import Sequence
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
+from babelmill.config import schema
 from babelmill.core import manifest
 from babelmill.core.files import UserError
+from babelmill.training.plan.objectives import Objective, objective_of
+
+MEASURED_BYTES = 2_000_000  # of the validation text; more is measured on an evenly spread part of so many bytes
+MASK_RATE = 0.15  # the share of tokens that masked rows hide
 
 
 def step_of(until: Fraction, steps: int) -> int:
@@ -32,18 +39,20 @@ def step_of(until: Fraction, steps: int) -> int:
     return math.ceil(until * steps)
 
 
-def validation_at(record: Path, step: int) -> dict[str, Any] | None:
-    """Return the validation line after a step in a record (see `runtime/record.py`); None if there is none."""
-    lines = record.read_text(encoding="utf-8").splitlines() if record.is_file() else []
-    found = None
-    for line in lines:
-        try:
-            entry = json.loads(line)
-        except ValueError:
-            break  # a process died while it wrote the last line
-        if entry["step"] == step and entry["kind"] == "validation":
-            found = entry
-    return found
+def measured_in(folder: Path, step: int) -> Path:
+    """Return the file in a run's folder with what was measured for a sweep after a step."""
+    return folder / f"trial-{step:08}.json"
+
+
+def share_of_text(shards: Sequence[Path]) -> float:
+    """Return the share of the validation text that trials measure, the same for all tokenizers and batch sizes."""
+    size = sum(manifest.read(folder)["figures"]["bytes"]["validation"] for folder in shards)
+    return min(1.0, MEASURED_BYTES / size) if size else 1.0
+
+
+def hiding(train: schema.Train) -> Objective:
+    """Return what the rows of trials hide: masked rows as many tokens in all cells."""
+    return objective_of(train.model_copy(update={"mask_rate_end": MASK_RATE}))
 
 
 def bits_per_byte(
@@ -52,7 +61,7 @@ def bits_per_byte(
     """Return the bits per byte of each kind of rows, over the validation text of all languages.
 
     Args:
-        line: the validation line of the record.
+        line: what was measured, as the record says validations.
         kinds: the names of the kinds of rows.
         languages: the languages of the model.
         shards: the folder of each language's shards.

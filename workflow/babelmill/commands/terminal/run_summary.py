@@ -1,9 +1,11 @@
 """Write the summary of a run: which models are converted, which jobs failed, and what continues.
 
-The Snakefile logs it when a run ends. Failed jobs are found in Snakemake's log, since a job that was cancelled or never
-started has written no log of its stage.
+The Snakefile logs it when a run ends, and, when it begins, which GPUs stay idle. Failed jobs are found in Snakemake's
+log, since a job that was cancelled or never started has written no log of its stage.
 """
 
+import glob
+import os
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -18,6 +20,7 @@ from babelmill.experiments.halving import why_not_trained
 from babelmill.graph import explain
 from babelmill.stages import STAGES
 
+GPU_FILES = "/dev/nvidia[0-9]*"  # one for each GPU, of NVIDIA's driver
 TENTH = 0.1  # a corpus that lost a larger share of its input is named
 LINES = 5  # lines of a failed job's log that are shown
 # What Snakemake says when it was interrupted, by Ctrl-C or by SIGTERM.
@@ -159,3 +162,20 @@ def table(models: list[str]) -> list[str]:
         return []
     rows.insert(0, ("model", "parameters", units_of(models), "where"))
     return ["", *aligned(rows, [False] * 4), ""]
+
+
+def nvidia_gpus() -> int:
+    """Return how many NVIDIA GPUs of this machine jobs may see, without starting the driver."""
+    if chosen := os.environ.get("CUDA_VISIBLE_DEVICES"):
+        return len(chosen.split(",")) if chosen != "-1" else 0
+    return len(glob.glob(GPU_FILES))
+
+
+def idle_gpus(limit: int) -> str:
+    """Return a note if a run may use `limit` GPUs of this machine, and it has more; "" otherwise."""
+    if (count := nvidia_gpus()) <= limit:
+        return ""
+    return (
+        f"this run uses {limit} of this machine's {plural(count, 'GPU')}: to use all, put --resources gpu={count} at"
+        f" the end of the command, or write gpu: {count} in the profile"
+    )

@@ -4,6 +4,7 @@ The logger plugin passes Snakemake's events to `RunView`. Snakemake's other mess
 the log files. A dry run shows a table of what would run, grouped by stage and reason.
 """
 
+import contextlib
 import logging
 import os
 import re
@@ -26,6 +27,7 @@ from babelmill.core.stage_entry import TERMINAL, terminal_id
 from babelmill.core.words import duration, plural
 from babelmill.experiments.halving import ROUNDS, decision_path
 from babelmill.graph import steps_done
+from babelmill.settings import training_asked, trainings_there
 from babelmill.stages import STAGES, TRIAL
 
 LINES = 20  # lines of a failed job's log that are shown
@@ -272,9 +274,33 @@ def would_run(jobs: list[AnnouncedJob]) -> str:
     lines.append("This was a dry run.")
     for name, number in (job.name.split("/") for job in jobs if job.rule == "sweep"):
         lines.insert(-1, first_round(name, int(number)))
+    if same := trained_once(jobs):
+        lines.insert(-1, same)
     if any("changed" in line for line in lines):
         lines[-1] += " `babelmill why` says which values have changed."
     return "\n".join(lines)
+
+
+def trained_once(jobs: list[AnnouncedJob]) -> str:
+    """Return the line of a dry run that names trainings which take the result of another model; "" if there are none.
+
+    The other model is trained already, or earlier in this run.
+    """
+    new_text = any(job.rule == "corpus" for job in jobs)
+    there, first, found = {} if new_text else trainings_there(), dict[str, str](), []
+    for name in [job.name for job in jobs if job.rule == "train"]:
+        with contextlib.suppress(UserError, LookupError):
+            asked = training_asked(name)
+            other = there.get(asked) or first.setdefault(asked, name)
+            if other != name:
+                found.append(f"{name} (as {other})")
+    if not found:
+        return ""
+    width = shutil.get_terminal_size((110, 24)).columns
+    text = (
+        f"{plural(len(found), 'training')} of these {'is' if len(found) == 1 else 'are'} not made again, but linked: "
+    )
+    return text + fitting(found, width - len(text))
 
 
 def first_round(name: str, number: int) -> str:
