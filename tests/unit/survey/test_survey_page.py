@@ -59,7 +59,8 @@ def test_the_page_is_safe_readable_and_fits_any_screen():
 
 def test_the_summary_and_the_numbers(capsys):
     write(
-        [f"De kat zit op de mat en kijkt naar buiten, nummer {i}" for i in range(20)] + ["the cat sat on the mat and saw it all"] * 5
+        [f"De kat zit op de mat en kijkt naar buiten, nummer {i}" for i in range(20)]
+        + ["the cat sat on the mat and saw it all"] * 5
     )
     configured(files=["a.jsonl"])
     assert cli.main(["corpus", "nld", "--threads", "1"]) == 0

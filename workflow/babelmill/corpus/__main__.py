@@ -449,7 +449,9 @@ class Hashing:
         self._store = folder / local_sources.HASHES
         self._identities = {path.as_posix(): known_hashes.identity(path) for path in paths}
         self._known = known_hashes.read(self._store)
-        self._of_parts = {name: entry for part in parts for name, entry in known_hashes.read(part / local_sources.HASHES).items()}
+        self._of_parts = {
+            name: entry for part in parts for name, entry in known_hashes.read(part / local_sources.HASHES).items()
+        }
         self._done: Future[dict[str, dict[str, Any]]] = Future()
         # The thread is a daemon, so that an error ends the stage at once.
         self._thread = threading.Thread(target=self._hash, daemon=True)
@@ -506,7 +508,11 @@ def main() -> None:
     )
     parser.add_argument("--part", help="make only this part, such as 3f2a91c0-3-of-7 (see corpus.parts)")
     parser.add_argument(
-        "--parts", type=stage_entry.folder, nargs="*", default=[], help="folders of all parts, in order, if there are some"
+        "--parts",
+        type=stage_entry.folder,
+        nargs="*",
+        default=[],
+        help="folders of all parts, in order, if there are some",
     )
     parser.add_argument("--threads", type=int, default=1, help="number of processes that read and clean text")
     sys.exit(stage_entry.run(run, parser.parse_args()))
