@@ -178,7 +178,8 @@ def in_the_language(text: pa.StringArray, asked: Identification, tally: Tally) -
 
 def has_enough_letters(text: pa.StringArray) -> np.ndarray:
     """Return whether each text has enough letters to tell its language, bool [texts]."""
-    enough = _count(pc.utf8_slice_codeunits(text, 0, ENOUGH), _table(r"\pL")) >= LEAST
+    (letters,) = _count(pc.utf8_slice_codeunits(text, 0, ENOUGH), _table(r"\pL"))
+    enough = letters >= LEAST
     unsure = ~enough & (pc.utf8_length(text).to_numpy(zero_copy_only=False) > ENOUGH)
     if unsure.any():
         letters = pc.replace_substring_regex(text.filter(pa.array(unsure)), r"\PL+", "")
@@ -234,15 +235,16 @@ def _of_script(text: pa.StringArray, script: str) -> np.ndarray:
     if script not in SCRIPTS:
         return np.ones(len(text), bool)
     letters, of_script = _table(r"\pL"), _table("".join(rf"\p{{{name}}}" for name in SCRIPTS[script].split()))
-    return _count(text, letters & of_script) * 2 > _count(text, letters)
+    all_letters, own = _count(text, letters, letters & of_script)
+    return own * 2 > all_letters
 
 
-def _count(text: pa.StringArray, table: np.ndarray) -> np.ndarray:
-    """Return how many characters of each text are in a table, int64 [texts]."""
+def _count(text: pa.StringArray, *tables: np.ndarray) -> list[np.ndarray]:
+    """Return, for each table, how many characters of each text are in it, int64 [texts]."""
     characters = np.frombuffer("".join(text.to_pylist()).encode("utf-32-le"), "<u4")
-    before = np.concatenate(([0], np.cumsum(table[np.minimum(characters, len(table) - 1)])))
+    characters = np.minimum(characters, CHARACTERS - 1)
     ends = np.concatenate(([0], np.cumsum(pc.utf8_length(text).to_numpy(zero_copy_only=False))))
-    return np.diff(before[ends])
+    return [np.diff(np.concatenate(([0], np.cumsum(table[characters])))[ends]) for table in tables]
 
 
 @functools.cache
