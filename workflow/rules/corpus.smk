@@ -1,6 +1,32 @@
 """Stage `corpus`. Takes: the text of a language (local files, the built-in corpus, or a download), and a model that
 finds languages if the configuration asks for it. Gives: results/corpora/{language}/.
+
+With `corpus.parts`, several jobs read and clean a part of the files each (scatter), and the job of the stage takes what
+they wrote (gather). The parts are deleted then.
 """
+
+
+rule corpus_part:
+    """Read and clean a part of the files of a language."""
+    input:
+        settings=settings("corpus"),
+        download=download_of_language,
+        identifier=identifier_of_language,
+    output:
+        folder=temp(directory("results/corpus_parts/{language}/{part}")),
+    log:
+        "logs/corpus_part/{language}/{part}.log",
+    conda:
+        "../../envs/babelmill.yaml"
+    threads: processes_of_corpus
+    resources:
+        mem_mb=memory_of_corpus,
+        runtime=by_text(120, 3, gb_of_input),
+        disk_mb=by_text(1000, 1000, gb_of_input),
+    shell:
+        "python -m babelmill.corpus --settings {input.settings:q} --download {input.download:q}"
+        " --identifier {input.identifier:q} --part {wildcards.part:q}"
+        " --out {output.folder:q} --threads {threads} --log {log:q}"
 
 
 rule corpus:
@@ -9,6 +35,7 @@ rule corpus:
         settings=settings("corpus"),
         download=download_of_language,
         identifier=identifier_of_language,
+        parts=parts_of_language,
     output:
         train="results/corpora/{language}/train.parquet",
         validation="results/corpora/{language}/validation.parquet",
@@ -26,5 +53,5 @@ rule corpus:
         disk_mb=by_text(1000, 1000, gb_of_input),
     shell:
         "python -m babelmill.corpus --settings {input.settings:q} --download {input.download:q}"
-        " --identifier {input.identifier:q}"
+        " --identifier {input.identifier:q} --parts {input.parts:q}"
         " --out {output.manifest:q} --threads {threads} --log {log:q}"
