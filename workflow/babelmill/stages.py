@@ -505,7 +505,7 @@ class ScoreStage(Stage):
     settings = stage_settings.ScoreSettings
     folder = "results/scores/{model}/{suite}"
     reads = ("export", "suite")
-    undeclared = SUITE_TABLES
+    undeclared = (*SUITE_TABLES, "overlap.json")  # suites of words have none
 
     def parts(self, configuration: Configuration, name: str) -> list[str]:
         """Return the suites that a model is scored on."""
