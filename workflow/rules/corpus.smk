@@ -1,5 +1,6 @@
-"""Stage `corpus`. Takes: the text of a language (local files, the built-in corpus, or a download), and a model that
-finds languages if the configuration asks for it. Gives: results/corpora/{language}/.
+"""Stage `corpus`. Takes: the text of a language (local files, the built-in corpus, or a download), and if the
+configuration asks for it, a model that finds languages and suites whose items no document may hold. Gives:
+results/corpora/{language}/.
 """
 
 
@@ -9,6 +10,7 @@ rule corpus:
         settings=settings("corpus"),
         download=download_of_language,
         identifier=identifier_of_language,
+        suites=suites_of_corpus,
     output:
         train="results/corpora/{language}/train.parquet",
         validation="results/corpora/{language}/validation.parquet",
@@ -26,5 +28,5 @@ rule corpus:
         disk_mb=by_text(1000, 1000, gb_of_input),
     shell:
         "python -m babelmill.corpus --settings {input.settings:q} --download {input.download:q}"
-        " --identifier {input.identifier:q}"
+        " --identifier {input.identifier:q} --suites {input.suites:q}"
         " --out {output.manifest:q} --threads {threads} --log {log:q}"

@@ -40,6 +40,7 @@ from babelmill.core.words import and_words, plural
 from babelmill.corpus import builtin
 from babelmill.corpus.boilerplate import Boilerplate, count, for_counting
 from babelmill.corpus.cleaning import is_of, keep
+from babelmill.corpus.decontamination import decontamination
 from babelmill.corpus.digests import DigestSet, sides_of
 from babelmill.corpus.duplicates import without_duplicates
 from babelmill.corpus.identification import SCRIPTS, Identification
@@ -232,8 +233,8 @@ def identification_of(settings: CorpusSettings, folders: list[Path], content: st
 def boilerplate_of(sources: Inputs, reading: Reading, threads: int) -> Boilerplate:
     """Return the lines that stand in more documents than `corpus.boilerplate` allows, by a first pass over the text."""
     log.info("counting lines, for corpus.boilerplate")
-    # This step comes before the language is looked at. The warnings come with the second pass.
-    counting = dataclasses.replace(reading, view=for_counting, identification=None)
+    # This step comes before language and test sentences are looked at. The warnings come with the second pass.
+    counting = dataclasses.replace(reading, view=for_counting, identification=None, decontamination=None)
     tally = Tally(reading.corpus.on_error, held=[])
     documents = without_duplicates(all_documents(sources, counting, tally, threads), tally, reading.scratch)
     return count(documents, reading.corpus.boilerplate, reading.scratch)
@@ -251,6 +252,8 @@ def run(args: argparse.Namespace) -> None:
     content = content_of_model(settings, args.identifier) if corpus.language_filter else None
     if corpus.language_filter is not None:
         reading = dataclasses.replace(reading, identification=identification_of(settings, args.identifier, content))
+    if args.suites:
+        reading = dataclasses.replace(reading, decontamination=decontamination(args.suites))
     share = 0.0 if sources.validation else corpus.validation_share
 
     def is_aside(batch: pa.RecordBatch) -> np.ndarray:
@@ -311,13 +314,16 @@ def run(args: argparse.Namespace) -> None:
     if corpus.language_filter is not None:
         figures["identifier"] = {"model": corpus.language_filter.model, "sha256": content}
         figures["other_languages"] = dict(sorted(tally.languages.items()))
+    if corpus.decontaminate:
+        figures["suites"] = dict(sorted(tally.suites.items()))
+        figures["bytes_with_test_texts"] = tally.with_items
     if corpus.near_duplicates is not None:
         figures["across_splits"] = tally.across_splits
     if tally.lines:
         figures["lines"] = dict(tally.lines)
     if examples := tally.examples.by_step():
         figures["examples"] = examples
-    manifest.write(args.out, settings, [output.name for output in outputs], args.download, figures)
+    manifest.write(args.out, settings, [output.name for output in outputs], [*args.download, *args.suites], figures)
     for remark in tally.remarks(read):
         log.warning("%s: %s", settings.name, remark)
     log.info(
@@ -433,6 +439,13 @@ def main() -> None:
         nargs="*",
         default=[],
         help="folder of the model that finds languages, results/identifiers/{language}, if it comes from the Hub",
+    )
+    parser.add_argument(
+        "--suites",
+        type=stage_entry.folder,
+        nargs="*",
+        default=[],
+        help="folders of the suites whose items no document may hold, results/suites/{suite}/{language}",
     )
     parser.add_argument("--threads", type=int, default=1, help="number of processes that read and clean text")
     sys.exit(stage_entry.run(run, parser.parse_args()))

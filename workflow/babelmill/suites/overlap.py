@@ -25,10 +25,9 @@ from babelmill.core.files import UserError, sha256
 from babelmill.core.words import plural
 from babelmill.evaluation.suite_scores import headline_method
 from babelmill.suites.kinds import KINDS, OfSentences
-from babelmill.suites.sought import Sought, sought
+from babelmill.suites.sought import TEXTS, Sought, sought, whole_texts
 
 log = logging.getLogger("babelmill.score")
-TEXTS = ("prompt", "context", "text")  # columns of a corpus, in the order in which a model reads them
 SPLIT = "train.parquet"
 BYTES = 4 << 20  # of text that is looked through at a time
 EXAMPLES = 50
@@ -118,11 +117,6 @@ def texts_of(path: Path) -> Iterator[pa.StringArray]:
         names = [name for name in TEXTS if name in parquet.schema_arrow.names]
         for group in range(parquet.num_row_groups):
             for batch in parquet.read_row_group(group, columns=names).to_batches():
-                text = joined([batch[name] for name in names])
+                text = whole_texts(batch)
                 rows = max(1, len(text) * BYTES // max(1, text.nbytes))
                 yield from (text.slice(start, rows) for start in range(0, len(text), rows))
-
-
-def joined(columns: list[pa.StringArray]) -> pa.StringArray:
-    """Return the texts of several columns as one: a model reads them one after the other."""
-    return columns[0] if len(columns) == 1 else pc.binary_join_element_wise(*columns, " ")

@@ -23,6 +23,7 @@ import pyarrow.compute as pc
 
 from babelmill.tokens.hashed_words import bytes_of, mixed, stand_alone, with_word, words_of
 
+TEXTS = ("prompt", "context", "text")  # columns of a corpus, in the order in which a model reads them
 LEAST = 4  # words of a text that is looked for
 LONGEST = 13  # words of a sequence that is looked for
 CHARACTERS = 2  # that count as a word
@@ -83,12 +84,17 @@ class Sought:
     words: tuple[bytes, np.ndarray, np.ndarray]
 
     def found_in(self, text: pa.StringArray) -> tuple[np.ndarray, np.ndarray]:
-        """Return which texts hold which sequences: pairs of index and sequence, sorted, int64. Nulls are not allowed."""
+        """Return which texts hold which sequences: pairs of indices, sorted, int64. Nulls are not allowed."""
         if not self.hashes:
             return NOTHING, NOTHING
         found = [np.stack(pair) for pair in self._found_in(*plain(text))]
         both = np.unique(np.concatenate([np.empty((2, 0), np.int64), *found], 1), axis=1)
         return both[0], both[1]
+
+    def items_with(self, sequence: int) -> np.ndarray:
+        """Return the items that have a sequence, int64."""
+        first, end = np.searchsorted(self.sequences, (sequence, sequence + 1))
+        return self.items[first:end]
 
     @property
     def count(self) -> int:
@@ -169,6 +175,12 @@ def sought(texts: Sequence[Sequence[str]]) -> Sought:
     short = np.setdiff1d(np.arange(len(texts)), items)
     numbers = np.cumsum(new) - 1
     return Sought(beginnings, of_length, numbers, items, short, (data.tobytes(), places[at[new]], ends))
+
+
+def whole_texts(batch: pa.RecordBatch) -> pa.StringArray:
+    """Return the documents of a batch, each with its prompt or context before it, as a model reads them."""
+    columns = [batch[name] for name in TEXTS if name in batch.schema.names]
+    return columns[0] if len(columns) == 1 else pc.binary_join_element_wise(*columns, " ")
 
 
 def _shift(beginnings: np.ndarray) -> np.uint64:
