@@ -29,7 +29,15 @@ def run_stage(
     """
     settings = write_settings(stage, configuration, name, Path(out).parent)
     module = importlib.import_module("babelmill.corpus.__main__" if stage == "corpus" else f"babelmill.{stage}")
-    given = {"threads": 1, "download": [], "source": [], "identifier": [], "language": name, "log": None} | arguments
+    given = {
+        "threads": 1,
+        "download": [],
+        "source": [],
+        "identifier": [],
+        "suites": [],
+        "language": name,
+        "log": None,
+    } | arguments
     module.run(argparse.Namespace(settings=settings, out=Path(out), **given))
     return manifest.verify(out)["figures"]
 
