@@ -344,7 +344,10 @@ class CorpusStage(Stage):
         return other.name == job.name and other.part in suites.suites_of_corpus(configuration, job.name)
 
     def asked(self, configuration: Configuration, name: str, part: str) -> stage_settings.CorpusSettings:
-        """Describe the local text. Without a download, the dataset's name is left out: changing it reruns nothing."""
+        """Describe the local text. Without a download, the dataset's name is left out: changing it reruns nothing.
+
+        In how many parts the corpus is made is left out, too: it has the same bytes.
+        """
         resolved = configuration.corpus(name)
         inputs.check_budget(configuration, name)
         corpus, download = resolved.corpus, DOWNLOADS / name if inputs.hub_datasets(configuration, name) else None
@@ -356,7 +359,7 @@ class CorpusStage(Stage):
             raw = labels_stay_as_they_stand(corpus, for_classes, made, download)
         return stage_settings.CorpusSettings(
             **self.whose(resolved),
-            corpus=corpus if download else corpus.model_copy(update={"hub": None, "revision": ""}),
+            corpus=at_neutral(corpus if download else corpus.model_copy(update={"hub": None, "revision": ""}), "parts"),
             sources=inputs.corpus_sources(configuration, name),
             **given(byte_premium=byte_premium, raw_labels=raw),
             **given(identification=identifiers.identification(configuration, name)),

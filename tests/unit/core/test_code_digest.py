@@ -96,7 +96,7 @@ TEMPLATES = sorted(path.relative_to(PACKAGE).as_posix() for path in PACKAGE.rglo
 # A new module has to be entered here, and so be thought about, where its room has no line or other stages run it.
 TABLE = """
 corpus: corpus download
-corpus/__main__ corpus/builtin corpus/duplicates corpus/pieces corpus/workers corpus/writer: corpus
+corpus/__main__ corpus/builtin corpus/duplicates corpus/parts corpus/pieces corpus/workers corpus/writer: corpus
 corpus/near_copies corpus/near_duplicates corpus/shingles: corpus
 download: download
 evaluation: evaluate

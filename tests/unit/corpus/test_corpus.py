@@ -18,7 +18,7 @@ import pytest
 
 from babelmill.commands.terminal import run_summary
 from babelmill.config.resolve import Configuration
-from babelmill.core import manifest
+from babelmill.core import manifest, words
 from babelmill.core.bars import Bar
 from babelmill.core.files import UserError, read_json
 from babelmill.corpus import __main__ as corpus_stage
@@ -36,9 +36,9 @@ def configuration_of(**corpus) -> Configuration:
     return Configuration([("test", {"languages": {"eng": {"corpus": corpus}}})])
 
 
-def build(out="out", threads=1, **corpus) -> dict:
+def build(out="out", threads=1, parts=(), **corpus) -> dict:
     """Run the stage with these values of the section `corpus`; its figures."""
-    return run_stage("corpus", configuration_of(**corpus), out=out, threads=threads)
+    return run_stage("corpus", configuration_of(**corpus), out=out, threads=threads, parts=[*parts])
 
 
 def texts(split, out="out") -> list[str]:
@@ -467,3 +467,12 @@ def test_tab_separated_text_of_another_name_is_read_without_quoting(folder):
     Path("a.tab").write_text('id\ttext\n1\t"Hello there\n2\tGoodbye now"\n3\tplain words\n')
     build(files=["a.tab"], format="tsv", validation_share=0)
     assert texts("train") == ['"Hello there', 'Goodbye now"', "plain words"]
+
+
+@pytest.mark.parametrize(
+    "text", ["", " ", "one", " one  two\u3000three\x1cfour\u200bfive\n", "ab " * 7 + "abcdefgh" * 3]
+)
+def test_words_of_a_long_text_are_counted_in_pieces(monkeypatch, text):
+    for size in range(1, 12):
+        monkeypatch.setattr(words, "PIECE", size)
+        assert words.count_words([text, "a b"]) == len(text.split()) + 2

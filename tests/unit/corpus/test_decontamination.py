@@ -1,5 +1,6 @@
 """`corpus.decontaminate` in the stage: which documents it drops, by several processes and of documents with prompts."""
 
+import argparse
 import json
 from pathlib import Path
 
@@ -8,9 +9,11 @@ import pyarrow.parquet as pq
 import pytest
 from test_corpus import texts, write_jsonl
 
+from babelmill.config.corpus_parts import settings_digest
 from babelmill.config.resolve import Configuration
 from babelmill.core import manifest
-from helpers.stages import run_stage
+from babelmill.corpus import __main__ as corpus_stage
+from helpers.stages import run_stage, write_settings
 
 pytestmark = pytest.mark.usefixtures("folder")
 
@@ -32,12 +35,16 @@ def suites() -> list[Path]:
     return folders
 
 
-def built(out="out", threads=1, **corpus) -> dict:
-    """The figures of a corpus that may hold no item of the suites."""
+def configuration(**corpus) -> Configuration:
+    """A corpus that may hold no item of the suites."""
     own = {name: {"files": [f"{name}.tsv"], "language": "eng", "good": "good", "bad": "bad"} for name in SUITES}
     corpus = {"files": ["a.jsonl"], "validation_share": 0, "decontaminate": [*SUITES], **corpus}
-    configuration = Configuration([("test", {"suites": own, "languages": {"eng": {"corpus": corpus}}})])
-    return run_stage("corpus", configuration, out=out, threads=threads, suites=suites())
+    return Configuration([("test", {"suites": own, "languages": {"eng": {"corpus": corpus}}})])
+
+
+def built(out="out", threads=1, **corpus) -> dict:
+    """Its figures."""
+    return run_stage("corpus", configuration(**corpus), out=out, threads=threads, suites=suites())
 
 
 def test_documents_with_items_are_dropped_and_counted(monkeypatch):
@@ -73,3 +80,21 @@ def test_a_prompt_and_its_answer_are_one_text():
     Path("a.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
     assert built(prompt_column="q")["dropped"] == {"test_text": 1}
     assert pq.ParquetFile("out/train.parquet").read()["prompt"].to_pylist() == ["He asked:"]
+
+
+def test_parts_of_a_corpus_drop_the_same_documents():
+    dirty = ["the cat sees the dog", LONG]
+    for name, text in zip("ab", dirty, strict=True):
+        write_jsonl(f"{name}.jsonl", [f"{text} in {name}", *(f"filler {i} of {name}" for i in range(40000))])
+    asked = {"files": ["*.jsonl"]}
+    whole = built(**asked)
+    Path("two").mkdir()
+    digest = settings_digest(write_settings("corpus", configuration(**asked), folder=Path("two")))
+    folders = [Path("two", f"{digest}-{number}-of-2") for number in (1, 2)]
+    for folder in folders:
+        given = {"part": folder.name, "parts": [], "download": [], "identifier": [], "suites": suites(), "threads": 1}
+        corpus_stage.run(argparse.Namespace(settings=Path("two/corpus.json"), out=folder, **given))
+    given = {"parts": folders, "suites": suites()}
+    assert run_stage("corpus", configuration(**asked), out="two/out", **given) == whole
+    assert whole["dropped"] == {"test_text": 2} and whole["suites"] == {"choices": 1, "mine": 1}
+    assert Path("two/out/train.parquet").read_bytes() == Path("out/train.parquet").read_bytes()

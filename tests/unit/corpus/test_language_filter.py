@@ -15,6 +15,7 @@ from babelmill.config.languages import read_table
 from babelmill.config.resolve import Configuration
 from babelmill.core.files import UserError
 from babelmill.corpus import __main__ as corpus_stage
+from babelmill.corpus.identification import has_enough_letters
 from babelmill.settings import settings_of
 from helpers.stages import run_stage, write_settings
 
@@ -147,10 +148,19 @@ def test_settings_name_the_content_of_the_model():
     given = {"settings": write_settings("corpus", configuration), "out": Path("out"), "download": [], "identifier": []}
     Path("model.bin").write_bytes(Path(MODEL).read_bytes())
     with pytest.raises(UserError, match=r"model\.bin has changed since the settings were written"):
-        corpus_stage.run(argparse.Namespace(**given, threads=1))
+        corpus_stage.run(argparse.Namespace(**given, threads=1, part=None, parts=[]))
     with pytest.raises(UserError, match=r"language_filter.model = glotlit: .*glotlid, openlid, py3langid or a model"):
         asked(language_filter={"model": "glotlit"})
     assert len(asked(language_filter={"model": "glotlid"})["identification"]["commit"]) == 40
+
+
+def test_letters_are_counted_in_any_script_and_place():
+    """Letters of all scripts count, wherever they stand; a text of fewer than 20 tells no language."""
+    others = ["12 34 " * 9, "a" * 19, " " * 2000 + "b" * 19, "", "٣٤٥٦٧٨٩٠" * 9]
+    tell = ["a" * 20, " " * 2000 + "b" * 20, "ж" * 20, "漢" * 10 + "かな" * 5, "\U00020000" * 20, "a1" * 20]
+    text = pa.array([*others, *tell])
+    for part in (text, text[3:]):
+        assert has_enough_letters(part).tolist() == [each.as_py() in tell for each in part]
 
 
 def test_memory_is_asked_for_the_model_of_each_process():

@@ -59,15 +59,16 @@ def test_the_page_is_safe_readable_and_fits_any_screen():
 
 def test_the_summary_and_the_numbers(capsys):
     write(
-        [f"De kat zit op de mat en kijkt naar buiten, nummer {i}" for i in range(20)] + ["the cat sat on the mat"] * 5
+        [f"De kat zit op de mat en kijkt naar buiten, nummer {i}" for i in range(20)]
+        + ["the cat sat on the mat and saw it all"] * 5
     )
     configured(files=["a.jsonl"])
     assert cli.main(["corpus", "nld", "--threads", "1"]) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert lines[0] == "25 documents, 250.0  words, 0.0 MB".replace("250.0  ", f"{20 * 12 + 5 * 6} ")
+    assert lines[0] == "25 documents, 250.0  words, 0.0 MB".replace("250.0  ", f"{20 * 12 + 5 * 10} ")
     assert "script: Latn (100.0 % of the documents)" in lines
     assert "exact copies: 4 of 25 documents (16.0 %)" in lines
-    assert "only 80.0 % of the documents look like Dutch" in lines
+    assert "only 80.0 % of the documents that are not too short look like Dutch" in lines
     assert lines[-1] == "reports/corpora/nld.html, reports/corpora/nld.json"
     figures = read_json("reports/corpora/nld.json")
     assert figures["of"] == "source" and figures["copies"] == 4
@@ -94,6 +95,28 @@ def test_what_the_workflow_made_is_looked_at_if_asked(capsys):
     assert Path("results/corpora/nld/manifest.json").read_bytes() == before, "nothing runs again"
 
 
+def test_texts_too_short_to_tell_a_language_do_not_count_against_it(capsys):
+    write([f"De kat zit op de mat en kijkt naar buiten, nummer {i}" for i in range(20)] + ["ja"] * 20)
+    configured(files=["a.jsonl"])
+    assert cli.main(["corpus", "nld", "--threads", "1"]) == 0
+    out = capsys.readouterr().out
+    assert "too short 50.0 %" in out and "look like Dutch" not in out
+
+
+def test_an_empty_text_is_one_line_and_an_earlier_page_stays(capsys):
+    write(["De kat zit op de mat"])
+    configured(files=["a.jsonl"])
+    assert cli.main(["corpus", "nld", "--threads", "1"]) == 0
+    pages = {path: path.read_bytes() for path in Path("reports/corpora").iterdir()}
+    for nothing, dropped in ([], "0 documents"), ([" ", ""], "2 documents"):
+        write(nothing)
+        capsys.readouterr()
+        assert cli.main(["corpus", "nld", "--threads", "1"]) == 1
+        error = capsys.readouterr().err.splitlines()[-1]
+        assert f"the text of nld has no document that can be read (1 file, {dropped} dropped)" in error
+    assert {path: path.read_bytes() for path in Path("reports/corpora").iterdir()} == pages
+
+
 def test_text_that_is_not_there_is_one_line(capsys):
     configured()
     assert cli.main(["corpus", "nld"]) == 1
@@ -108,10 +131,3 @@ def test_input_that_cannot_be_read_is_said(capsys):
     configured(files=["a.jsonl"])
     assert cli.main(["corpus", "nld", "--threads", "1"]) == 0
     assert "2 documents without readable text: 1 malformed, 1 undecodable" in capsys.readouterr().out
-
-
-def test_no_document_at_all(capsys):
-    write([" ", ""])
-    configured(files=["a.jsonl"])
-    assert cli.main(["corpus", "nld", "--threads", "1"]) == 0
-    assert capsys.readouterr().out.startswith("0 documents") and Path("reports/corpora/nld.html").is_file()

@@ -11,6 +11,9 @@ them back, training uses the folder again.
 
 Folders of unfinished fine-tunings are listed, too: those of tasks and seeds that a model is not tuned for are unused.
 
+Parts of corpora (`corpus.parts`) that wait for the job which makes the corpus of them are in use if the present
+settings ask for them.
+
 It also lists what processes that were killed (kill -9) left half-written beside the results (the next run of the stage
 deletes the same files), and files in `results/store` that no model uses any more.
 """
@@ -23,7 +26,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-from babelmill.config import loading
+from babelmill.config import corpus_parts, loading
 from babelmill.config.resolve import Configuration
 from babelmill.core import escape, writers
 from babelmill.core.files import read_json
@@ -76,6 +79,14 @@ def unused_tuning(configuration: Configuration, folder: Path) -> str | None:
         return "no model has this name"
     asked = f"{task}.{seed.removesuffix(MADE)}" in STAGES["tune"].parts(configuration, model)
     return None if asked else f"{model} is not tuned for it"
+
+
+def unused_part(configuration: Configuration, folder: Path) -> str | None:
+    """Return why no corpus would be made of a part in results/corpus_parts; None if one would."""
+    code = folder.parent.name
+    if folder.name not in corpus_parts.names_of(code):
+        return "the present settings ask for no such part"
+    return "the corpus is made" if STAGES["corpus"].record(code, "").is_file() else None
 
 
 def difference(before: dict[str, Any], settings: dict[str, Any], data: dict[str, Any], data_now: dict[str, Any]) -> str:
@@ -148,6 +159,14 @@ def clean(configuration: Configuration, remove: bool) -> None:
         note = f"  {why}" if why else ""
         note += f"  {again / 2**20:,.1f} MiB of it are hard links to files of a folder above" if again else ""
         print(f"{size / 2**20:10,.1f} MiB  {state:<8}  {folder}{note}")
+    for folder in sorted(path for path in corpus_parts.FOLDER.glob("*/[!.]*") if path.is_dir()):
+        size, why = size_of(files := files_of(folder)), unused_part(configuration, folder)
+        state = "in use" if why is None else "removed" if remove else "unused"
+        print(f"{size / 2**20:10,.1f} MiB  {state:<8}  {folder}{f'  {why}' if why else ''}")
+        if why:
+            freed += files
+            if remove:
+                shutil.rmtree(folder)
     verb = "freed" if remove else "would be freed by --remove"
     print(f"{size_of(freed, all_names=True) / 2**20:10,.1f} MiB  {verb}")
 

@@ -22,6 +22,7 @@ from babelmill.config.resolve import Configuration
 from babelmill.config.schema import Corpus
 from babelmill.core import manifest
 from babelmill.core.files import UserError, atomic_write, sha256, write_json
+from babelmill.core.words import plural
 from babelmill.reporting.surveys import FOLDER, MADE, SOURCE
 from babelmill.stages import STAGES
 
@@ -111,6 +112,13 @@ def run(args: argparse.Namespace) -> None:
         return
     asked = configuration.language(args.language)
     figures = look(configuration, args.language, args.made, args.threads or len(os.sched_getaffinity(0)))
+    if not figures["documents"]:
+        read = figures["read"]
+        raise UserError(
+            f"the text of {args.language} has no document that can be read ({plural(read['files'], 'file')},"
+            f" {plural(sum(read['dropped'].values()), 'document')} dropped), so there is nothing to look at; a page of"
+            " an earlier text stays as it is"
+        )
     figures["asked"] = {"name": asked.name, "tag": asked.tag, "is_known": knows(asked.tag)}
     names = {each.tag: each.name for each in configuration.table.values()}
     html = FOLDER / f"{args.language}.html"

@@ -235,6 +235,7 @@ class Corpus(Section):
     near_duplicate_paragraphs: Similarity | None = None
     decontaminate: list[str] = []
     budget: Annotated[Annotated[Number, Field(gt=0)] | str | None, AfterValidator(budget)]
+    parts: Annotated[Positive, Field(le=10_000)] | Literal["auto"] = 1
 
     @model_validator(mode="after")
     def _prompts_have_columns(self) -> Self:
@@ -284,6 +285,15 @@ class Corpus(Section):
             raise ValueError(
                 "corpus.near_duplicate_paragraphs would cut paragraphs out of answers (corpus.prompt_column); leave it"
                 " out, or use corpus.near_duplicates, which drops whole documents"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _boilerplate_in_one_job(self) -> Self:
+        if self.boilerplate and self.parts != 1:
+            raise ValueError(
+                f"corpus.parts = {self.parts!r}: with corpus.boilerplate, one job must have read all text before the"
+                " lines that stand in many documents are known; set corpus.parts: 1, or leave corpus.boilerplate out"
             )
         return self
 

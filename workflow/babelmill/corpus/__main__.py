@@ -2,6 +2,9 @@
 
     python -m babelmill.corpus --settings results/settings/eng/corpus.json --out results/corpora/eng
 
+With `--part` the stage only reads and cleans some of the files, and with `--parts` it makes the corpus from all such
+parts (`parts.py`).
+
 The stage reads local files (`corpus.files`, `corpus.builtin`), or with `--download` the files of that stage. It writes
 `train.parquet`, `validation.parquet` and `manifest.json`. Both tables have the column `text` and the metadata columns
 of `record_batches.METADATA`; if `corpus.prompt_column` is set, also `prompt`; if `corpus.label_columns` is set, also
@@ -21,7 +24,7 @@ import dataclasses
 import logging
 import sys
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
@@ -29,15 +32,15 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from babelmill.config import identifiers, schema
+from babelmill.config import corpus_parts, identifiers, schema
 from babelmill.config.inputs import UNCOUNTED_STEPS
 from babelmill.config.stage_settings import CorpusSettings
 from babelmill.core import escape, known_hashes, local_sources, manifest, stage_entry
-from babelmill.core.files import UserError, atomic_write, sha256
+from babelmill.core.files import UserError, atomic_folder, atomic_write, sha256
 from babelmill.core.formats import split_name
 from babelmill.core.globs import distinct
 from babelmill.core.words import and_words, plural
-from babelmill.corpus import builtin
+from babelmill.corpus import builtin, parts
 from babelmill.corpus.boilerplate import Boilerplate, count, for_counting
 from babelmill.corpus.cleaning import is_of, keep
 from babelmill.corpus.decontamination import decontamination
@@ -88,28 +91,31 @@ class Inputs:
     text_columns: dict[Path, str]
 
 
-def inputs(corpus: schema.Corpus, download: Path | None) -> Inputs:
-    """Return the files that the configuration names, and those that the stage `download` wrote to `download`."""
+def inputs(corpus: schema.Corpus, download: Path | None, verify: bool = True) -> Inputs:
+    """Return the files that the configuration names, and those that the stage `download` wrote to `download`.
+
+    `verify`: whether to check the latter against the manifest, for which all of them are read.
+    """
     train = expand(corpus.files, "files", corpus.format)
     validation = expand(corpus.validation_files, "validation_files", corpus.format)
     local = [*train, *validation]
     if not download:
         return Inputs(each_real_file_once(train), each_real_file_once(validation), local, None, {})
-    figures = manifest.verify(download)["figures"]
-    parts = figures.get("parts")
+    figures = (manifest.verify if verify else manifest.read)(download)["figures"]
+    datasets = figures.get("parts")
     found: dict[str, list[Path]] = {"train": [], "validation": []}
     columns: dict[Path, str] = {}
-    for part in parts or [figures]:
-        folder = download / part["repository"] if parts else download
+    for part in datasets or [figures]:
+        folder = download / part["repository"] if datasets else download
         for split, paths in found.items():
             paths += [folder / name for name in part[split]]
             if "text_column" in part:
                 columns |= dict.fromkeys((folder / name for name in part[split]), part["text_column"])
     keys = ("repository", "revision", "commit", "license")
-    used = [part for part in parts or [figures] if part["train"] + part["validation"]]
+    used = [part for part in datasets or [figures] if part["train"] + part["validation"]]
     origins = [{key: part[key] for key in keys if key in part} for part in used]
     train, validation = [*train, *sorted(found["train"])], validation or sorted(found["validation"])
-    hub = origins if parts else origins[0]
+    hub = origins if datasets else origins[0]
     return Inputs(each_real_file_once(train), each_real_file_once(validation), local, hub, columns)
 
 
@@ -149,17 +155,23 @@ def documents_to_keep(
 
 
 def different_documents(
-    sources: Inputs, reading: Reading, tally: Tally, held_out: DigestSet, sampler: Sampler | None, threads: int
+    sources: Inputs,
+    reading: Reading,
+    tally: Tally,
+    held_out: DigestSet,
+    sampler: Sampler | None,
+    threads: int,
+    folders: list[Path],
 ) -> Documents:
     """Yield the user's own validation documents (True), and then the documents that are not among them (False).
 
-    The digests of the former are added to `held_out`.
+    The digests of the former are added to `held_out`. `folders` hold the parts of the training text, if there are some.
     """
     documents = read_all(sources.validation, reading, tally, threads)
     for batch in documents_to_keep(documents, reading, tally, DigestSet()):
         held_out.add(sides_of(batch))
         yield True, batch
-    documents = all_documents(sources, reading, tally, threads)
+    documents = all_documents(sources, reading, tally, threads, folders)
     for batch in documents_to_keep(documents, reading, tally, held_out, sampler):
         yield False, batch
 
@@ -173,9 +185,14 @@ def from_python(reading: Reading, tally: Tally) -> Iterator[pa.RecordBatch]:
         yield from done.batches
 
 
-def all_documents(sources: Inputs, reading: Reading, tally: Tally, threads: int) -> Iterator[pa.RecordBatch]:
-    """Yield the clean documents of the files and of Python's, with their digests."""
-    yield from read_all(sources.train, reading, tally, threads)
+def all_documents(
+    sources: Inputs, reading: Reading, tally: Tally, threads: int, folders: Sequence[Path] = ()
+) -> Iterator[pa.RecordBatch]:
+    """Yield the clean documents of the files and of Python's, with their digests.
+
+    If other jobs have read and cleaned the files, `folders` hold the parts that they made.
+    """
+    yield from parts.read_all(folders, tally) if folders else read_all(sources.train, reading, tally, threads)
     if reading.corpus.builtin:
         yield from from_python(reading, tally)
 
@@ -240,20 +257,64 @@ def boilerplate_of(sources: Inputs, reading: Reading, threads: int) -> Boilerpla
     return count(documents, reading.corpus.boilerplate, reading.scratch)
 
 
-def run(args: argparse.Namespace) -> None:
-    """Build the corpus of a language."""
-    settings = read_settings(args.settings, CorpusSettings)
-    corpus, tally, sampler = settings.corpus, Tally(settings.corpus.on_error), sampler_of(settings)
-    sources = inputs(corpus, next(iter(args.download), None))
-    hashing = Hashing(sources.local, args.out, args.threads)
+def reading_of(settings: CorpusSettings, sources: Inputs, args: argparse.Namespace) -> tuple[Reading, str | None]:
+    """Return how the files are read and cleaned, and the sha256 of the model that finds languages, if there is one."""
+    corpus = settings.corpus
     if not args.download and "quoting" not in settings.raw.get("corpus", {}):  # see `config/earlier_results.py`
         corpus = corpus.model_copy(update={"quoting": "csv"})
     reading = Reading(corpus, sources.text_columns, args.out, settings.raw_labels)
-    content = content_of_model(settings, args.identifier) if corpus.language_filter else None
-    if corpus.language_filter is not None:
-        reading = dataclasses.replace(reading, identification=identification_of(settings, args.identifier, content))
     if args.suites:
         reading = dataclasses.replace(reading, decontamination=decontamination(args.suites))
+    if corpus.language_filter is None:
+        return reading, None
+    content = content_of_model(settings, args.identifier)
+    return dataclasses.replace(reading, identification=identification_of(settings, args.identifier, content)), content
+
+
+def make_part(args: argparse.Namespace) -> None:
+    """Read and clean a part of a language's files."""
+    settings = read_settings(args.settings, CorpusSettings)
+    digest, number, count = corpus_parts.number_of(args.part)
+    if digest != corpus_parts.settings_digest(args.settings):
+        raise UserError(f"{args.settings}: has changed since part {args.part} was asked for; run the workflow again")
+    sources = inputs(settings.corpus, next(iter(args.download), None), verify=False)
+    reading, _ = reading_of(settings, sources, args)
+    paths = parts.files_of(args.part, sources.train, reading)
+    verify_downloaded(paths, args.download)
+    if not paths:
+        log.warning("%s has no file for part %d of %d: a part has whole files", settings.name, number, count)
+    tally, local = Tally(settings.corpus.on_error), {*sources.local}
+    with atomic_folder(args.out) as folder:
+        hashing = Hashing([path for path in paths if path in local], folder, args.threads)
+        documents = read_all(paths, reading, tally, args.threads)
+        parts.write(
+            folder, args.part, paths, documents, tally, settings, [*args.download, *args.identifier, *args.suites]
+        )
+        hashing.listing()
+    log.info("%s: part %d of %d: %s", settings.name, number, count, plural(tally.read, "document"))
+
+
+def verify_downloaded(paths: list[Path], download: list[Path]) -> None:
+    """Check the files of a download that are among `paths` against its manifest."""
+    for folder in download:
+        if names := [path.relative_to(folder).as_posix() for path in paths if path.is_relative_to(folder)]:
+            manifest.verify(folder, *names)
+
+
+def run(args: argparse.Namespace) -> None:
+    """Build the corpus of a language, or a part of it."""
+    if args.part:
+        make_part(args)
+        return
+    settings = read_settings(args.settings, CorpusSettings)
+    tally, sampler = Tally(settings.corpus.on_error), sampler_of(settings)
+    sources = inputs(settings.corpus, next(iter(args.download), None), verify=not args.parts)
+    if args.parts:
+        parts.check(args.parts, sources.train, settings, [*args.download, *args.identifier, *args.suites])
+        verify_downloaded(sources.validation, args.download)
+    hashing = Hashing(sources.local, args.out, args.threads, args.parts)
+    reading, content = reading_of(settings, sources, args)
+    corpus = reading.corpus
     share = 0.0 if sources.validation else corpus.validation_share
 
     def is_aside(batch: pa.RecordBatch) -> np.ndarray:
@@ -273,7 +334,7 @@ def run(args: argparse.Namespace) -> None:
             near = corpus.near_duplicates is not None or corpus.near_duplicate_paragraphs is not None
             # Which documents a sample admits depends on all before, so near copies are looked for among all documents.
             held_out, early = DigestSet(), None if near else sampler
-            documents = different_documents(sources, reading, tally, held_out, early, args.threads)
+            documents = different_documents(sources, reading, tally, held_out, early, args.threads, args.parts)
             if near:
                 documents = without_near_duplicates(documents, corpus, is_aside, tally, args.out)
             others = write_held_out(documents, validation)
@@ -389,12 +450,16 @@ class Hashing:
         paths: the files.
         folder: folder of the corpus, which keeps the hashes for the next run.
         threads: number of threads of the stage.
+        parts: the folders of the parts of the corpus, if other jobs have read the files, and so have hashed them.
     """
 
-    def __init__(self, paths: list[Path], folder: Path, threads: int) -> None:
+    def __init__(self, paths: list[Path], folder: Path, threads: int, parts: Sequence[Path] = ()) -> None:
         self._store = folder / local_sources.HASHES
         self._identities = {path.as_posix(): known_hashes.identity(path) for path in paths}
         self._known = known_hashes.read(self._store)
+        self._of_parts = {
+            name: entry for part in parts for name, entry in known_hashes.read(part / local_sources.HASHES).items()
+        }
         self._done: Future[dict[str, dict[str, Any]]] = Future()
         # The thread is a daemon, so that an error ends the stage at once.
         self._thread = threading.Thread(target=self._hash, daemon=True)
@@ -404,18 +469,27 @@ class Hashing:
     def _hash(self) -> None:
         try:
             paths = sorted(self._identities)
-            self._done.set_result(known_hashes.hash_changed(paths, self._known, self._store))
+            self._done.set_result(known_hashes.hash_changed(paths, self._known | self._of_parts, self._store))
         except Exception as error:
             self._done.set_exception(error)
 
     def listing(self) -> list[dict[str, Any]]:
-        """Return the path, bytes and sha256 of each file. Raise a UserError if a file changed since the beginning."""
+        """Return the path, bytes and sha256 of each file.
+
+        Raises:
+            UserError: a file changed since the beginning, or since another job read it.
+        """
         if not self._thread.ident:
             self._hash()
         entries = self._done.result()
         for path, before in self._identities.items():
             if not known_hashes.identity(path) == entries[path]["identity"] == before:
                 raise UserError(f"{path} changed while the stage read it; run the workflow again")
+            if path in self._of_parts and self._of_parts[path]["sha256"] != entries[path]["sha256"]:
+                raise UserError(
+                    f"{path} changed after a part of the corpus was made from it; delete"
+                    f" {corpus_parts.FOLDER / self._store.parent.name}, and run the workflow again"
+                )
         content = known_hashes.keep(entries, self._known, self._store)
         return [{"path": path, "bytes": self._identities[path][0], "sha256": content[path]} for path in content]
 
@@ -446,6 +520,14 @@ def main() -> None:
         nargs="*",
         default=[],
         help="folders of the suites whose items no document may hold, results/suites/{suite}/{language}",
+    )
+    parser.add_argument("--part", help="make only this part, such as 3f2a91c0-3-of-7 (see corpus.parts)")
+    parser.add_argument(
+        "--parts",
+        type=stage_entry.folder,
+        nargs="*",
+        default=[],
+        help="folders of all parts, in order, if there are some",
     )
     parser.add_argument("--threads", type=int, default=1, help="number of processes that read and clean text")
     sys.exit(stage_entry.run(run, parser.parse_args()))

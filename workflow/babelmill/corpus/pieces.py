@@ -160,27 +160,47 @@ def work(piece: Piece, reading: Reading) -> TalliedBatches:
     return TalliedBatches([view(batch) for batch in batches], tally)
 
 
-def pieces(paths: list[Path], reading: Reading) -> Iterator[Piece]:
-    """Yield the pieces of files, in order."""
+@dataclasses.dataclass(frozen=True)
+class Group:
+    """Holds files that are cut into pieces together: small files, or one large file. `size`: their bytes, roughly."""
+
+    paths: list[Path]
+    size: int
+    is_cut: bool
+
+
+def groups(paths: list[Path], reading: Reading) -> Iterator[Group]:
+    """Yield the files in groups, in order. Where a group ends depends only on sizes, so no file is opened."""
     small: list[Path] = []
-    size, logged = 0, 0.0
-    for i, path in enumerate(paths, 1):
-        if time.monotonic() - logged > QUIET:
-            log.info("reading %s (%d of %d)", line(path), i, len(paths))
-            logged = time.monotonic()
-        file, weight = SourceFile(path, reading, Tally(reading.corpus.on_error, held=[])), text_size(path)
-        is_one_document = reading.corpus.document == "file" and file.suffix == ".txt"
+    size = 0
+    for path in paths:
+        weight = text_size(path)
+        is_one_document = reading.corpus.document == "file" and split_name(path, reading.corpus.format)[0] == ".txt"
         is_cut = weight >= LARGE and not is_one_document
         if not is_cut:
             small.append(path)
             size += weight + COST
         if small and (size >= BLOCK or is_cut):
-            yield SmallFiles(small, size)
+            yield Group(small, size, is_cut=False)
             small, size = [], 0
         if is_cut:
-            yield from _of_large_file(file)
+            yield Group([path], weight, is_cut=True)
     if small:
-        yield SmallFiles(small, size)
+        yield Group(small, size, is_cut=False)
+
+
+def pieces(paths: list[Path], reading: Reading) -> Iterator[Piece]:
+    """Yield the pieces of files, in order."""
+    begun, logged = 0, 0.0
+    for group in groups(paths, reading):
+        if time.monotonic() - logged > QUIET:
+            log.info("reading %s (%d of %d)", line(group.paths[0]), begun + 1, len(paths))
+            logged = time.monotonic()
+        begun += len(group.paths)
+        if group.is_cut:
+            yield from _of_large_file(SourceFile(group.paths[0], reading, Tally(reading.corpus.on_error, held=[])))
+        else:
+            yield SmallFiles(group.paths, group.size)
 
 
 def text_size(path: Path) -> int:

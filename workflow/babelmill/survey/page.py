@@ -11,10 +11,11 @@ from babelmill.core.words import plural, short
 from babelmill.reporting.figures import LEFT, RIGHT, TOP, Canvas, Scale, fitted, height, log_ticks, ticks
 from babelmill.reporting.page import environment
 from babelmill.reporting.surveys import SOURCE, most_frequent, share
+from babelmill.survey.measures import UNKNOWN
 
 TEMPLATE = Path(__file__).with_name("page.html")
 MOST_BARS = 15  # lines of a table of shares; the rest is one line
-MOSTLY = 0.9  # share of the documents; if fewer are in the language that the text is said to have, the page says so
+MOSTLY = 0.9  # share of the documents (without those too short to tell); if fewer are in the language, the page says so
 OF_LANGUAGE = 5  # documents of each language that are shown
 LANGUAGES_SHOWN = 12
 ODDEST = {
@@ -130,9 +131,10 @@ def remarks(figures: dict[str, Any]) -> list[str]:
     """Return what a reader must not miss: another language than asked for, and what could not be read."""
     found = []
     asked, languages = figures["asked"], figures["languages"]
-    of_asked = share(languages.get(asked["tag"], {}).get("documents", 0), figures["judged"])
-    if asked["is_known"] and figures["judged"] and of_asked < MOSTLY:
-        found.append(f"only {percent(of_asked)} % of the documents look like {asked['name']}")
+    told = figures["judged"] - languages.get(UNKNOWN, {}).get("documents", 0)
+    of_asked = share(languages.get(asked["tag"], {}).get("documents", 0), told)
+    if asked["is_known"] and told and of_asked < MOSTLY:
+        found.append(f"only {percent(of_asked)} % of the documents that are not too short look like {asked['name']}")
     dropped = {kind: number for kind, number in figures["read"]["dropped"].items() if number}
     if dropped:
         reasons = ", ".join(f"{number:,} {kind}" for kind, number in sorted(dropped.items()))
