@@ -312,7 +312,9 @@ def test_the_card_says_which_items_stand_in_the_training_text():
     without = {"score": 0.712, "n": 66988, "interval": [0.708, 0.716]}
     overlap = {"item": "pair", "looked_in": {"eng": {"documents": 3, "bytes": 9}}, "not_looked_in": {}}
     overlap["languages"] = {"eng": {"items": 67000, "found": 12, "short": 0, "without": without}}
-    line = "* BLiMP, English: 12 of 67,000 pairs stand in the training text; without them 71.2 (70.8 to 71.6, n = 66,988)"
+    line = (
+        "* BLiMP, English: 12 of 67,000 pairs stand in the training text; without them 71.2 (70.8 to 71.6, n = 66,988)"
+    )
     text = render(card(suites=[SuiteScores("BLiMP", found, [], overlap), SuiteScores("Old", found, [])]))
     assert line in text.splitlines() and "* Old" not in text and "Only the text of this training" not in text
     base = {"name": "models/base", "sha256": "ab"}
