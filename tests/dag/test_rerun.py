@@ -60,6 +60,7 @@ NOTHING |= {"corpus.parts"}  # the bytes are the same
 # test_prompts.py, test_transformers_sources.py, test_labels.py, test_labelled_corpora.py.
 SEVERAL = {"model.architecture", "model.config", "model.source", "corpus.prompt_column"}
 SEVERAL |= {"corpus.label_columns", "corpus.context_column", "corpus.context"}
+SEVERAL |= {"corpus.decontaminate"}  # which needs a suite: test_decontaminate.py
 SEVERAL |= {f"model.{name}" for name in OF_NORBERT4}  # of another architecture: test_norbert4_sources.py
 SEVERAL |= {"train.words"}  # without the steps: test_snapshots.py
 SEVERAL |= {"train.lora_rank", "train.lora_alpha", "export.adapter"}

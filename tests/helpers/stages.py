@@ -29,8 +29,8 @@ def run_stage(
     """
     settings = write_settings(stage, configuration, name, Path(out).parent)
     module = importlib.import_module("babelmill.corpus.__main__" if stage == "corpus" else f"babelmill.{stage}")
-    given = {"threads": 1, "download": [], "source": [], "identifier": [], "language": name, "log": None}
-    given |= {"part": None, "parts": []} | arguments
+    given = {"threads": 1, "download": [], "source": [], "identifier": [], "suites": [], "language": name}
+    given |= {"log": None, "part": None, "parts": []} | arguments
     module.run(argparse.Namespace(settings=settings, out=Path(out), **given))
     return manifest.verify(out)["figures"]
 

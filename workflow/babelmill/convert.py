@@ -19,6 +19,7 @@ from babelmill.config.snapshots import FOLDER
 from babelmill.config.stage_settings import ConvertSettings, CorpusSettings, ExportSettings, TokenizerSettings
 from babelmill.core import manifest, stage_entry
 from babelmill.core.files import atomic_folder, atomic_write, copy_file, link_or_copy, read_json, sha256, write_json
+from babelmill.evaluation.overlaps import overlap_of
 from babelmill.evaluation.tuned_scores import summarize
 from babelmill.labels.card import LabelsCard, completed
 from babelmill.release.card.card import ModelCard, SuiteScores, shown_settings, snapshot_card, without_path
@@ -44,6 +45,7 @@ def convert(args: argparse.Namespace) -> None:
         manifest.verify(folder, "scores.json")
         manifest.verify_upstream(folder, args.export)
     scores = {folder.name: read_json(folder / "scores.json") for folder in args.scores}
+    overlaps = {folder.name: read_json(path) for folder in args.scores if (path := overlap_of(folder))}
     for folder in args.tuned:
         manifest.verify(folder, "scores.json")
         manifest.verify_upstream(folder, args.export)
@@ -78,7 +80,10 @@ def convert(args: argparse.Namespace) -> None:
         **settings.card.model_dump(),
         evaluation=evaluation,
         snapshots=names(args.export),
-        suites=[SuiteScores(found=scores[name], **about) for name, about in settings.suites.items()],
+        suites=[
+            SuiteScores(found=scores[name], overlap=overlaps.get(name), **about)
+            for name, about in settings.suites.items()
+        ],
         tuned=summarize(tuned.values()),
         about_tasks=settings.tasks,
         corpora=corpora,

@@ -86,7 +86,8 @@ class FileTimes:
         jobs: list[Job] = []
         for stage in stages.values():
             for part in stage.parts(self._configuration, code):
-                job = Job(stage, code, part or code, reads=[*jobs])
+                job = Job(stage, code, part or code)
+                job.reads = [each for each in jobs if stage.reads_job(self._configuration, job, each)]
                 job.reasons = self._reasons(self._configuration, job)
                 job.mark_outdated()
                 jobs.append(job)

@@ -260,17 +260,13 @@ def jobs_of(
                 continue
             job = Job(stage, name, part)
             job.reasons = own(configuration, job)
-            # It reads results of the same language or suite, or of the whole model.
-            job.reads = [
-                other
-                for other in mine
-                if other.stage.name in stage.reads
-                and (not part or stage.all_parts_read_the_same or other.part in ("", part))
-            ]
+            job.reads = [other for other in mine if stage.reads_job(configuration, job, other)]
             job.reads += [other for other in theirs if other.folder in read_of_source(configuration, model, stage)]
             for source in job.reads:
                 source.readers.append(job)
             mine.append(job)
+    if "score" not in stages:  # then only the suites that a corpus reads belong here
+        mine = [job for job in mine if job.stage.name != "suite" or job.readers]
     jobs = theirs + [job for job in mine if job.folder not in there]
     for job in jobs:
         if job.stage in TO_CONVERTED.values() and job.missing and not job.reasons:

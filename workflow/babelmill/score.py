@@ -1,13 +1,15 @@
 """Find which sentence of each item of a suite an exported model considers most likely (stage `score`).
 
     python -m babelmill.score --settings results/settings/eng/score.blimp.json --export results/exports/eng \\
-        --suites results/suites/blimp/eng --partial results/scoring/eng/blimp --out results/scores/eng/blimp
+        --suites results/suites/blimp/eng --corpora results/corpora --partial results/scoring/eng/blimp \\
+        --out results/scores/eng/blimp
 
 This writes `pairs.parquet` for minimal pairs, or `items.parquet` for other kinds of suites (one row per item, with the
 scores of its sentences by each method), `scores.json` (the share of items that are right, with intervals) and
 `manifest.json`. `suites/kinds.py` says what a kind of suite scores, and `suites/sentences.py` has the methods; `fused`
 is the sum of the causal and the masked score. Items that are too long for the model are counted and left out. It is an
-error if none of a language's items can be scored, or if a score is not a number.
+error if none of a language's items can be scored, or if a score is not a number. With `--corpora`, the stage then looks
+for the items in the model's training text, and writes `overlap.json` (`suites/overlap.py`).
 
 Scores are saved in `--partial` as they are computed. So if an attempt is killed, the next one does not repeat its work,
 also if settings have changed that the scores do not depend on (`suites/partial.py`).
@@ -28,12 +30,14 @@ from babelmill.config.snapshots import FOLDER
 from babelmill.config.stage_settings import ScoreSettings
 from babelmill.core import manifest, stage_entry
 from babelmill.core.files import UserError, atomic_write, sha256, write_json
+from babelmill.evaluation.overlaps import OVERLAP, in_training_text
 from babelmill.evaluation.suite_scores import headline, headline_method, in_words
 from babelmill.runtime import gpu_claims, store
 from babelmill.runtime.checkpoint import about, names
 from babelmill.runtime.run_lock import Lock
 from babelmill.settings import read_settings
 from babelmill.suites.kinds import KINDS, Kind
+from babelmill.suites.overlap import overlap
 from babelmill.suites.partial import delete
 from babelmill.suites.scoring_model import ScoringModel, loaded_files
 from babelmill.tokens.tokenizer_file import use_threads
@@ -133,8 +137,13 @@ def score(
     out: Path,
     upstream: list[Path],
     figures: dict[str, Any] | None = None,
+    corpora: Path | None = None,
+    threads: int = 1,
 ) -> None:
-    """Score a model on a suite, and write the results to the folder `out`. For the others, see `manifest.write`."""
+    """Score a model on a suite, and write the results to the folder `out`.
+
+    For `upstream` and `figures`, see `manifest.write`; for `corpora` and `threads`, `overlap`.
+    """
     with Lock(partial, "another process that scores the same"):
         scored, found = score_suites(model, suites, settings, partial)
         if settings.snapshots and not KINDS[settings.kind].of_run:
@@ -145,7 +154,13 @@ def score(
             pq.write_table(scored, file, compression="zstd")
         write_json(out / "scores.json", found)
         log.info("%s", in_words(found))
-        manifest.write(out, settings, [table, "scores.json"], upstream, figures)
+        files = [table, "scores.json"]
+        if corpora and (about := overlap(scored, found, settings, corpora, model.folder, threads)):
+            write_json(out / OVERLAP, about)
+            files.append(OVERLAP)
+            for code in settings.covered:
+                log.info("%s, %s: %s", settings.suite, code, in_training_text(about, code))
+        manifest.write(out, settings, files, upstream, figures)
         delete(partial)
 
 
@@ -169,7 +184,8 @@ def run(args: argparse.Namespace) -> None:
         torch.set_num_threads(args.threads)
         manifest.verify(args.export)
         model = ScoringModel(args.export, made_of(args.export, settings))
-        score(model, args.suites, settings, args.partial, args.out, upstream)
+        looking = {"corpora": args.corpora, "threads": args.threads}
+        score(model, args.suites, settings, args.partial, args.out, upstream, **looking)
 
 
 def main() -> None:
@@ -183,6 +199,7 @@ def main() -> None:
         type=stage_entry.folder,
         help="folders of items, in the order of languages",
     )
+    parser.add_argument("--corpora", type=Path, help="folder of the corpora; looks for the items in the training text")
     parser.add_argument("--partial", required=True, type=Path, help="folder that keeps the scores of killed attempts")
     parser.add_argument(
         "--out", required=True, type=stage_entry.folder, help="output folder, results/scores/{model}/{suite}"

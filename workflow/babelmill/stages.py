@@ -8,7 +8,7 @@ module of the same name beside this one (see CONTRIBUTING.md).
 import re
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
 from babelmill.config import identifiers, inputs, schema, stage_settings, submissions, suites, tasks
 from babelmill.config.canonical import at_neutral
@@ -32,6 +32,14 @@ OF_TASKS = ("tasks", "task_seeds", "keep_tuned")  # of `tune` alone
 SUITE_TABLES = ("pairs.parquet", "items.parquet")  # the kind of a suite says which of them it has
 TABLE_OF_TASK = ("predicted.parquet",)  # tasks with `resplit` have it
 SMALLEST_ROWS = {"sequence_length": 2, "disjoint_masks": 2}
+
+
+class Named(Protocol):
+    """A job: its stage, the language or model that its settings belong to, and its part (see `Stage`)."""
+
+    stage: "Stage"
+    name: str
+    part: str
 
 
 class Stage:
@@ -80,6 +88,14 @@ class Stage:
 
     def refuse(self, configuration: Configuration, name: str, part: str) -> None:
         """Raise a UserError if a language or model does not have the job that somebody asks for."""
+
+    def reads_job(self, configuration: Configuration, job: Named, other: Named) -> bool:
+        """Return whether a job of this stage reads the results of another job.
+
+        It reads those of the same language or suite, and those of the whole model.
+        """
+        of_the_same = not job.part or self.all_parts_read_the_same or other.part in ("", job.part)
+        return other.stage.name in self.reads and of_the_same
 
     def written(self, configuration: Configuration, name: str, part: str) -> dict[str, Any]:
         """Return the content of the settings file, without the version of the code."""
@@ -241,13 +257,13 @@ class SuiteStage(Stage):
     undeclared = SUITE_TABLES
 
     def parts(self, configuration: Configuration, name: str) -> list[str]:
-        """Return the suites that cover a language and that some model of it is scored on."""
+        """Return the suites that cover a language and that its corpus, or the score of some model of it, needs."""
         return suites.suites_of_language(configuration, name)
 
     def jobs(self, configuration: Configuration, model: str) -> list[tuple[str, str]]:
-        """Return the jobs of the suites that this model is scored on."""
-        scored = suites.suites_of_model(configuration, model)
-        return [(code, suite) for code, suite in super().jobs(configuration, model) if suite in scored]
+        """Return the jobs of the suites that this model is scored on, or that its corpora need."""
+        scored, jobs = suites.suites_of_model(configuration, model), super().jobs(configuration, model)
+        return [job for job in jobs if job[1] in scored or job[1] in suites.suites_of_corpus(configuration, job[0])]
 
     def refuse(self, configuration: Configuration, name: str, part: str) -> None:
         """Raise a UserError if no model of a language is scored on a suite."""
@@ -319,7 +335,13 @@ class CorpusStage(Stage):
     of = "language"
     settings = stage_settings.CorpusSettings
     folder = "results/corpora/{language}"
-    reads = ("download", "identifier")
+    reads = ("download", "identifier", "suite")
+
+    def reads_job(self, configuration: Configuration, job: Named, other: Named) -> bool:
+        """Return whether it reads another job: that of a suite only if `corpus.decontaminate` names the suite."""
+        if other.stage.name != "suite":
+            return super().reads_job(configuration, job, other)
+        return other.name == job.name and other.part in suites.suites_of_corpus(configuration, job.name)
 
     def asked(self, configuration: Configuration, name: str, part: str) -> stage_settings.CorpusSettings:
         """Describe the local text. Without a download, the dataset's name is left out: changing it reruns nothing.
@@ -329,6 +351,7 @@ class CorpusStage(Stage):
         resolved = configuration.corpus(name)
         inputs.check_budget(configuration, name)
         corpus, download = resolved.corpus, DOWNLOADS / name if inputs.hub_datasets(configuration, name) else None
+        corpus = corpus.model_copy(update={"decontaminate": suites.suites_of_corpus(configuration, name)})
         byte_premium = configuration.table[name].byte_premium if corpus.budget else None
         for_classes = bool(corpus.label_columns) and inputs.labels_are_classes(configuration, name)
         made, raw = inputs.CORPORA / name, False
@@ -508,7 +531,7 @@ class ScoreStage(Stage):
     settings = stage_settings.ScoreSettings
     folder = "results/scores/{model}/{suite}"
     reads = ("export", "suite")
-    undeclared = SUITE_TABLES
+    undeclared = (*SUITE_TABLES, "overlap.json")  # suites of words have none
 
     def parts(self, configuration: Configuration, name: str) -> list[str]:
         """Return the suites that a model is scored on."""

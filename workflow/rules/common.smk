@@ -49,7 +49,7 @@ shell.prefix(
 if not IS_MODULE:
     os.environ.update(PYTHONSAFEPATH="1")  # for Snakemake itself in a job of a cluster
 
-from babelmill.config import corpus_parts, identifiers, loading
+from babelmill.config import corpus_parts, identifiers, loading, suites
 from babelmill.config.inputs import SETTINGS, has_tokenizer_of_source, prediction_table
 from babelmill.config.job_sizes import input_bytes, parameters_of, text_bytes
 from babelmill.config.resolve import Configuration
@@ -296,6 +296,13 @@ def identifier_of_language(wildcards):
     """Return the model that finds the languages of a corpus, if it comes from the Hub."""
     stage = STAGES["identifier"]
     return [str(stage.path(wildcards.language, part)) for part in stage.parts(CONFIG, wildcards.language)]
+
+
+@one_line
+def suites_of_corpus(wildcards):
+    """Return the suites whose items no document of a language may hold (`corpus.decontaminate`)."""
+    code, stage = wildcards.language, STAGES["suite"]
+    return [str(stage.record(code, suite)) for suite in suites.suites_of_corpus(CONFIG, code)]
 
 
 @one_line

@@ -1,5 +1,6 @@
-"""Stage `corpus`. Takes: the text of a language (local files, the built-in corpus, or a download), and a model that
-finds languages if the configuration asks for it. Gives: results/corpora/{language}/.
+"""Stage `corpus`. Takes: the text of a language (local files, the built-in corpus, or a download), and if the
+configuration asks for it, a model that finds languages and suites whose items no document may hold. Gives:
+results/corpora/{language}/.
 
 With `corpus.parts`, several jobs read and clean a part of the files each (scatter), and the job of the stage takes what
 they wrote (gather). The parts are deleted then.
@@ -12,6 +13,7 @@ rule corpus_part:
         settings=settings("corpus"),
         download=download_of_language,
         identifier=identifier_of_language,
+        suites=suites_of_corpus,
     output:
         folder=temp(directory("results/corpus_parts/{language}/{part}")),
     log:
@@ -25,7 +27,7 @@ rule corpus_part:
         disk_mb=by_text(1000, 1000, gb_of_input),
     shell:
         "python -m babelmill.corpus --settings {input.settings:q} --download {input.download:q}"
-        " --identifier {input.identifier:q} --part {wildcards.part:q}"
+        " --identifier {input.identifier:q} --suites {input.suites:q} --part {wildcards.part:q}"
         " --out {output.folder:q} --threads {threads} --log {log:q}"
 
 
@@ -35,6 +37,7 @@ rule corpus:
         settings=settings("corpus"),
         download=download_of_language,
         identifier=identifier_of_language,
+        suites=suites_of_corpus,
         parts=parts_of_language,
     output:
         train="results/corpora/{language}/train.parquet",
@@ -53,5 +56,5 @@ rule corpus:
         disk_mb=by_text(1000, 1000, gb_of_input),
     shell:
         "python -m babelmill.corpus --settings {input.settings:q} --download {input.download:q}"
-        " --identifier {input.identifier:q} --parts {input.parts:q}"
+        " --identifier {input.identifier:q} --suites {input.suites:q} --parts {input.parts:q}"
         " --out {output.manifest:q} --threads {threads} --log {log:q}"

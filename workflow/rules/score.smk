@@ -1,4 +1,4 @@
-"""Stage `score`. Takes: the exported folder and the items of a suite. Gives:
+"""Stage `score`. Takes: the exported folder and the items of a suite, and the training text if it is still there. Gives:
 results/scores/{model}/{suite}/scores.json.
 """
 
@@ -25,5 +25,6 @@ rule score:
         runtime=minutes(240, 240),
     shell:
         "python -m babelmill.score --settings {input.settings:q} --export {input.export:q} --suites {input.suites:q}"
+        " --corpora results/corpora"
         " --partial results/scoring/{wildcards.model:q}/{wildcards.suite:q} --out {output.manifest:q}"
         " --threads {threads} --gpus {resources.gpu} --log {log:q}"

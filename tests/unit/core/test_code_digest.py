@@ -102,7 +102,7 @@ download: download
 evaluation: evaluate
 evaluation/__init__: evaluate convert score
 evaluation/metrics: evaluate convert
-evaluation/suite_scores: convert score
+evaluation/overlaps evaluation/suite_scores: convert score
 evaluation/tuned_scores: convert
 identifier: identifier
 labels/__init__: ~base_model ~shards ~train ~export ~evaluate ~convert ~predict
@@ -127,8 +127,10 @@ release/elsewhere: base_model
 release/folder: export
 release/folder/__init__ release/folder/loading: export evaluate ~predict score tune
 suites: score
-suites/__init__: score suite submission tune
-suites/texts suites/word_files: score suite
+suites/__init__: score corpus suite submission tune
+suites/sought: score corpus
+suites/texts: score suite corpus
+suites/word_files: score suite
 suites/readers: suite
 suites/results: score submission tune
 suites/challenge reporting/__init__ reporting/published: submission
@@ -144,6 +146,7 @@ tokens/tokenizer_file: base_model tokenizer shards train export evaluate score t
 tokens/vocabulary tokens/prefix_space: base_model tokenizer shards train export evaluate score tune convert
 tokens/__init__: base_model tokenizer shards train export evaluate score corpus download convert ~predict tune
 tokens/clean_text: corpus download ~convert ~predict
+tokens/hashed_words: score corpus
 tokens/documents: tokenizer shards evaluate
 tokens/label_text: corpus download ~shards ~evaluate ~predict
 tokens/published_tokenizer tokens/trial: base_model tokenizer

@@ -133,7 +133,7 @@ def in_parts(count: int, out: str, threads: int = 1, **corpus) -> dict:
     names = [f"{digest}-{number}-of-{count}" for number in range(1, count + 1)]
     for name in reversed(names):
         part = {"settings": Path(out, "corpus.json"), "out": Path(out, "parts", name), "part": name, "parts": []}
-        corpus_stage.run(argparse.Namespace(**part, download=[], identifier=[], threads=threads))
+        corpus_stage.run(argparse.Namespace(**part, download=[], identifier=[], suites=[], threads=threads))
     folders = [Path(out, "parts", name) for name in names]
     return build(f"{out}/out", threads, parts=folders, **corpus)
 
@@ -190,7 +190,7 @@ def test_parts_that_do_not_fit_are_refused(folder):
     refused(folders, r"documents\.arrow: damaged")
     with pytest.raises(UserError, match="has changed since part 00000000-1-of-3 was asked for"):
         part = {"settings": Path("three/corpus.json"), "out": Path("part"), "part": "00000000-1-of-3", "parts": []}
-        corpus_stage.run(argparse.Namespace(**part, download=[], identifier=[], threads=1))
+        corpus_stage.run(argparse.Namespace(**part, download=[], identifier=[], suites=[], threads=1))
 
 
 def test_a_part_reads_only_its_files(folder, monkeypatch):

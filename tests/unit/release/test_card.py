@@ -304,6 +304,28 @@ def test_suites_of_choices_have_a_section_that_says_what_chance_is():
     assert [metric["type"] for metric in metrics] == ["accuracy", "accuracy", "spearman"]
 
 
+def test_the_card_says_which_items_stand_in_the_training_text():
+    """Only of suites of which that is known; and what was not looked at."""
+    about = {"headline": {"method": "causal", "of": "pairs"}, "masked_pairs": "all"}
+    languages = {"eng": {"methods": scored("causal", 0.73, 67000), "pairs": {"hub": None}}}
+    found = {"suite": "blimp", "languages": languages, **about}
+    without = {"score": 0.712, "n": 66988, "interval": [0.708, 0.716]}
+    overlap = {"item": "pair", "looked_in": {"eng": {"documents": 3, "bytes": 9}}, "not_looked_in": {}}
+    overlap["languages"] = {"eng": {"items": 67000, "found": 12, "short": 0, "without": without}}
+    line = (
+        "* BLiMP, English: 12 of 67,000 pairs stand in the training text; without them 71.2 (70.8 to 71.6, n = 66,988)"
+    )
+    text = render(card(suites=[SuiteScores("BLiMP", found, [], overlap), SuiteScores("Old", found, [])]))
+    assert line in text.splitlines() and "* Old" not in text and "Only the text of this training" not in text
+    base = {"name": "models/base", "sha256": "ab"}
+    text = render(card(suites=[SuiteScores("BLiMP", found, [], overlap)], begun_with=base))
+    assert "Only the text of this training was looked at" in text
+    gone = overlap | {"looked_in": {}, "not_looked_in": {"eng": "results/corpora/eng is gone"}}
+    text = render(card(suites=[SuiteScores("BLiMP", found, [], gone)]))
+    assert "* BLiMP, English: not looked for in the training text: results/corpora/eng is gone" in text.splitlines()
+    assert "in the training text" not in render(card(suites=[SuiteScores("BLiMP", found, [])]))
+
+
 def test_codes_and_contexts_may_hold_what_ends_a_cell_of_a_table():
     labels = {"code": "classes", "codes": ["a|b"], "blocks": 1, "decoder_layers": 0}
     text = render(card(labels=labels, evaluation=evaluation_of_labels(["a|b"], ["linear"], "a|b", "a|b")))

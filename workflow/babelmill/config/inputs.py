@@ -34,6 +34,7 @@ MODEL_FILE = re.compile(r"^(?!\.).*\.(json|safetensors|bin)$|^README\.md$")
 # read all files first.
 UNCOUNTED_STEPS: dict[str, Any] = {
     "boilerplate": 0.0,
+    "decontaminate": [],
     "language_filter": None,
     "near_duplicates": None,
     "near_duplicate_paragraphs": None,

@@ -56,7 +56,7 @@ from babelmill.config.schema import (
     User,
 )
 from babelmill.config.transformers_keys import wrong
-from babelmill.core.escape import line
+from babelmill.core.escape import line, some
 from babelmill.core.files import UserError
 from babelmill.core.places import ROOT
 from babelmill.core.yaml_file import read_yaml
@@ -439,7 +439,25 @@ class Configuration:
         sections, origins = self._sections(["corpus"], self._layers("languages", code, ["corpus"], preset))
         resolved = ResolvedCorpus(code, (code,), origins, **sections)
         check_format(resolved)
+        for name in resolved.corpus.decontaminate:
+            self._check_decontaminate(resolved, name)
         return resolved
+
+    def _check_decontaminate(self, resolved: ResolvedCorpus, name: str) -> None:
+        """Raise a UserError if a suite of `corpus.decontaminate` is unknown or has no sentences.
+
+        In the language's own section, the suite must have items of the language. Elsewhere the key is for all of them.
+        """
+        where, code = f"{resolved.origins['corpus.decontaminate']}: corpus.decontaminate", resolved.name
+        try:
+            suite = self.suite(name)
+        except UserError as error:
+            raise UserError(f"{where}: {error}") from None
+        if suite.kind not in ("pairs", "choices"):
+            raise UserError(f"{where}: {name} (kind: {suite.kind}) has no sentences to look for; leave it out")
+        own = resolved.origins["corpus.decontaminate"].endswith(f"languages.{code}")
+        if own and not {code, self.language(code).language_code} & set(suite.covered):
+            raise UserError(f"{where}: {name} has no items of {code}, only of {some(suite.covered)}; leave it out")
 
     def _layers(self, group: str, name: str, sections: list[str], preset: str) -> list[Layer]:
         """Return all layers of some sections, the last one being the entry `name` in `models:` or `languages:`."""

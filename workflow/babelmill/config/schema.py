@@ -233,6 +233,7 @@ class Corpus(Section):
     language_filter: LanguageFilter | None = None
     near_duplicates: Similarity | None = None
     near_duplicate_paragraphs: Similarity | None = None
+    decontaminate: list[str] = []
     budget: Annotated[Annotated[Number, Field(gt=0)] | str | None, AfterValidator(budget)]
     parts: Annotated[Positive, Field(le=10_000)] | Literal["auto"] = 1
 

@@ -68,11 +68,18 @@ def languages_of_suite(configuration: Configuration, model: str, name: str) -> l
     return [code for code in configuration.languages_of(model) if code_in_suite(configuration, suite, code)]
 
 
+def suites_of_corpus(configuration: Configuration, code: str) -> list[str]:
+    """Return the suites whose items no document of a language may hold: those of the key that cover the language."""
+    asked = dict.fromkeys(configuration.corpus(code).corpus.decontaminate)
+    return [name for name in asked if code_in_suite(configuration, configuration.suite(name), code)]
+
+
 @functools.cache
 def suites_of_language(configuration: Configuration, code: str) -> list[str]:
-    """Return the suites that cover a language and that some model of this language is scored on."""
+    """Return the suites that cover a language and that its corpus, or the score of some model of it, needs."""
     mixtures = [name for name in configuration.top.models if code in configuration.languages_of(name)]
     asked = [suite for model in dict.fromkeys([code, *mixtures]) for suite in suites_of_model(configuration, model)]
+    asked += suites_of_corpus(configuration, code)
     return [name for name in dict.fromkeys(asked) if code_in_suite(configuration, configuration.suite(name), code)]
 
 
@@ -145,13 +152,15 @@ def _refuse_missing(suite: Suite, patterns: list[str], where: str, name: str) ->
 
 
 def hub_suites(configuration: Configuration, models: list[str]) -> list[dict[str, Any]]:
-    """Return the datasets of the suites that models are scored on, as `revisions.source` returns them."""
+    """Return the datasets of the suites that models and their corpora need, as `revisions.source` returns them."""
     pairs = {
         (code, name): None
         for model in models
         for name in suites_of_model(configuration, model)
         for code in languages_of_suite(configuration, model, name)
     }
+    for code in dict.fromkeys(code for model in models for code in configuration.languages_of(model)):
+        pairs |= {(code, name): None for name in suites_of_corpus(configuration, code)}
     found = (pairs_of_suite(configuration, code, name) for code, name in pairs)
     return [asked["source"] for asked in found if "source" in asked]
 

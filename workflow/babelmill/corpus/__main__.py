@@ -43,6 +43,7 @@ from babelmill.core.words import and_words, plural
 from babelmill.corpus import builtin, parts
 from babelmill.corpus.boilerplate import Boilerplate, count, for_counting
 from babelmill.corpus.cleaning import is_of, keep
+from babelmill.corpus.decontamination import decontamination
 from babelmill.corpus.digests import DigestSet, sides_of
 from babelmill.corpus.duplicates import without_duplicates
 from babelmill.corpus.identification import SCRIPTS, Identification
@@ -249,8 +250,8 @@ def identification_of(settings: CorpusSettings, folders: list[Path], content: st
 def boilerplate_of(sources: Inputs, reading: Reading, threads: int) -> Boilerplate:
     """Return the lines that stand in more documents than `corpus.boilerplate` allows, by a first pass over the text."""
     log.info("counting lines, for corpus.boilerplate")
-    # This step comes before the language is looked at. The warnings come with the second pass.
-    counting = dataclasses.replace(reading, view=for_counting, identification=None)
+    # This step comes before language and test sentences are looked at. The warnings come with the second pass.
+    counting = dataclasses.replace(reading, view=for_counting, identification=None, decontamination=None)
     tally = Tally(reading.corpus.on_error, held=[])
     documents = without_duplicates(all_documents(sources, counting, tally, threads), tally, reading.scratch)
     return count(documents, reading.corpus.boilerplate, reading.scratch)
@@ -262,6 +263,8 @@ def reading_of(settings: CorpusSettings, sources: Inputs, args: argparse.Namespa
     if not args.download and "quoting" not in settings.raw.get("corpus", {}):  # see `config/earlier_results.py`
         corpus = corpus.model_copy(update={"quoting": "csv"})
     reading = Reading(corpus, sources.text_columns, args.out, settings.raw_labels)
+    if args.suites:
+        reading = dataclasses.replace(reading, decontamination=decontamination(args.suites))
     if corpus.language_filter is None:
         return reading, None
     content = content_of_model(settings, args.identifier)
@@ -284,7 +287,9 @@ def make_part(args: argparse.Namespace) -> None:
     with atomic_folder(args.out) as folder:
         hashing = Hashing([path for path in paths if path in local], folder, args.threads)
         documents = read_all(paths, reading, tally, args.threads)
-        parts.write(folder, args.part, paths, documents, tally, settings, [*args.download, *args.identifier])
+        parts.write(
+            folder, args.part, paths, documents, tally, settings, [*args.download, *args.identifier, *args.suites]
+        )
         hashing.listing()
     log.info("%s: part %d of %d: %s", settings.name, number, count, plural(tally.read, "document"))
 
@@ -305,7 +310,7 @@ def run(args: argparse.Namespace) -> None:
     tally, sampler = Tally(settings.corpus.on_error), sampler_of(settings)
     sources = inputs(settings.corpus, next(iter(args.download), None), verify=not args.parts)
     if args.parts:
-        parts.check(args.parts, sources.train, settings, [*args.download, *args.identifier])
+        parts.check(args.parts, sources.train, settings, [*args.download, *args.identifier, *args.suites])
         verify_downloaded(sources.validation, args.download)
     hashing = Hashing(sources.local, args.out, args.threads, args.parts)
     reading, content = reading_of(settings, sources, args)
@@ -370,13 +375,16 @@ def run(args: argparse.Namespace) -> None:
     if corpus.language_filter is not None:
         figures["identifier"] = {"model": corpus.language_filter.model, "sha256": content}
         figures["other_languages"] = dict(sorted(tally.languages.items()))
+    if corpus.decontaminate:
+        figures["suites"] = dict(sorted(tally.suites.items()))
+        figures["bytes_with_test_texts"] = tally.with_items
     if corpus.near_duplicates is not None:
         figures["across_splits"] = tally.across_splits
     if tally.lines:
         figures["lines"] = dict(tally.lines)
     if examples := tally.examples.by_step():
         figures["examples"] = examples
-    manifest.write(args.out, settings, [output.name for output in outputs], args.download, figures)
+    manifest.write(args.out, settings, [output.name for output in outputs], [*args.download, *args.suites], figures)
     for remark in tally.remarks(read):
         log.warning("%s: %s", settings.name, remark)
     log.info(
@@ -505,6 +513,13 @@ def main() -> None:
         nargs="*",
         default=[],
         help="folder of the model that finds languages, results/identifiers/{language}, if it comes from the Hub",
+    )
+    parser.add_argument(
+        "--suites",
+        type=stage_entry.folder,
+        nargs="*",
+        default=[],
+        help="folders of the suites whose items no document may hold, results/suites/{suite}/{language}",
     )
     parser.add_argument("--part", help="make only this part, such as 3f2a91c0-3-of-7 (see corpus.parts)")
     parser.add_argument(

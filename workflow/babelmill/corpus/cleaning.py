@@ -2,7 +2,7 @@
 
 These functions change a text only if the configuration asks for it. The order is: category, repair (which needs the
 control characters that broken text has), control characters, normalisation (it comes after the removal of characters,
-since their neighbours may then combine), cleaners, boilerplate, language, length.
+since their neighbours may then combine), cleaners, boilerplate, language, length, test sentences.
 """
 
 # pyright: reportAttributeAccessIssue=false
@@ -22,6 +22,7 @@ import pyarrow.compute as pc
 from babelmill.config import schema
 from babelmill.corpus.boilerplate import Boilerplate, without_boilerplate
 from babelmill.corpus.cleaners import STEPS, steps_of
+from babelmill.corpus.decontamination import Decontamination, without_items
 from babelmill.corpus.identification import Identification, in_the_language, without_other_lines
 from babelmill.corpus.record_batches import texts_of
 from babelmill.corpus.tally import Reason, Tally
@@ -47,10 +48,12 @@ def clean(
     tally: Tally,
     boilerplate: Boilerplate | None = None,
     identification: Identification | None = None,
+    decontamination: Decontamination | None = None,
 ) -> pa.RecordBatch:
     """Clean and filter a batch as the section `corpus` of the configuration says. A missing prompt becomes "".
 
-    The lines of `boilerplate` are taken out, and what is not in the language of `identification`.
+    The lines of `boilerplate` are taken out, and what is not in the language of `identification`. Documents that hold a
+    test sentence of `decontamination` are dropped.
     """
     if corpus.categories:
         found = batch["category"].to_pylist()
@@ -74,6 +77,9 @@ def clean(
             stays, notes = in_the_language(batch["text"], identification, tally)
             batch = keep(batch, stays, "other_language", tally, notes)
     batch = long_enough(batch, corpus, tally)
+    if decontamination is not None:
+        stays, notes = without_items(batch, decontamination, tally)
+        batch = keep(batch, stays, "test_text", tally, notes)
     count_suspicious(batch, tally)
     return batch
 

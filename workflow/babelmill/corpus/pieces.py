@@ -153,7 +153,7 @@ def work(piece: Piece, reading: Reading) -> TalliedBatches:
     If the reading has a view, return what it makes of the batches with digests.
     """
     tally = Tally(reading.corpus.on_error, held=[])
-    steps = reading.boilerplate, reading.identification
+    steps = reading.boilerplate, reading.identification, reading.decontamination
     batches = [clean(batch, reading.corpus, tally, *steps) for batch in piece.read(reading, tally)]
     batches = [with_digests(batch, digests_of(batch)) for batch in batches]
     view = reading.view or functools.partial(with_bands, corpus=reading.corpus)

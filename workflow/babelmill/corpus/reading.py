@@ -11,6 +11,7 @@ from babelmill.config import schema
 from babelmill.core.files import UserError
 from babelmill.core.formats import split_name
 from babelmill.corpus.boilerplate import Boilerplate
+from babelmill.corpus.decontamination import Decontamination
 from babelmill.corpus.identification import Identification
 from babelmill.corpus.record_batches import (
     CONTEXT,
@@ -41,6 +42,7 @@ class Reading:
             themselves. It must be a function of a module, or a `functools.partial` of one.
         boilerplate: the lines to take out.
         identification: the language to keep.
+        decontamination: the test sentences that no document may hold.
     """
 
     corpus: schema.Corpus
@@ -50,6 +52,7 @@ class Reading:
     view: Callable[[pa.RecordBatch], pa.RecordBatch] | None = None
     boilerplate: Boilerplate | None = None
     identification: Identification | None = None
+    decontamination: Decontamination | None = None
 
     @property
     def holds_the_lock(self) -> bool:

@@ -32,6 +32,7 @@ Reason = Literal[
     "near_duplicate",
     "near_validation",
     "near_paragraph",
+    "test_text",
 ]
 
 
@@ -47,6 +48,7 @@ DROPPED: dict[Reason, str] = {
     "near_duplicate": "nearly the same as an earlier one (corpus.near_duplicates)",
     "near_validation": "nearly the same as one of corpus.validation_files (corpus.near_duplicates)",
     "near_paragraph": "made of nothing but paragraphs that stand in earlier ones (corpus.near_duplicate_paragraphs)",
+    "test_text": "with a test sentence (corpus.decontaminate)",
     "undecodable": "not decodable (corpus.on_error)",
     "malformed": "malformed (corpus.on_error)",
 }
@@ -89,6 +91,8 @@ class Tally:
         dropped: {reason: number of documents dropped}.
         changed: {kind of cleaning: number of documents changed}.
         languages: {language: number of documents or lines in it} of those that `corpus.language_filter` dropped.
+        suites: {suite: number of documents that hold one of its items} of those that `corpus.decontaminate` dropped.
+        with_items: the bytes of these documents.
         across_splits: number of near duplicates whose earlier copy is in the other split.
         lines: {step: number of lines that it took out of documents}.
         examples: examples of what steps dropped or changed.
@@ -104,6 +108,8 @@ class Tally:
     dropped: Counter[Reason] = dataclasses.field(default_factory=Counter)
     changed: Counter[str] = dataclasses.field(default_factory=Counter)
     languages: Counter[str] = dataclasses.field(default_factory=Counter)
+    suites: Counter[str] = dataclasses.field(default_factory=Counter)
+    with_items: int = 0
     across_splits: int = 0
     lines: Counter[str] = dataclasses.field(default_factory=Counter)
     examples: Examples = dataclasses.field(default_factory=Examples)
@@ -126,6 +132,8 @@ class Tally:
         self.dropped.update(part.dropped)
         self.changed.update(part.changed)
         self.languages.update(part.languages)
+        self.suites.update(part.suites)
+        self.with_items += part.with_items
         self.across_splits += part.across_splits
         self.lines.update(part.lines)
         self.examples.merge(part.examples)
@@ -197,6 +205,9 @@ class Tally:
         if self.languages:
             found = ", ".join(f"{language} {count:,}" for language, count in self.languages.most_common(5))
             yield f"found in other languages: {found}"
+        if self.suites:
+            found = ", ".join(f"{suite} {count:,}" for suite, count in sorted(self.suites.items()))
+            yield f"documents with test sentences ({self.with_items / 1e6:.1f} MB): {found}"
         if self.across_splits:
             yield (
                 f"{self.across_splits:,} of the near duplicates would have stood in training and validation, and made"

@@ -15,6 +15,7 @@ from babelmill import __version__
 from babelmill.core import escape
 from babelmill.core.words import plural
 from babelmill.evaluation.metrics import SHARE, Metric, value_of
+from babelmill.evaluation.overlaps import MEANING, in_training_text
 from babelmill.evaluation.suite_scores import METHODS, chance, headline_method, measure_of, sampled, weighting
 from babelmill.evaluation.tuned_scores import summarize
 from babelmill.release.card.training_history import training_curves, training_hours
@@ -238,6 +239,13 @@ def of_suite(name: str, asked: dict[str, Any], models: list[ReportedModel], rows
         "chance": by_chance,
         "noun": "pairs" if all("kind" not in scores for scores in scored_models) else "items",
         "by_method": by_method(heads, every),
+        "overlaps": [
+            (row.model, row.language, in_training_text(overlap, row.language))
+            for row in heads
+            if (overlap := by_name[row.model].overlaps.get(name))
+        ],
+        "continued": any(by_name[row.model].manifest("train")["figures"].get("source") for row in heads),
+        "meaning_of_overlap": MEANING,
         "phenomena": grouped([row for row in mine if row.phenomenon not in (ALL, "")], "phenomenon", by_chance),
         "paradigms": grouped([row for row in mine if row.paradigm != ALL], "paradigm", by_chance),
     }

@@ -7,6 +7,7 @@ from typing import Any
 
 from babelmill.core import manifest
 from babelmill.core.files import UserError, read_json
+from babelmill.evaluation.overlaps import overlap_of
 from babelmill.release.card.training_history import Line, read_record
 from babelmill.stages import STAGES
 
@@ -29,6 +30,7 @@ class ReportedModel:
         manifests: {(stage, part): manifest}; the part is a language or suite, or "" if the stage has one folder.
         evaluation: evaluation.json.
         scores: {suite: scores.json}.
+        overlaps: {suite: overlap.json} of the suites that were looked for in the training text.
         tuned: the scores.json of all tasks and seeds.
         record: the lines of metrics.jsonl.
         submission: the figures of its submission to a challenge, if there is one.
@@ -44,6 +46,7 @@ class ReportedModel:
     manifests: dict[tuple[str, str], dict[str, Any]] = dataclasses.field(default_factory=dict)
     evaluation: dict[str, Any] | None = None
     scores: dict[str, dict[str, Any]] = dataclasses.field(default_factory=dict)
+    overlaps: dict[str, dict[str, Any]] = dataclasses.field(default_factory=dict)
     tuned: list[dict[str, Any]] = dataclasses.field(default_factory=list)
     record: list[Line] = dataclasses.field(default_factory=list)
     submission: dict[str, Any] | None = None
@@ -111,6 +114,8 @@ def read_into(model: ReportedModel, strict: bool) -> None:
             elif stage == "evaluate":
                 model.evaluation = read_json(folder / READ[stage])
             elif stage == "score":
+                if path := overlap_of(folder):
+                    model.overlaps[part] = read_json(path)
                 model.scores[part] = read_json(folder / READ[stage])
             elif stage == "tune":
                 model.tuned.append(read_json(folder / READ[stage]))

@@ -23,6 +23,7 @@ from babelmill.core.escape import Markdown, code, markdown, plain
 from babelmill.core.files import atomic_write
 from babelmill.core.words import plural
 from babelmill.evaluation.metrics import METRICS, Metric, metrics_of, shown, units, value_of
+from babelmill.evaluation.overlaps import MEANING, in_training_text
 from babelmill.evaluation.suite_scores import chance, measure_of, sample_of
 from babelmill.evaluation.tuned_scores import TunedScore
 from babelmill.release.card import training_history
@@ -51,11 +52,13 @@ class SuiteScores(NamedTuple):
         title: the name of the suite in the card.
         found: scores.json.
         baselines: the suite's baselines (`schema.Baseline`), as mappings.
+        overlap: overlap.json, which says what of the suite stands in the training text; None if there is none.
     """
 
     title: str
     found: dict[str, Any]
     baselines: list[dict[str, Any]]
+    overlap: dict[str, Any] | None = None
 
     @property
     def kind(self) -> str:
@@ -182,6 +185,7 @@ class ModelCard:
             "trust": Markdown("" if self.model_type else ", trust_remote_code=True"),
             "also_in_4": ALSO_IN_4,
             "scored_text": scored_text,
+            "meaning_of_overlap": MEANING,
             "units": units,
         }
 
@@ -417,6 +421,15 @@ class ModelCard:
             for suite in suites
             for line in suite.baselines
             if line["language"] in suite.found["languages"]
+        ]
+
+    def overlaps(self, suites: list[SuiteScores]) -> list[tuple[str, str, str]]:
+        """Return (suite, language, what of it stands in the training text) for the suites of which this is known."""
+        return [
+            (suite.title, self.languages[language]["name"], in_training_text(suite.overlap, language))
+            for suite in suites
+            if suite.overlap
+            for language in suite.found["languages"]
         ]
 
     def chances(self, suites: list[SuiteScores]) -> dict[str, list[str]]:

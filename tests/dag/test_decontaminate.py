@@ -1,0 +1,59 @@
+"""`corpus.decontaminate`: what it drops, what it makes again, and which suites it refuses."""
+
+import copy
+
+import pytest
+
+from babelmill.config.resolve import Configuration
+from babelmill.core.files import UserError, read_json
+from conftest import SMALL
+
+MINE = {"files": ["pairs.tsv"], "language": "eng", "good": "good", "bad": "bad"}
+
+
+def configured(group: dict, **languages) -> dict:
+    """The small configuration with a section for all languages, or for some."""
+    values = copy.deepcopy(SMALL) | {"suites": {"mine": MINE}} | group
+    for code, corpus in languages.items():
+        values["languages"][code]["corpus"] |= corpus
+    return values
+
+
+def test_a_document_with_a_test_sentence_is_dropped(workspace):
+    """One text of eng holds one, in other clothes. The key is for all languages; the suite has no items of deu."""
+    line = "  HE SAID: the Small\nfox \u2014 sees, a bird!"
+    (workspace.path / "texts/eng/planted.txt").write_text(f"{line} And more of it.")
+    (workspace.path / "pairs.tsv").write_text("good\tbad\nThe small fox sees a bird.\tThe small fox see a bird.\n")
+    workspace.configure(configured({}))
+    workspace.snakemake("results/corpora/eng/manifest.json")
+    before = read_json(workspace.path / "results/corpora/eng/manifest.json")["figures"]
+    german = (workspace.path / "results/settings/deu/corpus.json").read_bytes()
+    workspace.configure(configured({"corpus": {"decontaminate": ["mine"]}}))
+    jobs = workspace.would_run(targets=["results/corpora/eng/manifest.json", "results/corpora/deu/manifest.json"])
+    assert jobs == {("suite", "mine"), ("corpus", "eng")}
+    workspace.snakemake("results/corpora/eng/manifest.json")
+    after = read_json(workspace.path / "results/corpora/eng/manifest.json")["figures"]
+    assert after["dropped"] == before["dropped"] | {"test_text": 1} and after["suites"] == {"mine": 1}
+    (example,) = after["examples"]["test_text"]
+    assert example["note"] == "mine: the small fox sees a bird" and example["text"].startswith(line)
+    assert (workspace.path / "results/settings/deu/corpus.json").read_bytes() == german
+    targets = ["results/corpora/eng/manifest.json"]
+    assert workspace.would_run(targets=targets) == set()
+    assert workspace.why("eng")["corpus"].endswith("up to date")
+    (workspace.path / "pairs.tsv").write_text("good\tbad\nAnother sentence of the suite.\tOther.\n")
+    assert workspace.would_run(targets=targets) == {("suite", "mine"), ("corpus", "eng")}
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("blmip", "languages.deu: corpus.decontaminate: there is no suite 'blmip'; did you mean blimp"),
+        ("mine", "languages.deu: corpus.decontaminate: mine has no items of deu, only of eng; leave it out"),
+        ("aoa", "languages.deu: corpus.decontaminate: aoa (kind: acquisition) has no sentences to look for"),
+    ],
+)
+def test_a_suite_that_cannot_be_looked_for_is_one_line(name, message):
+    configuration = Configuration([("config/config.yaml", configured({}, deu={"decontaminate": [name]}))])
+    with pytest.raises(UserError) as error:
+        configuration.corpus("deu")
+    assert message in str(error.value)

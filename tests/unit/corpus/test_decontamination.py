@@ -1,0 +1,100 @@
+"""`corpus.decontaminate` in the stage: which documents it drops, by several processes and of documents with prompts."""
+
+import argparse
+import json
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from test_corpus import texts, write_jsonl
+
+from babelmill.config.corpus_parts import settings_digest
+from babelmill.config.resolve import Configuration
+from babelmill.core import manifest
+from babelmill.corpus import __main__ as corpus_stage
+from helpers.stages import run_stage, write_settings
+
+pytestmark = pytest.mark.usefixtures("folder")
+
+LONG = " ".join(f"word{i}" for i in range(20))
+SUITES = {
+    "mine": {"good": ["The cat sees the dog.", "Cats run."], "bad": ["The cat see the dog.", "Cats runs."]},
+    "choices": {"prompts": [["She asked: ", "She asked: "]], "options": [["why is it red?", LONG]]},
+}
+
+
+def suites() -> list[Path]:
+    """The results of the stage `suite`."""
+    folders = [Path("results/suites", name, "eng") for name in SUITES]
+    for folder, columns in zip(folders, SUITES.values(), strict=True):
+        folder.mkdir(parents=True, exist_ok=True)
+        table = "pairs.parquet" if "good" in columns else "items.parquet"
+        pq.write_table(pa.table(columns), folder / table)
+        manifest.write(folder, manifest.StageRequest("suite", "eng", {}), [table])
+    return folders
+
+
+def configuration(**corpus) -> Configuration:
+    """A corpus that may hold no item of the suites."""
+    own = {name: {"files": [f"{name}.tsv"], "language": "eng", "good": "good", "bad": "bad"} for name in SUITES}
+    corpus = {"files": ["a.jsonl"], "validation_share": 0, "decontaminate": [*SUITES], **corpus}
+    return Configuration([("test", {"suites": own, "languages": {"eng": {"corpus": corpus}}})])
+
+
+def built(out="out", threads=1, **corpus) -> dict:
+    """Its figures."""
+    return run_stage("corpus", configuration(**corpus), out=out, threads=threads, suites=suites())
+
+
+def test_documents_with_items_are_dropped_and_counted(monkeypatch):
+    clean = [
+        "The cat sees a dog.",
+        "Cats run.",
+        LONG.rpartition("word12")[0],
+        *(f"filler {i} of many" for i in range(300)),
+    ]
+    dirty = [
+        "Today THE CAT\nsees the dog!",
+        "word1, word0. " + LONG.upper(),
+        "she asked, why is it red",
+        "Why is it red?",
+    ]
+    write_jsonl("a.jsonl", [text for pair in zip(clean, dirty, strict=False) for text in pair] + clean[4:] + dirty[3:])
+    figures = built()
+    assert set(texts("train")) == {*clean, dirty[3]}, "an option without its prompt is no item"
+    assert figures["dropped"] == {"test_text": 3, "duplicate": 1} and figures["suites"] == {"choices": 2, "mine": 1}
+    assert figures["bytes_with_test_texts"] == sum(len(text) for text in dirty[:3])
+    notes = {example["text"]: example["note"] for example in figures["examples"]["test_text"]}
+    assert notes[dirty[0]] == "mine: the cat sees the dog" and notes[dirty[2]] == "choices: she asked why is it red"
+    monkeypatch.setattr("babelmill.corpus.workers.WORTH_IT", 0)
+    monkeypatch.setattr("babelmill.corpus.pieces.LARGE", 1000)
+    built("out4", threads=4)
+    assert Path("out4/train.parquet").read_bytes() == Path("out/train.parquet").read_bytes()
+    found = json.loads(Path("out4/manifest.json").read_text())["figures"]
+    assert found["examples"] == figures["examples"] and found["suites"] == figures["suites"]
+
+
+def test_a_prompt_and_its_answer_are_one_text():
+    rows = [{"q": "She asked:", "text": "Why is it red?"}, {"q": "He asked:", "text": "Why is it red?"}]
+    Path("a.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    assert built(prompt_column="q")["dropped"] == {"test_text": 1}
+    assert pq.ParquetFile("out/train.parquet").read()["prompt"].to_pylist() == ["He asked:"]
+
+
+def test_parts_of_a_corpus_drop_the_same_documents():
+    dirty = ["the cat sees the dog", LONG]
+    for name, text in zip("ab", dirty, strict=True):
+        write_jsonl(f"{name}.jsonl", [f"{text} in {name}", *(f"filler {i} of {name}" for i in range(40000))])
+    asked = {"files": ["*.jsonl"]}
+    whole = built(**asked)
+    Path("two").mkdir()
+    digest = settings_digest(write_settings("corpus", configuration(**asked), folder=Path("two")))
+    folders = [Path("two", f"{digest}-{number}-of-2") for number in (1, 2)]
+    for folder in folders:
+        given = {"part": folder.name, "parts": [], "download": [], "identifier": [], "suites": suites(), "threads": 1}
+        corpus_stage.run(argparse.Namespace(settings=Path("two/corpus.json"), out=folder, **given))
+    given = {"parts": folders, "suites": suites()}
+    assert run_stage("corpus", configuration(**asked), out="two/out", **given) == whole
+    assert whole["dropped"] == {"test_text": 2} and whole["suites"] == {"choices": 1, "mine": 1}
+    assert Path("two/out/train.parquet").read_bytes() == Path("out/train.parquet").read_bytes()

@@ -1,0 +1,197 @@
+"""Test items in the training text: all that stand there are found, nothing else is, and the score without them."""
+
+import random
+import re
+import unicodedata
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from babelmill.config.stage_settings import ScoreSettings
+from babelmill.core import manifest
+from babelmill.evaluation.overlaps import in_training_text
+from babelmill.score import report
+from babelmill.suites.overlap import overlap
+from babelmill.suites.sought import sought
+
+CHINESE = re.compile("[\u3000-\u9fff]")
+
+
+def words_of(text: str) -> list[str]:
+    """The words of a text, found in another way than by bytes."""
+    text = unicodedata.normalize("NFC", text).lower()
+    kept = "".join(" " if unicodedata.category(each)[0] in "PSZC" else each for each in text)
+    return CHINESE.sub(lambda match: f" {match[0]} ", kept).split()
+
+
+def by_hand(items: list[list[str]], documents: list[str]) -> set[int]:
+    """The items that stand in documents."""
+    whole = "\n".join(f" {' '.join(words_of(document))} " for document in documents)
+    found = set()
+    for i, texts in enumerate(items):
+        for words in map(words_of, texts):
+            unit = 2 if 2 * sum(bool(CHINESE.match(word)) for word in words) > len(words) else 1
+            size = min(len(words), 13 * unit)
+            parts = (" ".join(words[k : k + size]) for k in range(len(words) - size + 1))
+            if len(words) >= 4 * unit and any(f" {part} " in whole for part in parts):
+                found.add(i)
+    return found
+
+
+def disguised(text: str, generator: random.Random) -> str:
+    """The words of a text in other clothes."""
+    marks = ["\n", ", ", "\u2026 ", " \u201c", "\u201d\u3000", "! ", "\t\u2014 ", "\u00a0"]
+    words = [generator.choice([str.upper, str.lower, str.title])(word) for word in text.split(" ")]
+    text = "".join(word + generator.choice([" ", *marks]) for word in words)
+    return unicodedata.normalize(generator.choice(["NFC", "NFD"]), text)
+
+
+def test_all_that_stands_in_the_text_is_found_and_nothing_else(monkeypatch):
+    """With few words, so that many sequences are nearly there; in long documents, too, which are cut for hashing."""
+    monkeypatch.setattr("babelmill.tokens.hashed_words.PIECE", 1 << 10)
+    generator = random.Random(0)
+    vocabulary = [
+        "the",
+        "dog",
+        "sees",
+        "caf\u00e9",
+        "\u0434\u043e\u043c",
+        "Stra\u00dfe",
+        "na\u00efve",
+        "a",
+        "one",
+        "tree",
+    ]
+    vocabulary += [f"word{i}" for i in range(200)]
+
+    def words(count: int) -> str:
+        return " ".join(generator.choices(vocabulary, k=count))
+
+    items = [[words(generator.randint(1, 30)) for _ in range(2)] for _ in range(600)]
+    documents = [words(generator.randint(0, 40)) for _ in range(200)] + [words(3000)]
+    for item in generator.sample(items, 150):
+        text = generator.choice(item).split(" ")
+        some = generator.randint(0, max(0, len(text) - 13))
+        planted = disguised(" ".join(text[some : some + 13] if len(text) > 13 else text), generator)
+        if generator.random() < 0.5:
+            documents.append(f"{words(3)}\n{planted} {words(3)}.")
+        else:
+            at = generator.randrange(15_000)  # in the middle of a word
+            documents[200] = f"{documents[200][:at]}. {planted}{documents[200][at:]}"
+    for item in generator.sample(items, 50):  # all but the last word, or cut by the end of a document
+        text = item[0].rpartition(" ")[0]
+        documents += [f"{text} otherwise", text, item[0].rpartition(" ")[2]]
+    expected = by_hand(items, documents)
+    assert 100 < len(expected) < 300
+    asked = sought(items)
+    texts, sequences = asked.found_in(pa.array(["", *documents]).slice(1))
+    assert set(asked.items_of(sequences).tolist()) == expected
+    for text, sequence in zip(texts.tolist(), sequences.tolist(), strict=True):
+        assert f" {asked.words_of(sequence)} " in f" {' '.join(words_of(documents[text]))} "
+    short = [i for i, item in enumerate(items) if max(len(words_of(text)) for text in item) < 4]
+    assert asked.short.tolist() == short and short
+
+
+def test_two_characters_of_chinese_count_as_a_word():
+    items = [["\u6211\u4eec\u770b\u72d7"], ["\u6211\u4eec\u4eca\u5929\u53bb\u770b\u5927\u72d7"], ["\u72d7" * 30]]
+    asked = sought(items)
+    assert asked.short.tolist() == [0], "four characters say nothing"
+    documents = [
+        "\u4ed6\u8bf4\uff1a\u6211\u4eec\u4eca\u5929\uff0c\u53bb\u770b\u5927\u72d7\u3002\u6211\u4eec\u770b\u72d7",
+        "\u72d7" * 25,
+        "\u72d7" * 26,
+    ]
+    texts, sequences = asked.found_in(pa.array(documents))
+    assert texts.tolist() == [0, 2] and asked.items_of(sequences).tolist() == [1, 2]
+
+
+def test_nothing_is_found_where_there_is_nothing():
+    for items in ([], [["Too short."]]):
+        assert [len(each) for each in sought(items).found_in(pa.array(["Too short.", ""]))] == [0, 0]
+    assert [len(each) for each in sought([["a b c d e"]]).found_in(pa.array([], pa.string()))] == [0, 0]
+
+
+PAIRS = [
+    ("The dog sees the old tree.", "The dog see the old tree."),
+    ("All cats sleep in the sun.", "All cats sleeps in the sun."),
+    ("She has never seen it.", "She has ever seen it."),
+    ("Dogs bark.", "Dogs barks."),
+    ("He went home with his friend.", "He went home with hers friend."),
+]
+GOOD, BAD = [-1.0, -1.0, -3.0, -1.0, -3.0], [-2.0, -2.0, -2.0, -2.0, -2.0]  # three of five are right
+TEXTS = {
+    "eng": ["He said:\nTHE DOG SEES\n\u201cthe old tree\u201d and more.", "Dogs bark. Dogs bark."],
+    "deu": ["Nichts."],
+}
+
+
+@pytest.fixture
+def trained(folder):
+    """The corpora of a model of two languages, and its export."""
+    request = manifest.StageRequest("test", "two", {})
+    for code, texts in TEXTS.items():
+        corpus = folder / f"results/corpora/{code}"
+        corpus.mkdir(parents=True)
+        pq.write_table(
+            pa.table({"text": [*texts, *(f"filler number {i}" for i in range(40))]}), corpus / "train.parquet"
+        )
+        manifest.write(corpus, request, ["train.parquet"])
+    (folder / "export").mkdir()
+    manifest.write("export", request, [], [f"results/corpora/{code}" for code in TEXTS])
+    return folder
+
+
+def looked(folder, threads: int = 1) -> dict:
+    """What is found, as the stage writes it."""
+    settings = ScoreSettings(
+        stage="score", name="two", languages=["eng", "deu"], suite="mine", covered=["eng"], methods=["causal"]
+    )
+    good, bad = zip(*PAIRS, strict=True)
+    group = ["all"] * len(PAIRS)
+    columns = {"language": ["eng"] * len(PAIRS), "good": good, "bad": bad, "phenomenon": group, "paradigm": group}
+    scored = pa.table({**columns, "causal_good": GOOD, "causal_bad": BAD})
+    scores = report(scored, settings)
+    found = overlap(scored, scores, settings, Path("results/corpora"), folder / "export", threads)
+    assert found is not None
+    return found
+
+
+def test_the_score_without_the_items_that_stand_in_the_text(trained, monkeypatch):
+    found = looked(trained)
+    assert found["rows"] == [0]
+    eng = found["languages"]["eng"]
+    assert (eng["items"], eng["found"], eng["short"]) == (5, 1, 1)
+    assert eng["without"]["score"] == 2 / 4 and eng["without"]["n"] == 4
+    assert found["examples"] == [{"row": 0, "language": "eng", "words": "the dog sees the old tree"}]
+    assert found["looked_in"]["eng"]["documents"] == 42 and found["looked_in"].keys() == {"eng", "deu"}
+    text = "1 of 5 pairs stands in the training text (1 is too short to tell); without it 50.0 (15.0 to 85.0, n = 4)"
+    assert in_training_text(found, "eng") == text
+    monkeypatch.setattr("babelmill.suites.overlap.BYTES", 50)
+    assert looked(trained, 4) == found, "a few documents at a time, by several threads"
+
+
+def test_a_sentence_may_stand_in_the_text_of_another_language(trained):
+    corpus = trained / "results/corpora/deu"
+    pq.write_table(pa.table({"text": ["Er sagt: she has never seen it"]}), corpus / "train.parquet")
+    request = manifest.StageRequest("test", "two", {})
+    manifest.write(corpus, request, ["train.parquet"])
+    manifest.write("export", request, [], [f"results/corpora/{code}" for code in TEXTS])
+    assert looked(trained)["rows"] == [0, 2]
+
+
+def test_text_that_is_not_there_any_more_is_said(trained):
+    corpus = trained / "results/corpora/deu"
+    manifest.write(corpus, manifest.StageRequest("test", "two", {"seed": 2}), ["train.parquet"])
+    found = looked(trained)
+    assert found["looked_in"].keys() == {"eng"}
+    assert in_training_text(found, "eng").endswith(
+        "; not looked at: results/corpora/deu was made again after the training"
+    )
+    (trained / "results/corpora/eng/train.parquet").unlink()
+    (corpus / "manifest.json").unlink()
+    found = looked(trained)
+    assert found["looked_in"] == {} and "languages" not in found
+    words = "not looked for in the training text: results/corpora/eng is gone; results/corpora/deu is gone"
+    assert in_training_text(found, "eng") == words

@@ -1,0 +1,122 @@
+"""Find which items of a suite stand in the text that a model was trained on, and the score without them.
+
+The stage `score` does this after it has scored, for suites of pairs and choices. It reads the training text of all
+languages of the model, a few megabytes at a time. (The text of a model that this one continues is not looked at.)
+"""
+
+# pyright: reportAttributeAccessIssue=false
+# (pyarrow creates the functions of pyarrow.compute at import: a type checker cannot see them.)
+
+import logging
+from collections import deque
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from babelmill.config.stage_settings import ScoreSettings
+from babelmill.core import manifest
+from babelmill.core.files import UserError, sha256
+from babelmill.core.words import plural
+from babelmill.evaluation.suite_scores import headline_method
+from babelmill.suites.kinds import KINDS, OfSentences
+from babelmill.suites.sought import TEXTS, Sought, sought, whole_texts
+
+log = logging.getLogger("babelmill.score")
+SPLIT = "train.parquet"
+BYTES = 4 << 20  # of text that is looked through at a time
+EXAMPLES = 50
+
+
+def overlap(
+    scored: pa.Table, scores: dict[str, Any], settings: ScoreSettings, corpora: Path, export: Path, threads: int
+) -> dict[str, Any] | None:
+    """Return the content of overlap.json; None for kinds of suites that have no sentences to look for.
+
+    Args:
+        scored: the rows of pairs.parquet or items.parquet.
+        scores: the content of scores.json.
+        settings: the settings of the stage.
+        corpora: the folder with the corpus of each language.
+        export: the exported model.
+        threads: how many threads look at the same time.
+    """
+    kind = KINDS[settings.kind]
+    if not isinstance(kind, OfSentences):
+        return None
+    gone = {code: problem for code in settings.languages if (problem := lost(corpora / code, export))}
+    there = [code for code in settings.languages if code not in gone]
+    about: dict[str, Any] = {"item": kind.item, "looked_in": {}, "not_looked_in": gone}
+    if not there:
+        return about
+    log.info("looking for %s in the training text of %s", plural(len(scored), kind.item), ", ".join(there))
+    asked = sought(kind.texts(scored))
+    seen = np.zeros(asked.count, bool)
+    for code in there:
+        about["looked_in"][code] = look(corpora / code / SPLIT, asked, seen, threads)
+    found = asked.items_of(np.flatnonzero(seen))
+    languages = np.array(scored["language"].to_pylist(), object)
+    method = headline_method(scores)
+    left = scored.filter(pa.array(~np.isin(np.arange(len(scored)), found)))
+    about["languages"] = {}
+    for code in settings.covered:
+        rest = left.filter(pc.equal(left["language"], code))
+        of_language = np.flatnonzero(languages == code)
+        about["languages"][code] = {
+            "items": len(of_language),
+            "found": int(np.isin(of_language, found).sum()),
+            "short": int(np.isin(of_language, asked.short).sum()),
+            "without": kind.summary(rest, method, settings)[settings.headline],
+        }
+    about["method"] = method
+    about["rows"] = found.tolist()
+    about["examples"] = [
+        {"row": row, "language": languages[row], "words": asked.words_of(asked.first_of(row, seen))}
+        for row in found[:EXAMPLES].tolist()
+    ]
+    return about
+
+
+def lost(folder: Path, export: Path) -> str | None:
+    """Return why the text that a model was trained on cannot be read; None if it is in this folder of a corpus."""
+    if not (folder / manifest.NAME).is_file() or not (folder / SPLIT).is_file():
+        return f"{folder} is gone"
+    if manifest.made_from(manifest.read(export)).get(folder.as_posix()) not in (None, sha256(folder / manifest.NAME)):
+        return f"{folder} was made again after the training"
+    try:
+        manifest.verify(folder, SPLIT)
+    except UserError as error:
+        return str(error)
+    return None
+
+
+def look(path: Path, asked: Sought, seen: np.ndarray, threads: int) -> dict[str, int]:
+    """Mark in `seen` which sequences stand in the documents of a Parquet file. Return how much text it holds."""
+    size = documents = 0
+    waiting: deque[Future[tuple[np.ndarray, np.ndarray]]] = deque()
+
+    with ThreadPoolExecutor(threads) as pool:
+        for text in texts_of(path):
+            size, documents = size + pc.sum(pc.binary_length(text)).as_py(), documents + len(text)
+            waiting.append(pool.submit(asked.found_in, text))
+            if len(waiting) > 2 * threads:
+                seen[waiting.popleft().result()[1]] = True
+        for each in waiting:
+            seen[each.result()[1]] = True
+    return {"documents": documents, "bytes": size}
+
+
+def texts_of(path: Path) -> Iterator[pa.StringArray]:
+    """Yield the documents of a corpus, each with its prompt or context before it, in batches of a few megabytes."""
+    with pq.ParquetFile(path) as parquet:
+        names = [name for name in TEXTS if name in parquet.schema_arrow.names]
+        for group in range(parquet.num_row_groups):
+            for batch in parquet.read_row_group(group, columns=names).to_batches():
+                text = whole_texts(batch)
+                rows = max(1, len(text) * BYTES // max(1, text.nbytes))
+                yield from (text.slice(start, rows) for start in range(0, len(text), rows))
