@@ -8,7 +8,7 @@ export PYRIGHT_PYTHON_IGNORE_WARNINGS := 1
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile
 SETUP := .venv/.installed
 
-.PHONY: demo test lint bench setup lock help
+.PHONY: demo test test-anywhere lint bench setup lock help
 
 help:  ## show this list
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1	/p' $(MAKEFILE_LIST)
@@ -19,7 +19,10 @@ demo: $(SETUP)  ## train a tiny English model in ten minutes, from text that com
 	@$(BIN)/babelmill show converted/eng --masked "This function returns the <mask> of the list." --prompt "The function returns"
 
 test: $(SETUP)  ## all tests on all cores; not root on Debian or Ubuntu: make test ARGS='--ignore tests/slurm'
-	$(BIN)/pytest -n auto --dist loadgroup $(ARGS)
+	$(BIN)/pytest -n auto --dist loadgroup --ignore tests/anywhere $(ARGS)
+
+test-anywhere: $(SETUP)  ## tests of other ways to install: a wheel in an environment of its own
+	$(BIN)/pytest tests/anywhere $(ARGS)
 
 lint: $(SETUP)  ## ruff, snakefmt, import-linter, pyright, snakemake --lint
 	$(BIN)/ruff check .

@@ -38,7 +38,7 @@ def package_of_rules():
         import babelmill
     except ModuleNotFoundError:
         sys.exit(
-            f"error: {name} needs the package babelmill {version} in the environment of Snakemake; install it there"
+            f"error: {name} needs the package babelmill {version} in the environment of Snakemake: install its wheel there"
         )
     if babelmill.__version__ != version:
         sys.exit(
