@@ -21,8 +21,8 @@ demo: $(SETUP)  ## train a tiny English model in ten minutes, from text that com
 test: $(SETUP)  ## all tests on all cores; not root on Debian or Ubuntu: make test ARGS='--ignore tests/slurm'
 	$(BIN)/pytest -n auto --dist loadgroup --ignore tests/anywhere $(ARGS)
 
-test-anywhere: $(SETUP)  ## the workflow on a real Grid Engine (which needs root on Debian or Ubuntu)
-	$(BIN)/pytest $(ARGS) tests/anywhere
+test-anywhere: $(SETUP)  ## a wheel in an environment of its own; a real Grid Engine (needs root on Debian or Ubuntu)
+	$(BIN)/pytest tests/anywhere $(ARGS)
 
 lint: $(SETUP)  ## ruff, snakefmt, import-linter, pyright, snakemake --lint
 	$(BIN)/ruff check .

@@ -55,6 +55,7 @@ MENU = {
     "Begin": {
         "The first model": "README",
         "Tutorial": "docs/tutorial",
+        "Ways to install": "docs/installation",
         "Gallery": "docs/gallery",
         "A card": "docs/gallery/card",
     },

@@ -23,6 +23,7 @@ from babelmill.core.stage_entry import configure_logging
 from babelmill.core.trouble import trouble
 
 COMMANDS = {
+    "init": "make a folder of your own to run the workflow in",
     "status": "show how far each model is",
     "watch": "status and losses, renewed while models train",
     "why": "show what would run for a model, and why",

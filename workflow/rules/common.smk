@@ -6,6 +6,7 @@ These functions resolve the wildcards, so they also refuse models and languages 
 import argparse
 import gc
 import os
+import re
 import sys
 import time
 from pathlib import Path
@@ -13,22 +14,45 @@ from shlex import quote
 from types import SimpleNamespace
 
 from snakemake.cli import get_profile_dir
-from snakemake.settings.types import RerunTrigger
+from snakemake.settings.types import DeploymentMethod, RerunTrigger
 from snakemake.utils import min_version
 
 # A large batch creates millions of objects and keeps them all: garbage collection would take a tenth of a dry run.
 gc.set_threshold(100_000, 50, 50)
 min_version("9.27")
 
-# On any machine, every job uses the package that these rules came with, and the interpreter that runs Snakemake.
-RULES = Path(workflow.current_basedir).resolve()
-PACKAGE = str(next(folder for folder in RULES.parents if (folder / "babelmill/__init__.py").is_file()))
+
+def package_of_rules():
+    """Return the folder that has the package of these rules.
+
+    It is around them, in a clone as in a wheel. Rules that Snakemake has fetched (`snakefile: github(...)`) have nothing
+    around them: they use the package that is installed beside Snakemake.
+    """
+    folder = workflow.current_basedir
+    if isinstance(folder, os.PathLike):
+        rules = Path(folder).resolve()
+        return str(next(folder for folder in rules.parents if (folder / "babelmill/__init__.py").is_file()))
+    (version,) = re.findall('__version__ = "(.+)"', Path(workflow.source_path("../babelmill/__init__.py")).read_text())
+    name = folder.get_path_or_uri(secret_free=True)
+    try:
+        import babelmill
+    except ModuleNotFoundError:
+        sys.exit(
+            f"error: {name} needs the package babelmill {version} in the environment of Snakemake: install its wheel there"
+        )
+    if babelmill.__version__ != version:
+        sys.exit(
+            f"error: {name} is of Babelmill {version}, but the package in the environment of Snakemake is"
+            f" {babelmill.__version__}: install {version}, or name that release in the Snakefile"
+        )
+    return str(Path(babelmill.__file__).resolve().parents[1])
+
+
+PACKAGE = package_of_rules()
 # Another workflow may use the rules of this one: `module babelmill: ... config: ...` (docs/training.md).
 IS_MODULE = not workflow.modifier.is_main_snakefile()
 if set("{}").intersection(PACKAGE):
-    sys.exit(
-        f"error: {RULES.parents[1]}: Snakemake takes braces in the path of a workflow for wildcards; rename the folder"
-    )
+    sys.exit(f"error: {PACKAGE}: Snakemake takes braces in the path of a workflow for wildcards; rename the folder")
 if PACKAGE not in sys.path:
     sys.path.insert(0, PACKAGE)
 
@@ -38,14 +62,31 @@ def in_shell(path):
     return quote(str(path)).replace("{", "{{").replace("}", "}}")
 
 
+def package_alone():
+    """Return a folder that has the package and nothing else, as an installed package is among the libraries of its Python.
+
+    A conda environment has these libraries, too, perhaps for another Python.
+    """
+    if not Path(PACKAGE, "babelmill/project").is_dir():  # a clone
+        return PACKAGE
+    folder, package = Path(".snakemake/babelmill_alone").absolute(), Path(PACKAGE, "babelmill")
+    if not (folder / "babelmill").exists() or not (folder / "babelmill").samefile(package):
+        folder.mkdir(parents=True, exist_ok=True)
+        link = folder / f"link.{os.getpid()}"
+        link.symlink_to(package)
+        link.replace(folder / "babelmill")
+    return str(folder)
+
+
+# Jobs use the Python that runs Snakemake; with `--sdm conda`, that of the environment which Snakemake has activated.
+WITH_CONDA = DeploymentMethod.CONDA in workflow.deployment_settings.deployment_method
+PYTHON = "" if WITH_CONDA else f"PATH={in_shell(Path(sys.executable).parent)}:$PATH "
+IMPORTED = in_shell(package_alone() if WITH_CONDA else PACKAGE)
 # On a shared CPU, threads that spin while they wait for each other make training 2.5 times slower.
 # In any locale, names of files are UTF-8. (Braces are doubled because Snakemake formats the prefix.)
 # Nothing is imported from the working folder or the user's PYTHONPATH. (Another workflow's rules may need both.)
 SAFE = ":${{PYTHONPATH-}}" if IS_MODULE else " PYTHONSAFEPATH=1"
-shell.prefix(
-    f"export PATH={in_shell(Path(sys.executable).parent)}:$PATH PYTHONPATH={in_shell(PACKAGE)}{SAFE}"
-    " GOMP_SPINCOUNT=${{GOMP_SPINCOUNT-2000}} PYTHONUTF8=1; "
-)
+shell.prefix(f"export {PYTHON}PYTHONPATH={IMPORTED}{SAFE} GOMP_SPINCOUNT=${{{{GOMP_SPINCOUNT-2000}}}} PYTHONUTF8=1; ")
 if not IS_MODULE:
     os.environ.update(PYTHONSAFEPATH="1")  # for Snakemake itself in a job of a cluster
 

@@ -11,7 +11,6 @@ no GPU.
 """
 
 import argparse
-import glob
 import itertools
 import re
 import textwrap
@@ -21,8 +20,9 @@ from babelmill.commands.estimates.machine import ASSUMED_GPU, gpu_here, known_pe
 from babelmill.commands.estimates.text_size import BYTES_PER_TOKEN, TrainingText, budget_bytes
 from babelmill.commands.estimates.training_cost import cost_of, hours_text, tenths
 from babelmill.config.challenges import file_of
-from babelmill.config.layers import CHALLENGES, nearest
-from babelmill.config.resolve import ROOT, Configuration
+from babelmill.config.layers import CHALLENGES, PRESETS, nearest
+from babelmill.config.own_files import config_file, config_names
+from babelmill.config.resolve import Configuration
 from babelmill.config.schema import Challenge
 from babelmill.config.suites import scores_asked
 from babelmill.core.files import UserError
@@ -30,7 +30,6 @@ from babelmill.core.words import aligned, plural, short
 from babelmill.core.yaml_file import read_yaml
 from babelmill.hub.client import impatiently
 
-FOLDER = ROOT / "config/presets"
 LANGUAGE = "eng"
 HEADING = ("preset", "parameters", "GPUs", "GiB", "text", "hours", "for")
 NOTE = (
@@ -43,7 +42,7 @@ WIDTH = 100  # characters per line
 
 def names() -> list[str]:
     """Return the names of all presets, sorted."""
-    return sorted(path.removesuffix(".yaml") for path in glob.glob("*.yaml", root_dir=FOLDER))
+    return sorted(config_names(PRESETS))
 
 
 class Preset:
@@ -65,7 +64,7 @@ class Preset:
 
         `out_of_reach`: why the Hub cannot be asked for the size of a model, if this is already known.
         """
-        path = FOLDER / f"{name}.yaml"
+        path = config_file(f"{PRESETS}{name}.yaml")
         comment = itertools.takewhile(lambda line: line.startswith("#"), path.read_text(encoding="utf-8").splitlines())
         self.about = " ".join(line.lstrip("#").strip() for line in comment if "yaml-language-server" not in line)
         self.name, self.sections = name, read_yaml(path)
@@ -140,7 +139,7 @@ def challenge_description(name: str) -> list[str]:
     model = {"models": {"mine": {"challenge": name}}}
     of_model, of_each = scores_asked(Configuration([("presets", model)]), "mine")
     return [
-        about_of(ROOT / file_of(name)),
+        about_of(config_file(file_of(name))),
         f"{short(challenge.words)} words at most, {plural(snapshots_of(challenge), 'snapshot')},"
         f" {plural(of_model, 'suite')}, of which {of_each} for each snapshot",
         "In config/config.yaml:",
@@ -211,7 +210,7 @@ def run(args: argparse.Namespace) -> None:
         notes = [NOTE.format(gpu=gpu, peak=peak / 1e12), *problems]
         print(*table(found), *(textwrap.fill(note, WIDTH) for note in notes), *challenge_table(), sep="\n")
         return
-    challenges = [path.stem for path in (ROOT / CHALLENGES).glob("*.yaml")]
+    challenges = config_names(CHALLENGES)
     if args.name in challenges:
         print("\n\n".join(challenge_description(args.name)))
         return

@@ -10,6 +10,7 @@ import pydantic
 
 from babelmill.config.layers import CHALLENGES, nearest
 from babelmill.config.mistakes import LONGEST, in_plain_words
+from babelmill.config.own_files import config_file, config_names
 from babelmill.config.schema import MODEL_SECTIONS, Challenge
 from babelmill.core.escape import line
 from babelmill.core.files import UserError
@@ -27,7 +28,7 @@ def file_of(name: str) -> str:
 
 def read_challenges(root: Path) -> dict[str, Challenge]:
     """Return {name: challenge} of all files in `config/challenges/`; raise a UserError for a mistake in one."""
-    return {path.stem: _read(path) for path in sorted((root / CHALLENGES).glob("*.yaml"))}
+    return {name: _read(config_file(file_of(name), root)) for name in sorted(config_names(CHALLENGES, root))}
 
 
 def _read(path: Path) -> Challenge:

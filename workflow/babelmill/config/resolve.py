@@ -41,6 +41,7 @@ from babelmill.config.layers import (
 from babelmill.config.mistakes import LONGEST, check_keys, in_plain_words, meant_key, where_set
 from babelmill.config.model_size import too_large
 from babelmill.config.model_source import SHAPE, ModelSource, kind_of, shape_laid_under, source_of
+from babelmill.config.own_files import config_file, config_names
 from babelmill.config.schema import (
     MODEL_SECTIONS,
     OURS,
@@ -314,14 +315,14 @@ class Configuration:
         if name in self.top.suites:
             self._check_languages(f"suites.{name}", self.top.suites[name].covered)
             return self.top.suites[name]
-        known = {path.stem for path in (self.root / SUITES).glob("*.yaml")}
+        known = config_names(SUITES, self.root)
         if name not in known:
             raise UserError(f"there is no suite {name!r}{nearest(name, known | set(self.top.suites))}")
         path = f"{SUITES}{name}.yaml"
-        suite = self._validate(Suite, read_yaml(self.root / path), "", lambda _key, _message: path)
+        suite = self._validate(Suite, read_yaml(config_file(path, self.root)), "", lambda _key, _message: path)
         if suite.repository:
             return suite
-        folder = self.root / SUITES
+        folder = config_file(path, self.root).parent
         folder = folder.relative_to(Path.cwd()) if folder.is_relative_to(Path.cwd()) else folder
         return suite.model_copy(update={"files": [f"{glob.escape(str(folder))}/{name}" for name in suite.files]})
 
@@ -337,10 +338,10 @@ class Configuration:
         if name in self.top.tasks:
             self._check_languages(f"tasks.{name}", self.top.tasks[name].covered)
             return self.top.tasks[name]
-        known = {path.stem for path in (self.root / TASKS).glob("*.yaml")}
+        known = config_names(TASKS, self.root)
         if name in known:
             path = f"{TASKS}{name}.yaml"
-            return self._validate(Task, read_yaml(self.root / path), "", lambda _key, _message: path)
+            return self._validate(Task, read_yaml(config_file(path, self.root)), "", lambda _key, _message: path)
         bare = name.removesuffix(SOUND)
         if bare != name and (bare in known or bare in self.top.tasks):
             return self.task(bare).model_copy(update={"protocol": SOUND[1:], "tuning": {}})
@@ -356,14 +357,14 @@ class Configuration:
     def tuning(self, task: str) -> Tuning:
         """Return how models are tuned for a task: its protocol, with the keys that the task changes."""
         asked = self.task(task)
-        known = {path.stem for path in (self.root / PROTOCOLS).glob("*.yaml")}
+        known = config_names(PROTOCOLS, self.root)
         where = f"tasks.{task}" if task in self.top.tasks else f"{TASKS}{task}.yaml"
         if asked.protocol not in known:
             raise UserError(
                 f"{where}: protocol = {asked.protocol!r}: there is no such file{nearest(asked.protocol, known)}"
             )
         path = f"{PROTOCOLS}{asked.protocol}.yaml"
-        values = merge(read_yaml(self.root / path), asked.tuning)
+        values = merge(read_yaml(config_file(path, self.root)), asked.tuning)
         return self._validate(Tuning, values, "", lambda key, _message: f"{where}: tuning" if asked.tuning else path)
 
     def targets(self) -> list[str]:
@@ -462,7 +463,7 @@ class Configuration:
     def _layers(self, group: str, name: str, sections: list[str], preset: str) -> list[Layer]:
         """Return all layers of some sections, the last one being the entry `name` in `models:` or `languages:`."""
         layers = [(DEFAULTS, self.defaults)]
-        if (self.root / PRESETS / f"{preset}.yaml").is_file():  # not auto, and no mistake
+        if config_file(f"{PRESETS}{preset}.yaml", self.root).is_file():  # not auto, and no mistake
             layers.append((f"{PRESETS}{preset}.yaml", self._preset_values(preset)))
         if group == "models":
             recipe, _ = self._recipe(name)
@@ -510,7 +511,7 @@ class Configuration:
 
     def _preset(self, name: str, languages: tuple[str, ...]) -> str:
         preset = self._set_preset(name)
-        known = {path.stem for path in (self.root / PRESETS).glob("*.yaml")} | {"auto"}
+        known = config_names(PRESETS, self.root) | {"auto"}
         if preset not in known:
             of_cell = self._cells[name][0] if name in self._cells else None
             where = of_cell or self.origin(f"models.{name}.preset") or self.origin("preset")
@@ -529,7 +530,7 @@ class Configuration:
             if (entry := self.top.models.get(each)) and entry.recipe:
                 recipe, key = entry.recipe, f"models.{each}.recipe"
                 where = self._cells[each][0] if each in self._cells else f"{self.origin(key)}"
-        known = {path.stem for path in (self.root / RECIPES).glob("*.yaml")}
+        known = config_names(RECIPES, self.root)
         if recipe not in known:
             raise UserError(f"{where}: {key} = {recipe!r}: there is no such recipe{nearest(recipe, known)}")
         return recipe, where
@@ -537,7 +538,7 @@ class Configuration:
     @functools.cache  # noqa: B019
     def _recipe_values(self, recipe: str) -> dict[str, Any]:
         path = f"{RECIPES}{recipe}.yaml"
-        values = read_yaml(self.root / path)
+        values = read_yaml(config_file(path, self.root))
         for section in values:
             if section not in Recipe.model_fields:
                 raise UserError(f"{path}: unknown section {section}{nearest(str(section), Recipe.model_fields)}")
@@ -627,7 +628,7 @@ class Configuration:
     @functools.cache  # noqa: B019
     def _preset_values(self, preset: str) -> dict[str, Any]:
         path, known = f"{PRESETS}{preset}.yaml", [*MODEL_SECTIONS, "corpus"]
-        values = read_yaml(self.root / path)
+        values = read_yaml(config_file(path, self.root))
         for section, keys in values.items():
             if section not in known:
                 raise UserError(f"{path}: unknown section {section}{nearest(section, known)}")

@@ -14,6 +14,7 @@ from pydantic import Field, model_validator
 from babelmill.config.layers import nearest
 from babelmill.config.mistakes import LONGEST, in_plain_words
 from babelmill.config.objectives import OBJECTIVES
+from babelmill.config.own_files import config_file, config_names
 from babelmill.config.resolve import Configuration
 from babelmill.config.schema import Challenge, Names, Positive, Section, Text
 from babelmill.config.snapshots import Snapshots, name_of, points
@@ -21,10 +22,9 @@ from babelmill.config.suites import suites_of_model
 from babelmill.config.tasks import seeds_of_task, tasks_of_model
 from babelmill.core.escape import line, some
 from babelmill.core.files import UserError
-from babelmill.core.places import ROOT
 from babelmill.core.yaml_file import read_yaml
 
-FOLDER = ROOT / "config/submissions"
+FOLDER = "config/submissions/"
 METHODS = {"causal": "causal", "mlm": "masked"}  # the challenge's backends: the method whose scores each one has
 
 Sizes = Positive | dict[str, Positive]
@@ -124,9 +124,9 @@ def read_rules(name: str) -> Rules:
     Raises:
         UserError: there is no such file, or it has a mistake.
     """
-    path = Path(name) if name.endswith(".yaml") else FOLDER / f"{name}.yaml"
+    path = Path(name) if name.endswith(".yaml") else config_file(f"{FOLDER}{name}.yaml")
     if not path.is_file():
-        raise UserError(f"submission: there is no file {path}{nearest(name, [each.stem for each in FOLDER.glob('*')])}")
+        raise UserError(f"submission: there is no file {path}{nearest(name, config_names(FOLDER))}")
     try:
         return Rules.model_validate(read_yaml(path))
     except pydantic.ValidationError as error:

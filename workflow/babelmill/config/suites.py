@@ -12,8 +12,9 @@ from babelmill.config.headings import missing_column
 from babelmill.config.inputs import SETTINGS
 from babelmill.config.layers import nearest
 from babelmill.config.objectives import OBJECTIVES
-from babelmill.config.resolve import ROOT, Configuration
+from babelmill.config.own_files import config_file
 from babelmill.config.resolve import SUITES as FILES
+from babelmill.config.resolve import Configuration
 from babelmill.config.schema import ITEM_KEYS, Suite, Task
 from babelmill.core.files import UserError, read_json, sha256
 from babelmill.core.globs import expand_glob
@@ -187,7 +188,7 @@ def located(source: str) -> list[str]:
 
     A path to `config/suites/` of another clone, which release 0.2.0 wrote, stands for the file of this one.
     """
-    ours = ROOT / FILES / PurePath(source.removeprefix(SHIPPED)).name
+    ours = config_file(f"{FILES}{PurePath(source.removeprefix(SHIPPED)).name}")
     if source.startswith(SHIPPED) or (ours.is_file() and not expand_glob(source)):
         return [str(ours)]
     return files_of(source, "suite")

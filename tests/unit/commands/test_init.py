@@ -1,0 +1,176 @@
+"""`babelmill init`: a folder outside of any clone, in which everything works; rules that Snakemake fetches from GitHub."""
+
+import os
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+import yaml
+
+from babelmill import __version__
+from babelmill.core.files import read_json
+from conftest import ROOT, SMALL, write_texts
+from helpers.programs.prepared import run_module
+
+
+def run(*command, check=True, **environment) -> str:
+    """What a command prints, in the working folder."""
+    done = run_module(*map(str, command), environment={**os.environ, **environment}, check=check)
+    return done.stdout + done.stderr
+
+
+def jobs(*arguments, **environment) -> list[str]:
+    output = run("snakemake", "--profile", "profiles/local", "--dry-run", *arguments, **environment)
+    return re.findall(r"^  (\w+) +\d+  ", output, re.MULTILINE)
+
+
+def contents(folder: Path) -> dict[str, str]:
+    return {str(path.relative_to(folder)): path.read_text() for path in folder.rglob("*") if path.is_file()}
+
+
+TO_CONVERTED = ["corpus", "tokenizer", "shards", "train", "export", "evaluate", "convert"]
+
+
+@pytest.fixture
+def study(folder, monkeypatch):
+    """A new folder, which is the working folder."""
+    run("babelmill", "init", "study")
+    monkeypatch.chdir("study")
+    return folder / "study"
+
+
+def test_snakemake_and_the_commands_work_there_as_in_a_clone(study):
+    """With the same settings files, so nothing runs again in it that a clone has made."""
+    assert "9 jobs would run" in run("snakemake", "--profile", "profiles/demo", "--dry-run", "converted/eng")
+    Path("config/config.yaml").write_text(yaml.safe_dump(SMALL | {"targets": ["eng"]}))
+    write_texts(study / "texts/eng", "eng")
+    assert jobs() == TO_CONVERTED, "a bare run builds the targets"
+    settings = {path: path.read_text() for path in study.glob("results/settings/eng/*.json")}
+    assert jobs("--snakefile", ROOT / "Snakefile") == TO_CONVERTED
+    assert settings == {path: path.read_text() for path in study.glob("results/settings/eng/*.json")} != {}
+    assert "corpus           has not run yet" in run("babelmill", "why", "eng")
+    assert "did you mean" in run("snakemake", "--profile", "profiles/local", "-n", "converted/egn", check=False)
+
+
+def test_what_is_there_stays_and_what_is_missing_comes_back(folder):
+    own = folder / "here/config/config.yaml"
+    own.parent.mkdir(parents=True)
+    own.write_text("preset: tiny\n")
+    (folder / "here/notes.txt").touch()
+    assert "1 file of yours stayed" in run("babelmill", "init", "here")
+    before = contents(folder / "here")
+    assert own.read_text() == "preset: tiny\n" and "profiles/slurm/profile.yaml" in before
+    assert run("babelmill", "init", "here").splitlines() == ["here has all that Babelmill needs: nothing was written"]
+    (folder / "here/Snakefile").write_text(before["Snakefile"] + "\n\nrule mine:\n    output: 'mine'\n")
+    (folder / "here/config/demo.yaml").unlink()
+    assert "here: 1 file written" in run("babelmill", "init", "here")
+    after = contents(folder / "here")
+    assert "rule mine" in after["Snakefile"] and after["config/demo.yaml"] == before["config/demo.yaml"]
+
+
+@pytest.mark.parametrize("name", ["Snakefile", "workflow/Snakefile"])
+def test_a_folder_of_another_workflow_is_left_alone(folder, name):
+    (folder / name).parent.mkdir(exist_ok=True)
+    (folder / name).write_text("rule all:\n    output: 'b'\n")
+    output = run("babelmill", "init", ".", check=False)
+    assert re.fullmatch(rf"error: {name} is another workflow's .*\n", output)
+    assert [*contents(folder)] == [name]
+
+
+def test_what_the_copied_files_name_is_there(study):
+    links = [*re.findall(r"\$schema=(\S+)", Path("config/config.yaml").read_text())]
+    links += re.findall(r"from (\S+), which", Path("config/config.yaml").read_text())
+    links += [link.partition("#")[0] for link in re.findall(r"\]\((/[^)]+)\)", Path("profiles/README.md").read_text())]
+    assert len(links) > 3 and all(Path(link).is_file() for link in links)
+
+
+def test_presets_recipes_and_suites_of_ones_own_are_in_the_folder(study):
+    write_texts(study / "texts/eng", "eng")
+    values = SMALL | {"preset": "mine", "recipe": "slow", "evaluation": {"suites": ["pairs"]}}
+    own = {
+        "presets/mine.yaml": {"train": {"precision": "fp32"}, "model": {"hidden_size": 48}},
+        "recipes/slow.yaml": {"train": {"learning_rate": 0.001}},
+        "suites/pairs.yaml": {
+            "title": "Pairs",
+            "files": ["pairs.tsv"],
+            "language": "eng",
+            "good": "good",
+            "bad": "bad",
+        },
+    }
+    for name, content in own.items():
+        (study / "config" / name).parent.mkdir(exist_ok=True)
+        (study / "config" / name).write_text(yaml.safe_dump(content))
+    (study / "config/suites/pairs.tsv").write_text("good\tbad\nThe cats sleep.\tThe cats sleeps.\n")
+    Path("config/config.yaml").write_text(yaml.safe_dump(values))
+    run("snakemake", "--profile", "profiles/local", "results/suites/pairs/eng/manifest.json")
+    assert {"score", "train"} < set(jobs("converted/eng"))
+    train = read_json("results/settings/eng/train.json")["train"]
+    assert (train["learning_rate"], train["precision"]) == (0.001, "fp32")
+    assert "mine" in run("babelmill", "presets", "mine")
+
+
+def test_a_file_of_ones_own_does_not_hide_one_of_babelmill(study):
+    (study / "config/presets").mkdir()
+    (study / "config/presets/tiny.yaml").write_bytes((ROOT / "config/presets/tiny.yaml").read_bytes())
+    run("babelmill", "config", "eng", "--config", "preset=tiny")
+    (study / "config/presets/tiny.yaml").write_text("train: {epochs: 3}\n")
+    refused = run("babelmill", "config", "eng", "--config", "preset=tiny", check=False)
+    assert re.search(
+        r"^error: config/presets/tiny.yaml: Babelmill has another file of this name", refused, re.MULTILINE
+    )
+    assert "epochs" in run("babelmill", "config", "eng", "--config", "preset=small")
+
+
+# What `snakedeploy deploy-workflow https://github.com/babelmill/babelmill . --tag v1` writes.
+DEPLOYED = """
+configfile: "config/config.yaml"
+
+
+module babelmill:
+    snakefile:
+        github("babelmill/babelmill", path="workflow/Snakefile", tag="{tag}")
+    config:
+        config
+
+
+use rule * from babelmill
+"""
+
+
+def test_rules_from_github_use_the_installed_package_of_the_same_release(study):
+    """By Snakemake's own provider; git finds a repository here in place of GitHub's."""
+    repository = study.parent / "repository"
+
+    def git(*arguments):
+        about = ["-c", "user.name=a", "-c", "user.email=a", "-c", "commit.gpgsign=false"]
+        subprocess.run(["git", *about, *arguments], cwd=repository, check=True, capture_output=True)
+
+    for name in ("workflow/rules", "workflow/report", "envs"):
+        shutil.copytree(ROOT / name, repository / name)
+    shutil.copy(ROOT / "workflow/Snakefile", repository / "workflow")
+    version = repository / "workflow/babelmill/__init__.py"
+    version.parent.mkdir()
+    git("init", "-q", "-b", "main")
+    for tag, release in (("v1", __version__), ("v2", "99.0")):
+        version.write_text(f'__version__ = "{release}"\n')
+        git("add", "-A")
+        git("commit", "-qm", tag)
+        git("tag", tag)
+    redirected = {
+        **{"GIT_CONFIG_COUNT": "1", "GIT_CONFIG_KEY_0": f"url.{repository}.insteadOf"},
+        **{"GIT_CONFIG_VALUE_0": "https://github.com/babelmill/babelmill", "XDG_CACHE_HOME": str(study / "cache")},
+    }
+    Path("config/config.yaml").write_text(yaml.safe_dump(SMALL | {"targets": ["eng"]}))
+    write_texts(study / "texts/eng", "eng")
+    Path("Snakefile").write_text(DEPLOYED.format(tag="v1"))
+    assert jobs(**redirected) == TO_CONVERTED, "a bare run builds the targets"
+    run("snakemake", "--profile", "profiles/local", "results/corpora/eng/manifest.json", **redirected)
+    assert re.search(r"corpus +up to date", run("babelmill", "why", "eng"))
+    Path("Snakefile").write_text(DEPLOYED.format(tag="v2"))
+    refused = run("snakemake", "--profile", "profiles/local", "--dry-run", check=False, **redirected)
+    assert re.search(
+        rf"^error: .*v2/workflow/rules is of Babelmill 99.0, but .* {__version__}: inst", refused, re.MULTILINE
+    )
