@@ -74,22 +74,24 @@ def test_hours_of_fine_tuning_are_estimated_from_the_rows_and_then_measured(work
     """With all rows filled up to 16 tokens, the operations are those of so many tokens."""
     (workspace.path / "a.tsv").write_text("a\tb\n" + "x\ty\nz\tw\n" * 20)
     tuning = {"same_length": True, "longest": 16, "epochs": 2, "batch": 4}
-    task = {"train": ["a.tsv"], "test": ["a.tsv"], "language": "eng", "text": "{a}", "label": "b", "tuning": tuning}
+    (workspace.path / "b.tsv").write_text("a\tb\n" + "u\ty\nv\tw\n" * 20)
+    task = {"train": ["a.tsv"], "test": ["b.tsv"], "language": "eng", "text": "{a}", "label": "b", "tuning": tuning}
     evaluation = SMALL["evaluation"] | {"tasks": ["mine"]}
     workspace.configure(SMALL | {"tasks": {"mine": task}, "evaluation": evaluation})
     monkeypatch.chdir(workspace.path)
 
-    def row(name: str = "mine") -> list[str]:
+    def row(name: str = "mine", start: str = "") -> list[str]:
         assert cli.main(["plan", "eng", "deu"]) == 0
         printed = capsys.readouterr().out
         assert (
             f"\ndeu: not fine-tuned for {name} (evaluation.tasks), since they have no rows in its languages.\n"
             in printed
         )
-        (found,) = [line.split() for line in printed.splitlines() if line.startswith(f"{name} ")]
+        (found,) = [line.split() for line in printed.splitlines() if line.startswith(start or f"{name} ")]
         return found
 
     assert row() == ["mine", "1", "3", "2", "unknown"]
+    assert row(start="1 task ") == ["1", "task", "3", "unknown"] and not plan(workspace, "eng")["eng"]["tuning_hours"]
     assert (plan(workspace, "deu")["deu"]["tuning_jobs"], plan(workspace, "eng")["eng"]["tuning_jobs"]) == ("0", "3")
     workspace.snakemake("results/tasks/mine/eng/manifest.json")
     shape = Configuration([("test", SMALL)]).model("eng").model
@@ -108,8 +110,12 @@ def test_hours_of_fine_tuning_are_estimated_from_the_rows_and_then_measured(work
     tuning["epochs"] = 4
     workspace.configure(SMALL | {"tasks": {"mine": task}, "evaluation": evaluation})
     assert 1.5 < float(row()[6]) < 2, "twice the epochs, the same test rows"
+    two = {"evaluation": evaluation | {"tasks": ["mine", "other"]}, "tasks": {"mine": task, "other": task}}
+    workspace.configure(SMALL | two)
+    assert row("mine, other", start="2 tasks ")[-3:-1] == ["at", "least"], "the rows of the other are not read yet"
     (workspace.path / "a.conll").write_text("the DET\nfox NOUN\n\n" * 20)
-    files = {"train": ["a.conll"], "test": ["a.conll"]}
+    (workspace.path / "b.conll").write_text("a DET\nfox NOUN\n\n" * 20)
+    files = {"train": ["a.conll"], "test": ["b.conll"]}
     task = {"kind": "tagging", **files, "language": "eng", "label": 2, "tuning": tuning}
     workspace.configure(SMALL | {"tasks": {"words": task}, "evaluation": evaluation | {"tasks": ["words"]}})
     workspace.snakemake("results/tasks/words/eng/manifest.json")
