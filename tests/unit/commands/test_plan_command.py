@@ -11,12 +11,15 @@ import re
 import subprocess
 import sys
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from babelmill import cli
 from babelmill.commands.estimates.machine import has_gpu
 from babelmill.commands.estimates.text_size import training_text
 from babelmill.commands.estimates.training_cost import tenths
+from babelmill.commands.estimates.tuning_cost import flops_of
 from babelmill.config.model_size import parameters
 from babelmill.config.resolve import Configuration
 from babelmill.core import manifest
@@ -120,6 +123,26 @@ def test_hours_of_fine_tuning_are_estimated_from_the_rows_and_then_measured(work
     workspace.configure(SMALL | {"tasks": {"words": task}, "evaluation": evaluation | {"tasks": ["words"]}})
     workspace.snakemake("results/tasks/words/eng/manifest.json")
     assert row("words")[:5] == ["words", "1", "3", "20", "4"]
+
+
+def test_a_joint_task_reads_equal_shares_of_all_languages(folder):
+    """So the estimate is that of two times 20 rows, and not of 20 and 60."""
+    for code, count in (("eng", 20), ("deu", 60)):
+        rows = folder / f"results/tasks/mine/{code}"
+        rows.mkdir(parents=True)
+        for split in ("train", "test"):
+            table = pa.table({"text": ["x"] * count, "pair": pa.nulls(count, pa.string()), "label": ["a"] * count})
+            pq.write_table(table, rows / f"{split}.parquet")
+        manifest.write(rows, manifest.StageRequest("task", code, {}), ["train.parquet", "test.parquet"])
+    task = {"train": ["{language}"], "test": ["{language}.t"], "languages": {"eng": "en", "deu": "de"}, "text": "{a}"}
+    task["tuning"] = {"same_length": True, "longest": 16, "epochs": 3, "batch": 4, "held_out": 0.0}
+    tasks = {"mine": task, "joint": task | {"joint": True}}
+    made = Configuration([("test", SMALL | {"tasks": tasks, "models": {"both": {"languages": ["eng", "deu"]}}})])
+    (folder / "results/tasks/joint").symlink_to("mine")
+    (each, apart), (equal, together) = (flops_of(made, "both", name, made.tuning(name)) for name in tasks)
+    assert (each, equal) == (80, 40)
+    judged = 80 * 16 / 3 * (3 + 1)  # all test rows are read after each epoch, and at the end
+    assert apart / together == pytest.approx((3 * 80 * 16 + judged) / (3 * 40 * 16 + judged), rel=1e-3)
 
 
 def test_an_estimate_of_snapshots_is_no_fact(fresh):
