@@ -207,3 +207,15 @@ def test_a_dry_run_gives_reasons():
     assert line.endswith("eng: results/settings/eng/train.json changed")
     assert would_run(jobs({"eng": "Forced execution"})).splitlines()[1].endswith("eng: Forced execution")
     assert "`babelmill why`" in would_run(jobs(settings)) and "why" not in would_run(jobs({"eng": "Forced execution"}))
+
+
+def test_the_end_of_an_interrupted_run_is_announced_once(capsys, monkeypatch):
+    """Snakemake says so at each look at its jobs; a second Ctrl-C is another thing."""
+    view = view_of_run(monkeypatch)
+    first, second = (
+        "Will exit after finishing currently running jobs (scheduler).",
+        "Terminating processes on user request",
+    )
+    for text in (first, first, second, first, second):
+        view.show(logging.makeLogRecord({"msg": text, "levelno": logging.INFO}))
+    assert capsys.readouterr().err.splitlines() == [first, second]
