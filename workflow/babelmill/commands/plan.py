@@ -208,9 +208,9 @@ def tuning_table(tuned: list[TuningCost], costs: list[Cost]) -> list[str]:
         jobs = sum(each.jobs for each in of_task)
         rows.append([task, f"{len(of_task)}", f"{jobs:,}", " to ".join(counted), " to ".join(epochs), work, hours])
     known = [each for each in tuned if each.hours is not None]
-    least = "" if len(known) == len(tuned) else "at least "
-    work = f"{least}{sum(each.flops for each in known):.1e}" if known else ""
-    whole = least + hours_text(sum(each.hours or 0 for each in known)) if known else "unknown"
+    more = "" if len(known) == len(tuned) else " + ?"
+    work = f"{sum(each.flops for each in known):.1e}{more}" if known else ""
+    whole = hours_text(sum(each.hours or 0 for each in known)) + more if known else "unknown"
     rows.append([plural(len(rows) - 1, "task"), "", f"{sum(each.jobs for each in tuned):,}", "", "", work, whole])
     found = aligned(rows, (number > 0 for number in range(len(rows[0]))))
     found.append("Fine-tuning: hours of all jobs, one after the other, without the start of each (a few seconds).")
