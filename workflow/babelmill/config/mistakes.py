@@ -88,7 +88,7 @@ def worded(error: pydantic.ValidationError, values: Any, prefix: str = "") -> tu
     names = [part for part in loc if isinstance(part, int) or part in flatten_keys(values)]
     key = prefix + ".".join(map(str, names))
     if first["type"] == UNKNOWN:
-        unknown, meant = first["ctx"]["key"], first["ctx"]["meant"]
+        unknown, meant = (first.get("ctx", {})[name] for name in ("key", "meant"))
         dotted = f"{key}.{unknown}" if names else f"{prefix}{unknown}"
         return dotted, f"unknown key {line(dotted, LONGEST)}{meant}"
     if missing:
