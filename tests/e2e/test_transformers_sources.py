@@ -3,6 +3,7 @@
 import json
 import math
 import os
+import re
 import shutil
 
 import pytest
@@ -116,9 +117,9 @@ def test_models_go_on_from_published_ones(tmp_path, hub):
     write_rows(workspace.path, "test.tsv", 40, 2)
     tune = ["--task", "mine", "--seed", "1", "--config", f"tasks={json.dumps({'mine': OWN})}"]
     done = workspace.python("-m", "babelmill", "tune", "more", *tune)
-    assert done.returncode == 0 and "accuracy 100.0" in done.stderr, done.stderr
+    assert done.returncode == 0 and float(re.search(r"accuracy ([\d.]+) ", done.stderr)[1]) > 90, done.stderr
     done = workspace.python("-m", "babelmill", "tune", "alone", *tune)
-    assert done.returncode == 1 and done.stderr.startswith("error: alone") and "adapter" in done.stderr, done.stderr
+    assert done.returncode == 1 and done.stderr.startswith("error: alone holds only adapters"), done.stderr
     assert f'from_pretrained("ada/gpt2", revision="{commit}")' in card.text
     assert "A `gpt2` language model of English" in card.text and "add_bos_token" not in card.text
     assert "The tokenizer of `ada/gpt2`, with 291 entries; decoding its tokens restores every text exactly" in card.text

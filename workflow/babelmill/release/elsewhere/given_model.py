@@ -50,6 +50,11 @@ def model_folder(args: argparse.Namespace, models: Collection[str] = ()) -> tupl
         origin = found_in(folder)
     else:
         folder, origin = fetched(args.model, args.revision, args.trust_remote_code)
+    if (folder / "adapter").is_dir() and not [*folder.glob("model*.safetensors")]:
+        raise UserError(
+            f"{folder} holds only adapters (export.adapter: only); name the folder in results/exports, which has the"
+            " weights, too"
+        )
     check_trust(folder, local, args.trust_remote_code)
     check_layers(outside.read_object(folder / "config.json"), args.model)
     if (folder / "tokenizer.json").is_file() and not (folder / manifest.NAME).is_file():
