@@ -21,4 +21,4 @@ def test_one_job_for_all_fine_tunings(workspace, cluster, start):
     assert scores == [1.0, 1.0]
     (job,) = cluster.history(workspace.path)
     assert job["Comment"].startswith("rule_tune_all") and job["State"] == "COMPLETED" and job["ReqCPUS"] == "8"
-    assert "gres/gpu" not in job["AllocTRES"], "the model is trained without a GPU"
+    assert "gres/gpu=1," in job["AllocTRES"], "one for all"
