@@ -196,9 +196,7 @@ def _refuse_missing(task: Task, files: dict[str, list[str]], where: str, name: s
     """Raise a UserError if a split has no row, or a local file lacks a column of the task."""
     for split, paths in files.items():
         if all(has_no_row(path, task.encoding) for path in paths):
-            raise UserError(
-                f"{where}.{split}: {some(paths, 3)}: no row is in {'this file' if len(paths) == 1 else 'these files'}"
-            )
+            raise UserError(f"{where}.{split}: {some(paths, 3)}: no row, only a heading or nothing")
     columns = {column: key for key in ("text", "pair") for column in columns_of(getattr(task, key) or "")}
     columns |= {str(task.label): "label"}
     for path in itertools.chain(*files.values()):
