@@ -18,6 +18,7 @@ from babelmill.core import manifest
 from babelmill.core.files import read_json
 from babelmill.tokens.shard_file import ShardFile
 from conftest import ROOT, SMALL, WORDS, Workspace
+from e2e.test_tune import OWN, write_rows
 from helpers.plain_scores import TEXT, Row, causal, masked
 
 LENGTH = 64
@@ -107,6 +108,14 @@ def test_show_and_plan_know_of_prompts(made, monkeypatch):
     assert 0 < prompts < tokens
     found = training_text(Configuration([("test", SETTINGS)]), "eng")
     assert (found.tokens, found.source, found.prompts) == (tokens, "shards", prompts)
+
+
+def test_a_model_of_prompts_is_fine_tuned(made):
+    write_rows(made.path, "train.tsv", 96, 1)
+    write_rows(made.path, "test.tsv", 40, 2)
+    config = f"tasks={json.dumps({'mine': OWN})}"
+    done = made.python("-m", "babelmill", "tune", "eng", "--task", "mine", "--seed", "1", "--config", config)
+    assert done.returncode == 0 and "accuracy 100.0" in done.stderr, done.stderr
 
 
 def test_another_column_of_prompts_is_another_corpus(made):

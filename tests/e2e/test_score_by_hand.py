@@ -76,6 +76,7 @@ def plain(kind: str, text: str) -> float:
 def test_models_of_transformers(capsys, kind, method):
     assert main(["score", str(foreign(kind)), "--suite", "mine"]) == 0
     assert capsys.readouterr().out == f"scores/{kind}/mine\n"
+    assert not Path("results").exists(), "it is the workflow's"
     rows = pq.read_table(f"scores/{kind}/mine/pairs.parquet").to_pylist()
     for row in rows:
         for key in ("good", "bad"):
@@ -149,6 +150,7 @@ def test_what_cannot_be_scored_is_refused(capsys):
         (["config", "--suite", "mine"], "config: has no config.json"),
         (["config/gpt2", "--suite", "mine"], "config/gpt2: no such folder"),
         (["converted/eng", "--suite", "mine"], "converted/eng: no such folder; is the model finished?"),
+        (["eng", "--suite", "mine"], "converted/eng: no such folder; is the model finished?"),
     ):
         assert main(["score", *words]) == 1
         error = capsys.readouterr().err.splitlines()[-1]

@@ -3,6 +3,7 @@
 import json
 import math
 import os
+import re
 import shutil
 
 import pytest
@@ -12,6 +13,7 @@ from safetensors.torch import load_file
 from babelmill.core import manifest
 from babelmill.core.files import read_json, sha256
 from conftest import ROOT, SMALL, Workspace, write_texts
+from e2e.test_tune import OWN, write_rows
 from helpers.models.published_models import publish
 from helpers.programs.prepared import run_python
 
@@ -111,6 +113,13 @@ def test_models_go_on_from_published_ones(tmp_path, hub):
         "error: alone holds only adapters (export.adapter: only), and its card says how to load them; to try the model"
         " here, set export.adapter: also\n"
     )
+    write_rows(workspace.path, "train.tsv", 96, 1)
+    write_rows(workspace.path, "test.tsv", 40, 2)
+    tune = ["--task", "mine", "--seed", "1", "--config", f"tasks={json.dumps({'mine': OWN})}"]
+    done = workspace.python("-m", "babelmill", "tune", "more", *tune)
+    assert done.returncode == 0 and float(re.search(r"accuracy ([\d.]+) ", done.stderr)[1]) > 90, done.stderr
+    done = workspace.python("-m", "babelmill", "tune", "alone", *tune)
+    assert done.returncode == 1 and done.stderr.startswith("error: alone holds only adapters"), done.stderr
     assert f'from_pretrained("ada/gpt2", revision="{commit}")' in card.text
     assert "A `gpt2` language model of English" in card.text and "add_bos_token" not in card.text
     assert "The tokenizer of `ada/gpt2`, with 291 entries; decoding its tokens restores every text exactly" in card.text

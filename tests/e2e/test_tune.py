@@ -12,7 +12,7 @@ from transformers import pipeline
 
 from babelmill.commands.terminal.key_figures import key_figures
 from babelmill.core.files import read_json
-from conftest import SMALL
+from conftest import ROOT, SMALL
 from helpers.results.fields import undocumented
 
 OWN = {
@@ -73,6 +73,7 @@ def test_a_model_is_tuned_and_a_new_seed_repeats_nothing(rows):
         and "100.0 (91.2 to 100.0), 1 seed, n = 40" in card
     )
     assert "fine-tuned, sound protocol, 1 seed" in card, "the model-index"
+    assert eng["test_rows_in_train"] > 0 and f"| {eng['test_rows_in_train']} of 40 test rows also trained on |" in card
     assert rows.would_run() == set()
     rows.configure(configured("mine", task_seeds=[1, 2]))
     dry = rows.snakemake("converted/eng", "--dry-run").stdout
@@ -133,12 +134,23 @@ def test_bad_tasks_are_one_line(rows):
     refused(configured("mine", own={"protocol": "loud"}), "protocol = 'loud'", "did you mean sound?")
     refused(configured("mine", own={"tuning": {"pooling": "last", "head": "challenge"}}), "the head would read padding")
     refused(configured("mine", own={"tuning": {"seeds": [1, 1]}}), "tuning: seeds = [1, 1]: 1 appears 2 times")
+    everywhere = configured(own={"language": "deu"})
+    everywhere["evaluation"] = everywhere["evaluation"] | {"tasks": ["mine"]}
+    del everywhere["models"]
+    rows.configure(everywhere)
+    said = rows.snakemake("converted/eng", "--dry-run", "--profile", ROOT / "profiles/local").stdout.splitlines()
+    assert (
+        said.count("note: eng: not fine-tuned for mine (evaluation.tasks), since they have no rows in its languages.")
+        == 1
+    )
     (rows.path / "test.tsv").write_text("sentence\tclass\nthe fox\tplant\n")
     refused(configured("mine"), "the test rows have labels that no training row has: plant")
     (rows.path / "test.tsv").write_text("sentence\tclass\nthe fox\t\n")
     refused(configured("mine"), "test.tsv: row 1: the label ('class') is empty")
     (rows.path / "test.tsv").write_text("sentence\tclass\n")
-    refused(configured("mine"), "test.tsv: tasks.mine: these files have no row")
+    refused(configured("mine"), "tasks.mine.test: test.tsv: no row, only a heading or nothing")
+    (rows.path / "test.tsv").write_text((rows.path / "train.tsv").read_text())
+    refused(configured("mine"), "all 96 test rows are training rows, too")
     german = configured("mine", own={"language": "deu"}, task_seeds=[1])
     refused(german, other, target="results/tuned/eng/mine/1/scores.json")
     done = rows.python("-m", "babelmill", "tune", "converted/eng", "--task", "mine", "--language", "eng")
@@ -189,5 +201,10 @@ def test_a_model_from_anywhere(rows):
         assert wrong.returncode and seed in wrong.stderr and "Traceback" not in wrong.stderr
     wrong = rows.python(*command, "--out", "results/tuned/eng/mine")
     assert wrong.returncode and "belongs to the workflow; choose another --out" in wrong.stderr
+    rows.configure(configured("mine", own={"text": "It is {sentence}"}, task_seeds=[1], keep_tuned=True))
+    other = rows.python("-m", "babelmill", "tune", "eng", "--task", "mine", "--seed", "1", "--out", "other")
+    assert other.returncode == 0 and (rows.path / "tuned/tasks/mine/eng/manifest.json").is_file(), other.stderr
+    rows.configure(configured("mine", task_seeds=[1], keep_tuned=True))
+    assert rows.would_run() == {("convert", "eng")}, "the workflow's rows are as they were"
     wrong = rows.python("-m", "babelmill", "tune", "converted/eng", "--task", "mines")
     assert wrong.returncode and "there is no task 'mines'; did you mean mine" in wrong.stderr

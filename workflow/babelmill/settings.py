@@ -20,6 +20,7 @@ import pydantic
 
 from babelmill.config import canonical, inputs, schema
 from babelmill.config.inputs import SETTINGS, require_labels, set_aside
+from babelmill.config.mistakes import worded
 from babelmill.config.resolve import Configuration, Resolved
 from babelmill.config.schema import Section
 from babelmill.config.stage_settings import ONE_LANGUAGE, RunSettings, Settings
@@ -195,9 +196,7 @@ def recorded(raw: dict[str, Any], settings: type[T], where: str | Path) -> T:
     try:
         return settings.model_validate(values | {"raw": raw})
     except pydantic.ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        key = ".".join(map(str, first["loc"]))
-        raise UserError(f"{where}: {key} = {first['input']!r}: {first['msg']}") from None
+        raise UserError(f"{where}: {worded(error, values)[1]}") from None
 
 
 def check_code(path: str | Path, stage: Stage, raw: dict[str, Any]) -> bool:

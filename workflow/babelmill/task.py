@@ -87,13 +87,24 @@ def figures(tables: dict[str, pa.Table]) -> dict[str, Any]:
         split: [*zip(table["text"].to_pylist(), table["pair"].to_pylist(), strict=True)]
         for split, table in tables.items()
     }
-    seen = {*texts["train"]}
     return {
         "rows": {split: len(table) for split, table in tables.items()},
         "classes": classes,
         "counts": {split: dict(Counter(labels[split])) for split in SPLITS},
-        "test_rows_in_train": sum(text in seen for text in texts["test"]),
+        "test_rows_in_train": rows_trained_on(texts),
     }
+
+
+def rows_trained_on(texts: dict[str, list[Any]]) -> int:
+    """Return how many rows of the split `test` are training rows, too; raise a UserError if all of them are."""
+    seen = {*texts["train"]}
+    found = sum(text in seen for text in texts["test"])
+    if found == len(texts["test"]):
+        raise UserError(
+            f"all {found:,} test rows are training rows, too: the score would only say what the model has learnt by"
+            " heart; name other files in `train` or `test` of the task"
+        )
+    return found
 
 
 def figures_of_sentences(tables: dict[str, pa.Table], settings: TaskSettings) -> dict[str, Any]:
@@ -125,13 +136,12 @@ def figures_of_sentences(tables: dict[str, pa.Table], settings: TaskSettings) ->
             f" {escape.some(classes)}; set metric: accuracy, or correct `label`"
         )
     texts = {split: [*map(tuple, table["words"].to_pylist())] for split, table in tables.items()}
-    seen = {*texts["train"]}
     return {
         "rows": {split: len(table) for split, table in tables.items()},
         "words": {split: len(found) for split, found in labels.items()},
         "classes": classes,
         "counts": {split: dict(counts[split]) for split in SPLITS},
-        "test_rows_in_train": sum(text in seen for text in texts["test"]),
+        "test_rows_in_train": rows_trained_on(texts),
     }
 
 

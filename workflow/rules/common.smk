@@ -299,6 +299,8 @@ def made_with(wildcards):
     leaves no results, which alone is no reason for Snakemake; its changed settings are one.
     """
     folder = Path("converted", wildcards.model)
+    if workflow.is_main_process and not IS_MODULE:
+        say_what_is_left_out()
     if workflow.is_main_process and (folder / "manifest.json").is_file() and (lost := manifest.missing(folder)):
         raise UserError(f"{lost}; delete the folder {folder}, then it is made again")
     before = {name: stage for name, stage in TO_CONVERTED.items() if name != "convert"}

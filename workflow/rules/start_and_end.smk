@@ -1,5 +1,6 @@
 """What a run does before its first job and after its last job."""
 
+import functools
 import re
 from datetime import datetime
 
@@ -7,6 +8,8 @@ from snakemake.logging import logger
 
 from babelmill.commands.progress import earlier_runs
 from babelmill.commands.terminal import run_summary
+from babelmill.config.tasks import task_note
+from babelmill.core.words import said_once
 
 
 def asked_for():
@@ -41,6 +44,14 @@ def say_idle_gpus():
     ):
         if note := run_summary.idle_gpus(int(limit.value)):
             logger.info(note)
+
+
+@functools.cache
+def say_what_is_left_out():
+    """Say once for which tasks models are not fine-tuned, in a dry run as well: when the first model is asked for."""
+    notes = [(model, note) for model in asked_for() if (note := task_note(CONFIG, model))]
+    for line in said_once(notes):
+        logger.info(f"note: {line}")
 
 
 def end(logs):

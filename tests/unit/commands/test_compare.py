@@ -272,6 +272,7 @@ def tuned(name, seed, share, task="rte", rows=100, root="results/tuned", classes
     pq.write_table(pa.table(columns | {"probability": [1.0] * rows}), folder / "predictions.parquet")
     score = accuracy(labels, predicted)
     entry = score | {"classes": list(classes), "majority": None, "metrics": {"accuracy": score}}
+    entry |= {"test_rows_in_train": 0, "rows": {"test": rows}}
     about = {"task": task, "protocol": settings.pop("protocol", "sound"), "metric": "accuracy", "seed": seed}
     write_json(folder / "scores.json", about | {"languages": {"eng": entry}})
     others = {key: settings.pop(key) for key in ("joint", "covered") if key in settings}
@@ -297,6 +298,7 @@ def test_tasks_of_one_seed_have_mcnemars_test_and_one_correction(capsys):
     found = compare(capsys, "a", "b")
     score = read_json("results/tuned/a/rte/1/scores.json")["languages"]["eng"]["score"]
     assert cells(found, "rte", "sound", "accuracy", "100")[4] == f"{100 * score:.1f}"
+    assert cells(found, "task", "protocol")[3:] == ["n", "a", "b"]
     right = {}
     for name in "ab":
         rows = pq.read_table(f"results/tuned/{name}/rte/1/predictions.parquet").to_pydict()

@@ -12,12 +12,15 @@ import shutil
 import subprocess
 import sys
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from babelmill import cli
 from babelmill.commands.estimates.machine import has_gpu
 from babelmill.commands.estimates.text_size import training_text
 from babelmill.commands.estimates.training_cost import tenths
+from babelmill.commands.estimates.tuning_cost import flops_of
 from babelmill.config import loading
 from babelmill.config.model_size import parameters
 from babelmill.config.resolve import Configuration
@@ -78,22 +81,24 @@ def test_hours_of_fine_tuning_are_estimated_from_the_rows_and_then_measured(work
     """With all rows filled up to 16 tokens, the operations are those of so many tokens."""
     (workspace.path / "a.tsv").write_text("a\tb\n" + "x\ty\nz\tw\n" * 20)
     tuning = {"same_length": True, "longest": 16, "epochs": 2, "batch": 4}
-    task = {"train": ["a.tsv"], "test": ["a.tsv"], "language": "eng", "text": "{a}", "label": "b", "tuning": tuning}
+    (workspace.path / "b.tsv").write_text("a\tb\n" + "u\ty\nv\tw\n" * 20)
+    task = {"train": ["a.tsv"], "test": ["b.tsv"], "language": "eng", "text": "{a}", "label": "b", "tuning": tuning}
     evaluation = SMALL["evaluation"] | {"tasks": ["mine"]}
     workspace.configure(SMALL | {"tasks": {"mine": task}, "evaluation": evaluation})
     monkeypatch.chdir(workspace.path)
 
-    def row(name: str = "mine") -> list[str]:
+    def row(name: str = "mine", start: str = "") -> list[str]:
         assert cli.main(["plan", "eng", "deu"]) == 0
         printed = capsys.readouterr().out
         assert (
             f"\ndeu: not fine-tuned for {name} (evaluation.tasks), since they have no rows in its languages.\n"
             in printed
         )
-        (found,) = [line.split() for line in printed.splitlines() if line.startswith(f"{name} ")]
+        (found,) = [line.split() for line in printed.splitlines() if line.startswith(start or f"{name} ")]
         return found
 
     assert row() == ["mine", "1", "3", "2", "unknown"]
+    assert row(start="1 task ") == ["1", "task", "3", "unknown"] and not plan(workspace, "eng")["eng"]["tuning_hours"]
     assert (plan(workspace, "deu")["deu"]["tuning_jobs"], plan(workspace, "eng")["eng"]["tuning_jobs"]) == ("0", "3")
     workspace.snakemake("results/tasks/mine/eng/manifest.json")
     shape = Configuration([("test", SMALL)]).model("eng").model
@@ -112,12 +117,36 @@ def test_hours_of_fine_tuning_are_estimated_from_the_rows_and_then_measured(work
     tuning["epochs"] = 4
     workspace.configure(SMALL | {"tasks": {"mine": task}, "evaluation": evaluation})
     assert 1.5 < float(row()[6]) < 2, "twice the epochs, the same test rows"
+    two = {"evaluation": evaluation | {"tasks": ["mine", "other"]}, "tasks": {"mine": task, "other": task}}
+    workspace.configure(SMALL | two)
+    assert row("mine, other", start="2 tasks ")[-2:] == ["+", "?"], "the rows of the other are not read yet"
     (workspace.path / "a.conll").write_text("the DET\nfox NOUN\n\n" * 20)
-    files = {"train": ["a.conll"], "test": ["a.conll"]}
+    (workspace.path / "b.conll").write_text("a DET\nfox NOUN\n\n" * 20)
+    files = {"train": ["a.conll"], "test": ["b.conll"]}
     task = {"kind": "tagging", **files, "language": "eng", "label": 2, "tuning": tuning}
     workspace.configure(SMALL | {"tasks": {"words": task}, "evaluation": evaluation | {"tasks": ["words"]}})
     workspace.snakemake("results/tasks/words/eng/manifest.json")
     assert row("words")[:5] == ["words", "1", "3", "20", "4"]
+
+
+def test_a_joint_task_reads_equal_shares_of_all_languages(folder):
+    """So the estimate is that of two times 20 rows, and not of 20 and 60."""
+    for code, count in (("eng", 20), ("deu", 60)):
+        rows = folder / f"results/tasks/mine/{code}"
+        rows.mkdir(parents=True)
+        for split in ("train", "test"):
+            table = pa.table({"text": ["x"] * count, "pair": pa.nulls(count, pa.string()), "label": ["a"] * count})
+            pq.write_table(table, rows / f"{split}.parquet")
+        manifest.write(rows, manifest.StageRequest("task", code, {}), ["train.parquet", "test.parquet"])
+    task = {"train": ["{language}"], "test": ["{language}.t"], "languages": {"eng": "en", "deu": "de"}, "text": "{a}"}
+    task["tuning"] = {"same_length": True, "longest": 16, "epochs": 3, "batch": 4, "held_out": 0.0}
+    tasks = {"mine": task, "joint": task | {"joint": True}}
+    made = Configuration([("test", SMALL | {"tasks": tasks, "models": {"both": {"languages": ["eng", "deu"]}}})])
+    (folder / "results/tasks/joint").symlink_to("mine")
+    (each, apart), (equal, together) = (flops_of(made, "both", name, made.tuning(name)) for name in tasks)
+    assert (each, equal) == (80, 40)
+    judged = 80 * 16 / 3 * (3 + 1)  # all test rows are read after each epoch, and at the end
+    assert apart / together == pytest.approx((3 * 80 * 16 + judged) / (3 * 40 * 16 + judged), rel=1e-3)
 
 
 def test_an_estimate_of_snapshots_is_no_fact(fresh):

@@ -219,3 +219,15 @@ def test_a_run_that_leaves_gpus_idle_says_so(monkeypatch):
     assert idle_gpus(4) == ""
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "-1")
     assert idle_gpus(0) == idle_gpus(1) == ""
+
+
+def test_the_end_of_an_interrupted_run_is_announced_once(capsys, monkeypatch):
+    """Snakemake says so at each look at its jobs; a second Ctrl-C is another thing."""
+    view = view_of_run(monkeypatch)
+    first, second = (
+        "Will exit after finishing currently running jobs (scheduler).",
+        "Terminating processes on user request",
+    )
+    for text in (first, first, second, first, second):
+        view.show(logging.makeLogRecord({"msg": text, "levelno": logging.INFO}))
+    assert capsys.readouterr().err.splitlines() == [first, second]

@@ -1,6 +1,7 @@
 """What users write wrongly ends in one line that names file, key and value, before anything runs."""
 
 import argparse
+import shutil
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ from babelmill.cli import main
 from babelmill.commands import show
 from babelmill.config import loading
 from babelmill.config.canonical import places
+from babelmill.config.resolve import Configuration
 from babelmill.config.schema import SECTIONS
 from babelmill.core import manifest
 from babelmill.core.files import UserError, write_json
@@ -197,10 +199,28 @@ models: {more: {languages: [eng], model: {source: ""}}} => model.source = ''
 models: {more: {model: {source: owner/name}}} => models.more needs `languages:`
 models: {more: {model: {source: eng, hidden_size: 512}}} => model.hidden_size = 512 | it is 128
 models: {more: {model: {source: eng, gate: false}}} => model.gate = False | it is True
+train: {steps: 3} => unknown key train.steps; did you mean max_steps?
+steps: 3 => unknown key steps; did you mean train.max_steps?
+corpus: {documents: 5} => unknown key corpus.documents; did you mean document?
+train: {vocab_size: 3} => unknown key train.vocab_size; did you mean tokenizer.vocab_size?
+model: {heads: 4} => unknown key model.heads; did you mean num_attention_heads?
+corpus: {language_filter: {keeep: 1}} => unknown key corpus.language_filter.keeep; known are
+tasks: {mine: {txt: "{a}"}} => unknown key tasks.mine.txt; did you mean text?
+tasks: {mine: 3} => tasks.mine = 3: keys with values are expected
+tasks: {mine: {TASK, baselines: [{modell: a}]}} => unknown key tasks.mine.baselines.0.modell; did you mean model?
+tasks: {mine: {TASK, text: "{a}", tuning: {lr: 1}}}\nevaluation: {tasks: [mine]} => mine.yaml: tasks.mine.tuning: unknown key lr; did you mean learning_rate?
+tasks: {mine: {TASK, text: "{a}", tuning: {seeds: [1, 1]}}}\nevaluation: {tasks: [mine]} => tasks.mine.tuning: seeds = [1, 1]: 1 appears 2 times
+evaluation: {task_seeds: [1, 1]} => evaluation.task_seeds = [1, 1]: 1 appears 2 times; name it once
+tasks: {mine: {TASK}} => mine.yaml: tasks.mine: set `text`
+tasks: {mine: {TASK, text: "{a}", languages: {gsw: x}}} => tasks.mine
+suites: {mine: {file: [a.tsv]}} => unknown key suites.mine.file; did you mean files?
+experiments: {a: {base: eng, varies: {}}} => unknown key experiments.a.varies; did you mean vary?
+experiments: {a: {base: eng, vary: {train.steps: [1, 2]}}} => unknown key train.steps; did you mean train.max_steps?
 """
 SHORT = {
     "ZEROS": "0" * 5000,
     "GPT2": GPT2,
+    "TASK": "train: [texts/a.txt], test: [texts/a.txt], language: eng",
     "GPT3": GPT2.replace("gpt2", "gpt3"),
     "HYBRID": GPT2.replace("causal", "hybrid"),
 }
@@ -219,6 +239,27 @@ def test_a_mistake_in_a_file_is_one_line_that_names_the_file(mistake):
         file.write("preset: tiny\ntrain: {batch_reduction: 4}\n")
     name = "more" if "more:" in text else "eng"
     assert refused(*words.split(" | "), configfiles=("mine.yaml",), name=name).startswith("mine.yaml")
+
+
+@pytest.mark.parametrize(
+    ("path", "key", "meant", "use"),
+    [
+        ("protocols/sound", "epoch", "epochs", {"evaluation": {"tasks": ["rte_sound"]}}),
+        ("tasks/rte", "metrik", "metric", {"evaluation": {"tasks": ["rte"]}}),
+        ("suites/blimp", "phenomenom", "phenomenon", {"evaluation": {"suites": ["blimp"]}}),
+        ("challenges/babylm_strict", "word", "words", {}),
+        ("recipes/tuned", "trains", "train", {"recipe": "tuned"}),
+    ],
+)
+def test_an_unknown_key_in_a_file_of_the_project(path, key, meant, use, tmp_path):
+    """Each names the file and the nearest key; others may add files to these folders, or change one."""
+    shutil.copytree(ROOT / "config", tmp_path / "here/config")
+    with open(tmp_path / f"here/config/{path}.yaml", "a") as file:
+        file.write(f"{key}: 3\n")
+    with pytest.raises(UserError) as error:
+        Configuration([("mine.yaml", use)], tmp_path / "here").model("eng")
+    said = str(error.value)
+    assert f"config/{path}.yaml: unknown " in said and f"{key}; did you mean {meant}" in said and "\n" not in said
 
 
 @pytest.mark.parametrize(

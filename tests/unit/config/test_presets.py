@@ -53,7 +53,7 @@ def test_a_preset_may_have_a_budget_for_the_text_of_its_language():
             "# Mine.\ncorpus: {files: [a.txt]}\n",
             "mine.yaml: a preset may set only one key of the section corpus, corpus.budget",
         ),
-        ("# Mine.\ntrain: {epoch: 3}\n", "config/presets/mine.yaml: train.epoch = 3"),
+        ("# Mine.\ntrain: {epoch: 3}\n", "config/presets/mine.yaml: unknown key train.epoch; did you mean epochs"),
         ("# Mine.\ncorpus:\n", "mine.yaml: corpus = None: keys are expected; leave out a section that has none"),
     ],
 )

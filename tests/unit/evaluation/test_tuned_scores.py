@@ -5,10 +5,12 @@ from scipy.stats import t as student
 
 from babelmill.evaluation.tuned_scores import summarize
 
+ENTRY = {"n": 50, "interval": [0.4, 0.6], "test_rows_in_train": 0, "rows": {"test": 50}}
+
 
 def of_seeds(metric, *scores):
     """The summary of a task with one run per score."""
-    entry = {"n": 50, "interval": [0.4, 0.6], "majority": None}
+    entry = ENTRY | {"majority": None}
     runs = [
         {"task": "rte", "protocol": "sound", "metric": metric, "languages": {"eng": entry | {"score": score}}}
         for score in scores
@@ -18,11 +20,13 @@ def of_seeds(metric, *scores):
 
 
 def test_each_class_that_seeds_give_all_rows_is_named():
-    entry = {"n": 50, "interval": [0.4, 0.6], "score": 0.5}
+    entry = ENTRY | {"score": 0.5, "test_rows_in_train": 3}
     same = [{"class": "no", "share": 0.6}, None, {"class": "yes", "share": 0.4}]
     about = {"task": "rte", "protocol": "sound", "metric": "accuracy"}
     (found,) = summarize(about | {"languages": {"eng": entry | {"majority": each}}} for each in same)
     assert found.warning == 'majority class "no", 60.0 % or "yes", 40.0 % in 2 of 3 seeds'
+    assert found.remarks == f"{found.warning}; 3 of 50 test rows also trained on"
+    assert of_seeds("accuracy", 0.5).remarks == ""
 
 
 def test_the_interval_is_students_and_ends_where_scores_end():

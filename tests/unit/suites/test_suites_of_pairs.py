@@ -169,6 +169,14 @@ def test_a_column_that_is_not_there_is_refused_before_anything_runs(name, key):
         settings_of(configuration(["mine"], mine=entry), "eng", "suite.mine")
 
 
+@pytest.mark.parametrize(("name", "text"), [("a.tsv", "sen\twrong_sen\n"), ("a.csv", "\n"), ("a.jsonl", "")])
+def test_a_file_without_a_pair_is_refused_before_anything_runs(name, text):
+    Path(name).write_text(text)
+    entry = {"files": [name], "language": "eng", "good": "sen", "bad": "wrong_sen"}
+    with pytest.raises(UserError, match=rf"^config/config\.yaml: suites\.mine\.files: {name}: no row"):
+        settings_of(configuration(["mine"], mine=entry), "eng", "suite.mine")
+
+
 def test_a_suite_of_the_hub_fetches_what_the_language_needs(hub):
     content = b"sen\twrong_sen\tphenomenon\nIt is.\tIt are.\tSV-#\n"
     files = {f"{code}/data.tsv": content for code in ("eng", "arb", "deu")} | {"README.md": b"#"}

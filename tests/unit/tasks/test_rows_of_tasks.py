@@ -7,9 +7,12 @@ import pytest
 from babelmill.config.resolve import Configuration
 from babelmill.config.tasks import rows_of_task
 from babelmill.core.files import UserError
+from babelmill.task import rows_trained_on
 from babelmill.tasks.rows import read_rows
 
-MINE = {"train": ["own.tsv"], "test": ["own.tsv"], "language": "eng", "text": "{a}", "label": "b"}
+MINE = {"train": ["own.tsv"], "test": ["test.tsv"], "language": "eng", "text": "{a}", "label": "b"}
+WORDS = {"kind": "tagging", "train": ["own.conll"], "test": ["test.conll"], "language": "eng", "label": 2}
+UD = {"kind": "tagging", "train": ["own.conllu"], "test": ["own.conllu"], "language": "eng", "resplit": {"rows": 10}}
 
 
 def rows_of(name: str, **top) -> dict:
@@ -35,9 +38,60 @@ def test_a_missing_file_is_named_with_the_task_and_the_key(tmp_path, monkeypatch
     assert len(rows_of("rte", evaluation_data="data [1]")["sources"]) == 2
     with pytest.raises(UserError, match=r"config/config.yaml: tasks.mine: task file own.tsv: no such file"):
         rows_of("mine", tasks={"mine": MINE})
+    Path("test.tsv").write_text("a\tb\nx\ty\n")
     Path("own.tsv").write_text("a\tc\nx\ty\n")
     with pytest.raises(UserError, match=r"config/config.yaml: tasks.mine.label: own.tsv has no column 'b'"):
         rows_of("mine", tasks={"mine": MINE})
+
+
+@pytest.mark.parametrize(
+    ("task", "text", "message"),
+    [
+        (MINE, "", r"tasks\.mine\.train: own\.tsv: no row"),
+        (MINE, "a\tb\n\n", r"tasks\.mine\.train: own\.tsv: no row"),
+        (MINE | {"test": ["own.tsv"]}, "a\tb\nx\ty\n", r"tasks\.mine: own\.tsv is in `train` and in `test`"),
+        (MINE | {"test": ["link.tsv"]}, "a\tb\nx\ty\n", r"link\.tsv is in `train` and in `test`"),
+        (WORDS, "", r"tasks\.mine\.train: own\.conll: no word"),
+        (WORDS, "-DOCSTART- -X-\n\n", r"own\.conll: no word"),
+        (WORDS | {"label": 4}, "the DET\n", r"tasks\.mine\.label = 4: the first word of own\.conll has 2 columns"),
+        (WORDS | {"word": 3}, "the DET\n", r"tasks\.mine\.word = 3: the first word of own\.conll has 2 columns"),
+        (
+            WORDS | {"label": "upos"},
+            "the DET\n",
+            r"tasks\.mine\.label = 'upos': own\.conll has no such column; set the num",
+        ),
+        (UD, "# text = the\n1 the the DET\n", r"own\.conllu: the first word has 1 column, not 10 as in CoNLL-U"),
+        (
+            UD | {"label": "pos"},
+            "1\tthe" + 8 * "\t_" + "\n",
+            r"tasks\.mine\.label = 'pos': .*set upos, xpos or the number",
+        ),
+    ],
+)
+def test_a_file_that_does_not_fit_is_found_before_anything_runs(folder, task, text, message):
+    """An empty one, one with only a heading, one with other columns, the same one twice: `plan` and a dry run say so."""
+    for name in ("own.tsv", "own.conll", "own.conllu"):
+        Path(name).write_text(text)
+    Path("link.tsv").symlink_to("own.tsv")
+    Path("test.tsv").write_text("a\tb\nx\ty\n")
+    Path("test.conll").write_text("the DET\n")
+    with pytest.raises(UserError, match=f"^config/config.yaml: .*{message}"):
+        rows_of("mine", tasks={"mine": task})
+
+
+def test_a_file_of_words_needs_the_kind_tagging(folder):
+    for name in ("own.conllu", "own.conll.gz"):
+        with pytest.raises(
+            UserError, match=rf"^config/config.yaml: tasks.mine: {name} has words .*set `kind: tagging`"
+        ):
+            rows_of("mine", tasks={"mine": MINE | {"train": [name]}})
+
+
+def test_rows_that_are_trained_and_tested_on_are_counted_and_all_of_them_are_refused():
+    texts = {"train": ["a", "b", "c"], "test": ["c", "d", "c"]}
+    assert rows_trained_on(texts) == 2
+    with pytest.raises(UserError, match="all 3 test rows are training rows, too"):
+        rows_trained_on(texts | {"test": ["a", "b", "a"]})
 
 
 def test_a_template_may_hold_the_name_of_the_file(tmp_path):

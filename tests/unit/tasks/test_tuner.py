@@ -101,13 +101,17 @@ def test_what_can_be_learnt_is_learnt_and_noise_stays_at_chance(tmp_path):
     assert all(0.35 < score < 0.65 for score in outcome.chosen_by)
 
 
-def test_the_best_epoch_is_chosen_and_patience_ends_the_run(tmp_path):
+def test_the_best_epoch_is_chosen_and_patience_ends_the_run(tmp_path, caplog):
+    caplog.set_level("INFO")
     _, best = tuned(tmp_path / "best", epochs=6)
     assert best.epoch == best.chosen_by.index(max(best.chosen_by)) + 1  # strictly better: the first of the best
     _, last = tuned(tmp_path / "last", epochs=6, select="last")
     assert last.epoch == 6 and last.chosen_by == best.chosen_by
+    assert "better than all before" in caplog.text
     flat = EncodedRows([[9, 4]] * 8, np.zeros(8, np.int64), 0)
     _, short = tuned(tmp_path / "short", epochs=50, patience=2, train=rows(60, learnable=False), judge=flat)
+    assert "best" not in caplog.text.split("epoch 1:")[-1] and "better" not in caplog.text.split("epoch 1:")[-1]
+    assert "epochs 1, 2, 3 are equally good on the 8 rows that choose: the first of them counts" in caplog.text
     waited = short.chosen_by[-3:]
     assert len(short.chosen_by) < 50 and max(waited[1:]) <= max(short.chosen_by[:-2])
 

@@ -33,7 +33,7 @@ workflow.default_target = "all"  # a bare `snakemake` builds the `targets:` of c
 '''
 OURS = "from babelmill.core.places import ROOT\n"  # a Snakefile with this line is one of these
 SNAKEFILES = ("Snakefile", "snakefile", "workflow/Snakefile", "workflow/snakefile")  # the ones that Snakemake finds
-COPIED = ("config/config.yaml", "config/demo.yaml", "profiles/README.md", "profiles/*/profile.yaml")
+COPIED = ("config/config.yaml", "config/demo.yaml", "profiles/README.md", "profiles/*/*.*")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -50,6 +50,8 @@ def run(args: argparse.Namespace) -> None:
     for name, text in missing.items():
         with atomic_write(folder / name, "w") as file:
             file.write(text)
+        if name.endswith(".sh"):
+            (folder / name).chmod((folder / name).stat().st_mode | 0o111)
     where = line(str(folder))
     if not missing:
         print(f"{where} has all that Babelmill needs: nothing was written")

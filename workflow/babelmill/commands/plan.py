@@ -38,11 +38,11 @@ from babelmill.config.snapshots import (
 )
 from babelmill.config.submissions import checkpoints_of
 from babelmill.config.suites import scores_asked
-from babelmill.config.tasks import tasks_left_out
+from babelmill.config.tasks import task_note
 from babelmill.core import manifest
 from babelmill.core.escape import some
 from babelmill.core.files import UserError
-from babelmill.core.words import aligned, plural, short
+from babelmill.core.words import aligned, plural, said_once, short
 from babelmill.experiments.halving import ROUNDS, expected, races_of, standing
 from babelmill.graph import CHECKPOINTS
 from babelmill.settings import UP_TO_TRAINING, same_asked, settings_of, trainings_there
@@ -161,15 +161,6 @@ def notes(costs: list[Cost], gpu: str, alike: dict[str, str]) -> list[str]:
     return found
 
 
-def said_once(notes: Iterable[tuple[str, str]]) -> list[str]:
-    """Return a line for each note, which begins with the models that it is about; `notes`: (model, note)."""
-    models: dict[str, list[str]] = {}
-    for model, note in notes:
-        models.setdefault(note, [])
-        models[note] += [] if model in models[note] else [model]
-    return [f"{some(names)}: {note}" for note, names in models.items()]
-
-
 def snapshot_note(configuration: Configuration, cost: Cost) -> str | None:
     """Return a note on the snapshots that a run will keep, or has kept; None if `run.snapshots` asks for none."""
     resolved, model, million_words = configuration.model(cost.model), cost.model, cost.words / 1e6
@@ -201,14 +192,6 @@ def snapshot_note(configuration: Configuration, cost: Cost) -> str | None:
     return f"{plural(len(kept), 'snapshot')} kept of {len(asked)}{unkept}.{beyond}"
 
 
-def task_note(configuration: Configuration, model: str) -> str | None:
-    """Return a note on the tasks for which a model is not fine-tuned, since they have none of its languages."""
-    resolved = configuration.model(model)
-    if resolved.train.objective == "labels" or not (left_out := tasks_left_out(configuration, model)):
-        return None
-    return f"not fine-tuned for {some(left_out)} (evaluation.tasks), since they have no rows in its languages."
-
-
 def tuning_table(tuned: list[TuningCost], costs: list[Cost]) -> list[str]:
     """Return a table of the fine-tuning of all models: a line per task, the total, and what is to know about it."""
     if not tuned:
@@ -224,9 +207,11 @@ def tuning_table(tuned: list[TuningCost], costs: list[Cost]) -> list[str]:
         epochs = [str(each) for each in extremes(cost.epochs for cost in of_task)]
         jobs = sum(each.jobs for each in of_task)
         rows.append([task, f"{len(of_task)}", f"{jobs:,}", " to ".join(counted), " to ".join(epochs), work, hours])
-    whole = sum(each.hours or 0 for each in tuned)
-    jobs, work = sum(each.jobs for each in tuned), sum(each.flops for each in tuned)
-    rows.append([plural(len(rows) - 1, "task"), "", f"{jobs:,}", "", "", f"{work:.1e}", hours_text(whole)])
+    known = [each for each in tuned if each.hours is not None]
+    more = "" if len(known) == len(tuned) else " + ?"
+    work = f"{sum(each.flops for each in known):.1e}{more}" if known else ""
+    whole = hours_text(sum(each.hours or 0 for each in known)) + more if known else "unknown"
+    rows.append([plural(len(rows) - 1, "task"), "", f"{sum(each.jobs for each in tuned):,}", "", "", work, whole])
     found = aligned(rows, (number > 0 for number in range(len(rows[0]))))
     found.append("Fine-tuning: hours of all jobs, one after the other, without the start of each (a few seconds).")
     if any(each.source in ("other tasks", "assumed") for each in tuned):
@@ -322,7 +307,8 @@ def run(args: argparse.Namespace) -> None:
     tuned = {cost.model: tuning_costs(configuration, cost, gpu) for cost in reversed(costs)}
     for cost in costs:
         cost.tuning_jobs = sum(each.jobs for each in tuned[cost.model])
-        cost.tuning_hours = sum(each.hours or 0 for each in tuned[cost.model])
+        hours = [each.hours for each in tuned[cost.model]]
+        cost.tuning_hours = None if None in hours else sum(each or 0 for each in hours)
     if args.tsv:
         writer = csv.writer(sys.stdout, delimiter="\t", lineterminator="\n")
         writer.writerow(field.name for field in fields(Cost))

@@ -94,7 +94,7 @@ def run(args: argparse.Namespace) -> None:
             raise UserError(f"{option} {count}: at least 1 is expected")
     configuration = loading.from_arguments(args)
     configuration.suite(args.suite)  # raises an error for an unknown suite before anything is fetched
-    folder, origin, name = model_folder(args)
+    folder, origin, name = model_folder(args, configuration.known_models())
     settings = settings_by_hand(args, name, folder, configuration)
     from babelmill import suite  # imports the client of the Hub
     from babelmill.score import score  # imports PyTorch

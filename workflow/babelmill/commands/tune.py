@@ -58,7 +58,7 @@ def run(args: argparse.Namespace) -> int:
     configuration = loading.from_arguments(args)
     seeds = dict.fromkeys(args.seed or configuration.tuning(args.task).seeds)  # raises an error for an unknown task
     languages = languages_asked(f"the task {args.task}", "rows", configuration.task(args.task).covered, args.language)
-    folder, origin, name = model_folder(args)
+    folder, origin, name = model_folder(args, configuration.known_models())
     from babelmill import task  # imports the client of the Hub
     from babelmill.tune import tune  # imports PyTorch
 

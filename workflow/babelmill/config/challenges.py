@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING
 import pydantic
 
 from babelmill.config.layers import CHALLENGES, nearest
-from babelmill.config.mistakes import LONGEST, in_plain_words
+from babelmill.config.mistakes import worded
 from babelmill.config.own_files import config_file, config_names
 from babelmill.config.schema import MODEL_SECTIONS, Challenge
-from babelmill.core.escape import line
 from babelmill.core.files import UserError
 from babelmill.core.formats import FORMATS, split_name
 from babelmill.core.yaml_file import read_yaml
@@ -32,14 +31,11 @@ def read_challenges(root: Path) -> dict[str, Challenge]:
 
 
 def _read(path: Path) -> Challenge:
-    where = file_of(path.stem)
+    where, values = file_of(path.stem), read_yaml(path)
     try:
-        challenge = Challenge.model_validate(read_yaml(path))
+        challenge = Challenge.model_validate(values)
     except pydantic.ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        key = ".".join(map(str, first["loc"]))
-        message = in_plain_words(first["type"], first["msg"], first["input"])
-        raise UserError(f"{where}: {key} = {line(repr(first['input']), LONGEST)}: {message}") from None
+        raise UserError(f"{where}: {worded(error, values)[1]}") from None
     for section in challenge.settings:
         if section not in MODEL_SECTIONS:
             raise UserError(f"{where}: settings has no section {section}{nearest(section, MODEL_SECTIONS)}")

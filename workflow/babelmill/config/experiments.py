@@ -12,7 +12,7 @@ import re
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from babelmill.config.layers import nearest
+from babelmill.config.layers import nearest_key, sure_keys
 from babelmill.config.schema import MODEL_SECTIONS, SECTIONS, Experiment
 from babelmill.config.values import typed
 from babelmill.core.escape import line, some
@@ -118,7 +118,7 @@ def cells(name: str, experiment: Experiment, bases: list[str], where: str) -> li
 
 def check_key(key: str, where: str) -> None:
     """Raise a UserError if a key cannot vary within an experiment."""
-    section, _, _ = key.partition(".")
+    section, _, inner = key.partition(".")
     known = {
         "preset",
         "recipe",
@@ -134,7 +134,9 @@ def check_key(key: str, where: str) -> None:
     if key == "train.seed":
         raise UserError(f"{where}: vary: {key}: seeds are no cells; set `seeds`")
     if key not in known and not key.startswith("model.config."):
-        raise UserError(f"{where}: vary: unknown key {key}{nearest(key, known)}")
+        there = SECTIONS[section].model_fields if section in MODEL_SECTIONS else {}
+        meant = [f"{section}.{each}" for each in sure_keys(inner, there)]
+        raise UserError(f"{where}: vary: unknown key {key}{nearest_key(key, meant or known)}")
 
 
 def labels_of(found: list[Values]) -> list[str]:

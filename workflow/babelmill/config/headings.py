@@ -1,4 +1,4 @@
-"""Read the names of a table's columns, so that a column that is not there is refused before anything runs.
+"""Read the beginnings of tables, so that one without a row or column that is needed is refused before anything runs.
 
 What cannot be read here is no error: the stage that reads the table reports it, with the line.
 """
@@ -31,6 +31,22 @@ def missing_column(
     return None
 
 
+def has_no_row(path: str, encoding: str) -> bool:
+    """Return whether a table certainly has no row, but at most a heading."""
+    if (suffix := split_name(path)[0]) == ".parquet":
+        return _rows_of_parquet(path) == 0
+    text = beginning_of(path, encoding)
+    return text is not None and sum(bool(line.strip()) for line in text.splitlines()) <= (suffix in DELIMITERS)
+
+
+def beginning_of(path: str, encoding: str = "utf-8") -> str | None:
+    """Return the first lines of a text file; None if it cannot be read."""
+    try:
+        return _beginning(path, split_name(path)[1]).decode(encoding.replace("utf-8", "utf-8-sig"))
+    except Exception:  # whatever a damaged file raises
+        return None
+
+
 def heading_of(path: str, delimiter: str | None, encoding: str, quoting: str) -> list[str]:
     """Return the names of a table's columns; an empty list if they are not known.
 
@@ -52,9 +68,7 @@ def _heading(path: str, delimiter: str | None, encoding: str, quoting: str, _cha
         encoding = "utf-8"
     elif suffix not in DELIMITERS:
         return []
-    try:
-        text = _beginning(path, compression).decode(encoding.replace("utf-8", "utf-8-sig"))
-    except Exception:  # whatever a damaged file raises
+    if (text := beginning_of(path, encoding)) is None:
         return []
     if suffix not in DELIMITERS:
         return _of_json(text)
@@ -96,3 +110,13 @@ def _of_parquet(path: str) -> list[str]:
         return list(pq.read_schema(path).names)
     except (pa.ArrowException, OSError):
         return []
+
+
+def _rows_of_parquet(path: str) -> int | None:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        return pq.read_metadata(path).num_rows
+    except (pa.ArrowException, OSError):
+        return None

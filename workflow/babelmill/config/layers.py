@@ -2,6 +2,7 @@
 
 import dataclasses
 import difflib
+import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -38,6 +39,37 @@ def nearest(word: str, known: Iterable[str]) -> str:
     if near:
         return f"; did you mean {' or '.join(near)}?"
     return f"; known are {escape.some(known)}"
+
+
+def nearest_key(key: str, known: Iterable[str]) -> str:
+    """Return what `nearest` returns for an unknown key of a section: first, the keys that have it as a part."""
+    meant = sure_keys(key, known)
+    return f"; did you mean {' or '.join(meant)}?" if meant else nearest(key, known)
+
+
+def sure_keys(key: str, known: Iterable[str]) -> list[str]:
+    """Return the known keys that a user surely means: one of these letters, or nearly so, or those with its words.
+
+    So `lr` means learning_rate, `max_step` means max_steps, and so does `steps`.
+    """
+    known = sorted(known)
+    if shortened := [each for each in known if key == _first_letters(each)]:
+        return shortened
+    if near := difflib.get_close_matches(key.lower(), known, n=1, cutoff=0.85):
+        return near
+    words = _words(key)
+    return sorted((each for each in known if words and words <= _words(each)), key=len)[:3]
+
+
+def _words(key: str) -> set[str]:
+    """Return the words of a key, without the s of the plural."""
+    return {word.removesuffix("s") for word in re.split("[._]", key.lower()) if word}
+
+
+def _first_letters(key: str) -> str | None:
+    """Return the first letters of a key's words, as people shorten them: `lr` for learning_rate alone."""
+    found = "".join(word[:1] for word in key.split("_"))
+    return None if found == "lr" and key != "learning_rate" else found
 
 
 def merge(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:

@@ -4,8 +4,10 @@ import re
 from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
-from babelmill.config.layers import ABSENT, DEFAULTS, Layer, lookup, nearest
-from babelmill.config.schema import SECTIONS, LanguageEntry, ModelEntry, User
+import pydantic
+
+from babelmill.config.layers import ABSENT, DEFAULTS, Layer, flatten_keys, lookup, nearest, sure_keys
+from babelmill.config.schema import SECTIONS, UNKNOWN, LanguageEntry, ModelEntry, User
 from babelmill.core.escape import line
 from babelmill.core.files import UserError
 
@@ -54,6 +56,7 @@ def check_keys(user: dict[str, Any], origin: Callable[[Sequence[str]], str | Non
 
 
 LONGEST = 200  # characters of a value in a message
+LONGEST_MAPPING = 50  # of a value with keys of its own; a longer one hides what the message says
 
 
 def where_set(layers: list[Layer], key: str, message: str) -> str:
@@ -72,6 +75,34 @@ def where_set(layers: list[Layer], key: str, message: str) -> str:
     return DEFAULTS
 
 
+def worded(error: pydantic.ValidationError, values: Any, prefix: str = "") -> tuple[str, str]:
+    """Return the dotted key of the first mistake that pydantic found in values, and a line: key = value: what is wrong.
+
+    `prefix`: the keys around the values, with dots.
+    """
+    first = error.errors(include_url=False)[0]
+    message = in_plain_words(first["type"], first["msg"], first["input"])
+    of_key = first["loc"][-1:] == ("[key]",)
+    missing = first["type"] == "missing"
+    loc = first["loc"][: -2 if of_key else -1 if missing else None]
+    names = [part for part in loc if isinstance(part, int) or part in flatten_keys(values)]
+    key = prefix + ".".join(map(str, names))
+    if first["type"] == UNKNOWN:
+        unknown, meant = (first.get("ctx", {})[name] for name in ("key", "meant"))
+        dotted = f"{key}.{unknown}" if names else f"{prefix}{unknown}"
+        return dotted, f"unknown key {line(dotted, LONGEST)}{meant}"
+    if missing:
+        return key, (f"{key}: " if names else "") + f"the key {first['loc'][-1]} is missing"
+    if not names:
+        return key, message
+    value = line(repr(first["input"]), LONGEST)
+    if of_key:
+        return key, f"{value} is a key of {key}: {message}"
+    if isinstance(first["input"], dict) and len(value) > LONGEST_MAPPING:
+        return key, f"{key}: {message}"
+    return key, f"{key} = {value}: {message}"
+
+
 def in_plain_words(kind: str, message: str, value: Any) -> str:
     """Return what is wrong with a value, for people who do not know pydantic."""
     if kind == "list_type":
@@ -79,6 +110,8 @@ def in_plain_words(kind: str, message: str, value: Any) -> str:
     if kind == "string_type" and isinstance(value, bool | int | float):
         kind = "boolean" if isinstance(value, bool) else "number"
         return f"a text is expected, and YAML reads this as a {kind}; if you mean the text, put it in quotes"
+    if kind in ("model_type", "dict_type"):
+        return "keys with values are expected"
     message = message.removeprefix("Value error, ")
     return message[:1].lower() + message[1:]
 
@@ -93,13 +126,7 @@ def meant_key(prefix: str, key: Any, value: Any, known: Collection[str], where: 
         option = "--config " if where == "--config" else ""
         return f"; nested keys are written as {option}{nested[0]}{inner}: {line(value, LONGEST)}{nested[1]}"
     fields = [(name, field) for name, section in SECTIONS.items() for field in section.model_fields]
-    meant = [f"{name}.{field}" for name, field in fields if field == key]
-    meant = meant or [field for field in known if key == short(field)]
-    meant = meant or [f"{name}.{field}" for name, field in fields if key == short(field)]
+    meant = sure_keys(str(key), known)
+    meant = meant or [f"{name}.{field}" for name, field in fields if field == key]
+    meant = meant or [f"{name}.{field}" for name, field in fields if field in sure_keys(str(key), [field])][:3]
     return f"; did you mean {' or '.join(meant)}?" if meant else nearest(str(key), known)
-
-
-def short(key: str) -> str | None:
-    """Return the first letters of a key's words, as people shorten them: `lr` for learning_rate alone."""
-    found = "".join(word[:1] for word in key.split("_"))
-    return None if found == "lr" and key != "learning_rate" else found

@@ -33,12 +33,11 @@ from babelmill.config.layers import (
     Layer,
     dotted_keys,
     flatten,
-    flatten_keys,
     lookup,
     merge,
     nearest,
 )
-from babelmill.config.mistakes import LONGEST, check_keys, in_plain_words, meant_key, where_set
+from babelmill.config.mistakes import check_keys, meant_key, where_set, worded
 from babelmill.config.model_size import too_large
 from babelmill.config.model_source import SHAPE, ModelSource, kind_of, shape_laid_under, source_of
 from babelmill.config.own_files import config_file, config_names
@@ -57,7 +56,7 @@ from babelmill.config.schema import (
     User,
 )
 from babelmill.config.transformers_keys import wrong
-from babelmill.core.escape import line, some
+from babelmill.core.escape import some
 from babelmill.core.files import UserError
 from babelmill.core.places import ROOT
 from babelmill.core.yaml_file import read_yaml
@@ -313,7 +312,7 @@ class Configuration:
             UserError: there is no such suite, or it names an unknown language.
         """
         if name in self.top.suites:
-            self._check_languages(f"suites.{name}", self.top.suites[name].covered)
+            self._check_languages(f"{self.origin(f'suites.{name}')}: suites.{name}", self.top.suites[name].covered)
             return self.top.suites[name]
         known = config_names(SUITES, self.root)
         if name not in known:
@@ -336,7 +335,7 @@ class Configuration:
             UserError: there is no such task, or it names an unknown language.
         """
         if name in self.top.tasks:
-            self._check_languages(f"tasks.{name}", self.top.tasks[name].covered)
+            self._check_languages(f"{self.origin(f'tasks.{name}')}: tasks.{name}", self.top.tasks[name].covered)
             return self.top.tasks[name]
         known = config_names(TASKS, self.root)
         if name in known:
@@ -358,14 +357,19 @@ class Configuration:
         """Return how models are tuned for a task: its protocol, with the keys that the task changes."""
         asked = self.task(task)
         known = config_names(PROTOCOLS, self.root)
-        where = f"tasks.{task}" if task in self.top.tasks else f"{TASKS}{task}.yaml"
+        own = task in self.top.tasks
+        where = f"{self.origin(f'tasks.{task}')}: tasks.{task}." if own else f"{TASKS}{task}.yaml: "
         if asked.protocol not in known:
             raise UserError(
-                f"{where}: protocol = {asked.protocol!r}: there is no such file{nearest(asked.protocol, known)}"
+                f"{where}protocol = {asked.protocol!r}: there is no such file{nearest(asked.protocol, known)}"
             )
         path = f"{PROTOCOLS}{asked.protocol}.yaml"
         values = merge(read_yaml(config_file(path, self.root)), asked.tuning)
-        return self._validate(Tuning, values, "", lambda key, _message: f"{where}: tuning" if asked.tuning else path)
+
+        def label(key: str, _message: str) -> str:
+            return f"{where}tuning" if asked.tuning and key.split(".")[0] in ("", *asked.tuning) else path
+
+        return self._validate(Tuning, values, "", label)
 
     def targets(self) -> list[str]:
         """Return the models of `targets:`, with batches expanded, each once."""
@@ -656,7 +660,7 @@ class Configuration:
         return {n: self._validate(SECTIONS[n], merged.get(n, {}), f"{n}.", label) for n in names}, origins
 
     def _validate(self, section: type[S], values: Any, prefix: str, label: Callable[[str, str], str]) -> S:
-        """Validate values, or raise a UserError of one line: file: key = value: what is allowed.
+        """Validate values, or raise a UserError of one line: file: key = value: what is allowed (`mistakes.worded`).
 
         `label` returns the name of the file for a dotted key and a message. If the message is about several keys, it
         names them.
@@ -664,21 +668,8 @@ class Configuration:
         try:
             return section.model_validate(values)
         except pydantic.ValidationError as error:
-            first = error.errors(include_url=False)[0]
-            message = in_plain_words(first["type"], first["msg"], first["input"])
-            of_key = first["loc"][-1:] == ("[key]",)
-            missing = first["type"] == "missing"
-            loc = first["loc"][: -2 if of_key else -1 if missing else None]
-            names = [part for part in loc if isinstance(part, int) or part in flatten_keys(values)]
-            key = prefix + ".".join(str(part) for part in names)
-            if missing:
-                around = f"{key}: " if names else ""
-                raise UserError(f"{label(key, message)}: {around}the key {first['loc'][-1]} is missing") from None
-            if not names:
-                raise UserError(f"{label(key, message)}: {message}") from None
-            value = line(repr(first["input"]), LONGEST)
-            setting = f"{value} is a key of {key}" if of_key else f"{key} = {value}"
-            raise UserError(f"{label(key, message)}: {setting}: {message}") from None
+            key, message = worded(error, values, prefix)
+            raise UserError(f"{label(key, message)}: {message}") from None
 
     def _language_table(self) -> dict[str, Language]:
         table = read_table(self.root / "config/languages.tsv")

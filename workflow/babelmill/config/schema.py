@@ -18,6 +18,7 @@ import re
 from fractions import Fraction
 from typing import Annotated, Any, Literal, Self, get_args
 
+import pydantic_core
 from pydantic import (
     AfterValidator,
     BaseModel,
@@ -29,6 +30,7 @@ from pydantic import (
     model_validator,
 )
 
+from babelmill.config.layers import nearest_key
 from babelmill.config.snapshots import Snapshots
 from babelmill.config.values import (
     budget,
@@ -56,6 +58,7 @@ MAX_STEPS = 10_000_000
 MAX_LENGTH = 2**20
 MAX_BATCH = 2**30
 MASKING = ("hybrid", "masked")  # values of train.objective that hide tokens at a rate that changes over the run
+UNKNOWN = "unknown_key"  # the type of pydantic's error
 SPELT = ("general", "hisco", "occ1950")  # values of labels.code whose codes are also predicted symbol by symbol
 
 # Keys that model.config may not set, since the workflow does, and what to set instead.
@@ -86,6 +89,18 @@ class Section(BaseModel):
     """A group of keys. Unknown keys are refused. The text "null" means None, since `--config` can pass only text."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _keys_are_known(cls, values: Any) -> Any:
+        """Refuse an unknown key with the nearest known one, which pydantic does not name (see `mistakes.worded`)."""
+        for key in values if isinstance(values, dict) else ():
+            if key not in cls.model_fields:
+                meant = nearest_key(str(key), cls.model_fields)
+                raise pydantic_core.PydanticCustomError(
+                    UNKNOWN, "unknown key {key}{meant}", {"key": key, "meant": meant}
+                )
+        return values
 
     @model_validator(mode="before")
     @classmethod
@@ -981,6 +996,9 @@ class Tuning(Section):
         return self
 
 
+CONLL = (".conllu", ".conll", ".iob", ".iob2", ".bio", ".conll2003")  # ends of names of files for the kind tagging
+
+
 class Resplit(Section):
     """How a task's rows are divided anew, as the multilingual track of the BabyLM challenge does it.
 
@@ -1053,6 +1071,9 @@ class Task(Section):
     @model_validator(mode="after")
     def _keys_are_of_the_kind(self) -> Self:
         of_words = self.kind == "tagging"
+        conll = [path for path in (*self.train, *self.test) if split_name(path)[0] in CONLL]
+        if conll and not of_words:
+            raise ValueError(f"{conll[0]} has words with labels, a line per word: set `kind: tagging`")
         foreign = ("text", "pair", "delimiter") if of_words else ("word", "resplit")
         if given := [key for key in foreign if getattr(self, key) is not None]:
             raise ValueError(f"a task of the kind {self.kind} has no `{given[0]}`; remove it, or set another `kind`")

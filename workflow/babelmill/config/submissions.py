@@ -12,7 +12,7 @@ import pydantic
 from pydantic import Field, model_validator
 
 from babelmill.config.layers import nearest
-from babelmill.config.mistakes import LONGEST, in_plain_words
+from babelmill.config.mistakes import worded
 from babelmill.config.objectives import OBJECTIVES
 from babelmill.config.own_files import config_file, config_names
 from babelmill.config.resolve import Configuration
@@ -20,7 +20,7 @@ from babelmill.config.schema import Challenge, Names, Positive, Section, Text
 from babelmill.config.snapshots import Snapshots, name_of, points
 from babelmill.config.suites import suites_of_model
 from babelmill.config.tasks import seeds_of_task, tasks_of_model
-from babelmill.core.escape import line, some
+from babelmill.core.escape import some
 from babelmill.core.files import UserError
 from babelmill.core.yaml_file import read_yaml
 
@@ -127,12 +127,11 @@ def read_rules(name: str) -> Rules:
     path = Path(name) if name.endswith(".yaml") else config_file(f"{FOLDER}{name}.yaml")
     if not path.is_file():
         raise UserError(f"submission: there is no file {path}{nearest(name, config_names(FOLDER))}")
+    values = read_yaml(path)
     try:
-        return Rules.model_validate(read_yaml(path))
+        return Rules.model_validate(values)
     except pydantic.ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        key, message = ".".join(map(str, first["loc"])), in_plain_words(first["type"], first["msg"], first["input"])
-        raise UserError(f"{path}: {key} = {line(repr(first['input']), LONGEST)}: {message}") from None
+        raise UserError(f"{path}: {worded(error, values)[1]}") from None
 
 
 def backend_of(configuration: Configuration, model: str) -> str:

@@ -8,7 +8,7 @@ from pathlib import Path, PurePath
 from typing import Any
 
 from babelmill.config.earlier_results import quoting_in_settings
-from babelmill.config.headings import missing_column
+from babelmill.config.headings import has_no_row, missing_column
 from babelmill.config.inputs import SETTINGS
 from babelmill.config.layers import nearest
 from babelmill.config.objectives import OBJECTIVES
@@ -16,6 +16,7 @@ from babelmill.config.own_files import config_file
 from babelmill.config.resolve import SUITES as FILES
 from babelmill.config.resolve import Configuration
 from babelmill.config.schema import ITEM_KEYS, Suite, Task
+from babelmill.core.escape import some
 from babelmill.core.files import UserError, read_json, sha256
 from babelmill.core.globs import expand_glob
 from babelmill.core.local_sources import files_of, recorded, snapshot
@@ -143,10 +144,13 @@ def in_challenge(folder: str, patterns: list[str]) -> list[str]:
 
 
 def _refuse_missing(suite: Suite, patterns: list[str], where: str, name: str) -> None:
-    """Raise a UserError if a local file lacks a column of the suite."""
+    """Raise a UserError if there is no item, or a local file lacks a column of the suite."""
+    paths = [path for pattern in patterns for path in expand_glob(pattern)]
+    if paths and all(has_no_row(path, suite.encoding) for path in paths):
+        raise UserError(f"{where}: suites.{name}.files: {some(paths, 3)}: no row, only a heading or nothing")
     reading = suite.delimiter, suite.encoding, suite.quoting
     named = [(key, column) for key, columns in suite.columns.items() for column in columns]
-    for path in (path for pattern in patterns for path in expand_glob(pattern)):
+    for path in paths:
         for key, column in named:
             if missing := missing_column(path, {key: column}, *reading, f"suites.{name}.delimiter"):
                 raise UserError(f"{where}: suites.{name}.{key}: {path} has no column {column!r}; {missing[1]}")

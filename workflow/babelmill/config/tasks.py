@@ -2,10 +2,12 @@
 
 import functools
 import glob
+import itertools
+import os
 from pathlib import Path
 from typing import Any
 
-from babelmill.config.headings import missing_column
+from babelmill.config.headings import beginning_of, has_no_row, missing_column
 from babelmill.config.inputs import SETTINGS
 from babelmill.config.layers import nearest
 from babelmill.config.resolve import SOUND, Configuration
@@ -13,9 +15,11 @@ from babelmill.config.schema import Task
 from babelmill.config.suites import code_in_suite, folder_of_challenge
 from babelmill.core.escape import some
 from babelmill.core.files import UserError
+from babelmill.core.formats import split_name
 from babelmill.core.globs import expand_glob
 from babelmill.core.local_sources import snapshot
 from babelmill.core.templates import columns_of
+from babelmill.core.words import plural
 from babelmill.hub import revisions
 
 TASKS = Path("results/tasks")
@@ -46,6 +50,14 @@ def tasks_left_out(configuration: Configuration, model: str) -> list[str]:
     """Return the tasks of `evaluation.tasks` that cover none of a model's languages."""
     asked = configuration.model(model).evaluation.tasks
     return [name for name in asked if not languages_of_task(configuration, model, name)]
+
+
+def task_note(configuration: Configuration, model: str) -> str | None:
+    """Return a note on the tasks for which a model is not fine-tuned, since they have none of its languages."""
+    resolved = configuration.model(model)
+    if resolved.train.objective == "labels" or not (left_out := tasks_left_out(configuration, model)):
+        return None
+    return f"not fine-tuned for {some(left_out)} (evaluation.tasks), since they have no rows in its languages."
 
 
 def languages_of_task(configuration: Configuration, model: str, name: str) -> list[str]:
@@ -107,6 +119,7 @@ def rows_of_task(configuration: Configuration, code: str, name: str) -> dict[str
     if task.repository:
         key, settings = revisions.dataset_key(task.repository, task.revision), SETTINGS / code / f"task.{name}.json"
         source = revisions.source(key, task.repository, task.revision, settings)
+        _refuse_same(task, files, f"tasks.{name}")
         return asked | {"files": files, "source": source}
     patterns = dict.fromkeys(pattern for each in files.values() for pattern in each)
     where = f"{configuration.origin_of_name(name)}: tasks.{name}"
@@ -114,8 +127,12 @@ def rows_of_task(configuration: Configuration, code: str, name: str) -> dict[str
         # It ships with the project, so its files are the challenge's.
         where = f"{configuration.origin('evaluation_data')}: evaluation_data: {name}"
     sources = snapshot(dict.fromkeys(patterns, where), TASKS / name / code, None, "task", "txt" if of_words else None)
-    if not of_words:
-        _refuse_missing(task, list(patterns), where, name)
+    paths = {split: [path for each in found for path in expand_glob(each)] for split, found in files.items()}
+    _refuse_same(task, paths, where)
+    if of_words:
+        _refuse_other_columns(task, paths, where)
+    else:
+        _refuse_missing(task, paths, where, name)
     return asked | {"files": files, "sources": sources}
 
 
@@ -137,11 +154,52 @@ def files_of(configuration: Configuration, task: Task, name: str, code: str, spl
     return [f"{glob.escape(folder)}/{p.removeprefix(DATA)}" if p.startswith(DATA) else p for p in patterns]
 
 
-def _refuse_missing(task: Task, patterns: list[str], where: str, name: str) -> None:
-    """Raise a UserError if a local file lacks a column of the task."""
+def _refuse_same(task: Task, files: dict[str, list[str]], where: str) -> None:
+    """Raise a UserError if a file is both trained and tested on, unless its rows are divided anew."""
+    trained = {os.path.realpath(path) for path in files["train"]}
+    for path in files["test"] if not task.resplit else ():
+        if os.path.realpath(path) in trained:
+            raise UserError(
+                f"{where}: {path} is in `train` and in `test`: the score would only say what the model has learnt by"
+                " heart; name another file"
+            )
+
+
+def _refuse_other_columns(task: Task, paths: dict[str, list[str]], where: str) -> None:
+    """Raise a UserError if a local file has no word, or its first word lacks a column of the task.
+
+    The stage `task` says what is wrong in later lines.
+    """
+    for split, path in ((split, path) for split, found in paths.items() for path in found):
+        if (text := beginning_of(path)) is None or "\0" in text:
+            continue
+        of_ud = split_name(path)[0] == ".conllu"
+        lines = (line for line in text.splitlines() if line.strip() and not line.startswith(("#", "-DOCSTART-")))
+        if (line := next(lines, None)) is None:
+            raise UserError(f"{where}.{split}: {path}: no word is in this file")
+        width = len(line.split("\t") if of_ud or "\t" in line else line.split())
+        if of_ud and width != 10:
+            raise UserError(
+                f"{where}.{split}: {path}: the first word has {plural(width, 'column')}, not 10 as in CoNLL-U"
+            )
+        for key, column in (("label", task.label), ("word", task.word)):
+            if column is None or (of_ud and column in ("upos", "xpos")):
+                continue
+            if not str(column).isdecimal():
+                allowed = "upos, xpos or the number of a column" if of_ud else "the number of a column"
+                raise UserError(f"{where}.{key} = {column!r}: {path} has no such column; set {allowed}")
+            if int(column) > width:
+                raise UserError(f"{where}.{key} = {column}: the first word of {path} has {plural(width, 'column')}")
+
+
+def _refuse_missing(task: Task, files: dict[str, list[str]], where: str, name: str) -> None:
+    """Raise a UserError if a split has no row, or a local file lacks a column of the task."""
+    for split, paths in files.items():
+        if all(has_no_row(path, task.encoding) for path in paths):
+            raise UserError(f"{where}.{split}: {some(paths, 3)}: no row, only a heading or nothing")
     columns = {column: key for key in ("text", "pair") for column in columns_of(getattr(task, key) or "")}
     columns |= {str(task.label): "label"}
-    for path in (path for pattern in patterns for path in expand_glob(pattern)):
+    for path in itertools.chain(*files.values()):
         wanted: dict[str, str | None] = {column: column for column in columns}
         if missing := missing_column(path, wanted, task.delimiter, task.encoding, "format", f"tasks.{name}.delimiter"):
             column, there = missing

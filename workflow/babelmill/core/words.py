@@ -2,6 +2,8 @@
 
 from collections.abc import Iterable, Sequence
 
+from babelmill.core.escape import some
+
 SPACED = 40  # bytes per word up to which whitespace separates words, in a language whose script is not known
 PIECE = 1 << 20  # characters whose words are counted at once
 
@@ -15,6 +17,15 @@ NOT_A_NUMBER = (
 def plural(count: int, noun: str) -> str:
     """Return `1 model`, `2 models`, `12,000 models`."""
     return f"{count:,} {noun}{'' if count == 1 else 's'}"
+
+
+def said_once(notes: Iterable[tuple[str, str]]) -> list[str]:
+    """Return a line for each note, which begins with the models that it is about; `notes`: (model, note)."""
+    models: dict[str, list[str]] = {}
+    for model, note in notes:
+        models.setdefault(note, [])
+        models[note] += [] if model in models[note] else [model]
+    return [f"{some(names)}: {note}" for note, names in models.items()]
 
 
 def first_line(error: object, otherwise: str = "no message") -> str:

@@ -26,6 +26,7 @@ class TunedScore(NamedTuple):
         seeds: how many seeds there are.
         rows: how many rows were scored.
         majority: how many seeds gave all rows the same class; and these classes, each with its share of the rows.
+        known_rows: how many of all test rows are training rows, too; and how many test rows there are.
     """
 
     task: str
@@ -38,6 +39,7 @@ class TunedScore(NamedTuple):
     seeds: int
     rows: int
     majority: tuple[int, dict[str, float]] | None
+    known_rows: tuple[int, int]
 
     @property
     def text(self) -> str:
@@ -54,6 +56,13 @@ class TunedScore(NamedTuple):
         of = "" if count == self.seeds else f" in {count} of {self.seeds} seeds"
         named = " or ".join(f'"{name}", {100 * share:.1f} %' for name, share in shares.items())
         return f"majority class {named}{of}"
+
+    @property
+    def remarks(self) -> str:
+        """Return the warning, and how many test rows the model was trained on, if it was."""
+        known, rows = self.known_rows
+        tested = f"{known:,} of {plural(rows, 'test row')} also trained on" if known else ""
+        return "; ".join(filter(None, [self.warning, tested]))
 
 
 def over_seeds(scores: list[float], least: float) -> tuple[float, float | None, tuple[float, float] | None]:
@@ -87,6 +96,7 @@ def summarize(runs: Iterable[dict[str, Any]]) -> list[TunedScore]:
                 *(task, run["protocol"], code, run["metric"], mean),
                 *(interval or tuple(first["interval"]), deviation, len(members), first["n"]),
                 (len(same), {each["class"]: each["share"] for each in same}) if same else None,
+                (first["test_rows_in_train"], first["rows"]["test"]),
             )
         )
     return found

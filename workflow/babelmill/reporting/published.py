@@ -8,10 +8,9 @@ import pydantic
 
 from babelmill.config.languages import read_table
 from babelmill.config.layers import nearest
-from babelmill.config.mistakes import LONGEST, in_plain_words
+from babelmill.config.mistakes import worded
 from babelmill.config.schema import Number, Section
 from babelmill.config.submissions import Rules
-from babelmill.core.escape import line
 from babelmill.core.files import UserError
 from babelmill.core.places import ROOT
 from babelmill.core.yaml_file import read_yaml
@@ -93,15 +92,11 @@ def beside(rules: Rules) -> dict[str, list[dict[str, Any]]]:
 def read(path: Path) -> list[PublishedScore]:
     """Return all scores of a file; raise a UserError of one line if it has a mistake."""
     where = path.relative_to(ROOT) if path.is_relative_to(ROOT) else path
+    values = read_yaml(path)
     try:
-        content = PublishedFile.model_validate(read_yaml(path))
+        content = PublishedFile.model_validate(values)
     except pydantic.ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        key = ".".join(map(str, first["loc"]))
-        if first["type"] == "missing":
-            raise UserError(f"{where}: the key {key} is missing") from None
-        message = in_plain_words(first["type"], first["msg"], first["input"])
-        raise UserError(f"{where}: {key} = {line(repr(first['input']), LONGEST)}: {message}") from None
+        raise UserError(f"{where}: {worded(error, values)[1]}") from None
     known = {"source": content.sources, "language": read_table(ROOT / "config/languages.tsv")}
     found: dict[tuple[str, ...], PublishedScore] = {}
     for number, table in enumerate(content.tables):

@@ -26,7 +26,9 @@ import torch.nn.functional as F
 
 from babelmill.config.schema import Tuning
 from babelmill.core.bars import Bar
+from babelmill.core.escape import some
 from babelmill.core.files import UserError
+from babelmill.core.words import plural
 from babelmill.runtime.checkpoint import Checkpoints
 from babelmill.runtime.slurm import Stop
 from babelmill.tasks import metrics
@@ -263,6 +265,10 @@ class Tuner:
                 return False
             bar.show(self._step, f"epoch {epoch + 1} of {self._how.epochs}, loss {loss:.3f}")
         bar.close()
+        equal = [str(epoch) for epoch, score in enumerate(self._scores, 1) if score == self._highest]
+        if self._how.select == "best" and len(equal) > 1:
+            rows = plural(len(self._judge), "row")
+            log.info("epochs %s are equally good on the %s that choose: the first of them counts", some(equal), rows)
         return True
 
     def outcome(self, test: Rows) -> Outcome:
@@ -329,7 +335,8 @@ class Tuner:
             self._highest, self._chosen = score, epoch
             if self._how.select == "best":
                 self._best = {name: tensor.clone() for name, tensor in self._model.state_dict().items()}
-        log.info("epoch %d: %s %.4f%s", epoch, self._metric, score, ", the best so far" if is_better else "")
+        told = ", better than all before" if is_better and epoch > 1 else ""
+        log.info("epoch %d: %s %.4f%s", epoch, self._metric, score, told)
 
     def _is_over(self) -> bool:
         return self._how.patience is not None and self._waited >= self._how.patience

@@ -57,7 +57,7 @@ class Cost:
         hours: hours of the training job; gpu_hours: hours times GPUs; None without GPUs.
         validation: the share of the hours in which the run validates.
         tuning_jobs: how many times the model is fine-tuned for tasks; tuning_hours: the hours of this, on one GPU or on
-            the processor, of the tasks whose rows are known.
+            the processor; None if the rows of a task are not known yet.
     """
 
     model: str
@@ -81,7 +81,7 @@ class Cost:
     strategies: str
     validation: float
     tuning_jobs: int = 0
-    tuning_hours: float = 0.0
+    tuning_hours: float | None = 0.0
 
 
 def cost_of(

@@ -9,14 +9,20 @@ from babelmill.config.layers import nearest
 from babelmill.config.resolve import Configuration
 from babelmill.core import escape, manifest
 from babelmill.core.files import UserError, write_json
+from babelmill.hub import revisions
 from babelmill.settings import settings_of
 from babelmill.stages import STAGES
+
+BY_HAND = {"suite": Path("scores/suites"), "task": Path("tuned/tasks")}
 
 
 def made_by_hand(
     configuration: Configuration, stage: str, run: Callable[[argparse.Namespace], Any], code: str, part: str
 ) -> Path:
-    """Return the folder of a suite or task in a language; run its stage if the results are missing or outdated.
+    """Return the folder of a suite or task in a language, made from the present settings.
+
+    It is the workflow's if that is up to date. Else the stage runs here, into a folder of BY_HAND: a command by hand
+    changes nothing of the workflow's results.
 
     Args:
         configuration: the configuration.
@@ -25,12 +31,23 @@ def made_by_hand(
         code: the language.
         part: the name of the suite or task.
     """
-    folder, settings = STAGES[stage].path(code, part), settings_of(configuration, code, f"{stage}.{part}")
-    if manifest.missing(folder) or manifest.read(folder)["settings"] != settings:
-        path = STAGES[stage].settings_file(code, part)
-        write_json(path, settings)
-        run(argparse.Namespace(settings=path, out=folder))
+    folder, settings = BY_HAND[stage] / part / code, settings_of(configuration, code, f"{stage}.{part}")
+    for there in (folder, STAGES[stage].path(code, part)):
+        if not manifest.missing(there) and _with_commit(manifest.read(there)["settings"]) == _with_commit(settings):
+            return there
+    path = folder.with_name(f"{code}.json")
+    write_json(path, settings)
+    run(argparse.Namespace(settings=path, out=folder))
     return folder
+
+
+def _with_commit(settings: dict[str, Any]) -> dict[str, Any]:
+    """Return settings with the commit that a branch was resolved to, which is known only after the first run."""
+    source = settings.get("source")
+    if not source or source["commit"]:
+        return settings
+    key = revisions.dataset_key(source["repository"], source["revision"])
+    return settings | {"source": source | {"commit": revisions.recorded(key, source["repository"], source["revision"])}}
 
 
 def languages_asked(what: str, items: str, covered: Iterable[str], asked: list[str] | None) -> list[str]:

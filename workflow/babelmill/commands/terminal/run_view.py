@@ -131,13 +131,18 @@ class RunView:
         self._grows = False  # whether later jobs follow from the results of these
         self._failed: dict[int, str] = {}  # for each job, the last log lines of its last attempt
         self._interrupted = self._warned_of_no_gpu = False
+        self._farewells: set[str] = set()  # what Snakemake has said of an interruption
         self._remote = False  # whether jobs are sent to a cluster
         if not dry_run:  # stages on the same terminal then show only warnings and progress
             os.environ[TERMINAL] = terminal_id()
 
     def show(self, record: Any) -> None:
         """Show an event if it has something to show; with --quiet, only warnings and errors."""
-        self._interrupted = self._interrupted or bool(INTERRUPTED.match(record.getMessage()))
+        if INTERRUPTED.match(text := record.getMessage()):
+            if text in self._farewells:  # Snakemake says so again and again
+                return
+            self._farewells.add(text)
+            self._interrupted = True
         if self._quiet and record.levelno < logging.WARNING:
             return
         match getattr(record, "event", None):

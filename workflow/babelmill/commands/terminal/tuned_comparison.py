@@ -71,12 +71,13 @@ def on_tasks(tasks: list[str], sides: list[list[tuple[str, dict[str, list[Path]]
     if not compared:
         return without
     corrected = holm([each.found.p for each in compared])
-    scores, tests = [["task", "protocol", "metric", "rows", *names]], [["", "task", "difference", "p (Holm)", "test"]]
+    scores, tests = [["task", "protocol", "metric", "n", *names]], [["", "task", "difference", "p (Holm)", "test"]]
     for each, p in zip(compared, corrected, strict=True):
         about, found = each.sides[0][0][0].scores, each.found
         cells = [score_cell(score, side) for score, side in zip(found.scores, each.sides, strict=True)]
-        rows = about["languages"][each.code]["n"]
-        scores.append([each.title, about["protocol"], about["metric"], f"{rows:,}", *cells])
+        language = about["languages"][each.code]
+        unit = {"span_f1": " spans"}.get(about["metric"], " words") if "sentence" in each.sides[0][0][0].rows else ""
+        scores.append([each.title, about["protocol"], about["metric"], f"{language['n']:,}{unit}", *cells])
         interval = f"({100 * found.low:+.1f} to {100 * found.high:+.1f})"
         difference = f"{100 * (found.scores[0] - found.scores[1]):+.1f} {interval}"
         how = f"McNemar: {found.test.first:,} and {found.test.second:,} rows" if found.test else "bootstrap"

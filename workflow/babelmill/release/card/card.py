@@ -406,7 +406,7 @@ class ModelCard:
                 "protocol": self.about_tasks[each.task]["protocol"],
                 "metric": {"f1": "F1", "mcc": "MCC", "span_f1": "span F1"}.get(each.metric, each.metric),
                 "score": each.text,
-                "": each.warning,
+                "": each.remarks,
             }
             for each in self.tuned
         ]

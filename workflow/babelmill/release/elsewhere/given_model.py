@@ -3,6 +3,7 @@
 import argparse
 import logging
 import os
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
@@ -21,26 +22,39 @@ OWN_FOLDERS = ("converted", "results")  # a name that begins with one of these i
 def add_model_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments that name and load a model."""
     add = parser.add_argument
-    add("model", metavar="MODEL", type=at_home, help="a folder, such as converted/eng, or a repository on the Hub")
+    add(
+        "model",
+        metavar="MODEL",
+        type=at_home,
+        help="a folder, such as converted/eng (or just eng), or a repository on the Hub",
+    )
     add("--revision", default="main", help="read this branch, tag or commit of the repository (default: main)")
     add("--trust-remote-code", action="store_true", help="allow the Python code in the model's folder to run")
     cores = len(os.sched_getaffinity(0))
     add("--threads", type=int, default=cores, metavar="N", help="use N threads (default: all cores)")
 
 
-def model_folder(args: argparse.Namespace) -> tuple[Path, dict[str, Any], str]:
-    """Return the folder of the model, its origin and its name. Raise a UserError if it may not be loaded."""
-    folder = Path(args.model)
+def model_folder(args: argparse.Namespace, models: Collection[str] = ()) -> tuple[Path, dict[str, Any], str]:
+    """Return the folder of the model, its origin and its name. Raise a UserError if it may not be loaded.
+
+    `models`: names of the configuration; such a name stands for the folder in converted/.
+    """
+    folder, converted = Path(args.model), Path("converted", args.model)
+    if not folder.is_dir() and len(folder.parts) == 1 and (args.model in models or converted.is_dir()):
+        folder = converted
     local = folder.is_dir()
     if not local and (folder.parts[0] in OWN_FOLDERS or (folder.parent != Path() and folder.parent.is_dir())):
         raise UserError(f"{folder}: no such folder; is the model finished? (`babelmill status`)")
-    if not local and Path("converted", args.model).is_dir():
-        raise UserError(f"{args.model}: expected a folder, such as converted/{args.model}, or owner/name on the Hub")
     name = name_of(folder.resolve()) if local else args.model.replace("/", "--")
     if local:
         origin = found_in(folder)
     else:
         folder, origin = fetched(args.model, args.revision, args.trust_remote_code)
+    if (folder / "adapter").is_dir() and not [*folder.glob("model*.safetensors")]:
+        raise UserError(
+            f"{folder} holds only adapters (export.adapter: only); name the folder in results/exports, which has the"
+            " weights, too"
+        )
     check_trust(folder, local, args.trust_remote_code)
     check_layers(outside.read_object(folder / "config.json"), args.model)
     if (folder / "tokenizer.json").is_file() and not (folder / manifest.NAME).is_file():
