@@ -8,6 +8,7 @@ import torch
 from safetensors.torch import load_file
 from torch import nn
 
+from babelmill.commands.estimates.training_cost import moments
 from babelmill.config import schema
 from babelmill.core.files import UserError
 from babelmill.training.optimization.optim import (
@@ -173,6 +174,17 @@ def test_muon_gets_the_matrices_of_layers(tmp_path):
     named["gpt2"].model.get_submodule("transformer.h.1").experts = nn.Parameter(torch.zeros(2, 3, 4))
     with pytest.raises(UserError, match=r"muon updates the matrices of layers, but transformer\.h\.1\.experts has 3"):
         named["gpt2"].matrices()
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_plan_counts_what_an_optimizer_keeps(tmp_path, name):
+    """Two numbers per parameter; with Muon, one per element of a layer's matrix."""
+    for architecture in ("gpt_bert", "norbert4"):
+        trainer = trainer_maker(tmp_path)(optimizer=name, architecture=architecture)
+        trainer.run_step(0)
+        kept = sum(tensor.numel() for tensor in trainer._optimizer.tensors().values() if tensor.ndim)
+        model = training_data.section("model", architecture=architecture, num_hidden_layers=2)
+        assert kept == moments(model, trainer.plan.train, training_data.VOCABULARY.size)
 
 
 def test_orthogonal_matrices_keep_their_singular_vectors():
