@@ -249,7 +249,7 @@ STEPS = 60
 UNDISTURBED = {"max_steps": STEPS, "eps": 1e-6}
 # What decays and averages weights in other ways; kills come before and after the first step of the mean.
 MUON = {"optimizer": "muon", "learning_rate": 0.005, "weight_decay": 2.0, "weight_decay_schedule": "cosine"}
-MUON |= {"cautious_weight_decay": True, "average_last": 0.5}
+MUON |= {"average_last": 0.5}
 EXPECTED = sorted([(step, "train") for step in range(1, STEPS + 1)] + [(step, "validation") for step in (20, 40, 60)])
 
 

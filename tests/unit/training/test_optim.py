@@ -212,32 +212,9 @@ def test_weight_decay_of_a_step():
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_cautious_weight_decay(name):
-    """Numbers that an update brings nearer to 0 also decay, the others do not; after a step without decay.
-
-    LAMB scales the sum of update and decay, so its steps are compared up to a factor.
-    """
-    before, without, cautious = (
-        train_layers(decays, optimizer=name, weight_decay=2.0, cautious_weight_decay=True).matrices()
-        for decays in ([0.0], [0.0, 0.0], [0.0, 1.0])
-    )
-    for key, start in before.items():
-        step, with_decay = start - without[key], start - cautious[key]
-        shrinks = step * start > 0
-        assert 0.3 < shrinks.float().mean() < 0.7
-        scale = (with_decay / step)[~shrinks].median()
-        assert name == "lamb" or scale == 1
-        decay = (with_decay / scale - step) / start
-        amount = decay[shrinks].median().item()
-        assert amount > 0 and (name == "lamb" or amount == pytest.approx(0.01 * 2.0, rel=1e-3))
-        torch.testing.assert_close(decay * start, torch.where(shrinks, amount, 0.0) * start, atol=1e-6, rtol=1e-3)
-
-
-@pytest.mark.parametrize("name", NAMES)
-@pytest.mark.parametrize("cautious", [False, True])
-def test_a_step_that_is_not_finite_leaves_the_weights(name, cautious):
+def test_a_step_that_is_not_finite_leaves_the_weights(name):
     model = Small()
-    train = training_data.section("train", optimizer=name, cautious_weight_decay=cautious)
+    train = training_data.section("train", optimizer=name)
     optimizer = make_optimizer(dict(model.named_parameters()), train, matrices={"linear.weight"})
     model.gradients()
     optimizer.update(0.01, ONE)
