@@ -48,7 +48,7 @@ CELLS = {
         *(muon(*each) | NO_DROPOUT for each in ((0.005, 2.0), (0.0035, 3.0))),
         *(
             muon(0.005, 2.0, **{key: value}) | NO_DROPOUT
-            for key, value in (("weight_decay_schedule", "cosine"), ("masking", "words"), ("order", "documents"))
+            for key, value in (("masking", "words"), ("order", "documents"))
         ),
     ],
     "one": [

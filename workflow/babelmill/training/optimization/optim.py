@@ -51,19 +51,15 @@ class FusedAdamW(torch.optim.AdamW):
         first, second = betas
         super().__init__(params, lr, (first, second), eps, fused=True)
         self._sharding = sharding
-        self._decays = [group["weight_decay"] for group in self.param_groups]
 
-    def update(self, learning_rate: float, finite: torch.Tensor, decay: float = 1.0) -> None:
-        """Update the parameters from their gradients, unless `finite` (a scalar on the device) is 0.
+    def update(self, learning_rate: float, finite: torch.Tensor) -> None:
+        """Update the parameters from their gradients, unless `finite` (a scalar on the device) is 0."""
+        self._step(learning_rate, finite)
 
-        `decay`: how much of its weight decay each group has in this step, as a share.
-        """
-        self._step(learning_rate, finite, [of_group * decay for of_group in self._decays])
-
-    def _step(self, learning_rate: float, finite: torch.Tensor, decays: Sequence[float]) -> None:
-        """Run PyTorch's step, with the weight decay of each group."""
-        for group, of_group in zip(self.param_groups, decays, strict=True):
-            group["lr"], group["weight_decay"] = learning_rate, of_group
+    def _step(self, learning_rate: float, finite: torch.Tensor) -> None:
+        """Run PyTorch's step."""
+        for group in self.param_groups:
+            group["lr"] = learning_rate
         self.found_inf = (1 - finite).float()
         self.step()
 
@@ -127,19 +123,18 @@ class Lamb(FusedAdamW):
         self._flat.untyped_storage().resize_(0)
 
     @torch.no_grad()
-    def update(self, learning_rate: float, finite: torch.Tensor, decay: float = 1.0) -> None:
+    def update(self, learning_rate: float, finite: torch.Tensor) -> None:
         """See `FusedAdamW.update`."""
         memory = self._flat.untyped_storage()
         memory.resize_(self._flat.nbytes)
         self._flat.zero_()
         for parameter, update in zip(self._parameters, self._updates, strict=True):
             update.grad = parameter.grad
-        decays = [of_group * decay for of_group in self._decays]
-        self._step(1.0, finite, decays)  # the decay of zeros is 0
-        for group, parameters, of_group in zip(self.param_groups, self._groups, decays, strict=True):
+        self._step(1.0, finite)  # the decay of zeros is 0
+        for group, parameters in zip(self.param_groups, self._groups, strict=True):
             group["lr"] = learning_rate
-            if of_group:
-                torch._foreach_add_(group["params"], parameters, alpha=-of_group)  # pyright: ignore[reportPrivateImportUsage]
+            if decay := group["weight_decay"]:
+                torch._foreach_add_(group["params"], parameters, alpha=-decay)  # pyright: ignore[reportPrivateImportUsage]
         # Not 0.0: x + -0.0 is x for every x, but -0.0 + 0.0 is 0.0.
         rates = torch.where(finite > 0, learning_rate * self._ratios(), -0.0)
         self._flat.view(-1, SEGMENT).mul_(rates[self._whose].unsqueeze(1))
@@ -224,14 +219,14 @@ class Muon(FusedAdamW):
                 self._momentum |= zip(some, momentum.unbind(), strict=True)
 
     @torch.no_grad()
-    def update(self, learning_rate: float, finite: torch.Tensor, decay: float = 1.0) -> None:
+    def update(self, learning_rate: float, finite: torch.Tensor) -> None:
         """See `FusedAdamW.update`."""
-        super().update(learning_rate, finite, decay)
+        super().update(learning_rate, finite)
         for batch in self._batches:
             gradients = torch.stack([parameter.grad for parameter in batch.parameters])  # pyright: ignore[reportArgumentType]
             batch.momentum.lerp_(gradients, 0.05 * finite)
             update = self._orthogonalized(gradients.lerp_(batch.momentum, 0.95), batch)
-            if amount := learning_rate * self._decay * decay:
+            if amount := learning_rate * self._decay:
                 torch._foreach_mul_(batch.parameters, 1 - amount * finite)  # pyright: ignore[reportPrivateImportUsage]
             # Not 0.0: x + -0.0 is x for every x, but -0.0 + 0.0 is 0.0.
             update = torch.where(finite > 0, update * (-learning_rate * 0.2 * math.sqrt(max(batch.shape))), -0.0)
