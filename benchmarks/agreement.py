@@ -8,7 +8,9 @@ for forward passes of at most 1, 3 and 16 rows, or 1, 3, 16 and 1 on the four pr
 compared with those of one process that computes 16 rows at once. With `--sharded`, the models are those of
 transformers, spread over the processes, and some of them are frozen and have adapters. Their dropout (GPT-2's) depends
 on the micro-batch. So micro-batches of 1, 3 and 16 rows are compared with one process that has the same ones. With
-`--optimizer`, what is compared is not the gradients but what this optimizer makes of them: how far the weights move.
+`--optimizer`, what is compared is not the gradients but what this optimizer makes of them: how far the weights move. Of
+a GPT-BERT, only the matrices of the layers are compared: the first update of AdamW is as large as the learning rate
+whatever the gradient is, also where it is rounding alone.
 """
 
 import argparse
@@ -65,11 +67,10 @@ def gradients(optimizer: str | None) -> dict:
                 tokens = TokenStream(shards, VOCABULARY, 7, processes.device, plan.objective)
                 network = GPTBertNetwork(shape, train, processes)
                 trainer = Trainer(settings, network, plan, tokens, (counts, tokens), processes, 32 * most)
-                before = [parameter.detach().clone() for parameter in trainer.model.parameters()]
+                matrices = [p for key, p in trainer.model.named_parameters() if key in network.matrices()]
+                before = [matrix.detach().clone() for matrix in matrices]
                 trainer.run_step(35)
-                moved = [
-                    (p.detach() - old).flatten() for p, old in zip(trainer.model.parameters(), before, strict=True)
-                ]
+                moved = [(p.detach() - old).flatten() for p, old in zip(matrices, before, strict=True)]
                 found[name, precision, rows] = torch.cat(moved) if optimizer else trainer._gradients.flat.clone()
     main = processes.main
     processes.stop()

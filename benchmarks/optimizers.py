@@ -36,9 +36,9 @@ class OneByOne(Muon):
         matrices = [matrix for batch in self._batches for matrix in batch.parameters]
         self._theirs = torch.optim.Muon(matrices, rate, weight_decay=self._decay, adjust_lr_fn="match_rms_adamw")
 
-    def update(self, learning_rate: float, finite: torch.Tensor, decay: float = 1.0) -> None:
+    def update(self, learning_rate: float, finite: torch.Tensor) -> None:
         """See `FusedAdamW.update`."""
-        super(Muon, self).update(learning_rate, finite, decay)
+        super(Muon, self).update(learning_rate, finite)
         self._theirs.step()
 
 

@@ -248,8 +248,7 @@ STEPS = 60
 # In the first step, gradients of 0 are rounding alone. With the default eps of 1e-8, LAMB makes whole updates of them.
 UNDISTURBED = {"max_steps": STEPS, "eps": 1e-6}
 # What decays and averages weights in other ways; kills come before and after the first step of the mean.
-MUON = {"optimizer": "muon", "learning_rate": 0.005, "weight_decay": 2.0, "weight_decay_schedule": "cosine"}
-MUON |= {"cautious_weight_decay": True, "average_last": 0.5}
+MUON = {"optimizer": "muon", "learning_rate": 0.005, "weight_decay": 2.0, "average_last": 0.5}
 EXPECTED = sorted([(step, "train") for step in range(1, STEPS + 1)] + [(step, "validation") for step in (20, 40, 60)])
 
 

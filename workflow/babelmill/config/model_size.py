@@ -118,6 +118,15 @@ def parameters(config: Shape | Counted, vocab_size: int) -> int:
     return embedding + layers * (attention + 3 * size * inner) + mixing + head
 
 
+def layer_matrices(config: Shape | Counted, vocab_size: int) -> int:
+    """Return the number of elements of the matrices of the layers, which Muon updates; see `parameters`."""
+    if size := counted(config, vocab_size):
+        return size.matrices
+    assert not isinstance(config, Counted)
+    size, attention = config.hidden_size, 5 if config.gate else 4
+    return config.num_hidden_layers * (attention * size * size + 3 * size * config.intermediate_size)
+
+
 def too_large(config: Shape, vocab_size: int) -> str | None:
     """Return why a model is refused, if its training state is larger than `LIMIT` bytes; None otherwise."""
     count = parameters(config, vocab_size)

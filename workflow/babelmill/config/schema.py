@@ -420,8 +420,6 @@ class Train(Section):
     betas: Annotated[list[BelowOne], BeforeValidator(two_numbers)]
     eps: Annotated[Number, Field(gt=0, le=1)]
     weight_decay: Annotated[Number, Field(ge=0, le=10)]
-    weight_decay_schedule: Literal["constant", "cosine"] = "constant"
-    cautious_weight_decay: bool = False
     clip_norm: Annotated[Number, Field(gt=0)]
     z_loss_weight: Annotated[Number, Field(ge=0, le=10)]
     ema_decay: BelowOne

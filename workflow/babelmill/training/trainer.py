@@ -150,7 +150,7 @@ class Trainer:
         self.processes.sum_(sums)
         decided = votes().of_all(self.processes)
         norm, finite = self._gradients.clip(self.train.clip_norm)
-        self._optimizer.update(step.learning_rate, finite, step.weight_decay)
+        self._optimizer.update(step.learning_rate, finite)
         self.average.update(number)
         sums, decided, norm = to_host(sums), to_host(decided), to_host(norm)
         return Pending(step, sums, decided, norm, whole.end(), data)

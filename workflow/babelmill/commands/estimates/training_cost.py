@@ -14,7 +14,7 @@ from babelmill.commands.estimates.machine import assumed_mfu, assumed_speed, kno
 from babelmill.commands.estimates.shape import network_of, sized
 from babelmill.commands.estimates.text_size import TrainingText, training_text
 from babelmill.config import schema
-from babelmill.config.model_size import Counted, parameters
+from babelmill.config.model_size import Counted, layer_matrices, parameters
 from babelmill.config.resolve import Configuration, ResolvedModel
 from babelmill.config.snapshots import kept_at_the_end, points
 from babelmill.core.files import UserError
@@ -192,10 +192,16 @@ def trained(size: schema.Model | Counted, train: schema.Train, vocab_size: int) 
     return parameters(size, vocab_size)
 
 
+def moments(size: schema.Model | Counted, train: schema.Train, vocab_size: int) -> int:
+    """Return how many numbers the optimizer keeps: two per parameter that changes; Muon one per element of a matrix."""
+    fewer = layer_matrices(size, vocab_size) if train.optimizer == "muon" and not train.lora_rank else 0
+    return 2 * trained(size, train, vocab_size) - fewer
+
+
 def gib(size: schema.Model | Counted, train: schema.Train, vocab_size: int, positions: int, gpus: int) -> float:
     """Return the memory of each GPU in GiB, with forward passes over `positions` tokens.
 
-    The states of each parameter that changes are its weight, gradient, two moments, and the average if there is one;
+    The states of each parameter that changes are its weight, gradient, moments, and the average if there is one;
     beside them is a copy of the weights for forward passes, or a frozen base. Forward and backward passes need: what is
     kept for the backward pass, in bf16 except for layer norms (34 H + 14 I + 4 heads T bytes per token and layer), the
     logits that exist at once in fp32, the gradient of the output layer, and what FSDP2 gathers: two layers, the
@@ -210,7 +216,8 @@ def gib(size: schema.Model | Counted, train: schema.Train, vocab_size: int, posi
         copies = number * size.parameters if train.lora_rank else 0
         gathered = 2 * (outside + 2 * size.matrices / layers)
         summing = 0.0 if train.lora_rank else WEIGHT * outside * (1 + 2 / gpus)
-    states = (WEIGHT * (5 if train.averages else 4) * changing + copies) / (gpus if isinstance(size, Counted) else 1)
+    numbers = (3 if train.averages else 2) * changing + moments(size, train, vocab_size)
+    states = (WEIGHT * numbers + copies) / (gpus if isinstance(size, Counted) else 1)
     layer = 34 * width + 14 * size.intermediate_size + 4 * size.num_attention_heads * max(train.sequence_lengths)
     kept = 8 * width + (layer / layers if train.activation_checkpointing else layer)
     scores = vocab_size * positions * objective.target_share(objective.mask_rate(0, 1))
@@ -226,7 +233,7 @@ def disk(asked: ResolvedModel, size: schema.Model | Counted, vocab_size: int, to
     """
     count, changing = parameters(size, vocab_size), trained(size, asked.train, vocab_size)
     results = WEIGHT * changing * (2 if asked.train.averages else 1)  # the weights, and their average
-    checkpoint = results + 2 * WEIGHT * changing  # also the two moments
+    checkpoint = results + WEIGHT * moments(size, asked.train, vocab_size)
     exports = 2 * len(asked.export.variants) * WEIGHT * count
     base = 2 * 2 * count if asked.source and asked.source.kind != "model" else 0
     shards = (2 if vocab_size <= 2**16 else 4) * tokens

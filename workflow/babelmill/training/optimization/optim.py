@@ -36,8 +36,6 @@ class FusedAdamW(torch.optim.AdamW):
         params: groups of parameters, each with its weight decay.
         lr, betas, eps: learning rate, and what Adam needs.
         sharding: how the parameters were cut, if they are rows of tensors; None: they are whole.
-        cautious: decay a number only in steps whose update also brings it nearer to 0 (Chen et al., 2025,
-            arXiv:2510.12402).
     """
 
     name = "adamw"
@@ -49,41 +47,21 @@ class FusedAdamW(torch.optim.AdamW):
         betas: Sequence[float] = (0.9, 0.98),
         eps: float = 1e-8,
         sharding: Sharding | None = None,
-        cautious: bool = False,
     ):
         first, second = betas
         super().__init__(params, lr, (first, second), eps, fused=True)
-        self._sharding, self._cautious = sharding, cautious
-        self._decays = [group["weight_decay"] for group in self.param_groups]
+        self._sharding = sharding
 
-    def update(self, learning_rate: float, finite: torch.Tensor, decay: float = 1.0) -> None:
-        """Update the parameters from their gradients, unless `finite` (a scalar on the device) is 0.
+    def update(self, learning_rate: float, finite: torch.Tensor) -> None:
+        """Update the parameters from their gradients, unless `finite` (a scalar on the device) is 0."""
+        self._step(learning_rate, finite)
 
-        `decay`: how much of its weight decay each group has in this step, as a share.
-        """
-        decays = [of_group * decay for of_group in self._decays]
-        if self._cautious:
-            for group, of_group in zip(self.param_groups, decays, strict=True):
-                if of_group:
-                    shrink(group["params"], learning_rate * of_group * finite, self._coming(group))
-            decays = [0.0] * len(decays)
-        self._step(learning_rate, finite, decays)
-
-    def _step(self, learning_rate: float, finite: torch.Tensor, decays: Sequence[float]) -> None:
-        """Run PyTorch's step, with the weight decay of each group."""
-        for group, of_group in zip(self.param_groups, decays, strict=True):
-            group["lr"], group["weight_decay"] = learning_rate, of_group
+    def _step(self, learning_rate: float, finite: torch.Tensor) -> None:
+        """Run PyTorch's step."""
+        for group in self.param_groups:
+            group["lr"] = learning_rate
         self.found_inf = (1 - finite).float()
         self.step()
-
-    @torch.no_grad()
-    def _coming(self, group: dict[str, Any]) -> list[torch.Tensor]:
-        """Return tensors with the signs of the coming updates of a group: its averaged gradients after this step."""
-        gradients = [parameter.grad for parameter in group["params"]]
-        if not self.state:
-            return gradients
-        before = [self.state[parameter]["exp_avg"] for parameter in group["params"]]
-        return list(torch._foreach_lerp(before, gradients, 1 - group["betas"][0]))  # pyright: ignore[reportPrivateImportUsage]
 
     def tensors(self) -> dict[str, torch.Tensor]:
         """Return the state of all parameters, by the names in checkpoints."""
@@ -129,9 +107,8 @@ class Lamb(FusedAdamW):
         betas: Sequence[float] = (0.9, 0.98),
         eps: float = 1e-8,
         sharding: Sharding | None = None,
-        cautious: bool = False,
     ):
-        super().__init__(params, lr, betas, eps, sharding, cautious)
+        super().__init__(params, lr, betas, eps, sharding)
         self._groups = [group["params"] for group in self.param_groups]
         self._parameters = list(itertools.chain(*self._groups))
         with torch.no_grad():
@@ -146,23 +123,18 @@ class Lamb(FusedAdamW):
         self._flat.untyped_storage().resize_(0)
 
     @torch.no_grad()
-    def update(self, learning_rate: float, finite: torch.Tensor, decay: float = 1.0) -> None:
+    def update(self, learning_rate: float, finite: torch.Tensor) -> None:
         """See `FusedAdamW.update`."""
         memory = self._flat.untyped_storage()
         memory.resize_(self._flat.nbytes)
         self._flat.zero_()
         for parameter, update in zip(self._parameters, self._updates, strict=True):
             update.grad = parameter.grad
-        decays = [of_group * decay for of_group in self._decays]
-        self._step(1.0, finite, decays)  # the decay of zeros is 0
-        for group, parameters, of_group in zip(self.param_groups, self._groups, decays, strict=True):
+        self._step(1.0, finite)  # the decay of zeros is 0
+        for group, parameters in zip(self.param_groups, self._groups, strict=True):
             group["lr"] = learning_rate
-            if of_group:
-                decayed = parameters
-                if self._cautious:
-                    updates = list(torch._foreach_neg(group["params"]))  # pyright: ignore[reportPrivateImportUsage]
-                    decayed = torch._foreach_mul(parameters, same_signs(updates, parameters))  # pyright: ignore[reportPrivateImportUsage]
-                torch._foreach_add_(group["params"], decayed, alpha=-of_group)  # pyright: ignore[reportPrivateImportUsage]
+            if decay := group["weight_decay"]:
+                torch._foreach_add_(group["params"], parameters, alpha=-decay)  # pyright: ignore[reportPrivateImportUsage]
         # Not 0.0: x + -0.0 is x for every x, but -0.0 + 0.0 is 0.0.
         rates = torch.where(finite > 0, learning_rate * self._ratios(), -0.0)
         self._flat.view(-1, SEGMENT).mul_(rates[self._whose].unsqueeze(1))
@@ -210,7 +182,7 @@ class Muon(FusedAdamW):
     other the rows, so that each orthogonalizes some of the matrices. This exchange was not run on a GPU yet.
 
     Args:
-        params, lr, betas, eps, sharding, cautious: see `FusedAdamW`; `params` are the other parameters.
+        params, lr, betas, eps, sharding: see `FusedAdamW`; `params` are the other parameters.
         matrices: the matrices by name.
         weight_decay: their weight decay.
         bf16: whether they are orthogonalized in bf16. Otherwise, this is done in the type of the parameters.
@@ -225,12 +197,11 @@ class Muon(FusedAdamW):
         betas: Sequence[float] = (0.9, 0.98),
         eps: float = 1e-8,
         sharding: Sharding | None = None,
-        cautious: bool = False,
         matrices: Mapping[str, nn.Parameter] | None = None,
         weight_decay: float = 0.0,
         bf16: bool = False,
     ):
-        super().__init__(params, lr, betas, eps, sharding, cautious)
+        super().__init__(params, lr, betas, eps, sharding)
         self._decay, self._type = weight_decay, torch.bfloat16 if bf16 else None
         self._momentum: dict[str, torch.Tensor] = {}
         self._batches: list[_Batch] = []
@@ -248,15 +219,15 @@ class Muon(FusedAdamW):
                 self._momentum |= zip(some, momentum.unbind(), strict=True)
 
     @torch.no_grad()
-    def update(self, learning_rate: float, finite: torch.Tensor, decay: float = 1.0) -> None:
+    def update(self, learning_rate: float, finite: torch.Tensor) -> None:
         """See `FusedAdamW.update`."""
-        super().update(learning_rate, finite, decay)
+        super().update(learning_rate, finite)
         for batch in self._batches:
             gradients = torch.stack([parameter.grad for parameter in batch.parameters])  # pyright: ignore[reportArgumentType]
             batch.momentum.lerp_(gradients, 0.05 * finite)
             update = self._orthogonalized(gradients.lerp_(batch.momentum, 0.95), batch)
-            if amount := learning_rate * self._decay * decay:
-                shrink(batch.parameters, amount * finite, list(update.unbind()) if self._cautious else None)
+            if amount := learning_rate * self._decay:
+                torch._foreach_mul_(batch.parameters, 1 - amount * finite)  # pyright: ignore[reportPrivateImportUsage]
             # Not 0.0: x + -0.0 is x for every x, but -0.0 + 0.0 is 0.0.
             update = torch.where(finite > 0, update * (-learning_rate * 0.2 * math.sqrt(max(batch.shape))), -0.0)
             torch._foreach_add_(batch.parameters, list(update.unbind()))  # pyright: ignore[reportPrivateImportUsage]
@@ -282,26 +253,6 @@ class Muon(FusedAdamW):
         super().restore(tensors, groups)
         for name, momentum in self._momentum.items():
             momentum.copy_(tensors[MOMENTUM + name])
-
-
-@torch.no_grad()
-def shrink(parameters: list[torch.Tensor], amount: torch.Tensor, updates: list[torch.Tensor] | None = None) -> None:
-    """Multiply parameters by 1 - `amount`, a scalar; if `updates` are given, only numbers with the sign of theirs."""
-    if updates is None:
-        torch._foreach_mul_(parameters, 1 - amount)  # pyright: ignore[reportPrivateImportUsage]
-        return
-    factors = same_signs(updates, parameters)
-    torch._foreach_mul_(factors, -amount)  # pyright: ignore[reportPrivateImportUsage]
-    torch._foreach_add_(factors, 1.0)  # pyright: ignore[reportPrivateImportUsage]
-    torch._foreach_mul_(parameters, factors)  # pyright: ignore[reportPrivateImportUsage]
-
-
-def same_signs(first: list[torch.Tensor], second: list[torch.Tensor]) -> list[torch.Tensor]:
-    """Return tensors that are 1 where two tensors have the same sign, else 0 (also where a number is 0)."""
-    signs = list(torch._foreach_sign(first))  # pyright: ignore[reportPrivateImportUsage]
-    torch._foreach_mul_(signs, list(torch._foreach_sign(second)))  # pyright: ignore[reportPrivateImportUsage]
-    torch._foreach_clamp_min_(signs, 0.0)  # pyright: ignore[reportPrivateImportUsage]
-    return signs
 
 
 def decays_by_name(name: str, _parameter: nn.Parameter) -> bool:
@@ -339,7 +290,7 @@ def make_optimizer(
         sharding: how the parameters were cut, if `named` holds this process's rows; None: they are whole.
         matrices: the names of the parameters that Muon updates.
     """
-    shared = train.learning_rate, train.betas, train.eps, sharding, train.cautious_weight_decay
+    shared = train.learning_rate, train.betas, train.eps, sharding
     if train.optimizer == "muon":
         by_muon = {name: parameter for name, parameter in named.items() if name in matrices}
         rest = ((name, parameter) for name, parameter in named.items() if name not in matrices)

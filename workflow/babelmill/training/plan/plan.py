@@ -33,7 +33,6 @@ from babelmill.training.plan.schedule import (
     rows_by_step,
     steps_for,
     tokens_wanted,
-    weight_decay_factor,
 )
 
 
@@ -47,7 +46,6 @@ class Step:
         rows: the global batch.
         mask_rate: share of hideable targets that are hidden, in rows that hide.
         learning_rate: learning rate of this step.
-        weight_decay: weight decay of this step, as a share of `train.weight_decay`.
         weights: weight of a target of each kind of rows, before it is multiplied by the target's importance.
         tokens: number of tokens of all steps up to the end of this one.
     """
@@ -57,7 +55,6 @@ class Step:
     rows: Rows
     mask_rate: float
     learning_rate: float
-    weight_decay: float
     weights: tuple[float, ...]
     tokens: int
 
@@ -202,7 +199,6 @@ class Plan:
             rows=rows,
             mask_rate=self.objective.mask_rate(step, self.steps),
             learning_rate=train.learning_rate * factor,
-            weight_decay=weight_decay_factor(step, self.steps, train.weight_decay_schedule),
             weights=self.objective.weights([int(count) for count in stand_for]),
             tokens=self.tokens_until(step + 1),
         )

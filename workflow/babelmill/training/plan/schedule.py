@@ -34,11 +34,6 @@ def learning_rate_factor(step: int, steps: int, warmup: float, cooldown: float, 
     return floor + (1 - floor) * 0.5 * (1 + math.cos(math.pi * (step - rising) / (steps - rising)))
 
 
-def weight_decay_factor(step: int, steps: int, schedule: str) -> float:
-    """Return the weight decay at a step, as a share of `train.weight_decay`: always 1, or a cosine from 1 to 0."""
-    return 1.0 if schedule == "constant" else 0.5 * (1 + math.cos(math.pi * step / steps))
-
-
 def mean_from(train: schema.Train, steps: int) -> int | None:
     """Return the first step after which the weights are part of the average of the last ones; None without one."""
     return steps - max(1, round(train.average_last * steps)) if train.average_last else None

@@ -1,0 +1,120 @@
+"""Compare recipes of training: the configuration behind "Recipes" in benchmarks/README.md.
+
+    git clone https://github.com/moritzlad/BabyLM-Tiny
+    python benchmarks/recipes.py FOLDER --clone BabyLM-Tiny [--blimp]
+    snakemake --profile profiles/local --configfile FOLDER/config.yaml experiments/ten experiments/one
+
+This writes texts and `config.yaml` into FOLDER and trains nothing. The texts are of five kinds in equal shares, words
+from eight places of each. `ten` are ten epochs of 75,000 words, `one` is one epoch of 650,000 words, both with 1.2 M
+parameters (preset `tiny`): each cell takes two to three minutes of CPU time. `big_ten` (ten epochs of 300,000 words)
+and `big_one` compare the best with the published recipe at 3.7 M parameters and with six seeds, which takes about 15
+(5) minutes per model. With `--blimp`, these are also scored on pairs of BLiMP, which come from the Hub.
+"""
+
+import argparse
+import json
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+KINDS = ("bnc_spoken", "childes", "gutenberg", "open_subtitles", "simple_wiki")
+TEXTS = {"ten": ("", 8, 15_000), "big_ten": ("", 8, 60_000), "one": ("", 8, 130_000), "validation": ("_dev", 2, 4_000)}
+DOCUMENT = 250  # words
+
+MUON, NO_DROPOUT = (
+    {"train.optimizer": "muon"},
+    {"model.hidden_dropout_prob": 0.0, "model.attention_probs_dropout_prob": 0.0},
+)
+
+
+def muon(learning_rate: float, weight_decay: float, **train: Any) -> dict[str, Any]:
+    """Return a cell of an experiment that is trained by Muon."""
+    asked = {"learning_rate": learning_rate, "weight_decay": weight_decay, **train}
+    return MUON | {f"train.{key}": value for key, value in asked.items()}
+
+
+CELLS = {
+    "ten": [
+        {},
+        {"train.learning_rate": 0.02},
+        {"train.weight_decay": 0.01},
+        {"train.weight_decay": 1.0},
+        NO_DROPOUT,
+        NO_DROPOUT | {"train.learning_rate": 0.02},
+        NO_DROPOUT | {"train.learning_rate": 0.02, "train.order": "documents"},
+        *(muon(*each) for each in ((0.005, 2.0), (0.01, 2.0), (0.005, 4.0), (0.01, 1.0))),
+        *(muon(*each) | NO_DROPOUT for each in ((0.005, 2.0), (0.0035, 3.0))),
+        *(
+            muon(0.005, 2.0, **{key: value}) | NO_DROPOUT
+            for key, value in (("masking", "words"), ("order", "documents"))
+        ),
+    ],
+    "one": [
+        {},
+        NO_DROPOUT,
+        NO_DROPOUT | {"train.learning_rate": 0.02},
+        *(muon(*each) | NO_DROPOUT for each in ((0.01, 0.1), (0.02, 0.1), (0.01, 2.0), (0.005, 2.0))),
+        muon(0.01, 2.0, order="documents") | NO_DROPOUT,
+    ],
+    "big_ten": [{}, muon(0.005, 2.0, order="documents"), muon(0.005, 2.0, order="documents") | NO_DROPOUT],
+    "big_one": [{}, muon(0.01, 2.0) | NO_DROPOUT],
+}
+
+BIG = {
+    "tokenizer": {"vocab_size": 4096},
+    "model": {"hidden_size": 192, "intermediate_size": 512, "num_attention_heads": 6, "num_hidden_layers": 6},
+}
+
+
+def write_text(clone: Path, path: Path, suffix: str, places: int, of_each: int) -> None:
+    """Write `of_each` words of each kind, from several places of its file."""
+    with path.open("w", encoding="utf-8") as out:
+        for kind in KINDS:
+            name = f"HEAD:datasets/BabyLM_dataset/train_600k/{kind}{suffix}.train"
+            words = subprocess.run(["git", "-C", clone, "show", name], capture_output=True, check=True).stdout
+            words = words.decode().split(" ")
+            for place in range(places):
+                begin, number = len(words) * place // places, of_each // places
+                part = words[begin : begin + number]
+                for first in range(0, number, DOCUMENT):
+                    out.write(json.dumps({"text": " ".join(part[first : first + DOCUMENT])}) + "\n")
+
+
+def configuration(folder: Path, blimp: bool) -> dict[str, Any]:
+    """Return the configuration: a language for each text, and an experiment on it."""
+    corpora, models = {}, {}
+    for name in CELLS:
+        text, epochs = folder / f"{'one' if name == 'big_one' else name}.jsonl", 1 if "one" in name else 10
+        files = {"files": [str(text)], "validation_files": [str(folder / "validation.jsonl")]}
+        corpora[f"english_{name}"] = {"language": "eng", "corpus": files}
+        models[f"english_{name}"] = {"train": {"epochs": epochs}} | (BIG if "big" in name else {})
+        if blimp and "big" in name:
+            models[f"english_{name}"]["evaluation"] = {"suites": ["blimp"], "pairs": 200, "masked_pairs": 20}
+    experiments = {
+        name: {"base": f"english_{name}", "vary": cells, "seeds": 6 if "big" in name else 2, "compare_with": {}}
+        for name, cells in CELLS.items()
+    }
+    rest = {"train": {"global_batch_tokens": 2048, "precision": "bf16"}, "evaluation": {"documents": None}}
+    return {"preset": "tiny", "targets": [], "languages": corpora, "models": models, "experiments": experiments} | rest
+
+
+def main() -> None:
+    """Write the texts and the configuration."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--clone", type=Path, required=True, help="a clone of moritzlad/BabyLM-Tiny")
+    parser.add_argument("--blimp", action="store_true", help="also score the larger models on pairs of BLiMP")
+    args = parser.parse_args()
+    folder = args.folder.resolve()
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, (suffix, places, of_each) in TEXTS.items():
+        write_text(args.clone, folder / f"{name}.jsonl", suffix, places, of_each)
+    text = yaml.safe_dump(configuration(folder, args.blimp), sort_keys=False)
+    (folder / "config.yaml").write_text(text, encoding="utf-8")
+    print(f"next: snakemake --profile profiles/local --configfile {folder / 'config.yaml'} -n experiments/ten")
+
+
+if __name__ == "__main__":
+    main()
