@@ -13,57 +13,18 @@ and scores, and say which numbers of the leaderboard it has. `babelmill why` say
 import argparse
 import shutil
 import sys
-from pathlib import Path
 
-from babelmill.commands.progress.model_status import DROPPED, STATES, Status, newest_run, status_of
+from babelmill.commands.progress.model_status import begun, newest_run, status_of
 from babelmill.commands.progress.numbers import numbers_of_challenge
+from babelmill.commands.terminal.status_table import status_table
 from babelmill.config import loading
 from babelmill.config.resolve import Configuration
 from babelmill.config.snapshots import FOLDER, name_of, points
 from babelmill.config.submissions import checkpoints_of
 from babelmill.config.suites import scores_asked, suites_of_model
 from babelmill.core.files import read_json
-from babelmill.core.words import aligned, clock, plural
+from babelmill.core.words import plural
 from babelmill.stages import STAGES
-
-RIGHT = ("step", "loss", "tokens/s", "left", "attempt")  # columns of numbers
-
-
-def begun(configuration: Configuration) -> list[str]:
-    """Return the targets, and all models that have a tokenizer or a log of making one."""
-    found = {path.name for path in Path("results/tokenizers").glob("*")}
-    found |= {path.stem for path in Path("logs/tokenizer").glob("*.log")}
-    targets = configuration.targets()
-    return targets + sorted(model for model in found - set(targets) if configuration.is_model(model))
-
-
-def table(statuses: list[Status], width: int) -> str:
-    """Return a heading, one line per model, cut at `width` characters, without empty columns, and the sums."""
-    rows = [("model", "stage", "state", "step", "loss", "tokens/s", "left", "attempt", "job", "GPUs", "")]
-    for s in statuses:
-        rows.append(
-            (
-                s.model,
-                s.stage,
-                s.state,
-                "" if s.steps is None else f"{s.step:,}/{s.steps:,}",
-                "" if s.loss is None else f"{s.loss:.3f}",
-                "" if s.tokens_per_second is None else f"{s.tokens_per_second:,.0f}",
-                "" if s.left is None else clock(s.left),
-                "" if s.attempt is None else str(s.attempt),
-                s.job or "",
-                s.gpus,
-                s.note,
-            )
-        )
-    columns = [column for column in zip(*rows, strict=True) if any(column[1:])]
-    rows = list(zip(*columns, strict=True))
-    lines = [line[:width] for line in aligned(rows, (column[0] in RIGHT for column in columns))]
-    counts = {state: sum(s.state == state for s in statuses) for state in ("converted", *STATES, DROPPED)}
-    lines.append(f"{plural(len(statuses), 'model')}: " + ", ".join(f"{n} {state}" for state, n in counts.items() if n))
-    shown = ("failed", "stopped", *(["running"] if len(statuses) == 1 else []))
-    lines += [f"{s.model}: {s.log}" for s in statuses if s.state in shown and s.log]
-    return "\n".join(lines)
 
 
 def challenge_line(configuration: Configuration, model: str) -> str | None:
@@ -106,4 +67,4 @@ def run(args: argparse.Namespace) -> None:
     names = configuration.models_of(args.names) if args.names else begun(configuration)
     lines = filter(None, (challenge_line(configuration, model) for model in names))
     width = shutil.get_terminal_size().columns if sys.stdout.isatty() else 10_000
-    print(table([status_of(configuration, model) for model in names], width), *lines, sep="\n")
+    print(status_table([status_of(configuration, model) for model in names], width), *lines, sep="\n")

@@ -19,9 +19,9 @@ import time
 from multiprocessing.connection import Connection
 from typing import TYPE_CHECKING, NamedTuple
 
-from babelmill.commands.progress.model_status import Status, newest_run, status_of
-from babelmill.commands.status import begun, table
+from babelmill.commands.progress.model_status import Status, begun, newest_run, status_of
 from babelmill.commands.terminal.curves import Point, curves
+from babelmill.commands.terminal.status_table import status_table
 from babelmill.config import loading
 from babelmill.core import escape
 from babelmill.core.files import UserError
@@ -103,11 +103,11 @@ def view(args: argparse.Namespace, width: int, height: int) -> list[str]:
     configuration = loading.from_arguments(args)
     names = configuration.models_of(args.names) if args.names else begun(configuration)
     statuses = [status_of(configuration, model) for model in names]
-    lines = table(statuses, width).splitlines()
+    lines = status_table(statuses, width).splitlines()
     if len(lines) > height:
         busy = [status for status in statuses if status.state not in QUIET]
         lines = [
-            *table(busy, width).splitlines(),
+            *status_table(busy, width).splitlines(),
             f"and {plural(len(statuses) - len(busy), 'model')} that wait or are done",
         ]
     trainings = sorted(filter(None, map(training_of, statuses)), key=lambda each: (not each.running, -each.changed))

@@ -111,6 +111,14 @@ def state_of_job(stage: str, model: str, language: str, folder: Path) -> Status:
     return status
 
 
+def begun(configuration: Configuration) -> list[str]:
+    """Return the targets, and all models that have a tokenizer or a log of making one."""
+    found = {path.name for path in Path("results/tokenizers").glob("*")}
+    found |= {path.stem for path in Path("logs/tokenizer").glob("*.log")}
+    targets = configuration.targets()
+    return targets + sorted(model for model in found - set(targets) if configuration.is_model(model))
+
+
 def newest_run(model: str) -> Path | None:
     """Return the folder of a model's newest training run; None if there is none."""
     notes = (CHECKPOINTS / model).glob("*/attempt.json")
