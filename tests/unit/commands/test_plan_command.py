@@ -132,7 +132,7 @@ def test_hours_of_fine_tuning_are_estimated_from_the_rows_and_then_measured(work
 def test_a_joint_task_reads_equal_shares_of_all_languages(folder):
     """So the estimate is that of two times 20 rows, and not of 20 and 60."""
     for code, count in (("eng", 20), ("deu", 60)):
-        rows = folder / f"results/tasks/mine/{code}"
+        rows = folder / f"results/tasks/apart/{code}"
         rows.mkdir(parents=True)
         for split in ("train", "test"):
             table = pa.table({"text": ["x"] * count, "pair": pa.nulls(count, pa.string()), "label": ["a"] * count})
@@ -140,9 +140,9 @@ def test_a_joint_task_reads_equal_shares_of_all_languages(folder):
         manifest.write(rows, manifest.StageRequest("task", code, {}), ["train.parquet", "test.parquet"])
     task = {"train": ["{language}"], "test": ["{language}.t"], "languages": {"eng": "en", "deu": "de"}, "text": "{a}"}
     task["tuning"] = {"same_length": True, "longest": 16, "epochs": 3, "batch": 4, "held_out": 0.0}
-    tasks = {"mine": task, "joint": task | {"joint": True}}
+    tasks = {"apart": task, "joint": task | {"joint": True}}
     made = Configuration([("test", SMALL | {"tasks": tasks, "models": {"both": {"languages": ["eng", "deu"]}}})])
-    (folder / "results/tasks/joint").symlink_to("mine")
+    (folder / "results/tasks/joint").symlink_to("apart")
     (each, apart), (equal, together) = (flops_of(made, "both", name, made.tuning(name)) for name in tasks)
     assert (each, equal) == (80, 40)
     judged = 80 * 16 / 3 * (3 + 1)  # all test rows are read after each epoch, and at the end

@@ -127,9 +127,9 @@ release/elsewhere: base_model
 release/folder: export
 release/folder/__init__ release/folder/loading: export evaluate ~predict score tune
 suites: score
-suites/__init__: score corpus suite submission tune
-suites/sought: score corpus
-suites/texts: score suite corpus
+suites/__init__: score corpus download suite submission tune
+suites/sought: score corpus download
+suites/texts: score suite corpus download
 suites/word_files: score suite
 suites/readers: suite
 suites/results: score submission tune
@@ -146,7 +146,7 @@ tokens/tokenizer_file: base_model tokenizer shards train export evaluate score t
 tokens/vocabulary tokens/prefix_space: base_model tokenizer shards train export evaluate score tune convert
 tokens/__init__: base_model tokenizer shards train export evaluate score corpus download convert ~predict tune
 tokens/clean_text: corpus download ~convert ~predict
-tokens/hashed_words: score corpus
+tokens/hashed_words: score corpus download
 tokens/documents: tokenizer shards evaluate
 tokens/label_text: corpus download ~shards ~evaluate ~predict
 tokens/published_tokenizer tokens/trial: base_model tokenizer
