@@ -218,18 +218,23 @@ def test_a_manifest_that_was_edited_is_refused_where_it_is_needed(workspace):
     assert workspace.would_run(targets=["results/exports/eng", "converted/deu"]) == set()
 
 
+def rule_of(stage) -> str:
+    """The text of the rule of a stage, in a file that may have others."""
+    text = (ROOT / f"workflow/rules/{stage.name}.smk").read_text()
+    return re.search(rf"^rule {stage.name}:\n.*?(?=^rule |\Z)", text, re.MULTILINE | re.DOTALL)[0]
+
+
 def test_the_outputs_of_the_rules_are_those_of_the_table(built, monkeypatch):
     """The table of stages says which files of a job Snakemake compares."""
     monkeypatch.chdir(built)
     configuration = loading.load()
     for job in jobs_of(configuration, "eng"):
-        text = (ROOT / f"workflow/rules/{job.stage.name}.smk").read_text()
-        (block,) = re.findall(r"^    output:\n(.*?)^    \w+:", text, re.MULTILINE | re.DOTALL)
+        block = re.search(r"^    output:\n(.*?)^    \w+:", rule_of(job.stage), re.MULTILINE | re.DOTALL)[1]
         values = {"model": "eng", "language": "eng"}
         declared = {name.format(**values) for name in re.findall(r'"(results/[^"]+|converted/[^"]+)"', block)}
         assert declared == {path.as_posix() for path in outputs_of(job)}, job.stage.name
     for stage in STAGES.values():
-        text = (ROOT / f"workflow/rules/{stage.name}.smk").read_text()
+        text = rule_of(stage)
         assert ("directory(" in text) == (stage.gives_folder or stage.folder_beside)
         (benchmark,) = re.findall(r'^    benchmark:\n +"(.*)"', text, re.MULTILINE)
         values = {"model": "eng", "language": "eng", "suite": "blimp", "input": "blimp", "task": "blimp", "seed": "1"}
