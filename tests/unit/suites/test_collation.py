@@ -13,7 +13,7 @@ from babelmill.commands.progress.numbers import numbers_of_challenge
 from babelmill.config.resolve import Configuration
 from babelmill.config.submissions import Rules, Task, read_rules, submission_of
 from babelmill.core import manifest
-from babelmill.core.files import write_json
+from babelmill.core.files import UserError, write_json
 from babelmill.stages import STAGES
 from babelmill.suites.challenge import checks, files, leaderboard
 from babelmill.suites.challenge.scored import Scored
@@ -281,6 +281,24 @@ def test_multilingual_files(tmp_path):
         "mnli has a score that is not a number",
         "there are no predictions: the model is scored on no suite of the challenge",
     ]
+
+
+@pytest.mark.parametrize(
+    ("lost", "scores", "message"),
+    [
+        ("harness_id", [-1.0, -2.0], r"items have no `harness_id`, .*; set suites\.hanzi_pinyin\.harness_ids: true"),
+        ("", None, r"an item of hanzi_pinyin has no causal score \('good'\): it is longer than"),
+    ],
+)
+def test_items_that_the_challenge_scores_itself_need_a_name_and_scores(tmp_path, lost, scores, message):
+    columns = {"harness_id": ["0:ab"], "options": [["good", "bad"]], "right": [0]}
+    columns |= {"causal": [scores], "causal_points": [None if scores is None else 1.0]}
+    columns.pop(lost, None)
+    rules = read_rules("babylm_2026_multilingual")
+    where = put(tmp_path / "hanzi_pinyin", columns, entry_of([1], ["all"]))
+    mine = {"hanzi_pinyin": Scored(where, rules.tasks["hanzi_pinyin"], CODE, "causal")}
+    with pytest.raises(UserError, match=message):
+        files.multilingual(rules, mine, {}, CHECKPOINTS, set(), {})
 
 
 @pytest.mark.parametrize("name", ["babylm_strict_small", "babylm_strict", "babylm_multilingual"])

@@ -99,6 +99,23 @@ def test_options_may_have_tabs_between_and_items_may_be_dropped():
         read_items("choices", [path], {}, options="s", drop="o")
 
 
+def test_the_names_of_items_in_lm_evaluation_harness():
+    """They need the types of all columns, so a .csv file has none. Items that are dropped are counted."""
+    keys = {"options": "ends", "harness_ids": True}
+    names = [
+        read_items("choices", [write(f"ends.{end}"), write(f"more.{end}")], {}, **keys, drop="cried")["harness_id"]
+        for end in ("jsonl", "parquet")
+    ]
+    assert names[0].to_pylist() == names[1].to_pylist()
+    assert [name.as_py().split(":")[0] for name in names[0]] == ["1", "2", "4", "5"]
+    assert names[0][0].as_py().split(":")[1] == names[0][2].as_py().split(":")[1]
+    with pytest.raises(UserError, match=r"ends\.csv: `harness_ids` needs \.jsonl or \.parquet files: columns of"):
+        read_items("choices", [write("ends.csv")], {}, **keys)
+    Path("mixed.jsonl").write_text('{"ends": ["a", "b"], "x": 1}\n{"ends": ["a", "b"], "x": "one"}\n')
+    with pytest.raises(UserError, match=r"mixed\.jsonl: JSON parse error: .*; `harness_ids` needs columns of one type"):
+        read_items("choices", [Path("mixed.jsonl")], {}, **keys)
+
+
 @pytest.mark.parametrize(
     ("changed", "keys", "message"),
     [
@@ -228,10 +245,10 @@ def table_of(right, paradigms=None, **more) -> pa.Table:
     return pa.table(columns | more)
 
 
-def test_options_with_equal_scores_share_the_point_or_the_first_gets_it():
+def test_options_with_equal_scores_share_the_point_or_the_first_or_none_gets_it():
     scores = np.array([[-1.0, -1, -2, 0], [-1, -1, -1, 0], [-3, -1, -1, 0], [-1, -2, -2, 0], [np.nan] * 4])
     table = table_of([0, 1, 0, 0, 0])
-    for ties, expected in (("half", [0.5, 1 / 3, 0, 1]), ("first", [1, 0, 0, 1])):
+    for ties, expected in (("half", [0.5, 1 / 3, 0, 1]), ("first", [1, 0, 0, 1]), ("wrong", [0, 0, 0, 1])):
         found = Choices().with_scores(table, "causal", scores, settings(ties=ties))
         points = Choices().points(found, "causal")
         assert points[:4] == pytest.approx(expected) and np.isnan(points[4])

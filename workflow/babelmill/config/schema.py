@@ -772,7 +772,7 @@ class Baseline(Section):
 # The keys of a suite that only some kinds have, and those of them that a kind needs.
 ITEM_KEYS: dict[str, tuple[str, ...]] = {
     "pairs": ("good", "bad"),
-    "choices": ("prompt", "options", "right", "scored", "score", "ties", "drop", "ratio"),
+    "choices": (*("prompt", "options", "right", "scored", "score", "ties", "unknown", "drop", "ratio", "harness_ids"),),
     "reading": (),
     "acquisition": (),
 }
@@ -803,11 +803,13 @@ class Suite(Section):
         right: of choices: the number of the right option, the first being 0, or the column that holds it.
         scored: of choices: whether all tokens are scored, or only those of the option ("completion").
         score: of choices: whether an option's score is the sum over its scored tokens, or their mean.
-        ties: of choices: if the right option and others have the best score, they share the point ("half"), or the
-            first of them is what the model chose ("first").
+        ties: of choices: if the right option and others have the best score, they share the point ("half"), the first
+            of them is what the model chose ("first"), or nothing is right ("wrong").
+        unknown: of choices: "wrong" if an item with a token that the tokenizer does not know counts as wrong.
         drop: of choices: items with an option that contains this text are left out.
         ratio: of choices: the column of a number, such as how many people prefer the first option. The suite's score is
             then the rank correlation (Spearman) of this number with the probability of the first option.
+        harness_ids: of choices: whether each item keeps the name that lm-evaluation-harness gives it in its logs.
         phenomenon: the column that says what is tested; of choices, a template, too.
         paradigm: the same for the finer group; "{file}" means the file's name without its ending.
         delimiter, encoding, quoting: those of .csv and .tsv files.
@@ -833,9 +835,11 @@ class Suite(Section):
     right: Annotated[int, Field(ge=0)] | Text = 0
     scored: Literal["whole", "completion"] | None = None
     score: Literal["sum", "mean"] = "sum"
-    ties: Literal["half", "first"] = "half"
+    ties: Literal["half", "first", "wrong"] = "half"
+    unknown: Literal["scored", "wrong"] = "scored"
     drop: str = ""
     ratio: Text | None = None
+    harness_ids: bool = False
     phenomenon: Text | None = None
     paradigm: Text | None = None
     delimiter: Mark | None = None

@@ -231,7 +231,7 @@ class ScoreSettings(Settings):
     Attributes:
         suite: its name.
         covered: the model's languages for which the suite has pairs.
-        kind, scored, score, ties, headline: as in `schema.Suite`.
+        kind, scored, score, ties, unknown, headline: as in `schema.Suite`.
         methods: how sentences are scored.
         pairs, masked_pairs, within_word_l2r, snapshots: as the section `evaluation` says.
     """
@@ -241,7 +241,8 @@ class ScoreSettings(Settings):
     kind: str = "pairs"
     scored: Literal["whole", "completion"] = "whole"
     score: Literal["sum", "mean"] = "sum"
-    ties: Literal["half", "first"] = "half"
+    ties: Literal["half", "first", "wrong"] = "half"
+    unknown: Literal["scored", "wrong"] = "scored"
     headline: Literal["pairs", "paradigms", "phenomena"] = "pairs"
     methods: list[str]
     pairs: int | Literal["all"] = "all"

@@ -33,7 +33,7 @@ Sizes = Positive | dict[str, Positive]
 class Task(Section):
     """An entry of the file that the challenge takes. The first lines of `babylm_2026_strict.yaml` explain the keys."""
 
-    kind: Literal["choices", "examples", "reading", "acquisition", "labels", "tags", "accuracy"] = "choices"
+    kind: Literal["choices", "examples", "reading", "acquisition", "labels", "tags", "accuracy", "hidden"] = "choices"
     suite: Text | None = None
     tuned: Names = []
     language: Text = "eng"

@@ -23,7 +23,7 @@ from babelmill.core.local_sources import files_of, recorded, snapshot
 from babelmill.hub import revisions
 
 SUITES = Path("results/suites")
-OF_SCORING = {"scored", "score", "ties"}  # the keys of items that the stage `score` reads
+OF_SCORING = {"scored", "score", "ties", "unknown"}  # the keys of items that the stage `score` reads
 OF_CHALLENGE = ("full_eval", "fast_eval", "multilingual", "universal_dependencies")  # folders in `evaluation_data`
 SHIPPED = "babelmill:"  # begins the name of a file of `config/suites/`, which each clone has
 

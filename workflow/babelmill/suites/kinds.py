@@ -166,8 +166,9 @@ class Choices(OfSentences):
     """Prompts with options.
 
     A method's columns are {method}, the score of each option, and {method}_points: 1 if the right option has the best
-    score, else 0. If other options have the same score, the point is shared, or goes to the first of them (`ties`). If
-    the suite has a `ratio`, {method}_points is the probability of the first option, given that it is one of them.
+    score, else 0. If other options have the same score, the point is shared, or goes to the first of them, or to none
+    (`ties`). If the suite has a `ratio`, {method}_points is the probability of the first option, given that it is one
+    of them.
     """
 
     def has_scores(self, scored: pa.Table, method: str) -> bool:
@@ -184,6 +185,16 @@ class Choices(OfSentences):
             return None
         return [[len(prompt) for prompt in prompts] for prompts in items["prompts"].to_pylist()]
 
+    def score(self, model: "ScoringModel", items: pa.Table, settings: ScoreSettings, partial: Path) -> pa.Table:
+        """Return the table of items with columns for the scores of each method; scores are kept in `partial`.
+
+        The column `unknown` says which items have a token that the tokenizer does not know, if these count as wrong.
+        """
+        if settings.unknown == "wrong":
+            unknown = [any(map(model.has_unknown, texts)) for texts in self.texts(items)]
+            items = items.append_column("unknown", pa.array(unknown, pa.bool_()))
+        return super().score(model, items, settings, partial)
+
     def with_scores(self, items: pa.Table, method: str, found: np.ndarray, settings: ScoreSettings) -> pa.Table:
         """Return the table with the columns of a method."""
         points: Callable[[np.ndarray, int], float] = first_probability if has_ratio(items) else POINTS[settings.ties]
@@ -193,6 +204,9 @@ class Choices(OfSentences):
             there = not np.isnan(row[0])
             scores.append(row[:count].tolist() if there else None)
             shares.append(points(row[:count], answer) if there else None)
+        if "unknown" in items.column_names:
+            marked = zip(shares, items["unknown"].to_pylist(), strict=True)
+            shares = [0.0 if share is not None and unknown else share for share, unknown in marked]
         items = items.append_column(method, pa.array(scores, pa.list_(pa.float64())))
         return items.append_column(f"{method}_points", pa.array(shares, pa.float64()))
 
@@ -417,13 +431,19 @@ def first(scores: np.ndarray, answer: int) -> float:
     return float(scores.argmax() == answer)
 
 
+def alone(scores: np.ndarray, answer: int) -> float:
+    """Return the points of an item; it is wrong if another option has the best score, too."""
+    best = scores == scores.max()
+    return float(best[answer] and best.sum() == 1)
+
+
 def first_probability(scores: np.ndarray, _answer: int) -> float:
     """Return the probability of the first option, given that it is one of them."""
     shares = np.exp(scores - scores.max())
     return float(shares[0] / shares.sum())
 
 
-POINTS = {"half": shared, "first": first}
+POINTS = {"half": shared, "first": first, "wrong": alone}
 
 
 def rank_correlation(points: np.ndarray, ratios: np.ndarray) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 The stage `suite` writes the table that a reader returns. What an item is, is said by the keys of `schema.Suite`.
 """
 
+import hashlib
 import json
 import logging
 import math
@@ -12,6 +13,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pyarrow as pa
+import pyarrow.json as pj
 
 from babelmill.config.stage_settings import SuiteSettings
 from babelmill.core import escape
@@ -22,7 +24,9 @@ from babelmill.core.words import plural
 from babelmill.suites.texts import texts_of
 from babelmill.suites.word_files import read_acquisition, read_reading_times
 from babelmill.tables.columns import Asked, NoColumn, check_names
+from babelmill.tables.parquet_file import opened, seekable
 from babelmill.tables.table import Table
+from babelmill.text_files.opening import open_file
 
 log = logging.getLogger("babelmill.suite")
 
@@ -125,7 +129,10 @@ class Choices(Reader):
     )
 
     def read(self, settings: SuiteSettings, paths: Sequence[Path], scratch: Path | None = None) -> pa.Table:
-        """Return the items; see `Reader.read`. `id` is the paradigm and a number, counted from 0 in each paradigm."""
+        """Return the items; see `Reader.read`. `id` is the paradigm and a number, counted from 0 in each paradigm.
+
+        `harness_id` is what lm-evaluation-harness calls the item, if the suite asks for it.
+        """
         how, section = settings.items, f"suites.{settings.suite}"
         named = dict(how) | {key: settings.columns[key] for key in GROUPS if key in settings.columns}
         texts = [*as_list(how.get("prompt", "")), *(how["options"] if isinstance(how["options"], list) else [])]
@@ -137,8 +144,10 @@ class Choices(Reader):
         asked = [Asked(column, f"{section}.{key}", False, True) for column, key in columns.items()]
         lists = [Asked(column_of(how["options"]), f"{section}.options")] if isinstance(how["options"], str) else []
         rows, counts, drop = [], Counter[str](), how.get("drop", "")
+        ids = harness_ids(paths, scratch) if how.get("harness_ids") else None
         for row in rows_of(paths, asked, settings, scratch, lists):
             options = options_of(row, how["options"])
+            harness_id = next(ids) if ids else ""
             if drop and any(drop in option for option in options):
                 continue
             prompts = [row.filled(template) for template in as_list(how.get("prompt", ""))]
@@ -146,6 +155,8 @@ class Choices(Reader):
             item["right"] = right_of(row, how.get("right", 0), len(options))
             if "ratio" in how:
                 item["ratio"] = number_of(row, how["ratio"])
+            if ids:
+                item["harness_id"] = harness_id
             item |= {key: of_row(row, named[key]) for key in GROUPS if key in named}
             item = with_groups(item)
             rows.append({"id": f"{item['paradigm']}_{counts[item['paradigm']]}", **item})
@@ -154,6 +165,7 @@ class Choices(Reader):
             dropped = f" (besides those that drop = {drop!r} leaves out)" if drop else ""
             raise UserError(f"{escape.some(paths, 3)}: these files contain no item{dropped}")
         schema = self.schema.append(pa.field("ratio", pa.float64())) if "ratio" in how else self.schema
+        schema = schema.append(pa.field("harness_id", pa.string())) if ids else schema
         return pa.Table.from_pylist(rows, schema)
 
     def figures(self, items: pa.Table) -> dict[str, Any]:
@@ -263,6 +275,35 @@ def rows_of(
         for number, cells in enumerate(table, 1):
             where = f"{escape.line(path)}: row {number}"
             yield Row({name: cells[place] for name, place in places.items()}, stem, where)
+
+
+def harness_ids(paths: Sequence[Path], scratch: Path | None) -> Iterator[str]:
+    """Yield what lm-evaluation-harness calls each row of files in its logs: "{doc_id}:{doc_hash}".
+
+    That is the number of the row, counted from 0 over all files, and a digest of all its columns. Their types are those
+    that Arrow finds, as in the library `datasets`, through which the harness reads files. So a whole number is written
+    as 1.0 if the column has fractions in other rows, and a missing key as null.
+    """
+    documents = (document for path in paths for document in documents_of(path, scratch))
+    for number, document in enumerate(documents):
+        text = json.dumps(document, indent=2, ensure_ascii=False, default=str)
+        yield f"{number}:{hashlib.sha256(text.encode()).hexdigest()}"
+
+
+def documents_of(path: Path, scratch: Path | None) -> list[dict[str, Any]]:
+    """Return the rows of a file with all of their columns."""
+    suffix, compression = split_name(path)
+    if suffix not in (".jsonl", ".json", ".parquet"):
+        raise UserError(
+            f"{escape.line(path)}: `harness_ids` needs .jsonl or .parquet files: columns of {suffix} have no types"
+        )
+    if suffix == ".parquet":
+        with open_file(path, suffix, compression) as stream, seekable(stream, scratch) as source:
+            return opened(path, source, []).read(use_threads=False).to_pylist()
+    try:
+        return pj.read_json(path, pj.ReadOptions(use_threads=False)).to_pylist()
+    except pa.ArrowInvalid as error:
+        raise UserError(f"{escape.line(path)}: {escape.line(error)}; `harness_ids` needs columns of one type") from None
 
 
 def as_list(templates: str | list[str]) -> list[str]:

@@ -46,6 +46,11 @@ class ScoringModel:
             raise UserError(f"{self.folder}: method {name} hides tokens, but the tokenizer has no mask token")
         return Method(name, mask)
 
+    def has_unknown(self, text: str) -> bool:
+        """Return whether a text has a token that the tokenizer does not know."""
+        unknown = self.tokenizer.unk_token_id
+        return unknown is not None and unknown in self.tokenizer.encode(text.strip(), add_special_tokens=False)
+
     def scorer(self, how: Method) -> tuple[Scorer, int | None]:
         """Load the model for a method; return a scorer of rows, and the most tokens that it reads (None: no limit)."""
         auto = AutoModelForCausalLM if how.causal else AutoModelForMaskedLM

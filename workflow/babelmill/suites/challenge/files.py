@@ -13,7 +13,7 @@ import numpy as np
 from babelmill.config.submissions import Rules, Task
 from babelmill.core.files import UserError, atomic_write
 from babelmill.suites.challenge import tuned
-from babelmill.suites.challenge.scored import READING, Scored, predictions, reading, surprisals
+from babelmill.suites.challenge.scored import READING, Scored, hidden, predictions, reading, surprisals
 from babelmill.suites.challenge.tuned import Tuned
 
 
@@ -100,7 +100,7 @@ def at_checkpoints(
 
 def at_checkpoint(name: str, task: Task, scored: Scored, entry: dict[str, Any]) -> dict[str, float]:
     """Return the scores of each subtask at a checkpoint."""
-    if task.kind in ("examples", "accuracy"):
+    if task.kind in ("examples", "accuracy", "hidden"):
         return {name: entry["pairs"]["score"]}
     if task.kind == "reading":
         return {part: entry["by_paradigm"][part]["score"] for part in READING}
@@ -115,8 +115,13 @@ def multilingual(
     there: set[str],
     of_tuned: dict[str, Tuned],
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return the content of the files of scores and of predictions for the multilingual track; see `strict`."""
-    scores = {name: {name: accuracy(of_task)["score"]} for name, of_task in scored.items()}
+    """Return the content of the files of scores and of predictions for the multilingual track; see `strict`.
+
+    What the challenge scores itself is in the predictions alone, item by item. At the checkpoints, it is scored here.
+    """
+    of_challenge = [name for name in scored if rules.tasks[name].kind == "hidden"]
+    public = {name: of_task for name, of_task in scored.items() if name not in of_challenge}
+    scores = {name: {name: accuracy(of_task)["score"]} for name, of_task in public.items()}
     for name, each in of_tuned.items():
         task, code = name.rsplit("_", 1)
         (score,) = each.scores().values()
@@ -136,7 +141,7 @@ def multilingual(
         "finetune": {
             name: tuned.tags(each) if name in of_words else tuned.indexed(each) for name, each in of_tuned.items()
         },
-        "hidden": {},
+        "hidden": {name: hidden(scored[name]) for name in of_challenge},
     }
     return scores, content | ({"fast_eval_results": of_checkpoints} if of_checkpoints else {})
 

@@ -72,7 +72,7 @@ def of_task(name: str, task: Task, scored: Scored | None, points: dict[str, np.n
         return Score(0.0, missing=[f"{name}: {reason}"])
     if task.kind == "acquisition":
         return dataclasses.replace(of_entry(scored.entry["pairs"]), least=-100.0)  # a correlation
-    if task.kind in ("reading", "accuracy"):  # of reading, the mean of both parts; their words are the same
+    if task.kind in ("reading", "accuracy", "hidden"):  # of reading, the mean of both parts; their words are the same
         return of_entry(scored.entry["pairs"])
     return of_points(task, points, name)
 

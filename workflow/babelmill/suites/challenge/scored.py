@@ -96,10 +96,7 @@ def predictions(scored: Scored) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
         rows["paradigm"].to_pylist(), prompts, options, right, scores, strict=True
     ):
         if values is None or all(is_missing(value) for value in values):
-            raise UserError(
-                f"{scored.folder}: an item of {line(subtask)} has no {method} score ({texts[best][:60]!r}): it is"
-                " longer than the model reads, or only a sample was scored (evaluation.pairs, masked_pairs)"
-            )
+            raise without_score(scored, subtask, texts[best])
         if whole:
             texts = [start + text for start, text in zip(before, texts, strict=True)]
         chosen = max(range(len(texts)), key=lambda i: -np.inf if is_missing(values[i]) else values[i])
@@ -108,6 +105,34 @@ def predictions(scored: Scored) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
         of_subtask.append({"id": f"{name}_{len(of_subtask)}", "pred": texts[chosen]})
         points.setdefault(name, []).append(texts[chosen].strip() == texts[best].strip())
     return found, {name: np.array(each, float) for name, each in points.items()}
+
+
+def without_score(scored: Scored, subtask: str, text: str) -> UserError:
+    """Return the error about an item that has no score."""
+    return UserError(
+        f"{scored.folder}: an item of {line(subtask)} has no {scored.method} score ({text[:60]!r}): it is longer than"
+        " the model reads, or only a sample was scored (evaluation.pairs, masked_pairs)"
+    )
+
+
+def hidden(scored: Scored) -> dict[str, Any]:
+    """Return the entry of a task that the challenge scores itself: {name of the item: its scores}.
+
+    An item is marked as one with an unknown token if it is wrong although the right option is the first with the best
+    score: as by the challenge's program, this is so for two equal scores, too.
+    """
+    if "harness_id" not in scored.rows.column_names:
+        raise UserError(
+            f"{scored.folder}: its items have no `harness_id`, by which the challenge knows them; set"
+            f" suites.{scored.task.suite}.harness_ids: true"
+        )
+    columns = ("harness_id", "options", "right", scored.method, f"{scored.method}_points")
+    found: dict[str, Any] = {}
+    for name, options, right, scores, points in zip(*(scored.rows[each].to_pylist() for each in columns), strict=True):
+        if scores is None:
+            raise without_score(scored, str(scored.task.suite), options[right])
+        found[name] = {"scores": scores, "has_unk": scores.index(max(scores)) == right and points == 0}
+    return found
 
 
 def is_missing(value: float | None) -> bool:

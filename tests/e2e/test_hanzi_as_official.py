@@ -1,0 +1,73 @@
+"""Hanzi in the upload of the multilingual track, as the challenge's own programs write it (tests/data/official)."""
+
+import json
+import shutil
+
+import pytest
+
+from babelmill import suite as suite_stage
+from babelmill.commands.progress.made_by_hand import made_by_hand
+from babelmill.config.resolve import Configuration
+from babelmill.config.stage_settings import ScoreSettings
+from babelmill.config.submissions import read_rules
+from babelmill.config.suites import how_scored
+from babelmill.core import manifest
+from babelmill.core.files import write_json
+from babelmill.core.yaml_file import read_yaml
+from babelmill.score import score
+from babelmill.suites.challenge import files, leaderboard
+from babelmill.suites.challenge.scored import Scored
+from babelmill.suites.scoring_model import ScoringModel
+from conftest import ROOT
+from helpers import DATA
+from helpers.models import seeded
+
+OFFICIAL = json.loads((DATA / "official/hanzi.json").read_text())
+RULES = read_rules("babylm_2026_multilingual")
+CHECKPOINTS = ["chck_1M", "chck_2M"]
+
+
+def model(folder, kind: str):
+    """Write a model; `of_characters` has a tokenizer that lacks some characters, `gpt2` has two snapshots."""
+    make = seeded.gpt_bert if kind == "gpt_bert" else seeded.gpt2
+    make(folder)
+    if kind == "of_characters":
+        shutil.copy(DATA / "official/tokenizer_of_characters.json", folder / "tokenizer.json")
+    for seed, name in enumerate(CHECKPOINTS if kind == "gpt2" else [], 1):
+        place = make(folder / f"snapshots/{name}", seed)
+        write_json(place / manifest.NAME, manifest.read(place) | {"figures": {"million_words": seed, "step": seed}})
+    return folder
+
+
+@pytest.mark.parametrize("kind", OFFICIAL)
+def test_the_upload_is_that_of_the_official_code(kind, tmp_path, monkeypatch):
+    """The names of items to the last character, equal sentences and unknown tokens, and the scores of checkpoints."""
+    monkeypatch.chdir(tmp_path)
+    official, suites = OFFICIAL[kind], {}
+    for name in official["hidden"]:  # the shipped suites, with the stored files instead of those of the Hub
+        shipped = read_yaml(ROOT / f"config/suites/{name}.yaml")
+        del shipped["repository"]
+        suites[name] = shipped | {"files": [str(DATA / f"official/hanzi/{name}.jsonl")]}
+    configuration = Configuration([("config.yaml", {"suites": suites})])
+    folder, mine = model(tmp_path / kind, kind), {}
+    for name in suites:
+        items = made_by_hand(configuration, "suite", suite_stage.run, "zho", name)
+        values = {"stage": "score", "name": kind, "languages": ["zho"], "suite": name, "covered": ["zho"]}
+        how = how_scored(configuration.suite(name))
+        settings = ScoreSettings(**values, methods=["causal"], snapshots=kind == "gpt2", **how)
+        out = tmp_path / "scores" / kind / name
+        score(ScoringModel(folder, {}), [items], settings, tmp_path / "partial", out, [items])
+        mine[name] = Scored(out, RULES.tasks[name], "zho", "causal")
+    fast = mine if kind == "gpt2" else {}
+    scores, predictions = files.multilingual(RULES, mine, fast, CHECKPOINTS, {*CHECKPOINTS}, {})
+    assert scores == {}, "the challenge computes them itself"
+    assert [*predictions["hidden"]] == [*official["hidden"]]
+    for name, items in official["hidden"].items():
+        found = predictions["hidden"][name]
+        assert [*found] == [*items], name
+        for each, item in zip(found.values(), items.values(), strict=True):
+            assert each == {"scores": pytest.approx(item["scores"], abs=1e-4), "has_unk": item["has_unk"]}, name
+        assert predictions["zeroshot"][name]["acc,none"] == official["accuracy"][name]
+    assert predictions.get("fast_eval_results") == official.get("fast_eval_results")
+    numbers = leaderboard.numbers(RULES, mine, {}, {}, {})
+    assert {name: numbers[name].value / 100 for name in mine} == pytest.approx(official["accuracy"])
