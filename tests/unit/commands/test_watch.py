@@ -1,5 +1,6 @@
 """The live view: its pictures, beside finished models, and on a terminal until Ctrl-C."""
 
+import json
 import os
 import pty
 import re
@@ -37,6 +38,7 @@ def test_what_cannot_be_drawn():
     assert curves([Point(1, float("nan"))], [], last=10, width=40, height=10) == []
     assert curves([Point(1, 2.0)], [], last=10, width=10, height=10) == [], "no room"
     assert curves([Point(5, 2.0)], [], last=10, width=20, height=4)[1].strip(), "one number is a dot"
+    assert all(len(line) <= 14 for line in curves([Point(5, 2.0)], [], last=10**9, width=14, height=4))
 
 
 def test_once_beside_finished_models(workspace):
@@ -44,6 +46,20 @@ def test_once_beside_finished_models(workspace):
     assert re.search(r"^eng +convert +converted ", shown, re.MULTILINE)
     assert re.search(r"^(eng|deu): loss \d\.\d{3}, validation \d\.\d{3}", shown, re.MULTILINE)
     assert "◆" in shown
+
+
+def test_a_loss_that_is_no_number(workspace):
+    """It is null in the record; the other losses are drawn."""
+    record = workspace.path / "results/models/eng/metrics.jsonl"
+    lines = workspace.metrics("eng")
+    for line in lines[-2:]:
+        line["loss"] = None
+    for path in (record, *(workspace.path / "results/checkpoints/eng").glob("*/metrics.jsonl")):
+        path.unlink()
+        path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    shown = workspace.babelmill("watch", "--once", "eng")
+    assert re.search(r"^eng: .*nan", shown, re.MULTILINE)
+    assert re.search("[\u2801-\u28ff]", shown)
 
 
 def test_a_small_window_keeps_what_matters(workspace, monkeypatch):

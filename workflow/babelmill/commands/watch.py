@@ -11,13 +11,14 @@ works on a login node, and it sees edits of the configuration. Ctrl-C ends the v
 
 import argparse
 import contextlib
+import math
 import multiprocessing
 import shutil
 import signal
 import sys
 import time
 from multiprocessing.connection import Connection
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from babelmill.commands.progress.model_status import Status, begun, newest_run, status_of
 from babelmill.commands.terminal.curves import Point, curves
@@ -64,12 +65,17 @@ def training_of(status: Status) -> Training | None:
             record, changed = read_record(path), path.stat().st_mtime
         except OSError:  # not begun, or being replaced
             continue
-        trained = [Point(line["step"], line["loss"]) for line in record if line["kind"] == "train"]
-        measured = [Point(line["step"], line["loss"]) for line in record if line["kind"] == "validation"]
+        trained, measured = points_of(record, "train"), points_of(record, "validation")
         if trained:
-            running = status.state == "running" and status.stage == "train"
+            running = status.state == "running" and status.stage.split()[0] in ("train", "trial")
             return Training(status.model, running, changed, trained, measured, status.steps or trained[-1].step)
     return None
+
+
+def points_of(record: list[dict[str, Any]], kind: str) -> list[Point]:
+    """Return the losses of one kind of lines; a loss that was no finite number is null in the record."""
+    lines = [line for line in record if line["kind"] == kind]
+    return [Point(line["step"], math.nan if line["loss"] is None else line["loss"]) for line in lines]
 
 
 def picture_of(training: Training, width: int, height: int) -> list[str]:
@@ -133,7 +139,9 @@ def view_now(args: argparse.Namespace, width: int, height: int) -> list[str]:
         return [escape.terminal(line) for line in receiver.recv()]
     except EOFError:
         return ["error: the view could not be made; `babelmill status` says more"]
-    finally:
+    finally:  # Ctrl-C may come in between
+        receiver.close()
+        process.terminate()
         process.join()
 
 

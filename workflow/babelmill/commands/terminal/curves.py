@@ -57,7 +57,7 @@ def curves(trained: Sequence[Point], measured: Sequence[Point], last: int, width
     for x, y in (place(point) for point in measured if math.isfinite(point.loss)):
         picture[y // ROWS][x // COLUMNS] = MEASURED
     left = [scale[0], *[""] * (high_enough - 2), scale[1]]
-    steps = f"{'0':<{wide - len(f'{last:,}')}}{last:,}"
+    steps = f"{'0':<{max(2, wide - len(f'{last:,}'))}}{last:,}"[:wide]
     lines = [f"{label:>{margin}}{''.join(row)}".rstrip() for label, row in zip(left, picture, strict=True)]
     return [*lines, " " * margin + steps]
 
