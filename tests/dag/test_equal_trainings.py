@@ -38,6 +38,21 @@ def test_the_same_training_comes_after_the_first_one(work):
     assert waits_for(work, "experiments/cells") == {"cells_lamb_s1": set()} | others, "the base is not asked for"
 
 
+def test_a_finished_model_stays_when_a_new_name_for_it_comes(work):
+    """Whichever of them Snakemake looks at first."""
+    work.configure(VALUES | {"models": {"aa": {"like": "eng"}, "zz": {"like": "eng"}}})
+    finish(loading.load(), "eng")
+    found = work.would_run(targets=("converted/aa", "converted/eng", "converted/zz"))
+    assert {name for rule, name in found if rule == "train"} == {"aa", "zz"}
+    assert "eng" not in {name for _, name in found}
+    finish(loading.load(), "cells_lamb_s1", "cells_adamw_s1", stages=leading_to("train"))
+    work.configure(VALUES | {"experiments": {"alpha": CELLS | {"seeds": 1}, "cells": CELLS}})
+    trained = {
+        name for rule, name in work.would_run(targets=("experiments/alpha", "experiments/cells")) if rule == "train"
+    }
+    assert trained == {"alpha_lamb_s1", "alpha_adamw_s1", "cells_lamb_s2", "cells_adamw_s2"}
+
+
 def test_a_dry_run_names_the_trainings_that_are_only_linked(work, monkeypatch):
     """Those that are the same as one of this run, and those of models that are trained already."""
     monkeypatch.setenv("COLUMNS", "200")

@@ -3,11 +3,8 @@
 import copy
 import csv
 import io
-import os
 import re
 import shutil
-import signal
-import time
 from pathlib import Path
 
 import pytest
@@ -15,8 +12,6 @@ import pytest
 from babelmill import __version__
 from babelmill.core.files import sha256
 from conftest import ROOT, SMALL, Workspace
-from helpers.programs import held
-from helpers.programs.prepared import Program
 
 GRID = {
     "base": "eng",
@@ -102,46 +97,6 @@ def test_the_tables_have_all_cells_and_seeds(ran):
     top = page.partition("<nav")[0]
     assert re.search(r"Trained on</dt><dd>\S.* threads?</dd>", top)
     assert re.search(rf"Trained by</dt><dd>babelmill {re.escape(__version__)}[^<]*</dd>", top)
-
-
-def start_training(work: Workspace, name: str, hold: str) -> Program:
-    """Start the training of a model as its rule does, with its tokenizer and shards there."""
-    folders = {"--tokenizer": f"tokenizers/{name}", "--shards": f"shards/{name}/eng"}
-    folders |= {"--checkpoints": f"checkpoints/{name}", "--out": f"models/{name}", "--run": f"settings/{name}/run.json"}
-    words = ["--settings", f"results/settings/{name}/train.json", "--log", f"logs/train/{name}.log"]
-    words += [word for option, path in folders.items() for word in (option, f"results/{path}")]
-    return Program("-m", "babelmill.train", *words, cwd=work.path, environment=os.environ | {held.VARIABLE: hold})
-
-
-def wait_for(work: Workspace, name: str, words: str, program: Program) -> None:
-    """Wait until the log of a training says something."""
-    log = work.path / f"logs/train/{name}.log"
-    while not (log.is_file() and words in log.read_text()):
-        assert program.poll() is None, log.read_text()
-        time.sleep(0.05)
-
-
-def test_of_two_equal_trainings_at_once_the_second_waits_and_takes_the_result(built, tmp_path):
-    """As two runs of Snakemake may start them. If the first is killed, the second trains."""
-    work = Workspace(shutil.copytree(built, tmp_path / "work", symlinks=True))
-    new = {"like": "eng", "train": {"seed": 77}}
-    work.configure(copy.deepcopy(SMALL) | {"models": {"one": new, "two": new}})
-    work.snakemake(*(f"results/shards/{name}/eng/manifest.json" for name in ("one", "two")))
-    first = start_training(work, "one", "vote 3")
-    wait_for(work, "one", "steps", first)
-    second = start_training(work, "two", "vote 5")
-    wait_for(work, "two", "results/models/one (process", second)
-    os.kill(first.pid, signal.SIGKILL)
-    first.communicate()
-    wait_for(work, "two", "8 steps", second)
-    again = start_training(work, "one", "vote 8")
-    wait_for(work, "one", "results/models/two (process", again)
-    (work.path / "results/settings/two/go").touch()
-    for program in (second, again):
-        program.communicate()
-        assert program.returncode == 0
-    assert "results/models/two is the same: linking its files" in (work.path / "logs/train/one.log").read_text()
-    assert not [*work.path.glob("results/store/locks/train.*/lock.json")]
 
 
 def copied(ran: Workspace, tmp_path: Path) -> Workspace:

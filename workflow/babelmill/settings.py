@@ -23,6 +23,7 @@ from babelmill.config.inputs import SETTINGS, require_labels, set_aside
 from babelmill.config.mistakes import worded
 from babelmill.config.resolve import Configuration, Resolved
 from babelmill.config.schema import Section
+from babelmill.config.snapshots import name_of, points
 from babelmill.config.stage_settings import ONE_LANGUAGE, RunSettings, Settings
 from babelmill.core import code_versions, manifest
 from babelmill.core.files import UserError, atomic_write, canonical_json, read_json
@@ -64,27 +65,41 @@ def settings_of(configuration: Configuration, name: str, file: str) -> dict[str,
 UP_TO_TRAINING = ("tokenizer", "shards", "train")  # the stages that say what a training is asked to do
 
 
-def same_asked(asked: Iterable[dict[str, Any]]) -> str:
-    """Return a text that is the same if these settings of UP_TO_TRAINING are, whatever the name of the model is.
+def same_asked(asked: Iterable[dict[str, Any]], snapshots: Iterable[str]) -> str:
+    """Return a text that is the same for models that may take each other's trained weights, whatever their names are.
 
     The text of the corpora is not in it, which is that of the languages.
+
+    Args:
+        asked: the settings of the stages UP_TO_TRAINING.
+        snapshots: the names of the snapshots that the training keeps.
     """
-    return canonical_json([{key: value for key, value in each.items() if key != "name"} for each in asked])
+    return canonical_json([[{k: v for k, v in each.items() if k != "name"} for each in asked], sorted(snapshots)])
 
 
 def training_asked(name: str) -> str:
     """Return `same_asked` of a model's settings files."""
-    return same_asked(read_json(SETTINGS / name / f"{stage}.json") for stage in UP_TO_TRAINING)
+    asked = [read_json(SETTINGS / name / f"{stage}.json") for stage in UP_TO_TRAINING]
+    wanted = points(read_json(SETTINGS / name / "run.json")["run"].get("snapshots", []))
+    return same_asked(asked, map(name_of, wanted))
 
 
 def trainings_there() -> dict[str, str]:
-    """Return {`same_asked`: a model that is trained so}, from the manifests of all models that are trained."""
+    """Return {`same_asked`: a model that is trained so}, from the manifests of all models whose results stand.
+
+    They stand if nothing that they were made from was made again since, such as a corpus.
+    """
     found = {}
     for folder in sorted(STAGES["train"].path("x", "").parent.glob("*")):
         with contextlib.suppress(UserError, LookupError, TypeError):  # a result may be damaged, or deleted
-            trained = manifest.read(folder)["settings"]
-            records = [STAGES[stage].record(folder.name, trained["languages"][0]) for stage in UP_TO_TRAINING]
-            found.setdefault(same_asked(manifest.read(record.parent)["settings"] for record in records), folder.name)
+            trained = manifest.read(folder)
+            parts = {stage: trained["settings"]["languages"] if stage == "shards" else [""] for stage in UP_TO_TRAINING}
+            records = [STAGES[stage].record(folder.name, part) for stage in UP_TO_TRAINING for part in parts[stage]]
+            made = [manifest.read(record.parent) for record in records]
+            if not any(map(manifest.changed_upstream, made)):
+                asked = {each["stage"]: each["settings"] for each in reversed(made)}  # the shards of the first language
+                kept = trained["figures"].get("snapshots", []) + trained["figures"].get("missing_snapshots", [])
+                found.setdefault(same_asked((asked[stage] for stage in UP_TO_TRAINING), kept), folder.name)
     return found
 
 

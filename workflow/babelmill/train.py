@@ -48,7 +48,7 @@ from babelmill.runtime.record import SPLITS, energy_kwh, fingerprint, finite, id
 from babelmill.runtime.run_folder import RunFolder
 from babelmill.runtime.slurm import EXIT_CODE, Stop
 from babelmill.settings import read_settings
-from babelmill.stages import STAGES, TRIAL
+from babelmill.stages import TRIAL
 from babelmill.tokens.shard_file import ShardFile
 from babelmill.tokens.vocabulary import Vocabulary
 from babelmill.training.arithmetic import set_gpu_options
@@ -532,20 +532,6 @@ def take_trial(args: argparse.Namespace) -> int:
     return TO_TRAIN
 
 
-def take_in_turn(args: argparse.Namespace, held: contextlib.ExitStack) -> int:
-    """Take the result of another model that was trained alike; if one is being trained now, wait for it.
-
-    Return the exit code, or TO_TRAIN. Then others wait for this process until `held` is closed.
-    """
-    settings = read_settings(args.settings, TrainSettings)
-    form = STAGES["train"].path("x", "") if args.until is None else TRIAL.path("x", "1")
-    part = "" if args.until is None else f".{args.out.name}"
-    if args.out.parts[:2] == form.parts[:2] and len(args.out.parts) == len(form.parts):  # else a user runs it by hand
-        upstream = [args.tokenizer, *args.shards, *args.source[:1]]
-        held.enter_context(store.trained_once(args.out, settings, upstream, part))
-    return take(args) if args.until is None else take_trial(args)
-
-
 def work(args: argparse.Namespace) -> int:
     """Train in this process."""
     if int(os.environ.get("RANK", 0)) > 0:
@@ -562,31 +548,26 @@ def main() -> int:
     if was_launched():
         return work(args)
     forget_other_launchers()
+    # In a job of several machines, the launchers below must all do the same.
+    taken = take if args.until is None else take_trial
+    if (nodes == 1 or slurm.needs_step()) and (code := stage_entry.run(taken, args)) != TO_TRAIN:
+        return code
     command = ["-m", "babelmill.train", *sys.argv[1:]]
-    own_step = slurm.needs_step()
-    with contextlib.ExitStack() as held:
-        # The launchers of several machines must all do the same, so their job does this before it starts them.
-        if own_step if nodes > 1 else not own_step:
-            code = stage_entry.run(lambda args: take_in_turn(args, held), args)
-            if code != TO_TRAIN:
-                return code
-        if own_step:
-            slurm.run_in_step(nodes, threads, [sys.executable, *command])
-        if processes % nodes or (nodes > 1 and slurm.job_id() is None):
-            commands.error(
-                f"--nodes {nodes}: this is not a SLURM job, or its nodes cannot share --processes {processes}"
-            )
-        try:
-            read_settings(args.settings, TrainSettings)  # so that an error is reported once, not by each process
-            gpu_claims.claim(args.gpus)
-            code = (
-                launch([sys.executable, "-u", *command], processes // nodes, nodes, threads)
-                if processes > 1
-                else work(args)
-            )
-        except UserError as error:
-            print(f"error: {escape.lines(error)}", file=sys.stderr)
-            return 1
+    if slurm.needs_step():
+        slurm.run_in_step(nodes, threads, [sys.executable, *command])
+    if processes % nodes or (nodes > 1 and slurm.job_id() is None):
+        commands.error(f"--nodes {nodes}: this is not a SLURM job, or its nodes cannot share --processes {processes}")
+    try:
+        read_settings(args.settings, TrainSettings)  # so that an error is reported once, not by each process
+        gpu_claims.claim(args.gpus)
+        code = (
+            launch([sys.executable, "-u", *command], processes // nodes, nodes, threads)
+            if processes > 1
+            else work(args)
+        )
+    except UserError as error:
+        print(f"error: {escape.lines(error)}", file=sys.stderr)
+        return 1
     if code == EXIT_CODE and not slurm.on_first_node():
         return 0  # an error code would end the first node's task before it requeues the job (srun --kill-on-bad-exit)
     if code == EXIT_CODE and args.requeue:

@@ -229,15 +229,18 @@ FIRST_TRAINED = {}  # {what a training or trial of this run is asked to do: the 
 def trained_before(wildcards):
     """Return the training, or trial, of another model of this run that is trained alike: this one takes its result.
 
-    So it does not wait with a GPU. What both are made from decides (`runtime/store.py`); this is only about the order.
+    What both are made from decides (`runtime/store.py`); this is only about the order. A model whose result is there
+    waits for nobody: Snakemake would make it again if the other one is not there.
     """
     model, number = wildcards.model, getattr(wildcards, "round", "")
     if not workflow.is_main_process:
         return []
     FILE_TIMES.write_settings(model)
     asked = training_asked(model), tuple(CONFIG.ancestors(model)), number
-    first = FIRST_TRAINED.setdefault(asked, model)
-    return [] if first == model else [ancient(str((TRIAL if number else STAGES["train"]).record(first, number)))]
+    first, stage = FIRST_TRAINED.setdefault(asked, model), TRIAL if number else STAGES["train"]
+    if first == model or stage.record(model, number).is_file():
+        return []
+    return [ancient(str(stage.record(first, number)))]
 
 
 @one_line

@@ -44,7 +44,7 @@ from babelmill.core.escape import some
 from babelmill.core.files import UserError
 from babelmill.core.words import aligned, plural, said_once, short
 from babelmill.experiments.halving import ROUNDS, expected, races_of, standing
-from babelmill.graph import CHECKPOINTS
+from babelmill.graph import CHECKPOINTS, explain
 from babelmill.settings import UP_TO_TRAINING, same_asked, settings_of, trainings_there
 from babelmill.stages import STAGES
 
@@ -83,10 +83,13 @@ def trained_alike(configuration: Configuration, models: Iterable[str]) -> dict[s
     there, first = trainings_there(), dict[str, str]()
     found = {}
     for model in dict.fromkeys(models):
-        key = same_asked(settings_of(configuration, model, stage) for stage in UP_TO_TRAINING)
+        wanted = map(name_of, points(configuration.model(model).run.snapshots))
+        key = same_asked((settings_of(configuration, model, stage) for stage in UP_TO_TRAINING), wanted)
+        corpora = [job for job in explain(configuration, model) if job.stage.of == "language"]
+        new_text = any(job.reasons and job.stage.record(job.name, job.part).is_file() for job in corpora)
         if (earlier := first.setdefault(key, model)) != model:
             found[model] = earlier
-        elif key in there and not STAGES["train"].record(model, "").is_file():
+        elif there.get(key, model) != model and not new_text:
             found[model] = there[key]
     return found
 

@@ -151,6 +151,12 @@ def key_in(about: dict[str, Any]) -> str | None:
     return None
 
 
+def changed_upstream(about: dict[str, Any]) -> list[str]:
+    """Return the results that a manifest says this one was made from, and that are others now; not those deleted."""
+    present = {source: Path(source, NAME) for source in about["upstream"]}
+    return [source for source, path in present.items() if path.is_file() and sha256(path) != about["upstream"][source]]
+
+
 def made_from(about: dict[str, Any]) -> dict[str, str]:
     """Return {folder: sha256 of its manifest} of all results that something was made from, as its manifest says.
 

@@ -212,7 +212,11 @@ def markdown(table: Table) -> str:
     titles = [
         escape.cell(f"{title}{f', {unit}' if unit else ''} {arrow}".strip()) for title, unit, arrow in heads(table)
     ]
-    parts = [f"# {escape.markdown(table.name)}", caption(table), grid(titles, table.lines, score, bold=True)]
+    parts = [
+        f"# {escape.markdown(table.name)}",
+        escape.markdown(caption(table)),
+        grid(titles, table.lines, score, bold=True),
+    ]
     if table.effects:
         others = [line for line in table.lines if line.cell != table.reference]
         parts.append(

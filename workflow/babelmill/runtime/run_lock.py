@@ -32,13 +32,10 @@ def died_here(owner: dict[str, Any]) -> bool:
 class Lock:
     """Locks a folder; a context manager. If another process holds the folder, a UserError names it.
 
-    Args:
-        folder: the folder.
-        what: the kind of process that writes there, for this error.
-        about: what others shall know of this process.
+    `what`: the kind of process that writes there, for this error.
     """
 
-    def __init__(self, folder: Path, what: str = "another training run", about: str = ""):
+    def __init__(self, folder: Path, what: str = "another training run"):
         self._path, self._what = folder / "lock.json", what
         self._guard = folder / "lock.guard"
         self._owner = {
@@ -48,30 +45,21 @@ class Lock:
             "started": started(os.getpid()),
             "job": slurm.job_id(),
             "cluster": os.environ.get("SLURM_CLUSTER_NAME"),
-        } | ({"about": about} if about else {})
+        }
         self._end = threading.Event()
 
     def __enter__(self) -> "Lock":
-        if owner := self.acquire():
-            raise UserError(
-                f"{self._path.parent}: {self._what} is writing here: {self.describe(owner)}; wait for it, or end it"
-            )
-        return self
-
-    def acquire(self) -> dict[str, Any] | None:
-        """Lock the folder, or return the live process that holds it."""
         self._path.parent.mkdir(parents=True, exist_ok=True)
         with open(self._guard, "w") as guard:  # so that of two processes that start at once only one gets the lock
             writers.lock(guard)
             owner = self._read()
             if owner and self._same_cluster(owner) and owner["job"] != self._owner["job"]:
                 slurm.wait_while_completing(owner["job"])
-                owner = self._read()
-            if owner and self._alive(owner):
-                return owner
+            if holder := self.holder():
+                raise UserError(f"{self._path.parent}: {self._what} is writing here: {holder}; wait for it, or end it")
             write_json(self._path, self._owner)
         threading.Thread(target=self._beat, daemon=True).start()
-        return None
+        return self
 
     def __exit__(self, *_: type[BaseException] | BaseException | TracebackType | None) -> None:
         self._end.set()
@@ -82,7 +70,7 @@ class Lock:
         """Raise a UserError if another process has taken the folder over while this one slept; call before writing."""
         owner = self._read()
         if owner != self._owner:
-            raise UserError(f"{self._path}: taken over by {self.describe(owner)}; this process ends")
+            raise UserError(f"{self._path}: taken over by {self._describe(owner)}; this process ends")
 
     def _read(self) -> dict[str, Any] | None:
         try:
@@ -108,11 +96,10 @@ class Lock:
     def holder(self) -> str | None:
         """Describe the live process that holds the folder; None if it is free."""
         owner = self._read()
-        return self.describe(owner) if owner is not None and self._alive(owner) else None
+        return self._describe(owner) if owner is not None and self._alive(owner) else None
 
     @staticmethod
-    def describe(owner: dict[str, Any] | None) -> str:
-        """Return the process that a lock names."""
+    def _describe(owner: dict[str, Any] | None) -> str:
         if owner is None:
             return "an unknown process: the lock file is gone"
         job = f", job {owner['job']}" if owner["job"] else ""

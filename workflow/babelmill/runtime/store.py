@@ -14,25 +14,18 @@ Where the file system has no links, files are copied.
 
 import contextlib
 import logging
-import math
 import os
-import time
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 from babelmill.core import manifest, writers
 from babelmill.core.files import UserError, atomic_folder, copy_file, link_or_copy, sha256
-from babelmill.runtime import slurm
-from babelmill.runtime.run_lock import Lock
 from babelmill.stages import STAGES
 
 STORE = Path("results/store")
 LARGE = 1_000_000  # bytes from which a file is shared, and not copied
 OLD = 1_000_000_000  # the time of shared files, in seconds: older than any result, so that only the links' times count
-LOCKS = STORE / "locks"
-POLL, POLL_SLURM = 2.0, 30.0  # seconds between two looks whether another training has ended, which may ask SLURM
-SAY_EVERY = 1800.0  # seconds between two lines about a training that waits for another one
 TAKEN = "taken_from"  # the figure that names the folder from which a result was taken
 
 log = logging.getLogger("babelmill")
@@ -82,40 +75,12 @@ def made_once(
 @contextlib.contextmanager
 def _alone(stage: str, key: str) -> Iterator[None]:
     """Wait until no other process makes the same result. (Few files: what shares two digits of its key waits, too.)"""
-    path = LOCKS / f"{stage}.{key[:2]}"
+    path = STORE / "locks" / f"{stage}.{key[:2]}"
     path.parent.mkdir(parents=True, exist_ok=True)
     with open(path, "a") as file:
         if not writers.lock(file, wait=False):
             log.info("waiting for another process, which makes the same for another model")
             writers.lock(file)
-        yield
-
-
-@contextlib.contextmanager
-def trained_once(out: Path, asked: manifest.StageSettings, upstream: Iterable[Path], part: str = "") -> Iterator[None]:
-    """Wait while another process trains the same for another model; while the block runs, others wait.
-
-    The lock says on other machines, too, whether its holder is alive. If it died or left early, one of those that wait
-    trains. Nobody waits for anything while holding the lock. Within one run of Snakemake, the second training does not
-    start before the first has ended (`trained_before` in `rules/common.smk`), so no GPU is idle meanwhile.
-
-    Args:
-        out: the folder of the result.
-        asked, upstream: see `made_once`.
-        part: what the training is a part of, if it is a trial.
-    """
-    name = f"{asked.stage}{part}.{manifest.key_of(asked.stage, asked.raw, upstream)}"
-    lock, said = Lock(LOCKS / name, about=out.as_posix()), -math.inf
-    with contextlib.ExitStack() as held:
-        while owner := lock.acquire():
-            if owner.get("about") == out.as_posix():
-                break  # the lock of the run's folder has an error for this
-            if time.monotonic() - said > SAY_EVERY:
-                said, what = time.monotonic(), f"{owner.get('about')} ({lock.describe(owner)})"
-                log.warning("%s is being trained, which is the same: waiting to take its result", what)
-            time.sleep(POLL_SLURM if slurm.job_id() else POLL)
-        else:
-            held.push(lock.__exit__)
         yield
 
 
@@ -210,5 +175,5 @@ def files() -> Iterator[tuple[Path, list[Path]]]:
         if path.is_symlink():
             links.setdefault(path.resolve(), []).append(path)
     for path in sorted(STORE.glob("*/*")):
-        if path.is_file() and path.parent != LOCKS:
+        if path.is_file() and path.parent.name != "locks":
             yield path, links.get(path.resolve(), [])

@@ -166,14 +166,14 @@ def table(models: list[str]) -> list[str]:
 
 def nvidia_gpus() -> int:
     """Return how many NVIDIA GPUs of this machine jobs may see, without starting the driver."""
-    if chosen := os.environ.get("CUDA_VISIBLE_DEVICES"):
-        return len(chosen.split(",")) if chosen != "-1" else 0
+    if (chosen := os.environ.get("CUDA_VISIBLE_DEVICES")) is not None:
+        return len(chosen.split(",")) if chosen not in ("", "-1") else 0
     return len(glob.glob(GPU_FILES))
 
 
 def idle_gpus(limit: int) -> str:
-    """Return a note if a run may use `limit` GPUs of this machine, and it has more; "" otherwise."""
-    if (count := nvidia_gpus()) <= limit:
+    """Return a note if a run may use `limit` GPUs of this machine, at least one, and it has more; "" otherwise."""
+    if limit == 0 or (count := nvidia_gpus()) <= limit:
         return ""
     return (
         f"this run uses {limit} of this machine's {plural(count, 'GPU')}: to use all, put --resources gpu={count} at"

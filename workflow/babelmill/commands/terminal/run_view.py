@@ -279,21 +279,23 @@ def would_run(jobs: list[AnnouncedJob]) -> str:
     lines.append("This was a dry run.")
     for name, number in (job.name.split("/") for job in jobs if job.rule == "sweep"):
         lines.insert(-1, first_round(name, int(number)))
-    if same := trained_once(jobs):
+    if same := only_linked(jobs):
         lines.insert(-1, same)
     if any("changed" in line for line in lines):
         lines[-1] += " `babelmill why` says which values have changed."
     return "\n".join(lines)
 
 
-def trained_once(jobs: list[AnnouncedJob]) -> str:
+def only_linked(jobs: list[AnnouncedJob]) -> str:
     """Return the line of a dry run that names trainings which take the result of another model; "" if there are none.
 
     The other model is trained already, or earlier in this run.
     """
     new_text = any(job.rule == "corpus" for job in jobs)
-    there, first, found = {} if new_text else trainings_there(), dict[str, str](), []
-    for name in [job.name for job in jobs if job.rule == "train"]:
+    names = [job.name for job in jobs if job.rule == "train"]
+    there = {} if new_text else {asked: name for asked, name in trainings_there().items() if name not in names}
+    first, found = dict[str, str](), []
+    for name in names:
         with contextlib.suppress(UserError, LookupError):
             asked = training_asked(name)
             other = there.get(asked) or first.setdefault(asked, name)
