@@ -11,10 +11,12 @@ import pytest
 
 from babelmill.config.stage_settings import ScoreSettings
 from babelmill.core import manifest
+from babelmill.core.files import write_json
 from babelmill.evaluation.overlaps import in_training_text
 from babelmill.score import report
 from babelmill.suites.overlap import overlap
 from babelmill.suites.sought import plain, sought
+from helpers.results.fields import undocumented
 
 CHINESE = re.compile("[\u3000-\u9fff]")
 
@@ -188,6 +190,8 @@ def looked(folder, threads: int = 1) -> dict:
 def test_the_score_without_the_items_that_stand_in_the_text(trained, monkeypatch):
     found = looked(trained)
     assert found["rows"] == [0]
+    write_json("overlap.json", found)
+    assert not undocumented(Path("overlap.json"))
     eng = found["languages"]["eng"]
     assert (eng["items"], eng["found"], eng["short"]) == (5, 1, 1)
     assert eng["without"]["score"] == 2 / 4 and eng["without"]["n"] == 4
