@@ -269,8 +269,8 @@ class SuiteStage(Stage):
         """Raise a UserError if no model of a language is scored on a suite."""
         if part not in self.parts(configuration, name):
             raise UserError(
-                f"no model of {name} is scored on {part}; add it to evaluation.suites, or to corpus.decontaminate, if it"
-                f" covers {name}"
+                f"no model of {name} is scored on {part}; add it to evaluation.suites, or to corpus.decontaminate, if"
+                f" it covers {name}"
             )
 
     def asked(self, configuration: Configuration, name: str, part: str) -> stage_settings.SuiteSettings:

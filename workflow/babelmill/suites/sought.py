@@ -5,8 +5,9 @@ in a row do. A text of fewer than 4 words says nothing, since its words may well
 for it. Where characters count as words (`tokens/hashed_words.py`), two of them count as one word here.
 
 Upper and lower case, punctuation, symbols and white space do not matter, nor where sentences and lines begin, nor
-characters that nobody sees. So a test sentence is also found in the middle of a longer one. Words are compared by hashes of 64 bits. The chance that a billion
-words of text hold a sequence that only seems to be one of a million test texts is 1 in 10,000.
+characters that nobody sees. So a test sentence is also found in the middle of a longer one. Words are compared by
+hashes of 64 bits. The chance that a billion words of text hold a sequence that only seems to be one of a million test
+texts is 1 in 10,000.
 """
 
 # pyright: reportAttributeAccessIssue=false
