@@ -9,8 +9,8 @@ compared with those of one process that computes 16 rows at once. With `--sharde
 transformers, spread over the processes, and some of them are frozen and have adapters. Their dropout (GPT-2's) depends
 on the micro-batch. So micro-batches of 1, 3 and 16 rows are compared with one process that has the same ones. With
 `--optimizer`, what is compared is not the gradients but what this optimizer makes of them: how far the weights move. Of
-a GPT-BERT, only the matrices of the layers are compared: the first update of AdamW is as large as the learning rate
-whatever the gradient is, also where it is rounding alone.
+a GPT-BERT, all weights but the last vector that mixes layers are compared. A norm follows it, so the gradient of its last
+number is 0 but for rounding. The first update of an optimizer makes a whole step of such a number.
 """
 
 import argparse
@@ -67,10 +67,11 @@ def gradients(optimizer: str | None) -> dict:
                 tokens = TokenStream(shards, VOCABULARY, 7, processes.device, plan.objective)
                 network = GPTBertNetwork(shape, train, processes)
                 trainer = Trainer(settings, network, plan, tokens, (counts, tokens), processes, 32 * most)
-                matrices = [p for key, p in trainer.model.named_parameters() if key in network.matrices()]
-                before = [matrix.detach().clone() for matrix in matrices]
+                last = f"dwa_modules.alphas.{2 * shape.num_hidden_layers - 1}"
+                weights = [p for key, p in trainer.model.named_parameters() if not key.endswith(last)]
+                before = [weight.detach().clone() for weight in weights]
                 trainer.run_step(35)
-                moved = [(p.detach() - old).flatten() for p, old in zip(matrices, before, strict=True)]
+                moved = [(p.detach() - old).flatten() for p, old in zip(weights, before, strict=True)]
                 found[name, precision, rows] = torch.cat(moved) if optimizer else trainer._gradients.flat.clone()
     main = processes.main
     processes.stop()

@@ -58,6 +58,7 @@ def test_a_model_is_scored_and_a_new_suite_repeats_nothing(workspace):
     card = (workspace.path / "converted/eng/README.md").read_text()
     assert f"| English basics | English | {100 * eng['methods']['causal']['pairs']['score']:.1f} (" in card
     overlap = read_json(folder / "overlap.json")
+    assert not undocumented(folder / "overlap.json")
     assert overlap["looked_in"]["eng"]["documents"] > 0 and overlap["languages"]["eng"]["found"] == 0
     for text in (card, page.read_text()):
         assert "0 of 200 pairs stand in the training text" in text

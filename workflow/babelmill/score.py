@@ -16,6 +16,7 @@ also if settings have changed that the scores do not depend on (`suites/partial.
 """
 
 import argparse
+import gc
 import logging
 import sys
 from pathlib import Path
@@ -155,6 +156,8 @@ def score(
         write_json(out / "scores.json", found)
         log.info("%s", in_words(found))
         files = [table, "scores.json"]
+        gc.collect()  # the models, so that their memory is free for others while the text is read
+        torch.cuda.empty_cache()
         if corpora and (about := overlap(scored, found, settings, corpora, model.folder, threads)):
             write_json(out / OVERLAP, about)
             files.append(OVERLAP)

@@ -268,7 +268,10 @@ class SuiteStage(Stage):
     def refuse(self, configuration: Configuration, name: str, part: str) -> None:
         """Raise a UserError if no model of a language is scored on a suite."""
         if part not in self.parts(configuration, name):
-            raise UserError(f"no model of {name} is scored on {part}; add it to evaluation.suites if it covers {name}")
+            raise UserError(
+                f"no model of {name} is scored on {part}; add it to evaluation.suites, or to corpus.decontaminate, if"
+                f" it covers {name}"
+            )
 
     def asked(self, configuration: Configuration, name: str, part: str) -> stage_settings.SuiteSettings:
         """Say where the pairs are, and how they are read."""

@@ -525,8 +525,9 @@ def processes_of_corpus(wildcards):
 
 
 def memory_of_corpus(wildcards, attempt):
-    """Return the MB of memory of `corpus`. Each of its processes loads the model that finds languages."""
-    models = (1 + processes_of_corpus(wildcards)) * identifiers.megabytes(CONFIG, wildcards.language)
+    """Return the MB of memory of `corpus`. Each process loads the model that finds languages, and the test items."""
+    each = identifiers.megabytes(CONFIG, wildcards.language) + (200 if suites_of_corpus(wildcards) else 0)
+    models = (1 + processes_of_corpus(wildcards)) * each
     if gathers(wildcards):
         return by_text(8000 + models, 0, gb_of_input)(wildcards, attempt)
     return by_text(4000 + models, 120, gb_of_input)(wildcards, attempt)

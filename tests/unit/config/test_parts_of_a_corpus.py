@@ -52,6 +52,14 @@ def test_other_settings_have_other_parts_and_the_number_is_in_no_settings_file()
             corpus_parts.number_of(name)
 
 
+@pytest.mark.parametrize(
+    ("parts", "message"), [("Auto", "a number or auto is expected"), (2001, "less than or equal to 2000")]
+)
+def test_a_wrong_number_of_parts_is_refused(parts, message):
+    with pytest.raises(UserError, match=rf"corpus\.parts = .*: .*{message}"):
+        configuration(parts=parts).corpus("eng")
+
+
 @pytest.mark.parametrize("parts", [2, "auto"])
 def test_boilerplate_needs_all_text_in_one_job(parts):
     with pytest.raises(UserError, match=r"corpus\.parts = .*: with corpus\.boilerplate, one job must have read all"):

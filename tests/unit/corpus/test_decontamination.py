@@ -12,7 +12,9 @@ from test_corpus import texts, write_jsonl
 from babelmill.config.corpus_parts import settings_digest
 from babelmill.config.resolve import Configuration
 from babelmill.core import manifest
+from babelmill.core.files import UserError
 from babelmill.corpus import __main__ as corpus_stage
+from babelmill.settings import settings_of
 from helpers.stages import run_stage, write_settings
 
 pytestmark = pytest.mark.usefixtures("folder")
@@ -80,6 +82,25 @@ def test_a_prompt_and_its_answer_are_one_text():
     Path("a.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
     assert built(prompt_column="q")["dropped"] == {"test_text": 1}
     assert pq.ParquetFile("out/train.parquet").read()["prompt"].to_pylist() == ["He asked:"]
+
+
+@pytest.mark.parametrize("given", [{"suites": []}, {"suites": [], "part": "it"}])
+def test_a_corpus_made_by_hand_needs_the_suites(given):
+    write_jsonl("a.jsonl", ["the cat sees the dog"])
+    if "part" in given:
+        digest = settings_digest(write_settings("corpus", configuration()))
+        given = given | {"part": f"{digest}-1-of-2"}
+    with pytest.raises(UserError, match=r"--suites has no suite, but .* choices mine; give --suites results/suites/"):
+        run_stage("corpus", configuration(), **given)
+    with pytest.raises(UserError, match=r"asks for none; give none"):
+        run_stage("corpus", configuration(decontaminate=[]), suites=suites())
+    assert not Path("out/manifest.json").exists()
+
+
+def test_the_order_of_suites_changes_no_settings():
+    orders = [[*SUITES], [*SUITES][::-1]]
+    one, other = (settings_of(configuration(decontaminate=order), "eng", "corpus") for order in orders)
+    assert one == other
 
 
 def test_parts_of_a_corpus_drop_the_same_documents():

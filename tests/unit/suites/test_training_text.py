@@ -11,10 +11,12 @@ import pytest
 
 from babelmill.config.stage_settings import ScoreSettings
 from babelmill.core import manifest
+from babelmill.core.files import write_json
 from babelmill.evaluation.overlaps import in_training_text
 from babelmill.score import report
 from babelmill.suites.overlap import overlap
-from babelmill.suites.sought import sought
+from babelmill.suites.sought import plain, sought
+from helpers.results.fields import undocumented
 
 CHINESE = re.compile("[\u3000-\u9fff]")
 
@@ -107,6 +109,33 @@ def test_two_characters_of_chinese_count_as_a_word():
     assert texts.tolist() == [0, 2] and asked.items_of(sequences).tolist() == [1, 2]
 
 
+@pytest.mark.parametrize("mark", ["\u00ad", "\u200c", "\u200d", "\u2060", "\ufe0f", "\U000e0100"])
+def test_characters_inside_words_that_nobody_sees_do_not_matter(mark):
+    asked = sought([["The magnificent elephant sees it."]])
+    texts, _ = asked.found_in(
+        pa.array([f"the magni{mark}ficent ele{mark}phant sees it", "the magni\u200bficent elephant"])
+    )
+    assert texts.tolist() == [0]
+    texts, _ = asked.found_in(pa.array(["the\u200bmagnificent\u200belephant sees it"]))
+    assert texts.tolist() == [0], "this one is a space"
+
+
+def test_a_sequence_and_its_item_are_one_pair():
+    asked = sought([["One two three four.", "one, two, three, four"], ["One two three four."]])
+    assert asked.sequences.tolist() == [0, 0] and asked.items.tolist() == [0, 1]
+
+
+def test_a_huge_document_is_worked_on_in_slices(monkeypatch):
+    """With the same bytes as the whole, wherever white space is, and with bounds of texts in and between slices."""
+    generator = random.Random(1)
+    some = ["", "e\u0301 \u0301e", "\u72d7" * 30, "Dogs\nbark\u2014", "\u00c9\u00ad a ", "\U0001f600 ok"]
+    texts = pa.array(["", "".join(generator.choices(some, k=300)), "", *generator.choices(some, k=50), ""]).slice(1)
+    data, bounds = plain(texts)
+    monkeypatch.setattr("babelmill.suites.sought.SLICE", 64)
+    in_slices, again = plain(texts)
+    assert in_slices.tobytes() == data.tobytes() and again.tolist() == bounds.tolist()
+
+
 def test_nothing_is_found_where_there_is_nothing():
     for items in ([], [["Too short."]]):
         assert [len(each) for each in sought(items).found_in(pa.array(["Too short.", ""]))] == [0, 0]
@@ -161,6 +190,8 @@ def looked(folder, threads: int = 1) -> dict:
 def test_the_score_without_the_items_that_stand_in_the_text(trained, monkeypatch):
     found = looked(trained)
     assert found["rows"] == [0]
+    write_json("overlap.json", found)
+    assert not undocumented(Path("overlap.json"))
     eng = found["languages"]["eng"]
     assert (eng["items"], eng["found"], eng["short"]) == (5, 1, 1)
     assert eng["without"]["score"] == 2 / 4 and eng["without"]["n"] == 4
@@ -179,6 +210,27 @@ def test_a_sentence_may_stand_in_the_text_of_another_language(trained):
     manifest.write(corpus, request, ["train.parquet"])
     manifest.write("export", request, [], [f"results/corpora/{code}" for code in TEXTS])
     assert looked(trained)["rows"] == [0, 2]
+
+
+def test_text_that_cannot_be_looked_through_is_said_shortly(trained, monkeypatch):
+    corpus = trained / "results/corpora/deu"
+    (corpus / "train.parquet").write_bytes(b"x")
+    assert looked(trained)["not_looked_in"] == {"deu": "results/corpora/deu is damaged"}
+    request = manifest.StageRequest("test", "two", {})
+    manifest.write(corpus, request, ["train.parquet"], figures={"bytes": {"train": 30_000_000_000}})
+    manifest.write("export", request, [], ["results/corpora/eng", "results/corpora/deu"])
+    assert looked(trained)["not_looked_in"] == {"deu": "results/corpora/deu is too large (more than 20 GB)"}
+    manifest.write("export", request, [], ["results/corpora/eng"])
+    words = "it is not known whether results/corpora/deu is the training text"
+    assert looked(trained)["not_looked_in"] == {"deu": words}
+
+
+def test_a_correlation_has_its_unit():
+    without = {"score": 0.5, "interval": [0.25, 0.75], "n": 9}
+    of_eng = {"items": 10, "found": 1, "short": 0, "without": without}
+    found = {"item": "item", "looked_in": {"eng": {}}, "not_looked_in": {}, "languages": {"eng": of_eng}}
+    words = "without it 50.0 (Spearman x 100) (25.0 to 75.0, n = 9)"
+    assert in_training_text(found | {"measure": "Spearman"}, "eng").endswith(words)
 
 
 def test_text_that_is_not_there_any_more_is_said(trained):

@@ -28,7 +28,7 @@ from typing import Any
 
 from babelmill.config import corpus_parts, loading
 from babelmill.config.resolve import Configuration
-from babelmill.core import escape, writers
+from babelmill.core import escape, manifest, writers
 from babelmill.core.files import read_json
 from babelmill.experiments.halving import why_not_trained
 from babelmill.graph import CHECKPOINTS, changed_values, run_of
@@ -83,10 +83,16 @@ def unused_tuning(configuration: Configuration, folder: Path) -> str | None:
 
 def unused_part(configuration: Configuration, folder: Path) -> str | None:
     """Return why no corpus would be made of a part in results/corpus_parts; None if one would."""
-    code = folder.parent.name
-    if folder.name not in corpus_parts.names_of(code):
-        return "the present settings ask for no such part"
-    return "the corpus is made" if STAGES["corpus"].record(code, "").is_file() else None
+    code, other = folder.parent.name, "the present settings ask for no such part"
+    if code not in configuration.table:
+        return "no language has this name"
+    if configuration.corpus(code).corpus.parts == 1 or folder.name not in corpus_parts.names_of(code):
+        return other
+    settings = settings_of(configuration, code, "corpus")
+    if not folder.name.startswith(f"{corpus_parts.digest_of(settings)}-"):
+        return other
+    corpus = STAGES["corpus"].record(code, "")
+    return "the corpus is made" if corpus.is_file() and manifest.read(corpus.parent)["settings"] == settings else None
 
 
 def difference(before: dict[str, Any], settings: dict[str, Any], data: dict[str, Any], data_now: dict[str, Any]) -> str:

@@ -5,23 +5,31 @@ digest of that file. So parts of other settings are never taken for those of the
 parts when the corpus is made.
 """
 
+import hashlib
 import math
 import re
 from pathlib import Path
+from typing import Any
 
 from babelmill.config.inputs import SETTINGS
 from babelmill.config.job_sizes import input_bytes
 from babelmill.config.resolve import Configuration
-from babelmill.core.files import UserError, read_json, sha256, write_json
+from babelmill.core.files import UserError, canonical_json, read_json, sha256, write_json
 
 FOLDER = Path("results/corpus_parts")
 EACH = 40e9  # bytes of text in a part, for `auto`: about an hour of eight processes with the slowest steps
+MOST = 2000  # parts, as in the schema: their names must fit into one command
 NAME = re.compile(r"([0-9a-f]{8})-([1-9]\d*)-of-([1-9]\d*)")
 
 
 def settings_digest(path: str | Path) -> str:
     """Return the digest of a settings file that the names of parts hold."""
     return sha256(path)[:8]
+
+
+def digest_of(settings: dict[str, Any]) -> str:
+    """Return `settings_digest` of the file that has these settings."""
+    return hashlib.sha256(canonical_json(settings).encode()).hexdigest()[:8]
 
 
 def number_of(name: str) -> tuple[str, int, int]:
@@ -49,7 +57,7 @@ def plan(configuration: Configuration, code: str) -> list[str]:
     """
     asked, path = configuration.corpus(code).corpus.parts, SETTINGS / code / "corpus_parts.json"
     digest, before = settings_digest(SETTINGS / code / "corpus.json"), names_of(code)
-    count = asked if isinstance(asked, int) else math.ceil(input_bytes(configuration, code) / EACH)
+    count = asked if isinstance(asked, int) else min(MOST, math.ceil(input_bytes(configuration, code) / EACH))
     if asked == "auto" and before and before[0].startswith(digest):
         count = len(before)
     names = [f"{digest}-{number}-of-{count}" for number in range(1, count + 1)] if count > 1 else []

@@ -80,8 +80,10 @@ def worded(error: pydantic.ValidationError, values: Any, prefix: str = "") -> tu
 
     `prefix`: the keys around the values, with dots.
     """
-    first = error.errors(include_url=False)[0]
+    first, *others = error.errors(include_url=False)
     message = in_plain_words(first["type"], first["msg"], first["input"])
+    if first["type"] == "int_parsing" and others and others[0]["type"] == "literal_error":
+        message = f"a number or {others[0]['ctx']['expected'].strip(chr(39))} is expected"
     of_key = first["loc"][-1:] == ("[key]",)
     missing = first["type"] == "missing"
     loc = first["loc"][: -2 if of_key else -1 if missing else None]

@@ -250,7 +250,7 @@ class Corpus(Section):
     near_duplicate_paragraphs: Similarity | None = None
     decontaminate: list[str] = []
     budget: Annotated[Annotated[Number, Field(gt=0)] | str | None, AfterValidator(budget)]
-    parts: Annotated[Positive, Field(le=10_000)] | Literal["auto"] = 1
+    parts: Annotated[Positive, Field(le=2000)] | Literal["auto"] = 1
 
     @model_validator(mode="after")
     def _prompts_have_columns(self) -> Self:

@@ -263,6 +263,14 @@ def reading_of(settings: CorpusSettings, sources: Inputs, args: argparse.Namespa
     if not args.download and "quoting" not in settings.raw.get("corpus", {}):  # see `config/earlier_results.py`
         corpus = corpus.model_copy(update={"quoting": "csv"})
     reading = Reading(corpus, sources.text_columns, args.out, settings.raw_labels)
+    given = sorted(folder.parent.name for folder in args.suites)
+    if given != sorted(corpus.decontaminate):
+        asked = [f"results/suites/{name}/{settings.name}" for name in sorted(corpus.decontaminate)]
+        remedy = f"--suites {' '.join(asked)}" if asked else "none"
+        raise UserError(
+            f"--suites has {' '.join(given) or 'no suite'}, but corpus.decontaminate of {args.settings} asks for"
+            f" {' '.join(corpus.decontaminate) or 'none'}; give {remedy}"
+        )
     if args.suites:
         reading = dataclasses.replace(reading, decontamination=decontamination(args.suites))
     if corpus.language_filter is None:

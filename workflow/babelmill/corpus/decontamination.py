@@ -55,8 +55,9 @@ def without_items(batch: pa.RecordBatch, asked: Decontamination, tally: Tally) -
     stays, notes = np.ones(batch.num_rows, bool), [""] * batch.num_rows
     rows, sequences = asked.asked.found_in(whole_texts(batch))
     stays[rows] = False
-    for row in np.unique(rows).tolist():
-        mine = sequences[rows == row].tolist()
+    of_rows, firsts = np.unique(rows, return_index=True)
+    for row, mine in zip(of_rows.tolist(), np.split(sequences, firsts[1:]), strict=False):
+        mine = mine.tolist()
         suites = sorted({suite for sequence in mine for suite in asked.suites_with(sequence)})
         tally.suites.update(suites)
         notes[row] = f"{', '.join(suites)}: {asked.asked.words_of(mine[0])}"

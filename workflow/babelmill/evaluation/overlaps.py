@@ -3,12 +3,12 @@
 The last line of a score, the card and the report say it in the same words.
 """
 
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from babelmill.core import manifest
 from babelmill.core.words import plural
+from babelmill.evaluation.suite_scores import measure_of, unit_of_scores
 
 OVERLAP = "overlap.json"
 # What counts, for readers who see only the numbers.
@@ -30,7 +30,7 @@ def overlap_of(folder: Path) -> Path | None:
     return folder / OVERLAP
 
 
-def in_training_text(overlap: Mapping[str, Any], code: str) -> str:
+def in_training_text(overlap: dict[str, Any], code: str) -> str:
     """Return how many items of a language stand in the training text, and the score without them.
 
     `overlap`: the content of overlap.json; `code`: the language of the items.
@@ -46,7 +46,8 @@ def in_training_text(overlap: Mapping[str, Any], code: str) -> str:
     if found and (without := about["without"]):
         low, high = (100 * end for end in without["interval"])
         them = "it" if found == 1 else "them"
-        text += f"; without {them} {100 * without['score']:.1f} ({low:.1f} to {high:.1f}, n = {without['n']:,})"
+        unit = f" {unit_of_scores(overlap)}" if measure_of(overlap) else ""
+        text += f"; without {them} {100 * without['score']:.1f}{unit} ({low:.1f} to {high:.1f}, n = {without['n']:,})"
     elif found:
         text += "; without them nothing is left to score"
     return f"{text}; not looked at: {gone}" if gone else text

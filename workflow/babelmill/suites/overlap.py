@@ -30,6 +30,7 @@ from babelmill.suites.sought import TEXTS, Sought, sought, whole_texts
 log = logging.getLogger("babelmill.score")
 SPLIT = "train.parquet"
 BYTES = 4 << 20  # of text that is looked through at a time
+MOST = 20e9  # bytes of a language's text that are looked through: about an hour of one thread
 EXAMPLES = 50
 
 
@@ -74,6 +75,8 @@ def overlap(
             "without": kind.summary(rest, method, settings)[settings.headline],
         }
     about["method"] = method
+    if measure := kind.measure(scored):
+        about["measure"] = measure
     about["rows"] = found.tolist()
     about["examples"] = [
         {"row": row, "language": languages[row], "words": asked.words_of(asked.first_of(row, seen))}
@@ -86,12 +89,18 @@ def lost(folder: Path, export: Path) -> str | None:
     """Return why the text that a model was trained on cannot be read; None if it is in this folder of a corpus."""
     if not (folder / manifest.NAME).is_file() or not (folder / SPLIT).is_file():
         return f"{folder} is gone"
-    if manifest.made_from(manifest.read(export)).get(folder.as_posix()) not in (None, sha256(folder / manifest.NAME)):
+    read = manifest.made_from(manifest.read(export)).get(folder.as_posix())
+    if read is None:
+        return f"it is not known whether {folder} is the training text"
+    if read != sha256(folder / manifest.NAME):
         return f"{folder} was made again after the training"
+    if manifest.read(folder)["figures"].get("bytes", {}).get("train", 0) > MOST:
+        return f"{folder} is too large (more than {MOST / 1e9:.0f} GB)"
     try:
         manifest.verify(folder, SPLIT)
     except UserError as error:
-        return str(error)
+        log.warning("%s", error)
+        return f"{folder} is damaged"
     return None
 
 

@@ -4,9 +4,10 @@ A text of 4 to 13 words is found where all of its words stand in a row. A longer
 in a row do. A text of fewer than 4 words says nothing, since its words may well stand together by chance: nobody looks
 for it. Where characters count as words (`tokens/hashed_words.py`), two of them count as one word here.
 
-Upper and lower case, punctuation, symbols and white space do not matter, nor where sentences and lines begin. So a test
-sentence is also found in the middle of a longer one. Words are compared by hashes of 64 bits. The chance that a billion
-words of text hold a sequence that only seems to be one of a million test texts is 1 in 10,000.
+Upper and lower case, punctuation, symbols and white space do not matter, nor where sentences and lines begin, nor
+characters that nobody sees. So a test sentence is also found in the middle of a longer one. Words are compared by
+hashes of 64 bits. The chance that a billion words of text hold a sequence that only seems to be one of a million test
+texts is 1 in 10,000.
 """
 
 # pyright: reportAttributeAccessIssue=false
@@ -14,6 +15,7 @@ words of text hold a sequence that only seems to be one of a million test texts 
 
 import dataclasses
 import functools
+import itertools
 import unicodedata
 from collections.abc import Iterator, Sequence
 
@@ -32,6 +34,9 @@ SPACE = ord(" ")
 POINTS = 0x20000  # code points; what comes after them are letters
 LEADS = [(np.uint8(0xE0), 0xC0, 2), (np.uint8(0xF0), 0xE0, 3), (np.uint8(0xF8), 0xF0, 4)]  # of characters in UTF-8
 NOTHING = np.empty(0, np.int64)
+SLICE = 4 << 20  # bytes
+# Characters inside words that nobody sees: soft hyphens, joiners, and what chooses between forms of a character.
+INVISIBLE = r"[\x{AD}\x{200C}\x{200D}\x{2060}\x{FE00}-\x{FE0F}\x{E0100}-\x{E01EF}]"
 
 
 @functools.cache
@@ -45,11 +50,39 @@ def plain(text: pa.StringArray) -> tuple[np.ndarray, np.ndarray]:
     """Return the UTF-8 bytes of texts in lower case, with spaces in place of all that stands between words.
 
     Letters that have several forms get their composed one (NFC). The second result is where each text begins and ends
-    (see `bytes_of`). Nulls are not allowed.
+    (see `bytes_of`). Nulls are not allowed. The work is done in slices, since it takes many times their memory.
     """
+    raw, bounds = bytes_of(text)
+    cuts, ends, done = [*_cuts(raw), len(raw)], bounds[1:], []
+    bounds, size, first = [np.zeros(1, np.int64)], 0, 0
+    for begin, end in itertools.pairwise(cuts):
+        last = int(np.searchsorted(ends, end, "right"))
+        edges = np.concatenate(([begin], ends[first:last], [end])) - begin
+        buffers = pa.py_buffer(edges.astype(np.int32)), pa.py_buffer(np.ascontiguousarray(raw[begin:end]))
+        data, inside = _plain(pa.StringArray.from_buffers(len(edges) - 1, *buffers))
+        done.append(data)
+        bounds.append(size + inside[1:-1])
+        size, first = size + len(data), last
+    return np.concatenate(done), np.concatenate(bounds)
+
+
+def _cuts(raw: np.ndarray) -> list[int]:
+    """Return where slices of UTF-8 bytes begin: before white space, so that no character or word is cut."""
+    cuts, at = [0], SLICE
+    while at < len(raw):
+        if len(gaps := np.flatnonzero(raw[at : at + SLICE] <= SPACE)):
+            at += int(gaps[0])
+            cuts.append(at)
+        at += SLICE
+    return cuts
+
+
+def _plain(text: pa.StringArray) -> tuple[np.ndarray, np.ndarray]:
+    """Return what `plain` does, for one slice."""
     is_ascii = pc.string_is_ascii(text)
     if not pc.all(is_ascii).as_py():
-        others = [unicodedata.normalize("NFC", each) for each in text.filter(pc.invert(is_ascii)).to_pylist()]
+        others = pc.replace_substring_regex(text.filter(pc.invert(is_ascii)), INVISIBLE, "").to_pylist()
+        others = [unicodedata.normalize("NFC", each) for each in others]
         text = pc.replace_with_mask(text, pc.invert(is_ascii), pa.array(others, pa.string()))
     data, bounds = bytes_of(pc.utf8_lower(text))
     data = data.copy()
@@ -71,7 +104,7 @@ class Sought:
     Attributes:
         beginnings: bool [2^k]: whether a sequence begins with words whose hash begins with these k bits.
         hashes: {number of words: the hashes of the sequences, uint64, sorted}, by number of words.
-        sequences, items: pairs of a sequence and an item that has it, int64, sorted by sequence.
+        sequences, items: pairs of a sequence and an item that has it, each once, int64, sorted by sequence.
         short: the items of which no text is long enough, int64.
         words: the bytes of the texts, and where each sequence begins and ends in them, for people.
     """
@@ -173,8 +206,9 @@ def sought(texts: Sequence[Sequence[str]]) -> Sought:
     of_length = {int(length): hashes[new & (lengths == length)] for length in np.unique(lengths)}
     ends = np.append(places, len(data))[(at + lengths)[new]]
     short = np.setdiff1d(np.arange(len(texts)), items)
-    numbers = np.cumsum(new) - 1
-    return Sought(beginnings, of_length, numbers, items, short, (data.tobytes(), places[at[new]], ends))
+    numbers, pair = np.cumsum(new) - 1, new.copy()
+    pair[1:] |= items[1:] != items[:-1]
+    return Sought(beginnings, of_length, numbers[pair], items[pair], short, (data.tobytes(), places[at[new]], ends))
 
 
 def whole_texts(batch: pa.RecordBatch) -> pa.StringArray:
