@@ -19,11 +19,11 @@ class BuildWithProject(build_py):
 
     def run(self) -> None:
         """Build both."""
+        shutil.rmtree(Path(self.build_lib, "babelmill"), ignore_errors=True)  # of an earlier build
         super().run()
         if self.editable_mode:
             return
         project = Path(self.build_lib, "babelmill/project")
-        shutil.rmtree(project, ignore_errors=True)  # of an earlier build
         for name in PROJECT:
             (project / name).parent.mkdir(parents=True, exist_ok=True)
             if Path(name).is_dir():

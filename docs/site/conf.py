@@ -63,7 +63,7 @@ MENU = {
         "Text": "docs/data",
         "Models": "docs/models",
         "Training": "docs/training",
-        "SLURM": "profiles/README",
+        "Clusters": "profiles/README",
         "Evaluation": "docs/evaluation",
         "Experiments": "docs/experiments",
         "Fine-tuning": "docs/fine-tuning",

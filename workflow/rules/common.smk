@@ -72,7 +72,7 @@ def package_alone():
     folder, package = Path(".snakemake/babelmill_alone").absolute(), Path(PACKAGE, "babelmill")
     if not (folder / "babelmill").exists() or not (folder / "babelmill").samefile(package):
         folder.mkdir(parents=True, exist_ok=True)
-        link = folder / f"link.{os.getpid()}"
+        link = folder / f"link.{os.uname().nodename}.{os.getpid()}"
         link.symlink_to(package)
         link.replace(folder / "babelmill")
     return str(folder)

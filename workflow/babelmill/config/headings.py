@@ -36,7 +36,9 @@ def has_no_row(path: str, encoding: str) -> bool:
     if (suffix := split_name(path)[0]) == ".parquet":
         return _rows_of_parquet(path) == 0
     text = beginning_of(path, encoding)
-    return text is not None and sum(bool(line.strip()) for line in text.splitlines()) <= (suffix in DELIMITERS)
+    if text is None or len(text.encode()) > BEGINNING // 8:  # the first row may be longer than what was read
+        return False
+    return sum(bool(line.strip()) for line in text.splitlines()) <= (suffix in DELIMITERS)
 
 
 def beginning_of(path: str, encoding: str = "utf-8") -> str | None:

@@ -96,7 +96,7 @@ def summarize(runs: Iterable[dict[str, Any]]) -> list[TunedScore]:
                 *(task, run["protocol"], code, run["metric"], mean),
                 *(interval or tuple(first["interval"]), deviation, len(members), first["n"]),
                 (len(same), {each["class"]: each["share"] for each in same}) if same else None,
-                (first["test_rows_in_train"], first["rows"]["test"]),
+                max((entry["test_rows_in_train"], entry["rows"]["test"]) for _, entry in members),
             )
         )
     return found

@@ -212,9 +212,10 @@ def markdown(table: Table) -> str:
     titles = [
         escape.cell(f"{title}{f', {unit}' if unit else ''} {arrow}".strip()) for title, unit, arrow in heads(table)
     ]
+    about = caption(table).replace(table.reference_label, escape.markdown(table.reference_label))
     parts = [
         f"# {escape.markdown(table.name)}",
-        escape.markdown(caption(table)),
+        about,
         grid(titles, table.lines, score, bold=True),
     ]
     if table.effects:
