@@ -19,7 +19,8 @@ class BuildWithProject(build_py):
 
     def run(self) -> None:
         """Build both."""
-        shutil.rmtree(Path(self.build_lib, "babelmill"), ignore_errors=True)  # of an earlier build
+        if not self.editable_mode:
+            shutil.rmtree(Path(self.build_lib, "babelmill"), ignore_errors=True)  # of an earlier build
         super().run()
         if self.editable_mode:
             return

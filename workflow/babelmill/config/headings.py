@@ -14,6 +14,8 @@ from babelmill.core.formats import DELIMITERS, split_name
 
 BEGINNING = 1 << 20  # bytes of a file that are read
 
+LONGEST_HEADING = 100_000  # bytes, also compressed: a larger file has rows
+
 
 def missing_column(
     path: str, columns: dict[str, str | None], delimiter: str | None, encoding: str, quoting: str, delimiter_key: str
@@ -36,7 +38,7 @@ def has_no_row(path: str, encoding: str) -> bool:
     if (suffix := split_name(path)[0]) == ".parquet":
         return _rows_of_parquet(path) == 0
     text = beginning_of(path, encoding)
-    if text is None or len(text.encode()) > BEGINNING // 8:  # the first row may be longer than what was read
+    if text is None or os.path.getsize(path) > LONGEST_HEADING:  # the first row may be longer than what was read
         return False
     return sum(bool(line.strip()) for line in text.splitlines()) <= (suffix in DELIMITERS)
 

@@ -83,7 +83,8 @@ def worded(error: pydantic.ValidationError, values: Any, prefix: str = "") -> tu
     first, *others = error.errors(include_url=False)
     message = in_plain_words(first["type"], first["msg"], first["input"])
     if first["type"] == "int_parsing" and others and others[0]["type"] == "literal_error":
-        message = f"a number or {others[0]['ctx']['expected'].strip(chr(39))} is expected"
+        word = others[0].get("ctx", {})["expected"].strip("'")
+        message = f"a number or {word} is expected"
     of_key = first["loc"][-1:] == ("[key]",)
     missing = first["type"] == "missing"
     loc = first["loc"][: -2 if of_key else -1 if missing else None]
