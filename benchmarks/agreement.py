@@ -9,8 +9,8 @@ compared with those of one process that computes 16 rows at once. With `--sharde
 transformers, spread over the processes, and some of them are frozen and have adapters. Their dropout (GPT-2's) depends
 on the micro-batch. So micro-batches of 1, 3 and 16 rows are compared with one process that has the same ones. With
 `--optimizer`, what is compared is not the gradients but what this optimizer makes of them: how far the weights move. Of
-a GPT-BERT, all weights but the last vector that mixes layers are compared. A norm follows it, so the gradient of its last
-number is 0 but for rounding. The first update of an optimizer makes a whole step of such a number.
+a GPT-BERT, all weights but the last vector that mixes layers are compared. A norm follows it, so the gradient of its
+last number is 0 but for rounding. The first update of an optimizer makes a whole step of such a number.
 """
 
 import argparse
