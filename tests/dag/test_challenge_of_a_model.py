@@ -13,6 +13,7 @@ from conftest import Workspace, write_texts
 
 CODE = "babylm_strict_small"
 LOCAL = {"evaluation_data": "evaluation_data"}
+WORD = "1\tfox\t_\tNOUN\t_\t_\t_\t_\t_\t_\n\n"  # CoNLL-U
 LOCAL |= {"languages": {CODE: {"corpus": {"files": ["texts/eng/*.txt"], "validation_files": ["texts/dev/*.txt"]}}}}
 
 
@@ -32,7 +33,7 @@ def write_tasks(folder, configuration):
             for language in task.covered.values():
                 path = folder / pattern.removeprefix(DATA).replace("{language}", language).replace("**", "made")
                 path.parent.mkdir(parents=True, exist_ok=True)
-                path.write_text(json.dumps(columns | {str(task.label): 0}) + "\n")
+                path.write_text(json.dumps(columns | {str(task.label): 0}) + "\n" if task.kind != "tagging" else WORD)
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ from helpers.models.published import norbert4, write_norbert4
 
 pytestmark = pytest.mark.xdist_group("norbert4")  # one process runs the workflow
 TASK = {
-    **{"train": ["rows.tsv"], "test": ["rows.tsv"], "language": "eng", "text": "{sentence}", "label": "class"},
+    **{"train": ["rows.tsv"], "test": ["others.tsv"], "language": "eng", "text": "{sentence}", "label": "class"},
     "tuning": {"epochs": 2, "batch": 16, "longest": 32},
 }
 PAIRS = {"files": ["pairs.tsv"], "language": "eng", "good": "good", "bad": "bad"}
@@ -27,6 +27,7 @@ def made(built, tmp_path_factory) -> Workspace:
     words = WORDS["eng"].split()
     rows = "".join(f"the {word} {words[i - 3]}\t{'ab'[i % 2]}\n" for i, word in enumerate(words))
     (workspace.path / "rows.tsv").write_text("sentence\tclass\n" + rows)
+    (workspace.path / "others.tsv").write_text("sentence\tclass\n" + rows.replace("the ", "one "))
     pairs = "".join(f"{' '.join(words[i : i + 4])}\t{' '.join(words[i + 3 : i : -1])}\n" for i in range(4))
     (workspace.path / "pairs.tsv").write_text("good\tbad\n" + pairs)
     values = copy.deepcopy(SMALL) | {"tasks": {"mine": TASK}, "suites": {"pairs": PAIRS}}

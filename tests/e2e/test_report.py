@@ -214,4 +214,8 @@ def test_an_experiment(browser, tmp_path, monkeypatch):
         "four recipes, narrow and wide"
     )
     lines = (folder / "table.md").read_text().splitlines()
-    assert next(line.split(" | ")[:3] for line in lines if line.startswith("| eng")) == ["| eng", "eng", "rate0p01"]
+    assert next(line.split(" | ")[:3] for line in lines if line.startswith("| eng")) == [
+        "| eng",
+        "eng",
+        "learning rate 0.01",
+    ]

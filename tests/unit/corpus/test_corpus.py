@@ -276,7 +276,8 @@ def test_python_docs_is_the_same_on_every_run_and_never_imported(folder, monkeyp
     program = (
         "import argparse, pathlib, sys, sysconfig; from babelmill.corpus import __main__ as stage;"
         f"sysconfig.get_paths = lambda: {paths};"
-        "stage.run(argparse.Namespace(settings='corpus.json', out=pathlib.Path('again'), download=[], threads=1));"
+        "stage.run(argparse.Namespace(settings='corpus.json', out=pathlib.Path('again'), download=[], identifier=[],"
+        " suites=[], part=None, parts=[], threads=1));"
         "print({'this', 'antigravity', 'turtle', 'idlelib', 'lib2to3', 'telnetlib', 'tkinter'} & set(sys.modules))"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)

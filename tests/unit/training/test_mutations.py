@@ -65,8 +65,8 @@ gradients | training/networks/loss.py | no gradient of the z-loss
 + mul_(weight)
 
 training | training/trainer.py | learning rate times 1.001
-- update(step.learning_rate, finite,
-+ update(step.learning_rate * 1.001, finite,
+- update(step.learning_rate, finite)
++ update(step.learning_rate * 1.001, finite)
 
 optimizers | training/optimization/optim.py | weight decay of biases
 - NO_DECAY = ("bias", "layer_norm")

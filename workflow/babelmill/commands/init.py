@@ -60,7 +60,9 @@ def run(args: argparse.Namespace) -> None:
     print(f"{where}: {plural(len(missing), 'file')} written{kept}")
     if not folder.resolve().samefile(Path.cwd()):
         print(f"  cd {line(quote(str(folder)))}")
-    print("  snakemake --profile profiles/demo converted/eng    # the demo: a few minutes on two CPU cores, no download")
+    print(
+        "  snakemake --profile profiles/demo converted/eng    # the demo: a few minutes on two CPU cores, no download"
+    )
     print(f"Your settings are config/config.yaml. Guides: {line(str(ROOT / 'docs/README.md'))}")
 
 

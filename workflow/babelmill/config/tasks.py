@@ -174,7 +174,7 @@ def _refuse_other_columns(task: Task, paths: dict[str, list[str]], where: str) -
         if (text := beginning_of(path)) is None or "\0" in text:
             continue
         of_ud = split_name(path)[0] == ".conllu"
-        lines = (line for line in text.splitlines() if line.strip() and not line.startswith(("#", "-DOCSTART-")))
+        lines = (line for line in text.split("\n") if line.strip() and not line.startswith(("#", "-DOCSTART-")))
         if (line := next(lines, None)) is None:
             raise UserError(f"{where}.{split}: {path}: no word is in this file")
         width = len(line.split("\t") if of_ud or "\t" in line else line.split())
