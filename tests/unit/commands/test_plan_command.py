@@ -20,7 +20,8 @@ from babelmill import cli
 from babelmill.commands.estimates.machine import has_gpu
 from babelmill.commands.estimates.text_size import training_text
 from babelmill.commands.estimates.training_cost import tenths
-from babelmill.commands.estimates.tuning_cost import flops_of
+from babelmill.commands.estimates.tuning_cost import TuningCost, flops_of
+from babelmill.commands.plan import not_taken
 from babelmill.config import loading
 from babelmill.config.model_size import parameters
 from babelmill.config.resolve import Configuration
@@ -467,3 +468,15 @@ def test_a_login_node_need_not_import_torch(fresh, command):
     )
     done = subprocess.run([sys.executable, "-c", code], cwd=fresh.path, capture_output=True, text=True)
     assert done.stdout.endswith("set()\n")
+
+
+def test_an_equal_model_keeps_the_fine_tunings_that_the_other_one_lacks():
+    """Or if the other one is trained already, and in no plan."""
+
+    def tuning(model: str, task: str, seeds: int = 3) -> TuningCost:
+        return TuningCost(model, task, seeds, 10, 1, 1.0, 1.0, "assumed")
+
+    first, same, more, other = (tuning("a", "rte"), tuning("b", "rte"), tuning("b", "rte", 5), tuning("b", "wsc"))
+    tuned = {"a": [first], "b": [same, more, other]}
+    assert not_taken(tuned, {"b": "a"}) == [first, more, other]
+    assert not_taken({"b": [other]}, {"b": "earlier"}) == [other]

@@ -87,4 +87,4 @@ def copied(name: str) -> str:
     """Return the text of a copied file. What it names beside itself, and is not copied, it then names by its path."""
     text = (ROOT / name).read_text(encoding="utf-8")
     text = text.replace("$schema=", f"$schema={ROOT}/config/").replace("](../", f"]({ROOT}/")
-    return text.replace(" config/defaults.yaml", f" {ROOT}/config/defaults.yaml")
+    return text.replace(" config/defaults.yaml", f" {ROOT}/config/defaults.yaml").replace("(docs/", f"({ROOT}/docs/")

@@ -94,6 +94,14 @@ def trained_alike(configuration: Configuration, models: Iterable[str]) -> dict[s
     return found
 
 
+def not_taken(tuned: dict[str, list[TuningCost]], alike: dict[str, str]) -> list[TuningCost]:
+    """Return the fine-tunings of models, without those that the plan has for an equal model (see `trained_alike`)."""
+    made = {(model, each.task, each.jobs) for model, mine in tuned.items() for each in mine}
+    return [
+        each for mine in tuned.values() for each in mine if (alike.get(each.model), each.task, each.jobs) not in made
+    ]
+
+
 def table(costs: list[Cost], alike: Container[str]) -> list[str]:
     """Return a heading, one line per model and number of GPUs, and the total unless a model has several lines.
 
@@ -326,5 +334,5 @@ def run(args: argparse.Namespace) -> None:
     sweeps = [sweep_note(configuration, name, costs) for name in configuration.sweeps if name in asked]
     without = said_once((cost.model, note) for cost in costs if (note := task_note(configuration, cost.model)))
     lines = [*table(costs, alike), *notes(costs, gpu, alike), *sweeps, *snapshots, *challenges, *without]
-    lines += tuning_table([each for model, mine in tuned.items() if model not in alike for each in mine], costs)
+    lines += tuning_table(not_taken(tuned, alike), costs)
     print(*lines, *download_notes(configuration, list(codes)), sep="\n")
