@@ -56,46 +56,27 @@ NOTE = "hours of training steps; loss: nats per token on the validation text"
 
 @dataclass
 class Run:
-    """A training run. What is not known is None, or empty.
-
-    Attributes:
-        model: the name of the model.
-        fingerprint: the name of its folder in results/checkpoints.
-        is_present: whether results/models has its weights; other runs are of earlier settings, or not finished.
-        when: when it was last trained.
-        done, steps: how many of its steps are done.
-        figures: tokens, words, epochs, parameters, energy_kwh.
-        hours: hours of all training steps.
-        devices: (number, "cuda" or "cpu") of the processes of each attempt.
-        loss: the last validation loss, in nats per token.
-        metrics: {metric: score on the validation text}; units: {metric: unit}.
-        suites: {suite: {language: headline score, a share}}.
-        measures: {suite: what its score is, "" if it is the share of right answers}.
-        settings: the values that it was made with.
-        code: the version of the code that trained it.
-        base: the name of the model or preset that it is compared with; differs: the values that differ from this.
-        dropped: the round in which a sweep dropped it; 0 if none did.
-    """
+    """A training run. What is not known is None, or empty."""
 
     model: str
-    fingerprint: str
-    is_present: bool
-    when: datetime
-    done: int
-    steps: int | None
-    figures: dict[str, Any]
-    hours: float
-    devices: set[tuple[int, str]]
-    loss: float | None
-    metrics: dict[str, float] = field(default_factory=dict)
-    units: dict[str, str] = field(default_factory=dict)
-    suites: dict[str, dict[str, float]] = field(default_factory=dict)
-    measures: dict[str, str] = field(default_factory=dict)
-    settings: Values = field(default_factory=dict)
-    code: str = ""
-    base: str = ""
-    differs: str = ""
-    dropped: int = 0
+    fingerprint: str  # the name of its folder in results/checkpoints
+    is_present: bool  # whether results/models has its weights; other runs are of earlier settings, or not finished
+    when: datetime  # when it was last trained
+    done: int  # steps
+    steps: int | None  # of the whole run
+    figures: dict[str, Any]  # tokens, words, epochs, parameters, energy_kwh
+    hours: float  # hours of all training steps
+    devices: set[tuple[int, str]]  # (number, "cuda" or "cpu") of the processes of each attempt
+    loss: float | None  # the last validation loss, in nats per token
+    metrics: dict[str, float] = field(default_factory=dict)  # {metric: score on the validation text}
+    units: dict[str, str] = field(default_factory=dict)  # {metric: unit}
+    suites: dict[str, dict[str, float]] = field(default_factory=dict)  # {suite: {language: headline score, a share}}
+    measures: dict[str, str] = field(default_factory=dict)  # {suite: what its score is, "" for right answers}
+    settings: Values = field(default_factory=dict)  # the values that it was made with
+    code: str = ""  # the version of the code that trained it
+    base: str = ""  # the name of the model or preset that it is compared with
+    differs: str = ""  # the values that differ from this
+    dropped: int = 0  # the round in which a sweep dropped it; 0 if none did
 
     @property
     def name(self) -> str:

@@ -41,20 +41,14 @@ COLOURS = {"running": "green", "failed": "bold red", "queued": "yellow", "stoppe
 
 
 class Training(NamedTuple):
-    """The losses of a model's newest training run.
-
-    Attributes:
-        running: whether it is under way.
-        changed: when its record was last written, in seconds since the epoch.
-        steps: the steps of the whole run.
-    """
+    """The losses of a model's newest training run."""
 
     model: str
-    running: bool
-    changed: float
+    running: bool  # whether it is under way
+    changed: float  # when its record was last written, in seconds since the epoch
     trained: list[Point]
     measured: list[Point]
-    steps: int
+    steps: int  # the steps of the whole run
 
 
 def training_of(status: Status) -> Training | None:

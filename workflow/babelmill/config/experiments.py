@@ -25,23 +25,14 @@ Values = dict[str, Any]  # by dotted key
 
 @dataclasses.dataclass(frozen=True)
 class Cell:
-    """One model of an experiment.
+    """One model of an experiment."""
 
-    Attributes:
-        name: the name of the model.
-        base: the model that it inherits from.
-        label: the name of its cell, the same for all seeds and bases.
-        values: the values that vary, by dotted key.
-        seed: the number of its seed: 1, 2, ...
-        reference: whether the other cells are compared with its cell.
-    """
-
-    name: str
-    base: str
-    label: str
-    values: Values
-    seed: int
-    reference: bool
+    name: str  # the name of the model
+    base: str  # the model that it inherits from
+    label: str  # the name of its cell, the same for all seeds and bases
+    values: Values  # the values that vary, by dotted key
+    seed: int  # the number of its seed: 1, 2, ...
+    reference: bool  # whether the other cells are compared with its cell
 
     def entry(self) -> dict[str, Any]:
         """Return the cell as an entry of `models:`, without its seed."""

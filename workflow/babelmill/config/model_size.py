@@ -28,29 +28,17 @@ class Shape(Protocol):
 
 @dataclass(frozen=True)
 class Counted:
-    """The size of a transformers model, as counted on its modules, or of a NorBERT4.
+    """The size of a transformers model, as counted on its modules, or of a NorBERT4."""
 
-    Attributes:
-        parameters: number of parameters, each counted once.
-        matrices: number of elements of all matrices that every position is multiplied by.
-        sides: sum of the rows and columns of these matrices: the number of parameters of adapters of rank 1.
-        output: number of elements of the output matrix, by which only positions with a target are multiplied.
-        hidden_size: width of the features.
-        intermediate_size: the longest side of a layer's matrices.
-        num_attention_heads: number of attention heads per layer.
-        num_hidden_layers: number of layers.
-        frozen: whether its matrices have no gradients, since adapters are trained beside them.
-    """
-
-    parameters: int
-    matrices: int
-    sides: int
-    output: int
+    parameters: int  # number of parameters, each counted once
+    matrices: int  # number of elements of all matrices that every position is multiplied by
+    sides: int  # sum of the rows and columns of these matrices: the number of parameters of adapters of rank 1
+    output: int  # number of elements of the output matrix, by which only positions with a target are multiplied
     hidden_size: int
-    intermediate_size: int
+    intermediate_size: int  # the longest side of a layer's matrices
     num_attention_heads: int
     num_hidden_layers: int
-    frozen: bool = False
+    frozen: bool = False  # whether its matrices have no gradients, since adapters are trained beside them
 
 
 def norbert4(

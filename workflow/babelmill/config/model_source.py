@@ -66,20 +66,15 @@ def lacks_config(folder: Path) -> str:
 
 @dataclasses.dataclass(frozen=True)
 class ModelSource:
-    """The model that a model continues.
+    """The model that a model continues."""
 
-    Attributes:
-        kind: a model of this workflow, a folder, or a repository on the Hub.
-        name: the model, the path, or `owner/name`.
-        tokenizer, weights: the folders of results that the stages `tokenizer` and `train` read.
-        beside: keys of `SHAPE` that the configuration sets beside the source. For a folder or a repository, only the
-            stage `base_model` can check them.
-    """
-
-    kind: Literal["model", "folder", "hub"]
-    name: str
+    kind: Literal["model", "folder", "hub"]  # a model of this workflow, a folder, or a repository on the Hub
+    name: str  # the model, the path, or `owner/name`
+    # tokenizer, weights: the folders of results that the stages `tokenizer` and `train` read.
     tokenizer: Path
     weights: Path
+    # Keys of `SHAPE` that the configuration sets beside the source. For a folder or a repository, only the stage
+    # `base_model` can check them.
     beside: dict[str, Any]
 
 

@@ -4,21 +4,15 @@ from typing import NamedTuple
 
 
 class About(NamedTuple):
-    """The properties of a model that was trained with an objective.
+    """The properties of a model that was trained with an objective."""
 
-    Attributes:
-        scores: the metrics that its evaluation measures (`evaluation/metrics.py`).
-        suffix: the value of `{causal_suffix}` in the name of its repository.
-        sentences: the methods that score sentences (`suites/sentences.py`); the last is the headline of a
-            suite, unless another scored more pairs (`evaluation/suite_scores.py`).
-        unmasks: whether it generates by filling masks in any order, with code of its own.
-        auto_class: the Auto class of a transformers model; None if no transformers model has this objective.
-    """
-
-    scores: tuple[str, ...]
+    scores: tuple[str, ...]  # the metrics that its evaluation measures (`evaluation/metrics.py`)
+    # The methods that score sentences (`suites/sentences.py`); the last is the headline of a suite, unless another
+    # scored more pairs (`evaluation/suite_scores.py`).
     sentences: tuple[str, ...] = ()
-    suffix: str = ""
-    unmasks: bool = False
+    suffix: str = ""  # the value of `{causal_suffix}` in the name of its repository
+    unmasks: bool = False  # whether it generates by filling masks in any order, with code of its own
+    # The Auto class of a transformers model; None if no transformers model has this objective.
     auto_class: str | None = "AutoModelForMaskedLM"
 
 

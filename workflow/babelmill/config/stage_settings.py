@@ -18,24 +18,16 @@ class Settings(BaseModel):
     """The settings of a stage: what it is asked to do, as its settings file says.
 
     Fields whose type is a section of the configuration are the sections that the stage reads; it reads no others.
-
-    Attributes:
-        stage: the name of the stage.
-        name: the language or the model.
-        languages: codes of the model's languages, in order.
-        code: version or digest of the stage's code.
-        raw: the content of the settings file, for the manifest.
-        modules: {module: digest} of the code that runs, for the manifest.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     stage: str
-    name: str
-    languages: list[str] = []
-    code: str = ""
-    raw: dict[str, Any] = {}
-    modules: dict[str, str] = {}
+    name: str  # the language or the model
+    languages: list[str] = []  # codes of the model's languages, in order
+    code: str = ""  # version or digest of the stage's code
+    raw: dict[str, Any] = {}  # the content of the settings file, for the manifest
+    modules: dict[str, str] = {}  # {module: digest} of the code that runs, for the manifest
 
     @classmethod
     def sections(cls) -> dict[str, type[schema.Section]]:
@@ -50,86 +42,55 @@ class Settings(BaseModel):
 
 
 class DownloadSettings(Settings):
-    """The settings of `download`: which datasets to fetch, and how much of them.
+    """The settings of `download`: which datasets to fetch, and how much of them."""
 
-    Attributes:
-        source: {"repository", "revision", "commit" (None if the stage resolves it)} of the dataset.
-        parts: instead of `source`, the entries of `corpus.hub`, each with the same keys.
-        columns: the keys of `corpus` that define which columns are read, and how, if they differ from the defaults.
-        counted: with a budget, the keys of `corpus` that decide how much text a file yields.
-        byte_premium: with a budget, the language's byte premium.
-        chosen_again: whether an earlier release chose other files (see `earlier_results.py`).
-    """
-
+    # {"repository", "revision", "commit" (None if the stage resolves it)} of the dataset.
     source: dict[str, Any] | None = None
-    parts: list[dict[str, Any]] = []
+    parts: list[dict[str, Any]] = []  # instead of `source`, the entries of `corpus.hub`, each with the same keys
+    # The keys of `corpus` that define which columns are read, and how, if they differ from the defaults.
     columns: dict[str, Any] = {}
-    counted: dict[str, Any] | None = None
-    byte_premium: float | None = None
-    chosen_again: bool = False
+    counted: dict[str, Any] | None = None  # with a budget, the keys of `corpus` that decide how much text a file yields
+    byte_premium: float | None = None  # with a budget, the language's byte premium
+    chosen_again: bool = False  # whether an earlier release chose other files (see `earlier_results.py`)
 
 
 class BaseModelSettings(Settings):
-    """The settings of `base_model`: where a model from elsewhere comes from.
+    """The settings of `base_model`: where a model from elsewhere comes from."""
 
-    Attributes:
-        source: the repository on the Hub; None for a local folder.
-        sources: the content of a local folder.
-        shape: the keys of its shape that the configuration sets beside `model.source`.
-        auto_class: the Auto class of transformers that its weights must fit; None for our architectures.
-        architecture: which of our architectures it is, if it has no `auto_class`.
-    """
-
-    source: dict[str, Any] | None
-    sources: dict[str, Any]
-    shape: dict[str, Any]
+    source: dict[str, Any] | None  # the repository on the Hub; None for a local folder
+    sources: dict[str, Any]  # the content of a local folder
+    shape: dict[str, Any]  # the keys of its shape that the configuration sets beside `model.source`
+    # The Auto class of transformers that its weights must fit; None for our architectures.
     auto_class: str | None = None
-    architecture: str = "gpt_bert"
+    architecture: str = "gpt_bert"  # which of our architectures it is, if it has no `auto_class`
 
 
 class IdentifierSettings(Settings):
-    """The settings of `identifier`: which model finds the languages of a corpus.
+    """The settings of `identifier`: which model finds the languages of a corpus."""
 
-    Attributes:
-        source: its repository on the Hub, commit, file, and sha256 (None if only the Hub knows it).
-    """
-
-    source: dict[str, Any]
+    source: dict[str, Any]  # its repository on the Hub, commit, file, and sha256 (None if only the Hub knows it)
 
 
 class CorpusSettings(Settings):
-    """The settings of `corpus`: where the text comes from, and how it becomes documents.
-
-    Attributes:
-        sources: the local text.
-        byte_premium: the language's, if there is a budget.
-        raw_labels: whether labels stay as they stand (see `earlier_results.py`).
-        identification: with `corpus.language_filter`, the language and the model (see `identifiers.py`).
-    """
+    """The settings of `corpus`: where the text comes from, and how it becomes documents."""
 
     corpus: schema.Corpus
-    sources: dict[str, Any]
-    byte_premium: float | None = None
-    raw_labels: bool = False
+    sources: dict[str, Any]  # the local text
+    byte_premium: float | None = None  # the language's, if there is a budget
+    raw_labels: bool = False  # whether labels stay as they stand (see `earlier_results.py`)
+    # With `corpus.language_filter`, the language and the model (see `identifiers.py`).
     identification: dict[str, Any] = {}
 
 
 class TokenizerSettings(Settings):
-    """The settings of `tokenizer`: how to train or adopt a tokenizer.
-
-    Attributes:
-        source: the repository of an adopted tokenizer.
-        sources: {path: sha256} of a local tokenizer.
-        of_model: the `model.source` whose tokenizer is adopted.
-        characters: how many characters a model reads, if its tokens are characters.
-    """
+    """The settings of `tokenizer`: how to train or adopt a tokenizer."""
 
     tokenizer: schema.Tokenizer
     mixture: schema.Mixture = ONE_LANGUAGE
-    source: dict[str, Any] | None
-    sources: dict[str, str]
-    of_model: str | None = None
-    characters: int | None = None
+    source: dict[str, Any] | None  # the repository of an adopted tokenizer
+    sources: dict[str, str]  # {path: sha256} of a local tokenizer
+    of_model: str | None = None  # the `model.source` whose tokenizer is adopted
+    characters: int | None = None  # how many characters a model reads, if its tokens are characters
 
 
 class ShardsSettings(Settings):
@@ -165,19 +126,13 @@ class RunSettings(Settings):
     """The settings that say how a training run is monitored and saved.
 
     These settings belong to no stage: the rule `train` takes the file as an `ancient` input.
-
-    Attributes:
-        preset: the model's preset, for the names of logs.
-        like: the model that it inherits from, for `babelmill runs`.
-        bytes_per_word: {code: bytes per word}, see `inputs.bytes_per_word`.
-        set_aside: the share of the text that is set aside for validation, for advice.
     """
 
     run: schema.Run
-    preset: str = ""
-    like: str = ""
-    bytes_per_word: dict[str, float] = {}
-    set_aside: float = 0.0
+    preset: str = ""  # the model's preset, for the names of logs
+    like: str = ""  # the model that it inherits from, for `babelmill runs`
+    bytes_per_word: dict[str, float] = {}  # {code: bytes per word}, see `inputs.bytes_per_word`
+    set_aside: float = 0.0  # the share of the text that is set aside for validation, for advice
 
 
 class ExportSettings(Settings):
@@ -187,64 +142,44 @@ class ExportSettings(Settings):
 
 
 class EvaluateSettings(Settings):
-    """The settings of `evaluate`: how the exported model is measured.
-
-    Attributes:
-        scores: the metrics for the model's objective.
-        lossy: whether its tokenizer may lose text, since it is the tokenizer of `model.source`.
-        labelled, code_list: see `ShardsSettings`.
-    """
+    """The settings of `evaluate`: how the exported model is measured."""
 
     evaluation: schema.Evaluation
     labels: schema.Labels = NO_LABELS
-    scores: list[str]
-    lossy: bool = False
+    scores: list[str]  # the metrics for the model's objective
+    lossy: bool = False  # whether its tokenizer may lose text, since it is the tokenizer of `model.source`
+    # labelled, code_list: see `ShardsSettings`.
     labelled: bool = False
     code_list: str | None = None
 
 
 class SuiteSettings(Settings):
-    """The settings of `suite`: which items a suite has for a language.
-
-    Attributes:
-        suite: its name.
-        kind: its kind, see `schema.Suite`.
-        items: the keys of `schema.Suite` that say what an item of this kind is; without those of `columns`.
-        columns: the keys of `schema.Suite` that define how its files are read.
-        files: globs in the dataset on the Hub.
-        source: the dataset.
-        sources: instead of `files` and `source`, the local files.
-    """
+    """The settings of `suite`: which items a suite has for a language."""
 
     suite: str = ""
-    kind: str = "pairs"
-    columns: dict[str, str] = {}
+    kind: str = "pairs"  # its kind, see `schema.Suite`
+    columns: dict[str, str] = {}  # the keys of `schema.Suite` that define how its files are read
+    # The keys of `schema.Suite` that say what an item of this kind is; without those of `columns`.
     items: dict[str, Any] = {}
-    files: list[str] = []
-    source: dict[str, Any] | None = None
-    sources: dict[str, Any] = {}
+    files: list[str] = []  # globs in the dataset on the Hub
+    source: dict[str, Any] | None = None  # the dataset
+    sources: dict[str, Any] = {}  # instead of `files` and `source`, the local files
 
 
 class ScoreSettings(Settings):
-    """The settings of `score`: how a model is scored on a suite.
-
-    Attributes:
-        suite: its name.
-        covered: the model's languages for which the suite has pairs.
-        kind, scored, score, ties, unknown, headline: as in `schema.Suite`.
-        methods: how sentences are scored.
-        pairs, masked_pairs, within_word_l2r, snapshots: as the section `evaluation` says.
-    """
+    """The settings of `score`: how a model is scored on a suite."""
 
     suite: str = ""
-    covered: list[str] = []
+    covered: list[str] = []  # the model's languages for which the suite has pairs
+    # kind, scored, score, ties, unknown, headline: as in `schema.Suite`.
     kind: str = "pairs"
     scored: Literal["whole", "completion"] = "whole"
     score: Literal["sum", "mean"] = "sum"
     ties: Literal["half", "first", "wrong"] = "half"
     unknown: Literal["scored", "wrong"] = "scored"
     headline: Literal["pairs", "paradigms", "phenomena"] = "pairs"
-    methods: list[str]
+    methods: list[str]  # how sentences are scored
+    # pairs, masked_pairs, within_word_l2r, snapshots: as the section `evaluation` says.
     pairs: int | Literal["all"] = "all"
     masked_pairs: int | Literal["all"] = "all"
     within_word_l2r: bool = False
@@ -257,81 +192,48 @@ class ScoreSettings(Settings):
 
 
 class TaskSettings(Settings):
-    """The settings of `task`: which rows a task has for a language.
-
-    Attributes:
-        task: its name.
-        kind: "tagging", or "" for a classification of texts.
-        columns: the keys of `schema.Task` that define how its files are read.
-        resplit: `schema.Resplit`, if the rows are divided anew.
-        spans: whether the labels must mark spans.
-        files: {split: globs in the dataset on the Hub}.
-        source: the dataset.
-        sources: instead of `files` and `source`, {split: the local files}.
-    """
+    """The settings of `task`: which rows a task has for a language."""
 
     task: str = ""
-    kind: str = ""
-    columns: dict[str, str] = {}
-    resplit: dict[str, Any] | None = None
-    spans: bool = False
-    files: dict[str, list[str]] = {}
-    source: dict[str, Any] | None = None
-    sources: dict[str, dict[str, Any]] = {}
+    kind: str = ""  # "tagging", or "" for a classification of texts
+    columns: dict[str, str] = {}  # the keys of `schema.Task` that define how its files are read
+    resplit: dict[str, Any] | None = None  # `schema.Resplit`, if the rows are divided anew
+    spans: bool = False  # whether the labels must mark spans
+    files: dict[str, list[str]] = {}  # {split: globs in the dataset on the Hub}
+    source: dict[str, Any] | None = None  # the dataset
+    sources: dict[str, dict[str, Any]] = {}  # instead of `files` and `source`, {split: the local files}
 
 
 class TuneSettings(Settings):
-    """The settings of `tune`: how a model is fine-tuned for a task with one seed.
-
-    Attributes:
-        task: its name.
-        kind: "tagging", or "" for a classification of texts.
-        covered: the model's languages for which the task has rows; the model is tuned for each alone.
-        joint: whether it is tuned for all of them at once instead.
-        metric: what counts as the score.
-        protocol: the name of the protocol.
-        tuning: the protocol, with the keys that the task changes.
-        seed: the seed.
-        keep: whether the tuned weights are kept.
-    """
+    """The settings of `tune`: how a model is fine-tuned for a task with one seed."""
 
     task: str = ""
-    kind: str = ""
-    covered: list[str] = []
-    joint: bool = False
-    metric: str = "accuracy"
+    kind: str = ""  # "tagging", or "" for a classification of texts
+    covered: list[str] = []  # the model's languages for which the task has rows; the model is tuned for each alone
+    joint: bool = False  # whether it is tuned for all of them at once instead
+    metric: str = "accuracy"  # what counts as the score
     protocol: str = ""
-    tuning: dict[str, Any] = {}
+    tuning: dict[str, Any] = {}  # the protocol, with the keys that the task changes
     seed: int = 0
-    keep: bool = False
+    keep: bool = False  # whether the tuned weights are kept
 
 
 class ConvertSettings(Settings):
-    """The settings of `convert`: what the model card says beyond what was measured.
-
-    Attributes:
-        language_table: {code: {"name", "tag", "script"}} of the model's languages.
-        suites: {name: {"title", "baselines"}} of the suites that the model is scored on.
-        tasks: {name: {"title", "protocol", "baselines"}} of the tasks that it is fine-tuned for.
-    """
+    """The settings of `convert`: what the model card says beyond what was measured."""
 
     card: schema.Card
-    language_table: dict[str, dict[str, str]]
-    suites: dict[str, dict[str, Any]] = {}
+    language_table: dict[str, dict[str, str]]  # {code: {"name", "tag", "script"}} of the model's languages
+    suites: dict[str, dict[str, Any]] = {}  # {name: {"title", "baselines"}} of the suites that the model is scored on
+    # {name: {"title", "protocol", "baselines"}} of the tasks that it is fine-tuned for.
     tasks: dict[str, dict[str, Any]] = {}
 
 
 class PredictSettings(Settings):
-    """The settings of `predict`: how the rows of a table are predicted. Each table in `predict.inputs` has a file.
-
-    Attributes:
-        input: the name of the table.
-        table: the file, its sha256 (None if there is no such file), and how it is read.
-    """
+    """The settings of `predict`: how the rows of a table are predicted. Each table in `predict.inputs` has a file."""
 
     predict: schema.Predict
-    input: str = ""
-    table: dict[str, Any] = {}
+    input: str = ""  # the name of the table
+    table: dict[str, Any] = {}  # the file, its sha256 (None if there is no such file), and how it is read
 
 
 class PublishSettings(Settings):
@@ -342,30 +244,17 @@ class PublishSettings(Settings):
 
 
 class SubmissionSettings(Settings):
-    """The settings of `submission`: what a challenge takes, and where the scores of its tasks are.
+    """The settings of `submission`: what a challenge takes, and where the scores of its tasks are."""
 
-    Attributes:
-        challenge: the title of the challenge.
-        track: the challenge's name of the track.
-        backend: the challenge's name of the scores that are submitted: causal or mlm.
-        rules: the rules of the challenge (`submissions.Rules`).
-        order: the order of their `tasks` and `numbers`, which a settings file does not keep.
-        checkpoints: the names of the checkpoints that the challenge asks for.
-        codes: {task: the language of the model that its scores are of}; other tasks have no scores.
-        tuned: {task: {subtask: the job that fine-tunes for it, such as "rte.42"}}.
-        own: suites and tasks of the challenge that the user's settings define themselves.
-        missing: {task: why it has no scores}.
-        missing_at_checkpoints: {task: why it has no scores at the checkpoints, though the final model has}.
-    """
-
-    challenge: str
-    track: str
-    backend: str
-    rules: dict[str, Any]
-    order: dict[str, list[str]]
-    checkpoints: list[str]
-    codes: dict[str, str]
-    tuned: dict[str, dict[str, str]] = {}
-    own: list[str] = []
-    missing: dict[str, str] = {}
+    challenge: str  # the title of the challenge
+    track: str  # the challenge's name of the track
+    backend: str  # the challenge's name of the scores that are submitted: causal or mlm
+    rules: dict[str, Any]  # the rules of the challenge (`submissions.Rules`)
+    order: dict[str, list[str]]  # the order of their `tasks` and `numbers`, which a settings file does not keep
+    checkpoints: list[str]  # the names of the checkpoints that the challenge asks for
+    codes: dict[str, str]  # {task: the language of the model that its scores are of}; other tasks have no scores
+    tuned: dict[str, dict[str, str]] = {}  # {task: {subtask: the job that fine-tunes for it, such as "rte.42"}}
+    own: list[str] = []  # suites and tasks of the challenge that the user's settings define themselves
+    missing: dict[str, str] = {}  # {task: why it has no scores}
+    # {task: why it has no scores at the checkpoints, though the final model has}.
     missing_at_checkpoints: dict[str, str] = {}

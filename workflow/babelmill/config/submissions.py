@@ -60,19 +60,12 @@ class Task(Section):
 
 
 class LeaderboardNumber(Section):
-    """A column of the leaderboard.
+    """A column of the leaderboard."""
 
-    Attributes:
-        title: its name.
-        tasks: the tasks whose mean it is.
-        published: the name of the task in `published.yaml`.
-        group: a language, or "": the leaderboard's number is the mean of the languages' means.
-    """
-
-    title: Text
-    tasks: Annotated[list[str], Field(min_length=1)]
-    published: Text | None = None
-    group: str = ""
+    title: Text  # its name
+    tasks: Annotated[list[str], Field(min_length=1)]  # the tasks whose mean it is
+    published: Text | None = None  # the name of the task in `published.yaml`
+    group: str = ""  # a language, or "": the leaderboard's number is the mean of the languages' means
 
     @property
     def language(self) -> str:
@@ -81,23 +74,14 @@ class LeaderboardNumber(Section):
 
 
 class Rules(Section):
-    """What a challenge takes.
+    """What a challenge takes."""
 
-    Attributes:
-        state: the state of the challenge's programs that this follows.
-        form: which files the challenge takes.
-        checkpoints: the checkpoints that it asks for, in millions of words.
-        protocols: the protocols in `published.yaml` whose scores stand beside the numbers.
-        tasks: the entries of its file.
-        numbers: the columns of its leaderboard.
-    """
-
-    state: Text
-    form: Literal["strict", "multilingual"]
-    checkpoints: Snapshots
-    protocols: list[str] = []
-    tasks: dict[str, Task]
-    numbers: Annotated[dict[str, LeaderboardNumber], Field(min_length=1)]
+    state: Text  # the state of the challenge's programs that this follows
+    form: Literal["strict", "multilingual"]  # which files the challenge takes
+    checkpoints: Snapshots  # the checkpoints that it asks for, in millions of words
+    protocols: list[str] = []  # the protocols in `published.yaml` whose scores stand beside the numbers
+    tasks: dict[str, Task]  # the entries of its file
+    numbers: Annotated[dict[str, LeaderboardNumber], Field(min_length=1)]  # the columns of its leaderboard
 
     def points(self, words: float) -> list[float]:
         """Return the checkpoints up to the exposure in words that the challenge allows, in millions of words."""

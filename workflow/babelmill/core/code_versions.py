@@ -48,23 +48,17 @@ OF_LABELS = {"train.objective": ["labels"]}
 
 @dataclasses.dataclass
 class Version:
-    """A version of a stage's code.
+    """A version of a stage's code."""
 
-    Attributes:
-        stage, number: the stage and the number, which together name the version.
-        first: the first digits of the digest that it began with, so that version 4 has different names in two forks.
-        digests: all digests that are known to give the results of this version.
-        unreleased: those of them that no release has and no version began with.
-        when: the values of settings, by dotted key, to which the version is limited; empty if it has no limit.
-        unless: the version is not valid for settings that have all of these; empty if there are none.
-    """
-
+    # stage, number: the stage and the number, which together name the version.
     stage: str
     number: int
-    first: str
-    digests: list[str]
-    unreleased: list[str]
+    first: str  # the first digits of the digest that it began with, so that version 4 has different names in two forks
+    digests: list[str]  # all digests that are known to give the results of this version
+    unreleased: list[str]  # those of them that no release has and no version began with
+    # The values of settings, by dotted key, to which the version is limited; empty if it has no limit.
     when: dict[str, list[Any]]
+    # The version is not valid for settings that have all of these; empty if there are none.
     unless: dict[str, list[Any]]
 
     @property

@@ -23,19 +23,12 @@ HASHES = "known_hashes.json"  # in a folder whose large files are read repeatedl
 
 @dataclass(frozen=True)
 class StageRequest:
-    """Describes what a stage was asked to do.
+    """Describes what a stage was asked to do."""
 
-    Attributes:
-        stage: its name.
-        name: the model or language.
-        raw: the content of its settings file.
-        modules: {module: digest} of its code.
-    """
-
-    stage: str
-    name: str
-    raw: dict[str, Any]
-    modules: dict[str, str] = field(default_factory=dict)
+    stage: str  # its name
+    name: str  # the model or language
+    raw: dict[str, Any]  # the content of its settings file
+    modules: dict[str, str] = field(default_factory=dict)  # {module: digest} of its code
 
 
 class StageSettings(Protocol):

@@ -88,15 +88,10 @@ def gpus_of(configuration: Configuration, model: str, resources: dict[str, Any])
 
 @dataclass(frozen=True)
 class Measured:
-    """The speed and the memory that trainings of one shape reached.
+    """The speed and the memory that trainings of one shape reached."""
 
-    Attributes:
-        rate: share of the GPUs' peak, or FLOP/s of this machine's processor.
-        memory: peak memory in MiB.
-    """
-
-    rate: float
-    memory: float
+    rate: float  # share of the GPUs' peak, or FLOP/s of this machine's processor
+    memory: float  # peak memory in MiB
 
 
 @functools.cache

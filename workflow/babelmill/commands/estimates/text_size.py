@@ -28,23 +28,15 @@ BUILTIN_BYTES = 2.26e6  # size of `python-docs` in Python 3.11
 
 
 class TrainingText(NamedTuple):
-    """The text that a model learns, or its part in one language; by default, English of which nothing else is known.
+    """The text that a model learns, or its part in one language; by default, English of which nothing else is known."""
 
-    Attributes:
-        tokens: number of tokens. For a label model, each description counts as a whole row, as it does in training.
-        source: what the tokens are counted on (`shards`) or estimated from.
-        prompts: number of tokens of prompts, which are not learnt; they are known only from shards.
-        words_per_token: mean number of words per token; languages count by their share of the training.
-        words_counted: whether both words and tokens are counted, not estimated.
-        validation: number of tokens of the validation text.
-    """
-
-    tokens: float
-    source: str
-    prompts: int = 0
+    tokens: float  # number of tokens. For a label model, each description counts as a whole row, as it does in training
+    source: str  # what the tokens are counted on (`shards`) or estimated from
+    prompts: int = 0  # number of tokens of prompts, which are not learnt; they are known only from shards
+    # Mean number of words per token; languages count by their share of the training.
     words_per_token: float = BYTES_PER_TOKEN / WORD
-    words_counted: bool = False
-    validation: float = 0.0
+    words_counted: bool = False  # whether both words and tokens are counted, not estimated
+    validation: float = 0.0  # number of tokens of the validation text
 
 
 def training_text(configuration: Configuration, model: str) -> TrainingText:
@@ -161,18 +153,12 @@ def bytes_per_word(patterns: list[str], file_format: str | None) -> float | None
 
 
 class HubText(NamedTuple):
-    """The files of a language's text on the Hub.
+    """The files of a language's text on the Hub."""
 
-    Attributes:
-        files: number of files that will be downloaded; of: number of all files.
-        bytes: size of the files that will be downloaded.
-        text: bytes of text for training in them.
-    """
-
-    files: int
-    of: int
-    bytes: int
-    text: float
+    files: int  # number of files that will be downloaded
+    of: int  # number of all files
+    bytes: int  # size of the files that will be downloaded
+    text: float  # bytes of text for training in them
 
 
 @functools.cache

@@ -32,25 +32,16 @@ OF_TRAINING = 0.1  # assumed speed of a tuning on a GPU, relative to a training 
 
 @dataclass
 class TuningCost:
-    """What it costs to fine-tune a model for a task with all its seeds.
-
-    Attributes:
-        jobs: the number of seeds.
-        rows: training rows, of all its languages; 0 if they are not known yet.
-        epochs: passes over them, at most.
-        flops: FLOPs of all jobs.
-        hours: hours of all jobs, one after the other; None if the rows are not known yet.
-        source: where the speed is from: "measured", "other tasks" or "assumed".
-    """
+    """What it costs to fine-tune a model for a task with all its seeds."""
 
     model: str
     task: str
-    jobs: int
-    rows: int
-    epochs: int
-    flops: float
-    hours: float | None
-    source: str
+    jobs: int  # the number of seeds
+    rows: int  # training rows, of all its languages; 0 if they are not known yet
+    epochs: int  # passes over them, at most
+    flops: float  # FLOPs of all jobs
+    hours: float | None  # hours of all jobs, one after the other; None if the rows are not known yet
+    source: str  # where the speed is from: "measured", "other tasks" or "assumed"
 
 
 def tuning_costs(configuration: Configuration, cost: Cost, gpu: str) -> list[TuningCost]:

@@ -28,34 +28,24 @@ DROPPED = "dropped"  # the state of a model that its sweep does not train furthe
 
 @dataclasses.dataclass
 class Status:
-    """How far a model is; None means unknown or not applicable.
-
-    Attributes:
-        stage: the present stage; if the model has several languages, also how many of them are done.
-        state: converted, dropped (by a sweep), or one of STATES. stopped: a job ended without an error message;
-            waiting: it has not been tried; outdated: its result exists, but settings or files have changed since.
-        step, steps: optimizer steps done, and in the whole run.
-        loss: loss of the last logged training step.
-        left: seconds of training that remain, at the present speed.
-        attempt: attempt of the training job, counted from 1; None for the first one without SLURM.
-        job: number of the SLURM job, and its machine where that is known.
-        gpus: use, memory, power and temperature, if the driver reports them.
-        note: the last message of a failed job, or why a stage is outdated.
-        log: where to read more; for training, the log of its newest attempt, which stays after the job.
-    """
+    """How far a model is; None means unknown or not applicable."""
 
     model: str
-    stage: str = ""
+    stage: str = ""  # the present stage; if the model has several languages, also how many of them are done
+    # converted, dropped (by a sweep), or one of STATES. stopped: a job ended without an error message; waiting: it has
+    # not been tried; outdated: its result exists, but settings or files have changed since.
     state: str = "waiting"
+    # step, steps: optimizer steps done, and in the whole run.
     step: int | None = None
     steps: int | None = None
-    loss: float | None = None
+    loss: float | None = None  # loss of the last logged training step
     tokens_per_second: float | None = None
-    left: float | None = None
-    attempt: int | None = None
-    job: str | None = None
-    gpus: str = ""
-    note: str = ""
+    left: float | None = None  # seconds of training that remain, at the present speed
+    attempt: int | None = None  # attempt of the training job, counted from 1; None for the first one without SLURM
+    job: str | None = None  # number of the SLURM job, and its machine where that is known
+    gpus: str = ""  # use, memory, power and temperature, if the driver reports them
+    note: str = ""  # the last message of a failed job, or why a stage is outdated
+    # Where to read more; for training, the log of its newest attempt, which stays after the job.
     log: Path | None = None
 
 

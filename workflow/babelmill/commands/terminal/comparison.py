@@ -84,24 +84,17 @@ def comparison(words: list[str], suite: str | None, task: str | None, method: st
 
 @dataclass
 class ComparedModel:
-    """The results of a model that are compared.
+    """The results of a model that are compared."""
 
-    Attributes:
-        name: the name in the output.
-        scores: {suite: folder}.
-        tuned: {task: its folders, one per seed}.
-        evaluation: the content of evaluation.json; {} if there is no such file.
-        variant: the variant whose bits per byte are compared.
-        texts: the corpora on which bits per byte were measured, as {folder: sha256 of its manifest}.
-        documents: the table of the documents' scores; None if the evaluation is of release 0.2 or before.
-    """
-
-    name: str
-    scores: dict[str, Path]
-    tuned: dict[str, list[Path]]
+    name: str  # the name in the output
+    scores: dict[str, Path]  # {suite: folder}
+    tuned: dict[str, list[Path]]  # {task: its folders, one per seed}
+    # The content of evaluation.json; {} if there is no such file.
     evaluation: dict[str, Any] = field(default_factory=dict)
-    variant: str = ""
+    variant: str = ""  # the variant whose bits per byte are compared
+    # The corpora on which bits per byte were measured, as {folder: sha256 of its manifest}.
     texts: dict[str, str] = field(default_factory=dict)
+    # The table of the documents' scores; None if the evaluation is of release 0.2 or before.
     documents: Path | None = None
 
     @property

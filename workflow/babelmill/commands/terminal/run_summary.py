@@ -31,21 +31,13 @@ SHOWN_LOG = re.compile(r"^Logfile [^\n]*:\n(=+)\n.*?^\1$", re.MULTILINE | re.DOT
 
 @dataclass
 class Failure:
-    """A job that failed in its last attempt.
+    """A job that failed in its last attempt."""
 
-    Attributes:
-        rule: the rule of the job.
-        output: its first output.
-        logs: its own log and SLURM's.
-        status: for a SLURM job, how it ended or why SLURM refused it, in SLURM's words.
-        attempts: number of attempts.
-    """
-
-    rule: str
-    output: Path
-    logs: list[Path] = field(default_factory=list)
-    status: str = ""
-    attempts: int = 0
+    rule: str  # the rule of the job
+    output: Path  # its first output
+    logs: list[Path] = field(default_factory=list)  # its own log and SLURM's
+    status: str = ""  # for a SLURM job, how it ended or why SLURM refused it, in SLURM's words
+    attempts: int = 0  # number of attempts
 
     @property
     def name(self) -> str:

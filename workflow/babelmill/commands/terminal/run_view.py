@@ -73,25 +73,15 @@ ANOTHER_JOB = "Input files updated by another job"
 
 @dataclass
 class AnnouncedJob:
-    """A job as Snakemake announces it.
+    """A job as Snakemake announces it."""
 
-    Attributes:
-        rule: the name of its rule.
-        name: the model or language; `model/language` where a model has several jobs.
-        makes: whether it has outputs; the rules of batches have none.
-        folder: the folder of its results; None if the rule is not a stage.
-        benchmark: the file that says how long it ran.
-        reason: why it runs, in Snakemake's words.
-        begun: when it was announced (time.monotonic).
-    """
-
-    rule: str
-    name: str
-    makes: bool
-    folder: Path | None
-    benchmark: str | None
-    reason: str
-    begun: float
+    rule: str  # the name of its rule
+    name: str  # the model or language; `model/language` where a model has several jobs
+    makes: bool  # whether it has outputs; the rules of batches have none
+    folder: Path | None  # the folder of its results; None if the rule is not a stage
+    benchmark: str | None  # the file that says how long it ran
+    reason: str  # why it runs, in Snakemake's words
+    begun: float  # when it was announced (time.monotonic)
 
     @classmethod
     def announced(cls, record: Any) -> "AnnouncedJob":
