@@ -60,21 +60,13 @@ AT_ONCE = 8  # the largest number of files to fetch together
 
 @dataclass(frozen=True)
 class DatasetPart:
-    """Holds the files that are needed from a repository.
+    """Holds the files that are needed from a repository."""
 
-    Attributes:
-        asked: the repository's entry in the settings.
-        source: all files of the repository.
-        files: names of the data files.
-        license: the licence that its card names, if it names one.
-        paths: {name: path in the cache} of the files that were fetched.
-    """
-
-    asked: dict[str, Any]
-    source: Files
-    files: DataFiles
-    license: str | None = None
-    paths: dict[str, Path] = field(default_factory=dict)
+    asked: dict[str, Any]  # the repository's entry in the settings
+    source: Files  # all files of the repository
+    files: DataFiles  # names of the data files
+    license: str | None = None  # the licence that its card names, if it names one
+    paths: dict[str, Path] = field(default_factory=dict)  # {name: path in the cache} of the files that were fetched
 
     @property
     def repository(self) -> str:

@@ -32,26 +32,18 @@ OWN_WORDS = ("code", "sources")  # keys of a settings file that `changed_code` a
 
 @dataclasses.dataclass(eq=False)
 class Job:
-    """A stage of one model, or of one of its languages or parts.
+    """A stage of one model, or of one of its languages or parts."""
 
-    Attributes:
-        stage: the stage.
-        name: the language or model that its settings belong to.
-        part: the language, suite or table, if the stage has a job for each, else "".
-        reasons: why it runs; empty if it does not run.
-        reads, readers: the jobs whose results it reads, and those that read its results.
-        outdated: whether its results, or deleted results that they were made from, are not those that are asked for.
-        runs: whether it runs: because it is outdated, or because its results are missing and needed.
-    """
-
-    stage: Stage
-    name: str
-    part: str
-    reasons: list[str] = dataclasses.field(default_factory=list)
+    stage: Stage  # the stage
+    name: str  # the language or model that its settings belong to
+    part: str  # the language, suite or table, if the stage has a job for each, else ""
+    reasons: list[str] = dataclasses.field(default_factory=list)  # why it runs; empty if it does not run
+    # reads, readers: the jobs whose results it reads, and those that read its results.
     reads: list["Job"] = dataclasses.field(default_factory=list)
     readers: list["Job"] = dataclasses.field(default_factory=list)
+    # Whether its results, or deleted results that they were made from, are not those that are asked for.
     outdated: bool = False
-    runs: bool = False
+    runs: bool = False  # whether it runs: because it is outdated, or because its results are missing and needed
 
     @cached_property
     def folder(self) -> Path:

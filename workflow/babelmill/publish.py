@@ -79,19 +79,12 @@ def explanation(repository: str, error: BaseException) -> str | None:
 
 @dataclass
 class Repository:
-    """A repository on the Hub, and what is published there.
+    """A repository on the Hub, and what is published there."""
 
-    Attributes:
-        api: the client.
-        name: the name of the repository, with that of its owner.
-        model: the name of the model.
-        private: whether the repository is to be private.
-    """
-
-    api: HfApi
-    name: str
-    model: str
-    private: bool
+    api: HfApi  # the client
+    name: str  # the name of the repository, with that of its owner
+    model: str  # the name of the model
+    private: bool  # whether the repository is to be private
 
     def find_or_create(self) -> ModelInfo:
         """Return the repository's state. If needed, first create it or make it private. Nothing is made public."""

@@ -48,30 +48,23 @@ class Stage:
     A stage has one job for each language or model, or several: one for each of its parts. A part is what the wildcards
     of its folder stand for besides the language or model: "eng" for `shards` of the model `two`, "blimp" for its
     `score`, "mnli.1" if there are two such wildcards, and "" if there are none.
-
-    Attributes:
-        name: the name of the stage, its rule, its rules file and its module.
-        of: whether its settings belong to a language or to a model.
-        settings: the type of its settings.
-        folder: the path of its results, with {language}, {model} or both. If it has another wildcard, such as {suite},
-            each part has a settings file of its own.
-        reads: the stages whose results it reads.
-        also: modules that it runs in another process or ships, without importing them.
-        gives_folder: whether its rule declares the folder of its results as its output, and not the files in it.
-        folder_beside: whether its rule also declares the folder that has the name of its .json file as its output.
-        undeclared: files of its manifest that are no output of its rule, since a released rule never gains outputs.
-        all_parts_read_the_same: whether each part reads all results of the model, and not only those of its part.
     """
 
-    name: str
-    of: Literal["language", "model"] = "model"
-    settings: type[stage_settings.Settings]
+    name: str  # the name of the stage, its rule, its rules file and its module
+    of: Literal["language", "model"] = "model"  # whether its settings belong to a language or to a model
+    settings: type[stage_settings.Settings]  # the type of its settings
+    # The path of its results, with {language}, {model} or both. If it has another wildcard, such as {suite}, each part
+    # has a settings file of its own.
     folder: str
-    reads: tuple[str, ...] = ()
-    also: tuple[str, ...] = ()
+    reads: tuple[str, ...] = ()  # the stages whose results it reads
+    also: tuple[str, ...] = ()  # modules that it runs in another process or ships, without importing them
+    # Whether its rule declares the folder of its results as its output, and not the files in it.
     gives_folder: bool = False
+    # Whether its rule also declares the folder that has the name of its .json file as its output.
     folder_beside: bool = False
+    # Files of its manifest that are no output of its rule, since a released rule never gains outputs.
     undeclared: tuple[str, ...] = ()
+    # Whether each part reads all results of the model, and not only those of its part.
     all_parts_read_the_same: bool = False
 
     def asked(self, configuration: Configuration, name: str, part: str) -> stage_settings.Settings:

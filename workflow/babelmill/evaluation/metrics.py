@@ -20,26 +20,17 @@ GENERATION, FILL_MASK, CLASSIFICATION = "text-generation", "fill-mask", "text-cl
 
 @dataclass(frozen=True, kw_only=True)
 class Metric:
-    """A metric: what its scores mean.
+    """A metric: what its scores mean."""
 
-    Attributes:
-        name: the metric's name in `evaluation.json` and everywhere else.
-        unit: the unit of value and standard error. Less is better, except for the unit `SHARE`, where more is better.
-        bound: whether the score is an upper bound of the true value.
-        measured_on: what the score was measured on.
-        meaning: how each token is scored.
-        perplexity: whether exp(nats per token) is a perplexity, or an upper bound of it if `bound`. The score is then
-            that of a distribution over texts, and can be compared with that of the unigram model.
-        task: the task, by the Hub's name; "" for a baseline.
-    """
-
-    name: str
-    unit: str
-    bound: bool = False
-    measured_on: str = TEXT
-    meaning: str
+    name: str  # the metric's name in `evaluation.json` and everywhere else
+    unit: str  # the unit of value and standard error. Less is better, except for the unit `SHARE`, where more is better
+    bound: bool = False  # whether the score is an upper bound of the true value
+    measured_on: str = TEXT  # what the score was measured on
+    meaning: str  # how each token is scored
+    # Whether exp(nats per token) is a perplexity, or an upper bound of it if `bound`. The score is then that of a
+    # distribution over texts, and can be compared with that of the unigram model.
     perplexity: bool = False
-    task: str
+    task: str  # the task, by the Hub's name; "" for a baseline
 
 
 METRICS = {

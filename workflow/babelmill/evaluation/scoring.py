@@ -21,36 +21,23 @@ BATCH_TOKENS = {"cpu": 2048, "cuda": 65536}
 
 @dataclass(frozen=True)
 class ScoringRows:
-    """Rows to score, [rows, length] int64 arrays.
+    """Rows to score, [rows, length] int64 arrays."""
 
-    Attributes:
-        inputs: what the model is given where nothing is hidden.
-        targets: the token to score at each position.
-        turns: the pass in which a position is scored, -1 if never.
-        documents: the number of the document that a position's target belongs to.
-        hides: whether the tokens that are scored in a pass are hidden from the model.
-        samples: the number of passes of `diffusion_rows`, each of which hides a random part of the positions with turn
-            0; 0 for other rows.
-    """
-
-    inputs: np.ndarray
-    targets: np.ndarray
-    turns: np.ndarray
-    documents: np.ndarray
-    hides: bool
+    inputs: np.ndarray  # what the model is given where nothing is hidden
+    targets: np.ndarray  # the token to score at each position
+    turns: np.ndarray  # the pass in which a position is scored, -1 if never
+    documents: np.ndarray  # the number of the document that a position's target belongs to
+    hides: bool  # whether the tokens that are scored in a pass are hidden from the model
+    # The number of passes of `diffusion_rows`, each of which hides a random part of the positions with turn 0; 0 for
+    # other rows.
     samples: int = 0
 
 
 class ScoringStream(NamedTuple):
-    """A stream of documents to score.
+    """A stream of documents to score."""
 
-    Attributes:
-        tokens: [tokens] ids.
-        prompts: [tokens] bool, which tokens belong to prompts; None if there are no prompts.
-    """
-
-    tokens: np.ndarray
-    prompts: np.ndarray | None = None
+    tokens: np.ndarray  # [tokens] ids
+    prompts: np.ndarray | None = None  # [tokens] bool, which tokens belong to prompts; None if there are no prompts
 
     def is_text(self, vocabulary: Vocabulary) -> np.ndarray:
         """Return which tokens are scored: [tokens] bool."""

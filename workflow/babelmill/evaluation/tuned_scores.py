@@ -13,33 +13,20 @@ LEAST = {"mcc": -1.0}  # the lowest score by metric; that of others is 0
 
 
 class TunedScore(NamedTuple):
-    """The score of a model on a task in a language, over its seeds.
+    """The score of a model on a task in a language, over its seeds."""
 
-    Attributes:
-        task: the name of the task.
-        protocol: the name of the protocol by which it was fine-tuned.
-        language: the code of the language.
-        metric: accuracy, f1 or mcc.
-        mean: the mean over seeds.
-        interval: its 95 % interval: over seeds, or over rows if there is one seed.
-        deviation: the standard deviation over seeds, None for one seed.
-        seeds: how many seeds there are.
-        rows: how many rows were scored.
-        majority: how many seeds gave all rows the same class; and these classes, each with its share of the rows.
-        known_rows: how many of all test rows are training rows, too; and how many test rows there are.
-    """
-
-    task: str
-    protocol: str
-    language: str
-    metric: str
-    mean: float
-    interval: tuple[float, float]
-    deviation: float | None
-    seeds: int
-    rows: int
+    task: str  # the name of the task
+    protocol: str  # the name of the protocol by which it was fine-tuned
+    language: str  # the code of the language
+    metric: str  # accuracy, f1 or mcc
+    mean: float  # the mean over seeds
+    interval: tuple[float, float]  # its 95 % interval: over seeds, or over rows if there is one seed
+    deviation: float | None  # the standard deviation over seeds, None for one seed
+    seeds: int  # how many seeds there are
+    rows: int  # how many rows were scored
+    # How many seeds gave all rows the same class; and these classes, each with its share of the rows.
     majority: tuple[int, dict[str, float]] | None
-    known_rows: tuple[int, int]
+    known_rows: tuple[int, int]  # how many of all test rows are training rows, too; and how many test rows there are
 
     @property
     def text(self) -> str:

@@ -19,17 +19,11 @@ ROUNDING = 1e-9  # differences of scores that are equal differ by less, relative
 
 
 class Column(NamedTuple):
-    """What is compared: a score of a suite, or on the validation text.
+    """What is compared: a score of a suite, or on the validation text."""
 
-    Attributes:
-        suite: the name of the suite; "" for the validation text.
-        method: how sentences are scored; on the validation text, the metric.
-        unit: the unit of the score: "share", of which more is better, or another, of which less is better.
-    """
-
-    suite: str
-    method: str
-    unit: str
+    suite: str  # the name of the suite; "" for the validation text
+    method: str  # how sentences are scored; on the validation text, the metric
+    unit: str  # the unit of the score: "share", of which more is better, or another, of which less is better
 
     @property
     def more_is_better(self) -> bool:
@@ -45,17 +39,12 @@ class Mean(NamedTuple):
 
 
 class Effect(NamedTuple):
-    """The difference of a cell from the reference.
+    """The difference of a cell from the reference."""
 
-    Attributes:
-        difference: the mean over seeds of the cell's score minus the reference's.
-        half: half of its 95 % interval; None if there are fewer than two common seeds.
-        p: the p value of the paired t test, corrected for all tests of the experiment; None for a single seed. Equal
-            differences for all seeds, which scores of few items have by chance, count as a test with p = 1.
-    """
-
-    difference: float
-    half: float | None
+    difference: float  # the mean over seeds of the cell's score minus the reference's
+    half: float | None  # half of its 95 % interval; None if there are fewer than two common seeds
+    # The p value of the paired t test, corrected for all tests of the experiment; None for a single seed. Equal
+    # differences for all seeds, which scores of few items have by chance, count as a test with p = 1.
     p: float | None
 
     @property

@@ -39,19 +39,14 @@ Race = list[dict[str, Any]]  # the cells of one base; of each `model`, `label` a
 
 @dataclass
 class Standing:
-    """How far a sweep is.
+    """How far a sweep is."""
 
-    Attributes:
-        decided: the number of rounds that are decided.
-        alive: the models that go on, first seeds only, in the order of the configuration.
-        dropped: {model: (round, bits per byte)} of the others; the bits per byte are None if a loss was not finite.
-        rounds: the decisions, as their files hold them.
-    """
-
-    decided: int = 0
+    decided: int = 0  # the number of rounds that are decided
+    # The models that go on, first seeds only, in the order of the configuration.
     alive: list[str] = field(default_factory=list)
+    # {model: (round, bits per byte)} of the others; the bits per byte are None if a loss was not finite.
     dropped: dict[str, tuple[int, float | None]] = field(default_factory=dict)
-    rounds: list[dict[str, Any]] = field(default_factory=list)
+    rounds: list[dict[str, Any]] = field(default_factory=list)  # the decisions, as their files hold them
 
     @property
     def is_over(self) -> bool:

@@ -28,19 +28,15 @@ LONGEST = 255  # bytes of a name, in nearly all file systems
 
 @dataclass(frozen=True)
 class Files:
-    """The files of a folder or a repository.
+    """The files of a folder or a repository."""
 
-    Attributes:
-        sizes: {name: bytes} of all files, sorted by names; of a model, only those that are not in subfolders.
-        get: a function that fetches some files, by their names, and returns {name: path}. While bytes arrive, it calls
-            its second argument, if there is one, with their number.
-        where: a description of the place, which begins errors.
-        figures: where the files come from, for the manifest; of a repository, its name, revision and commit.
-    """
-
+    # {name: bytes} of all files, sorted by names; of a model, only those that are not in subfolders.
     sizes: dict[str, int]
+    # A function that fetches some files, by their names, and returns {name: path}. While bytes arrive, it calls its
+    # second argument, if there is one, with their number.
     get: Callable[..., dict[str, Path]]
-    where: str
+    where: str  # a description of the place, which begins errors
+    # Where the files come from, for the manifest; of a repository, its name, revision and commit.
     figures: dict[str, Any]
 
     @property

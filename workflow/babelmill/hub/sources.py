@@ -18,23 +18,14 @@ COMMIT = re.compile(r"[0-9a-f]{40}")
 
 @dataclasses.dataclass(frozen=True)
 class Use:
-    """What a repository is used for.
+    """What a repository is used for."""
 
-    Attributes:
-        repo_type: the Hub's word for its type.
-        noun: our word for it, for errors.
-        key: the configuration key that names the repository.
-        revision_key: the key that names its revision.
-        instead: what the user can name instead, for errors.
-        fetch: a command that fetches it where there is a network.
-    """
-
-    repo_type: str
-    noun: str
-    key: str
-    revision_key: str
-    instead: str
-    fetch: str
+    repo_type: str  # the Hub's word for its type
+    noun: str  # our word for it, for errors
+    key: str  # the configuration key that names the repository
+    revision_key: str  # the key that names its revision
+    instead: str  # what the user can name instead, for errors
+    fetch: str  # a command that fetches it where there is a network
 
 
 DATASET = Use(

@@ -32,16 +32,12 @@ BELOW: dict[str, Any] = {"loc": "upper center", "bbox_to_anchor": (0.5, -0.2), "
 
 @dataclasses.dataclass(kw_only=True)
 class LabelsCard(ModelCard):
-    """Holds all facts that the card of a label model can state, and makes the card.
-
-    Attributes:
-        labels: `labels` in config.json.
-    """
+    """Holds all facts that the card of a label model can state, and makes the card."""
 
     template = "labels/card.md"
     hub_metrics: ClassVar = {"exact": ("accuracy", "exact set of codes"), "f1": ("f1", "micro F1")}
 
-    labels: dict[str, Any]
+    labels: dict[str, Any]  # `labels` in config.json
 
     def write(self, folder: Path) -> list[str]:
         """Write the files of any card and, if there is an evaluation, the picture. Return the names of the files."""

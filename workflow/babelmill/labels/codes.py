@@ -28,23 +28,14 @@ NEGATIVE = ("-3", "-2", "-1")
 
 
 class System(NamedTuple):
-    """Says how a system writes its codes.
+    """Says how a system writes its codes."""
 
-    Attributes:
-        symbols: the symbols that spell codes; if empty, all symbols that occur in the codes.
-        block_size: number of symbols per code; None if the setting `labels.block_size` says it.
-        whole: codes that are a single symbol, which is repeated until the block is full.
-        zeros: whether a code that is too short has lost leading zeros, which are then added again.
-        spelt: whether the model also predicts codes symbol by symbol.
-        without: whether a text may have no code; it then gets the code `?`.
-    """
-
-    symbols: tuple[str, ...] = ()
-    block_size: int | None = None
-    whole: tuple[str, ...] = ()
-    zeros: bool = False
-    spelt: bool = True
-    without: bool = False
+    symbols: tuple[str, ...] = ()  # the symbols that spell codes; if empty, all symbols that occur in the codes
+    block_size: int | None = None  # number of symbols per code; None if the setting `labels.block_size` says it
+    whole: tuple[str, ...] = ()  # codes that are a single symbol, which is repeated until the block is full
+    zeros: bool = False  # whether a code that is too short has lost leading zeros, which are then added again
+    spelt: bool = True  # whether the model also predicts codes symbol by symbol
+    without: bool = False  # whether a text may have no code; it then gets the code `?`
 
 
 SYSTEMS = {

@@ -41,17 +41,12 @@ LEAVE_OUT, PUT_IN, REPLACE, SWAP = range(4)
 
 @dataclass(frozen=True)
 class Frame:
-    """Holds the ids of the special tokens around a text, and around a context with its text.
+    """Holds the ids of the special tokens around a text, and around a context with its text."""
 
-    Attributes:
-        alone: ids before and after a text.
-        pair: ids before a context, between the context and its text, and after the text.
-        pad: the id of padding.
-    """
-
-    alone: tuple[tuple[int, ...], tuple[int, ...]]
+    alone: tuple[tuple[int, ...], tuple[int, ...]]  # ids before and after a text
+    # Ids before a context, between the context and its text, and after the text.
     pair: tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]
-    pad: int
+    pad: int  # the id of padding
 
     def cut(self, context: np.ndarray, text: np.ndarray, length: int) -> np.ndarray:
         """Return [rows] bool: which rows lose tokens. `context` and `text` [rows] are their numbers of tokens."""
@@ -70,22 +65,14 @@ class Frame:
 
 @dataclass(frozen=True)
 class LabelBatch:
-    """Holds tensors of B rows of T positions.
+    """Holds tensors of B rows of T positions."""
 
-    Attributes:
-        input_ids: [B, T] int64.
-        seen: [B, T] bool, false at padding.
-        classes: [B, K] float32, 1 for the classes of each row.
-        blocks: [B, n, s] int64, the symbols of the row's codes, empty blocks last.
-        languages: [B] int64.
-        weights: weights of three parts of the loss: a spelt code, a row's classes, and a row's empty blocks.
-    """
-
-    input_ids: torch.Tensor
-    seen: torch.Tensor
-    classes: torch.Tensor
-    blocks: torch.Tensor
-    languages: torch.Tensor
+    input_ids: torch.Tensor  # [B, T] int64
+    seen: torch.Tensor  # [B, T] bool, false at padding
+    classes: torch.Tensor  # [B, K] float32, 1 for the classes of each row
+    blocks: torch.Tensor  # [B, n, s] int64, the symbols of the row's codes, empty blocks last
+    languages: torch.Tensor  # [B] int64
+    # Weights of three parts of the loss: a spelt code, a row's classes, and a row's empty blocks.
     weights: tuple[float, ...]
 
 
@@ -296,18 +283,13 @@ class DocumentRows:
 
 
 class Begun(NamedTuple):
-    """Says what a model takes over from its source.
+    """Says what a model takes over from its source."""
 
-    Attributes:
-        codes: the codes that the model knows. If the source's codes include all codes of the text, they are the
-            source's, in the same order.
-        heads: the weights whose names begin with one of these prefixes are taken over.
-        message: a description in words; empty if the source has no heads.
-    """
-
+    # The codes that the model knows. If the source's codes include all codes of the text, they are the source's, in the
+    # same order.
     codes: Codes
-    heads: tuple[str, ...] = ()
-    message: str = ""
+    heads: tuple[str, ...] = ()  # the weights whose names begin with one of these prefixes are taken over
+    message: str = ""  # a description in words; empty if the source has no heads
 
 
 def begun(source: Path | None, codes: Codes, labels: schema.Labels) -> Begun:

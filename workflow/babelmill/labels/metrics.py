@@ -14,15 +14,10 @@ BINS = 15  # bins of the calibration
 
 
 class Sets(NamedTuple):
-    """The codes of texts; no text has a code twice.
+    """The codes of texts; no text has a code twice."""
 
-    Attributes:
-        codes: [codes] int64, the codes of all texts, one text after another.
-        offsets: [texts + 1] int64: text i has `codes[offsets[i]:offsets[i + 1]]`.
-    """
-
-    codes: np.ndarray
-    offsets: np.ndarray
+    codes: np.ndarray  # [codes] int64, the codes of all texts, one text after another
+    offsets: np.ndarray  # [texts + 1] int64: text i has `codes[offsets[i]:offsets[i + 1]]`
 
     @classmethod
     def of(cls, lists: Sequence[Sequence[int]]) -> "Sets":
@@ -51,17 +46,11 @@ class Sets(NamedTuple):
 
 
 class Predictions(NamedTuple):
-    """The predictions for texts.
+    """The predictions for texts."""
 
-    Attributes:
-        codes: the codes that are predicted.
-        likeliest: [texts, k] int64, the k most probable codes, the most probable first; -1 if there are fewer.
-        chances: [texts, k] float64, the probability of each.
-    """
-
-    codes: Sets
-    likeliest: np.ndarray
-    chances: np.ndarray
+    codes: Sets  # the codes that are predicted
+    likeliest: np.ndarray  # [texts, k] int64, the k most probable codes, the most probable first; -1 if there are fewer
+    chances: np.ndarray  # [texts, k] float64, the probability of each
 
     def among(self, chosen: np.ndarray) -> "Predictions":
         """Return the predictions for the texts that are `chosen`, [texts] bool."""

@@ -31,17 +31,12 @@ log = logging.getLogger("babelmill")
 
 @dataclass(frozen=True)
 class TextColumns:
-    """Says which columns of a table to predict from.
+    """Says which columns of a table to predict from."""
 
-    Attributes:
-        text: the column of the text.
-        context: the column of the text's context (a language, a source), or None if there is no such column.
-        one_context: the context of all rows, if no column holds it.
-    """
-
-    text: str
+    text: str  # the column of the text
+    # The column of the text's context (a language, a source), or None if there is no such column.
     context: str | None = None
-    one_context: str = ""
+    one_context: str = ""  # the context of all rows, if no column holds it
 
     def columns(self, text: str, context: str) -> list[of_table.Asked]:
         """Return the columns as the table checks them; `text` and `context` say what names them, for errors."""

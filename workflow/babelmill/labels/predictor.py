@@ -20,17 +20,12 @@ Pair = tuple[str, str]  # a text's context, "" if it has none, and the text
 
 
 class Wanted(NamedTuple):
-    """Says what to predict.
+    """Says what to predict."""
 
-    Attributes:
-        top: how many of the most probable codes to return.
-        method: "blocks" (the decoder spells the codes) or "linear" (the classifier).
-        threshold: the probability from which on the classifier gives a text a second or later code; None stands for
-            the folder's own threshold.
-    """
-
-    top: int = 5
-    method: str = "blocks"
+    top: int = 5  # how many of the most probable codes to return
+    method: str = "blocks"  # "blocks" (the decoder spells the codes) or "linear" (the classifier)
+    # The probability from which on the classifier gives a text a second or later code; None stands for the folder's own
+    # threshold.
     threshold: float | None = None
 
 

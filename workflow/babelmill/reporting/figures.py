@@ -318,17 +318,11 @@ MOST = 8  # numbers on an axis at most
 
 
 class Moment(NamedTuple):
-    """A score at a moment of the training.
+    """A score at a moment of the training."""
 
-    Attributes:
-        words: how many million words the model had read.
-        row: the score.
-        last: whether this is the finished model.
-    """
-
-    words: float
-    row: ScoreRow
-    last: bool
+    words: float  # how many million words the model had read
+    row: ScoreRow  # the score
+    last: bool  # whether this is the finished model
 
 
 def moments(model: ReportedModel, code: str, suite: str) -> list[Moment]:

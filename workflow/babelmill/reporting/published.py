@@ -22,25 +22,15 @@ Percent = Annotated[Number, pydantic.Field(ge=0, le=100)]
 
 
 class PublishedScore(NamedTuple):
-    """A score of a published model.
+    """A score of a published model."""
 
-    Attributes:
-        model: the name of the model, for readers.
-        preset: the preset that reproduces the model; None if there is none.
-        language: the code of the language.
-        suite: the name of the suite, or of the task.
-        protocol: the program that scored the model, and how.
-        score: percent of the items that are right.
-        source: where the score was read.
-    """
-
-    model: str
-    preset: str | None
-    language: str
-    suite: str
-    protocol: str
-    score: float
-    source: str
+    model: str  # the name of the model, for readers
+    preset: str | None  # the preset that reproduces the model; None if there is none
+    language: str  # the code of the language
+    suite: str  # the name of the suite, or of the task
+    protocol: str  # the program that scored the model, and how
+    score: float  # percent of the items that are right
+    source: str  # where the score was read
 
 
 class PublishedModel(Section):

@@ -17,39 +17,25 @@ UNREADABLE = (UserError, OSError, LookupError, TypeError, ValueError)  # from da
 
 @dataclasses.dataclass
 class ReportedModel:
-    """A model and the results that exist for it.
+    """A model and the results that exist for it."""
 
-    Attributes:
-        name: the model's name.
-        languages: the codes of its languages.
-        asked: the suites that it is to be scored on.
-        asked_tasks: the tasks that it is to be fine-tuned for, each with a seed: "rte.42".
-        state: "converted", or how far the model has got.
-        note: why it has got no further.
-        problems: messages about results that could not be read.
-        manifests: {(stage, part): manifest}; the part is a language or suite, or "" if the stage has one folder.
-        evaluation: evaluation.json.
-        scores: {suite: scores.json}.
-        overlaps: {suite: overlap.json} of the suites that were looked for in the training text.
-        tuned: the scores.json of all tasks and seeds.
-        record: the lines of metrics.jsonl.
-        submission: the figures of its submission to a challenge, if there is one.
-    """
-
-    name: str
-    languages: list[str]
-    asked: list[str]
+    name: str  # the model's name
+    languages: list[str]  # the codes of its languages
+    asked: list[str]  # the suites that it is to be scored on
+    # The tasks that it is to be fine-tuned for, each with a seed: "rte.42".
     asked_tasks: list[str] = dataclasses.field(default_factory=list)
-    state: str = "converted"
-    note: str = ""
-    problems: list[str] = dataclasses.field(default_factory=list)
+    state: str = "converted"  # "converted", or how far the model has got
+    note: str = ""  # why it has got no further
+    problems: list[str] = dataclasses.field(default_factory=list)  # messages about results that could not be read
+    # {(stage, part): manifest}; the part is a language or suite, or "" if the stage has one folder.
     manifests: dict[tuple[str, str], dict[str, Any]] = dataclasses.field(default_factory=dict)
-    evaluation: dict[str, Any] | None = None
-    scores: dict[str, dict[str, Any]] = dataclasses.field(default_factory=dict)
+    evaluation: dict[str, Any] | None = None  # evaluation.json
+    scores: dict[str, dict[str, Any]] = dataclasses.field(default_factory=dict)  # {suite: scores.json}
+    # {suite: overlap.json} of the suites that were looked for in the training text.
     overlaps: dict[str, dict[str, Any]] = dataclasses.field(default_factory=dict)
-    tuned: list[dict[str, Any]] = dataclasses.field(default_factory=list)
-    record: list[Line] = dataclasses.field(default_factory=list)
-    submission: dict[str, Any] | None = None
+    tuned: list[dict[str, Any]] = dataclasses.field(default_factory=list)  # the scores.json of all tasks and seeds
+    record: list[Line] = dataclasses.field(default_factory=list)  # the lines of metrics.jsonl
+    submission: dict[str, Any] | None = None  # the figures of its submission to a challenge, if there is one
 
     def manifest(self, stage: str) -> dict[str, Any]:
         """Return the manifest of a stage with one folder; an empty one if there is none."""

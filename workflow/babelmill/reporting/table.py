@@ -18,32 +18,21 @@ UNNAMED = "unnamed"  # the phenomenon of pairs without one, which the stage `sui
 
 
 class ScoreRow(NamedTuple):
-    """A score.
+    """A score."""
 
-    Attributes:
-        model: the model's name.
-        language: the code of the language.
-        suite: the name of the suite or task; "" for a score on the validation text.
-        method: how sentences are scored; on the validation text, the metric; of a task, TUNED.
-        phenomenon: ALL, or a phenomenon of the suite; "" in the row of a paradigm, whose phenomenon scores.json does
-            not name.
-        paradigm: ALL, or a paradigm of the suite.
-        score: the share of pairs that are right, or the suite's own measure, such as a correlation; on the validation
-            text, a value in the metric's unit.
-        unit: the unit of score, low and high: "share", the measure, or that of the metric, such as "bits per byte".
-        n: the number of pairs, of documents of the validation text, or of test rows of a task.
-        low, high: the 95 % interval; None if it is not known.
-    """
-
-    model: str
-    language: str
-    suite: str
-    method: str
+    model: str  # the model's name
+    language: str  # the code of the language
+    suite: str  # the name of the suite or task; "" for a score on the validation text
+    method: str  # how sentences are scored; on the validation text, the metric; of a task, TUNED
+    # ALL, or a phenomenon of the suite; "" in the row of a paradigm, whose phenomenon scores.json does not name.
     phenomenon: str
-    paradigm: str
+    paradigm: str  # ALL, or a paradigm of the suite
+    # The share of pairs that are right, or the suite's own measure, such as a correlation; on the validation text, a
+    # value in the metric's unit.
     score: float
-    unit: str
-    n: int
+    unit: str  # the unit of score, low and high: "share", the measure, or that of the metric, such as "bits per byte"
+    n: int  # the number of pairs, of documents of the validation text, or of test rows of a task
+    # low, high: the 95 % interval; None if it is not known.
     low: float | None
     high: float | None
 

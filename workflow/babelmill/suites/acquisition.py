@@ -156,17 +156,11 @@ def age_of_model(words: np.ndarray, surprisal: np.ndarray, chance: float, bounde
 
 
 class Snapshot(NamedTuple):
-    """The surprisals of a snapshot.
+    """The surprisals of a snapshot."""
 
-    Attributes:
-        words: the number of words in its name.
-        true_words: the number of words that were truly read.
-        surprisal: of each item, [items]; nan if an item could not be scored.
-    """
-
-    words: float
-    true_words: float
-    surprisal: np.ndarray
+    words: float  # the number of words in its name
+    true_words: float  # the number of words that were truly read
+    surprisal: np.ndarray  # of each item, [items]; nan if an item could not be scored
 
 
 def summary(

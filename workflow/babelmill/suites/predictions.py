@@ -17,17 +17,12 @@ GROUP = 16  # batches per group; words of a group share what they have in common
 
 
 class Prediction(NamedTuple):
-    """A token that a model predicts.
+    """A token that a model predicts."""
 
-    Attributes:
-        ids: the token ids that the model reads; for a causal model, the tokens before the one it predicts.
-        place: the position of the token: that of its mask; for a causal model, the one after the last of `ids`.
-        target: the id of the token.
-    """
-
+    # The token ids that the model reads; for a causal model, the tokens before the one it predicts.
     ids: tuple[int, ...]
-    place: int
-    target: int
+    place: int  # the position of the token: that of its mask; for a causal model, the one after the last of `ids`
+    target: int  # the id of the token
 
 
 Word = list[Prediction]  # the predictions of a word's pieces

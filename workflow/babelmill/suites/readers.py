@@ -35,17 +35,11 @@ THE_FILE = f"{{{OF_FILE}}}"
 
 
 class Row(NamedTuple):
-    """A row of a file.
+    """A row of a file."""
 
-    Attributes:
-        cells: {column: text}.
-        file: the name of the file without its ending.
-        where: the file and the number of the row, for errors.
-    """
-
-    cells: dict[str, str]
-    file: str
-    where: str
+    cells: dict[str, str]  # {column: text}
+    file: str  # the name of the file without its ending
+    where: str  # the file and the number of the row, for errors
 
     def filled(self, template: str) -> str:
         """Return a template, filled in."""

@@ -33,48 +33,30 @@ LOGITS = 1 << 31  # bytes that the logits of a batch take at most
 
 
 class Sentence(NamedTuple):
-    """A sentence as a model reads it.
+    """A sentence as a model reads it."""
 
-    Attributes:
-        ids: the token ids, with special tokens.
-        scored: the positions of the tokens to score, which are text.
-    """
-
-    ids: list[int]
-    scored: list[int]
+    ids: list[int]  # the token ids, with special tokens
+    scored: list[int]  # the positions of the tokens to score, which are text
 
 
 class Row(NamedTuple):
-    """A row of tokens that the model reads once.
+    """A row of tokens that the model reads once."""
 
-    Attributes:
-        sentence: the number of the sentence.
-        ids: the token ids, some of them replaced by the mask.
-        scored: the positions whose true token is scored.
-        weight: the weight of each of these scores.
-    """
-
-    sentence: int
-    ids: list[int]
-    scored: list[int]
-    weight: float
+    sentence: int  # the number of the sentence
+    ids: list[int]  # the token ids, some of them replaced by the mask
+    scored: list[int]  # the positions whose true token is scored
+    weight: float  # the weight of each of these scores
 
 
 Item = Sequence[Sentence]  # two or more
 
 
 class Joined(NamedTuple):
-    """The sentences of an item in one row, without the last token of each, since nothing is predicted from it.
+    """The sentences of an item in one row, without the last token of each, since nothing is predicted from it."""
 
-    Attributes:
-        item: the sentences.
-        ids: the token ids: the common beginning, the rest of the first sentence, the rest of the second, ...
-        starts: where the rest of each sentence starts.
-    """
-
-    item: Item
-    ids: list[int]
-    starts: list[int]
+    item: Item  # the sentences
+    ids: list[int]  # the token ids: the common beginning, the rest of the first sentence, the rest of the second, ...
+    starts: list[int]  # where the rest of each sentence starts
 
 
 AnyRow = TypeVar("AnyRow")
@@ -82,15 +64,10 @@ AnyRow = TypeVar("AnyRow")
 
 @dataclass(frozen=True)
 class Method:
-    """A way to score sentences.
+    """A way to score sentences."""
 
-    Attributes:
-        name: "causal", "masked" or "bound".
-        mask: the id of the token that hides others; None for `causal`, which hides none.
-    """
-
-    name: str
-    mask: int | None = None
+    name: str  # "causal", "masked" or "bound"
+    mask: int | None = None  # the id of the token that hides others; None for `causal`, which hides none
 
     @property
     def causal(self) -> bool:

@@ -27,20 +27,13 @@ AT_ONCE = 1 << 22  # random numbers that are drawn at once, at most
 
 
 class McNemar(NamedTuple):
-    """The exact test of McNemar (1947) on the pairs that one of two models gets right and the other wrong.
+    """The exact test of McNemar (1947) on the pairs that one of two models gets right and the other wrong."""
 
-    Attributes:
-        first: the number of pairs that only the first model gets right.
-        second: the number of pairs that only the second model gets right.
-        half: the number of pairs on which they differ because one of them has a tie (1/2). These count for neither
-            model.
-        p: the probability of such a difference, or a larger one, if both were equally good.
-    """
-
-    first: int
-    second: int
+    first: int  # the number of pairs that only the first model gets right
+    second: int  # the number of pairs that only the second model gets right
+    # The number of pairs on which they differ because one of them has a tie (1/2). These count for neither model.
     half: int
-    p: float
+    p: float  # the probability of such a difference, or a larger one, if both were equally good
 
 
 def mcnemar(first: np.ndarray, second: np.ndarray, means: bool = False) -> McNemar:

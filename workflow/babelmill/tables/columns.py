@@ -8,19 +8,12 @@ from babelmill.text_files.encodings import BOM, MARK_INSIDE
 
 
 class Asked(NamedTuple):
-    """A column that is asked for.
+    """A column that is asked for."""
 
-    Attributes:
-        column: its name.
-        setting: what names it, for errors: the key of the configuration, or an argument.
-        text: whether its cells must hold text. If not, they may also hold numbers, as labels and contexts do.
-        truth: whether its cells may also be true or false, which are then text.
-    """
-
-    column: str
-    setting: str
-    text: bool = True
-    truth: bool = False
+    column: str  # its name
+    setting: str  # what names it, for errors: the key of the configuration, or an argument
+    text: bool = True  # whether its cells must hold text. If not, they may also hold numbers, as labels and contexts do
+    truth: bool = False  # whether its cells may also be true or false, which are then text
 
 
 class BadRow(Exception):

@@ -13,15 +13,10 @@ _CONTROL = re.compile(CONTROL)
 
 
 class Cleaning(NamedTuple):
-    """Says what to change in a text.
+    """Says what to change in a text."""
 
-    Attributes:
-        normalization: the value of `corpus.normalization`.
-        control_characters: the value of `corpus.control_characters`.
-    """
-
-    normalization: Literal["none", "NFC"] = "none"
-    control_characters: Literal["keep", "remove"] = "keep"
+    normalization: Literal["none", "NFC"] = "none"  # the value of `corpus.normalization`
+    control_characters: Literal["keep", "remove"] = "keep"  # the value of `corpus.control_characters`
 
     def of(self, text: str) -> str:
         """Return a text as the corpus would clean it."""

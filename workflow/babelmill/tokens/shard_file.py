@@ -36,30 +36,19 @@ DTYPES |= {"I32": np.dtype("<i4"), "I64": np.dtype("<i8")}
 
 @dataclass(frozen=True)
 class Labels:
-    """Holds the codes of all documents.
+    """Holds the codes of all documents."""
 
-    Attributes:
-        codes: [codes] int32, indices into `names`.
-        offsets: [documents + 1] int64: document i has `codes[offsets[i]:offsets[i + 1]]`.
-        names: the text of each code.
-    """
-
-    codes: np.ndarray
-    offsets: np.ndarray
-    names: tuple[str, ...]
+    codes: np.ndarray  # [codes] int32, indices into `names`
+    offsets: np.ndarray  # [documents + 1] int64: document i has `codes[offsets[i]:offsets[i + 1]]`
+    names: tuple[str, ...]  # the text of each code
 
 
 @dataclass(frozen=True)
 class Texts:
-    """Holds the texts of all documents, without their contexts.
+    """Holds the texts of all documents, without their contexts."""
 
-    Attributes:
-        content: [bytes] uint8, all texts one after another, in UTF-8.
-        offsets: [documents + 1] int64: document i has `content[offsets[i]:offsets[i + 1]]`.
-    """
-
-    content: np.ndarray
-    offsets: np.ndarray
+    content: np.ndarray  # [bytes] uint8, all texts one after another, in UTF-8
+    offsets: np.ndarray  # [documents + 1] int64: document i has `content[offsets[i]:offsets[i + 1]]`
 
     def __getitem__(self, document: int) -> str:
         """Return the text of a document."""
@@ -68,24 +57,16 @@ class Texts:
 
 @dataclass(frozen=True)
 class ShardFile:
-    """Holds a memory-mapped shard.
+    """Holds a memory-mapped shard."""
 
-    Attributes:
-        path: the file.
-        tokens: [tokens] uint16 or uint32, the stream of all documents.
-        offsets: [documents + 1] int64, where each document starts; the last entry is the number of tokens.
-        metadata: `tokenizer_sha256` and `vocab_size`, both as text.
-        responses: [documents] int64, where the response of each document starts; None if there are no prompts.
-        position: byte position of the first token in the file.
-        labels, texts: the codes and texts of the documents; None if they have no labels.
-    """
-
-    path: Path
-    tokens: np.ndarray
-    offsets: np.ndarray
-    metadata: dict[str, str]
+    path: Path  # the file
+    tokens: np.ndarray  # [tokens] uint16 or uint32, the stream of all documents
+    offsets: np.ndarray  # [documents + 1] int64, where each document starts; the last entry is the number of tokens
+    metadata: dict[str, str]  # `tokenizer_sha256` and `vocab_size`, both as text
+    # [documents] int64, where the response of each document starts; None if there are no prompts.
     responses: np.ndarray | None = None
-    position: int = 0
+    position: int = 0  # byte position of the first token in the file
+    # labels, texts: the codes and texts of the documents; None if they have no labels.
     labels: Labels | None = None
     texts: Texts | None = None
 

@@ -23,21 +23,16 @@ class Vocabulary:
     one token for several roles, or no token for a role, and a text may contain such a token. So in the streams of such
     a tokenizer, begin, end and padding have additional ids after those of its entries (`aliases`). `given` replaces
     them by the tokens for the model.
-
-    Attributes:
-        size: number of different ids in streams.
-        bos, eos, pad, mask: ids of these special tokens; mask is -1 if there is none.
-        special: ids of all special tokens, sorted.
-        aliases: the tokens that the model gets instead of the last ids.
     """
 
-    size: int
+    size: int  # number of different ids in streams
+    # bos, eos, pad, mask: ids of these special tokens; mask is -1 if there is none.
     bos: int
     eos: int
     pad: int
     mask: int
-    special: tuple[int, ...]
-    aliases: tuple[int, ...] = ()
+    special: tuple[int, ...]  # ids of all special tokens, sorted
+    aliases: tuple[int, ...] = ()  # the tokens that the model gets instead of the last ids
 
     @classmethod
     def read(cls, path: str | Path, size: int) -> "Vocabulary":

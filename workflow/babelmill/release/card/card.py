@@ -46,18 +46,12 @@ SUITE_METHODS = {
 
 
 class SuiteScores(NamedTuple):
-    """Holds the scores of a model on a suite of minimal pairs, or of another kind.
+    """Holds the scores of a model on a suite of minimal pairs, or of another kind."""
 
-    Attributes:
-        title: the name of the suite in the card.
-        found: scores.json.
-        baselines: the suite's baselines (`schema.Baseline`), as mappings.
-        overlap: overlap.json, which says what of the suite stands in the training text; None if there is none.
-    """
-
-    title: str
-    found: dict[str, Any]
-    baselines: list[dict[str, Any]]
+    title: str  # the name of the suite in the card
+    found: dict[str, Any]  # scores.json
+    baselines: list[dict[str, Any]]  # the suite's baselines (`schema.Baseline`), as mappings
+    # overlap.json, which says what of the suite stands in the training text; None if there is none.
     overlap: dict[str, Any] | None = None
 
     @property

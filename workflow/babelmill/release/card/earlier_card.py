@@ -23,15 +23,10 @@ OF_A_SCRIPT = "Weights are the exact trained parameters"  # a sentence in the no
 
 @dataclass(frozen=True)
 class EarlierCard:
-    """Holds the card that a repository had before.
+    """Holds the card that a repository had before."""
 
-    Attributes:
-        data: its front matter.
-        sections: the sections that the new card does not replace, as Markdown.
-    """
-
-    data: dict[str, Any] = field(default_factory=dict)
-    sections: str = ""
+    data: dict[str, Any] = field(default_factory=dict)  # its front matter
+    sections: str = ""  # the sections that the new card does not replace, as Markdown
 
     def joined(self, ours: dict[str, Any], tasks: list[str]) -> dict[str, Any]:
         """Return the new front matter: `ours`, overridden by the declared fields. `tasks` are the model's tasks."""

@@ -36,32 +36,21 @@ NAMED_BY = "model.safetensors or pytorch_model.bin"
 
 @dataclasses.dataclass(frozen=True)
 class ForeignWeights:
-    """Holds tensors in files.
+    """Holds tensors in files."""
 
-    Attributes:
-        shapes: {name: tensor on the meta device}.
-        load: reads the tensor of a name.
-        key: OccCANINE's {code: class}; None in other models.
-    """
-
-    shapes: dict[str, Tensor]
-    load: Callable[[str], Tensor]
-    key: Any = None
+    shapes: dict[str, Tensor]  # {name: tensor on the meta device}
+    load: Callable[[str], Tensor]  # reads the tensor of a name
+    key: Any = None  # OccCANINE's {code: class}; None in other models
 
 
 @dataclasses.dataclass(frozen=True)
 class ForeignModel:
-    """Holds the configuration of a model, and the names of its tensors.
+    """Holds the configuration of a model, and the names of its tensors."""
 
-    Attributes:
-        architecture: "gpt_bert" or "norbert4" for ours, "transformers" for a class of transformers.
-        config: its config.json. For one of ours, the shape in the form that training writes.
-        names: {our name, or that of the class: name in the files} of its tensors.
-    """
-
+    # "gpt_bert" or "norbert4" for ours, "transformers" for a class of transformers.
     architecture: Literal["gpt_bert", "norbert4", "transformers"]
-    config: dict[str, Any]
-    names: dict[str, str]
+    config: dict[str, Any]  # its config.json. For one of ours, the shape in the form that training writes
+    names: dict[str, str]  # {our name, or that of the class: name in the files} of its tensors
 
 
 # The kind of the model.

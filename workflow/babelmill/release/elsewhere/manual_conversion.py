@@ -48,28 +48,17 @@ SPECIAL = {"bos": BOS, "eos": EOS, "pad": PAD, "mask": MASK}
 
 @dataclass
 class FoundModel:
-    """Holds a trained model as it was found.
+    """Holds a trained model as it was found."""
 
-    Attributes:
-        weights: {variant: {name: tensor}}; the variants are `main` and perhaps `ema`.
-        shape: the model's shape, as in the training configuration.
-        tokenizer: the path of its tokenizer.json.
-        origin: a sentence for the card that says where the model comes from.
-        known: more facts for the card, as arguments of `ModelCard`.
-        metrics: the path of metrics.jsonl; None if there is none.
-        name: the model's name; None stands for the name of the new folder.
-        default: the variant that loads by default; None stands for the last one of `weights`.
-        asked, record: more entries for `settings` and `figures` of the manifest.
-    """
-
-    weights: dict[str, dict[str, Tensor]]
-    shape: dict[str, Any]
-    tokenizer: Path
-    origin: str = ""
-    known: dict[str, Any] = field(default_factory=dict)
-    metrics: Path | None = None
-    name: str | None = None
-    default: str | None = None
+    weights: dict[str, dict[str, Tensor]]  # {variant: {name: tensor}}; the variants are `main` and perhaps `ema`
+    shape: dict[str, Any]  # the model's shape, as in the training configuration
+    tokenizer: Path  # the path of its tokenizer.json
+    origin: str = ""  # a sentence for the card that says where the model comes from
+    known: dict[str, Any] = field(default_factory=dict)  # more facts for the card, as arguments of `ModelCard`
+    metrics: Path | None = None  # the path of metrics.jsonl; None if there is none
+    name: str | None = None  # the model's name; None stands for the name of the new folder
+    default: str | None = None  # the variant that loads by default; None stands for the last one of `weights`
+    # asked, record: more entries for `settings` and `figures` of the manifest.
     asked: dict[str, Any] = field(default_factory=dict)
     record: dict[str, Any] = field(default_factory=dict)
 

@@ -43,15 +43,10 @@ log = logging.getLogger(__name__)
 
 @dataclasses.dataclass(frozen=True)
 class WeightFiles:
-    """Says which files hold the weights of a model.
+    """Says which files hold the weights of a model."""
 
-    Attributes:
-        default: the files that load by default; empty if no file is the default.
-        variants: {variant: files} for `main` and `ema`, if the names of files tell the variant.
-    """
-
-    default: list[str]
-    variants: dict[str, list[str]]
+    default: list[str]  # the files that load by default; empty if no file is the default
+    variants: dict[str, list[str]]  # {variant: files} for `main` and `ema`, if the names of files tell the variant
 
     @property
     def names(self) -> list[str]:

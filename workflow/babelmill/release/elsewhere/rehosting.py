@@ -35,27 +35,16 @@ OLD = replace(MODEL, key="owner/prefix", revision_key="the branch main", instead
 
 @dataclass(frozen=True)
 class OldModel:
-    """A model to be rehosted.
+    """A model to be rehosted."""
 
-    Attributes:
-        label: the beginning of its line.
-        source: where it is, for the manifest: repository and commit, or the digests of its checkpoints.
-        files: the files of the repository or the folder.
-        weights: the files that hold its weights.
-        config: the JSON file with its shape.
-        language: the code of its language; None if it is not known.
-        target: the repository to push to.
-        private: whether the target is private if it has to be created.
-    """
-
-    label: str
-    source: dict[str, Any]
-    files: Files
-    weights: WeightFiles
-    config: Path
-    language: str | None
-    target: str
-    private: bool
+    label: str  # the beginning of its line
+    source: dict[str, Any]  # where it is, for the manifest: repository and commit, or the digests of its checkpoints
+    files: Files  # the files of the repository or the folder
+    weights: WeightFiles  # the files that hold its weights
+    config: Path  # the JSON file with its shape
+    language: str | None  # the code of its language; None if it is not known
+    target: str  # the repository to push to
+    private: bool  # whether the target is private if it has to be created
 
 
 def is_folder(source: str) -> bool:

@@ -29,34 +29,21 @@ from babelmill.tokens.vocabulary import pads_with_text
 
 @dataclass(frozen=True)
 class ExportInputs:
-    """Holds the folders from which an export is made.
+    """Holds the folders from which an export is made."""
 
-    Attributes:
-        model: the folder with weights and config.json from the stage `train`.
-        tokenizer: the folder with tokenizer.json.
-        frozen: the weights on which adapters were trained, if the model has adapters.
-        shards: folders with validation text for the proof. If there are none, the proof uses random tokens.
-    """
-
-    model: Path
-    tokenizer: Path
-    shards: list[Path]
-    frozen: Path | None = None
+    model: Path  # the folder with weights and config.json from the stage `train`
+    tokenizer: Path  # the folder with tokenizer.json
+    shards: list[Path]  # folders with validation text for the proof. If there are none, the proof uses random tokens
+    frozen: Path | None = None  # the weights on which adapters were trained, if the model has adapters
 
 
 class Case(NamedTuple):
-    """Describes one comparison of a proof.
+    """Describes one comparison of a proof."""
 
-    Attributes:
-        auto_class: the class of transformers that loads the folder.
-        mode: the mode in which the networks compute, such as the attention "causal" or "bidirectional".
-        settings: settings that override config.json.
-        trained, exported: the positions that score the same tokens in the trained and in the exported model.
-    """
-
-    auto_class: str
-    mode: str
-    settings: Mapping[str, Any] = {}
+    auto_class: str  # the class of transformers that loads the folder
+    mode: str  # the mode in which the networks compute, such as the attention "causal" or "bidirectional"
+    settings: Mapping[str, Any] = {}  # settings that override config.json
+    # trained, exported: the positions that score the same tokens in the trained and in the exported model.
     trained: slice = slice(None)
     exported: slice = slice(None)
 

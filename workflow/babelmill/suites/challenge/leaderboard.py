@@ -20,19 +20,12 @@ from babelmill.suites.results import mean_of_groups, share
 
 @dataclass(frozen=True)
 class Score:
-    """A score in percent.
+    """A score in percent."""
 
-    Attributes:
-        value: the score.
-        half: the half of its 95 % interval.
-        missing: why it, or a part of it, counts 0.
-        least: the least score that is possible; the most is 100.
-    """
-
-    value: float
-    half: float = 0.0
-    missing: list[str] = field(default_factory=list)
-    least: float = 0.0
+    value: float  # the score
+    half: float = 0.0  # the half of its 95 % interval
+    missing: list[str] = field(default_factory=list)  # why it, or a part of it, counts 0
+    least: float = 0.0  # the least score that is possible; the most is 100
 
     def as_json(self) -> dict[str, Any]:
         """Return the score for the summary."""

@@ -25,19 +25,12 @@ READING = ("spr", "rt")  # the parts of a reading score, in the order of the cha
 
 @dataclass(frozen=True)
 class Scored:
-    """The scores of a model on the suite of a task.
+    """The scores of a model on the suite of a task."""
 
-    Attributes:
-        folder: results/scores/{model}/{suite}.
-        task: the task.
-        code: the language of the model that the task is about.
-        method: how items are scored: causal or masked.
-    """
-
-    folder: Path
-    task: Task
-    code: str
-    method: str
+    folder: Path  # results/scores/{model}/{suite}
+    task: Task  # the task
+    code: str  # the language of the model that the task is about
+    method: str  # how items are scored: causal or masked
 
     @cached_property
     def scores(self) -> dict[str, Any]:

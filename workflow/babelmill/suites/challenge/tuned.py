@@ -12,15 +12,10 @@ from babelmill.core.files import read_json
 
 @dataclass(frozen=True)
 class Tuned:
-    """The scores of a model that was fine-tuned for the subtasks of a task.
+    """The scores of a model that was fine-tuned for the subtasks of a task."""
 
-    Attributes:
-        folders: {subtask: results/tuned/{model}/{subtask}/{seed}}.
-        code: the language of the model that the task is about.
-    """
-
-    folders: dict[str, Path]
-    code: str
+    folders: dict[str, Path]  # {subtask: results/tuned/{model}/{subtask}/{seed}}
+    code: str  # the language of the model that the task is about
 
     def scores(self) -> dict[str, dict[str, Any]]:
         """Return {subtask: the entry of the language in scores.json}."""
