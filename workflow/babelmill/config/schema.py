@@ -15,6 +15,7 @@ Equal settings are equal values: the types change `8/16` to `1/2`, `size` to 1.0
 
 import dataclasses
 import re
+from collections.abc import Iterator
 from fractions import Fraction
 from typing import Annotated, Any, Literal, Self, get_args
 
@@ -112,6 +113,16 @@ class Section(BaseModel):
             key: None if key in optional and value in ("null", "None", "~") else value for key, value in values.items()
         }
 
+    @model_validator(mode="after")
+    def _keys_go_together(self) -> Self:
+        for message in self.contradictions():
+            raise ValueError(message)
+        return self
+
+    def contradictions(self) -> Iterator[str]:
+        """Yield what is wrong with values that do not go together; the message names their keys."""
+        yield from ()
+
 
 OF_NORBERT4 = ("local_global_ratio", "local_window_length")  # keys of `model` that no other architecture has
 
@@ -166,19 +177,12 @@ TABLES = {
 
 
 class DatasetPart(Section):
-    """An entry of `corpus.hub`: files of a dataset on the Hub. A key that is null or empty has no effect.
+    """An entry of `corpus.hub`: files of a dataset on the Hub. A key that is null or empty has no effect."""
 
-    Attributes:
-        repository: its name; {language} stands for the language's code.
-        config: a configuration that the dataset's card declares, with its data files.
-        files: globs inside the repository.
-        text_column: replaces `corpus.text_column`.
-    """
-
-    repository: Text
-    config: Text | None = None
-    files: Names = []
-    text_column: Text | None = None
+    repository: Text  # its name; {language} stands for the language's code
+    config: Text | None = None  # a configuration that the dataset's card declares, with its data files
+    files: Names = []  # globs inside the repository
+    text_column: Text | None = None  # replaces `corpus.text_column`
 
 
 PART = "[{repository: Salesforce/wikitext, config: wikitext-103-raw-v1}]"
@@ -200,17 +204,12 @@ def dataset_parts(value: Any) -> Any:
 
 
 class LanguageFilter(Section):
-    """What is dropped because it is in another language (see `corpus/identification.py`).
+    """What is dropped because it is in another language (see `corpus/identification.py`)."""
 
-    Attributes:
-        model: a name of `config/identifiers.py`, or the path of a model of fastText.
-        at_least: the least probability.
-        level: what is looked at.
-    """
-
+    # A name of `config/identifiers.py`, or the path of a model of fastText.
     model: Annotated[LocalPath, Field(min_length=1)]
-    at_least: Share = 0.8
-    level: Literal["document", "line"] = "document"
+    at_least: Share = 0.8  # the least probability
+    level: Literal["document", "line"] = "document"  # what is looked at
 
 
 class Corpus(Section):
@@ -252,65 +251,47 @@ class Corpus(Section):
     budget: Annotated[Annotated[Number, Field(gt=0)] | str | None, AfterValidator(budget)]
     parts: Annotated[Positive, Field(le=2000)] | Literal["auto"] = 1
 
-    @model_validator(mode="after")
-    def _prompts_have_columns(self) -> Self:
+    def contradictions(self) -> Iterator[str]:
         if self.prompt_column is not None and self.prompt_column == self.text_column:
             name = f"corpus.prompt_column = {self.prompt_column!r}"
-            raise ValueError(
-                f"{name} is also corpus.text_column: set corpus.text_column to the column with the responses"
-            )
+            yield f"{name} is also corpus.text_column: set corpus.text_column to the column with the responses"
         plain = [path for path in [*self.files, *self.validation_files] if split_name(path, self.format)[0] == ".txt"]
         found = plain[0] if plain else self.builtin
         for key, words in TABLES.items():
             if found and getattr(self, key):
-                raise ValueError(f"corpus.{key} = {getattr(self, key)!r}: {found} has no columns; {words}")
-        return self
-
-    @model_validator(mode="after")
-    def _columns_of_labels(self) -> Self:
+                yield f"corpus.{key} = {getattr(self, key)!r}: {found} has no columns; {words}"
         names = {"text_column": self.text_column, "context_column": self.context_column}
         for key, name in names.items():
             if name in self.label_columns:
-                raise ValueError(f"corpus.label_columns names {name!r}, which is also corpus.{key}: remove one of them")
+                yield f"corpus.label_columns names {name!r}, which is also corpus.{key}: remove one of them"
         if self.context_column is not None and self.context is not None:
-            raise ValueError(
+            yield (
                 f"corpus.context_column = {self.context_column!r} and corpus.context = {self.context!r}: a text has one"
                 " context; leave one of them out"
             )
         for key in ("context_column", "context"):
             if getattr(self, key) is not None and not self.label_columns:
-                raise ValueError(
-                    f"corpus.{key} = {getattr(self, key)!r} is for labelled text: also set corpus.label_columns"
-                )
+                yield f"corpus.{key} = {getattr(self, key)!r} is for labelled text: also set corpus.label_columns"
         if self.label_columns and self.prompt_column is not None:
-            raise ValueError(
+            yield (
                 f"corpus.prompt_column = {self.prompt_column!r} and corpus.label_columns = {self.label_columns}: text"
                 " has prompts or labels, not both; for a context of labelled text, set corpus.context_column"
             )
-        return self
-
-    @model_validator(mode="after")
-    def _near_copies_of_plain_text(self) -> Self:
         if self.label_columns and (self.near_duplicates or self.near_duplicate_paragraphs):
-            raise ValueError(
+            yield (
                 "corpus.near_duplicates is for text without labels: two texts that are nearly the same may have"
                 " different labels; leave it out"
             )
         if self.prompt_column is not None and self.near_duplicate_paragraphs:
-            raise ValueError(
+            yield (
                 "corpus.near_duplicate_paragraphs would cut paragraphs out of answers (corpus.prompt_column); leave it"
                 " out, or use corpus.near_duplicates, which drops whole documents"
             )
-        return self
-
-    @model_validator(mode="after")
-    def _boilerplate_in_one_job(self) -> Self:
         if self.boilerplate and self.parts != 1:
-            raise ValueError(
+            yield (
                 f"corpus.parts = {self.parts!r}: with corpus.boilerplate, one job must have read all text before the"
                 " lines that stand in many documents are known; set corpus.parts: 1, or leave corpus.boilerplate out"
             )
-        return self
 
 
 class Tokenizer(Section):
@@ -354,39 +335,33 @@ class Model(Section):
         """Return the settings that define a GPT-BERT, without those that say where its weights come from."""
         return self.model_dump(exclude={"architecture", "config", "source", "revision", *OF_NORBERT4})
 
-    @model_validator(mode="after")
-    def _config_of_its_architecture(self) -> Self:
+    def contradictions(self) -> Iterator[str]:
         if self.source is not None and self.config is not None:
-            raise ValueError(f"model.config: a model that continues {self.source} takes its config; leave the key out")
+            yield f"model.config: a model that continues {self.source} takes its config; leave the key out"
         wanted = self.architecture == "transformers" and self.source is None
         if wanted != (self.config is not None):
             needed = "needs model.config" if self.config is None else "does not use model.config"
-            raise ValueError(
+            yield (
                 f"model.architecture = {self.architecture!r} {needed}: the transformers model and its sizes, such as"
                 " {model_type: gpt2, n_embd: 512, n_layer: 8, n_head: 8}, under model.architecture: transformers"
             )
         config = self.config or {"model_type": ""}
         if not isinstance(config.get("model_type"), str):
-            raise ValueError("model.config needs `model_type`, the name of a transformers model, such as gpt2 or bert")
+            yield "model.config needs `model_type`, the name of a transformers model, such as gpt2 or bert"
         for key in config:
             if setting := OF_THE_WORKFLOW.get("token_id" if str(key).endswith("_token_id") else key):
-                raise ValueError(f"model.config has {key}, which the workflow sets: {setting}")
-        return self
-
-    @model_validator(mode="after")
-    def _heads_divide_width(self) -> Self:
+                yield f"model.config has {key}, which the workflow sets: {setting}"
         if self.source is None and self.hidden_size % self.num_attention_heads:
-            raise ValueError(
+            yield (
                 f"model.num_attention_heads = {self.num_attention_heads} does not divide"
                 f" model.hidden_size = {self.hidden_size}; choose a divisor"
             )
         if self.source is None and self.architecture == "norbert4" and self.hidden_size // self.num_attention_heads % 2:
-            raise ValueError(
+            yield (
                 f"model.num_attention_heads = {self.num_attention_heads} gives heads of width"
                 f" {self.hidden_size // self.num_attention_heads}; model.architecture = 'norbert4' rotates pairs of"
                 " numbers, so the width must be even"
             )
-        return self
 
 
 class Train(Section):
@@ -444,18 +419,17 @@ class Train(Section):
     def _usual_alpha_is_null(cls, alpha: int | None, others: ValidationInfo) -> int | None:
         return None if alpha == 2 * others.data.get("lora_rank", 0) else alpha
 
-    @model_validator(mode="after")
-    def _phases(self) -> Self:
+    def contradictions(self) -> Iterator[str]:
         starts = self.phase_starts
         if len(starts) != len(self.sequence_lengths):
-            raise ValueError(
+            yield (
                 f"train.phase_starts has {len(starts)} entries and train.sequence_lengths {len(self.sequence_lengths)};"
                 " give one start for each length"
             )
         if starts[0] != 0 or sorted(set(starts)) != starts:
-            raise ValueError(f"train.phase_starts = {starts} must begin with 0 and rise")
+            yield f"train.phase_starts = {starts} must begin with 0 and rise"
         if self.mask_random + self.mask_keep > 1:
-            raise ValueError(
+            yield (
                 f"train.mask_random = {self.mask_random:g} and train.mask_keep = {self.mask_keep:g} are shares of the"
                 " hidden tokens: together they may be 1 at most"
             )
@@ -463,98 +437,63 @@ class Train(Section):
         for name in ("global_batch_tokens", "micro_batch_tokens"):
             tokens = getattr(self, name)
             if tokens is not None and tokens < longest:
-                raise ValueError(f"train.{name} = {tokens} must hold at least one row of {longest} tokens")
-        return self
-
-    @model_validator(mode="after")
-    def _one_end(self) -> Self:
+                yield f"train.{name} = {tokens} must hold at least one row of {longest} tokens"
         if self.words and self.max_steps is not None:
-            raise ValueError(
+            yield (
                 f"train.words = {self.words:,} and train.max_steps = {self.max_steps:,} both say when training ends;"
                 " set one of them to null"
             )
         if self.words and self.objective == "labels":
-            raise ValueError(
+            yield (
                 f"train.words = {self.words:,}: a label model reads no running text (train.objective: labels); set"
                 " train.epochs"
             )
-        return self
-
-    @model_validator(mode="after")
-    def _labels_have_one_length(self) -> Self:
-        if self.objective != "labels":
-            return self
-        if len(self.sequence_lengths) > 1:
-            raise ValueError(
+        if self.objective == "labels" and len(self.sequence_lengths) > 1:
+            yield (
                 f"train.sequence_lengths = {self.sequence_lengths}: with train.objective: labels there is only one"
                 " length, the most tokens of a text; set one, such as [128], and train.phase_starts: [0]"
             )
-        if self.lora_rank:
-            raise ValueError(
+        if self.objective == "labels" and self.lora_rank:
+            yield (
                 f"train.lora_rank = {self.lora_rank}: label models have no adapters; train.freeze: encoder trains"
                 " only the heads"
             )
-        return self
-
-    @model_validator(mode="after")
-    def _labelled_documents_are_rows(self) -> Self:
         if self.order == "documents" and self.objective == "labels":
-            raise ValueError(
+            yield (
                 "train.order = 'documents': with train.objective: labels, each row is a document, in a new order in"
                 " each epoch anyway; leave it out"
             )
-        return self
-
-    @model_validator(mode="after")
-    def _typos_are_in_labelled_text(self) -> Self:
         if self.typos and self.objective != "labels":
-            raise ValueError(
+            yield (
                 f"train.typos = {self.typos:g} changes only labelled texts (train.objective: labels), not the text of"
                 f" train.objective: {self.objective}; leave it out"
             )
-        return self
-
-    @model_validator(mode="after")
-    def _adapters_have_a_rank(self) -> Self:
         if self.lora_alpha is not None and not self.lora_rank:
-            raise ValueError(
+            yield (
                 f"train.lora_alpha = {self.lora_alpha} scales adapters, but train.lora_rank = 0 means no adapters; set"
                 " a rank"
             )
-        return self
-
-    @model_validator(mode="after")
-    def _adapters_have_no_muon(self) -> Self:
         if self.lora_rank and self.optimizer == "muon":
-            raise ValueError(
+            yield (
                 f"train.optimizer = muon updates whole matrices, but train.lora_rank = {self.lora_rank} trains only"
                 " adapters; set train.optimizer: adamw, or train.lora_rank: 0"
             )
-        return self
-
-    @model_validator(mode="after")
-    def _warmup_and_cooldown(self) -> Self:
         together = self.warmup + self.cooldown
         if together > 1 + 1e-9:
-            raise ValueError(
+            yield (
                 f"train.warmup = {self.warmup:g} and train.cooldown = {self.cooldown:g} add up to {together:g} of"
                 " all steps; together they may be 1 at most"
             )
-        return self
-
-    @model_validator(mode="after")
-    def _first_batch_has_both_objectives(self) -> Self:
-        """Check the first batch; the training checks the later ones, since it knows the number of steps."""
+        # Of the first batch; the training checks the later ones, since it knows the number of steps.
         length, needed = self.sequence_lengths[0], Fraction(self.hybrid_ratio).denominator
         rows = max(1, int(self.global_batch_tokens / length * (1 / self.batch_reduction) + 0.5))
         if self.objective == "hybrid" and rows < needed:
-            raise ValueError(
+            yield (
                 f"train.global_batch_tokens = {self.global_batch_tokens} with train.batch_reduction ="
                 f" {self.batch_reduction:g} gives {rows} rows of {length} tokens (train.sequence_lengths) at the first"
                 f" step, fewer than the {needed} that train.hybrid_ratio = {self.hybrid_ratio} needs; raise"
                 " global_batch_tokens, lower batch_reduction or simplify the ratio"
             )
-        return self
 
 
 class Labels(Section):
@@ -570,14 +509,12 @@ class Labels(Section):
     decoder_layers: Annotated[Positive, Field(le=48), OnlyIf(code=SPELT)] = 3
     class_weights: Literal["none", "balanced"] = "none"
 
-    @model_validator(mode="after")
-    def _symbols_of_codes(self) -> Self:
+    def contradictions(self) -> Iterator[str]:
         setting = f"labels.symbol_separator = {self.symbol_separator!r}"
         if self.symbol_separator and self.code != "general":
-            raise ValueError(f"{setting} is only for labels.code: general, not for {self.code}; leave it out")
+            yield f"{setting} is only for labels.code: general, not for {self.code}; leave it out"
         if self.symbol_separator and self.symbol_separator == self.separator:
-            raise ValueError(f"{setting} is also labels.separator, which separates the codes of a column; change one")
-        return self
+            yield f"{setting} is also labels.separator, which separates the codes of a column; change one"
 
 
 class Export(Section):
@@ -589,13 +526,9 @@ class Export(Section):
     adapter: Literal["none", "also", "only"] = "none"
     include_raw: bool
 
-    @model_validator(mode="after")
-    def _default_is_exported(self) -> Self:
+    def contradictions(self) -> Iterator[str]:
         if self.default_variant not in self.variants:
-            raise ValueError(
-                f"export.default_variant = {self.default_variant!r} is not in export.variants = {self.variants}"
-            )
-        return self
+            yield f"export.default_variant = {self.default_variant!r} is not in export.variants = {self.variants}"
 
 
 class Evaluation(Section):
@@ -616,14 +549,12 @@ class Evaluation(Section):
     task_seeds: Seeds = []
     keep_tuned: bool = False
 
-    @model_validator(mode="after")
-    def _masks_are_in_a_row(self) -> Self:
+    def contradictions(self) -> Iterator[str]:
         if self.disjoint_masks > self.sequence_length:
-            raise ValueError(
+            yield (
                 f"evaluation.sequence_length = {self.sequence_length} is less than {self.disjoint_masks}: the masked"
                 f" score hides every {self.disjoint_masks}th token, so some passes would hide nothing"
             )
-        return self
 
 
 class Card(Section):
@@ -636,13 +567,9 @@ class Card(Section):
 
 
 class PredictInput(Section):
-    """An entry of `predict.inputs`. For a key that is null, the value of the section `predict` applies.
+    """An entry of `predict.inputs`. For a key that is null, the value of the section `predict` applies."""
 
-    Attributes:
-        file: the table.
-    """
-
-    file: Annotated[LocalPath, Field(min_length=1)]
+    file: Annotated[LocalPath, Field(min_length=1)]  # the table
     text_column: str | None = None
     context_column: str | None = None
     context: str | None = None
@@ -689,15 +616,11 @@ class Predict(Section):
     encoding: Encoding = "utf-8"
     quoting: Quoting = "format"
 
-    @model_validator(mode="after")
-    def _one_context(self) -> Self:
+    def contradictions(self) -> Iterator[str]:
         for name, table in {"": self, **self.inputs}.items():
             if table.context_column is not None and table.context is not None:
                 where = f"predict.inputs.{name}" if name else "predict"
-                raise ValueError(
-                    f"{where}: context_column names a column, and context says it for all rows: choose one"
-                )
-        return self
+                yield f"{where}: context_column names a column, and context says it for all rows: choose one"
 
 
 class Publish(Section):
@@ -754,19 +677,12 @@ MODEL_SECTIONS = [*ModelSections.__annotations__]
 
 
 class Baseline(Section):
-    """A published score, which reports show beside ours.
+    """A published score, which reports show beside ours."""
 
-    Attributes:
-        language: the code of the language, as in this workflow.
-        model: the model that was scored.
-        pipeline: the program that scored it; a model's scores differ between pipelines.
-        score: percent of the pairs that are right.
-    """
-
-    language: Text
-    model: Text
-    pipeline: Text
-    score: Annotated[Number, Field(ge=0, le=100)]
+    language: Text  # the code of the language, as in this workflow
+    model: Text  # the model that was scored
+    pipeline: Text  # the program that scored it; a model's scores differ between pipelines
+    score: Annotated[Number, Field(ge=0, le=100)]  # percent of the pairs that are right
 
 
 # The keys of a suite that only some kinds have, and those of them that a kind needs.
@@ -779,55 +695,39 @@ ITEM_KEYS: dict[str, tuple[str, ...]] = {
 REQUIRED_ITEM_KEYS: dict[str, tuple[str, ...]] = {"pairs": ("good", "bad"), "choices": ("options", "scored")}
 
 
-class Suite(Section):
+class Dataset(Section):
+    """What suites and tasks have in common."""
+
+    title: str = ""  # its name in reports
+    repository: Text | None = None  # a dataset on the Hub; without one, the files are local
+    revision: Text = "main"
+    language: Text | None = None  # the language of all rows
+    languages: dict[str, str] = {}  # instead: {code: what `{language}` stands for in the names of its files}
+    delimiter: Mark | None = None  # of .csv and .tsv files, as `encoding`
+    encoding: Encoding = "utf-8"
+    license: str = ""  # the licence of the rows; those without a licence are not copied
+    note: str = ""  # what a reader of a score must know
+    baselines: list[Baseline] = []
+
+    def contradictions(self) -> Iterator[str]:
+        if (self.language is None) == (not self.languages):
+            yield "set `language`; or set `languages`, if the names of the files contain each language's code"
+
+    @property
+    def covered(self) -> dict[str, str]:
+        """Return its languages: {code: the language's name in the names of the files}."""
+        return {self.language: self.language} if self.language else self.languages
+
+
+class Suite(Dataset):
     """A set of items whose sentences a model scores: minimal pairs, or prompts with two or more options.
 
-    Attributes:
-        kind: "pairs" (a good sentence, and a bad one that differs in little), "choices", "reading" (words with the
-            times that people take to read them) or "acquisition" (words with the age at which children know them).
-            The files of the last two are those of the BabyLM challenge, or have the same form.
-        title: its name in reports.
-        repository: a dataset on the Hub; without one, the files are local.
-        revision: the revision of the repository.
-        files: globs; `{language}` stands for the value that `languages` has for a language.
-        challenge_files: globs in the folder `evaluation_data` of the BabyLM challenge; if the key of this name says
-            where that folder is, they are read instead of `files`.
-        language: the language of all items.
-        languages: instead of `language`, {code in this workflow: the language's name in the names of the files}.
-        good, bad: the columns of the sentences of pairs.
-        prompt: of choices: the text before the options. This is a template, such as "{context}", or a list with a
-            template for each option. A prompt and an option are put together as they are, so a space between them
-            stands in a template.
-        options: of choices: a list of templates, or the column that holds a list of options. Text around this column
-            in braces, such as " {choices}", is put around each option of the list.
-        right: of choices: the number of the right option, the first being 0, or the column that holds it.
-        scored: of choices: whether all tokens are scored, or only those of the option ("completion").
-        score: of choices: whether an option's score is the sum over its scored tokens, or their mean.
-        ties: of choices: if the right option and others have the best score, they share the point ("half"), the first
-            of them is what the model chose ("first"), or nothing is right ("wrong").
-        unknown: of choices: "wrong" if an item with a token that the tokenizer does not know counts as wrong.
-        drop: of choices: items with an option that contains this text are left out.
-        ratio: of choices: the column of a number, such as how many people prefer the first option. The suite's score is
-            then the rank correlation (Spearman) of this number with the probability of the first option.
-        harness_ids: of choices: whether each item keeps the name that lm-evaluation-harness gives it in its logs.
-        phenomenon: the column that says what is tested; of choices, a template, too.
-        paradigm: the same for the finer group; "{file}" means the file's name without its ending.
-        delimiter, encoding, quoting: those of .csv and .tsv files.
-        headline: what counts as the score: the share of all items, the mean of the paradigms' shares, or the mean over
-            phenomena of the mean of their paradigms' shares.
-        license: the licence of the items; items without a licence are not copied.
-        note: what a reader of a score must know.
-        baselines: published scores.
+    config/README.md explains the keys. Those from `prompt` to `harness_ids` are of choices.
     """
 
     kind: Literal["pairs", "choices", "reading", "acquisition"] = "pairs"
-    title: str = ""
-    repository: Text | None = None
-    revision: Text = "main"
     files: list[Annotated[LocalPath, Field(min_length=1)]] = []
-    challenge_files: list[Text] = []
-    language: Text | None = None
-    languages: dict[str, str] = {}
+    challenge_files: list[Text] = []  # in the folder `evaluation_data`; if it is known, these are read, not `files`
     good: Text | None = None
     bad: Text | None = None
     prompt: str | list[str] = ""
@@ -840,57 +740,41 @@ class Suite(Section):
     drop: str = ""
     ratio: Text | None = None
     harness_ids: bool = False
-    phenomenon: Text | None = None
-    paradigm: Text | None = None
-    delimiter: Mark | None = None
-    encoding: Encoding = "utf-8"
+    phenomenon: Text | None = None  # the column that says what is tested; of choices, a template, too
+    paradigm: Text | None = None  # the same for the finer group
     quoting: Quoting = "format"
-    headline: Literal["pairs", "paradigms", "phenomena"] = "pairs"
-    license: str = ""
-    note: str = ""
-    baselines: list[Baseline] = []
+    headline: Literal["pairs", "paradigms", "phenomena"] = "pairs"  # shares of what are averaged to the score
 
-    @model_validator(mode="after")
-    def _languages_are_named(self) -> Self:
-        if (self.language is None) == (not self.languages):
-            raise ValueError(
-                "set `language`; or set `languages`, if the names of the files contain each language's code"
-            )
+    def contradictions(self) -> Iterator[str]:
+        yield from super().contradictions()
         if self.languages and any("{language}" not in pattern for pattern in self.files + self.challenge_files):
-            raise ValueError(
-                "with `languages`, each of `files` needs {language}: else all languages have the same pairs"
-            )
+            yield "with `languages`, each of `files` needs {language}: else all languages have the same pairs"
         if not (self.files or self.challenge_files):
-            raise ValueError("set `files`: the suite has none")
-        return self
-
-    @model_validator(mode="after")
-    def _items_are_of_its_kind(self) -> Self:
+            yield "set `files`: the suite has none"
         names = ITEM_KEYS[self.kind]
         for kind, others in ITEM_KEYS.items():
             if foreign := sorted((set(others) - set(names)) & self.model_fields_set):
-                raise ValueError(f"`{foreign[0]}` belongs to suites of `kind: {kind}`; this one is `kind: {self.kind}`")
+                yield f"`{foreign[0]}` belongs to suites of `kind: {kind}`; this one is `kind: {self.kind}`"
         for key in REQUIRED_ITEM_KEYS.get(self.kind, ()):
             if getattr(self, key) is None:
                 values = get_args(get_args(type(self).model_fields[key].annotation)[0])
                 allowed = f" to {' or '.join(values)}" if values and isinstance(values[0], str) else ""
-                raise ValueError(f"set `{key}`{allowed}: a suite of {self.kind} needs it")
+                yield f"set `{key}`{allowed}: a suite of {self.kind} needs it"
         if self.kind == "pairs" and self.good == self.bad:
-            raise ValueError(f"good and bad are both the column {self.good!r}")
+            yield f"good and bad are both the column {self.good!r}"
         if isinstance(self.prompt, list) and len(self.prompt) != self.number_of_options:
-            raise ValueError(
+            yield (
                 f"`prompt` has {len(self.prompt)} templates, `options` has {self.number_of_options or 'no list of'}"
                 " templates: a list of prompts needs one for each option"
             )
         if isinstance(self.right, int) and self.options and self.right >= (self.number_of_options or self.right + 1):
-            raise ValueError(f"`right` is {self.right}, but the last option has the number {len(self.options) - 1}")
+            yield f"`right` is {self.right}, but the last option has the number {len(self.options) - 1}"
         named = {key: columns_of(template) for key, template in self.templates.items()}
         if len(named.get("options", ["one"])) != 1:
-            raise ValueError(
+            yield (
                 f"`options` is {self.options!r}; a single template names one column, which holds a list of options; for"
                 " several columns, write a list with a template for each option"
             )
-        return self
 
     @property
     def number_of_options(self) -> int | None:
@@ -917,11 +801,6 @@ class Suite(Section):
         found = {key: [column] for key, column in named.items() if column and "{" not in column}
         return found | {key: columns_of(template) for key, template in self.templates.items()}
 
-    @property
-    def covered(self) -> dict[str, str]:
-        """Return the languages of the suite: {code: the language's name in the names of the files}."""
-        return {self.language: self.language} if self.language else self.languages
-
     def files_of(self, code: str) -> list[str]:
         """Return the globs of a language's files."""
         return [pattern.replace("{language}", self.covered[code]) for pattern in self.files]
@@ -932,70 +811,54 @@ class Suite(Section):
 
 
 class Tuning(Section):
-    """How a model is fine-tuned for a task: a protocol of `config/protocols/`, some of whose keys a task may change.
+    """How a model is fine-tuned for a task: a protocol of `config/protocols/`, some of whose keys a task may change."""
 
-    Attributes:
-        title: what scores by this protocol are called.
-        head: the challenge's head on the state of one position, or for words on the mean of each word's pieces
-            (`challenge`); or the model's own class for sequence or token classification (`model`).
-        pooling: the position that the challenge's head reads; `last` needs padding on the left. For words, the piece of
-            each word that the model's own class labels.
-        padding: the side of the padding.
-        config_padding: the token that a decoder's own classifier takes for padding, to find the last token before it:
-            `pad`, with which rows are padded, or `eos`.
-        dropout: that of the challenge's head.
-        longest: the most tokens of a row; longer rows are cut.
-        same_length: whether all batches are as long as `longest`.
-        epochs: how often the training rows are read.
-        batch: rows per step; the last incomplete batch of an epoch is left out.
-        learning_rate, weight_decay: of AdamW with betas 0.9 and 0.999.
-        warmup: the share of the steps in which the rate rises.
-        schedule, floor: the form in which the rate falls, and the share of its peak at which it ends.
-        clip_norm: the largest norm of the gradients; null for no limit.
-        shuffle: where the order of rows comes from: `state`, the global random numbers, as PyTorch's DataLoader does
-            it; `epoch`, the seed and the number of the epoch, as accelerate does it.
-        select: which weights are scored: those of the `best` epoch, or the `last`.
-        held_out: the share of the training rows that choose the best epoch instead of being trained on; 0: the test
-            rows choose it, as the challenge does.
-        patience, threshold: after how many epochs without an improvement of more than the threshold training stops.
-        test_batch: if set, the last incomplete batch of so many test rows is not scored, as in the multilingual track.
-        words_cut: words beyond the longest row count as `wrong`, or are `left_out`, as in the multilingual track.
-        seeds: one run for each.
-    """
-
-    title: str = ""
+    title: str = ""  # what scores by this protocol are called
+    # The challenge's head on the state of one position, or for words on the mean of each word's pieces (`challenge`);
+    # or the model's own class for sequence or token classification (`model`).
     head: Literal["challenge", "model"]
+    # The position that the challenge's head reads; `last` needs padding on the left. For words, the piece of each word
+    # that the model's own class labels.
     pooling: Literal["first", "last"] = "first"
     padding: Literal["left", "right"] = "right"
+    # The token that a decoder's own classifier takes for padding, to find the last token before it: `pad`, with which
+    # rows are padded, or `eos`.
     config_padding: Literal["pad", "eos"] = "pad"
-    dropout: BelowOne = 0.1
-    longest: Annotated[Integer, Field(ge=8, le=MAX_LENGTH)]
-    same_length: bool = False
-    epochs: Annotated[Positive, Field(le=1000)]
-    batch: Annotated[Positive, Field(le=4096)]
+    dropout: BelowOne = 0.1  # that of the challenge's head
+    longest: Annotated[Integer, Field(ge=8, le=MAX_LENGTH)]  # the most tokens of a row; longer rows are cut
+    same_length: bool = False  # whether all batches are as long as `longest`
+    epochs: Annotated[Positive, Field(le=1000)]  # how often the training rows are read
+    batch: Annotated[Positive, Field(le=4096)]  # rows per step; the last incomplete batch of an epoch is left out
+    # learning_rate, weight_decay: of AdamW with betas 0.9 and 0.999.
     learning_rate: Annotated[Number, Field(gt=0, le=1)]
     weight_decay: Annotated[Number, Field(ge=0, le=10)] = 0.0
-    warmup: Share = 0.0
+    warmup: Share = 0.0  # the share of the steps in which the rate rises
+    # schedule, floor: the form in which the rate falls, and the share of its peak at which it ends.
     schedule: Literal["cosine", "linear"]
     floor: Share = 0.0
-    clip_norm: Annotated[Number, Field(gt=0)] | None = None
+    clip_norm: Annotated[Number, Field(gt=0)] | None = None  # the largest norm of the gradients; null for no limit
+    # Where the order of rows comes from: `state`, the global random numbers, as PyTorch's DataLoader does it; `epoch`,
+    # the seed and the number of the epoch, as accelerate does it.
     shuffle: Literal["state", "epoch"]
-    select: Literal["best", "last"]
+    select: Literal["best", "last"]  # which weights are scored: those of the `best` epoch, or the `last`
+    # The share of the training rows that choose the best epoch instead of being trained on; 0: the test rows choose it,
+    # as the challenge does.
     held_out: BelowOne = 0.0
+    # patience, threshold: after how many epochs without an improvement of more than the threshold training stops.
     patience: Positive | None = None
     threshold: Annotated[Number, Field(ge=0)] = 0.0
+    # If set, the last incomplete batch of so many test rows is not scored, as in the multilingual track.
     test_batch: Positive | None = None
+    # Words beyond the longest row count as `wrong`, or are `left_out`, as in the multilingual track.
     words_cut: Literal["wrong", "left_out"] = "wrong"
-    seeds: Annotated[Seeds, Field(min_length=1)]
+    seeds: Annotated[Seeds, Field(min_length=1)]  # one run for each
 
-    @model_validator(mode="after")
-    def _last_position_is_a_token(self) -> Self:
+    def contradictions(self) -> Iterator[str]:
         if self.head == "challenge" and (self.pooling == "last") != (self.padding == "left"):
-            raise ValueError(
+            yield (
                 f"pooling = {self.pooling} with padding = {self.padding}: the head would read padding; set"
                 " {pooling: last, padding: left} or {pooling: first, padding: right}"
             )
-        return self
 
 
 CONLL = (".conllu", ".conll", ".iob", ".iob2", ".bio", ".conll2003")  # ends of names of files for the kind tagging
@@ -1006,63 +869,29 @@ class Resplit(Section):
 
     All rows of `train` and `test` are shuffled. Of those that are kept, 80 % are trained on, 10 % scored, and 10 % only
     predicted: a submission holds their predictions.
-
-    Attributes:
-        rows: how many rows are kept at most.
-        seed: the seed of the shuffling.
     """
 
-    rows: Annotated[Integer, Field(ge=10)]
-    seed: NonNegative = 42
+    rows: Annotated[Integer, Field(ge=10)]  # how many rows are kept at most
+    seed: NonNegative = 42  # the seed of the shuffling
 
 
-class Task(Section):
-    """A task that models are fine-tuned for: each text, pair of texts, or word of a sentence has one of some classes.
+class Task(Dataset):
+    """A task that models are fine-tuned for: texts, pairs of texts, or words of sentences have one of some classes."""
 
-    Attributes:
-        title: its name in reports.
-        kind: `classification` of texts or pairs of texts, or `tagging` of the words of sentences.
-        repository, revision: a dataset on the Hub; without one, the files are local.
-        train, test: globs of the rows to train on, and to score. `{language}` stands for the value that `languages` has
-            for a language; a local path that begins with `{evaluation_data}/` is in the folder of that key.
-        language, languages: as of a suite.
-        text, pair: of a classification, templates of the text, and of the second text of a pair, with columns in
-            braces.
-        label: the column of the class. Of a tagging: `upos` or `xpos` of .conllu files, or the number of a column.
-        word: of a tagging, the number of the column of the word in files that are not .conllu.
-        resplit: whether, and how, the rows are divided anew.
-        joint: whether one model learns equal shares of all languages, instead of one model for each.
-        metric: what counts as the score; `span_f1` is that of names and other spans, with labels such as B-PER.
-        protocol: how the model is fine-tuned, a file of `config/protocols/`.
-        tuning: keys of the protocol that are different for this task.
-        delimiter, encoding: those of .csv and .tsv files.
-        license: the licence of the rows.
-        note: what a reader of a score must know.
-        baselines: published scores.
-    """
-
-    title: str = ""
-    kind: Literal["classification", "tagging"] = "classification"
-    repository: Text | None = None
-    revision: Text = "main"
+    kind: Literal["classification", "tagging"] = "classification"  # of texts; of the words of sentences
+    # Globs of the rows to train on, and to score; a local path that begins with `{evaluation_data}/` is in that folder.
     train: Annotated[list[Annotated[LocalPath, Field(min_length=1)]], Field(min_length=1)]
     test: Annotated[list[Annotated[LocalPath, Field(min_length=1)]], Field(min_length=1)]
-    language: Text | None = None
-    languages: dict[str, str] = {}
-    text: Text | None = None
-    pair: Text | None = None
+    text: Text | None = None  # of a classification, a template with columns in braces
+    pair: Text | None = None  # the same for the second text of a pair
+    # The column of the class. Of a tagging: `upos` or `xpos` of .conllu files, or the number of a column.
     label: Text | Positive = "label"
-    word: Positive | None = None
+    word: Positive | None = None  # of a tagging, the number of the column of the word in files that are not .conllu
     resplit: Resplit | None = None
-    joint: bool = False
-    metric: Literal["accuracy", "f1", "mcc", "span_f1"] = "accuracy"
-    protocol: Text = "sound"
-    tuning: dict[str, Any] = {}
-    delimiter: Mark | None = None
-    encoding: Encoding = "utf-8"
-    license: str = ""
-    note: str = ""
-    baselines: list[Baseline] = []
+    joint: bool = False  # whether one model learns equal shares of all languages, instead of one model for each
+    metric: Literal["accuracy", "f1", "mcc", "span_f1"] = "accuracy"  # span_f1: of names, with labels such as B-PER
+    protocol: Text = "sound"  # how the model is fine-tuned, a file of `config/protocols/`
+    tuning: dict[str, Any] = {}  # keys of the protocol that are different for this task
 
     @model_validator(mode="before")
     @classmethod
@@ -1070,39 +899,27 @@ class Task(Section):
         of_words = isinstance(values, dict) and values.get("kind") == "tagging"
         return {"label": "upos", **values} if of_words else values
 
-    @model_validator(mode="after")
-    def _keys_are_of_the_kind(self) -> Self:
+    def contradictions(self) -> Iterator[str]:
         of_words = self.kind == "tagging"
         conll = [path for path in (*self.train, *self.test) if split_name(path)[0] in CONLL]
         if conll and not of_words:
-            raise ValueError(f"{conll[0]} has words with labels, a line per word: set `kind: tagging`")
+            yield f"{conll[0]} has words with labels, a line per word: set `kind: tagging`"
         foreign = ("text", "pair", "delimiter") if of_words else ("word", "resplit")
         if given := [key for key in foreign if getattr(self, key) is not None]:
-            raise ValueError(f"a task of the kind {self.kind} has no `{given[0]}`; remove it, or set another `kind`")
+            yield f"a task of the kind {self.kind} has no `{given[0]}`; remove it, or set another `kind`"
         if of_words and self.encoding != "utf-8":
-            raise ValueError(f"encoding = {self.encoding}: files of the kind tagging are read as UTF-8; convert them")
+            yield f"encoding = {self.encoding}: files of the kind tagging are read as UTF-8; convert them"
         if not of_words and self.text is None:
-            raise ValueError("set `text`: a template of the text, with columns in braces")
+            yield "set `text`: a template of the text, with columns in braces"
         if not of_words and not isinstance(self.label, str):
-            raise ValueError(f"label = {self.label}: write the name of the column")
+            yield f"label = {self.label}: write the name of the column"
         if self.metric in (("f1", "mcc") if of_words else ("span_f1",)):
             allowed = "accuracy or span_f1" if of_words else "accuracy, f1 or mcc"
-            raise ValueError(f"metric = {self.metric}: a task of the kind {self.kind} has {allowed}")
-        return self
-
-    @model_validator(mode="after")
-    def _languages_are_named(self) -> Self:
-        if (self.language is None) == (not self.languages):
-            raise ValueError("set `language`; or `languages`, if the names of the files contain each language's code")
+            yield f"metric = {self.metric}: a task of the kind {self.kind} has {allowed}"
+        yield from super().contradictions()
         for template in filter(None, (self.text, self.pair)):
             if not columns_of(template):
-                raise ValueError(f"{template!r} names no column; write it in braces, such as {{{template}}}")
-        return self
-
-    @property
-    def covered(self) -> dict[str, str]:
-        """Return the languages of the task: {code: the language's name in the names of the files}."""
-        return {self.language: self.language} if self.language else self.languages
+                yield f"{template!r} names no column; write it in braces, such as {{{template}}}"
 
 
 # Keys that releases had, by their dotted names: the one value that they may still have, and why they are gone. Settings
@@ -1118,14 +935,10 @@ REMOVED: dict[str, tuple[Any, str]] = {
 
 
 class LanguageEntry(Section):
-    """An entry of `languages:`; what it leaves out comes from `config/languages.tsv`.
-
-    Attributes:
-        language: the language that it is in: an entry with a name of its own is another text of this language.
-    """
+    """An entry of `languages:`; what it leaves out comes from `config/languages.tsv`."""
 
     name: str = ""
-    language: str = ""
+    language: str = ""  # the language that it is in: an entry with a name of its own is another text of this language
     tier: Literal[1, 2, 3] | None = None
     script: str = ""
     byte_premium: Annotated[Number, Field(gt=0, le=100)] | None = None
@@ -1134,20 +947,13 @@ class LanguageEntry(Section):
 
 
 class ModelEntry(Section):
-    """An entry of `models:`; its sections are laid over the user's configuration for this model alone.
+    """An entry of `models:`; its sections are laid over the user's configuration for this model alone."""
 
-    Attributes:
-        languages: its languages.
-        like: another model: what this entry leaves out is as in the entry of that model, key by key.
-        preset: its preset.
-        recipe: its recipe.
-        challenge: a file in `config/challenges/`: the text, the length, the snapshots and the suites of a challenge.
-    """
-
-    languages: Names = []
-    like: str | None = None
-    preset: str | None = None
-    recipe: str | None = None
+    languages: Names = []  # its languages
+    like: str | None = None  # another model: what this entry leaves out is as in the entry of that model, key by key
+    preset: str | None = None  # its preset
+    recipe: str | None = None  # its recipe
+    # A file in `config/challenges/`: the text, the length, the snapshots and the suites of a challenge.
     challenge: str | None = None
     tokenizer: dict[str, Any] = {}
     mixture: dict[str, Any] = {}
@@ -1164,67 +970,47 @@ class ModelEntry(Section):
 
 
 class Challenge(Section):
-    """A file in `config/challenges/`: what a challenge asks of the models that take part (`models.NAME.challenge`).
+    """A file in `config/challenges/`: what a challenge asks of the models that take part (`models.NAME.challenge`)."""
 
-    Attributes:
-        title: its name for readers.
-        track: the name of the track in the challenge's own files.
-        words: the most words that a model may read while it learns; a text that is read ten times counts ten times.
-        epochs: the most passes over the text.
-        text: the most words of text.
-        languages: its corpora, with names of their own. They exist like any language, also for other models.
-        settings: sections of its models.
-        submission: a file in `config/submissions/`: what is handed in.
-    """
-
-    title: Text
-    track: Literal["strict-small", "strict", "multilingual"]
+    title: Text  # its name for readers
+    track: Literal["strict-small", "strict", "multilingual"]  # the name of the track in the challenge's own files
+    # The most words that a model may read while it learns; a text that is read ten times counts ten times.
     words: Annotated[int, BeforeValidator(word_count), Field(gt=0)]
-    epochs: Positive
-    text: Annotated[int, BeforeValidator(word_count), Field(gt=0)]
+    epochs: Positive  # the most passes over the text
+    text: Annotated[int, BeforeValidator(word_count), Field(gt=0)]  # the most words of text
+    # Its corpora, with names of their own. They exist like any language, also for other models.
     languages: Annotated[dict[str, LanguageEntry], Field(min_length=1)]
-    settings: dict[str, dict[str, Any]]
-    submission: str = ""
+    settings: dict[str, dict[str, Any]]  # sections of its models
+    submission: str = ""  # a file in `config/submissions/`: what is handed in
 
 
 class Recipe(Section):
-    """A file in `config/recipes/`: how models are trained; its sections are laid over the preset.
+    """A file in `config/recipes/`: how models are trained; its sections are laid over the preset."""
 
-    Attributes:
-        only: values that a model must have, by dotted key: one, or a list of several; the recipe is refused for other
-            models.
-        least_epochs: fewer epochs get a warning.
-        model, train: sections of its models.
-    """
-
+    # Values that a model must have, by dotted key: one, or a list of several; the recipe is refused for other models.
     only: dict[str, Any] = {}
-    least_epochs: Annotated[Number, Field(ge=0)] = 0
+    least_epochs: Annotated[Number, Field(ge=0)] = 0  # fewer epochs get a warning
+    # model, train: sections of its models.
     model: dict[str, Any] = {}
     train: dict[str, Any] = {}
 
 
 class Experiment(Section):
-    """An entry of `experiments:`: models that differ in a few keys, and in their seeds.
+    """An entry of `experiments:`: models that differ in a few keys, and in their seeds."""
 
-    Attributes:
-        base: the model, batch or list of these that all cells inherit from.
-        vary: what differs, by dotted key: lists of values, all combined with each other; or a list of mappings, one a
-            cell. Without it, the base itself is the only cell.
-        seeds: how many models each cell has; they differ in train.seed alone.
-        compare_with: the values of the cell that the others are compared with.
-        sweep: whether all cells are trained to the end, or the worse half is dropped at a third of the steps and again
-            at two thirds (`experiments/halving.py`).
-        limit: the largest number of models, against mistakes.
-    """
-
+    # The model, batch or list of these that all cells inherit from.
     base: Text | Annotated[list[Text], Field(min_length=1)]
+    # What differs, by dotted key: lists of values, all combined with each other; or a list of mappings, one a cell.
+    # Without it, the base itself is the only cell.
     vary: (
         dict[str, Annotated[list[Any], Field(min_length=1)]] | Annotated[list[dict[str, Any]], Field(min_length=1)]
     ) = {}
-    seeds: Positive = 1
-    compare_with: dict[str, Any] | None = None
+    seeds: Positive = 1  # how many models each cell has; they differ in train.seed alone
+    compare_with: dict[str, Any] | None = None  # the values of the cell that the others are compared with
+    # Whether all cells are trained to the end, or the worse half is dropped at a third of the steps and again at two
+    # thirds (`experiments/halving.py`).
     sweep: Literal["all", "halving"] = "all"
-    limit: Positive = 1000
+    limit: Positive = 1000  # the largest number of models, against mistakes
 
     @property
     def bases(self) -> list[str]:

@@ -5,11 +5,12 @@ it are those of the challenge's full data, so a test can have a challenge of its
 """
 
 import functools
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal
 
 import pydantic
-from pydantic import Field, model_validator
+from pydantic import Field
 
 from babelmill.config.layers import nearest
 from babelmill.config.mistakes import worded
@@ -45,11 +46,9 @@ class Task(Section):
     normalized: bool = False
     missing: str = ""
 
-    @model_validator(mode="after")
-    def _has_scores_or_is_missing(self) -> Self:
+    def contradictions(self) -> Iterator[str]:
         if sum(map(bool, (self.suite, self.tuned, self.missing))) != 1:
-            raise ValueError("set `suite` or `tuned`, or say in `missing` why there are no scores")
-        return self
+            yield "set `suite` or `tuned`, or say in `missing` why there are no scores"
 
     def subtasks(self, fast: bool = False) -> dict[str, int]:
         """Return the subtasks and their sizes; {} if the task has no subtasks. `fast`: of the checkpoints."""
@@ -87,13 +86,11 @@ class Rules(Section):
         """Return the checkpoints up to the exposure in words that the challenge allows, in millions of words."""
         return [point for point in points(self.checkpoints) if 1e6 * point <= words]
 
-    @model_validator(mode="after")
-    def _numbers_are_of_tasks(self) -> Self:
+    def contradictions(self) -> Iterator[str]:
         for name, each in self.numbers.items():
             for task in each.tasks:
                 if task not in self.tasks:
-                    raise ValueError(f"numbers.{name}.tasks: there is no task {task!r}{nearest(task, self.tasks)}")
-        return self
+                    yield f"numbers.{name}.tasks: there is no task {task!r}{nearest(task, self.tasks)}"
 
 
 def checkpoints_of(challenge: Challenge, asked: list[float]) -> list[float]:
