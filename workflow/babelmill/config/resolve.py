@@ -12,7 +12,7 @@ import glob
 import itertools
 import logging
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -65,6 +65,7 @@ NAME = re.compile(r"[a-z][A-Za-z0-9]*(_[A-Za-z0-9]+)*")
 SOUND = "_sound"  # at the end of a task's name: by the protocol `sound`
 NULL = ("null", "None", "~")  # as `Section` reads them
 S = TypeVar("S", bound=schema.Section)
+D = TypeVar("D", bound=schema.Dataset)
 
 log = logging.getLogger(__name__)
 
@@ -192,12 +193,7 @@ class Configuration:
             if ancestors := self.ancestors(model):
                 return self.languages_of(ancestors[0])
             raise UserError(f"{self.origin('models.' + model)}: models.{model} needs `languages:`, a list of codes")
-        for code in languages:
-            if code not in self.table:
-                raise UserError(
-                    f"{self.origin('models.' + model)}: models.{model}.languages names {code!r},"
-                    f" which is not a language{nearest_or_new(code, self.table)}"
-                )
+        self._check_languages(f"{self.origin('models.' + model)}: models.{model}.languages", languages)
         return tuple(languages)
 
     def like(self, model: str) -> str:
@@ -306,45 +302,42 @@ class Configuration:
 
     @functools.cache  # noqa: B019
     def suite(self, name: str) -> Suite:
-        """Return the evaluation suite with this name: an entry of `suites:` or a file in `config/suites/`.
-
-        Raises:
-            UserError: there is no such suite, or it names an unknown language.
-        """
-        if name in self.top.suites:
-            self._check_languages(f"{self.origin(f'suites.{name}')}: suites.{name}", self.top.suites[name].covered)
-            return self.top.suites[name]
-        known = config_names(SUITES, self.root)
-        if name not in known:
-            raise UserError(f"there is no suite {name!r}{nearest(name, known | set(self.top.suites))}")
-        path = f"{SUITES}{name}.yaml"
-        suite = self._validate(Suite, read_yaml(config_file(path, self.root)), "", lambda _key, _message: path)
-        if suite.repository:
+        """Return the evaluation suite with this name; raise a UserError if there is none, or it has a mistake."""
+        suite = self._dataset(Suite, self.top.suites, "suites", name)
+        if suite is None:
+            known = config_names(SUITES, self.root) | set(self.top.suites)
+            raise UserError(f"there is no suite {name!r}{nearest(name, known)}")
+        if suite.repository or name in self.top.suites:
             return suite
-        folder = config_file(path, self.root).parent
+        folder = config_file(f"{SUITES}{name}.yaml", self.root).parent
         folder = folder.relative_to(Path.cwd()) if folder.is_relative_to(Path.cwd()) else folder
         return suite.model_copy(update={"files": [f"{glob.escape(str(folder))}/{name}" for name in suite.files]})
 
     @functools.cache  # noqa: B019
     def task(self, name: str) -> Task:
-        """Return the task with this name: an entry of `tasks:` or a file in `config/tasks/`.
+        """Return the task with this name; raise a UserError if there is none, or it has a mistake.
 
         `rte_sound` is the task rte by the protocol `sound`, whatever its own protocol is.
-
-        Raises:
-            UserError: there is no such task, or it names an unknown language.
         """
-        if name in self.top.tasks:
-            self._check_languages(f"{self.origin(f'tasks.{name}')}: tasks.{name}", self.top.tasks[name].covered)
-            return self.top.tasks[name]
-        known = config_names(TASKS, self.root)
-        if name in known:
-            path = f"{TASKS}{name}.yaml"
-            return self._validate(Task, read_yaml(config_file(path, self.root)), "", lambda _key, _message: path)
+        if task := self._dataset(Task, self.top.tasks, "tasks", name):
+            return task
+        known = config_names(TASKS, self.root) | set(self.top.tasks)
         bare = name.removesuffix(SOUND)
-        if bare != name and (bare in known or bare in self.top.tasks):
+        if bare != name and bare in known:
             return self.task(bare).model_copy(update={"protocol": SOUND[1:], "tuning": {}})
-        raise UserError(f"there is no task {name!r}{nearest(name, known | set(self.top.tasks))}")
+        raise UserError(f"there is no task {name!r}{nearest(name, known)}")
+
+    def _dataset(self, kind: type[D], own: dict[str, D], group: str, name: str) -> D | None:
+        """Return an entry of `suites:` or `tasks:`, or a file of this folder of `config/`; None if there is neither."""
+        if name in own:
+            self._check_languages(f"{self.origin(f'{group}.{name}')}: {group}.{name}", own[name].covered)
+            return own[name]
+        folder = f"config/{group}/"
+        return self._file(kind, f"{folder}{name}.yaml") if name in config_names(folder, self.root) else None
+
+    def _file(self, kind: type[S], path: str) -> S:
+        """Read and validate a file of `config/`."""
+        return self._validate(kind, read_yaml(config_file(path, self.root)), "", lambda _key, _message: path)
 
     def _check_languages(self, entry: str, codes: Iterable[str]) -> None:
         """Raise a UserError if an entry of the configuration names an unknown language."""
@@ -542,11 +535,8 @@ class Configuration:
     @functools.cache  # noqa: B019
     def _recipe_values(self, recipe: str) -> dict[str, Any]:
         path = f"{RECIPES}{recipe}.yaml"
-        values = read_yaml(config_file(path, self.root))
-        for section in values:
-            if section not in Recipe.model_fields:
-                raise UserError(f"{path}: unknown section {section}{nearest(str(section), Recipe.model_fields)}")
-        checked = self._validate(Recipe, values, "", lambda _key, _message: path)
+        self._sections_of_file(path, Recipe.model_fields)
+        checked = self._file(Recipe, path)
         for section in ("model", "train"):
             known = SECTIONS[section].model_fields
             for key, value in getattr(checked, section).items():
@@ -632,14 +622,20 @@ class Configuration:
     @functools.cache  # noqa: B019
     def _preset_values(self, preset: str) -> dict[str, Any]:
         path, known = f"{PRESETS}{preset}.yaml", [*MODEL_SECTIONS, "corpus"]
-        values = read_yaml(config_file(path, self.root))
+        values = self._sections_of_file(path, known)
         for section, keys in values.items():
-            if section not in known:
-                raise UserError(f"{path}: unknown section {section}{nearest(section, known)}")
             if not isinstance(keys, dict):
                 raise UserError(f"{path}: {section} = {keys!r}: keys are expected; leave out a section that has none")
         if values.get("corpus", {}).keys() - {"budget"}:
             raise UserError(f"{path}: a preset may set only one key of the section corpus, corpus.budget")
+        return values
+
+    def _sections_of_file(self, path: str, known: Collection[str]) -> dict[str, Any]:
+        """Read a file of `config/`; raise a UserError if it has an unknown section."""
+        values = read_yaml(config_file(path, self.root))
+        for section in values:
+            if section not in known:
+                raise UserError(f"{path}: unknown section {section}{nearest(str(section), known)}")
         return values
 
     def _sections(self, names: list[str], layers: list[Layer]) -> tuple[dict[str, Any], dict[str, str]]:
