@@ -99,8 +99,7 @@ class ModelLines:
     def of(self, label: str, where: str = "") -> Iterator[None]:
         """Print an error of the `with` block as the model's line, without the prefix `where`, which repeats the label.
 
-        Raises:
-            OutOfReach: the Hub does not answer; this block or one inside it has printed the line.
+        If the Hub does not answer, raise OutOfReach, after this block or one inside it has printed the line.
         """
         try:
             yield

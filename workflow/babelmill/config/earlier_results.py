@@ -34,11 +34,8 @@ def quoting_in_settings(
 ) -> str | None:
     """Return what a settings file says about quoting, or None where it says nothing.
 
-    Args:
-        asked: the value of the key `quoting`.
-        patterns: the globs of the files.
-        local: whether the files are local. Of a repository, only the globs are known.
-        file_format: the format of the files, if their names do not say it (a key that came with this one).
+    `asked`: the value of the key `quoting`. Of files in a repository (`local=False`), only the globs are known.
+    `file_format`: that of files whose names do not say it (a key that came with this one).
     """
     if asked != "format":
         return "none" if asked == "none" else None
@@ -81,12 +78,9 @@ UNSEEN = r"(?:[ \t\v\f\x1c-\x1f\x80-\xff]|\\[tnrf]|\\u[0-9a-fA-F]{4})*"  # in by
 def labels_stay_as_they_stand(corpus: Corpus, for_classes: bool, made: Path, download: Path | None) -> bool:
     """Return whether settings files say that labels stay as they stand.
 
-    Args:
-        corpus: its section.
-        for_classes: whether a model learns the labels as classes. Spelt codes are the same in both ways, so a corpus
-            that only models of them read is not made again.
-        made: the folder of the corpus.
-        download: the folder of the download, if the text comes from the Hub.
+    `for_classes`: whether a model learns the labels as classes. Spelt codes are the same in both ways, so a corpus that
+    only models of them read is not made again. `made`, `download`: the folders of the corpus, and of the text if it
+    comes from the Hub.
     """
     before = "settings" in (about := manifest_of(made)) and "raw_labels" not in about["settings"]
     if before and not for_classes:
@@ -143,13 +137,7 @@ def _in_parquet(path: str, names: tuple[str, ...], _size: int, _changed: int) ->
 
 
 def quoting_of_download(corpus: Corpus, made: Path, download: Path) -> str | None:
-    """Return `format` if a corpus read a .tsv of a download with quoting, and would not now; None otherwise.
-
-    Args:
-        corpus: its section.
-        made: the folder of the corpus.
-        download: the folder of the download.
-    """
+    """Return `format` if a corpus (`made`) read a .tsv of a download with quoting, and would not now; else None."""
     about = manifest_of(made)
     if about.get("settings", {}).get("corpus", {}).get("quoting") == "format":
         return "format"

@@ -54,16 +54,9 @@ def combinations(vary: dict[str, list[Any]] | list[Values]) -> list[Values]:
 
 
 def cells(name: str, experiment: Experiment, bases: list[str], where: str) -> list[Cell]:
-    """Return all models of an experiment, by base, cell and seed.
+    """Return all models of an experiment, by base (with batches expanded), cell and seed; `where` begins errors.
 
-    Args:
-        name: the name of the experiment.
-        experiment: its entry.
-        bases: its base models, with batches expanded.
-        where: the beginning of errors: the file, and the name of the experiment in it.
-
-    Raises:
-        UserError: it has too many models, a key cannot vary, or `compare_with` is no cell.
+    A UserError says that it has too many models, that a key cannot vary, or that `compare_with` is no cell.
     """
     vary = experiment.vary
     if len(set(bases)) < len(bases):

@@ -89,11 +89,7 @@ def megabytes(configuration: Configuration, code: str) -> int:
 
 
 def identification(configuration: Configuration, code: str) -> dict[str, Any]:
-    """Return what the stage `corpus` must know for `corpus.language_filter`; {} without it.
-
-    Raises:
-        UserError: the file of the model does not exist.
-    """
+    """Return what the stage `corpus` must know for `corpus.language_filter`; {} without it."""
     resolved = configuration.corpus(code)
     asked = resolved.corpus.language_filter
     if asked is None:

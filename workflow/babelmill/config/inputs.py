@@ -149,15 +149,7 @@ def require_labels(configuration: Configuration, model: str) -> None:
 
 
 def base_model(configuration: Configuration, model: str) -> dict[str, Any]:
-    """Return the content of the settings of `base_model`.
-
-    Returns:
-        `source`, the repository on the Hub, or `sources`, the content of a folder; `shape`, the keys that the
-        configuration sets beside `model.source`; for a transformers model also `auto_class`; for a
-        NorBERT4 `architecture`.
-
-    Raises:
-        UserError: the folder does not exist or holds no model, or there is nothing to fetch.
+    """Return the content of the settings of `base_model` (see `BaseModelSettings`); raise a UserError without a model.
     """
     resolved = configuration.model(model)
     source = resolved.source
@@ -199,8 +191,7 @@ def model_files(folder: str) -> list[str]:
 def corpus_sources(configuration: Configuration, code: str) -> dict[str, Any]:
     """Return the local text of a language: what each glob matches (see `local_sources.py`), and Python's built-in text.
 
-    Raises:
-        UserError: the language has no text at all, or a glob matches no file.
+    A UserError says that the language has no text at all, or that a glob matches no file.
     """
     resolved = configuration.corpus(code)
     corpus, where = resolved.corpus, resolved.origins["corpus.files"]
@@ -226,11 +217,7 @@ def _snapshot(named: tuple[tuple[str, str], ...], code: str, file_format: str | 
 
 
 def tokenizer_source(configuration: Configuration, model: str) -> dict[str, Any]:
-    """Return where a tokenizer comes from, for its settings: `source` on the Hub, or the sha256 of a local file.
-
-    Raises:
-        UserError: the file does not exist or is not a tokenizer.
-    """
+    """Return where a tokenizer comes from, for its settings: `source` on the Hub, or the sha256 of a local file."""
     resolved = configuration.model(model)
     hub = hub_tokenizer(configuration, model)
     local = None if hub else resolved.tokenizer.source
@@ -275,11 +262,7 @@ def architecture_name(configuration: Configuration, model: str) -> str:
 
 
 def repository(configuration: Configuration, model: str) -> str:
-    """Return where a model is published, `owner/name`; `{username}` stays in it if it means the token's account.
-
-    Raises:
-        UserError: the Hub does not accept the name.
-    """
+    """Return where a model is published, `owner/name`; `{username}` stays in it if it means the token's account."""
     resolved = configuration.model(model)
     publish, variants = resolved.publish, resolved.export.variants
     name = publish.repo_template.format(
@@ -330,11 +313,7 @@ def set_aside(configuration: Configuration, model: str) -> float:
 
 
 def prediction_table(configuration: Configuration, model: str, name: str) -> dict[str, Any]:
-    """Return the file of a table, the sha256 of its content (None if there is no file), and how it is read.
-
-    Raises:
-        UserError: the model predicts no such table, or its corpora do not agree on a column.
-    """
+    """Return the file of a table, the sha256 of its content (None if there is no file), and how it is read."""
     section = configuration.model(model).predict
     if name not in section.inputs:
         example = f"; name its file: predict: {{inputs: {{{name}: data/{name}.csv}}}}"

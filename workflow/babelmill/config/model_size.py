@@ -52,14 +52,7 @@ def norbert4(
 ) -> Counted:
     """Return the size of a NorBERT4.
 
-    Args:
-        vocab_size: number of entries of the vocabulary.
-        hidden: width of the hidden states.
-        inner: width inside the feed-forward blocks.
-        heads: number of attention heads per layer.
-        layers: number of layers.
-        queries: width of the queries of all heads together; None: as the hidden states.
-        values: width of the values, likewise.
+    `queries`, `values`: the width of those of all heads together; None: as the hidden states.
     """
     queries, values = queries or hidden, values or hidden
     matrices = layers * (2 * queries * hidden + 2 * values * hidden + 3 * inner * hidden)

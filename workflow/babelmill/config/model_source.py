@@ -126,13 +126,7 @@ def _set_beside(layers: list[Layer]) -> list[str]:
 
 
 def check_shape(values: dict[str, Any], theirs: dict[str, Any], where: str) -> None:
-    """Raise a UserError if the source has another shape than the configuration sets beside it.
-
-    Args:
-        values: keys of `SHAPE` in the configuration.
-        theirs: the source's configuration.
-        where: the name of the source, for the error.
-    """
+    """Raise a UserError if the source (`where`) has another shape than the configuration sets beside it (`values`)."""
     for key, value in values.items():
         if key not in theirs:
             raise UserError(f"model.{key} = {value}: {where} has no such key; leave the key out")
@@ -150,16 +144,9 @@ def source_of(
 ) -> ModelSource | None:
     """Return the model that a model continues; None if it begins with random weights.
 
-    Args:
-        name: the name of the model.
-        model: its section `model`.
-        layers: the layers that the section was made from, without the source's shape.
-        origins: where each value came from; this function changes it for values that are not used.
-        models: the names of all models.
-        shape: what the configuration knows about the source's shape.
-
-    Raises:
-        UserError: there is no such source, or a key contradicts its shape.
+    `layers` are those that the section was made from, without `shape`, what the configuration knows about the source's
+    shape. In `origins`, where each value came from, this function changes those of values that are not used. A
+    UserError says that there is no such source, or that a key contradicts its shape.
     """
     values = model.model_dump()
     if (text := values["source"]) is None:

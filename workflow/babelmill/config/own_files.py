@@ -17,11 +17,7 @@ def config_names(folder: str, root: Path = ROOT) -> set[str]:
 
 
 def config_file(path: str, root: Path = ROOT) -> Path:
-    """Return where a file such as `config/presets/small.yaml` is. It need not exist.
-
-    Raises:
-        UserError: Babelmill and the user have different files of this name.
-    """
+    """Return where a file such as `config/presets/small.yaml` is. It need not exist, but must not be there twice."""
     ours, own = root / path, Path(path)
     if not ours.is_file():
         return own

@@ -202,11 +202,7 @@ class Configuration:
 
     @functools.cache  # noqa: B019
     def _inherited(self, model: str) -> tuple[str, ...]:
-        """Return the models whose entries a model's values come from (`like`), the farthest first, itself last.
-
-        Raises:
-            UserError: one of them does not exist, or is like itself.
-        """
+        """Return the models whose entries a model's values come from (`like`), the farthest first, itself last."""
         chain = [model]
         while (entry := self.top.models.get(chain[0])) and entry.like:
             where = f"{self.origin(f'models.{chain[0]}.like')}: models.{chain[0]}.like = {entry.like!r}"
@@ -271,11 +267,7 @@ class Configuration:
         return self._experiments.get(model)
 
     def ancestors(self, model: str) -> list[str]:
-        """Return the models of this workflow that a model continues (`model.source`), the nearest first.
-
-        Raises:
-            UserError: one of them continues `model`, or itself.
-        """
+        """Return the models of this workflow that a model continues (`model.source`), the nearest first."""
         chain, names, where = [model], self.known_models(), ""
         while (source := self._set_source(chain[-1])) and kind_of(source[0], names) == "model":
             where = where or source[1]
@@ -701,11 +693,7 @@ def as_read(field: FieldInfo, value: Any) -> Any:
 
 
 def language_of_entry(code: str, entry: LanguageEntry, table: dict[str, Language], where: str) -> Language:
-    """Return the row of an entry of `languages:`: what it leaves out is as in the table, or as in its `language`.
-
-    Raises:
-        UserError: `language` is not in the table. `where` begins the message.
-    """
+    """Return the row of an entry of `languages:`: what it leaves out is as in the table, or as in its `language`."""
     base = table.get(code) or Language(code, code, 3, "", 1.0, tag_of(code))
     if entry.language and entry.language != code:
         if entry.language not in table:

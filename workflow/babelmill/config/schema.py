@@ -128,13 +128,9 @@ OF_NORBERT4 = ("local_global_ratio", "local_window_length")  # keys of `model` t
 
 
 class OnlyIf:
-    """Marks a key that matters only if other keys of its section have the given values.
+    """Marks a key that matters only if other keys of its section have the given values (one, or a tuple of several).
 
     Otherwise settings files leave the key out, and a stage reads the default of the class or, without one, `otherwise`.
-
-    Args:
-        otherwise: this value.
-        keys: for each of the other keys its value, or a tuple of several.
     """
 
     def __init__(self, otherwise: Any = None, **keys: Any):

@@ -79,12 +79,7 @@ def say_missing(
 ) -> str:
     """Return a sentence on the points that a run will not have, with what to set; "" if it will have all.
 
-    Args:
-        missing: these points, in order.
-        million_words: how many words the run reads.
-        epochs: how often it reads the training text.
-        max_steps, words: the keys of `train`.
-        set_aside: the share of the corpus that is set aside for validation.
+    `million_words`: how many words the run reads. `set_aside`: the share of the corpus for validation.
     """
     if not missing or not million_words:
         return ""

@@ -90,9 +90,6 @@ def suites_of_language(configuration: Configuration, code: str) -> list[str]:
 
 def pairs_of_suite(configuration: Configuration, code: str, name: str) -> dict[str, Any]:
     """Return the content of the settings of the stage `suite`: the suite, how its files are read, and where they are.
-
-    Raises:
-        UserError: the suite has no pairs of the language, or a file does not exist.
     """
     suite = configuration.suite(name)
     if not (covered := code_in_suite(configuration, suite, code)):

@@ -29,11 +29,9 @@ class Bar:
     def __init__(self, total: float, done: float = 0, at_once: bool = False):
         """Start the clock of a job.
 
-        Args:
-            total: the size of the whole job, in a unit whose number is proportional to the time, such as tokens.
-            done: how much of it was done before this process began.
-            at_once: whether the first plain line appears immediately. Otherwise it appears after `EVERY` seconds, and a
-                shorter job has no plain line.
+        `total`: the size of the whole job, in a unit whose number is proportional to the time, such as tokens; `done`:
+        how much of it was done before this process began. Without `at_once`, the first plain line appears after `EVERY`
+        seconds, and a shorter job has none.
         """
         self._total, self._start, self._done = total, done, done
         self._began, self._drawn = time.monotonic(), -math.inf

@@ -142,11 +142,9 @@ def version_of(stage: str, digest: str) -> Version | None:
 
 
 def add(stage: str, *digests: str) -> None:
-    """Write down that the present code of a stage gives the results of its newest version.
+    """Write down that the present code of a stage (all its digests) gives the results of its newest version.
 
-    Args:
-        stage: the stage.
-        digests: all digests of its present code. Those that a version has stay there.
+    Digests that a version has stay there.
     """
     new = [digest for digest in digests if not version_of(stage, digest)]
     if not new:
@@ -162,16 +160,9 @@ def begin(
 ) -> Version:
     """Begin a new version of a stage with the edited code, limited to `when` and without `unless`; return the version.
 
-    If all the code was accepted for earlier versions by mistake, it moves to the new version.
-
-    Args:
-        stage: the stage.
-        digests: the digests of its present code: without `labels/`, and of all of it. If the first is not new, only
-            `labels/` was edited, so the version is limited to label models.
-        when, unless: see `Version`.
-
-    Raises:
-        UserError: versions began with these digests, or releases have them, so nothing is new.
+    `digests`: without `labels/`, and of all the code. If the first is not new, only `labels/` was edited, so the
+    version is limited to label models. If all the code was accepted for earlier versions by mistake, it moves to the
+    new version. A UserError says that versions began with these digests, or releases have them, so nothing is new.
     """
     known = {digest: version_of(stage, digest) for digest in digests}
     new = [digest for digest, having in known.items() if not having]

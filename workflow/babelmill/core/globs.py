@@ -26,11 +26,7 @@ def at_home(path: str) -> str:
 
 
 def expand_glob(pattern: str) -> list[str]:
-    """Return the files that a glob matches, sorted; `**` crosses folders.
-
-    Raises:
-        UserError: a folder may not be read.
-    """
+    """Return the files that a glob matches, sorted; `**` crosses folders."""
     parts = parts_of(pattern)
     return distinct(_below("", parts)) if parts else []
 

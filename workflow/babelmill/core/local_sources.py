@@ -28,14 +28,7 @@ HASHES = "source_hashes.json"
 def files_of(pattern: str, label: str, file_format: str | None = None) -> list[str]:
     """Return the files that a glob matches, sorted, and check that they can be read; `label` begins an error.
 
-    Args:
-        pattern: the glob.
-        label: the beginning of an error.
-        file_format: that of the files, if their names do not say it (`corpus.format`).
-
-    Raises:
-        UserError: no file matches, a file may not be read, has a name that is not UTF-8, or a format that cannot be
-            read.
+    `file_format`: that of the files, if their names do not say it (`corpus.format`).
     """
     paths = expand_glob(pattern)
     if not paths:
@@ -66,18 +59,11 @@ def snapshot(
 ) -> dict[str, dict[str, Any]]:
     """Describe what globs match: {pattern: {"files": count, "bytes": sum, "sha256": digest over (path, content hash)}}.
 
-    Args:
-        patterns: {glob: the configuration file that contains it, for errors}.
-        corpus: the folder of the corpus that is made from the files. If its manifest says that the corpus was made from
-            exactly this content, the description in the manifest is returned. Its sha256 is None if there was no
-            earlier corpus when the corpus was made.
-        before: the description that an earlier run returned. If there is no corpus, those of its entries are returned
-            whose number of files and bytes are still right. So if a corpus is deleted, only the corpus is made again.
-        what: what the files belong to, for errors.
-        file_format: see `files_of`.
-
-    Raises:
-        UserError: see `files_of`.
+    `patterns` are {glob: the configuration file that contains it, for errors}, and `what` is what the files belong to.
+    If the manifest of `corpus` says that the corpus was made from exactly this content, its description is returned.
+    (Its sha256 is None if there was no earlier corpus when the corpus was made.) If there is no corpus, those entries
+    of `before`, the description of an earlier run, are returned whose number of files and bytes are still right. So if
+    a corpus is deleted, only the corpus is made again.
     """
     files = {pattern: files_of(pattern, f"{where}: {what} file", file_format) for pattern, where in patterns.items()}
     return snapshot_of_files(files, corpus, before)

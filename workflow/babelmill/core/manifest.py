@@ -54,17 +54,11 @@ def write(
     name: str = NAME,
     entries: dict[str, Any] | None = None,
 ) -> None:
-    """Write `folder/manifest.json`.
+    """Write `folder/manifest.json`, or `name` if several results share the folder.
 
-    Args:
-        folder: the stage's output folder.
-        asked: what `settings.read_settings` returned, or a `StageRequest`.
-        files: the files that this stage wrote, absolute or relative to `folder`.
-        upstream: the folders of the results that this stage read; the sha256 of each manifest is recorded.
-        figures: numbers that later stages or readers need (documents, tokens, seconds).
-        remember: see `verify`.
-        name: the name of the file, if several results share the folder.
-        entries: the entries of the files, if they are known.
+    `asked` is what `settings.read_settings` returned. `files`, absolute or relative to the folder, were written by this
+    stage (`entries`: theirs, if they are known), and `upstream` are the folders that it read: the sha256 of each
+    manifest is recorded. `figures`: numbers that later stages or readers need. `remember`: see `verify`.
     """
     folder, upstream = Path(folder), [Path(source) for source in upstream]
     if entries is None:
@@ -189,11 +183,7 @@ def unsealed(content: Any, where: object, remedy: str) -> Any:
 
 
 def read(path: str | Path) -> dict[str, Any]:
-    """Return the manifest of a folder, or what a single .json file says about itself (`predictions/`, `published/`).
-
-    Raises:
-        UserError: there is no such file, it was changed after it was written, or it is something else.
-    """
+    """Return the manifest of a folder, or what a single .json file says about itself (`predictions/`, `published/`)."""
     path = Path(path)
     folder, path = (path.parent, path) if path.suffix == ".json" else (path, path / NAME)
     manifest = read_sealed(path)
@@ -230,17 +220,11 @@ def _absent(path: Path) -> str:
 
 
 def verify(folder: str | Path, *names: str, remember: bool = False, within: str | Path | None = None) -> dict[str, Any]:
-    """Check files against the folder's manifest, and return the manifest.
+    """Check all files, or those named, against the folder's manifest (`read`), and return the manifest.
 
-    Args:
-        folder: a folder with a manifest, or a single .json file that is one (`read`).
-        names: the files to check; all of them if none is named.
-        remember: whether to keep the hashes of large files in the folder, so that they are read again only after they
-            change. Reading hundreds of gigabytes at each start of a training would take minutes.
-        within: the folder that an error tells the user to delete, if `folder` is only a part of a stage's result.
-
-    Raises:
-        UserError: a file is missing, damaged or not in the manifest.
+    `remember` keeps the hashes of large files in the folder, so that they are read again only after they change:
+    reading hundreds of gigabytes at each start of a training would take minutes. `within`: the folder that an error
+    tells the user to delete, if `folder` is only a part of a stage's result.
     """
     folder = Path(folder)
     manifest = read(folder)

@@ -35,11 +35,7 @@ NUMBERS = ("tag:yaml.org,2002:int", "tag:yaml.org,2002:float")
 
 
 def read_json(path: str | Path, where: object = None) -> Any:
-    """Read a JSON file from elsewhere. `where` begins errors; the default is the path.
-
-    Raises:
-        UserError: the file is missing, damaged, or beyond the limits; or a key appears twice.
-    """
+    """Read a JSON file from elsewhere, within the limits. `where` begins errors; the default is the path."""
     where = path if where is None else where
     too_large(path, LARGEST, where)
     try:
@@ -54,8 +50,7 @@ def read_json(path: str | Path, where: object = None) -> Any:
 def parse_json(text: str, decoder: json.JSONDecoder | None = None) -> Any:
     """Return the value of a JSON text from elsewhere. A number of very many digits, which no table needs, is text.
 
-    Raises:
-        ValueError: the text is not JSON, nested too deep for Python, or has a key twice; the message is one line.
+    A ValueError of one line says that the text is not JSON, nested too deep for Python, or has a key twice.
     """
     try:
         return (decoder or _OF_TABLES).decode(text)
@@ -112,12 +107,9 @@ def depth(value: Any) -> int:
 
 
 def parse_yaml(text: str, where: object, as_text: bool = False) -> Any:
-    """Return the value of a YAML text from elsewhere; `where` begins errors.
+    """Return the value of a YAML text from elsewhere, within the limits; `where` begins errors.
 
     `as_text`: keep all names, numbers and booleans as the text that stands there.
-
-    Raises:
-        UserError: the text is not valid YAML, or beyond the limits; or a key appears twice.
     """
     try:
         _check_events(text)
@@ -149,10 +141,8 @@ def _check_events(text: str) -> None:
 def _measure(node: yaml.Node, known: dict[int, tuple[int, int]]) -> tuple[int, int]:
     """Return how many values a node stands for, and how many levels deep. `known` holds the nodes so far, by their ids.
 
-    Scalars that only YAML 1.1 does not read as text become text.
-
-    Raises:
-        ValueError: there are too many of either, a node contains itself, or a number has too many digits.
+    Scalars that only YAML 1.1 does not read as text become text. A ValueError says that there are too many of either,
+    that a node contains itself, or that a number has too many digits.
     """
     if id(node) in known:
         if not known[id(node)][0]:
@@ -176,13 +166,7 @@ def _measure(node: yaml.Node, known: dict[int, tuple[int, int]]) -> tuple[int, i
 
 
 def front_matter(card: Path, where: object, as_text: bool = False) -> dict[str, Any]:
-    """Return the values at the beginning of a card (README.md), between two lines `---`; {} if there are none.
-
-    `as_text`: see `parse_yaml`.
-
-    Raises:
-        UserError: they cannot be read; see `parse_yaml`. `where` begins the message.
-    """
+    """Return the values at the beginning of a card (README.md), between two lines `---`; {} if there are none."""
     too_large(card, CARD, where)
     try:
         found = FRONT.match(card.read_text(encoding="utf-8-sig"))

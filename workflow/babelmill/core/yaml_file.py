@@ -52,9 +52,6 @@ def parse(text: str, where: str | Path, is_profile: bool = False) -> Any:
 
     `is_profile`: whether it is a profile of Snakemake. Of that, only the section `config` is ours. Snakemake reads it,
     too, and for Snakemake `no` is False.
-
-    Raises:
-        UserError: the text is not valid YAML, or one of the rules above forbids it.
     """
     try:
         loader = Loader(text)

@@ -19,8 +19,7 @@ from babelmill.release.elsewhere import llada
 def network_of(configuration: Configuration, model: str) -> tuple[schema.Model, int]:
     """Return the settings of a model with the shape that it will have, and the number of entries of its vocabulary.
 
-    Raises:
-        UserError: the config.json of the model that it continues cannot be fetched, or does not contain its shape.
+    If it continues another model, the shape is in the config.json of that one, which may have to be fetched.
     """
     root = [model, *configuration.ancestors(model)][-1]
     resolved, of_root = configuration.model(model), configuration.model(root)

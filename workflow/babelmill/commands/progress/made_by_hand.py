@@ -19,17 +19,10 @@ BY_HAND = {"suite": Path("scores/suites"), "task": Path("tuned/tasks")}
 def made_by_hand(
     configuration: Configuration, stage: str, run: Callable[[argparse.Namespace], Any], code: str, part: str
 ) -> Path:
-    """Return the folder of a suite or task in a language, made from the present settings.
+    """Return the folder of a suite or task (`part`) in a language, made from the present settings.
 
-    It is the workflow's if that is up to date. Else the stage runs here, into a folder of BY_HAND: a command by hand
-    changes nothing of the workflow's results.
-
-    Args:
-        configuration: the configuration.
-        stage: the name of the stage: suite or task.
-        run: runs the stage.
-        code: the language.
-        part: the name of the suite or task.
+    It is the workflow's if that is up to date. Else `run`, which runs the stage, makes one below BY_HAND: a command by
+    hand changes nothing of the workflow's results.
     """
     folder, settings = BY_HAND[stage] / part / code, settings_of(configuration, code, f"{stage}.{part}")
     for there in (folder, STAGES[stage].path(code, part)):

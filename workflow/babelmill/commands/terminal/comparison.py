@@ -30,17 +30,10 @@ RESULTS = Path("results")
 
 
 def comparison(words: list[str], suite: str | None, task: str | None, method: str | None, pairs: int) -> str:
-    """Return the comparison of two sides.
+    """Return the comparison of two sides on one suite, one task, or all that all models have.
 
-    Args:
-        words: the two sides.
-        suite: the only suite to compare on. Without a suite or task: on all that all models have.
-        task: the only task to compare on.
-        method: the method whose scores are compared; None for that of each side's headline.
-        pairs: how many of the pairs on which the sides differ most to show.
-
-    Raises:
-        UserError: a model has no results, or the sides cannot be compared.
+    `method`: whose scores are compared; None for that of each side's headline. `pairs`: how many of the pairs on which
+    the sides differ most are shown.
     """
     sides = [[results_of(word) for word in side.split(",") if word] for side in words]
     if not all(sides):
@@ -106,11 +99,7 @@ class ComparedModel:
 
 
 def results_of(word: str) -> ComparedModel:
-    """Return the results of a model that is given by its name or by a folder.
-
-    Raises:
-        UserError: it has no results, or its scores belong to another model than its evaluation.
-    """
+    """Return the results of a model, given by name or folder; raise a UserError if it has none, or they are mixed."""
     folder = Path(word)
     if tuned := tuned_in(folder):
         return ComparedModel(str(folder), scores_in(folder), tuned)
@@ -355,10 +344,7 @@ def origin(figures: dict[str, Any]) -> str:
 
 
 def method_of(side: list[ScoredModel], asked: str | None) -> str:
-    """Return the method of a side: the one asked for, or that of its models' headlines.
-
-    Raises:
-        UserError: the methods of the headlines differ, or a model has no scores of the method.
+    """Return the method of a side: the one asked for, or that of its models' headlines; raise a UserError without one.
     """
     methods = {asked or headline_method(each.about) for each in side}
     if len(methods) > 1:

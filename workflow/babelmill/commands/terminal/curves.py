@@ -23,16 +23,10 @@ class Point(NamedTuple):
 
 
 def curves(trained: Sequence[Point], measured: Sequence[Point], last: int, width: int, height: int) -> list[str]:
-    """Draw the losses of training as a line, and those of validation as diamonds.
+    """Draw the losses of training, in the order of their steps, as a line, and those of validation as diamonds.
 
-    Args:
-        trained: the losses of training, in the order of their steps.
-        measured: the losses of validation.
-        last: the last step of the whole run, where the picture ends on the right.
-        width, height: the size of the picture in characters, with its scale on the left and its steps below.
-
-    Returns:
-        `height` lines of at most `width` characters; [] if there is no number to draw or no room.
+    The picture ends on the right at `last`, the last step of the whole run. It is a list of `height` lines of at most
+    `width` characters, with the scale on the left and the steps below; [] if there is no number to draw or no room.
     """
     points = [point for point in (*trained, *measured) if math.isfinite(point.loss)]
     if not points:

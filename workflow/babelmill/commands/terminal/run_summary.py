@@ -106,13 +106,9 @@ def failures(logs: list[str]) -> list[Failure]:
 
 
 def summary(logs: list[str], configuration: Configuration, models: list[str], seconds: float) -> str:
-    """Return the summary of a run: where its models are, their scores, what failed, and what will continue.
+    """Return the summary of a run: where the models asked for are, their scores, what failed, and what will continue.
 
-    Args:
-        logs: Snakemake's logs of this run.
-        configuration: the present configuration.
-        models: the models that were asked for.
-        seconds: seconds since the run began.
+    `logs`: Snakemake's logs of this run, which began `seconds` ago.
     """
     ended = failures(logs)
     stopped = INTERRUPTED.search(own_words(logs)) is not None

@@ -53,15 +53,10 @@ def tuned_in(folder: Path) -> dict[str, list[Path]]:
 
 
 def on_tasks(tasks: list[str], sides: list[list[tuple[str, dict[str, list[Path]]]]], names: list[str]) -> list[str]:
-    """Return lines with the scores on tasks, and the tests of their differences.
+    """Return lines with the scores on tasks that all models were tuned for, and the tests of their differences.
 
-    Args:
-        tasks: the tasks that all models were tuned for.
-        sides: for each side its models, each with its name and `tuned_in`.
-        names: the names of the sides.
-
-    Raises:
-        UserError: models were tuned by different protocols, or scored on different rows.
+    `sides` has, for each side, its models, each with its name and `tuned_in`. A UserError says that models were tuned
+    by different protocols, or scored on different rows.
     """
     by_task = {task: [*on_task(task, sides)] for task in tasks}
     compared = [each for found in by_task.values() for each in found]
