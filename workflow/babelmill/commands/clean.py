@@ -23,6 +23,7 @@ import os
 import shutil
 import stat
 from collections import Counter
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -130,51 +131,45 @@ def identity_of(about: os.stat_result) -> tuple[int, int]:
 def clean(configuration: Configuration, remove: bool) -> None:
     """Print each folder with its size and state; delete the unused ones if `remove`, and what killed processes left."""
     freed: list[os.stat_result] = []
-    listed: set[tuple[int, int]] = set()
-    for path in writers.leftovers(PLACES, deep=True):
-        freed += (files := files_of(path))
-        size = size_of(files)
-        print(f"{size / 2**20:10,.1f} MiB  {'removed' if remove else 'unused':<8}  {path}  a killed process left it")
-        if remove:
-            writers.remove(path)
-    for path, models in store.files():
-        size = size_of(files := files_of(path))
-        state = "in use" if models else "removed" if remove else "unused"
-        note = f"by {len(models)} results" if models else "no model uses it"
-        print(f"{size / 2**20:10,.1f} MiB  {state:<8}  {path}  {note}")
-        if not models:
-            freed += files
-            if remove:
+    seen: set[tuple[int, int]] = set()
+
+    def show(path: Path, state: str | None, note: str) -> None:
+        """Print a line. `state`: why a file or folder stays; None if nothing uses it, so that it is deleted."""
+        files = files_of(path)
+        if again := size_of([about for about in files if identity_of(about) in seen]):
+            note = f"{note}  {again / 2**20:,.1f} MiB of it are hard links to files of a folder above".strip()
+        seen.update(map(identity_of, files))
+        shown = state or ("removed" if remove else "unused")
+        print(f"{size_of(files) / 2**20:10,.1f} MiB  {shown:<8}  {path}  {note}".rstrip())
+        if not state:
+            freed.extend(files)
+            if remove and path.is_dir():
+                shutil.rmtree(path)
+            elif remove:
                 path.unlink()
-    of_tunings = sorted(path for path in TUNINGS.glob("*/*/*") if path.is_dir())
-    for folder in [*sorted(path for path in CHECKPOINTS.glob("*/*") if path.is_dir()), *of_tunings]:
-        size = size_of(files := files_of(folder))
-        again = size_of([about for about in files if identity_of(about) in listed])
-        listed.update(map(identity_of, files))
-        why = None
+
+    for path in writers.leftovers(PLACES, deep=True):
+        show(path, None, "a killed process left it")
+    for path, models in store.files():
+        show(path, "in use" if models else None, f"by {len(models)} results" if models else "no model uses it")
+    seen.clear()  # folders are compared with each other
+    for folder in folders(CHECKPOINTS.glob("*/*")) + (of_tunings := folders(TUNINGS.glob("*/*/*"))):
         reason = unused_tuning if folder in of_tunings else unused
         if holder := Lock(folder.with_name(folder.name.removesuffix(MADE))).holder():
-            state = f"held by {holder}"
-        elif (why := reason(configuration, folder)) is None:
-            state = "in use"
+            show(folder, f"held by {holder}", "")
         else:
-            state = "removed" if remove else "unused"
-            freed += files
-            if remove:
-                shutil.rmtree(folder)
-        note = f"  {why}" if why else ""
-        note += f"  {again / 2**20:,.1f} MiB of it are hard links to files of a folder above" if again else ""
-        print(f"{size / 2**20:10,.1f} MiB  {state:<8}  {folder}{note}")
-    for folder in sorted(path for path in corpus_parts.FOLDER.glob("*/[!.]*") if path.is_dir()):
-        size, why = size_of(files := files_of(folder)), unused_part(configuration, folder)
-        state = "in use" if why is None else "removed" if remove else "unused"
-        print(f"{size / 2**20:10,.1f} MiB  {state:<8}  {folder}{f'  {why}' if why else ''}")
-        if why:
-            freed += files
-            if remove:
-                shutil.rmtree(folder)
+            why = reason(configuration, folder)
+            show(folder, None if why else "in use", why or "")
+    for folder in folders(corpus_parts.FOLDER.glob("*/[!.]*")):
+        why = unused_part(configuration, folder)
+        show(folder, None if why else "in use", why or "")
     verb = "freed" if remove else "would be freed by --remove"
     print(f"{size_of(freed, all_names=True) / 2**20:10,.1f} MiB  {verb}")
+
+
+def folders(paths: Iterable[Path]) -> list[Path]:
+    """Return the folders among some paths, sorted."""
+    return sorted(path for path in paths if path.is_dir())
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
