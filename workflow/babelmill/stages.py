@@ -68,11 +68,7 @@ class Stage:
     all_parts_read_the_same: bool = False
 
     def asked(self, configuration: Configuration, name: str, part: str) -> stage_settings.Settings:
-        """Return what the stage is asked to do for a language or model. Its settings file holds the fields given here.
-
-        Raises:
-            UserError: something that the configuration names does not exist or does not fit.
-        """
+        """Return what it is asked to do for a language or model: its settings file holds the fields given here."""
         raise NotImplementedError
 
     def parts(self, configuration: Configuration, name: str) -> list[str]:
@@ -81,6 +77,13 @@ class Stage:
 
     def refuse(self, configuration: Configuration, name: str, part: str) -> None:
         """Raise a UserError if a language or model does not have the job that somebody asks for."""
+        known = self.parts(configuration, name)
+        if not known or (self._of_parts and part not in known):
+            raise UserError(self.no_job(name, part, known))
+
+    def no_job(self, name: str, part: str, known: list[str]) -> str:
+        """Return why a language or model does not have a job, and what to do; `known`: the parts that it has."""
+        return f"{name} has no {self.name} {part}".rstrip()
 
     def reads_job(self, configuration: Configuration, job: Named, other: Named) -> bool:
         """Return whether a job of this stage reads the results of another job.
@@ -190,13 +193,11 @@ class DownloadStage(Stage):
         """Return one part if the text comes from the Hub."""
         return [""] if inputs.hub_datasets(configuration, name) else []
 
-    def refuse(self, configuration: Configuration, name: str, part: str) -> None:
-        """Raise a UserError if the text does not come from the Hub."""
-        if not self.applies(configuration, name):
-            raise UserError(
-                f"the text of {name} does not come from the Hub: there is nothing to download;"
-                f" its corpus is results/corpora/{name}/manifest.json"
-            )
+    def no_job(self, name: str, part: str, known: list[str]) -> str:
+        return (
+            f"the text of {name} does not come from the Hub: there is nothing to download;"
+            f" its corpus is results/corpora/{name}/manifest.json"
+        )
 
     def asked(self, configuration: Configuration, name: str, part: str) -> stage_settings.DownloadSettings:
         """Name the datasets and, with a budget, the keys that decide when it is used up."""
@@ -228,11 +229,9 @@ class IdentifierStage(Stage):
         """Return one part if the corpus has a language filter whose model is on the Hub."""
         return [""] if identifiers.on_the_hub(configuration, name) else []
 
-    def refuse(self, configuration: Configuration, name: str, part: str) -> None:
-        """Raise a UserError if there is nothing to fetch."""
-        if not self.applies(configuration, name):
-            models = " or ".join(identifiers.HUB)
-            raise UserError(f"corpus.language_filter of {name} names no model of the Hub ({models}): nothing to fetch")
+    def no_job(self, name: str, part: str, known: list[str]) -> str:
+        models = " or ".join(identifiers.HUB)
+        return f"corpus.language_filter of {name} names no model of the Hub ({models}): nothing to fetch"
 
     def asked(self, configuration: Configuration, name: str, part: str) -> stage_settings.IdentifierSettings:
         """Name the file on the Hub."""
@@ -258,13 +257,11 @@ class SuiteStage(Stage):
         scored, jobs = suites.suites_of_model(configuration, model), super().jobs(configuration, model)
         return [job for job in jobs if job[1] in scored or job[1] in suites.suites_of_corpus(configuration, job[0])]
 
-    def refuse(self, configuration: Configuration, name: str, part: str) -> None:
-        """Raise a UserError if no model of a language is scored on a suite."""
-        if part not in self.parts(configuration, name):
-            raise UserError(
-                f"no model of {name} is scored on {part}; add it to evaluation.suites, or to corpus.decontaminate, if"
-                f" it covers {name}"
-            )
+    def no_job(self, name: str, part: str, known: list[str]) -> str:
+        return (
+            f"no model of {name} is scored on {part}; add it to evaluation.suites, or to corpus.decontaminate, if"
+            f" it covers {name}"
+        )
 
     def asked(self, configuration: Configuration, name: str, part: str) -> stage_settings.SuiteSettings:
         """Say where the pairs are, and how they are read."""
@@ -290,10 +287,8 @@ class TaskStage(Stage):
         tuned = tasks.tasks_of_model(configuration, model)
         return [(code, task) for code, task in super().jobs(configuration, model) if task in tuned]
 
-    def refuse(self, configuration: Configuration, name: str, part: str) -> None:
-        """Raise a UserError if no model of a language is tuned for a task."""
-        if part not in self.parts(configuration, name):
-            raise UserError(f"no model of {name} is tuned for {part}; add it to evaluation.tasks if it covers {name}")
+    def no_job(self, name: str, part: str, known: list[str]) -> str:
+        return f"no model of {name} is tuned for {part}; add it to evaluation.tasks if it covers {name}"
 
     def asked(self, configuration: Configuration, name: str, part: str) -> stage_settings.TaskSettings:
         """Say where the rows are, and how they are read."""
@@ -313,10 +308,8 @@ class BaseModelStage(Stage):
         """Return one part for a model that continues a folder or repository."""
         return [""] if inputs.has_base_model(configuration, name) else []
 
-    def refuse(self, configuration: Configuration, name: str, part: str) -> None:
-        """Raise a UserError if there is nothing to fetch."""
-        if not self.applies(configuration, name):
-            raise UserError(f"model {name} continues no folder or repository (model.source): nothing to fetch")
+    def no_job(self, name: str, part: str, known: list[str]) -> str:
+        return f"model {name} continues no folder or repository (model.source): nothing to fetch"
 
     def asked(self, configuration: Configuration, name: str, part: str) -> stage_settings.BaseModelSettings:
         """Name the model that this model continues."""
@@ -459,10 +452,8 @@ class TrialStage(TrainStage):
         """Return the rounds of a cell's sweep; [] for other models."""
         return [*TRIALS] if configuration.sweep_of(name) else []
 
-    def refuse(self, configuration: Configuration, name: str, part: str) -> None:
-        """Raise a UserError if a model is in no sweep, or the sweep has no such round."""
-        if part not in self.parts(configuration, name):
-            raise UserError(f"there is no trial {part} of {name}: trials are for the first seeds of a sweep's cells")
+    def no_job(self, name: str, part: str, known: list[str]) -> str:
+        return f"there is no trial {part} of {name}: trials are for the first seeds of a sweep's cells"
 
     def settings_name(self, part: str) -> str:
         """Return the name of its settings file, without .json."""
@@ -533,13 +524,11 @@ class ScoreStage(Stage):
         """Return the suites that a model is scored on."""
         return suites.suites_of_model(configuration, name)
 
-    def refuse(self, configuration: Configuration, name: str, part: str) -> None:
-        """Raise a UserError if a model is not scored on a suite."""
-        if part not in (known := self.parts(configuration, name)):
-            raise UserError(
-                f"model {name} is not scored on {part}: evaluation.suites has no suite of this name that"
-                f" covers its languages (it is scored on: {', '.join(known) or 'none'})"
-            )
+    def no_job(self, name: str, part: str, known: list[str]) -> str:
+        return (
+            f"model {name} is not scored on {part}: evaluation.suites has no suite of this name that"
+            f" covers its languages (it is scored on: {', '.join(known) or 'none'})"
+        )
 
     def asked(self, configuration: Configuration, name: str, part: str) -> stage_settings.ScoreSettings:
         """Say how sentences are scored, and which of the model's languages the suite covers."""
@@ -579,14 +568,12 @@ class TuneStage(Stage):
             for seed in tasks.seeds_of_task(configuration, name, task)
         ]
 
-    def refuse(self, configuration: Configuration, name: str, part: str) -> None:
-        """Raise a UserError if a model is not tuned for a task, or not with this seed."""
-        if part not in (known := self.parts(configuration, name)):
-            raise UserError(
-                f"model {name} is not tuned for {part.replace('.', ', seed ')}: evaluation.tasks has no task of this"
-                " name that covers its languages, or evaluation.task_seeds has another seed (it is tuned for:"
-                f" {', '.join(each.replace('.', '/') for each in known) or 'none'})"
-            )
+    def no_job(self, name: str, part: str, known: list[str]) -> str:
+        return (
+            f"model {name} is not tuned for {part.replace('.', ', seed ')}: evaluation.tasks has no task of this"
+            " name that covers its languages, or evaluation.task_seeds has another seed (it is tuned for:"
+            f" {', '.join(each.replace('.', '/') for each in known) or 'none'})"
+        )
 
     def asked(self, configuration: Configuration, name: str, part: str) -> stage_settings.TuneSettings:
         """Say how the model is tuned, and which of its languages the task covers."""
