@@ -17,9 +17,10 @@ import textwrap
 from pathlib import Path
 
 from babelmill.commands.estimates.machine import ASSUMED_GPU, gpu_here, known_peak
-from babelmill.commands.estimates.text_size import BYTES_PER_TOKEN, TrainingText, budget_bytes
+from babelmill.commands.estimates.text_size import BYTES_PER_TOKEN, TrainingText
 from babelmill.commands.estimates.training_cost import cost_of, hours_text, tenths
 from babelmill.config.challenges import file_of
+from babelmill.config.job_sizes import budget_bytes
 from babelmill.config.layers import CHALLENGES, PRESETS, nearest
 from babelmill.config.own_files import config_file, config_names
 from babelmill.config.resolve import Configuration
@@ -65,9 +66,7 @@ class Preset:
         `out_of_reach`: why the Hub cannot be asked for the size of a model, if this is already known.
         """
         path = config_file(f"{PRESETS}{name}.yaml")
-        comment = itertools.takewhile(lambda line: line.startswith("#"), path.read_text(encoding="utf-8").splitlines())
-        self.about = " ".join(line.lstrip("#").strip() for line in comment if "yaml-language-server" not in line)
-        self.name, self.sections = name, read_yaml(path)
+        self.name, self.about, self.sections = name, about_of(path), read_yaml(path)
         self.gpus = self.sections.get("resources", {}).get("gpus", 0)
         configuration = Configuration([("presets", {"preset": name, "targets": [LANGUAGE]})])
         resolved = configuration.model(LANGUAGE)
@@ -139,7 +138,7 @@ def challenge_description(name: str) -> list[str]:
     model = {"models": {"mine": {"challenge": name}}}
     of_model, of_each = scores_asked(Configuration([("presets", model)]), "mine")
     return [
-        about_of(config_file(file_of(name))),
+        textwrap.fill(about_of(config_file(file_of(name))), WIDTH),
         f"{short(challenge.words)} words at most, {plural(snapshots_of(challenge), 'snapshot')},"
         f" {plural(of_model, 'suite')}, of which {of_each} for each snapshot",
         "In config/config.yaml:",
@@ -149,9 +148,9 @@ def challenge_description(name: str) -> list[str]:
 
 
 def about_of(path: Path) -> str:
-    """Return the first paragraph of the comment at the beginning of a file, in lines that fit."""
-    lines = itertools.takewhile(lambda line: line.startswith("# "), path.read_text(encoding="utf-8").splitlines())
-    return textwrap.fill(" ".join(line.removeprefix("# ") for line in lines), WIDTH)
+    """Return the first paragraph of the comment at the beginning of a file."""
+    comment = itertools.takewhile(lambda line: line.startswith("# "), path.read_text(encoding="utf-8").splitlines())
+    return " ".join(line.removeprefix("# ") for line in comment if "yaml-language-server" not in line)
 
 
 def description(found: Preset, gpu: str) -> list[str]:

@@ -44,12 +44,15 @@ def _to_download(configuration: Configuration, code: str) -> float:
     corpus, language = configuration.corpus(code).corpus, configuration.language(code)
     if found := _below(Path("results/downloads", code)):
         return found
-    if corpus.budget is None:
-        return TIER_BYTES[language.tier] * language.byte_premium
-    if not isinstance(corpus.budget, str):
-        return corpus.budget * 1e6 * language.byte_premium
-    count, unit = corpus.budget.split(maxsplit=1)
-    return int(count) * (DOCUMENT if unit == "documents" else WORD) * language.byte_premium
+    return budget_bytes(corpus.budget or TIER_BYTES[language.tier] / 1e6, language.byte_premium)
+
+
+def budget_bytes(budget: float | str, byte_premium: float) -> float:
+    """Return about how many bytes of text `corpus.budget` asks for."""
+    if not isinstance(budget, str):
+        return budget * 1e6 * byte_premium
+    count, unit = budget.split(maxsplit=1)
+    return int(count) * (DOCUMENT if unit == "documents" else WORD) * byte_premium
 
 
 def _unpacked(name: str, size: int) -> float:

@@ -8,20 +8,19 @@ import numpy as np
 
 from babelmill.config.inputs import bytes_per_word as counted_in_bytes
 from babelmill.config.inputs import hub_datasets, set_aside
+from babelmill.config.job_sizes import TIER_BYTES, budget_bytes
+from babelmill.config.languages import WORD
 from babelmill.config.resolve import Configuration
 from babelmill.core import manifest
 from babelmill.core.files import UserError
 from babelmill.core.formats import split_name
 from babelmill.core.globs import expand_glob
 from babelmill.core.words import short
-from babelmill.corpus.sampling import WORD, Budget
 from babelmill.graph import explain
 from babelmill.training.plan.schedule import proportions
 
-TIER_WORDS = {1: 100e6, 2: 10e6, 3: 1e6}  # English-equivalent words of the BabyBabelLM tiers
 BYTES_PER_TOKEN = 4.2  # in English, for 8,192 to 32,768 entries; in other languages, multiplied by the byte premium
 BYTES_PER_DESCRIPTION = 60  # bytes of a row of labelled text, with its codes
-BYTES_PER_DOCUMENT = 2000  # assumed if a budget counts documents and no document has been read
 PACKED = 3  # bytes of text per byte of a compressed file or of Parquet
 MOST_FILES, BEGINNING = 100, 10**6  # how many files are looked at for bytes per word, and how many bytes of each
 BUILTIN_BYTES = 2.26e6  # size of `python-docs` in Python 3.11
@@ -106,7 +105,7 @@ def figures_in(folder: Path) -> dict[str, Any] | None:
 def estimated_bytes(configuration: Configuration, code: str) -> tuple[float, str]:
     """Return the bytes of a language's text before its corpus is made, and what they are estimated from."""
     language, asked = configuration.language(code), configuration.corpus(code).corpus
-    of_tier = TIER_WORDS[language.tier] * WORD * language.byte_premium
+    of_tier = TIER_BYTES[language.tier] * language.byte_premium
     size, source = of_tier, f"tier {language.tier}"
     paths = [path for pattern in asked.files for path in expand_glob(pattern)]
     if paths:
@@ -121,14 +120,6 @@ def estimated_bytes(configuration: Configuration, code: str) -> tuple[float, str
     if asked.budget and (wanted := budget_bytes(asked.budget, language.byte_premium)) < size:
         return wanted, "budget"
     return (size if size < float("inf") else of_tier), source
-
-
-def budget_bytes(asked: float | str, byte_premium: float) -> float:
-    """Return the approximate bytes of text that `corpus.budget` asks for."""
-    budget = Budget.parse(asked, byte_premium)
-    return (
-        budget.limit * {"bytes": 1.0, "exact words": WORD * byte_premium, "documents": BYTES_PER_DOCUMENT}[budget.unit]
-    )
 
 
 def unpacked(path: str, size: int) -> float:
