@@ -110,16 +110,9 @@ def convert(args: argparse.Namespace) -> None:
 
 
 def convert_snapshots(export: Path, folder: Path, adapters_only: bool, settings: ConvertSettings) -> dict[str, str]:
-    """Put the exported snapshots into the converted folder, each with a card. Files are hard links if possible.
+    """Put the exported snapshots into the converted folder, each with a card; return {name: sha256 of its manifest}.
 
-    Args:
-        export: the exported folder.
-        folder: the converted folder.
-        adapters_only: whether the files of merged weights are left out.
-        settings: the settings of the stage, for the cards and the manifests.
-
-    Returns:
-        {name: sha256 of the snapshot's manifest}.
+    Files are hard links if possible. `adapters_only`: whether the files of merged weights are left out.
     """
     found = {}
     for name in names(export):

@@ -143,10 +143,8 @@ def how_many(counts: list[int], wanted: float) -> int:
 def check_columns(path: Path, asked: dict[str, Any], text_column: str | None) -> None:
     """Read the beginning of a file. Raise a UserError if columns (it lists them) or documents are missing there.
 
-    Args:
-        path: the file.
-        asked: keys of the section `corpus`, without those that stand at their defaults.
-        text_column: the file's own column of text, if it has one.
+    `asked`: keys of the section `corpus`, without those at their defaults. `text_column`: the file's own, if it has
+    one.
     """
     values: dict[str, Any] = {"text_column": "text", "document": "line"} | asked
     own, tally = {path: text_column} if text_column else {}, Tally("skip")

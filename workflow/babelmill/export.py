@@ -73,19 +73,10 @@ workflow, which then does not train again.
 
 
 def copy_checkpoint(folder: Path, model: Path, checkpoints: Path, name: str) -> list[str]:
-    """Copy the final checkpoint of the run that made a model, and write how to use it.
+    """Copy the final checkpoint of the run that made a model, and write how to use it; return the names of the files.
 
-    Args:
-        folder: the folder to write to.
-        model: the folder that the stage `train` wrote.
-        checkpoints: the folder of the model's runs.
-        name: the model's name.
-
-    Returns:
-        The names of the files below `folder`.
-
-    Raises:
-        UserError: the checkpoint is missing or damaged, or holds other weights than `model`.
+    `model` is the folder that the stage `train` wrote, and `checkpoints` that of the model's runs. A UserError says
+    that the checkpoint is missing or damaged, or holds other weights than `model`.
     """
     figures = manifest.read(model)["figures"]
     run, step = figures["fingerprint"], f"step-{figures['steps']:08d}"

@@ -60,12 +60,7 @@ class FileTimes:
     def obey(self, stage: Stage, name: str) -> None:
         """Set the times of the jobs of a stage, and of all jobs before it.
 
-        Args:
-            stage: the stage.
-            name: the language or model that its settings belong to.
-
-        Raises:
-            UserError: a manifest is damaged, or a time has to change that may not be changed.
+        A UserError says that a manifest is damaged, or that a time has to change that may not be changed.
         """
         self.write_settings(name)
         if (stage.folder, name) in self._seen:
@@ -143,14 +138,10 @@ class FileTimes:
         return max((self._newest[source.folder] for source in job.reads), default=1) if known else 1
 
     def obey_decision(self, settings: Path, models: Iterable[str], part: str, decision: Path, outdated: bool) -> None:
-        """Set the times of a decision that was made from trials, and those of the trials.
+        """Set the times of a decision that was made from trials (part `part`), and those of the trials.
 
-        Args:
-            settings: its settings file.
-            models: the models that were tried.
-            part: the part of stage `trial` that it was made from.
-            decision: its file.
-            outdated: whether it was made from other trials or settings than the present ones.
+        `settings`, `decision`: its files. `outdated`: whether it was made from other trials or settings than the
+        present ones.
         """
         for model in models:
             self.obey(TRIAL, model)
@@ -178,11 +169,8 @@ class FileTimes:
     def obey_report(self, settings: Path, models: Iterable[str], outputs: list[Path], outdated: bool | None) -> None:
         """Set the times of a report, which belongs to several models.
 
-        Args:
-            settings: its settings file.
-            models: its models.
-            outputs: its files that exist.
-            outdated: whether it was made from other results or settings than the present ones; None if nobody knows.
+        `outputs`: its files that exist. `outdated`: whether it was made from other results or settings than the present
+        ones; None if nobody knows.
         """
         for model in models:
             self.obey(STAGES["convert"], model)

@@ -43,18 +43,11 @@ def predict(
     wanted: Wanted,
     review: tuple[int, Path] | None = None,
 ) -> dict[str, Any]:
-    """Write the predictions of a table. Return the figures.
+    """Write the predictions of a table to `out`, .csv or .tsv, which appears at the end. Return the figures.
 
-    Args:
-        folder: the folder of the model.
-        table: the table whose rows are predicted.
-        asked: which columns of the table to read.
-        out: the file to write, .csv or .tsv. It appears when all rows are done.
-        partial: the folder of the rows done so far, which this process has locked. A call with the same identity
-            continues from there.
-        identity: identifies the table's content and how it is read. This function adds the model and the code.
-        wanted: what to predict.
-        review: how many rows a person should check first, and the file to write them to.
+    `partial` is the folder of the rows done so far, which this process has locked: a call with the same `identity`,
+    which identifies the table's content and how it is read, continues from there. (This function adds the model and the
+    code.) `review`: how many rows a person should check first, and the file to write them to.
     """
     for path in [out, *([review[1]] if review else [])]:
         check_name(path)

@@ -159,12 +159,8 @@ class Repository:
     ) -> str:
         """Bring a branch of the repository to the state of some files. Return its commit. This is safe to repeat.
 
-        Args:
-            files: {name in the repository: (the file, its sha256)}.
-            message: the message of the commit.
-            parent: the commit that the repository must be at; None allows any. If it is at another one and there is
-                something to commit, a UserError is raised.
-            branch: the branch.
+        `files`: {name in the repository: (the file, its sha256)}. `parent`: the commit that the repository must be at,
+        if there is something to commit; None allows any.
         """
         info = self.find_or_create()
         if branch != MAIN:

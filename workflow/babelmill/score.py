@@ -86,8 +86,7 @@ def score_suites(
 ) -> tuple[pa.Table, dict[str, Any]]:
     """Score the items in the folders of the stage `suite`, one folder per language of the settings.
 
-    Returns:
-        The rows of pairs.parquet or items.parquet, and the content of scores.json.
+    Return the rows of pairs.parquet or items.parquet, and the content of scores.json.
     """
     kind, tables, figures = KINDS[settings.kind], [], {}
     for code, folder in zip(settings.covered, suites, strict=True):

@@ -68,11 +68,8 @@ UP_TO_TRAINING = ("tokenizer", "shards", "train")  # the stages that say what a 
 def same_asked(asked: Iterable[dict[str, Any]], snapshots: Iterable[str]) -> str:
     """Return a text that is the same for models that may take each other's trained weights, whatever their names are.
 
-    The text of the corpora is not in it, which is that of the languages.
-
-    Args:
-        asked: the settings of the stages UP_TO_TRAINING.
-        snapshots: the names of the snapshots that the training keeps.
+    `asked`: the settings of the stages UP_TO_TRAINING. The text of the corpora is not in it, which is that of the
+    languages. `snapshots`: the names of those that the training keeps.
     """
     return canonical_json([[{k: v for k, v in each.items() if k != "name"} for each in asked], sorted(snapshots)])
 

@@ -161,10 +161,8 @@ def adopt(path: str, where: str) -> Tokenizer:
 def adopt_from_model(folder: Path, name: str) -> tuple[Tokenizer, dict[str, Any] | None]:
     """Load the tokenizer of the model `name` from a folder of the stage `tokenizer` or `base_model`.
 
-    The weights work only with this tokenizer. So it is allowed to lose text, as many published tokenizers do.
-
-    Returns:
-        The tokenizer, and the roles of its special tokens (`published_tokenizer.roles_of`); None for our own kind.
+    The weights work only with this tokenizer. So it is allowed to lose text, as many published tokenizers do. Beside
+    it, return the roles of its special tokens (`published_tokenizer.roles_of`); None for our own kind.
     """
     made, where = manifest.read(folder), f"the tokenizer of {name}"
     if "tokenizer.json" not in made["files"]:

@@ -149,7 +149,7 @@ def require_labels(configuration: Configuration, model: str) -> None:
 
 
 def base_model(configuration: Configuration, model: str) -> dict[str, Any]:
-    """Return the content of the settings of `base_model` (see `BaseModelSettings`); raise a UserError without a model."""
+    """Return the content of the settings of `base_model` (see `BaseModelSettings`)."""
     resolved = configuration.model(model)
     source = resolved.source
     if source is None or source.kind == "model":

@@ -50,18 +50,10 @@ class Text:
         sample: int | None,
         lossy: bool = False,
     ):
-        """Read a corpus and its shards.
+        """Read a corpus and its shards, from the folders that the stages of these names made.
 
-        Args:
-            corpus, shards: the folders that the stages of these names made.
-            tokenizer: the tokenizer of the exported model.
-            digest: the sha256 of the tokenizer's file.
-            vocabulary: the tokenizer's vocabulary.
-            sample: how many documents to score; None for all.
-            lossy: whether the tokenizer may lose text.
-
-        Raises:
-            UserError: the files are damaged or do not belong together.
+        `digest`: the sha256 of the tokenizer's file. `sample`: how many documents to score; None for all. `lossy`:
+        whether the tokenizer may lose text. A UserError says that the files are damaged or do not belong together.
         """
         manifest.verify(shards, "train.safetensors", "validation.safetensors", remember=True)
         manifest.verify(corpus, "validation.parquet")
@@ -93,15 +85,10 @@ class Text:
 
 
 def choose(documents: Documents, sample: int | None) -> tuple[np.ndarray, np.ndarray, int]:
-    """Choose the documents to score.
+    """Choose `sample` documents to score, or all.
 
-    Args:
-        documents: all documents.
-        sample: how many to score; None for all.
-
-    Returns:
-        The numbers of the documents, in order, and the UTF-8 bytes of each, both int64, and the bytes of all documents.
-        Bytes do not count prompts, which are not scored; the hash that chooses a document includes its prompt.
+    Return the numbers of the documents, in order, and the UTF-8 bytes of each, both int64, and the bytes of all
+    documents. Bytes do not count prompts, which are not scored; the hash that chooses a document includes its prompt.
     """
     sizes, hashes = [], []
     for texts, lengths in documents.batches():
@@ -143,9 +130,7 @@ def stream_of(shard: ShardFile, chosen: np.ndarray) -> tuple[ScoringStream, int]
 def in_prompts(prompts: np.ndarray, lengths: np.ndarray) -> np.ndarray:
     """Return which tokens of a stream belong to prompts: [tokens] bool.
 
-    Args:
-        prompts: [documents] the number of tokens of each prompt.
-        lengths: [documents] the number of tokens of each document.
+    `prompts`, `lengths`: [documents] the number of tokens of each prompt, and of each document.
     """
     place = np.arange(int(lengths.sum())) - np.repeat(np.cumsum(lengths) - lengths, lengths)  # in its document
     return (place > 0) & (place <= np.repeat(prompts, lengths))
@@ -156,10 +141,7 @@ def of_documents(texts: dict[str, Text], nats: dict[str, dict[str, dict[str, np.
 
     Its columns are `language`, `document` (the number among the validation documents), `bytes`, `whole_bytes` (those of
     the language's whole validation text) and, in nats, `unigram` and a column per variant and metric: `ema_causal`.
-
-    Args:
-        texts: {language: its text}.
-        nats: {language: {variant: {metric: the nats of each document}}}.
+    `nats`: {language: {variant: {metric: the nats of each document}}}.
     """
     tables = []
     for language, text in texts.items():

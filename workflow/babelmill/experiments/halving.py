@@ -261,13 +261,8 @@ def survivors(configuration: Configuration, name: str, first: Iterable[str]) -> 
 def write_settings(configuration: Configuration, name: str, number: str, models: list[str], times: FileTimes) -> Path:
     """Write the settings of all rounds of a sweep that differ from what is on disk; return the path of one.
 
-    Args:
-        configuration: the configuration.
-        name: the name of the sweep.
-        number: the round.
-        models: the models that are tried in this round.
-        times: also sets the times of the files, so that Snakemake decides the round again if and only if its settings
-            or trials differ from those that it was decided from.
+    `models`: those that are tried in this round. `times` also sets the times of the files, so that Snakemake decides
+    the round again if and only if its settings or trials differ from those that it was decided from.
     """
     asked, path = asked_of(configuration, name), settings_path(name, number)
     for each in TRIALS:  # all at once: Snakemake lists a folder only once

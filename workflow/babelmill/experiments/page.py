@@ -146,14 +146,10 @@ def dots(
     limits: tuple[float, float] = UNLIMITED,
     beside: float | None = None,
 ) -> Markup:
-    """Draw a strip: a hollow dot per seed, a full one for the mean, and its interval.
+    """Draw a strip: a hollow dot per seed, a full one for the mean, and its interval (`half` on each side).
 
-    Args:
-        scale: maps a score to percent of the strip's width.
-        values: the scores of the seeds.
-        mean, half: their mean, and half of its interval.
-        limits: the lowest and the highest possible score, beyond which no interval is drawn.
-        beside: where to draw a line, as at 0.
+    `scale` maps a score to percent of the strip's width. `limits`: the lowest and the highest possible score, beyond
+    which no interval is drawn. `beside`: where to draw a line, as at 0.
     """
     low, high = (None, None) if half is None else ends_of(mean, half, limits)
     seeds = "".join(f'<circle class="seed" cx="{scale(value)}%" cy="9" r="3"/>' for value in values)

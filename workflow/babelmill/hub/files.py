@@ -99,11 +99,7 @@ def fetch(
 ) -> dict[str, Path]:
     """Download files to the cache and check their content; return {name: path in the cache}.
 
-    Args:
-        use: the kind of repository.
-        repository, commit: where the files are.
-        names: the names of the files.
-        arrived: is called with the number of bytes that have arrived; without it, the client shows progress bars.
+    `arrived` is called with the number of bytes that have arrived; without it, the client shows progress bars.
     """
     check_names(names, f"the {use.noun} {repository} at {commit[:12]}")
     bars: dict[str, Any] = {"tqdm_class": counting(arrived)} if arrived else {}

@@ -130,13 +130,8 @@ def completed(
 
     Its `labels` get up to four more keys: the `names` of codes; the `threshold`, the probability from which on the
     classifier gives a second or later code; `cleaning`, which says how all training text was cleaned, so that other
-    texts can be cleaned in the same way; and whether the training text had `contexts`.
-
-    Args:
-        config: config.json of the exported folder.
-        evaluation: evaluation.json.
-        variant: the default variant.
-        corpora: the settings of the corpora that the model was trained on.
+    texts can be cleaned in the same way; and whether the training text had `contexts`. `corpora`: the settings of the
+    corpora that the model was trained on.
     """
     found = evaluation["labels"]
     names = {entry["code"]: entry["name"] for entry in found["codes"] if "name" in entry}
@@ -185,12 +180,6 @@ def draw(evaluation: dict[str, Any], variant: str, name: str, file: IO[bytes]) -
 
     The left panel shows the share of texts whose most probable code is right, over the probability of this code, and
     the number of texts in each bin. The right panel shows shares of texts that are right.
-
-    Args:
-        evaluation: evaluation.json.
-        variant: the variant of the weights.
-        name: the model's name, for the title.
-        file: the file to write to.
     """
     from matplotlib.figure import Figure
 

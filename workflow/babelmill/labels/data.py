@@ -102,10 +102,8 @@ def in_terms_of(labels: Labels, codes: Codes, most: int) -> Labels:
 def disturbed(text: str, key: int, letter: Callable[[int], str]) -> str:
     """Return a text with one to three changes. Some changes have no effect, such as swapping two equal letters.
 
-    Args:
-        text: at least one character; the result has at least one, too.
-        key: the key of all random numbers.
-        letter: returns a character for a random number of 32 bits.
+    The text and the result have at least one character. `key` is that of all random numbers, and `letter` returns a
+    character for one of 32 bits.
     """
     for change in range(1 + below(draw(key, 0), MOST)):
         kind, place, new = (draw(key, 1 + 3 * change + i) for i in range(3))
@@ -217,12 +215,8 @@ class LabelStream:
     ) -> LabelBatch:
         """Build rows of at most `length` tokens.
 
-        Args:
-            rows: the rows to build.
-            length: largest length of a row.
-            weights: the weights in the loss; see `LabelBatch`.
-            stream: 0 in training. Only training hides contexts and puts typos into texts.
-            pad_rows_to: not used, since these models are not compiled.
+        `weights`: those in the loss; see `LabelBatch`. `stream`: 0 in training: only training hides contexts and puts
+        typos into texts. `pad_rows_to` is not used, since these models are not compiled.
         """
         hidden = randomness.uniform(randomness.key(self._seed, stream, CONTEXT, rows.number)) < self._unknown_context
         typed = self._typos.tokens(rows, self.shards) if self._typos and not stream else {}

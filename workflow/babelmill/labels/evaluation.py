@@ -132,14 +132,8 @@ def predict(
 ) -> tuple[dict[str, Predictions], int]:
     """Return what a model predicts of all texts, by method, and how many texts were cut.
 
-    Args:
-        predictor: the model.
-        text: the texts.
-        methods: `blocks`, `linear` or both.
-        progress: is called with the number of texts that have just been predicted.
-
-    Raises:
-        UserError: a probability is not a number.
+    `progress` is called with the number of texts that have just been predicted. A UserError says that a probability is
+    not a number.
     """
     count, top = len(text.languages), max(*metrics.TOPS, predictor.labels["blocks"])
     index = {code: number for number, code in enumerate(predictor.labels["codes"])}
@@ -194,13 +188,9 @@ class Report:
         self._spelt = Codes(text.names, *spelling).blocks
 
     def of(self, predicted: Predicted, variant: str, method: str, cut: int) -> dict[str, Any]:
-        """Return evaluation.json.
+        """Return evaluation.json, from the predictions of all variants and methods.
 
-        Args:
-            predicted: the predictions of all variants and methods.
-            variant: the default variant.
-            method: the method whose scores are the model's scores.
-            cut: how many texts were cut.
+        `method`: the one whose scores are the model's. `cut`: how many texts were cut.
         """
         text, every = self._text, np.ones(len(self._text.languages), bool)
         documents = {

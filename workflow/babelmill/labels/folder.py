@@ -104,10 +104,7 @@ class LabelsFolder(Architecture):
 def whole_weights(path: Path, trained: dict[str, Any], frozen: Path | None) -> dict[str, torch.Tensor]:
     """Return all weights of a model, including those that were not trained.
 
-    Args:
-        path: the file of the trained weights.
-        trained: config.json beside it.
-        frozen: the weights that the encoder took from its source, if it was frozen.
+    `trained`: config.json beside the trained weights. `frozen`: those that the encoder took from its source, if any.
     """
     weights = load_file(path)
     if frozen is None:

@@ -50,15 +50,10 @@ def heads_of(weights: ForeignWeights, where: str) -> tuple[dict[str, torch.Tenso
 
 
 def classes_of(key: Any, count: int, where: str) -> list[tuple[int, str]]:
-    """Return the pairs (class, code) in the order of the classes.
+    """Return the pairs (class, code) in the order of the classes; `where` begins errors.
 
-    Args:
-        key: {code: class}, or a list of the codes in the order of the classes.
-        count: the number of classes of the linear head.
-        where: the beginning of error messages.
-
-    Raises:
-        UserError: there is no key, or it does not fit the head.
+    `key`: {code: class}, or a list of the codes in the order of the classes. `count`: the number of classes of the
+    linear head. A UserError says that there is no key, or that it does not fit the head.
     """
     if isinstance(key, list):
         key = {code: i for i, code in enumerate(key)}

@@ -188,10 +188,8 @@ class Prediction:
 def columns_of(blocks: int, shown: int, named: bool) -> list[str]:
     """Return the names of the columns that are predicted.
 
-    Args:
-        blocks: how many codes a text has at most.
-        shown: how many of the most probable codes are written.
-        named: whether the codes have names, which then get their own columns.
+    `blocks`: how many codes a text has at most. `shown`: how many of the most probable codes are written. `named`:
+    whether the codes have names, which then get their own columns.
     """
     of_codes = ["code_{}", *(["name_{}"] if named else []), "probability_{}"]
     of_likeliest = ["likeliest_{}", *(["likeliest_name_{}"] if named else []), "likeliest_probability_{}"]

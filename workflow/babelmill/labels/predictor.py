@@ -72,15 +72,8 @@ class Predictor:
     def predict(self, pairs: Sequence[Pair], tokens: Sequence[list[int]], wanted: Wanted) -> list[Any]:
         """Return what is wanted of a batch of texts, each as a `Found` of `modeling_codes.py`.
 
-        A text that is longer than `longest` loses its end.
-
-        Args:
-            pairs: the texts.
-            tokens: all token ids of each.
-            wanted: what to predict.
-
-        Raises:
-            UserError: a probability is not a number.
+        `tokens`: all token ids of each. A text that is longer than `longest` loses its end. A UserError says that a
+        probability is not a number.
         """
         rows = [
             ids if len(ids) <= self.longest else self._shortened(pair) for pair, ids in zip(pairs, tokens, strict=True)
@@ -98,15 +91,10 @@ class Predictor:
 
 
 def batches(lengths: Sequence[int], longest: int, positions: int, beams: int = 1) -> Iterator[list[int]]:
-    """Yield the numbers of texts in batches of similar lengths.
+    """Yield the numbers of texts in batches of similar lengths, from the number of tokens of each.
 
-    The longest come first, so that memory runs out at once or never.
-
-    Args:
-        lengths: the number of tokens of each text.
-        longest: how many of them the encoder reads.
-        positions: how many tokens a batch has at most, including padding; also the largest number of beams.
-        beams: the beams per text.
+    The longest come first, so that memory runs out at once or never. `longest`: how many tokens the encoder reads.
+    `positions`: how many tokens a batch has at most, including padding; also the largest number of beams.
     """
     order = sorted(range(len(lengths)), key=lambda i: -lengths[i])
     done = 0

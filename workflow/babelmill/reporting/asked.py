@@ -26,15 +26,9 @@ MADE_WITH = "made_with.json"
 
 
 def asked_of(configuration: Configuration, name: str, models: list[str] | None = None) -> dict[str, Any]:
-    """Return what a report is about.
+    """Return what a report is about; raise a UserError if there is no such batch or model.
 
-    Args:
-        configuration: the configuration of the models.
-        name: the name of the report: a batch, a model, `all`, or several of them joined by `+`.
-        models: the models that it is about, if they are not all that its name stands for.
-
-    Raises:
-        UserError: there is no such batch or model.
+    `name`: a batch, a model, `all`, or several of them joined by `+`. `models`: those that it is about, if not all.
     """
     models = models or configuration.models_of(name.split("+"))
     of_models = {
@@ -130,12 +124,8 @@ def write_changed(
 ) -> Path:
     """Do what `write_settings` does for any result of several models.
 
-    Args:
-        path: its settings file.
-        asked: the content of this file.
-        files: the files of the result.
-        outputs: the outputs of its rule.
-        times: see `write_settings`.
+    `path`, `asked`: its settings file, and the content of this. `files`: those of the result. `outputs`: those of its
+    rule.
     """
     if not path.is_file() or path.read_text(encoding="utf-8") != canonical_json(asked):
         write_json(path, asked)

@@ -103,12 +103,8 @@ def strip(
 ) -> Markup:
     """Draw a score and its interval on a strip. The text beside the strip contains both numbers, too.
 
-    Args:
-        scale: maps a score to percent of the strip's width.
-        value: the score.
-        low, high: its interval; None if it is not known.
-        baseline: whether the score is a published one.
-        beside: the score of a much simpler model, if there is one.
+    `scale` maps a score to percent of the strip's width. `baseline`: whether the score is a published one. `beside`:
+    the score of a much simpler model, if there is one.
     """
     parts = []
     if beside is not None:

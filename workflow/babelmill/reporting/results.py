@@ -57,10 +57,8 @@ class ReportedModel:
 def read_all(asked: dict[str, Any], states: dict[str, tuple[str, str]] | None = None) -> list[ReportedModel]:
     """Return the models of a report with their results, in the order of the batch or experiment.
 
-    Args:
-        asked: what the report is about, see `asked.asked_of`.
-        states: {model: (state, note)}; results may then be missing. None: all models are complete, and a result that is
-            missing or differs from its manifest is an error.
+    `states`: {model: (state, note)}; results may then be missing. None: all models are complete, and a result that is
+    missing or differs from its manifest is an error.
     """
     models = []
     for name in asked.get("order", asked["models"]):

@@ -47,13 +47,8 @@ Z = 1.959963984540054  # the normal distribution's quantile for 95 % intervals
 def predictions(tokenizer: Any, contexts: Sequence[str], words: Sequence[str], mask: int | None) -> list[Word]:
     """Return what a model predicts for each word after its context: its tokens, by where they end in the text.
 
-    Args:
-        tokenizer: the model's tokenizer; it must know where its tokens are in a text.
-        contexts, words: the context and the word of each item.
-        mask: the id of the mask token; None for a causal model, which does not predict the first token of a row.
-
-    Raises:
-        UserError: the tokenizer does not know where its tokens are.
+    `mask`: the id of the mask token; None for a causal model, which does not predict the first token of a row. A
+    UserError says that the tokenizer does not know where its tokens are.
     """
     if not tokenizer.is_fast:
         raise UserError(
@@ -93,12 +88,8 @@ def reaches(
 ) -> float | None:
     """Return where the curve fitted to the points (x, y) has a height; None if there is no fit, or it never has it.
 
-    Args:
-        x, y: the points.
-        height: the height.
-        start: a, b, c and d where the fit begins.
-        least: a and b of a rising curve are greater than this.
-        fit: other arguments of `curve_fit`.
+    `start`: a, b, c and d where the fit begins. `least`: a and b of a rising curve are greater than this. `fit`: other
+    arguments of `curve_fit`.
     """
     with warnings.catch_warnings(), np.errstate(all="ignore"):
         warnings.simplefilter("ignore")  # a curve that cannot be fitted, or whose errors cannot, is no fault
@@ -128,11 +119,9 @@ def age_of_children(shares: Sequence[float] | None) -> float | None:
 def age_of_model(words: np.ndarray, surprisal: np.ndarray, chance: float, bounded: bool) -> float | None:
     """Return log10 of the number of words after which a model knows a word; None if that is not known.
 
-    Args:
-        words: how many words the model had read at each point.
-        surprisal: of the word, at each point; points with nan are left out.
-        chance: the surprisal of a model that knows nothing.
-        bounded: whether the fit has bounds, as by the present rule.
+    `words`: how many words the model had read at each point. `surprisal`: of the word, at each point; points with nan
+    are left out. `chance`: the surprisal of a model that knows nothing. `bounded`: whether the fit has bounds, as by
+    the present rule.
     """
     there = ~np.isnan(surprisal)
     if len(surprisal) < FEWEST or not there.any():
@@ -237,12 +226,9 @@ def share(found: dict[str, Any], rule: str) -> dict[str, Any]:
 def difference(first: list[dict[str, Any]], second: list[dict[str, Any]]) -> tuple[int, float, list[float]] | None:
     """Return how much better the first model's ages agree with the children's, by the present rule.
 
-    Args:
-        first, second: the entry `words` of each model in `summary`.
-
-    Returns:
-        The number of words that both models know, the difference of r over these words, and its 95 % interval
-        (percentiles of a bootstrap over words); None with fewer than 10 such words.
+    `first`, `second`: the entry `words` of each model in `summary`. Return the number of words that both models know,
+    the difference of r over these words, and its 95 % interval (percentiles of a bootstrap over words); None with fewer
+    than 10 such words.
     """
     ages = [{each["word"]: each for each in words if each[JULY] is not None} for words in (first, second)]
     common = [word for word in ages[0] if word in ages[1]]

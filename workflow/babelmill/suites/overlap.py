@@ -39,13 +39,8 @@ def overlap(
 ) -> dict[str, Any] | None:
     """Return the content of overlap.json; None for kinds of suites that have no sentences to look for.
 
-    Args:
-        scored: the rows of pairs.parquet or items.parquet.
-        scores: the content of scores.json.
-        settings: the settings of the stage.
-        corpora: the folder with the corpus of each language.
-        export: the exported model.
-        threads: how many threads look at the same time.
+    `scored`: the rows of pairs.parquet or items.parquet. `scores`: the content of scores.json. `corpora`: the folder
+    with the corpus of each language. `threads`: how many threads look at the same time.
     """
     kind = KINDS[settings.kind]
     if not isinstance(kind, OfSentences):

@@ -39,8 +39,7 @@ DRAWS = 2000  # resamples of the bootstrap
 def words_of(table: pa.Table) -> tuple[list[tuple[str, str]], np.ndarray, np.ndarray]:
     """Return the words to score, each once, as (context, word), and where they are in the table.
 
-    Returns:
-        The words; the number of each row's word; the number of the word before it, or -1 if there is none.
+    That is the number of each row's word, and the number of the word before it, or -1 if there is none.
     """
     numbers: dict[tuple[str, str], int] = {}
     item, word, before, word_before = (table[name].to_pylist() for name in TEXTS)
@@ -53,15 +52,10 @@ def words_of(table: pa.Table) -> tuple[list[tuple[str, str]], np.ndarray, np.nda
 
 
 def predictions(tokenizer: Any, words: Sequence[tuple[str, str]], mask: int | None) -> list[Word]:
-    """Return what a model predicts for each word after its context, by the challenge's rule.
+    """Return what a model predicts for each (context, word), by the challenge's rule.
 
-    Args:
-        tokenizer: the model's tokenizer.
-        words: (context, word) of each.
-        mask: the id of the mask token; None for a causal model.
-
-    Raises:
-        UserError: a word, or a piece of it, has no token.
+    `mask`: the id of the mask token; None for a causal model. A UserError says that a word, or a piece of it, has no
+    token.
     """
     pieces = _ids(tokenizer, [word for _, word in words], special=False)
     contexts, owners, targets, texts = [], [], [], {}

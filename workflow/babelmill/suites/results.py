@@ -33,9 +33,7 @@ def share(points: np.ndarray) -> dict[str, Any]:
 def mean_of_groups(groups: Iterable[np.ndarray], sizes: Sequence[float] = ()) -> dict[str, Any]:
     """Return the mean of the groups' shares, with an interval from the standard error over strata.
 
-    Args:
-        groups: the points of each group.
-        sizes: the weight of each group in the mean; without them, all groups count alike.
+    `groups`: the points of each. `sizes`: the weight of each group in the mean; without them, all groups count alike.
     """
     groups = list(groups)
     weights = np.array(sizes or [1] * len(groups)) / (sum(sizes) or len(groups))
@@ -55,13 +53,10 @@ def by(names: np.ndarray, points: np.ndarray) -> dict[str, np.ndarray]:
 
 
 def share_of(points: np.ndarray, paradigms: np.ndarray, sizes: dict[str, int] | None) -> dict[str, Any]:
-    """Return the share of pairs that are right.
+    """Return the share of pairs that are right, from their points and paradigms.
 
-    Args:
-        points: the points of the pairs that were scored.
-        paradigms: the paradigm of each of these pairs.
-        sizes: {paradigm: its pairs in the suite} if the scored pairs are a sample of each paradigm: each paradigm is
-            then weighted by its share of all pairs. None if all pairs were scored.
+    `sizes`: {paradigm: its pairs in the suite} if the scored pairs are a sample of each paradigm: each paradigm is then
+    weighted by its share of all pairs.
     """
     groups = by(paradigms, points)
     if sizes is None or len(groups) == 1:
@@ -85,11 +80,9 @@ def mean_of_phenomena(points: np.ndarray, paradigms: np.ndarray, phenomena: np.n
 def summary(items: pa.Table, points: np.ndarray, sampled: bool = False, of_phenomena: bool = False) -> dict[str, Any]:
     """Return the entry of a method in scores.json: over all pairs, the mean of paradigms, by phenomenon, by paradigm.
 
-    Args:
-        items: a table with the columns `phenomenon` and `paradigm`.
-        points: [items]; items without a score (nan) are left out.
-        sampled: whether only a sample of each paradigm was scored.
-        of_phenomena: whether the entry also has the mean of phenomena.
+    `items`: a table with the columns `phenomenon` and `paradigm`. `points`: [items]; items without a score (nan) are
+    left out. `sampled`: whether only a sample of each paradigm was scored. `of_phenomena`: whether the entry also has
+    the mean of phenomena.
     """
     scored = ~np.isnan(points)
     points = points[scored]

@@ -78,14 +78,8 @@ class ScoringModel:
         """Return the scores of the texts of each item by a method, [items, most texts + 1]: see `sentences.scores`.
 
         Items that are not chosen or cannot be scored are nan. Sums of scores are kept in the folder `partial`.
-
-        Args:
-            name: the method.
-            texts: the texts of each item.
-            chosen: which items to score.
-            partial: see above.
-            prompts: the number of characters of the prompt that each text begins with, if only what follows is scored.
-            mean: return means over the scored tokens instead of sums.
+        `prompts`: the number of characters of the prompt that each text begins with, if only what follows is scored.
+        `mean`: return means over the scored tokens instead of sums.
         """
         how = self.method(name)
         items = self.items(texts, how, prompts)
@@ -120,15 +114,10 @@ class ScoringModel:
         predicted: Callable[[int | None], list[predictions.Word]],
         partial: Path,
     ) -> np.ndarray:
-        """Return the surprisal of each word by a method, [words] float64, in nats; nan if it cannot be scored.
+        """Return the surprisal of each (context, word) by a method, [words] float64, in nats; nan if it has none.
 
-        Surprisals are kept in the folder `partial`.
-
-        Args:
-            name: the method, causal or masked.
-            words: the context and the word of each.
-            predicted: returns what the model predicts for each word; it takes the id of the mask (None for `causal`).
-            partial: see above.
+        Surprisals are kept in the folder `partial`. `predicted` returns what the model predicts for each word; it takes
+        the id of the mask (None for `causal`).
         """
         how = self.method(name)
         asked = predicted(None if how.causal else how.mask)

@@ -116,17 +116,9 @@ def encode(tokenizer: Any, texts: list[str], causal: bool, prompts: Sequence[int
     """Return sentences as token ids, with the special tokens that the tokenizer adds.
 
     With `causal`, a token is put before the first one if the tokenizer puts none, and special tokens at the end are
-    dropped, since no score needs them.
-
-    Args:
-        tokenizer: the model's tokenizer.
-        texts: the sentences.
-        causal: see above.
-        prompts: the number of characters of the prompt that each text begins with. Only tokens that end after the
-            prompt are scored. Without it, all are.
-
-    Raises:
-        UserError: the tokenizer has no token that could stand before the first one, or cannot tell where tokens end.
+    dropped, since no score needs them. `prompts`: the number of characters of the prompt that each text begins with:
+    only tokens that end after the prompt are scored. A UserError says that the tokenizer has no token that could stand
+    before the first one, or cannot tell where tokens end.
     """
     if prompts is None:
         return _encode(tokenizer, texts, causal, None)
@@ -346,13 +338,8 @@ def scores(scorer: Scorer, items: Sequence[Item], order: list[int], method: Meth
     """Yield the scores of items, in the order `order`, as they are computed: [items, most sentences + 1] float64.
 
     A row has the score of each sentence, nan for sentences that other items have, and the standard error (over samples)
-    of the difference between the first sentence and the mean of the others. The error is 0 except for `bound`.
-
-    Args:
-        scorer: scores rows.
-        items: the sentences of each item.
-        order: the numbers of the items to score, sorted by length.
-        method: how to score them.
+    of the difference between the first sentence and the mean of the others. The error is 0 except for `bound`. `order`:
+    the numbers of the items to score, sorted by length.
     """
     most = max(map(len, items))
     if scorer.shares:

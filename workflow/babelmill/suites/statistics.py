@@ -37,11 +37,9 @@ class McNemar(NamedTuple):
 
 
 def mcnemar(first: np.ndarray, second: np.ndarray, means: bool = False) -> McNemar:
-    """Test whether two models are equally good on the same pairs.
+    """Test whether two models are equally good on the same pairs, from the points of each, [pairs].
 
-    Args:
-        first, second: the points of each, [pairs].
-        means: whether the points are means over several models, where 1/2 is no tie: the test is then a sign test.
+    `means`: whether the points are means over several models, where 1/2 is no tie: the test is then a sign test.
     """
     whole = np.ones(len(first), bool) if means else np.isin(first, (0, 1)) & np.isin(second, (0, 1))
     better, worse = int((whole & (first > second)).sum()), int((whole & (first < second)).sum())
@@ -68,13 +66,9 @@ def bootstrap(
 ) -> list[float]:
     """Return the 95 % interval (percentiles) of the difference of two sides' scores, first minus second.
 
-    Args:
-        first, second: the points of each side's models on the same pairs, [models, pairs].
-        strata: the number of each pair's group, if the score is a mean of groups; pairs are then resampled within their
-            group.
-        sizes: the weight of each group in the mean, in the order of their numbers; without them, all count alike.
-        seed: the seed of the random numbers.
-        draws: the number of resamples.
+    `first`, `second`: the points of each side's models on the same pairs, [models, pairs]. `strata`: the number of each
+    pair's group, if the score is a mean of groups; pairs are then resampled within their group. `sizes`: the weight of
+    each group in the mean, in the order of their numbers; without them, all count alike.
     """
     random = np.random.default_rng(seed)
     points = np.concatenate((first, second))
@@ -126,14 +120,9 @@ class Difference(NamedTuple):
 
 
 def over_documents(tables: tuple[pa.Table, pa.Table], columns: tuple[str, str]) -> Difference:
-    """Return the difference between two models on the same documents.
+    """Return the difference between two models on the same documents; raise a UserError if they are not the same.
 
-    Args:
-        tables: the documents of each model (`validation_text.of_documents`).
-        columns: the column of each model's nats.
-
-    Raises:
-        UserError: the tables are not about the same documents.
+    `tables`: the documents of each model (`validation_text.of_documents`). `columns`: that of each model's nats.
     """
     same = ("language", "document", "bytes")
     if any(tables[0][key].to_pylist() != tables[1][key].to_pylist() for key in same):

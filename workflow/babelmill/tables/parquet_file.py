@@ -22,12 +22,8 @@ BLOCK = 1 << 20  # bytes to read at once
 def seekable(stream: Stream | pa.NativeFile, scratch: Path | None) -> Iterator[Any]:
     """Give a Parquet file as a source to seek in, since it is read from its end: a compressed one is unpacked.
 
-    Args:
-        stream: the file, see `opening.open_file`.
-        scratch: the folder of the unpacked copy.
-
-    Raises:
-        Unreadable: what is unpacked is no Parquet file, or is too large.
+    `scratch`: the folder of the unpacked copy. An Unreadable says that what is unpacked is no Parquet file, or too
+    large.
     """
     if isinstance(stream, pa.NativeFile):
         yield stream

@@ -58,9 +58,7 @@ def kind_of(head: bytes) -> FileKind:
 def other_than(head: bytes, wanted: str) -> str | None:
     """Return what is wrong with a file that begins with `head`, and what to do; None if it may be what is wanted.
 
-    Args:
-        head: the first bytes; nothing is said about an empty file.
-        wanted: `gzip`, `zstd`, `parquet` or `text`.
+    `wanted`: `gzip`, `zstd`, `parquet` or `text`. Nothing is said about an empty file.
     """
     found = kind_of(head)
     if not head or found is WANTED[wanted] or (wanted == "parquet" and head[:4] in (b"PAR1", b"PARE")):

@@ -129,12 +129,7 @@ class Stream:
 def open_file(path: Path, suffix: str, compression: str | None) -> Stream | pa.NativeFile:
     """Open a file for reading its unpacked content; a plain .parquet can also be read from its end.
 
-    Args:
-        path: the file.
-        suffix, compression: what its content must be, as `formats.split_name` says it.
-
-    Raises:
-        Unreadable: the content is something else.
+    `suffix`, `compression`: what its content must be, as `formats.split_name` says it; else an Unreadable is raised.
     """
     wanted = "parquet" if suffix == ".parquet" else "text"
     stream = Stream(path, compression, wanted)
@@ -161,12 +156,7 @@ def lines(stream: Stream) -> Iterator[bytes]:
 
 @contextlib.contextmanager
 def damage_as_unreadable(path: Path) -> Iterator[None]:
-    """Turn errors in reading a file into one kind.
-
-    Raises:
-        UserError: there is no such file, or it may not be read.
-        Unreadable: the file is damaged.
-    """
+    """Turn errors in reading a file into an Unreadable; a UserError if there is no such file, or it may not be read."""
     try:
         yield
     except FileNotFoundError:

@@ -344,7 +344,7 @@ def origin(figures: dict[str, Any]) -> str:
 
 
 def method_of(side: list[ScoredModel], asked: str | None) -> str:
-    """Return the method of a side: the one asked for, or that of its models' headlines; raise a UserError without one."""
+    """Return the method of a side: the one asked for, or that of its models' headlines, if all have it."""
     methods = {asked or headline_method(each.about) for each in side}
     if len(methods) > 1:
         raise UserError(

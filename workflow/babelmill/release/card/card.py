@@ -603,12 +603,7 @@ def words_cell(corpus: dict[str, Any], language: dict[str, Any], tokenizer: dict
     """Return the number of words of a corpus's training text; "" if it is not known, or if no spaces separate words.
 
     Corpora of earlier versions have only bytes. Then the number is estimated from the bytes per word of the validation
-    text.
-
-    Args:
-        corpus: the manifest of the corpus.
-        language: its language, {"script"}.
-        tokenizer: the tokenizer's figures on the validation text, if they are known.
+    text, of which `tokenizer` has figures if they are known.
     """
     figures = corpus["figures"]
     if not separates_words(language):

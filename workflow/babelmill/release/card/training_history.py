@@ -95,12 +95,8 @@ def _of_kind(record: list[Line], kind: str) -> list[Line]:
 def _lists(parts: list[tuple[range, Line]], train: list[Line], kinds: list[str], averaged: bool) -> dict[str, Any]:
     """Return the lists of losses, over all rows and for each kind of rows.
 
-    Args:
-        parts: the parts of the run, one per entry of the lists: the indices of its training lines, and its last
-            validation, which is empty if there is none.
-        train: all training lines.
-        kinds: the kinds of rows.
-        averaged: whether there are losses of averaged weights.
+    `parts` are those of the run, one per entry of the lists: the indices of its lines in `train`, and its last
+    validation, which is empty if there is none. `averaged`: whether there are losses of averaged weights.
     """
     tokens = [after["tokens"] - before["tokens"] for before, after in zip([{"tokens": 0}, *train], train, strict=False)]
 
@@ -175,13 +171,7 @@ STYLES: dict[str, dict[str, Any]] = {
 
 
 def draw(record: list[Line], name: str, file: IO[bytes]) -> None:
-    """Draw a PNG. Each kind of rows has a panel of losses over tokens and steps, with the schedules below it.
-
-    Args:
-        record: the lines of the run so far.
-        name: the model's name, for the title.
-        file: the file to write to.
-    """
+    """Draw a PNG. Each kind of rows has a panel of losses over tokens and steps, with the schedules below it."""
     from matplotlib.figure import Figure
 
     curves = training_curves(record)

@@ -147,12 +147,8 @@ def require_config(files: Files) -> Path:
 def weight_files(names: list[str], read: Callable[[str], Any], where: str) -> list[str]:
     """Return which files of a model hold its weights. Error messages begin with `where`.
 
-    Args:
-        names: the names of all files.
-        read: returns the content of a JSON file by its name.
-
-    Raises:
-        UserError: there are no weights, some parts are missing, or several files could be the weights.
+    `read` returns the content of a JSON file by its name. A UserError says that there are no weights, that some parts
+    are missing, or that several files could be the weights.
     """
     for name in ONE_FILE:
         if name in names:

@@ -79,13 +79,9 @@ def from_gpt_bert(
 ) -> FoundModel:
     """Read a checkpoint of the published implementation.
 
-    Args:
-        weights: the path of model.bin or model_state_dict.bin.
-        average: the path of model_ema.bin, if there is one.
-        config: the JSON file with the model's shape.
-        tokenizer: the path of its tokenizer.json.
-        same: whether masked positions predicted the token at the mask itself, not the next one.
-        scratch: a folder for the adapted tokenizer.
+    `weights`: model.bin or model_state_dict.bin. `average`: model_ema.bin, if there is one. `config`: the JSON file
+    with the model's shape. `same`: whether masked positions predicted the token at the mask itself, not the next one.
+    `scratch`: a folder for the adapted tokenizer.
     """
     log.info("reading %s", weights)
     found = published_checkpoint.read_weights(weights)

@@ -96,13 +96,8 @@ def check_state_dict(weights: Any, path: Path) -> dict[str, Tensor]:
 def our_names(names: Iterable[str], load: Callable[[str], Tensor], where: object) -> dict[str, str]:
     """Return {our name: name in the files} of the weights that our GPT-BERT has.
 
-    Args:
-        names: the names in the files. Parallel training and transformers put prefixes before ours.
-        load: reads a tensor.
-        where: the beginning of the error message.
-
-    Raises:
-        UserError: the head has a matrix of its own, not a second copy of the embedding.
+    Parallel training and transformers put prefixes before ours. `load` reads a tensor. A UserError, which begins with
+    `where`, says that the head has a matrix of its own, not a second copy of the embedding.
     """
     kept = (name for name in names if not name.endswith(".position_indices"))
     found = {name.removeprefix("module.").removeprefix("model."): name for name in kept}

@@ -26,13 +26,8 @@ BESIDES = re.compile(
 def names_of(model: PreTrainedModel, weights: ForeignWeights, where: str) -> dict[str, str]:
     """Return {name in the class: name in the files} of all weights. A tied weight is listed once, by its first name.
 
-    Args:
-        model: a model of the class, on the device `meta`.
-        weights: the weights of the published model.
-        where: the beginning of error messages.
-
-    Raises:
-        UserError: a weight is missing, has another shape or is unknown to the class, or tied weights differ.
+    `model` is one of the class, on the device `meta`. A UserError, which begins with `where`, says that a weight is
+    missing, has another shape or is unknown to the class, or that tied weights differ.
     """
     renamed, strange = _renamed(model, weights.shapes)
     groups, cls = _groups(model), type(model).__name__
@@ -67,13 +62,8 @@ def _why(model: PreTrainedModel, missing: list[str]) -> str:
 def encoder_names_of(model: PreTrainedModel, weights: ForeignWeights, where: str) -> dict[str, str]:
     """Return {name in the class: name in the files} of an encoder's weights, without the heads of both.
 
-    Args:
-        model: a model with a classifier, on the device `meta`.
-        weights: the weights of a published model for any task.
-        where: the beginning of error messages.
-
-    Raises:
-        UserError: a weight of the encoder is missing, or has another shape.
+    `model` has a classifier, and is on the device `meta`; `weights` are those of a published model for any task. A
+    UserError, which begins with `where`, says that a weight of the encoder is missing, or has another shape.
     """
     renamed, _ = _renamed(model, weights.shapes)
     own = [name for name in model.state_dict() if name.startswith(f"{model.base_model_prefix}.")]

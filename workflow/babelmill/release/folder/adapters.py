@@ -23,19 +23,11 @@ PREFIX = "base_model.model."  # peft puts it before the names of weights in its 
 
 
 def write_adapter(folder: Path, adapters: Path, adapter: dict[str, int], base: dict[str, Any]) -> list[str]:
-    """Write the folder of adapters.
+    """Write the folder of adapters; return the names of the files, relative to `folder`.
 
-    Args:
-        folder: the folder in which to create it.
-        adapters: the file with the adapters' weights from the stage `train`.
-        adapter: the adapters' rank and alpha.
-        base: what is known about the model that they were trained on: `repository` and `commit`, or a name.
-
-    Returns:
-        the names of the written files, relative to `folder`.
-
-    Raises:
-        UserError: this project renamed the weights of the base, so the adapters do not fit its repository.
+    `adapter`: their rank and alpha. `base`: what is known about the model that they were trained on: `repository` and
+    `commit`, or a name. A UserError says that this project renamed the weights of the base, so that the adapters do not
+    fit its repository.
     """
     from peft import LoraConfig  # this also imports PyTorch and transformers
 
@@ -66,12 +58,8 @@ def write_adapter(folder: Path, adapters: Path, adapter: dict[str, int], base: d
 def frozen_file(model: Path, source: Path) -> Path:
     """Return the file with the frozen weights on which a model's adapters were trained.
 
-    Args:
-        model: the model's folder from the stage `train`. Its manifest says which weights these were.
-        source: the folder of the model that training continued from.
-
-    Raises:
-        UserError: the file has other weights now, or is missing.
+    `model`: its folder from the stage `train`, whose manifest says which weights these were. `source`: the folder of
+    the model that training continued from. A UserError says that the file has other weights now, or is missing.
     """
     wanted = manifest.read(model)["figures"]["source"]["sha256"]
     found = [name for name, entry in manifest.read(source)["files"].items() if entry["sha256"] == wanted]
@@ -84,11 +72,7 @@ def frozen_file(model: Path, source: Path) -> Path:
 def write_merged(path: Path, frozen: Path, adapters: Path, trained: dict[str, Any]) -> None:
     """Write the weights of a model with its adapters merged.
 
-    Args:
-        path: the file to write.
-        frozen: the file with the weights of the source.
-        adapters: the file with the adapters from the stage `train`.
-        trained: config.json beside the adapters.
+    `frozen`: the file with the weights of the source. `trained`: config.json beside the adapters.
     """
     base, factors = SavedTensors(frozen), SavedTensors(adapters)
     scale = trained["adapter"]["alpha"] / trained["adapter"]["rank"]

@@ -48,19 +48,12 @@ def tokenizer_of(folder: Path) -> Any:
 def load(
     cls: "type[_BaseAutoModelClass]", folder: Path, variant: str | None, extra: bool = False, **settings: Any
 ) -> torch.nn.Module:
-    """Load a model in evaluation mode and fp32.
+    """Load a model in evaluation mode and fp32, by one of the `AutoModelFor...` classes.
 
-    transformers itself would fill a missing weight with random numbers, and only mention it in a report.
-
-    Args:
-        cls: one of the `AutoModelFor...` classes.
-        folder: the exported folder.
-        variant: "main" or "ema"; None for the default one.
-        extra: whether to allow more weights than the class has. A model from elsewhere may have other heads.
-        settings: arguments by which `from_pretrained` overrides config.json.
-
-    Raises:
-        UserError: a weight is missing, does not fit, or (without `extra`) does not belong to the class.
+    transformers itself would fill a missing weight with random numbers, and only mention it in a report. So here a
+    weight that is missing, does not fit, or (without `extra`) does not belong to the class is a UserError: a model from
+    elsewhere may have other heads. `variant`: "main" or "ema"; None for the default one. `settings`: arguments by which
+    `from_pretrained` overrides config.json.
     """
     given = {"variant": variant, "trust_remote_code": runs_code(folder), "dtype": torch.float32, **settings}
     model, report = cls.from_pretrained(folder, output_loading_info=True, **given)

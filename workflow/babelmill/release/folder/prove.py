@@ -78,17 +78,9 @@ def random_rows(vocab_size: int, length: int) -> list[torch.Tensor]:
 def check_tokenizer(folder: Path, own: Path, texts: list[torch.Tensor], vocab_size: int, published: bool) -> None:
     """Check the tokenizer as users load it: it has no entry beyond the embedding and encodes texts as in training.
 
-    It must put one `<s>` in front of a text, unless it is the unchanged tokenizer of a published model.
-
-    Args:
-        folder: the exported folder.
-        own: the tokenizer.json that the model was trained with.
-        texts: documents, token ids, each [1, T] int64.
-        vocab_size: the number of entries of the embedding.
-        published: whether the tokenizer is that of a published model.
-
-    Raises:
-        UserError: one of these does not hold.
+    It must put one `<s>` in front of a text, unless it is the unchanged tokenizer of a `published` model; else a
+    UserError says what differs. `own`: the tokenizer.json that the model was trained with. `texts`: documents, token
+    ids, each [1, T] int64.
     """
     tokenizer = tokenizer_of(folder)
     if len(tokenizer) > vocab_size:
@@ -183,8 +175,7 @@ def logits_of(
 def differences(wanted: Logits, found: Logits, case: Case) -> dict[str, float]:
     """Compare the logits of the training model with those of the exported model.
 
-    Returns:
-        the largest difference in `float64` and in `float32`, and the training model's own `rounding` error.
+    Return the largest difference in `float64` and in `float32`, and the training model's own `rounding` error.
     """
     largest = {"float64": 0.0, "float32": 0.0, "rounding": 0.0}
     for ours, theirs in zip(zip(*wanted, strict=True), zip(*found, strict=True), strict=True):
@@ -209,12 +200,8 @@ def compare_variant(
 ) -> Iterator[tuple[Case, dict[str, float]]]:
     """Yield each case with the differences between the logits. Only one model at a time is in memory.
 
-    Args:
-        architecture: the model's architecture.
-        inputs: the folders that the export was made from.
-        exported: the folder, and the variant as `from_pretrained` takes it.
-        variant: the variant of the training model.
-        rows: documents, token ids, each [1, T] int64.
+    `inputs`: the folders that the export was made from. `exported`: the folder, and the variant as `from_pretrained`
+    takes it. `rows`: documents, token ids, each [1, T] int64.
     """
     cases = architecture.cases(inputs.model)
     trained = architecture.trained(inputs.model, variant, inputs.frozen)

@@ -28,14 +28,9 @@ def strict(
 ) -> tuple[dict[str, Any], dict[str, dict[str, np.ndarray]]]:
     """Return the content of the file for a strict track, and {task: {subtask: which predictions are right}}.
 
-    Args:
-        rules: what the challenge takes.
-        scored: the scores of the final model, by task; tasks without scores are left out.
-        fast: the same for the suites of the checkpoints.
-        checkpoints: the names of all checkpoints that the challenge asks for.
-        there: those that the model has.
-        model: the name of the model.
-        of_tuned: the scores of the final model after fine-tuning, by task.
+    `scored`, `of_tuned`: the scores of the final model by task, and those after fine-tuning; tasks without scores are
+    left out. `fast`: the same for the suites of the checkpoints. `checkpoints`: the names of all that the challenge
+    asks for; `there`: those that the model has.
     """
     content: dict[str, Any] = {}
     right: dict[str, dict[str, np.ndarray]] = {}

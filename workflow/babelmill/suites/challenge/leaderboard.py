@@ -85,14 +85,9 @@ def numbers(
     missing: dict[str, str],
     tuned: dict[str, Tuned],
 ) -> dict[str, Score]:
-    """Return the numbers of the leaderboard.
+    """Return the numbers of the leaderboard, from the scores of the final model by task, and those after fine-tuning.
 
-    Args:
-        rules: what the challenge takes.
-        scored: the scores of the final model, by task.
-        right: {task: {subtask: which of its predictions are right}}.
-        missing: {task: why it has no scores}.
-        tuned: its scores after fine-tuning, by task.
+    `right`: {task: {subtask: which of its predictions are right}}. `missing`: {task: why it has no scores}.
     """
     tasks = {
         name: of_tuned(name, task, tuned[name])

@@ -150,13 +150,7 @@ def number_of(value: float | None) -> float:
 
 
 def surprisals(scored: Scored, model: str, checkpoints: list[str]) -> dict[str, Any]:
-    """Return the surprisals of words in contexts at the checkpoints, for the age of acquisition.
-
-    Args:
-        scored: the scores.
-        model: the name of the model.
-        checkpoints: the names of all checkpoints that the challenge asks for.
-    """
+    """Return the surprisals of words in contexts at all checkpoints of the challenge, for the age of acquisition."""
     rows, wanted = scored.rows, set(checkpoints)
     names = ("snapshot", "million_words", "target_word", "context_id", "context", scored.method)
     found = [
