@@ -330,18 +330,15 @@ def results_of(name, *files):
     return of
 
 
-@one_line
-def download_of_language(wildcards):
-    """Return the downloaded dataset of a language, if its text comes from the Hub."""
-    stage = STAGES["download"]
-    return [str(stage.path(wildcards.language, part)) for part in stage.parts(CONFIG, wildcards.language)]
+def results_of_language(name):
+    """Return an input function: the results of a stage for the wildcard's language, if it has this stage."""
+    stage = STAGES[name]
 
+    @one_line
+    def of(wildcards):
+        return [str(stage.path(wildcards.language, part)) for part in stage.parts(CONFIG, wildcards.language)]
 
-@one_line
-def identifier_of_language(wildcards):
-    """Return the model that finds the languages of a corpus, if it comes from the Hub."""
-    stage = STAGES["identifier"]
-    return [str(stage.path(wildcards.language, part)) for part in stage.parts(CONFIG, wildcards.language)]
+    return of
 
 
 @one_line

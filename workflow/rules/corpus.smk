@@ -11,8 +11,8 @@ rule corpus_part:
     """Read and clean a part of the files of a language."""
     input:
         settings=settings("corpus"),
-        download=download_of_language,
-        identifier=identifier_of_language,
+        download=results_of_language("download"),
+        identifier=results_of_language("identifier"),
         suites=suites_of_corpus,
     output:
         folder=temp(directory("results/corpus_parts/{language}/{part}")),
@@ -35,8 +35,8 @@ rule corpus:
     """Read, clean and deduplicate a language's text, and set the validation documents aside."""
     input:
         settings=settings("corpus"),
-        download=download_of_language,
-        identifier=identifier_of_language,
+        download=results_of_language("download"),
+        identifier=results_of_language("identifier"),
         suites=suites_of_corpus,
         parts=parts_of_language,
     output:

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from babelmill.commands.progress.numbers import numbers_of_challenge
+from babelmill.commands.status import numbers_of_challenge
 from babelmill.config.resolve import Configuration
 from babelmill.config.submissions import Rules, Task, read_rules, submission_of
 from babelmill.core import manifest

@@ -15,7 +15,7 @@ from typing import Any
 import pydantic
 
 from babelmill.config.resolve import ROOT
-from babelmill.config.schema import SECTIONS
+from babelmill.config.schema import SECTIONS, read_alone
 from babelmill.core import code_versions
 from babelmill.core.files import UserError, atomic_write
 from babelmill.core.yaml_file import parse
@@ -65,14 +65,11 @@ def limits(pairs: list[str], option: str = "--when") -> dict[str, list[Any]]:
         section, _, name = key.partition(".")
         if not separator or name not in getattr(SECTIONS.get(section), "model_fields", {}):
             raise UserError(f"{option} {pair}: a key of the configuration and a value are expected, such as {EXAMPLE}")
-        field = SECTIONS[section].model_fields[name]
-        fields: Any = {name: (field.annotation, field)}
-        alone = pydantic.create_model("Alone", **fields)  # without the rules that involve other keys
         try:
-            checked = alone.model_validate({name: parse(text, f"{option} {pair}")})
+            value = read_alone(SECTIONS[section].model_fields[name], parse(text, f"{option} {pair}"))
         except pydantic.ValidationError as error:
             raise UserError(f"{option} {pair}: {error.errors(include_url=False)[0]['msg']}") from None
-        found.setdefault(key, []).append(getattr(checked, name))
+        found.setdefault(key, []).append(value)
     return found
 
 

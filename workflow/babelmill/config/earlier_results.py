@@ -60,15 +60,15 @@ def _has_mark(path: str) -> bool:
         return True
     try:
         about = os.stat(path)
-        return about.st_size > 0 and _contains_mark(path, about.st_size, about.st_mtime_ns)
+        return about.st_size > 0 and _contains(path, b'"', about.st_size, about.st_mtime_ns)
     except OSError:
         return False  # the stage reports it
 
 
 @functools.cache
-def _contains_mark(path: str, _size: int, _changed: int) -> bool:
+def _contains(path: str, pattern: bytes, _size: int, _changed: int) -> bool:
     with open(path, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
-        return content.find(b'"') >= 0
+        return re.search(pattern, content) is not None
 
 
 CHANGED = r"(?:[+-]?[0-9]+\.0|NA|nan|NaN|null|NULL)"  # cells that `tokens.label_text.label_text` reads otherwise
@@ -106,17 +106,10 @@ def _may_change(path: str, corpus: Corpus) -> bool:
             return _in_parquet(path, tuple(corpus.label_columns), *identity)
         # In JSON only text is read otherwise, and quotation marks are around it.
         ends = '"' + (f"\r\n{corpus.delimiter}\t" if suffix in DELIMITERS else "")
-        return _in_text(path, ends, *identity)
+        end = f"[{re.escape(ends)}]"
+        return _contains(path, f"{end}{UNSEEN}{CHANGED}{UNSEEN}(?:{end}|\\Z)".encode("latin-1"), *identity)
     except OSError:
         return False  # the stage reports it
-
-
-@functools.cache
-def _in_text(path: str, ends: str, _size: int, _changed: int) -> bool:
-    end = f"[{re.escape(ends)}]"
-    pattern = re.compile(f"{end}{UNSEEN}{CHANGED}{UNSEEN}(?:{end}|\\Z)".encode("latin-1"))
-    with open(path, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
-        return pattern.search(content) is not None
 
 
 @functools.cache

@@ -36,7 +36,7 @@ def missing_column(
 def has_no_row(path: str, encoding: str) -> bool:
     """Return whether a table certainly has no row, but at most a heading."""
     if (suffix := split_name(path)[0]) == ".parquet":
-        return _rows_of_parquet(path) == 0
+        return _of_parquet(path)[1] == 0
     text = beginning_of(path, encoding)
     if text is None or os.path.getsize(path) > LONGEST_HEADING:  # the first row may be longer than what was read
         return False
@@ -67,7 +67,7 @@ def heading_of(path: str, delimiter: str | None, encoding: str, quoting: str) ->
 def _heading(path: str, delimiter: str | None, encoding: str, quoting: str, _changed: int) -> list[str]:
     suffix, compression = split_name(path)
     if suffix == ".parquet" and not compression:
-        return _of_parquet(path)
+        return _of_parquet(path)[0]
     if suffix in (".jsonl", ".json"):
         encoding = "utf-8"
     elif suffix not in DELIMITERS:
@@ -106,21 +106,12 @@ def _beginning(path: str, compression: str | None) -> bytes:
     return raw[: raw.rfind(b"\n") + 1] or raw
 
 
-def _of_parquet(path: str) -> list[str]:
+def _of_parquet(path: str) -> tuple[list[str], int | None]:
+    """Return the names of a table's columns and the number of its rows; [] and None if it cannot be read."""
     import pyarrow as pa  # takes a while, and few tables are Parquet
     import pyarrow.parquet as pq
 
     try:
-        return list(pq.read_schema(path).names)
+        return list(pq.read_schema(path).names), pq.read_metadata(path).num_rows
     except (pa.ArrowException, OSError):
-        return []
-
-
-def _rows_of_parquet(path: str) -> int | None:
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    try:
-        return pq.read_metadata(path).num_rows
-    except (pa.ArrowException, OSError):
-        return None
+        return [], None

@@ -3,6 +3,7 @@
 import contextlib
 import os
 import re
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -93,7 +94,7 @@ def _in_folder(folder: Path) -> int | None:
     with contextlib.suppress(UserError, OSError, AttributeError):
         config = outside.read_object(folder / "config.json")
         each = 4 if "float32" in (config.get("dtype"), config.get("torch_dtype")) else 2
-        sizes = {path.suffix: 0 for path in folder.iterdir() if WEIGHTS.fullmatch(path.name)}
+        sizes = Counter[str]()
         for path in folder.iterdir():
             if WEIGHTS.fullmatch(path.name):
                 sizes[path.suffix] += path.stat().st_size

@@ -684,10 +684,8 @@ class Configuration:
 
 def as_read(field: FieldInfo, value: Any) -> Any:
     """Return a value of a key as its section reads it, such as 0.01 for the text 1e-2; ABSENT if it is a mistake."""
-    kinds: dict[str, Any] = {"value": (field.annotation, field)}
-    section = pydantic.create_model("One", __base__=schema.Section, **kinds)
     try:
-        return section.model_validate({"value": value}).model_dump()["value"]
+        return schema.read_alone(field, value)
     except pydantic.ValidationError:
         return ABSENT
 

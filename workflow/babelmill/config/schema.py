@@ -27,9 +27,11 @@ from pydantic import (
     ConfigDict,
     Field,
     ValidationInfo,
+    create_model,
     field_validator,
     model_validator,
 )
+from pydantic.fields import FieldInfo
 
 from babelmill.config.layers import nearest_key
 from babelmill.config.snapshots import Snapshots
@@ -122,6 +124,12 @@ class Section(BaseModel):
     def contradictions(self) -> Iterator[str]:
         """Yield what is wrong with values that do not go together; the message names their keys."""
         yield from ()
+
+
+def read_alone(field: FieldInfo, value: Any) -> Any:
+    """Return a value as its key reads it, without what involves other keys; raise a ValidationError of pydantic."""
+    kinds: dict[str, Any] = {"value": (field.annotation, field)}
+    return create_model("Alone", __base__=Section, **kinds).model_validate({"value": value}).model_dump()["value"]
 
 
 OF_NORBERT4 = ("local_global_ratio", "local_window_length")  # keys of `model` that no other architecture has
