@@ -270,42 +270,33 @@ def on_suite(
         of_language = [[model._replace(rows=in_language(model.rows, code)) for model in side] for side in scored]
         title = f"{suite}, {code}" if len(languages) > 1 else suite
         check_same([*of_language[0], *of_language[1]], title, code)
-        if isinstance(kind := everyone[0].kind, OfWords):
-            blocks.append(on_words(kind, of_language, title, code, names, method))
-        elif measure := everyone[0].about.get("measure"):
-            blocks.append(side_by_side(of_language, title, code, names, measure))
+        if isinstance(everyone[0].kind, OfWords) or everyone[0].about.get("measure"):
+            blocks.append(side_by_side(of_language, title, code, names, method))
         else:
             blocks.append(in_one_language(of_language, title, names, method, pairs))
     return blocks
 
 
-def side_by_side(sides: list[list[ScoredModel]], title: str, code: str, names: list[str], measure: str) -> list[str]:
-    """Return the headline scores of a suite whose score is no share of right answers, without a test."""
-    rows = []
-    for name, side in zip(names, sides, strict=True):
-        for model in side:
-            if score := headline(model.about, code):
-                low, high = (100 * end for end in score["interval"])
-                label = name if len(side) == 1 else model.name
-                rows.append([label, f"{100 * score['score']:.1f}", f"({low:.1f} to {high:.1f})"])
-    return [f"{title}: {measure} x 100, with 95 % intervals; no test compares such scores", *table(rows)]
-
-
-def on_words(
-    kind: OfWords, sides: list[list[ScoredModel]], title: str, code: str, names: list[str], asked: str | None
+def side_by_side(
+    sides: list[list[ScoredModel]], title: str, code: str, names: list[str], asked: str | None
 ) -> list[str]:
-    """Return the scores of a suite of words side by side, and the difference of one model and one model."""
-    rows, scored, unit = [], list[Scored](), sides[0][0].about["measure"]
+    """Return scores that are no shares of right answers, without a test; of words, the difference of two models."""
+    kind, rows, scored = sides[0][0].kind, [], list[Scored]()
     for name, side in zip(names, sides, strict=True):
         for model in side:
-            methods = model.about["languages"][code]["methods"]
-            if (method := asked or headline_method(model.about)) not in methods:
-                raise UserError(f"{model.name} has no scores of method {method}; it has {', '.join(methods)}")
-            scored.append(Scored(model.rows, method, methods[method]))
-            score = methods[method]["pairs"]
-            label, ends = name if len(side) == 1 else model.name, [100 * end for end in score["interval"]]
-            rows.append([f"{label} ({method})", f"{100 * score['score']:.1f}", "({:.1f} to {:.1f})".format(*ends)])
-    heading = f"{title}: {unit} x 100, with 95 % intervals"
+            label, score = name if len(side) == 1 else model.name, headline(model.about, code)
+            if isinstance(kind, OfWords):
+                methods = model.about["languages"][code]["methods"]
+                if (method := asked or headline_method(model.about)) not in methods:
+                    raise UserError(f"{model.name} has no scores of method {method}; it has {', '.join(methods)}")
+                scored.append(Scored(model.rows, method, methods[method]))
+                label, score = f"{label} ({method})", methods[method]["pairs"]
+            if score:
+                low, high = (100 * end for end in score["interval"])
+                rows.append([label, f"{100 * score['score']:.1f}", f"({low:.1f} to {high:.1f})"])
+    heading = f"{title}: {sides[0][0].about['measure']} x 100, with 95 % intervals"
+    if not isinstance(kind, OfWords):
+        return [f"{heading}; no test compares such scores", *table(rows)]
     if len(scored) > 2:
         return [f"{heading}; no test compares several models", *table(rows)]
     if (found := kind.difference(scored)) is None:
