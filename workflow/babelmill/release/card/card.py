@@ -87,34 +87,6 @@ def percent(share: dict[str, Any] | None) -> str:
 class ModelCard:
     """Holds all facts that the card of a model can state, and makes the card.
 
-    Attributes:
-        name: the model's name: letters, digits and `-_./`.
-        variants, default_variant, logits_alignment: as in the export of the folder.
-        parameters: the number of parameters. If the output matrix is the embedding, it counts once.
-        code: {code file: sha256}.
-        languages: {code: {"name", "tag", "script"}}.
-        settings: sections of the training settings: `model` or another shape; `train` if known; and `mixture` if there
-            are several languages.
-        license, authors, description, carbon_grams: the values of the user's section `card`.
-        model_type: the name that transformers gives to this kind of model; None for our architectures.
-        mask: the tokenizer's mask token; None if the tokenizer has no name for it.
-        padless: whether it is a transformers model whose configuration or tokenizer names no padding token.
-        adapter: `export.adapter`, which says whether the folder has no adapters, only adapters, or both.
-        published_tokenizer: whether the tokenizer is the unchanged one of a published model.
-        origin: where the model comes from, if this workflow did not train it.
-        earlier: the card that the model's repository had before.
-        evaluation: evaluation.json.
-        corpora: {language: manifest of its corpus}.
-        prefix_space: whether the tokenizer puts a space before each text (`tokenizer.prefix_space`).
-        tokenizer_source: `tokenizer.source`, or the model that the tokenizer comes from.
-        begun_with: the model with whose weights training began: `name`, `sha256`, and what else is known about it.
-        figures: the figures in the train stage's manifest.
-        suites: the suites of minimal pairs that the model was scored on.
-        tuned: the scores of the model after it was fine-tuned for tasks.
-        about_tasks: {task: {"title", "protocol", "baselines"}}: the names of tasks and protocols, and published scores.
-        snapshots: the names of the snapshots that the folder has.
-        record: the lines of metrics.jsonl; if it is None, the card shows no picture.
-
     All of it is data, and is escaped where it is written, except for `origin`, `earlier.sections`, `authors` and
     `description`, which are Markdown.
     """
@@ -124,36 +96,44 @@ class ModelCard:
         dict[str, tuple[str, str]]
     ] = {}  # {metric: (name on the Hub, description)}, if it has another
 
-    name: str
+    name: str  # the model's name: letters, digits and `-_./`
+    # variants, default_variant, logits_alignment: as in the export of the folder.
     variants: list[str]
     default_variant: str
-    parameters: int
-    code: dict[str, str]
-    languages: dict[str, dict[str, Any]] = dataclasses.field(default_factory=dict)
+    parameters: int  # the number of parameters. If the output matrix is the embedding, it counts once
+    code: dict[str, str]  # {code file: sha256}
+    languages: dict[str, dict[str, Any]] = dataclasses.field(default_factory=dict)  # {code: {"name", "tag", "script"}}
+    # Sections of the training settings: `model` or another shape; `train` if known; and `mixture` if there are several
+    # languages.
     settings: dict[str, dict[str, Any]] = dataclasses.field(default_factory=dict)
+    # license, authors, description, carbon_grams: the values of the user's section `card`.
     license: str | None = None
     authors: list[str] = dataclasses.field(default_factory=list)
     description: str = ""
     carbon_grams: float | None = None
-    origin: str = ""
-    earlier: EarlierCard | None = None
+    origin: str = ""  # where the model comes from, if this workflow did not train it
+    earlier: EarlierCard | None = None  # the card that the model's repository had before
     logits_alignment: str = "mlm"
-    model_type: str | None = None
-    mask: str | None = "<mask>"
-    padless: bool = False
-    adapter: str = "none"
-    published_tokenizer: bool = False
-    prefix_space: bool = False
-    evaluation: dict[str, Any] = dataclasses.field(default_factory=dict)
-    corpora: dict[str, dict[str, Any]] = dataclasses.field(default_factory=dict)
-    tokenizer_source: str | None = None
+    model_type: str | None = None  # the name that transformers gives to this kind of model; None for our architectures
+    mask: str | None = "<mask>"  # the tokenizer's mask token; None if the tokenizer has no name for it
+    padless: bool = False  # whether it is a transformers model whose configuration or tokenizer names no padding token
+    adapter: str = "none"  # `export.adapter`, which says whether the folder has no adapters, only adapters, or both
+    published_tokenizer: bool = False  # whether the tokenizer is the unchanged one of a published model
+    prefix_space: bool = False  # whether the tokenizer puts a space before each text (`tokenizer.prefix_space`)
+    evaluation: dict[str, Any] = dataclasses.field(default_factory=dict)  # evaluation.json
+    corpora: dict[str, dict[str, Any]] = dataclasses.field(default_factory=dict)  # {language: manifest of its corpus}
+    tokenizer_source: str | None = None  # `tokenizer.source`, or the model that the tokenizer comes from
+    # The model with whose weights training began: `name`, `sha256`, and what else is known about it.
     begun_with: dict[str, Any] | None = None
-    figures: dict[str, Any] = dataclasses.field(default_factory=dict)
+    figures: dict[str, Any] = dataclasses.field(default_factory=dict)  # the figures in the train stage's manifest
+    # The suites of minimal pairs that the model was scored on.
     suites: list[SuiteScores] = dataclasses.field(default_factory=list)
+    # The scores of the model after it was fine-tuned for tasks.
     tuned: list[TunedScore] = dataclasses.field(default_factory=list)
+    # {task: {"title", "protocol", "baselines"}}: the names of tasks and protocols, and published scores.
     about_tasks: dict[str, dict[str, Any]] = dataclasses.field(default_factory=dict)
-    snapshots: list[str] = dataclasses.field(default_factory=list)
-    record: list[Line] | None = None
+    snapshots: list[str] = dataclasses.field(default_factory=list)  # the names of the snapshots that the folder has
+    record: list[Line] | None = None  # the lines of metrics.jsonl; if it is None, the card shows no picture
 
     def write(self, folder: Path) -> list[str]:
         """Write README.md and, if there is a record, the training history. Return the names of the files."""
