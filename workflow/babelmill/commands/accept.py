@@ -27,24 +27,15 @@ CHANGELOG = ROOT / "CHANGELOG.md"
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's arguments."""
+    add, pairs = parser.add_argument, {"metavar": "KEY=VALUE", "nargs": "+", "default": []}
     # If no stage is given, argparse compares the default, [], with `choices`, too.
-    parser.add_argument("stages", nargs="*", choices=[[], *STAGES], metavar="STAGE", help="stages to accept")
-    parser.add_argument("--new", action="store_true", help="results change: begin a new version of each stage")
-    parser.add_argument("--results", metavar="TEXT", help="with --new: what changes, for the CHANGELOG")
-    parser.add_argument(
-        "--when",
-        metavar="KEY=VALUE",
-        nargs="+",
-        default=[],
-        help="with --new: only models with these settings change, such as train.objective=causal",
-    )
-    parser.add_argument(
-        "--unless",
-        metavar="KEY=VALUE",
-        nargs="+",
-        default=[],
-        help="with --new: models with all of these settings do not change, such as model.source=null",
-    )
+    add("stages", nargs="*", choices=[[], *STAGES], metavar="STAGE", help="stages to accept")
+    add("--new", action="store_true", help="results change: begin a new version of each stage")
+    add("--results", metavar="TEXT", help="with --new: what changes, for the CHANGELOG")
+    only = f"only models with these settings change, such as {EXAMPLE}"
+    add("--when", **pairs, help=f"with --new: {only}")
+    others = "models with all of these settings do not change, such as model.source=null"
+    add("--unless", **pairs, help=f"with --new: {others}")
 
 
 def state_of(stage: Stage) -> tuple[bool, str]:

@@ -14,21 +14,18 @@ log = logging.getLogger(__name__)
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's arguments."""
-    parser.add_argument(
-        "weights", type=Path, help="model.bin, or model_state_dict.bin, which also has the averaged weights"
-    )
-    parser.add_argument("--ema", type=Path, help="model_ema.bin, the averaged weights (optional)")
-    parser.add_argument(
-        "--config", required=True, type=Path, help="the JSON file with the model's shape, as it was used in training"
-    )
-    parser.add_argument("--tokenizer", required=True, type=Path, help="its tokenizer.json")
-    parser.add_argument(
+    add = parser.add_argument
+    add("weights", type=Path, help="model.bin, or model_state_dict.bin, which also has the averaged weights")
+    add("--ema", type=Path, help="model_ema.bin, the averaged weights (optional)")
+    add("--config", required=True, type=Path, help="the JSON file with the model's shape, as it was used in training")
+    add("--tokenizer", required=True, type=Path, help="its tokenizer.json")
+    add(
         "--masked-target",
         choices=["next", "same"],
         default="next",
         help="what masked positions predicted: the next token (GPT-BERT), or the same one (BabyBabelLM's code)",
     )
-    parser.add_argument("--out", required=True, type=Path, help="the folder to make; it must not exist")
+    add("--out", required=True, type=Path, help="the folder to make; it must not exist")
 
 
 def run(args: argparse.Namespace) -> None:

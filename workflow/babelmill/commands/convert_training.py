@@ -16,13 +16,10 @@ log = logging.getLogger(__name__)
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's arguments."""
-    parser.add_argument(
-        "source", type=folder, help="a folder like results/models/eng, or a step-*.safetensors of a run"
-    )
-    parser.add_argument(
-        "--tokenizer", required=True, type=Path, help="its tokenizer.json, or the folder with this file"
-    )
-    parser.add_argument("--out", required=True, type=Path, help="the folder to make; it must not exist")
+    add = parser.add_argument
+    add("source", type=folder, help="a folder like results/models/eng, or a step-*.safetensors of a run")
+    add("--tokenizer", required=True, type=Path, help="its tokenizer.json, or the folder with this file")
+    add("--out", required=True, type=Path, help="the folder to make; it must not exist")
 
 
 def run(args: argparse.Namespace) -> None:

@@ -25,9 +25,8 @@ def state_of(job: Job) -> str:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's arguments."""
-    parser.add_argument(
-        "models", nargs="*", metavar="MODEL", help="a model, batch or experiment (default: the configuration's targets)"
-    )
+    words = "a model, batch or experiment (default: the configuration's targets)"
+    parser.add_argument("models", nargs="*", metavar="MODEL", help=words)
     loading.add_arguments(parser)
 
 
