@@ -18,7 +18,7 @@ import matplotlib
 import numpy as np
 
 matplotlib.use("svg")
-from matplotlib import pyplot as plt  # noqa: E402
+from matplotlib import pyplot as plt
 
 COLOURS = ["#0072B2", "#D55E00", "#009E73", "#CC79A7"]  # a colour-blind reader tells them apart
 OBJECTIVES = ("causal", "masked")
