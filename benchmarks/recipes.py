@@ -47,10 +47,7 @@ CELLS = {
         NO_DROPOUT | {"train.learning_rate": 0.02, "train.order": "documents"},
         *(muon(*each) for each in ((0.005, 2.0), (0.01, 2.0), (0.005, 4.0), (0.01, 1.0))),
         *(muon(*each) | NO_DROPOUT for each in ((0.005, 2.0), (0.0035, 3.0))),
-        *(
-            muon(0.005, 2.0, **{key: value}) | NO_DROPOUT
-            for key, value in (("masking", "words"), ("order", "documents"))
-        ),
+        muon(0.005, 2.0, order="documents") | NO_DROPOUT,
     ],
     "one": [
         {},
