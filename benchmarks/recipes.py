@@ -8,7 +8,8 @@ This writes texts and `config.yaml` into FOLDER and trains nothing. The texts ar
 from eight places of each. `ten` are ten epochs of 75,000 words, `one` is one epoch of 650,000 words, both with 1.2 M
 parameters (preset `tiny`): each cell takes two to three minutes of CPU time. `big_ten` (ten epochs of 300,000 words)
 and `big_one` compare the best with the published recipe at 3.7 M parameters and with six seeds, which takes about 15
-(5) minutes per model. With `--blimp`, these are also scored on pairs of BLiMP, which come from the Hub.
+(5) minutes per model. With `--blimp`, these are also scored on pairs of BLiMP, which come from the Hub. Then
+`benchmarks/learning_curves.py` draws their losses.
 """
 
 import argparse
@@ -46,10 +47,7 @@ CELLS = {
         NO_DROPOUT | {"train.learning_rate": 0.02, "train.order": "documents"},
         *(muon(*each) for each in ((0.005, 2.0), (0.01, 2.0), (0.005, 4.0), (0.01, 1.0))),
         *(muon(*each) | NO_DROPOUT for each in ((0.005, 2.0), (0.0035, 3.0))),
-        *(
-            muon(0.005, 2.0, **{key: value}) | NO_DROPOUT
-            for key, value in (("masking", "words"), ("order", "documents"))
-        ),
+        muon(0.005, 2.0, order="documents") | NO_DROPOUT,
     ],
     "one": [
         {},
@@ -58,23 +56,36 @@ CELLS = {
         *(muon(*each) | NO_DROPOUT for each in ((0.01, 0.1), (0.02, 0.1), (0.01, 2.0), (0.005, 2.0))),
         muon(0.01, 2.0, order="documents") | NO_DROPOUT,
     ],
-    "big_ten": [{}, muon(0.005, 2.0, order="documents"), muon(0.005, 2.0, order="documents") | NO_DROPOUT],
+    "big_ten": [
+        {},
+        muon(0.005, 2.0, order="documents") | NO_DROPOUT,
+        NO_DROPOUT | {"train.learning_rate": 0.02, "train.order": "documents"},
+    ],
     "big_one": [{}, muon(0.01, 2.0) | NO_DROPOUT],
 }
 
+VALIDATE_EVERY = {"ten": 220, "one": 193, "big_ten": 250, "big_one": 100}  # steps; of the small ones, a third
 BIG = {
     "tokenizer": {"vocab_size": 4096},
     "model": {"hidden_size": 192, "intermediate_size": 512, "num_attention_heads": 6, "num_hidden_layers": 6},
 }
 
 
+def text_of(clone: Path, name: str) -> str:
+    """Return a file of the text's repository, as it is in the commit that is checked out."""
+    show = ["git", "-C", clone, "show", f"HEAD:datasets/BabyLM_dataset/train_600k/{name}"]
+    done = subprocess.run(show, capture_output=True)
+    if done.returncode:
+        reason = done.stderr.decode(errors="replace").strip().splitlines()[-1]
+        raise SystemExit(f"error: --clone {clone} is no clone of https://github.com/moritzlad/BabyLM-Tiny: {reason}")
+    return done.stdout.decode()
+
+
 def write_text(clone: Path, path: Path, suffix: str, places: int, of_each: int) -> None:
     """Write `of_each` words of each kind, from several places of its file."""
     with path.open("w", encoding="utf-8") as out:
         for kind in KINDS:
-            name = f"HEAD:datasets/BabyLM_dataset/train_600k/{kind}{suffix}.train"
-            words = subprocess.run(["git", "-C", clone, "show", name], capture_output=True, check=True).stdout
-            words = words.decode().split(" ")
+            words = text_of(clone, f"{kind}{suffix}.train").split(" ")
             for place in range(places):
                 begin, number = len(words) * place // places, of_each // places
                 part = words[begin : begin + number]
@@ -89,7 +100,9 @@ def configuration(folder: Path, blimp: bool) -> dict[str, Any]:
         text, epochs = folder / f"{'one' if name == 'big_one' else name}.jsonl", 1 if "one" in name else 10
         files = {"files": [str(text)], "validation_files": [str(folder / "validation.jsonl")]}
         corpora[f"english_{name}"] = {"language": "eng", "corpus": files}
-        models[f"english_{name}"] = {"train": {"epochs": epochs}} | (BIG if "big" in name else {})
+        train = {"epochs": epochs} | ({} if "big" in name else {"average_last": 0.2})
+        models[f"english_{name}"] = {"train": train, "run": {"validate_every": VALIDATE_EVERY[name]}}
+        models[f"english_{name}"] |= BIG if "big" in name else {}
         if blimp and "big" in name:
             models[f"english_{name}"]["evaluation"] = {"suites": ["blimp"], "pairs": 200, "masked_pairs": 20}
     experiments = {

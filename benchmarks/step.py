@@ -8,7 +8,8 @@ moving average; half of the rows are causal. It is compared with `BertForMaskedL
 vocabulary, width, depth and feed-forward size, with PyTorch's SDPA and fused AdamW: forward with labels (15 % of the
 tokens), backward, clipping and step, on a batch that is ready in memory. Each has its own process. They take turns of a
 few seconds, and the ratio is the median over the rounds. GPT-BERT does about 1.28 times BERT's arithmetic per token.
-With `--threads 1` on a CPU, seconds are those of the processor, so that other programs matter little.
+With `--threads 1` on a CPU, seconds are CPU time, so that other programs matter little; the first line says so. The
+share of data in a step is always one of elapsed time.
 
 `--propose` measures only our step with growing `run.micro_batch_tokens`, and says which value to use on this device.
 """
@@ -160,13 +161,13 @@ def bert(preset: str, batch: int, length: int, precision: str, dropout: float, t
 
 
 def work(connection, make, arguments, clock=time.perf_counter) -> None:
-    """Do steps on request, in a process. For each number of seconds received, send (tokens/s, share for data)."""
+    """Do steps on request, in a process. For each number of seconds received, send what `Worker.turn` returns."""
     try:
         step, about = make(*arguments)
         for _ in range(3):
             step()["wait"]()
         while (seconds := connection.recv()) is not None:
-            began, tokens, data, work = clock(), 0, 0.0, 0.0
+            began, began_at, tokens, data, work = clock(), time.perf_counter(), 0, 0.0, 0.0
             while (elapsed := clock() - began) < seconds:
                 done = step()
                 done["wait"]()
@@ -174,7 +175,8 @@ def work(connection, make, arguments, clock=time.perf_counter) -> None:
             peak = about.get("peak")
             mfu = work / elapsed / peak if peak else None
             memory = about["memory"]() if "memory" in about else None
-            connection.send((tokens / elapsed, data / elapsed, mfu, memory))
+            whole = time.perf_counter() - began_at  # `data` is elapsed time, too
+            connection.send((tokens / elapsed, data / whole, mfu, memory))
     except Exception as error:  # for instance, out of memory
         connection.send(UserError(str(error).splitlines()[0] if str(error) else type(error).__name__))
 
@@ -205,12 +207,16 @@ class Worker:
         self._process.join()
 
 
+def in_cpu_time(args) -> bool:
+    """Return whether seconds are those of the processor: with one thread, and without a GPU that works meanwhile."""
+    return args.threads == 1 and not any(map(os.path.exists, DRIVERS.values()))
+
+
 def compare(args, batch: int, length: int, precision: str, dropout: float) -> None:
     """Print the line of a case."""
     tokens = batch * length
     ours = args.preset, tokens, tokens, length, precision, dropout, args.threads
-    alone = args.threads == 1 and not any(map(os.path.exists, DRIVERS.values()))
-    clock = time.process_time if alone else time.perf_counter
+    clock = time.process_time if in_cpu_time(args) else time.perf_counter
     workers = [Worker(engine, *ours, name, clock=clock) for name in ("gpt_bert", "norbert4")]
     workers.append(Worker(bert, args.preset, tokens, length, precision, dropout, args.threads, clock=clock))
     for worker in workers:
@@ -284,6 +290,8 @@ def main() -> None:
     if args.propose:
         propose(args, args.precisions[-1])
         return
+    clock = "CPU time of one thread" if in_cpu_time(args) else f"elapsed time, {args.threads} threads"
+    print(f"tokens per second ({clock}), median of {args.rounds} rounds; ratios with their range\n")
     print(
         "| rows x length | precision | dropout | GPT-BERT | NorBERT4 | BERT | GPT-BERT / BERT | NorBERT4 / GPT-BERT"
         f" | data | MFU |\n{'|---' * 10}|"

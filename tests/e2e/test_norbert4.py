@@ -1,17 +1,22 @@
-"""A NorBERT4 from text to its card, with a suite and a task, and one that continues a published one, really run."""
+"""A NorBERT4 from text to its card, with a suite and a task, and one that continues a model of the Hub, really run."""
 
 import copy
 import shutil
+from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 import torch
 from safetensors.torch import load_file
 
+from babelmill.core import manifest
 from babelmill.core.files import read_json
 from conftest import ROOT, SMALL, WORDS, Workspace
+from helpers.hub.hub_server import HubServer
 from helpers.models.published import norbert4, write_norbert4
 
 pytestmark = pytest.mark.xdist_group("norbert4")  # one process runs the workflow
+PUBLISHED = "HPLT/hplt_gpt_bert_base_3_0_nob_Latn"
 TASK = {
     **{"train": ["rows.tsv"], "test": ["others.tsv"], "language": "eng", "text": "{sentence}", "label": "class"},
     "tuning": {"epochs": 2, "batch": 16, "longest": 32},
@@ -20,10 +25,31 @@ PAIRS = {"files": ["pairs.tsv"], "language": "eng", "good": "good", "bad": "bad"
 
 
 @pytest.fixture(scope="module")
-def made(built, tmp_path_factory) -> Workspace:
+def theirs(tmp_path_factory) -> Path:
+    """A published model, with the names and files of its repository."""
+    write_norbert4(folder := tmp_path_factory.mktemp("published"))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def hub(theirs, tmp_path_factory) -> Iterator[HubServer]:
+    """A Hub on this machine with this model."""
+    with pytest.MonkeyPatch.context() as environment, HubServer() as server:
+        for name, value in {
+            "ENDPOINT": server.url,
+            "HOME": tmp_path_factory.mktemp("cache"),
+            "HUB_DISABLE_XET": 1,
+        }.items():
+            environment.setenv(f"HF_{name}", str(value))
+        environment.delenv("HF_HUB_OFFLINE", raising=False)
+        server.commit(f"models/{PUBLISHED}", {file.name: file.read_bytes() for file in theirs.iterdir()})
+        yield server
+
+
+@pytest.fixture(scope="module")
+def made(built, hub, tmp_path_factory) -> Workspace:
     """The small workflow with both models."""
     workspace = Workspace(shutil.copytree(built, tmp_path_factory.mktemp("norbert4") / "work", symlinks=True))
-    write_norbert4(workspace.path / "theirs")
     words = WORDS["eng"].split()
     rows = "".join(f"the {word} {words[i - 3]}\t{'ab'[i % 2]}\n" for i, word in enumerate(words))
     (workspace.path / "rows.tsv").write_text("sentence\tclass\n" + rows)
@@ -39,12 +65,14 @@ def made(built, tmp_path_factory) -> Workspace:
         },
         "more": {
             "languages": ["eng"],
-            "model": {"architecture": "norbert4", "source": "./theirs"},
+            "model": {"architecture": "norbert4", "source": PUBLISHED},
             "train": {"objective": "diffusion", "max_steps": 2},
+            "evaluation": {"tasks": ["mine"], "task_seeds": [1]},
         },
     }
     workspace.configure(values)
-    workspace.snakemake("converted/nor", "results/exports/more", "--profile", ROOT / "profiles/local")
+    targets = "converted/nor", "results/exports/more", "results/tuned/more/mine/1"
+    workspace.snakemake(*targets, "--profile", ROOT / "profiles/local")
     return workspace
 
 
@@ -66,15 +94,27 @@ def test_suite_and_task(made):
     assert 0 <= read_json(made.path / "results/tuned/nor/mine/1/scores.json")["languages"]["eng"]["score"] <= 1
 
 
-def test_a_published_model_goes_on(made):
+def test_a_model_of_the_hub_goes_on(made, hub, theirs):
     """With its shape and weights, by another objective; the export has been proven equal to what was trained."""
     config = read_json(made.path / "results/models/more/config.json")
     assert {key: config[key] for key in norbert4()[0]} == norbert4()[0]
-    before = torch.load(made.path / "theirs/pytorch_model.bin")
+    before = torch.load(theirs / "pytorch_model.bin")
     after = load_file(made.path / "results/exports/more/model.safetensors")
     assert after.keys() == before.keys() - {"classifier.emb2vocab.weight"}
     for name, tensor in after.items():
         assert (tensor - before[name]).norm() <= 0.2 * before[name].norm(), name
+    assert 0 <= read_json(made.path / "results/tuned/more/mine/1/scores.json")["languages"]["eng"]["score"] <= 1
+    made.babelmill("score", "results/exports/more", "--suite", "pairs", "--out", "scores/more")
+    assert read_json(made.path / "scores/more/scores.json")["languages"]["eng"]["methods"].keys() == {"bound"}
+
+
+def test_its_commit_is_pinned_and_its_code_is_not_fetched(made, hub):
+    (commit,) = hub.repositories[f"models/{PUBLISHED}"].commits
+    folder = made.path / "results/base_models/more"
+    assert commit in (folder / manifest.NAME).read_text() and hub.count("pytorch_model.bin") > 0
+    assert not list(folder.glob("*.py")) and hub.count(r"GET .*modeling_gptbert\.py") == 0
+    hub.commit(f"models/{PUBLISHED}", {"README.md": b"Moved away."})
+    assert made.would_run(targets=("results/exports/more",)) == set()
 
 
 def test_the_plan_knows_its_size(made):

@@ -1,10 +1,10 @@
-"""Runs with `train.order: documents` and `train.masking: words`, which are stopped and continue."""
+"""Runs with `train.order: documents`, which are stopped and continue."""
 
 import signal
 
 from helpers.training.training_data import UNDISTURBED, Data, assert_near, assert_same, wait_for_step
 
-SETTINGS = UNDISTURBED | {"order": "documents", "masking": "words"}
+SETTINGS = UNDISTURBED | {"order": "documents"}
 
 
 def prepared(folder, like: Data) -> Data:
@@ -26,7 +26,7 @@ def test_a_run_that_was_stopped_reads_on_in_the_same_order(finished, tmp_path):
     """To the bit on one process, and but for rounding if it began on two."""
     whole = prepared(tmp_path / "whole", finished)
     whole.train()
-    assert whole.weights() != finished.weights(), "the keys have an effect"
+    assert whole.weights() != finished.weights(), "the key has an effect"
     for processes, check in ((1, assert_same), (2, assert_near)):
         data = prepared(tmp_path / f"{processes}", finished)
         stopped(data, processes)

@@ -29,7 +29,6 @@ from babelmill.model.gpt_bert import GPTBert, GPTBertShape, training_mask
 from babelmill.runtime.processes import Processes
 from babelmill.tokens.shard_file import ShardFile
 from babelmill.tokens.tokenizer_file import encode, load_tokenizer
-from babelmill.training.batches.rarity import costs_of, token_counts
 from babelmill.training.batches.token_batches import TokenStream
 from babelmill.training.kernels.dropout import Keys, keep
 from babelmill.training.kernels.install import install
@@ -257,28 +256,23 @@ def batch_figures(folder: Path) -> dict:
 
 
 def option_figures(folder: Path) -> dict:
-    """Return rows, hidden tokens and batches of a step for other orders, masks and noise than the usual ones."""
+    """Return rows, hidden tokens and batches of a step for another order and noise than the usual ones."""
     files, result = shard_files(folder), {}
-    token = np.arange(VOCABULARY.size)
-    edges, costs = np.stack([token % 5, token // 5 % 3]), costs_of(token_counts(files, VOCABULARY.size), 0.02)
-    options: dict[str, tuple[dict, dict]] = {
-        "order of documents": ({"order": "documents", "objective": "causal"}, {}),
-        "whole words": ({"objective": "masked", "masking": "words"}, {"edges": edges}),
-        "cosine noise": ({"objective": "diffusion", "noise": "cosine"}, {}),
-        "rarity": ({"objective": "diffusion", "rarity": 0.02}, {"costs": costs}),
+    options = {
+        "order of documents": {"order": "documents", "objective": "causal"},
+        "cosine noise": {"objective": "diffusion", "noise": "cosine"},
     }
-    for name, (values, given) in options.items():
+    for name, values in options.items():
         train = section("train", **values)
         plan = Plan(train, 0.5, [Packed(file.offsets) for file in files])
         step = plan.step(25)
-        stream = TokenStream(files, VOCABULARY, train.seed, torch.device("cpu"), plan.objective, **given)
+        stream = TokenStream(files, VOCABULARY, train.seed, torch.device("cpu"), plan.objective)
         batch = stream.micro_batch(step.rows, step.length, tuple(1.0 for _ in plan.objective.kinds))
         result[name] = {field: digest(getattr(batch, field).numpy()) for field in ("input_ids", "targets", "positions")}
         result[name]["targets of rows"] = step.rows.targets.tolist()
         result[name]["first targets"] = batch.targets[:8].tolist()
         if step.rows.importance is not None:
             result[name]["importance"] = step.rows.importance.tolist()
-    result["rarity"]["costs"] = costs.tolist()
     return result
 
 

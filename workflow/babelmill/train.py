@@ -310,7 +310,7 @@ def make_trainer(
     settings: TrainSettings, network: Network, data: Data, plan: Plan, processes: Processes, run: schema.Run
 ) -> Trainer:
     """Make the trainer of a run that has not begun."""
-    streams = {split: data.stream(split, network, plan.objective, processes) for split in SPLITS}
+    streams = {split: data.stream(split, network, plan.objective, processes.device) for split in SPLITS}
     validation = data.layouts["validation"], streams["validation"]
     return Trainer(
         *(settings, network, plan, streams["train"], validation, processes),

@@ -153,7 +153,6 @@ tokens/published_tokenizer tokens/trial: base_model tokenizer
 tokens/quality: tokenizer evaluate
 tokens/shard_file: shards train export evaluate
 tokens/limits: tokenizer
-tokens/word_edges: train
 training: train
 training/__init__: base_model train export evaluate score predict tune
 training/arithmetic: train evaluate score predict tune

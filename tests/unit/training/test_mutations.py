@@ -88,14 +88,6 @@ options | training/plan/objectives.py | less of the cosine noise
 - (1 - np.cos(np.pi / 2 * time))
 + (1 - np.cos(np.pi / 3 * time))
 
-options | tokens/word_edges.py | white space does not join the next word
-- (before != SPACE) & (first
-+ (first
-
-options | training/batches/rarity.py | ranks from the rarest token on
-- np.argsort(-counts
-+ np.argsort(counts
-
 averaging | training/optimization/optim.py | a longer warm-up of the average
 - (1 + step) / (60 + step)
 + (1 + step) / (61 + step)

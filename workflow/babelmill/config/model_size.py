@@ -32,6 +32,7 @@ class Counted:
 
     parameters: int  # number of parameters, each counted once
     matrices: int  # number of elements of all matrices that every position is multiplied by
+    of_layers: int  # number of elements of the matrices of the layers, which Muon updates
     sides: int  # sum of the rows and columns of these matrices: the number of parameters of adapters of rank 1
     output: int  # number of elements of the output matrix, by which only positions with a target are multiplied
     hidden_size: int
@@ -62,6 +63,7 @@ def norbert4(
     return Counted(
         parameters=matrices + scales + lambdas + output + 3 * hidden + vocab_size,
         matrices=matrices,
+        of_layers=matrices,
         sides=layers * (2 * queries + 2 * values + 7 * hidden + 3 * inner),
         output=output,
         hidden_size=hidden,
@@ -102,7 +104,7 @@ def parameters(config: Shape | Counted, vocab_size: int) -> int:
 def layer_matrices(config: Shape | Counted, vocab_size: int) -> int:
     """Return the number of elements of the matrices of the layers, which Muon updates; see `parameters`."""
     if size := counted(config, vocab_size):
-        return size.matrices
+        return size.of_layers
     assert not isinstance(config, Counted)
     size, attention = config.hidden_size, 5 if config.gate else 4
     return config.num_hidden_layers * (attention * size * size + 3 * size * config.intermediate_size)

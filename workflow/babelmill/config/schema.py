@@ -388,9 +388,7 @@ class Train(Section):
     mask_rate_end: Annotated[Number, Field(gt=0, le=1), OnlyIf(objective=MASKING, otherwise=1.0)]
     mask_random: Annotated[Share, OnlyIf(objective=MASKING)] = 0.1
     mask_keep: Annotated[Share, OnlyIf(objective=MASKING)] = 0.1
-    masking: Annotated[Literal["spans", "words"], OnlyIf(objective=MASKING)] = "spans"
     noise: Annotated[Literal["uniform", "cosine"], OnlyIf(objective="diffusion")] = "uniform"
-    rarity: Annotated[Number, Field(ge=0, le=0.5), OnlyIf(objective="diffusion")] = 0.0
     optimizer: Literal["lamb", "adamw", "muon"]
     learning_rate: Annotated[Number, Field(gt=0, le=10)]
     learning_rate_floor: Share

@@ -21,7 +21,6 @@ from babelmill.config.stage_settings import TrainSettings
 from babelmill.core.files import UserError, read_json
 from babelmill.core.words import plural
 from babelmill.labels.codes import CODES_OF_SOURCE, PAD, SYSTEMS, Codes, written
-from babelmill.runtime.processes import Processes
 from babelmill.runtime.record import SPLITS
 from babelmill.tokens.shard_file import Labels, ShardFile, Texts
 from babelmill.tokens.tokenizer_file import encode, load_tokenizer
@@ -366,9 +365,9 @@ class LabelledData(Data):
             for split, stream in self._streams.items()
         }
 
-    def stream(self, split: str, network: Network, objective: Objective, processes: Processes) -> LabelStream:
+    def stream(self, split: str, network: Network, objective: Objective, device: torch.device) -> LabelStream:
         """See `Data.stream`."""
-        return self._streams[split].on(processes.device)
+        return self._streams[split].on(device)
 
     def cut(self) -> int:
         """Return how many training texts, with their contexts, are longer than a row."""

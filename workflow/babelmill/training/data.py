@@ -2,13 +2,12 @@
 
 from pathlib import Path
 
+import torch
+
 from babelmill.config.stage_settings import TrainSettings
-from babelmill.runtime.processes import Processes
 from babelmill.runtime.record import SPLITS
 from babelmill.tokens.shard_file import ShardFile
 from babelmill.tokens.vocabulary import Vocabulary
-from babelmill.tokens.word_edges import word_edges
-from babelmill.training.batches.rarity import costs_of, token_counts
 from babelmill.training.batches.token_batches import Stream, TokenStream
 from babelmill.training.networks.network import Network
 from babelmill.training.plan.layouts import Layout, Packed
@@ -25,7 +24,7 @@ class Data:
     """
 
     def __init__(self, settings: TrainSettings, tokenizer: Path, folders: list[Path]):
-        self.settings, self._tokenizer = settings, tokenizer / "tokenizer.json"
+        self.settings = settings
         self.shards = {
             split: [ShardFile.open(folder / f"{split}.safetensors") for folder in folders] for split in SPLITS
         }
@@ -33,16 +32,9 @@ class Data:
             split: [Packed(shard.offsets, shard.responses) for shard in self.shards[split]] for split in SPLITS
         }
         self.blocks_weight = 0.0  # only labels have blocks
-        self.vocabulary = Vocabulary.read(self._tokenizer, self.shards["train"][0].vocab_size)
+        self.vocabulary = Vocabulary.read(tokenizer / "tokenizer.json", self.shards["train"][0].vocab_size)
 
-    def stream(self, split: str, network: Network, objective: Objective, processes: Processes) -> Stream:
+    def stream(self, split: str, network: Network, objective: Objective, device: torch.device) -> Stream:
         """Return the stream of a split."""
-        train, shards, edges, costs = self.settings.train, self.shards[split], None, None
-        if split == "train":  # validation always hides in the same way, so that its numbers can be compared
-            if train.masking == "words":
-                edges = word_edges(self._tokenizer, self.vocabulary)
-            if train.rarity:
-                counts = processes.on_main(lambda: token_counts(shards, self.vocabulary.size))  # reads the whole text
-                costs = costs_of(counts, train.rarity)
-        given = shards, self.vocabulary, train.seed, processes.device, objective, network.in_place, network.compiled
-        return TokenStream(*given, edges, costs)
+        seed, shards = self.settings.train.seed, self.shards[split]
+        return TokenStream(shards, self.vocabulary, seed, device, objective, network.in_place, network.compiled)

@@ -5,15 +5,12 @@ tokens are hidden. Of these spans, some become random tokens, some stay (10 % ea
 `<mask>`. There are two differences from the published code. The number of hidden tokens is exact (the last span is
 cut), so that the plan knows the number of targets. And it is not counted how often a token has been hidden, so that a
 row's mask depends only on the row's number.
-
-With `train.masking: words`, the words of the row take the place of the drawn spans (`words`).
 """
 
 from dataclasses import dataclass
 
 import torch
 
-from babelmill.tokens.word_edges import begins_word
 from babelmill.training.plan.objectives import Hiding
 from babelmill.training.plan.randomness import below, draw
 
@@ -42,15 +39,6 @@ def spans(keys: torch.Tensor, position: torch.Tensor, longest: int) -> torch.Ten
     return first.scatter_(1, starts, 1)[:, :length].cumsum(1) - 1
 
 
-def words(tokens: torch.Tensor, edges: torch.Tensor) -> torch.Tensor:
-    """Return the number of the word that each position belongs to, [B, T] int64. For `edges`, see `word_edges`.
-
-    The end of a word that began in the row before is a word, too.
-    """
-    first, last = edges[:, tokens]
-    return torch.cat([torch.zeros_like(last[:, :1]), begins_word(first[:, 1:], last[:, :-1]).long()], 1).cumsum(1)
-
-
 @torch.library.custom_op("babelmill::sorted_rows", mutates_args=())
 def _sorted_rows(values: torch.Tensor) -> torch.Tensor:
     """Sort each row. `torch.compile` does not look inside: its own sort is one kernel that takes minutes to build."""
@@ -63,17 +51,9 @@ def _(values: torch.Tensor) -> torch.Tensor:
 
 
 def choose(
-    maskable: torch.Tensor,
-    count: torch.Tensor,
-    span: torch.Tensor,
-    keys: torch.Tensor,
-    position: torch.Tensor,
-    costs: torch.Tensor | None = None,
+    maskable: torch.Tensor, count: torch.Tensor, span: torch.Tensor, keys: torch.Tensor, position: torch.Tensor
 ) -> torch.Tensor:
     """Choose exactly `count` maskable positions per row: whole spans in random order, and a part of the last span.
-
-    With costs, spans are ordered by a random number times the cost, so that cheap ones are chosen more often
-    (sequential Poisson sampling; Ohlsson, 1998). All spans are single tokens then.
 
     Args:
         maskable: [B, T] bool, at least `count` of them per row.
@@ -81,15 +61,11 @@ def choose(
         span: [B, T] from `spans`.
         keys: [B] priority keys.
         position: [T] int64, 0 .. T - 1.
-        costs: [B, T] int64, below 2^19.
 
     Returns:
         [B, T] bool.
     """
-    order = draw(keys[:, None], span)
-    if costs is not None:
-        order = (order >> 8) * costs  # 24 bits, so that the rank has at most 63
-    rank = torch.where(maskable, order * len(position) + position, NEVER)
+    rank = torch.where(maskable, draw(keys[:, None], span) * len(position) + position, NEVER)
     last = _sorted_rows(rank).gather(1, (count - 1).clamp(min=0)[:, None])
     return maskable & (rank <= last) & (count > 0)[:, None]
 

@@ -102,8 +102,6 @@ class TokenStream:
         in_place: predict hidden tokens where they stand, not one position before; then a row's input is its T tokens
             themselves. This is for models that predict in this way, and for objectives whose rows all hide tokens.
         graphs: compiles the function that makes the rows; None: it is not compiled.
-        edges: if given, whole words are hidden instead of spans; see `word_edges`.
-        costs: if given, [vocabulary.size] int64, tokens with lower costs are hidden more often; see `masking.choose`.
     """
 
     def __init__(
@@ -115,8 +113,6 @@ class TokenStream:
         objective: Objective,
         in_place: bool = False,
         graphs: Graphs | None = None,
-        edges: np.ndarray | None = None,
-        costs: np.ndarray | None = None,
     ):
         self._shards, self._dtype = shards, shards[0].tokens.dtype
         self._mask = 2 ** (8 * self._dtype.itemsize) - 1
@@ -127,7 +123,6 @@ class TokenStream:
         self._seed = seed
         self._hides = np.array([kind.hides for kind in objective.kinds])
         self._hiding = objective.hiding
-        self._edges, self._costs = (None if t is None else torch.tensor(t, device=device) for t in (edges, costs))
         self._in_place = in_place
         self._device = device
         self._show = graphs.of(self._shown, _batched) if graphs else self._shown
@@ -237,12 +232,8 @@ class TokenStream:
         if not hiding.ends:
             hideable = learnable & (tokens != words.eos)
         keys = masking.MaskKeys(*keys)
-        if self._edges is None:
-            span = masking.spans(keys.span, position, hiding.longest_span)
-        else:
-            span = masking.words(tokens, self._edges)
-        costs = None if self._costs is None else self._costs[tokens]
-        chosen = masking.choose(hideable, to_hide, span, keys.priority, position, costs)
+        span = masking.spans(keys.span, position, hiding.longest_span)
+        chosen = masking.choose(hideable, to_hide, span, keys.priority, position)
         visible = masking.corrupt(tokens, chosen, span, keys, position, words.mask, self._ordinary, hiding)
 
         wanted = torch.where(causal[:, None], learnable, chosen)

@@ -21,6 +21,21 @@ from babelmill.training.optimization.sharding import Sharding
 from babelmill.training.plan.rows import Rows
 
 
+def matrices_of_layers(model: nn.Module) -> dict[str, nn.Parameter]:
+    """Return the weights of the layers with two dimensions or more by name, but for embeddings.
+
+    Layers are the modules in lists (`nn.ModuleList`). The list in a GPT-BERT's head is not one of them: its members are
+    single linear layers, norms and the like.
+    """
+    found: set[int] = set()
+    for each in model.modules():
+        if isinstance(each, nn.ModuleList) and not any(isinstance(member, nn.Linear) for member in each):
+            for module in each.modules():
+                held = () if isinstance(module, nn.Embedding) else module.parameters(recurse=False)
+                found |= {id(parameter) for parameter in held if parameter.ndim > 1}
+    return {name: parameter for name, parameter in model.named_parameters() if id(parameter) in found}
+
+
 class Network(ABC):
     """Computes the loss of a model in training, on one process.
 
@@ -86,21 +101,12 @@ class Network(ABC):
         return decays_by_name(name, parameter)
 
     def matrices(self) -> set[str]:
-        """Return the names of the matrices of the model's layers: weights of two dimensions, but for embeddings.
-
-        Layers are the modules in lists (`nn.ModuleList`). The list in a GPT-BERT's head is not one of them: its members
-        are single linear layers, norms and the like.
+        """Return the names of the matrices of the model's layers, which Muon updates.
 
         Raises:
             UserError: a parameter of a layer has more than two dimensions, as the experts of a mixture have.
         """
-        found: set[int] = set()
-        for each in self.model.modules():
-            if isinstance(each, nn.ModuleList) and not any(isinstance(member, nn.Linear) for member in each):
-                for module in each.modules():
-                    held = () if isinstance(module, nn.Embedding) else module.parameters(recurse=False)
-                    found |= {id(parameter) for parameter in held if parameter.ndim > 1}
-        named = {name: parameter for name, parameter in self.model.named_parameters() if id(parameter) in found}
+        named = matrices_of_layers(self.model)
         for name, parameter in named.items():
             if parameter.ndim > 2:
                 raise UserError(

@@ -17,6 +17,7 @@ from babelmill.config.transformers_keys import ROPE
 from babelmill.core.files import UserError
 from babelmill.model.code_decoder import padded_length
 from babelmill.tokens.vocabulary import SPECIAL_TOKENS, Vocabulary
+from babelmill.training.networks.network import matrices_of_layers
 from babelmill.training.networks.source_weights import check_lengths, published_config
 from babelmill.training.networks.transformers_models import (
     CAUSAL,
@@ -148,6 +149,7 @@ def counted_without(
     return Counted(
         parameters=sum(parameter.numel() for parameter in model.parameters()),
         matrices=sum(weight.numel() for weight in matrices),
+        of_layers=sum(parameter.numel() for parameter in matrices_of_layers(model).values()),
         sides=sum(sum(weight.shape) for weight in matrices),
         output=output,
         hidden_size=width,
