@@ -17,6 +17,10 @@ COPIES = {
     "reports/corpora/eng.html": "corpus.html",
     "converted/eng/README.md": "card.md",
     "converted/eng/training_history.png": "training_history.png",
+    "experiments/rates/page.html": "experiment.html",
+    "experiments/rates/table.md": "experiment_table.md",
+    "experiments/rates/table.tex": "experiment_table.tex",
+    "reports/rates.html": "report.html",
 }
 
 GALLERY.mkdir(exist_ok=True)
