@@ -276,7 +276,7 @@ def latex(table: Table) -> str:
             r"  \setlength{\belowcaptionskip}{6pt}",
             rf"  \caption{{{escape.latex(caption(table))}}}",
             rf"  \label{{tab:{table.name}}}",
-            rf"  \begin{{tabular}}{{{'l' * len(table.heads)}{'r' * len(table.columns)}}}",
+            rf"  \begin{{tabular}}{{@{{}}{'l' * len(table.heads)}{'r' * len(table.columns)}@{{}}}}",
             r"    \toprule",
             *(rf"    {' & '.join(map(escape.latex, line))} \\" for line in titles),
             r"    \midrule",
