@@ -3,6 +3,7 @@
 python docs/site/gallery.py
 """
 
+import re
 import shutil
 import sys
 from pathlib import Path
@@ -17,12 +18,19 @@ COPIES = {
     "reports/corpora/eng.html": "corpus.html",
     "converted/eng/README.md": "card.md",
     "converted/eng/training_history.png": "training_history.png",
+    "experiments/rates/page.html": "experiment.html",
+    "experiments/rates/table.tex": "experiment.tex",
+    "reports/rates.html": "report.html",
 }
 
 GALLERY.mkdir(exist_ok=True)
 for source, name in COPIES.items():
     shutil.copy(source, GALLERY / name)
+page = ROOT / "docs/gallery.md"
+table = Path("experiments/rates/table.md").read_text(encoding="utf-8").partition("\n\n")[2]  # without its heading
+marked = re.compile(r"(?<=<!-- table: -->\n).*(?=<!-- end -->)", re.DOTALL)
+page.write_text(marked.sub(lambda _: table, page.read_text(encoding="utf-8")), encoding="utf-8")
 with Browser() as browser:
-    for page in GALLERY.glob("*.html"):
-        browser.open(page, 1000)
-        browser.screenshot(page.with_suffix(".png"), whole=False)
+    for shown in GALLERY.glob("*.html"):
+        browser.open(shown, 1000)
+        browser.screenshot(shown.with_suffix(".png"), whole=False)

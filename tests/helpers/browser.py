@@ -144,7 +144,7 @@ class Browser:
         return base64.b64decode(self.call("Page.printToPDF", printBackground=True)["data"])
 
 
-if __name__ == "__main__":  # look at a page: python tests/helpers/browser.py reports/tier1.html 360 [dark]
+if __name__ == "__main__":  # PYTHONPATH=tests python -m helpers.browser reports/tier1.html 360 [dark]
     with Browser() as browser, contextlib.suppress(KeyboardInterrupt):
         browser.open(Path(sys.argv[1]), int(sys.argv[2]), "dark" in sys.argv)
         browser.screenshot(Path(sys.argv[1]).with_suffix(f".{sys.argv[2]}.png"))

@@ -82,6 +82,25 @@ def test_rows_say_what_varies():
     ]
 
 
+def test_rows_tell_keys_apart_and_show_no_mappings():
+    """By the shortest ending of each key; of a mapping, a row says what the cells do not share."""
+    gpt2 = {"model_type": "gpt2", "n_layer": 2, "n_head": 2}
+    cells = {
+        "a": {"model.source": "eng", "tokenizer.source": "deu", "train.clip": 1},
+        "b": {"model.config": gpt2},
+        "c": {"model.config": gpt2 | {"n_layer": 4, "rope": {"type": "linear", "theta": None}}},
+        "d": {"model.config": {"vision": {"rope": {"type": "yarn"}}}},
+    }
+    assert [*labels_of([{"label": label, "values": values} for label, values in cells.items()]).values()] == [
+        "model source eng, tokenizer source deu, clip 1",
+        "gpt2, n layer 2, n head 2",
+        "gpt2, n layer 4, n head 2, config rope type linear, no theta",
+        "vision rope type yarn",
+    ]
+    same = [{"label": str(n), "values": {"model.config": gpt2 | {"n_layer": n}, "seed": 1}} for n in (2, 4)]
+    assert labels_of(same) == {"2": "n layer 2, seed 1", "4": "n layer 4, seed 1"}
+
+
 def test_latex_prints_what_the_markdown_says(tmp_path):
     """Names may hold what LaTeX obeys. The document compiles with booktabs."""
     name = "a_b"

@@ -1,5 +1,6 @@
 """The documentation site: it is built without a warning, fits a phone, needs no network, and its reference is complete."""
 
+import runpy
 import subprocess
 import sys
 import tarfile
@@ -62,3 +63,9 @@ def test_every_field_of_results_is_explained(tmp_path):
     assert len(names) >= 3
     for name in names:
         assert not undocumented(tmp_path / name), name
+
+
+def test_the_notebook_is_the_tutorial():
+    made = runpy.run_path(str(ROOT / "docs/site/notebook.py"))["contents"]()
+    there = (ROOT / "docs/tutorial.ipynb").read_text(encoding="utf-8")
+    assert made == there, "docs/tutorial.md has changed: run python docs/site/notebook.py"

@@ -25,7 +25,7 @@ def said_once(notes: Iterable[tuple[str, str]]) -> list[str]:
     for model, note in notes:
         models.setdefault(note, [])
         models[note] += [] if model in models[note] else [model]
-    return [f"{some(names)}: {note}" for note, names in models.items()]
+    return [f"{some(names, 3)}: {note}" for note, names in models.items()]
 
 
 def first_line(error: object, otherwise: str = "no message") -> str:

@@ -15,7 +15,8 @@ from babelmill.reporting.results import ReportedModel
 from babelmill.reporting.table import TUNED, ScoreRow, head, rows_of, snapshots_of
 
 UNCOMPARED = ("unigram",)  # metrics of the text, not of a model
-ALONE = ("train.optimizer", "train.objective", "model.architecture", "preset", "recipe")  # their values need no key
+# Keys whose values need no words before them.
+ALONE = ("train.optimizer", "train.objective", "model.architecture", "model.config.model_type", "preset", "recipe")
 NAMES = {"lamb": "LAMB", "adamw": "AdamW", "muon": "Muon", "gpt_bert": "GPT-BERT", "norbert4": "NorBERT4"}
 BASE = "base"  # a cell in which nothing varies
 
@@ -97,15 +98,41 @@ def table_of(asked: dict[str, Any], models: list[ReportedModel]) -> Table:
 
 
 def labels_of(cells: list[dict[str, Any]]) -> dict[str, str]:
-    """Return {cell: what its values are, as `hybrid ratio 1/2, LAMB`}; where two look alike, with their names."""
-    found = {cell["label"]: ", ".join(said(*item) for item in cell["values"].items()) or BASE for cell in cells}
+    """Return {cell: what its values are, as `hybrid ratio 1/2, LAMB`}; where two look alike, with their names.
+
+    Of a mapping, such as `model.config`, only what differs between the cells is there.
+    """
+    as_given = {cell["label"]: cell["values"] for cell in cells}
+    taken_apart = {label: dict(single_values(values)) for label, values in as_given.items()}
+    keys = {key for values in taken_apart.values() for key in values}
+    common = {key for key in keys if len({repr(values.get(key, keys)) for values in taken_apart.values()}) == 1}
+    found = {}
+    for label, values in taken_apart.items():
+        shown = [key for key in values if key in as_given[label] or key not in common]
+        found[label] = ", ".join(said(key, values[key], keys) for key in shown) or BASE
     counts = Counter(found.values())
-    return {cell: text if counts[text] == 1 else f"{text} ({cell})" for cell, text in found.items()}
+    return {label: text if counts[text] == 1 else f"{text} ({label})" for label, text in found.items()}
 
 
-def said(key: str, value: Any) -> str:
-    """Return a key and its value in words: `hybrid ratio 1/2`; names that say what they are about stand alone."""
-    words = key.rpartition(".")[2].replace("_", " ")
+def single_values(values: dict[str, Any]) -> Iterator[tuple[str, Any]]:
+    """Yield (key, value), with mappings taken apart: `model.config: {n_layer: 2}` is `model.config.n_layer`, 2."""
+    for key, value in values.items():
+        if isinstance(value, dict):
+            yield from single_values({f"{key}.{name}": inner for name, inner in value.items()})
+        else:
+            yield key, value
+
+
+def said(key: str, value: Any, keys: set[str]) -> str:
+    """Return a key and its value in words: `hybrid ratio 1/2`; names that say what they are about stand alone.
+
+    The words are the shortest ending of the key that no other of the keys has: of `model.source` and
+    `tokenizer.source`, it is the whole key.
+    """
+    parts = key.split(".")
+    endings = [parts[-count:] for count in range(1, len(parts))]
+    own = (end for end in endings if all(other == key or other.split(".")[-len(end) :] != end for other in keys))
+    words = " ".join(next(own, parts)).replace("_", " ")
     if isinstance(value, bool):
         return f"{words} {'on' if value else 'off'}"
     if value is None:
@@ -249,7 +276,7 @@ def latex(table: Table) -> str:
             r"  \setlength{\belowcaptionskip}{6pt}",
             rf"  \caption{{{escape.latex(caption(table))}}}",
             rf"  \label{{tab:{table.name}}}",
-            rf"  \begin{{tabular}}{{{'l' * len(table.heads)}{'r' * len(table.columns)}}}",
+            rf"  \begin{{tabular}}{{@{{}}{'l' * len(table.heads)}{'r' * len(table.columns)}@{{}}}}",
             r"    \toprule",
             *(rf"    {' & '.join(map(escape.latex, line))} \\" for line in titles),
             r"    \midrule",
