@@ -1,5 +1,6 @@
 """The documentation site: it is built without a warning, fits a phone, needs no network, and its reference is complete."""
 
+import json
 import subprocess
 import sys
 import tarfile
@@ -62,3 +63,29 @@ def test_every_field_of_results_is_explained(tmp_path):
     assert len(names) >= 3
     for name in names:
         assert not undocumented(tmp_path / name), name
+
+
+@pytest.mark.parametrize(
+    ("section", "field"),
+    [
+        ("metrics.jsonl", {"loss_new": 1}),
+        ("metrics.jsonl", {"languages": {"eng": {"new": 1}}}),
+        ("evaluation.json", {"variants": {"new": {"masked": {"value": 1}}}}),
+        ("evaluation.json", {"variants": {"ema": {"masked": {"new": 1}}}}),
+        ("evaluation.json", {"languages": {"eng": {"new": 1}}}),
+        ("scores.json of a suite", {"languages": {"eng": {"pairs": {"new": 1}}}}),
+        ("scores.json of a suite", {"languages": {"eng": {"pairs": {"hub": {"new": 1}}}}}),
+        (
+            "scores.json of a suite",
+            {"languages": {"eng": {"methods": {"causal": {"by_phenomenon": {"a": {"new": 1}}}}}}},
+        ),
+        ("scores.json of a suite", {"snapshots": [{"new": 1}]}),
+        ("scores.json of a task", {"languages": {"eng": {"metrics": {"new": {"score": 1}}}}}),
+        ("scores.json of a task", {"languages": {"eng": {"majority": {"new": 1}}}}),
+        ("overlap.json", {"languages": {"eng": {"new": 1}}}),
+    ],
+)
+def test_a_field_that_no_table_lists_is_found(tmp_path, section, field):
+    (tmp_path / "new.json").write_text(json.dumps(field))
+    (found,) = [path for path in undocumented(tmp_path / "new.json", section) if "new" in path.split(".")[-1]]
+    assert found
