@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 import yaml
+
 from conftest import Workspace
 
 DOCUMENTS = [{"text": f"Document number {i} says something of its own.", "category": "qed"} for i in range(300)]

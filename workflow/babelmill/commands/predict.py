@@ -32,7 +32,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "model",
         type=converted_folder,
         metavar="MODEL",
-        help="a label model: a folder, such as converted/occ, or just occ",
+        help="a label model, such as converted/occ (or just occ)",
     )
     add("table", type=Path, metavar="TABLE", help="the table with the rows to predict")
     add("--text", required=True, metavar="COLUMN", help="read the text from this column")
