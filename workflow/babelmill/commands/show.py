@@ -64,9 +64,7 @@ def suites(folder: Path) -> str:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's arguments."""
     add = parser.add_argument
-    add(
-        "folder", type=converted_folder, metavar="FOLDER", help="a converted model, such as converted/eng (or just eng)"
-    )
+    add("folder", type=converted_folder, metavar="FOLDER", help="a model, such as converted/eng (or just eng)")
     add("--masked", type=utf8, metavar="TEXT", help="let the model fill each <mask> in this text")
     add("--prompt", type=utf8, metavar="TEXT", help="let the model continue this text")
     add("--steps", type=int, metavar="N", help="masked diffusion: use N passes (default: one per token); few are fast")
