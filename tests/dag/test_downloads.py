@@ -1,6 +1,8 @@
 """Text from the Hub, in a workflow that is really run: what is downloaded, when again, and what a lock does."""
 
 import json
+import shutil
+from pathlib import Path
 
 import pytest
 import yaml
@@ -12,6 +14,16 @@ DOCUMENTS = [{"text": f"Document number {i} says something of its own.", "catego
 
 def dataset(documents) -> dict[str, bytes]:
     return {"data/train.jsonl": "".join(json.dumps(row) + "\n" for row in documents).encode()}
+
+
+# What `babelmill tune` does before it tunes.
+BY_HAND = """
+from babelmill import task
+from babelmill.commands.progress.made_by_hand import made_by_hand
+from babelmill.config import loading
+
+print(made_by_hand(loading.load(), "task", task.run, "eng", "topics"))
+"""
 
 
 @pytest.fixture
@@ -89,6 +101,37 @@ def test_parts_of_datasets_are_locked_each(hub, work):
     assert sorted(lock) == [f"datasets/{name}@main" for name in names]
     assert lock[f"datasets/{names[1]}@main"]["commit"] == pinned
     assert work.would_run(targets=TARGET) == set(), "locking what was downloaded repeats nothing"
+
+
+def test_a_moved_branch_changes_no_rows_of_a_task_until_it_is_asked_for(hub, work, monkeypatch):
+    """The workflow and commands by hand take the commit that was fetched first, whoever fetched it."""
+    monkeypatch.chdir(work.path)
+    row, repository = "text\tlabel\na {}\t0\nb {}\t1\n", "org/topics"
+    rows = {"train.tsv": row.format("dog", "cat").encode(), "test.tsv": row.format("cow", "pig").encode()}
+    first = hub.commit(f"datasets/{repository}", rows)
+    topics = {"repository": repository, "train": ["train.tsv"], "test": ["test.tsv"], "language": "eng"}
+    topics |= {"text": "{text}", "label": "label"}
+    work.configure({"tasks": {"topics": topics}, "evaluation": {"tasks": ["topics"]}})
+    target = "results/tasks/topics/eng/manifest.json"
+
+    def by_hand(folder: str) -> str:
+        assert work.python("-c", BY_HAND, check=True).stdout.strip() == folder
+        return json.loads(Path(folder, "manifest.json").read_text())["figures"]["hub"]["commit"]
+
+    assert by_hand("tuned/tasks/topics/eng") == first
+    second = hub.commit(f"datasets/{repository}", rows | {"train.tsv": row.format("ant", "bee").encode()})
+    asked = hub.count("org/topics")
+    assert by_hand("tuned/tasks/topics/eng") == first and hub.count("org/topics") == asked, "nothing is fetched again"
+    work.snakemake(target)
+    assert by_hand("tuned/tasks/topics/eng") == first
+    shutil.rmtree("tuned")
+    assert by_hand("results/tasks/topics/eng") == first and not Path("tuned").exists()
+    assert work.would_run(targets=[target]) == set()
+    assert "task topics      up to date" in work.babelmill("why", "eng")
+    assert f"{repository} at {second}" in work.babelmill("lock", "eng", "--update")
+    assert work.would_run(targets=[target]) == {("task", "topics")}
+    assert f"task topics      source.commit {first} -> {second}" in work.babelmill("why", "eng")
+    assert by_hand("tuned/tasks/topics/eng") == second
 
 
 def test_local_text_needs_no_download(hub, work):

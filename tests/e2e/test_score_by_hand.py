@@ -157,6 +157,32 @@ def test_what_cannot_be_scored_is_refused(capsys):
         assert error.startswith("error: ") and expected in error, error
 
 
+def test_all_commands_by_hand_name_models_alike(hub, capsys):
+    """A folder, the name of a converted model, and the name of an unfinished one, which is not looked for elsewhere."""
+    shutil.move(foreign("gpt2"), "converted/small_one")
+    Path("text.txt").write_text("a dog\n")
+    Path("more.yaml").write_text("models: {other_one: {languages: [eng]}}\n")
+    more = {"score": ["--suite", "mine"], "surprisal": ["text.txt"], "tune": ["--task", "rte"], "show": []}
+    more |= {"predict": ["text.txt", "--text", "a", "--out", "o.csv"]}
+    unfinished = "converted/other_one: no such folder; is the model finished?"
+    for command, options in more.items():
+        main([command, "small_one", *options])
+        said = capsys.readouterr().err
+        assert "small_one: no such" not in said and "huggingface" not in said, said
+    for command in ("score", "surprisal", "tune"):
+        assert main([command, "other_one", *more[command], "--configfile", "more.yaml"]) == 1
+        assert unfinished in capsys.readouterr().err
+        assert main([command, "converted/smal_one", *more[command]]) == 1
+        assert capsys.readouterr().err.endswith("converted/smal_one: no such folder; did you mean small_one?\n")
+        of_hub = run_module("babelmill", command, "smal_one", *more[command], cwd=Path.cwd())
+        assert of_hub.returncode == 1 and of_hub.stderr.endswith("; did you mean small_one?\n"), of_hub.stderr
+    for command in ("show", "predict"):
+        assert main([command, "converted/smal_one", *more[command]]) == 1
+        assert "small_one" in capsys.readouterr().err.splitlines()[-1]
+    Path("config/config.yaml").write_text("no_such_key: 1\n")
+    assert main(["surprisal", "converted/small_one", "text.txt"]) == 0, "a folder needs no configuration"
+
+
 def test_bits_of_words_add_up_to_the_score_of_the_sentence(exported, capsys):
     texts = [SENTENCES[0], "", "  The  black catapult, sat 日本 é", SENTENCES[2]]
     Path("text.txt").write_text("\n".join(texts))

@@ -31,7 +31,7 @@ from babelmill.core.globs import distinct
 from babelmill.core.words import plural
 from babelmill.hub import revisions
 from babelmill.hub.files import of_source
-from babelmill.hub.sources import SUITE
+from babelmill.hub.sources import TASK
 from babelmill.settings import read_settings
 from babelmill.tasks.classes import classes_of
 from babelmill.tasks.conll import read_sentences
@@ -48,7 +48,7 @@ log = logging.getLogger("babelmill.task")
 def from_the_hub(settings: TaskSettings, source: dict[str, Any]) -> tuple[dict[str, list[Path]], dict[str, Any]]:
     """Fetch the files of each split; return {split: paths}, in order, and where they come from."""
     key = revisions.dataset_key(source["repository"], source["revision"])
-    files = of_source(SUITE, key, source, below=True)
+    files = of_source(TASK, key, source, below=True)
     names = {
         split: [name for name in files.names if any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns)]
         for split, patterns in settings.files.items()

@@ -9,6 +9,14 @@ from typing import Any
 from conftest import ROOT
 
 PAGE = ROOT / "docs/fields.md"
+# The words in braces that do not stand for names that a user, a language or a suite chooses.
+NAMES = {
+    "kind": "masked|causal|diffusion|blocks|classes",
+    "variant": "main|ema",
+    "metric": "causal|masked|diffusion|unigram|exact|f1|accuracy|mcc|span_f1",
+    "method": "causal|masked|fused|bound",
+    "rule": "July 2026|April 2026|true words",
+}
 
 
 @cache
@@ -30,8 +38,10 @@ def documented(section: str) -> frozenset[tuple[str, ...]]:
 
 
 def fits(path: tuple[str, ...], pattern: tuple[str, ...]) -> bool:
-    """Whether a path is the one that a pattern describes; {words} stand for any name."""
-    as_regex = [re.sub(r"\\{\w+\\}", ".+", re.escape(part)) for part in pattern]
+    """Whether a path is the one that a pattern describes; {words} stand for any name, or for those in NAMES."""
+    as_regex = [
+        re.sub(r"\\{(\w+)\\}", lambda word: f"({NAMES.get(word[1], '.+')})", re.escape(part)) for part in pattern
+    ]
     return len(path) == len(pattern) and all(map(re.fullmatch, as_regex, path))
 
 

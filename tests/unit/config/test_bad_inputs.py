@@ -11,8 +11,9 @@ from babelmill.cli import main
 from babelmill.commands import show
 from babelmill.config import loading
 from babelmill.config.canonical import places
+from babelmill.config.layers import OTHER_NAMES
 from babelmill.config.resolve import Configuration
-from babelmill.config.schema import SECTIONS
+from babelmill.config.schema import SECTIONS, Tuning
 from babelmill.core import manifest
 from babelmill.core.files import UserError, write_json
 from babelmill.core.globs import expand_glob
@@ -199,6 +200,13 @@ models: {more: {languages: [eng], model: {source: ""}}} => model.source = ''
 models: {more: {model: {source: owner/name}}} => models.more needs `languages:`
 models: {more: {model: {source: eng, hidden_size: 512}}} => model.hidden_size = 512 | it is 128
 models: {more: {model: {source: eng, gate: false}}} => model.gate = False | it is True
+train: {batch_size: 64} => unknown key train.batch_size; did you mean global_batch_tokens?
+train: {block_size: 64} => unknown key train.block_size; did you mean sequence_lengths?
+batch_size: 64 => unknown key batch_size; did you mean train.global_batch_tokens?
+model: {n_layer: 4} => unknown key model.n_layer; did you mean num_hidden_layers?
+model: {context_length: 4} => unknown key model.context_length; did you mean max_position_embeddings?
+run: {save_steps: 4} => unknown key run.save_steps; did you mean checkpoint_every?
+tasks: {mine: {TASK, text: "{a}", tuning: {batch_size: 1}}}\nevaluation: {tasks: [mine]} => mine.yaml: tasks.mine.tuning: unknown key batch_size; did you mean batch?
 train: {steps: 3} => unknown key train.steps; did you mean max_steps?
 steps: 3 => unknown key steps; did you mean train.max_steps?
 corpus: {documents: 5} => unknown key corpus.documents; did you mean document?
@@ -260,6 +268,15 @@ def test_an_unknown_key_in_a_file_of_the_project(path, key, meant, use, tmp_path
         Configuration([("mine.yaml", use)], tmp_path / "here").model("eng")
     said = str(error.value)
     assert f"config/{path}.yaml: unknown " in said and f"{key}; did you mean {meant}" in said and "\n" not in said
+
+
+def test_every_other_name_of_a_key_is_the_name_of_no_key_here():
+    """A name that is a key of the same section would never be looked up; a key that does not exist would be no help."""
+    fields = [set(section.model_fields) for section in (*SECTIONS.values(), Tuning)]
+    for key, others in OTHER_NAMES.items():
+        of_key = [names for names in fields if key in names]
+        assert of_key, f"there is no key {key}"
+        assert not any(other in names for other in others.split() for names in of_key), key
 
 
 @pytest.mark.parametrize(

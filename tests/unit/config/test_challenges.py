@@ -6,6 +6,7 @@ import re
 import pytest
 
 from babelmill import cli
+from babelmill.config.challenges import file_of
 from babelmill.config.layers import CHALLENGES
 from babelmill.config.resolve import ROOT, Configuration
 from babelmill.config.snapshots import BABYLM
@@ -197,3 +198,22 @@ def test_a_challenge_is_described(capsys):
     assert (
         "100.0 M words at most, 19 snapshots" in output and "models: {mine: {challenge: babylm_strict_small}}" in output
     )
+
+
+@pytest.mark.parametrize("change", [b"", b"# my note\n", b"no_such_key: 1\n"])
+def test_an_old_copy_of_a_challenge_matters_only_to_who_uses_it(tmp_path, monkeypatch, change):
+    """In a folder of `babelmill init`, which lies beside an installed release."""
+    monkeypatch.chdir(tmp_path)
+    copy_of = tmp_path / file_of("babylm_strict")
+    copy_of.parent.mkdir(parents=True)
+    copy_of.write_bytes((ROOT / file_of("babylm_strict")).read_bytes() + change)
+    configuration("babylm_strict_small").model("mine")
+    Configuration([("config/config.yaml", {})]).model("eng")
+    text = configuration("babylm_strict_small").challenges["babylm_strict"].languages
+    uses = [lambda: configuration("babylm_strict"), lambda: Configuration([("x", {})]).corpus(next(iter(text)))]
+    for use in uses:
+        if not change:
+            use()
+            continue
+        with pytest.raises(UserError, match=f"{file_of('babylm_strict')}: Babelmill has another file of this name"):
+            use()

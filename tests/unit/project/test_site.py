@@ -1,5 +1,6 @@
 """The documentation site: it is built without a warning, fits a phone, needs no network, and its reference is complete."""
 
+import json
 import runpy
 import subprocess
 import sys
@@ -69,3 +70,29 @@ def test_the_notebook_is_the_tutorial():
     made = runpy.run_path(str(ROOT / "docs/site/notebook.py"))["contents"]()
     there = (ROOT / "docs/tutorial.ipynb").read_text(encoding="utf-8")
     assert made == there, "docs/tutorial.md has changed: run python docs/site/notebook.py"
+
+
+@pytest.mark.parametrize(
+    ("section", "field"),
+    [
+        ("metrics.jsonl", {"loss_new": 1}),
+        ("metrics.jsonl", {"languages": {"eng": {"new": 1}}}),
+        ("evaluation.json", {"variants": {"new": {"masked": {"value": 1}}}}),
+        ("evaluation.json", {"variants": {"ema": {"masked": {"new": 1}}}}),
+        ("evaluation.json", {"languages": {"eng": {"new": 1}}}),
+        ("scores.json of a suite", {"languages": {"eng": {"pairs": {"new": 1}}}}),
+        ("scores.json of a suite", {"languages": {"eng": {"pairs": {"hub": {"new": 1}}}}}),
+        (
+            "scores.json of a suite",
+            {"languages": {"eng": {"methods": {"causal": {"by_phenomenon": {"a": {"new": 1}}}}}}},
+        ),
+        ("scores.json of a suite", {"snapshots": [{"new": 1}]}),
+        ("scores.json of a task", {"languages": {"eng": {"metrics": {"new": {"score": 1}}}}}),
+        ("scores.json of a task", {"languages": {"eng": {"majority": {"new": 1}}}}),
+        ("overlap.json", {"languages": {"eng": {"new": 1}}}),
+    ],
+)
+def test_a_field_that_no_table_lists_is_found(tmp_path, section, field):
+    (tmp_path / "new.json").write_text(json.dumps(field))
+    (found,) = [path for path in undocumented(tmp_path / "new.json", section) if "new" in path.split(".")[-1]]
+    assert found

@@ -50,6 +50,11 @@ def test_a_missing_file_is_named_with_the_task_and_the_key(tmp_path, monkeypatch
         (MINE, "", r"tasks\.mine\.train: own\.tsv: no row"),
         (MINE, "a\tb\n\n", r"tasks\.mine\.train: own\.tsv: no row"),
         (MINE | {"test": ["own.tsv"]}, "a\tb\nx\ty\n", r"tasks\.mine: own\.tsv is in `train` and in `test`"),
+        (
+            MINE | {"test": ["own.tsv"], "repository": "org/rows"},
+            "",
+            r"tasks\.mine: own\.tsv is in `train` and in `test`",
+        ),
         (MINE | {"test": ["link.tsv"]}, "a\tb\nx\ty\n", r"link\.tsv is in `train` and in `test`"),
         (WORDS, "", r"tasks\.mine\.train: own\.conll: no word"),
         (WORDS, "-DOCSTART- -X-\n\n", r"own\.conll: no word"),

@@ -116,6 +116,14 @@ def test_the_best_epoch_is_chosen_and_patience_ends_the_run(tmp_path, caplog):
     assert len(short.chosen_by) < 50 and max(waited[1:]) <= max(short.chosen_by[:-2])
 
 
+def test_patience_goes_on_where_it_was(tmp_path):
+    """All epochs are equally good; killed in the third, which is the second without progress, the run ends with it."""
+    flat = EncodedRows([[9, 4]] * 8, np.arange(8) % 2, 0)
+    for name, stops in {"whole": (), "killed": (16,)}.items():
+        _, outcome = tuned(tmp_path / name, stops, epochs=9, patience=2, judge=flat)
+        assert outcome.chosen_by == [0.5] * 3 and outcome.epoch == 1
+
+
 def test_rates():
     how = Tuning.model_validate(HOW | {"warmup": 0.1, "floor": 0.1})
     assert [rate_factor(step, 100, how) for step in (0, 5, 10)] == [0.0, 0.5, 1.0]

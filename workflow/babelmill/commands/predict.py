@@ -16,6 +16,7 @@ from babelmill.config.values import delimiter
 from babelmill.core.files import UserError, sha256
 from babelmill.core.globs import at_home
 from babelmill.core.stage_entry import utf8
+from babelmill.release.elsewhere.given_model import converted_folder
 
 REVIEW = "also write the rows to check: up to N rows without text, then the N rows whose codes are least certain"
 METHODS = ["blocks", "linear"]
@@ -27,7 +28,12 @@ QUOTED = "say whether quotation marks enclose fields (default: format, which is 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's arguments."""
     add = parser.add_argument
-    add("model", type=Path, metavar="MODEL", help="the folder of a label model, such as converted/occ")
+    add(
+        "model",
+        type=converted_folder,
+        metavar="MODEL",
+        help="a label model, such as converted/occ (or just occ)",
+    )
     add("table", type=Path, metavar="TABLE", help="the table with the rows to predict")
     add("--text", required=True, metavar="COLUMN", help="read the text from this column")
     add("--context", metavar="COLUMN", help="read the context from this column, if the model learnt with one")

@@ -14,6 +14,7 @@ from pathlib import Path
 from babelmill.core import manifest
 from babelmill.core.files import UserError, read_json
 from babelmill.core.stage_entry import utf8
+from babelmill.release.elsewhere.given_model import converted_folder, meant
 
 
 def figures(folder: Path) -> str:
@@ -63,7 +64,7 @@ def suites(folder: Path) -> str:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's arguments."""
     add = parser.add_argument
-    add("folder", type=Path, metavar="FOLDER", help="a converted model, such as converted/eng")
+    add("folder", type=converted_folder, metavar="FOLDER", help="a model, such as converted/eng (or just eng)")
     add("--masked", type=utf8, metavar="TEXT", help="let the model fill each <mask> in this text")
     add("--prompt", type=utf8, metavar="TEXT", help="let the model continue this text")
     add("--steps", type=int, metavar="N", help="masked diffusion: use N passes (default: one per token); few are fast")
@@ -72,7 +73,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> None:
     """Print the figures of a converted model, a filled mask and a continuation."""
     if not args.folder.is_dir():
-        raise UserError(f"{args.folder}: no such folder; a converted model is expected, such as converted/eng")
+        expected = "; a converted model is expected, such as converted/eng"
+        raise UserError(f"{args.folder}: no such folder{meant(args.folder.name) or expected}")
     if "evaluation" not in manifest.verify(args.folder)["figures"]:
         raise UserError(f"{args.folder}: not a converted model; name a folder such as converted/eng")
     print(args.folder.resolve())

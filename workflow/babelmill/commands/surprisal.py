@@ -5,17 +5,18 @@
 Each line of the file is one sentence. Words are separated by white space; a word includes the tokens that begin in it,
 and the space before it. The bits of a line's words add up to the score of the whole line, as in a suite. With `causal`,
 each token is predicted from the tokens before it. With `masked`, each token is hidden alone and predicted from all
-others.
+others. A model is named as for `babelmill score`; a folder needs no configuration.
 """
 
 import argparse
 import bisect
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import Any
 
+from babelmill.config import loading
 from babelmill.core.files import UserError
 from babelmill.core.globs import at_home
 from babelmill.release.elsewhere.given_model import add_model_arguments, compute_quietly, methods_of, model_folder
@@ -84,12 +85,21 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add, methods = parser.add_argument, ["causal", "masked"]
     add("file", metavar="FILE", type=at_home, help="a text with one sentence per line, or - for standard input")
     add("--method", choices=methods, help="predict tokens by this method (default: causal, if the model has it)")
+    loading.add_arguments(parser)
+
+
+def models_known(args: argparse.Namespace) -> Collection[str]:
+    """Return the names of the configuration's models; none if a folder is named, or there is no configuration."""
+    configured = args.profile or args.configfile or Path(loading.USER_FILE).exists()
+    if not configured or Path(args.model).is_dir():
+        return ()
+    return loading.from_arguments(args).known_models()
 
 
 def run(args: argparse.Namespace) -> None:
     """Print the surprisal of each word as a table."""
     lines = list(lines_of(args.file))
-    folder, _, _ = model_folder(args)
+    folder, _, _ = model_folder(args, models_known(args))
     there = methods_of(folder)
     name = args.method or ("causal" if "causal" in there else "masked")
     if name not in there:

@@ -17,6 +17,37 @@ RECIPES = "config/recipes/"  # a file in this folder is the third layer
 CHALLENGES = "config/challenges/"  # a file in this folder is a layer of the models that name it
 
 
+# Keys here, and what other frameworks (transformers, nanoGPT, fairseq, ...) call them.
+OTHER_NAMES = {
+    "global_batch_tokens": "batch batch_size global_batch_size train_batch_size per_device_train_batch_size",
+    "batch": "batch_size train_batch_size per_device_train_batch_size",
+    "sequence_lengths": "seq_len seq_length max_seq_len max_seq_length max_length block_size context_length",
+    "max_position_embeddings": "seq_len max_seq_len max_seq_length block_size context_length n_positions",
+    "longest": "max_length max_seq_length",
+    "epochs": "num_epochs max_epochs num_train_epochs",
+    "max_steps": "num_steps total_steps max_iters",
+    "learning_rate": "lr max_lr peak_lr",
+    "learning_rate_floor": "min_lr",
+    "warmup": "warmup_steps warmup_ratio num_warmup_steps",
+    "clip_norm": "grad_clip max_grad_norm gradient_clipping",
+    "eps": "epsilon adam_epsilon",
+    "weight_decay": "wd",
+    "mask_rate_start": "mlm_probability mask_prob",
+    "mask_rate_end": "mlm_probability mask_prob",
+    "precision": "dtype bf16 fp16 mixed_precision",
+    "activation_checkpointing": "gradient_checkpointing",
+    "num_hidden_layers": "n_layer n_layers num_layers layers depth",
+    "num_attention_heads": "n_head n_heads num_heads",
+    "hidden_size": "n_embd d_model hidden_dim dim width",
+    "intermediate_size": "d_ff ffn_dim",
+    "vocab_size": "n_vocab",
+    "checkpoint_every": "save_every save_steps",
+    "log_every": "logging_steps",
+    "validate_every": "eval_every eval_steps",
+    "tracking": "wandb",
+}
+
+
 @dataclasses.dataclass(frozen=True)
 class Layer:
     """Some of the values of a configuration.
@@ -48,13 +79,14 @@ def nearest_key(key: str, known: Iterable[str]) -> str:
 
 
 def sure_keys(key: str, known: Iterable[str]) -> list[str]:
-    """Return the known keys that a user surely means: one of these letters, or nearly so, or those with its words.
+    """Return the known keys that a user surely means.
 
-    So `lr` means learning_rate, `max_step` means max_steps, and so does `steps`.
+    These are the ones with another name elsewhere, those nearly of these letters, or those with these words. So `lr`
+    means learning_rate, `max_step` means max_steps, and so does `steps`.
     """
     known = sorted(known)
-    if shortened := [each for each in known if key == _first_letters(each)]:
-        return shortened
+    if named := [each for each in known if key.lower() in OTHER_NAMES.get(each, "").split()]:
+        return named
     if near := difflib.get_close_matches(key.lower(), known, n=1, cutoff=0.85):
         return near
     words = _words(key)
@@ -64,12 +96,6 @@ def sure_keys(key: str, known: Iterable[str]) -> list[str]:
 def _words(key: str) -> set[str]:
     """Return the words of a key, without the s of the plural."""
     return {word.removesuffix("s") for word in re.split("[._]", key.lower()) if word}
-
-
-def _first_letters(key: str) -> str | None:
-    """Return the first letters of a key's words, as people shorten them: `lr` for learning_rate alone."""
-    found = "".join(word[:1] for word in key.split("_"))
-    return None if found == "lr" and key != "learning_rate" else found
 
 
 def merge(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:

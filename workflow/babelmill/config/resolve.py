@@ -20,7 +20,7 @@ import pydantic
 from pydantic.fields import FieldInfo
 
 from babelmill.config import experiments, schema
-from babelmill.config.challenges import check_format, check_limit, file_of, read_challenges
+from babelmill.config.challenges import check_copy, check_format, check_limit, file_of, read_challenges
 from babelmill.config.languages import Language, nearest_or_new, read_table, tag_of
 from babelmill.config.layers import (
     ABSENT,
@@ -231,6 +231,7 @@ class Configuration:
                         f"{where}: models.{each}.challenge = {entry.challenge!r}: there is no such challenge"
                         f"{nearest(entry.challenge, self.challenges)}"
                     )
+                check_copy(entry.challenge, self.root)
                 return entry.challenge
         return ""
 
@@ -459,6 +460,7 @@ class Configuration:
             layers.append((f"{RECIPES}{recipe}.yaml", self._recipe_values(recipe)))
         layers += self.sources
         if group == "languages" and (owner := self._challenge_of_corpus.get(name)):
+            check_copy(owner, self.root)
             entry = self.challenges[owner].languages[name]
             layers = [(DEFAULTS, self.defaults), (file_of(owner), {"corpus": entry.corpus})]
         elif group == "models" and (challenge := self.challenge_of(name)):

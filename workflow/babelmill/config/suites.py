@@ -191,9 +191,10 @@ def located(source: str) -> list[str]:
 
     A path to `config/suites/` of another clone, which release 0.2.0 wrote, stands for the file of this one.
     """
-    ours = config_file(f"{FILES}{PurePath(source.removeprefix(SHIPPED)).name}")
-    if source.startswith(SHIPPED) or (ours.is_file() and not expand_glob(source)):
-        return [str(ours)]
+    if source.startswith(SHIPPED) or not expand_glob(source):
+        ours = config_file(f"{FILES}{PurePath(source.removeprefix(SHIPPED)).name}")
+        if source.startswith(SHIPPED) or ours.is_file():
+            return [str(ours)]
     return files_of(source, "suite")
 
 

@@ -116,13 +116,13 @@ def rows_of_task(configuration: Configuration, code: str, name: str) -> dict[str
     asked |= _new_keys(task) | ({"spans": True} if task.metric == "span_f1" else {})
     if task.resplit:
         asked["resplit"] = task.resplit.model_dump()
+    where = f"{configuration.origin_of_name(name)}: tasks.{name}"
     if task.repository:
         key, settings = revisions.dataset_key(task.repository, task.revision), SETTINGS / code / f"task.{name}.json"
         source = revisions.source(key, task.repository, task.revision, settings)
-        _refuse_same(task, files, f"tasks.{name}")
+        _refuse_same(task, files, where)
         return asked | {"files": files, "source": source}
     patterns = dict.fromkeys(pattern for each in files.values() for pattern in each)
-    where = f"{configuration.origin_of_name(name)}: tasks.{name}"
     if not {name, name.removesuffix(SOUND)} & configuration.top.tasks.keys():
         # It ships with the project, so its files are the challenge's.
         where = f"{configuration.origin('evaluation_data')}: evaluation_data: {name}"

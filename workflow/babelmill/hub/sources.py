@@ -44,6 +44,14 @@ SUITE = Use(
     instead="name your own files in suites.<name>.files",
     fetch="snakemake all --until suite",
 )
+TASK = Use(
+    repo_type="dataset",
+    noun="dataset",
+    key="tasks.<name>.repository",
+    revision_key="tasks.<name>.revision",
+    instead="name your own files in tasks.<name>.train and tasks.<name>.test, or another dataset",
+    fetch="snakemake all --until task",
+)
 TOKENIZER = Use(
     repo_type="model",
     noun="tokenizer",

@@ -1,6 +1,7 @@
-"""Find a model that a user names for `score` or `surprisal`: a folder, or a repository of the Hub at one commit."""
+"""Find a model that a user names for a command by hand: a folder, a model in converted/, or a repository of the Hub."""
 
 import argparse
+import difflib
 import logging
 import os
 from collections.abc import Collection
@@ -16,6 +17,7 @@ from babelmill.core.files import UserError, sha256
 from babelmill.core.globs import at_home
 
 log = logging.getLogger("babelmill.given_model")
+CONVERTED = Path("converted")
 OWN_FOLDERS = ("converted", "results")  # a name that begins with one of these is not a repository
 
 
@@ -37,19 +39,24 @@ def add_model_arguments(parser: argparse.ArgumentParser) -> None:
 def model_folder(args: argparse.Namespace, models: Collection[str] = ()) -> tuple[Path, dict[str, Any], str]:
     """Return the folder of the model, its origin and its name. Raise a UserError if it may not be loaded.
 
-    `models`: names of the configuration; such a name stands for the folder in converted/.
+    `models`: names of the configuration. The Hub is not asked for such a name, even if the model is not finished.
     """
-    folder, converted = Path(args.model), Path("converted", args.model)
-    if not folder.is_dir() and len(folder.parts) == 1 and (args.model in models or converted.is_dir()):
-        folder = converted
+    folder = converted_folder(args.model)
+    if not folder.is_dir() and args.model in models:
+        folder = CONVERTED / args.model
     local = folder.is_dir()
     if not local and (folder.parts[0] in OWN_FOLDERS or (folder.parent != Path() and folder.parent.is_dir())):
-        raise UserError(f"{folder}: no such folder; is the model finished? (`babelmill status`)")
+        unfinished = "; is the model finished? (`babelmill status`)"
+        hint = "" if folder.name in models else meant(folder.name, models)
+        raise UserError(f"{folder}: no such folder{hint or unfinished}")
     name = name_of(folder.resolve()) if local else args.model.replace("/", "--")
     if local:
         origin = found_in(folder)
     else:
-        folder, origin = fetched(args.model, args.revision, args.trust_remote_code)
+        try:
+            folder, origin = fetched(args.model, args.revision, args.trust_remote_code)
+        except UserError as error:
+            raise UserError(f"{error}{meant(args.model, models)}") from None
     if (folder / "adapter").is_dir() and not [*folder.glob("model*.safetensors")]:
         raise UserError(
             f"{folder} holds only adapters (export.adapter: only); name the folder in results/exports, which has the"
@@ -62,6 +69,18 @@ def model_folder(args: argparse.Namespace, models: Collection[str] = ()) -> tupl
 
         trial.check(folder / "tokenizer.json", f"{args.model}: tokenizer.json")
     return folder, origin, name
+
+
+def converted_folder(text: str) -> Path:
+    """Return the folder that a user names; the name of a converted model stands for its folder in converted/."""
+    folder, converted = Path(at_home(text)), CONVERTED / text
+    return converted if len(folder.parts) == 1 and not folder.is_dir() and converted.is_dir() else folder
+
+
+def meant(name: str, models: Collection[str] = ()) -> str:
+    """Return a hint such as `; did you mean eng?` if a model here has a similar name, else nothing."""
+    near = difflib.get_close_matches(name, {*models, *(path.name for path in CONVERTED.glob("*") if path.is_dir())})
+    return f"; did you mean {' or '.join(near)}?" if near else ""
 
 
 def name_of(folder: Path) -> str:
