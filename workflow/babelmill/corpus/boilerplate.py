@@ -18,6 +18,7 @@ import pyarrow.compute as pc
 
 from babelmill.corpus.counts import Counts
 from babelmill.corpus.digests import DIGEST, digests
+from babelmill.corpus.record_batches import joined
 from babelmill.corpus.tally import Tally
 
 FEWEST = 10  # documents; in a small corpus, lines that stand in fewer are no boilerplate, whatever their share
@@ -37,11 +38,10 @@ class Boilerplate:
     documents: np.ndarray
 
 
-def lines_of(text: pa.StringArray) -> tuple[pa.StringArray, np.ndarray, np.ndarray]:
+def lines_of(by_document: pa.ListArray) -> tuple[pa.StringArray, np.ndarray, np.ndarray]:
     """Return all lines of texts without white space around them, their digests, and the documents they are from."""
-    found = pc.split_pattern(text, "\n")
-    lines = pc.utf8_trim_whitespace(found.flatten())
-    return lines, digests(lines)[:, 0], pc.list_parent_indices(found).to_numpy()
+    lines = pc.utf8_trim_whitespace(by_document.flatten())
+    return lines, digests(lines)[:, 0], pc.list_parent_indices(by_document).to_numpy()
 
 
 def different_lines(keys: np.ndarray, documents: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -55,7 +55,7 @@ def different_lines(keys: np.ndarray, documents: np.ndarray) -> tuple[np.ndarray
 
 def for_counting(batch: pa.RecordBatch) -> pa.RecordBatch:
     """Return, for a batch with digests, the digests of each document's different lines. Empty lines do not count."""
-    lines, keys, documents = lines_of(batch["text"])
+    lines, keys, documents = lines_of(pc.split_pattern(batch["text"], "\n"))
     filled = pc.not_equal(lines, "").to_numpy(zero_copy_only=False)
     keys, documents = different_lines(keys[filled], documents[filled])
     ends = np.searchsorted(documents, np.arange(batch.num_rows + 1)).astype(np.int32)
@@ -81,20 +81,15 @@ def count(documents: Iterable[pa.RecordBatch], share: float, scratch: Path | Non
 
 def without_boilerplate(text: pa.StringArray, boilerplate: Boilerplate, tally: Tally) -> pa.StringArray:
     """Return texts without the frequent lines, or `text` itself if it has none."""
-    lines, keys, documents = lines_of(text)
+    by_document = pc.split_pattern(text, "\n")
+    lines, keys, documents = lines_of(by_document)
     frequent = np.isin(keys, boilerplate.lines)
     if not frequent.any():
         return text
-    texts = text.to_pylist()
-    changed = np.unique(documents[frequent])
-    for document in changed:
-        first, end = np.searchsorted(documents, (document, document + 1))
-        kept = zip(texts[document].split("\n"), frequent[first:end], strict=True)
-        texts[document] = "\n".join(line for line, is_frequent in kept if not is_frequent)
-    tally.changed["boilerplate"] += len(changed)
+    tally.changed["boilerplate"] += len(np.unique(documents[frequent]))
     tally.lines["boilerplate"] += int(frequent.sum())
     _, rows = np.unique(keys[frequent], return_index=True)
     for row in np.flatnonzero(frequent)[rows]:
         count = int(boilerplate.documents[np.searchsorted(boilerplate.lines, keys[row])])
         tally.examples.add("boilerplate", lines[row].as_py(), weight=count, documents=count)
-    return pa.array(texts, pa.string())
+    return joined(by_document, ~frequent, "\n")
