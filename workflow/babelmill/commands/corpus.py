@@ -56,7 +56,7 @@ def look(configuration: Configuration, code: str, made: bool, threads: int) -> d
     from babelmill.survey.walk import survey
 
     corpus, folder = configuration.corpus(code).corpus, STAGES["corpus"].path(code, "")
-    about: dict[str, Any] = {"language": code, "of": MADE if made else SOURCE}
+    about: dict[str, Any] = {"language": code, "of": MADE if made else SOURCE, "builtin": corpus.builtin}
     if made:
         if not (folder / manifest.NAME).is_file():
             raise UserError(

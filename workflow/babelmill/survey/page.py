@@ -113,7 +113,10 @@ def percent(value: float) -> str:
 def of(figures: dict[str, Any]) -> str:
     """Return which text the page is about."""
     if figures["of"] == SOURCE:
-        return f"The text of {plural(figures['read']['files'], 'file')}, before anything is cleaned or dropped"
+        files = figures["read"]["files"]
+        sources = [plural(files, "file")] if files else []
+        sources += ["the documents that come with Python (corpus.builtin)"] if figures["builtin"] else []
+        return f"The text of {' and of '.join(sources)}, before anything is cleaned or dropped"
     return "The corpus that the stage `corpus` made, training and validation text together"
 
 
