@@ -120,7 +120,8 @@ def run(args: argparse.Namespace) -> None:
             " an earlier text stays as it is"
         )
     figures["asked"] = {"name": asked.name, "tag": asked.tag, "is_known": knows(asked.tag)}
-    names = {each.tag: each.name for each in configuration.table.values()}
+    # Of several texts in a language, the first has its name: that of config/languages.tsv.
+    names = {each.tag: each.name for each in reversed(configuration.table.values())} | {"zxx": "no language"}
     html = FOLDER / f"{args.language}.html"
     write_json(html.with_suffix(".json"), figures)
     with atomic_write(html, "w") as file:

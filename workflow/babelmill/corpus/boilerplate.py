@@ -38,10 +38,11 @@ class Boilerplate:
     documents: np.ndarray
 
 
-def lines_of(by_document: pa.ListArray) -> tuple[pa.StringArray, np.ndarray, np.ndarray]:
+def lines_of(text: pa.StringArray) -> tuple[pa.StringArray, np.ndarray, np.ndarray]:
     """Return all lines of texts without white space around them, their digests, and the documents they are from."""
-    lines = pc.utf8_trim_whitespace(by_document.flatten())
-    return lines, digests(lines)[:, 0], pc.list_parent_indices(by_document).to_numpy()
+    found = pc.split_pattern(text, "\n")
+    lines = pc.utf8_trim_whitespace(found.flatten())
+    return lines, digests(lines)[:, 0], pc.list_parent_indices(found).to_numpy()
 
 
 def different_lines(keys: np.ndarray, documents: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -55,7 +56,7 @@ def different_lines(keys: np.ndarray, documents: np.ndarray) -> tuple[np.ndarray
 
 def for_counting(batch: pa.RecordBatch) -> pa.RecordBatch:
     """Return, for a batch with digests, the digests of each document's different lines. Empty lines do not count."""
-    lines, keys, documents = lines_of(pc.split_pattern(batch["text"], "\n"))
+    lines, keys, documents = lines_of(batch["text"])
     filled = pc.not_equal(lines, "").to_numpy(zero_copy_only=False)
     keys, documents = different_lines(keys[filled], documents[filled])
     ends = np.searchsorted(documents, np.arange(batch.num_rows + 1)).astype(np.int32)
@@ -81,8 +82,7 @@ def count(documents: Iterable[pa.RecordBatch], share: float, scratch: Path | Non
 
 def without_boilerplate(text: pa.StringArray, boilerplate: Boilerplate, tally: Tally) -> pa.StringArray:
     """Return texts without the frequent lines, or `text` itself if it has none."""
-    by_document = pc.split_pattern(text, "\n")
-    lines, keys, documents = lines_of(by_document)
+    lines, keys, documents = lines_of(text)
     frequent = np.isin(keys, boilerplate.lines)
     if not frequent.any():
         return text
@@ -92,4 +92,4 @@ def without_boilerplate(text: pa.StringArray, boilerplate: Boilerplate, tally: T
     for row in np.flatnonzero(frequent)[rows]:
         count = int(boilerplate.documents[np.searchsorted(boilerplate.lines, keys[row])])
         tally.examples.add("boilerplate", lines[row].as_py(), weight=count, documents=count)
-    return joined(by_document, ~frequent, "\n")
+    return joined(pc.split_pattern(text, "\n"), ~frequent, "\n")
