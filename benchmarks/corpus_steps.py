@@ -1,6 +1,6 @@
 """Measure each step of the stage `corpus` beside the bare library that does its work.
 
-    python benchmarks/corpus_steps.py [--texts FOLDER] [--megabytes 40]
+    python benchmarks/corpus_steps.py [--texts FOLDER] [--megabytes 8]
 
 This prints MB/s of one core (CPU time) on real text in five scripts (`real_text.py`), one document in ten twice. The
 bare program takes Python's strings, and does the same by the plainest loop over its library, without counts and
@@ -248,9 +248,13 @@ def main() -> None:
     """Print a line for each step, and one for all."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--texts", type=Path, default=Path.home() / ".cache/babelmill/texts", help="see real_text.py")
-    parser.add_argument("--megabytes", type=int, default=40)
+    parser.add_argument("--megabytes", type=int, default=8)
     args = parser.parse_args()
-    texts = list(enlarge(documents(args.texts), args.megabytes * 10**6))
+    texts, size = [], 0
+    for text in enlarge(documents(args.texts), args.megabytes * 10**6):
+        if size < args.megabytes * 10**6:
+            texts.append(text)
+            size += len(text.encode())
     texts = [text for i, text in enumerate(texts) for _ in range(2 if i % 9 == 0 else 1)]
     size = sum(len(text.encode()) for text in texts) / 1e6
     parts = [texts[i : i + TOGETHER] for i in range(0, len(texts), TOGETHER)]
