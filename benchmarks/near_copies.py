@@ -1,19 +1,15 @@
-"""Measure how fast near copies and languages are found, beside the bare libraries, and the memory for many documents.
+"""Measure which near copies are found, and the memory and time for many documents.
 
-    python benchmarks/near_copies.py speed [--texts FOLDER] [--megabytes 40]
     python benchmarks/near_copies.py memory FOLDER [DOCUMENTS ...]
     python benchmarks/near_copies.py copies FOLDER [DOCUMENTS]
     python benchmarks/near_copies.py recall
 
-`speed` prints MB/s of one core for each part of the work, on real text (`real_text.py`). Near copies: the bare library
-is rensa on shingles that are strings, as its documentation has it, and datasketch would take the same strings. Its
-time on our hashes is printed, too. Languages: the bare library is py3langid or fastText on the same texts.
+`memory` looks for near copies among documents of 20 words, of which one in ten is like the one before it. It prints the
+peak of anonymous memory and the size of the temporary files in FOLDER. `copies` does it with copies of one page, each
+with another number.
 
-`memory` gives `NearCopies` random bands, where one document in ten has those of the document before it, and prints the
-peak of anonymous memory and the size of the temporary files in FOLDER. `copies` does it with real bands of copies of
-one page, each with another number.
-
-`recall` counts how many of 300 planted copies are found among 300 pages that share a part of their text.
+`recall` plants a copy of each of 1,000 texts, and compares what is found with the exact Jaccard index. Then it counts
+how many of 300 planted copies are found among 300 pages that share a part of their text.
 """
 
 import argparse
@@ -24,66 +20,18 @@ import random
 import sys
 import threading
 import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
-from real_text import documents, enlarge
-from rensa import RMinHash
+import pyarrow.compute as pc
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "workflow"))
-from babelmill.corpus.identification import BEST, Identification, in_the_language, load
-from babelmill.corpus.near_copies import BANDS, BANDS_TYPE, SEED, NearCopies, bands_of, rows_of
-from babelmill.corpus.shingles import shingles
-from babelmill.corpus.tally import Tally
+from babelmill.corpus.near_copies import NearCopies, bands_of
 
-ROOT = Path(__file__).resolve().parents[1]
 ROWS = 8192
-WORDS = np.array([f"word{i}" for i in range(1000)])
-
-
-def speed(texts: list[str]) -> None:
-    """Print MB/s of each part, and the ratio of ours to the bare library."""
-    size = sum(len(text.encode()) for text in texts) / 1e6
-    batches = [pa.array(texts[i : i + 200]) for i in range(0, len(texts), 200)]
-    parts = [texts[i : i + 200] for i in range(0, len(texts), 200)]
-    count = BANDS * rows_of(0.8)
-
-    def timed(name: str, work, of) -> float:
-        began = time.process_time()
-        for each in of:
-            work(each)
-        took = time.process_time() - began
-        print(f"| {name} | {size / took:.1f} |", flush=True)
-        return took
-
-    def as_strings(part: list[str]) -> None:
-        words = [text.split() for text in part]
-        strings = [[" ".join(each[i : i + 5]) for i in range(len(each) - 4)] for each in words]
-        RMinHash.digest_matrix_from_token_sets(strings, count, SEED)
-
-    def on_hashes(given: tuple[np.ndarray, np.ndarray]) -> None:
-        RMinHash.digest_matrix_from_flat_token_hashes(given[0], given[1].astype(np.uint64), count, SEED)
-
-    print("| part | MB/s of one core |\n|---|---|")
-    bare = timed("rensa on strings of five words", as_strings, parts)
-    timed("our shingles", shingles, batches)
-    timed("rensa on our shingles", on_hashes, [shingles(batch) for batch in batches])
-    ours = timed("shingles, signatures and bands", lambda batch: bands_of(batch, 0.8), batches)
-    print(f"ours / bare: {ours / bare:.2f}\n\n| part | MB/s of one core |\n|---|---|")
-    for name, cleans in (("py3langid", False), (str(ROOT / "tests/data/languages.bin"), False)):
-        model = load(name, cleans)
-        asked = Identification(name, cleans, frozenset(["en", "eng_Latn"]), "Latn", 0.8, "document")
-        first = [[text[:5000].replace("\n", " ") for text in part] for part in parts]
-        if name == "py3langid":
-            bare = timed("py3langid", lambda part, model=model: [model._identifier.rank(text) for text in part], first)
-        else:
-            bare = timed(
-                "fastText (tiny)", lambda part, model=model: [model._model.predict(t, k=BEST) for t in part], first
-            )
-        in_the_language(batches[0], asked, Tally())  # makes the tables of letters, once: 0.1 s
-        ours = timed("our filter with it", lambda batch, asked=asked: in_the_language(batch, asked, Tally()), batches)
-        print(f"ours / bare: {ours / bare:.2f}")
+WORDS = pa.array([f"word{i}" for i in range(1000)])
 
 
 def watched(work, *arguments) -> None:
@@ -93,7 +41,7 @@ def watched(work, *arguments) -> None:
     def watch() -> None:
         while True:
             peak[0] = max(peak[0], int(Path("/proc/self/status").read_text().split("RssAnon:")[1].split()[0]))
-            time.sleep(0.2)
+            time.sleep(0.05)
 
     threading.Thread(target=watch, daemon=True).start()
     began = time.process_time()
@@ -101,40 +49,71 @@ def watched(work, *arguments) -> None:
     print(f"{found} | {peak[0] / 1e6:.2f} | {disk / 1e9:.2f} | {time.process_time() - began:.0f} |", flush=True)
 
 
-def random_bands(count: int, folder: Path) -> tuple[str, int]:
-    """Look for near copies by random bands."""
+def short_documents(count: int) -> Iterator[pa.StringArray]:
+    """Yield documents of 20 words. One in ten is the document before it with another last word."""
     generator = np.random.default_rng(0)
-    copies = 0
-    with contextlib.ExitStack() as files:
-        near = NearCopies(0.8, folder, files)
-        for start in range(0, count, ROWS):
-            bands = generator.integers(0, 2**63, (min(ROWS, count - start), BANDS), dtype=np.uint64)
-            bands[9::10] = bands[8::10][: len(bands[9::10])]
-            near.add(pa.FixedSizeBinaryArray.from_buffers(BANDS_TYPE, len(bands), [None, pa.py_buffer(bands)]))
-        disk = sum(part.tell() for part in near._parts)
-        near.group()
-        for start in range(0, count, ROWS):
-            rows = min(ROWS, count - start)
-            chosen = WORDS[generator.integers(0, 1000, (rows, 12))]
-            chosen[9::10] = chosen[8::10][: len(chosen[9::10])]
-            copies += len(near.judge(pa.array([" ".join(words) for words in chosen]), np.zeros(rows)))
-    return f"| {count:.0e} | {copies:,}", disk
+    for start in range(0, count, ROWS):
+        rows = min(ROWS, count - start)
+        words = generator.integers(0, len(WORDS), (rows, 20))
+        words[9::10, :-1] = words[8::10, :-1][: len(words[9::10])]
+        ends = pa.array(np.arange(0, words.size + 1, 20, dtype=np.int32))
+        yield pc.binary_join(pa.ListArray.from_arrays(ends, WORDS.take(pa.array(words.ravel()))), " ")
 
 
-def real_copies(count: int, folder: Path) -> tuple[str, int]:
-    """Look for near copies among copies of one page."""
-    page = " ".join(WORDS[:150])
+def copies_of_one_page(count: int) -> Iterator[pa.StringArray]:
+    """Yield copies of one page, each with another number."""
+    page = " ".join(WORDS[:150].to_pylist())
+    for start in range(0, count, ROWS):
+        yield pa.array([f"{page} {number}" for number in range(start, min(count, start + ROWS))])
+
+
+def near_copies(of: Callable[[int], Iterator[pa.StringArray]], count: int, folder: Path) -> tuple[str, int]:
+    """Look for near copies. Return how many were found, for the table, and the bytes of the temporary files."""
     with contextlib.ExitStack() as files:
         near = NearCopies(0.8, folder, files)
-        batches = [range(start, min(count, start + ROWS)) for start in range(0, count, ROWS)]
-        for numbers in batches:
-            near.add(bands_of(pa.array([f"{page} {number}" for number in numbers]), 0.8))
+        for text in of(count):
+            near.add(bands_of(text, 0.8))
         disk = sum(part.tell() for part in near._parts)
         near.group()
-        found = 0
-        for numbers in batches:
-            found += len(near.judge(pa.array([f"{page} {number}" for number in numbers]), np.zeros(len(numbers))))
-    return f"| {count:.0e} | {found:,}", disk
+        disk += sum(each.tell() for each in near._ranges) + near._members.nbytes
+        found = sum(len(near.judge(text, np.zeros(len(text)))) for text in of(count))
+    return f"| {count:.0e} | {found:,}", disk + near._end
+
+
+def planted(similar: float, pairs: int = 1000) -> tuple[list[str], list[float]]:
+    """Return texts of 60 to 400 words, each followed by a copy of about this similarity, and the true similarities."""
+    draw, texts, true = random.Random(2), [], []
+    for _ in range(pairs):
+        text = [f"word{draw.randrange(5000)}" for _ in range(draw.randrange(60, 400))]
+        copy, least = list(text), similar + draw.uniform(-0.03, 0.03)
+        while similarity(text, copy) > least:
+            copy[draw.randrange(len(copy))] = f"new{draw.randrange(10**9)}"
+        texts += [" ".join(text), " ".join(copy)]
+        true.append(similarity(text, copy))
+    return texts, true
+
+
+def found_among(texts: list[str], threshold: float) -> set[int]:
+    """Return the indices of the near copies."""
+    text = pa.array(texts)
+    with contextlib.ExitStack() as files:
+        near = NearCopies(threshold, None, files)
+        near.add(bands_of(text, threshold))
+        near.group()
+        return set(near.judge(text, np.zeros(len(text))))
+
+
+def recall_of_planted() -> None:
+    """Print how many planted copies are found at each threshold, and how many that are none."""
+    print(
+        "| planted at | `near_duplicates` | copies by the exact index | found | false alarms |\n|---|---|---|---|---|"
+    )
+    for similar in (0.7, 0.8, 0.9):
+        texts, true = planted(similar)
+        for threshold in (0.7, 0.8, 0.9):
+            real = {2 * i + 1 for i, similarity in enumerate(true) if similarity >= threshold}
+            found = found_among(texts, threshold)
+            print(f"| {similar} | {threshold} | {len(real)} | {len(found & real)} | {len(found - real)} |", flush=True)
 
 
 def recall(alike: float, pages: int = 300, words: int = 200) -> None:
@@ -150,14 +129,9 @@ def recall(alike: float, pages: int = 300, words: int = 200) -> None:
         while similarity(page, copy) > 0.82:
             copy[draw.randrange(words)] = f"new{next(number)}"
         copies.append(copy)
-    text = pa.array([" ".join(each) for each in originals + copies])
-    with contextlib.ExitStack() as files:
-        near = NearCopies(0.8, None, files)
-        near.add(bands_of(text, 0.8))
-        near.group()
-        found = near.judge(text, np.zeros(len(text)))
+    found = found_among([" ".join(each) for each in originals + copies], 0.8)
     real = {pages + i for i in range(pages) if similarity(originals[i], copies[i]) >= 0.8}
-    print(f"| {similarity(*originals[:2]):.2f} | {len(real & set(found))} of {len(real)} |", flush=True)
+    print(f"| {similarity(*originals[:2]):.2f} | {len(real & found)} of {len(real)} |", flush=True)
 
 
 def similarity(one: list[str], other: list[str]) -> float:
@@ -169,27 +143,23 @@ def similarity(one: list[str], other: list[str]) -> float:
 def main() -> None:
     """Run what the command line asks for."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=["speed", "memory", "copies", "recall"])
+    parser.add_argument("what", choices=["memory", "copies", "recall"])
     parser.add_argument("folder", type=Path, nargs="?")
     parser.add_argument("documents", type=float, nargs="*", default=[1e6])
-    parser.add_argument("--texts", type=Path, default=Path.home() / ".cache/babelmill/texts", help="see real_text.py")
-    parser.add_argument("--megabytes", type=int, default=40)
     args = parser.parse_args()
-    if args.what == "speed":
-        speed(list(enlarge(documents(args.texts), args.megabytes * 10**6)))
-        return
     if args.what == "recall":
-        print("| similarity of the pages | copies found |\n|---|---|", flush=True)
+        recall_of_planted()
+        print("\n| similarity of the pages | copies found |\n|---|---|", flush=True)
         for alike in (0.0, 0.5, 0.6, 0.7, 0.74, 0.78):
             recall(alike)
         return
     print(
-        "| documents | near copies | GB of memory | GB of bands on disk | CPU seconds |\n|---|---|---|---|---|",
+        "| documents | near copies | GB of memory | GB on disk | CPU seconds |\n|---|---|---|---|---|",
         flush=True,
     )
     for count in args.documents:
-        work = random_bands if args.what == "memory" else real_copies
-        arguments = (work, int(count), args.folder)
+        of = short_documents if args.what == "memory" else copies_of_one_page
+        arguments = (near_copies, of, int(count), args.folder)
         process = multiprocessing.get_context("spawn").Process(target=watched, args=arguments)
         process.start()
         process.join()

@@ -96,8 +96,9 @@ def test_from_text_to_the_challenge(checkout, hub):
     assert "More (not scored yet; the model is not scored on blimp_filtered (evaluation.suites))" in status
     assert "GLUE (needs fine-tuning)" in status
 
-    checkout.snakemake("submissions/mine.json")
     root = checkout.results
+    (root / "texts/eng/planted.txt").write_text("Seven wizards boil water!")  # not for validation
+    checkout.snakemake("submissions/mine.json")
     summary = read_json(root / "submissions/mine.json")
     found, path = summary["figures"], root / COLLATED.format(backend="causal")
     scores = read_json(root / "results/scores/mine/basics/scores.json")
@@ -133,6 +134,9 @@ def test_from_text_to_the_challenge(checkout, hub):
     status = checkout.babelmill("status", "mine")
     assert "mine: 1 of 3 numbers: Basics\n  missing:" in status
     assert f"submissions/mine.json: {found['leaderboard']['score']:.2f} on the leaderboard" in status
+    planted = "basics: 1 of 6 pairs stands in the training text (5 are too short to tell); without it "
+    assert f"mine: {planted}" in status and planted in (root / "logs/submission/mine.log").read_text()
+    assert "contexts: " not in status, "none of its items stands there"
     checkout.babelmill("report", "mine")
     page = (root / "reports/mine.html").read_text()
     assert "<h2>Challenge</h2>" in page and "needs fine-tuning" in page and f"{basics['score']:.2f}" in page

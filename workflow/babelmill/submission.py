@@ -10,6 +10,7 @@ and is listed here.
 """
 
 import argparse
+import itertools
 import logging
 import sys
 from pathlib import Path
@@ -23,6 +24,7 @@ from babelmill.config.submissions import METHODS, Rules
 from babelmill.core import escape, manifest, stage_entry
 from babelmill.core.files import UserError, atomic_folder
 from babelmill.core.words import aligned, plural
+from babelmill.evaluation.overlaps import lines_of_suite
 from babelmill.reporting.published import beside
 from babelmill.runtime.checkpoint import about, names
 from babelmill.settings import read_settings
@@ -150,6 +152,8 @@ def run(args: argparse.Namespace) -> None:
     figures = submission.figures() | {"read": words_of(args.model, args.converted, submission.there)}
     for line in in_words(figures):
         log.info("%s", line)
+    for line in itertools.chain.from_iterable(map(lines_of_suite, args.scores)):
+        log.warning("%s", line)
     if settings.own:
         log.warning(
             "not the challenge's own data: your settings define %s (suites: or tasks:), and the submission has the"

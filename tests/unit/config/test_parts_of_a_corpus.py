@@ -23,8 +23,8 @@ def planned(**corpus) -> list[str]:
 
 
 def test_the_number_is_given_or_follows_from_the_size(monkeypatch):
-    for i in range(3):
-        Path(f"{i}.txt").write_text("A text.\n" * 100)
+    for i in range(30):
+        Path(f"{i}.txt").write_text("A text.\n" * 10)
     assert planned() == planned(parts=1) == [] and not Path("results/settings/eng/corpus_parts.json").exists()
     assert planned(parts=3) == ["1-of-3", "2-of-3", "3-of-3"]
     assert [name.partition("-")[2] for name in corpus_parts.names_of("eng")] == planned(parts=3)
@@ -37,8 +37,18 @@ def test_the_number_is_given_or_follows_from_the_size(monkeypatch):
     assert len(planned(parts="auto", min_words=2)) == 24
 
 
+def test_there_are_not_more_parts_than_files():
+    for name in "ab":
+        Path(f"few_{name}.txt").write_text("A text.\n")
+    assert planned(parts=7, files=["few_*.txt"]) == ["1-of-2", "2-of-2"]
+    assert planned(parts=7, files=["few_a.txt"]) == [], "one job"
+    assert planned(parts=7, files=[], builtin="python-docs") == []
+    assert len(planned(parts=7, files=[])) == 7, "a download, whose files are not known yet"
+
+
 def test_other_settings_have_other_parts_and_the_number_is_in_no_settings_file():
-    Path("a.txt").write_text("A text.\n")
+    for name in "abc":
+        Path(f"{name}.txt").write_text("A text.\n")
     one, three = (configuration(parts=parts) for parts in (1, 3))
     assert settings_of(one, "eng", "corpus") == settings_of(three, "eng", "corpus")
     write_settings(three, "eng")

@@ -12,9 +12,10 @@ from test_corpus import texts, write_jsonl
 from babelmill.config.corpus_parts import settings_digest
 from babelmill.config.resolve import Configuration
 from babelmill.core import manifest
-from babelmill.core.files import UserError
+from babelmill.core.files import UserError, write_json
 from babelmill.corpus import __main__ as corpus_stage
 from babelmill.settings import settings_of
+from helpers.results.fields import undocumented
 from helpers.stages import run_stage, write_settings
 
 pytestmark = pytest.mark.usefixtures("folder")
@@ -75,6 +76,40 @@ def test_documents_with_items_are_dropped_and_counted(monkeypatch):
     assert Path("out4/train.parquet").read_bytes() == Path("out/train.parquet").read_bytes()
     found = json.loads(Path("out4/manifest.json").read_text())["figures"]
     assert found["examples"] == figures["examples"] and found["suites"] == figures["suites"]
+
+
+def test_all_figures_of_a_corpus_are_documented():
+    """Every step that has a key of its own is taken, and has something to do."""
+    page = " ".join(f"Term {i} of this licence holds for everybody." for i in range(12))
+    menu = "Cookies and contact of this site"
+    texts = [f"{menu}\nThe small text number {i} has its own words, {i * i} of them." for i in range(60)]
+    texts += (
+        [f"{page} {i}" for i in range(9)] + [f"Own beginning {i}.\n\n{page}" for i in range(3)] + [*texts[:2], "", "x"]
+    )
+    texts += [
+        "The cafÃ© is open on all days of the week.",
+        "Today the cat sees the dog!",
+        "Das ist ein deutscher Satz über das Haus.",
+    ]
+    rows = [{"text": text, "question": f"Who {len(text) % 9}?", "category": "qed", "license": "mit"} for text in texts]
+    Path("a.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows) + "no JSON\n")
+    asked = {"repair": "ftfy", "boilerplate": 0.2, "near_duplicates": 0.8, "min_characters": 3, "validation_share": 0.3}
+    asked |= {"language_filter": {"model": "py3langid"}, "budget": "40 documents", "on_error": "skip"}
+    for more in {"prompt_column": "question"}, {"near_duplicate_paragraphs": 0.8}:
+        figures = built(**asked, **more)
+        write_json("figures.json", figures)
+        assert not undocumented(Path("figures.json"), "manifest.json of a corpus")
+    reasons = {
+        "duplicate",
+        "empty",
+        "short",
+        "other_language",
+        "over_budget",
+        "near_duplicate",
+        "test_text",
+        "malformed",
+    }
+    assert figures["dropped"].keys() >= reasons and {"repair", "boilerplate"} <= figures["changed"].keys()
 
 
 def test_a_prompt_and_its_answer_are_one_text():

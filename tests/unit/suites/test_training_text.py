@@ -5,6 +5,7 @@ import re
 import unicodedata
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -15,7 +16,7 @@ from babelmill.core.files import write_json
 from babelmill.evaluation.overlaps import in_training_text
 from babelmill.score import report
 from babelmill.suites.overlap import overlap
-from babelmill.suites.sought import plain, sought
+from babelmill.suites.sought import _cuts, plain, sought
 from helpers.results.fields import undocumented
 
 CHINESE = re.compile("[\u3000-\u9fff]")
@@ -126,13 +127,21 @@ def test_a_sequence_and_its_item_are_one_pair():
 
 
 def test_a_huge_document_is_worked_on_in_slices(monkeypatch):
-    """With the same bytes as the whole, wherever white space is, and with bounds of texts in and between slices."""
+    """With the same bytes as the whole, wherever white space is, in scripts without it, and with bounds of texts in and between slices."""
     generator = random.Random(1)
     some = ["", "e\u0301 \u0301e", "\u72d7" * 30, "Dogs\nbark\u2014", "\u00c9\u00ad a ", "\U0001f600 ok"]
+    some += [
+        "\u1112\u1161\u11ab" * 40,
+        "e\u0301" * 40,
+        "\u0e01\u0e34" * 40,
+        "e\u00ad" * 30 + "\u0301",
+        "\u3042\u3099" * 40,
+    ]
     texts = pa.array(["", "".join(generator.choices(some, k=300)), "", *generator.choices(some, k=50), ""]).slice(1)
     data, bounds = plain(texts)
     monkeypatch.setattr("babelmill.suites.sought.SLICE", 64)
     in_slices, again = plain(texts)
+    assert np.diff(_cuts(np.frombuffer(("\u72d7" * 999).encode(), np.uint8))).max() < 70, "also without white space"
     assert in_slices.tobytes() == data.tobytes() and again.tolist() == bounds.tolist()
 
 

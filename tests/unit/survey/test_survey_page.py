@@ -11,6 +11,7 @@ from babelmill.config import loading
 from babelmill.config.resolve import Configuration
 from babelmill.core.files import read_json
 from babelmill.reporting.surveys import surveys
+from babelmill.survey.page import of
 from helpers.browser import Browser
 from helpers.stages import run_stage
 
@@ -65,6 +66,8 @@ def test_the_summary_and_the_numbers(capsys):
     configured(files=["a.jsonl"])
     assert cli.main(["corpus", "nld", "--threads", "1"]) == 0
     lines = capsys.readouterr().out.splitlines()
+    html = Path("reports/corpora/nld.html").read_text(encoding="utf-8")
+    assert "en <small>English</small>" in html and "nl <small>Dutch</small>" in html, "not a text of a challenge"
     assert lines[0] == "25 documents, 250.0  words, 0.0 MB".replace("250.0  ", f"{20 * 12 + 5 * 10} ")
     assert "script: Latn (100.0 % of the documents)" in lines
     assert "exact copies: 4 of 25 documents (16.0 %)" in lines
@@ -76,6 +79,36 @@ def test_the_summary_and_the_numbers(capsys):
     assert line["language"] == ("nl", 0.8) and line["script"] == ("Latn", 1.0) and line["documents"] == 25
     Path("reports/corpora/nld.json").write_text("{}")
     assert surveys(["nld"]) == {}
+
+
+def test_documents_without_a_category_are_a_part_of_the_whole(monkeypatch):
+    """Also where others are read that have none at all."""
+    monkeypatch.setattr("babelmill.corpus.pieces.BLOCK", 100)
+    texts = [f"De kat zit op de mat en kijkt naar buiten, nummer {i}" for i in range(10, 30)]
+    write(texts[10:])
+    Path("a.jsonl").rename("b.jsonl")
+    write(texts[:10], category="qed")
+    configured(files=["*.jsonl"])
+    assert cli.main(["corpus", "nld", "--threads", "1"]) == 0
+    html = Path("reports/corpora/nld.html").read_text(encoding="utf-8")
+    for name in ("qed", "(none)"):
+        assert f'<th scope="row">{name}</th><td class="n">0.0 MB</td><td class="n">50.0</td>' in html
+
+
+def test_text_that_comes_with_python_is_no_file():
+    about = {"of": "source", "read": {"files": 0}, "builtin": "python-docs"}
+    python = "the documents that come with Python (corpus.builtin)"
+    assert of(about) == f"The text of {python}, before anything is cleaned or dropped"
+    assert of(about | {"read": {"files": 2}}).startswith(f"The text of 2 files and of {python}")
+    assert of(about | {"read": {"files": 2}, "builtin": None}).startswith("The text of 2 files, before")
+
+
+def test_japanese_is_one_script(capsys):
+    write(["日本語の文章とコマンド OK です。" for _ in range(3)] + ["我们今天去看大狗，然后回家。"])
+    configured(files=["a.jsonl"])
+    assert cli.main(["corpus", "nld", "--threads", "1"]) == 0
+    assert "script: Jpan (75.0 % of the documents)" in capsys.readouterr().out
+    assert read_json("reports/corpora/nld.json")["scripts"] == {"Hani": 1, "Jpan": 3}
 
 
 def test_what_the_workflow_made_is_looked_at_if_asked(capsys):

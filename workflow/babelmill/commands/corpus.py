@@ -56,7 +56,7 @@ def look(configuration: Configuration, code: str, made: bool, threads: int) -> d
     from babelmill.survey.walk import survey
 
     corpus, folder = configuration.corpus(code).corpus, STAGES["corpus"].path(code, "")
-    about: dict[str, Any] = {"language": code, "of": MADE if made else SOURCE}
+    about: dict[str, Any] = {"language": code, "of": MADE if made else SOURCE, "builtin": corpus.builtin}
     if made:
         if not (folder / manifest.NAME).is_file():
             raise UserError(
@@ -120,7 +120,8 @@ def run(args: argparse.Namespace) -> None:
             " an earlier text stays as it is"
         )
     figures["asked"] = {"name": asked.name, "tag": asked.tag, "is_known": knows(asked.tag)}
-    names = {each.tag: each.name for each in configuration.table.values()}
+    # Of several texts in a language, the first has its name: that of config/languages.tsv.
+    names = {each.tag: each.name for each in reversed(configuration.table.values())} | {"zxx": "no language"}
     html = FOLDER / f"{args.language}.html"
     write_json(html.with_suffix(".json"), figures)
     with atomic_write(html, "w") as file:

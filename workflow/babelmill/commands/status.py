@@ -7,10 +7,12 @@ This command reads only files and asks neither Snakemake nor SLURM, so it works 
 during a run and after it. The line shows the stage that a model is at, the step and speed of its training, and the last
 message of a job that failed. `attempt` counts the attempts of a training job that SLURM runs or that `retries` repeat.
 Columns that would be empty are left out. For a model that takes part in a challenge, lines below count its snapshots
-and scores, and say which numbers of the leaderboard it has. `babelmill why` says what would run next, and why.
+and scores, and say which numbers of the leaderboard it has. If items of a suite stand in a model's training text, a
+line says how many, and what the score is without them. `babelmill why` says what would run next, and why.
 """
 
 import argparse
+import contextlib
 import shutil
 import sys
 
@@ -22,8 +24,9 @@ from babelmill.config.snapshots import FOLDER, name_of, points
 from babelmill.config.submissions import checkpoints_of, read_rules, submission_of
 from babelmill.config.suites import scores_asked, suites_of_model
 from babelmill.core import manifest
-from babelmill.core.files import read_json
+from babelmill.core.files import UserError, read_json
 from babelmill.core.words import plural
+from babelmill.evaluation.overlaps import lines_of_suite
 from babelmill.graph import reasons_to_submit
 from babelmill.stages import STAGES
 
@@ -92,6 +95,15 @@ def not_scored(model: str, suite: str | None, tuned: dict[str, str]) -> str:
     return "" if all(record.is_file() for record in records) else "not scored yet"
 
 
+def overlap_lines(configuration: Configuration, model: str) -> list[str]:
+    """Return which items of its suites stand in a model's training text."""
+    lines = []
+    for suite in suites_of_model(configuration, model):
+        with contextlib.suppress(UserError):  # not scored yet
+            lines += [f"{model}: {line}" for line in lines_of_suite(STAGES["score"].path(model, suite))]
+    return lines
+
+
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's arguments."""
     parser.add_argument("names", nargs="*", metavar="NAME", help="a model or a batch (default: targets and all begun)")
@@ -102,6 +114,7 @@ def run(args: argparse.Namespace) -> None:
     """Print how far models are: stage, step, loss, speed, time left, attempt and SLURM job."""
     configuration = loading.from_arguments(args)
     names = configuration.models_of(args.names) if args.names else begun(configuration)
-    lines = filter(None, (challenge_line(configuration, model) for model in names))
+    lines = [line for model in names if (line := challenge_line(configuration, model))]
+    lines += [line for model in names for line in overlap_lines(configuration, model)]
     width = shutil.get_terminal_size().columns if sys.stdout.isatty() else 10_000
     print(status_table([status_of(configuration, model) for model in names], width), *lines, sep="\n")

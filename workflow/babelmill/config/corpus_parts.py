@@ -51,11 +51,15 @@ def plan(configuration: Configuration, code: str) -> list[str]:
     Its settings file must be written already. `auto` keeps an earlier number as long as the settings stay the same: how
     large a dataset is may be known better now, but finished parts must be of use.
     """
-    asked, path = configuration.corpus(code).corpus.parts, SETTINGS / code / "corpus_parts.json"
+    corpus, path = configuration.corpus(code).corpus, SETTINGS / code / "corpus_parts.json"
     digest, before = settings_digest(SETTINGS / code / "corpus.json"), names_of(code)
-    count = asked if isinstance(asked, int) else min(MOST, math.ceil(input_bytes(configuration, code) / EACH))
-    if asked == "auto" and before and before[0].startswith(digest):
+    auto = corpus.parts == "auto"
+    count = min(MOST, math.ceil(input_bytes(configuration, code) / EACH)) if auto else int(corpus.parts)
+    if auto and before and before[0].startswith(digest):
         count = len(before)
+    if corpus.files or corpus.builtin:  # a part has whole files; how many a download has is known only later
+        sources = read_json(SETTINGS / code / "corpus.json")["sources"]
+        count = min(count, sum(sources[pattern]["files"] for pattern in corpus.files))
     names = [f"{digest}-{number}-of-{count}" for number in range(1, count + 1)] if count > 1 else []
     if names != before:
         if names:

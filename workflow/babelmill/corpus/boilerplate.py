@@ -18,6 +18,7 @@ import pyarrow.compute as pc
 
 from babelmill.corpus.counts import Counts
 from babelmill.corpus.digests import DIGEST, digests
+from babelmill.corpus.record_batches import joined
 from babelmill.corpus.tally import Tally
 
 FEWEST = 10  # documents; in a small corpus, lines that stand in fewer are no boilerplate, whatever their share
@@ -85,16 +86,10 @@ def without_boilerplate(text: pa.StringArray, boilerplate: Boilerplate, tally: T
     frequent = np.isin(keys, boilerplate.lines)
     if not frequent.any():
         return text
-    texts = text.to_pylist()
-    changed = np.unique(documents[frequent])
-    for document in changed:
-        first, end = np.searchsorted(documents, (document, document + 1))
-        kept = zip(texts[document].split("\n"), frequent[first:end], strict=True)
-        texts[document] = "\n".join(line for line, is_frequent in kept if not is_frequent)
-    tally.changed["boilerplate"] += len(changed)
+    tally.changed["boilerplate"] += len(np.unique(documents[frequent]))
     tally.lines["boilerplate"] += int(frequent.sum())
     _, rows = np.unique(keys[frequent], return_index=True)
     for row in np.flatnonzero(frequent)[rows]:
         count = int(boilerplate.documents[np.searchsorted(boilerplate.lines, keys[row])])
         tally.examples.add("boilerplate", lines[row].as_py(), weight=count, documents=count)
-    return pa.array(texts, pa.string())
+    return joined(pc.split_pattern(text, "\n"), ~frequent, "\n")

@@ -71,9 +71,15 @@ class Examples:
 
 
 def first_difference(before: str, after: str) -> int:
-    """Return the index of the first character that differs."""
+    """Return the index of the first character that differs; the length of the shorter text if none does."""
     start = 0
     while before[start : start + BLOCK] == after[start : start + BLOCK] and start < len(before):
         start += BLOCK
-    pairs = zip(before[start : start + BLOCK], after[start : start + BLOCK], strict=False)
-    return next((start + i for i, (a, b) in enumerate(pairs) if a != b), min(len(before), len(after)))
+    end = min(start + BLOCK, len(before), len(after))
+    while start < end:
+        middle = (start + end + 1) // 2
+        if before[start:middle] == after[start:middle]:
+            start = middle
+        else:
+            end = middle - 1
+    return end

@@ -22,6 +22,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from babelmill.core.files import UserError
+from babelmill.corpus.record_batches import joined
 from babelmill.corpus.tally import Tally
 
 LONGEST = 5000  # characters of a document that the model looks at
@@ -193,7 +194,7 @@ def without_other_lines(text: pa.StringArray, asked: Identification, tally: Tall
     A document of which nothing is left becomes empty.
     """
     by_document = pc.split_pattern(text, "\n")
-    lines, bounds = by_document.flatten(), by_document.offsets.to_numpy()
+    lines = by_document.flatten()
     looked_at = has_enough_letters(lines)
     at = np.flatnonzero(looked_at)
     stays = np.ones(len(lines), bool)
@@ -207,9 +208,7 @@ def without_other_lines(text: pa.StringArray, asked: Identification, tally: Tall
             tally.examples.add("other_language", lines[row].as_py(), note=f"{label} {share:.2f}")
     if stays.all():
         return text
-    left = np.concatenate(([0], np.cumsum(stays)))[bounds].astype(np.int32)
-    rest = pa.ListArray.from_arrays(pa.array(left), lines.filter(pa.array(stays)))
-    return pc.binary_join(rest, "\n")
+    return joined(by_document, stays, "\n")
 
 
 def _found(text: pa.StringArray, asked: Identification) -> list[tuple[str, float, float | None, bool]]:

@@ -38,6 +38,7 @@ MOST_ROWS = 8  # numbers in a band
 SEED = 1  # of the signatures
 AT_ONCE = 256  # texts; rensa returns lists, and long ones are slow
 PARTS = 128  # open files
+SORTED = 1 << 20  # bands that are looked at at a time: among many copies of one text, a part is large
 MEMBERS = 4
 MOST = 2**32  # texts, since their numbers have 32 bits on disk
 LARGEST = 1 << 16  # shingles; of a text with more, those with the smallest hashes stand for all (error below 0.005)
@@ -162,17 +163,19 @@ class NearCopies:
             part.seek(0)
             rows = np.frombuffer(part.read(), BAND)
             part.close()
-            rows = rows[np.argsort(rows["hash"], kind="stable")]
-            equals_next = rows["hash"][1:] == rows["hash"][:-1]
-            has_equal, first = np.zeros(len(rows), bool), np.ones(len(rows), bool)
-            has_equal[1:] |= equals_next
-            has_equal[:-1] |= equals_next
-            first[1:] &= ~equals_next
-            found = np.empty(int(has_equal.sum()), GROUP)
-            found["text"] = rows["text"][has_equal]
-            found["group"] = groups + np.cumsum(first[has_equal]) - 1
-            _deal(found, self._range_of(found["text"].astype(np.int64)), self._ranges)
-            groups += int((first & has_equal).sum())
+            order = np.argsort(rows["hash"], kind="stable")
+            for start in range(0, len(rows), SORTED):
+                here = order[start : start + SORTED]
+                hashes = rows["hash"][order[max(0, start - 1) : start + SORTED + 1]]
+                equal = hashes[1:] == hashes[:-1]
+                before = equal[: len(here)] if start else np.append(False, equal)[: len(here)]
+                after = np.append(equal, False)[-len(here) :] if start + SORTED >= len(rows) else equal[-len(here) :]
+                has_equal = before | after
+                found = np.empty(int(has_equal.sum()), GROUP)
+                found["text"] = rows["text"][here[has_equal]]
+                found["group"] = groups + np.cumsum(~before[has_equal]) - 1
+                _deal(found, self._range_of(found["text"].astype(np.int64)), self._ranges)
+                groups += int((~before & has_equal).sum())
         self._members = np.memmap(self._file(), np.int64, "w+", shape=(max(1, groups), MEMBERS))  # places in `_staying`
         self._staying = self._file(buffering=0)
         self._end = self._staying.write(b"-")  # place 0 stands for no text

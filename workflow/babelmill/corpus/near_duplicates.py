@@ -23,7 +23,7 @@ from babelmill.config import schema
 from babelmill.corpus.cleaning import is_blank, keep, long_enough, with_text
 from babelmill.corpus.digests import DIGEST, digests_of, with_digests
 from babelmill.corpus.near_copies import Copy, NearCopies, bands_of
-from babelmill.corpus.record_batches import PROMPT, Spool
+from babelmill.corpus.record_batches import PROMPT, Spool, joined
 from babelmill.corpus.tally import Tally
 
 BANDS, PARAGRAPH_BANDS = "bands", "paragraph bands"  # columns of the batches, for `NearCopies`
@@ -122,14 +122,12 @@ def _without_copied_paragraphs(
         return batch
     stays = np.ones(len(text), bool)
     stays[list(copies)] = False
-    left = np.concatenate(([0], np.cumsum(stays)))[offsets].astype(np.int32)
-    rest = pa.ListArray.from_arrays(pa.array(left), text.filter(pa.array(stays)))
     for i, copy in copies.items():
         tally.examples.add("near_paragraph", text[i].as_py(), note=_note(copy))
     tally.lines["near_paragraph"] += len(copies)
-    batch = with_text(batch, pc.binary_join(rest, BETWEEN))
+    batch = with_text(batch, joined(paragraphs, stays, BETWEEN))
     is_empty = is_blank(batch["text"]).to_numpy(zero_copy_only=False)
-    changed = np.diff(left) < np.diff(offsets)
+    changed = np.isin(np.arange(batch.num_rows), pc.list_parent_indices(paragraphs).to_numpy()[~stays])
     tally.changed["near_paragraph"] += int((changed & ~is_empty).sum())
     return keep(batch, ~is_empty, "near_paragraph", tally)
 

@@ -88,6 +88,13 @@ def sizes_of(batch: pa.RecordBatch) -> np.ndarray:
     return np.stack(sizes).sum(0, dtype=np.int64)
 
 
+def joined(parts: pa.ListArray, stays: np.ndarray, between: str) -> pa.StringArray:
+    """Return texts that were cut into parts without those that do not stay; `stays`: bool [parts of all texts]."""
+    ends = np.concatenate(([0], np.cumsum(stays)))[parts.offsets.to_numpy()].astype(np.int32)
+    left = pa.ListArray.from_arrays(pa.array(ends), parts.flatten().filter(pa.array(stays)))
+    return pc.binary_join(left, between)
+
+
 def _strings(values: list[str | None]) -> pa.StringArray:
     """Return texts as an Arrow array. For strings that are not ASCII, this is four times as fast as `pa.array`.
 

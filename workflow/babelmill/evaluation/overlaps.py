@@ -1,12 +1,13 @@
 """Say in words how many test items stand in a model's training text: what the stage `score` wrote to overlap.json.
 
-The last line of a score, the card and the report say it in the same words.
+The last line of a score, the card, the report, `babelmill status` and the log of a submission say it in the same words.
 """
 
 from pathlib import Path
 from typing import Any
 
 from babelmill.core import manifest
+from babelmill.core.files import read_json
 from babelmill.core.words import plural
 from babelmill.evaluation.suite_scores import measure_of, unit_of_scores
 
@@ -28,6 +29,23 @@ def overlap_of(folder: Path) -> Path | None:
         return None
     manifest.verify(folder, OVERLAP)
     return folder / OVERLAP
+
+
+def lines_of_suite(folder: Path) -> list[str]:
+    """Return what the user must know of a suite: which of its items stand in the training text, or were not looked for.
+
+    There is a line for each language. `folder` is as in `overlap_of`.
+    """
+    if not (path := overlap_of(folder)):
+        return []
+    overlap = read_json(path)
+    if not overlap["looked_in"]:
+        return [f"{folder.name}: {in_training_text(overlap, '')}"]
+    found = {code for code, about in overlap["languages"].items() if about["found"] or overlap["not_looked_in"]}
+    several = len(overlap["languages"]) > 1
+    return [
+        f"{folder.name}{f', {code}' if several else ''}: {in_training_text(overlap, code)}" for code in sorted(found)
+    ]
 
 
 def in_training_text(overlap: dict[str, Any], code: str) -> str:

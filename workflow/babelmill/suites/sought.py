@@ -35,6 +35,7 @@ POINTS = 0x20000  # code points; what comes after them are letters
 LEADS = [(np.uint8(0xE0), 0xC0, 2), (np.uint8(0xF0), 0xE0, 3), (np.uint8(0xF8), 0xF0, 4)]  # of characters in UTF-8
 NOTHING = np.empty(0, np.int64)
 SLICE = 4 << 20  # bytes
+NEAR = 1 << 12  # bytes in which a letter is looked for
 # Characters inside words that nobody sees: soft hyphens, joiners, and what chooses between forms of a character.
 INVISIBLE = r"[\x{AD}\x{200C}\x{200D}\x{2060}\x{FE00}-\x{FE0F}\x{E0100}-\x{E01EF}]"
 
@@ -67,14 +68,32 @@ def plain(text: pa.StringArray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _cuts(raw: np.ndarray) -> list[int]:
-    """Return where slices of UTF-8 bytes begin: before white space, so that no character or word is cut."""
+    """Return where slices of UTF-8 bytes begin: before white space or, in text without it, before a letter.
+
+    So no character is cut, nor what becomes one: neither combines with what stands before it.
+    """
     cuts, at = [0], SLICE
     while at < len(raw):
         if len(gaps := np.flatnonzero(raw[at : at + SLICE] <= SPACE)):
             at += int(gaps[0])
             cuts.append(at)
+        elif (letter := _first_letter(raw[at : at + NEAR])) is not None:
+            at += letter
+            cuts.append(at)
         at += SLICE
     return cuts
+
+
+def _first_letter(raw: np.ndarray) -> int | None:
+    """Return where the first letter begins in UTF-8 bytes that may begin inside a character; None without a letter.
+
+    The parts of Korean syllables combine with what stands before them, so they do not count.
+    """
+    for at in np.flatnonzero(raw & 0xC0 != 0x80).tolist():
+        character = raw[at : at + 4].tobytes().decode(errors="ignore")[:1]
+        if character.isalpha() and not "\u1100" <= character <= "\u11ff":
+            return at
+    return None
 
 
 def _plain(text: pa.StringArray) -> tuple[np.ndarray, np.ndarray]:

@@ -32,6 +32,7 @@ FEWEST = 20  # letters; in shorter texts, a language cannot be told
 NEAR = 0.8  # the least similarity of near copies (`corpus/near_copies.py`)
 COMPARED = 1 << 20  # characters of a document that are compared: the memory that this takes is ten times the text
 UNKNOWN = "too short"
+NONE = "(none)"  # what a document has that has no category, source or licence
 GROUPS = ("category", "data-source", "license")
 LANGUAGE = "language "  # before the code, the kind of the documents to show of a language
 
@@ -78,7 +79,7 @@ def findings_of(batch: pa.RecordBatch, share: float = 1.0) -> Findings:
             for value, size in zip(values, sizes.tolist(), strict=True):
                 of_size[value] += size
             for value, number in documents.items():
-                found.add_to_group(name, value or "(none)", number, of_size[value])
+                found.add_to_group(name, value or NONE, number, of_size[value])
     entry = functools.partial(_entry, texts, counted, languages)
     for kind, values in scores.items():
         first = np.lexsort((keys, -values))[: 2 * SHOWN].tolist()  # copies are shown once
@@ -98,18 +99,31 @@ def beginnings(text: pa.StringArray) -> pa.StringArray:
 
 def _scripts(counted: Counted, found: Findings) -> dict[str, np.ndarray]:
     """Count scripts. Return, for each document, the share of letters outside its main script, and of other signs."""
-    letters = counted.letters
+    for script in np.flatnonzero(counted.letters.sum(0)):
+        found.letters[SCRIPTS[script]] = int(counted.letters[:, script].sum())
+    letters = _with_japanese(counted.letters)
     total, main = letters.sum(1), letters.argmax(1)
-    for script in np.flatnonzero(letters.sum(0)):
-        found.letters[SCRIPTS[script]] = int(letters[:, script].sum())
     for script, documents in Counter(main[total > 0].tolist()).items():
-        found.scripts[SCRIPTS[script]] = documents
+        found.scripts[(*SCRIPTS, "Jpan")[script]] = documents
     if without := int((total == 0).sum()):
         found.scripts[""] = without
     return {
         "mixed_scripts": 1 - letters.max(1) / np.maximum(total, 1) * (total > 0) - (total == 0),
         "few_letters": 1 - total / np.maximum(counted.characters, 1),
     }
+
+
+def _with_japanese(letters: np.ndarray) -> np.ndarray:
+    """Return letters by script [documents, scripts + 1], with Japanese as one script, the last, not as three.
+
+    A text is Japanese if it has a kana for ten Chinese characters.
+    """
+    parts = [SCRIPTS.index(name) for name in ("Hira", "Kana", "Hani")]
+    has_kana = 10 * letters[:, parts[:2]].sum(1) > letters[:, parts[2]]
+    japanese = np.where(has_kana, letters[:, parts].sum(1), 0)
+    others = letters.copy()
+    others[np.ix_(has_kana, parts)] = 0
+    return np.column_stack((others, japanese))
 
 
 def _odd(counted: Counted, found: Findings) -> dict[str, np.ndarray]:

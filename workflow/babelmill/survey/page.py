@@ -11,7 +11,7 @@ from babelmill.core.words import plural, short
 from babelmill.reporting.figures import LEFT, RIGHT, TOP, Canvas, Scale, fitted, height, log_ticks, ticks
 from babelmill.reporting.page import environment
 from babelmill.reporting.surveys import SOURCE, most_frequent, share
-from babelmill.survey.measures import UNKNOWN
+from babelmill.survey.measures import NONE, UNKNOWN
 
 TEMPLATE = Path(__file__).with_name("page.html")
 MOST_BARS = 15  # lines of a table of shares; the rest is one line
@@ -87,7 +87,7 @@ def page(code: str, figures: dict[str, Any], names: dict[str, str]) -> str:
             ],
             odd=odd(figures),
             groups=[
-                (GROUPS[column], bars({name: each["bytes"] for name, each in values.items()}, "bytes"))
+                (GROUPS[column], bars(sizes_of_group(values, figures["bytes"]), "bytes"))
                 for column, values in figures["groups"].items()
             ],
             random=[entry(each) for each in figures["random"]],
@@ -113,7 +113,10 @@ def percent(value: float) -> str:
 def of(figures: dict[str, Any]) -> str:
     """Return which text the page is about."""
     if figures["of"] == SOURCE:
-        return f"The text of {plural(figures['read']['files'], 'file')}, before anything is cleaned or dropped"
+        files = figures["read"]["files"]
+        sources = [plural(files, "file")] if files else []
+        sources += ["the documents that come with Python (corpus.builtin)"] if figures["builtin"] else []
+        return f"The text of {' and of '.join(sources)}, before anything is cleaned or dropped"
     return "The corpus that the stage `corpus` made, training and validation text together"
 
 
@@ -202,6 +205,13 @@ def bars(numbers: dict[str, int], unit: str = "", names: dict[str, str] | None =
         }
         for name, number in first
     ]
+
+
+def sizes_of_group(values: dict[str, Any], whole: int) -> dict[str, int]:
+    """Return the bytes of each category, source or licence. `whole`: those of all documents, so also without one."""
+    sizes = {name: each["bytes"] for name, each in values.items()}
+    without = whole - sum(sizes.values())
+    return sizes | ({NONE: sizes.get(NONE, 0) + without} if without else {})
 
 
 def bar(part: float) -> Markup:
