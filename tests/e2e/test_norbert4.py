@@ -71,7 +71,7 @@ def made(built, hub, tmp_path_factory) -> Workspace:
         },
     }
     workspace.configure(values)
-    targets = "converted/nor", "results/exports/more", "results/tuned/more/mine/1"
+    targets = "converted/nor", "results/exports/more", "results/tuned/more/mine/1/manifest.json"
     workspace.snakemake(*targets, "--profile", ROOT / "profiles/local")
     return workspace
 
