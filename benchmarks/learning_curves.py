@@ -73,7 +73,7 @@ def draw(axis, title: str, recipes: dict[str, list[tuple[list[dict], bool]]], ob
         axis.axhline(level, color="grey", linestyle=":", linewidth=1)
     axis.set(title=f"{title}, {objective}", xlabel="step")
     axis.spines[["top", "right"]].set_visible(False)
-    axis.legend(frameon=False)
+    axis.legend(edgecolor="none")
 
 
 def main() -> None:

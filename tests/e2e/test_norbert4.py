@@ -71,7 +71,7 @@ def made(built, hub, tmp_path_factory) -> Workspace:
         },
     }
     workspace.configure(values)
-    targets = "converted/nor", "results/exports/more", "results/tuned/more/mine/1"
+    targets = "converted/nor", "results/exports/more", "results/tuned/more/mine/1/manifest.json"
     workspace.snakemake(*targets, "--profile", ROOT / "profiles/local")
     return workspace
 
@@ -105,7 +105,7 @@ def test_a_model_of_the_hub_goes_on(made, hub, theirs):
         assert (tensor - before[name]).norm() <= 0.2 * before[name].norm(), name
     assert 0 <= read_json(made.path / "results/tuned/more/mine/1/scores.json")["languages"]["eng"]["score"] <= 1
     made.babelmill("score", "results/exports/more", "--suite", "pairs", "--out", "scores/more")
-    assert read_json(made.path / "scores/more/scores.json")["languages"]["eng"]["methods"].keys() == {"bound"}
+    assert read_json(made.path / "scores/more/scores.json")["languages"]["eng"]["methods"].keys() == {"bound", "masked"}
 
 
 def test_its_commit_is_pinned_and_its_code_is_not_fetched(made, hub):
