@@ -85,6 +85,13 @@ def test_a_file_that_does_not_fit_is_found_before_anything_runs(folder, task, te
         rows_of("mine", tasks={"mine": task})
 
 
+def test_a_split_without_rows_is_refused_by_the_stage_too(tmp_path):
+    """A dry run does not see the files of a dataset on the Hub."""
+    (tmp_path / "a.tsv").write_text("a\tb\n")
+    with pytest.raises(UserError, match=r"a\.tsv: tasks\.mine: these files have no row"):
+        read_rows([tmp_path / "a.tsv"], {"text": "{a}", "label": "b"}, "mine")
+
+
 def test_labels_of_the_test_rows_that_nobody_has_learnt():
     def table(labels: str) -> pa.Table:
         return pa.table({"text": [*labels], "pair": [None] * len(labels), "label": [*labels]})
