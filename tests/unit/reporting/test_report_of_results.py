@@ -277,6 +277,16 @@ def test_scores_of_another_model_are_none_of_this_one(asked):
     assert there(asked).scores, "where nothing says otherwise"
 
 
+def test_many_results_of_another_model_are_counted(asked):
+    """24 fine-tunings of each of 45 models would be a page of equal lines."""
+    model = there(asked)
+    model.problems = [f"results/tuned/eng/rte/{seed}: was not made from the present model" for seed in range(24)]
+    text = page(asked, [model])
+    assert text.count("was not made from") == 5 and "and 19 more results like these" in text
+    model.problems = model.problems[:5]
+    assert "more results" not in page(asked, [model])
+
+
 def test_a_result_that_cannot_be_read_is_one_line_also_in_a_complete_report(asked, monkeypatch):
     """A run's record that lacks what its readers need: an error that names the folder, not a KeyError."""
     monkeypatch.setattr("babelmill.reporting.results.read_record", lambda path: {}["step"])

@@ -2,12 +2,13 @@
 
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
 from babelmill.config.resolve import Configuration
-from babelmill.config.tasks import rows_of_task
+from babelmill.config.tasks import rows_of_task, task_note, tasks_of_model
 from babelmill.core.files import UserError
-from babelmill.task import rows_trained_on
+from babelmill.task import figures, rows_trained_on
 from babelmill.tasks.rows import read_rows
 
 MINE = {"train": ["own.tsv"], "test": ["test.tsv"], "language": "eng", "text": "{a}", "label": "b"}
@@ -82,6 +83,35 @@ def test_a_file_that_does_not_fit_is_found_before_anything_runs(folder, task, te
     Path("test.conll").write_text("the DET\n")
     with pytest.raises(UserError, match=f"^config/config.yaml: .*{message}"):
         rows_of("mine", tasks={"mine": task})
+
+
+def test_a_split_without_rows_is_refused_by_the_stage_too(tmp_path):
+    """A dry run does not see the files of a dataset on the Hub."""
+    (tmp_path / "a.tsv").write_text("a\tb\n")
+    with pytest.raises(UserError, match=r"a\.tsv: tasks\.mine: these files have no row"):
+        read_rows([tmp_path / "a.tsv"], {"text": "{a}", "label": "b"}, "mine")
+
+
+def test_labels_of_the_test_rows_that_nobody_has_learnt():
+    def table(labels: str) -> pa.Table:
+        return pa.table({"text": [*labels], "pair": [None] * len(labels), "label": [*labels]})
+
+    with pytest.raises(UserError, match="test rows have labels that no training row has: c; the classes are a, b"):
+        figures({"train": table("ab"), "test": table("abc")})
+    with pytest.raises(UserError, match="all training rows have the label 'a': there is nothing to learn"):
+        figures({"train": table("aa"), "test": table("a")})
+
+
+def test_a_task_of_other_languages_is_an_error_only_where_a_model_names_it():
+    tasks = {"tasks": {"mine": MINE | {"language": "deu"}}}
+    named = {"models": {"eng": {"evaluation": {"tasks": ["mine"]}}}}
+    with pytest.raises(
+        UserError, match=r"models\.eng\.evaluation\.tasks: the task mine has rows of deu, and .* has eng"
+    ):
+        tasks_of_model(Configuration([("config/config.yaml", tasks | named)]), "eng")
+    everywhere = Configuration([("config/config.yaml", tasks | {"evaluation": {"tasks": ["mine"]}})])
+    assert tasks_of_model(everywhere, "eng") == [] and tasks_of_model(everywhere, "deu") == ["mine"]
+    assert "not fine-tuned for mine" in str(task_note(everywhere, "eng"))
 
 
 def test_a_file_of_words_needs_the_kind_tagging(folder):
