@@ -128,6 +128,7 @@ def test_the_first_stays_and_whatever_is_dropped_has_a_copy_that_stays(monkeypat
         similar = any(jaccard(documents[i], documents[k]) >= 0.8 for k in stays if k < i)
         assert similar == (i in found)
     monkeypatch.setattr(near_copies, "PARTS", 3)
+    monkeypatch.setattr(near_copies, "SORTED", 7)
     with contextlib.ExitStack() as files:
         assert judged(documents, 0.8, files, batch=7) == found
 
