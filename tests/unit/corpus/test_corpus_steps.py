@@ -11,7 +11,7 @@ import pytest
 from babelmill.config.resolve import Configuration
 from babelmill.core.files import UserError
 from babelmill.corpus import cleaners, workers
-from babelmill.corpus.examples import MOST, Examples
+from babelmill.corpus.examples import MOST, Examples, first_difference
 from helpers.stages import run_stage
 
 pytestmark = pytest.mark.usefixtures("folder")
@@ -165,3 +165,10 @@ def test_a_category_that_does_not_exist_is_named(caplog):
     assert "no document is in -paddings; the text has subtitles" in caplog.text
     with pytest.raises(UserError, match="no document is in -paddings\\*, books; the text has subtitles"):
         build(files=["a.jsonl"], categories=["books", "-paddings*"])
+
+
+@pytest.mark.parametrize("block", [1, 3, 1 << 16])
+def test_the_first_difference_is_found_in_any_block(monkeypatch, block):
+    monkeypatch.setattr("babelmill.corpus.examples.BLOCK", block)
+    pairs = [("", "a"), ("xbc", "abc"), ("abcde", "abxde"), ("abcdefg", "abcdefx"), ("abcd", "ab"), ("abc", "abc")]
+    assert [first_difference(*pair) for pair in pairs] == [0, 0, 2, 6, 2, 3]

@@ -53,6 +53,15 @@ def judged(documents, threshold, files, batch=64) -> dict:
     return found
 
 
+def groups_among(documents) -> list[bytes]:
+    """The texts with equal bands, as they are on disk."""
+    with contextlib.ExitStack() as files:
+        near = NearCopies(0.8, None, files)
+        near.add(bands_of(pa.array(documents), 0.8))
+        near.group()
+        return [file.seek(0) or file.read() for file in near._ranges]
+
+
 def test_shingles_are_five_words_in_a_row(monkeypatch):
     documents = [
         "One two, three four five; six-seven eight.",
@@ -127,6 +136,9 @@ def test_the_first_stays_and_whatever_is_dropped_has_a_copy_that_stays(monkeypat
     for i in range(len(documents)):
         similar = any(jaccard(documents[i], documents[k]) >= 0.8 for k in stays if k < i)
         assert similar == (i in found)
+    whole = groups_among(documents)
+    monkeypatch.setattr(near_copies, "SORTED", 7)
+    assert groups_among(documents) == whole
     monkeypatch.setattr(near_copies, "PARTS", 3)
     with contextlib.ExitStack() as files:
         assert judged(documents, 0.8, files, batch=7) == found
