@@ -37,6 +37,6 @@ for file in "$folder"/torch*; do
   fi
   install "$file"
 done
-if run_pip check | grep -qE '^torch .* requires (nvidia|cuda|triton)'; then # a CUDA build without its libraries
+if "$python" -m pip check | grep -qE '^torch .* requires (nvidia|cuda|triton)'; then # a CUDA build without its libraries
   sed "/^torch==/,/[^\\\\]\$/d" "$locks/lock-torch.txt" | install --require-hashes -r /dev/stdin
 fi

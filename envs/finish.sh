@@ -1,0 +1,8 @@
+#!/bin/sh
+# Install Babelmill itself into the environment of a container, and take out what nobody needs there: `sh envs/finish.sh FOLDER`.
+set -eu
+"$1/bin/python" -m pip --quiet --disable-pip-version-check install --no-deps --no-build-isolation --no-compile .
+"$1/bin/python" -m pip check
+"$1/bin/python" -m pip --quiet uninstall --yes pip
+# A job cannot write into the image, so it would compile what it imports each time.
+"$1/bin/python" -m compileall -q -j 0 "$1/lib" || true # some packages have templates that are no Python
