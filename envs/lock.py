@@ -1,6 +1,6 @@
 """Write the lock files: every package with its version, and the hashes of all its files (`make lock`).
 
-uv finds the versions for all versions of Python and all systems at once, and keeps those that the files have now, as far
+uv finds the versions for all Pythons and systems at once, and keeps those that the files have now, as far
 as pyproject.toml allows. With the argument `--upgrade`, it takes the newest.
 """
 
@@ -65,7 +65,9 @@ def main() -> None:
     first = torch.pop("torch").rstrip() + hashes_of_cpu_builds(version) + "\n"
     found = {
         "lock.txt": {name: lines for name, lines in all_found.items() if name in run},
-        "lock-tools.txt": {name: lines for name, lines in all_found.items() if name not in run | torch.keys() | {"torch"}},
+        "lock-tools.txt": {
+            name: lines for name, lines in all_found.items() if name not in run | torch.keys() | {"torch"}
+        },
         "lock-torch.txt": {"torch": first} | torch,
         "lock-release.txt": resolve(extras["release"], known, *sys.argv[1:]),
     }
