@@ -8,9 +8,9 @@ set -eu
 python=$1
 shift
 locks=$(dirname "$0")
-run_pip() { "$python" -m pip --quiet --disable-pip-version-check "$@"; }
+run_pip() { "$python" -m pip --disable-pip-version-check "$@"; }
 # Python compiles a module when it is first imported, which takes less time than to compile all of them here.
-install() { run_pip install --no-compile --no-deps "$@"; }
+install() { run_pip install --quiet --no-compile --no-deps "$@"; }
 lines_of() { sed -n "/^$1==/,/[^\\\\]\$/p" "$2"; } # of one package, in a lock file
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
@@ -24,19 +24,20 @@ done
 torch=$(sed -n 's/^\(torch==[^ ]*\).*/\1/p' "$locks/lock-torch.txt")
 if ! run_pip show torch 2>/dev/null | grep -qE "^Version: ${torch#*==}(\+|\$)"; then
   # With the hashes, pip would choose a file by where its hash is written. So it chooses without them.
-  run_pip download --no-deps --dest "$folder" "$torch"
+  run_pip download --quiet --no-deps --dest "$folder" "$torch"
 fi
 for process in $waiting; do wait "$process"; done
 
 for file in "$folder"/torch*; do
   [ -e "$file" ] || continue
-  if ! grep -q "$(run_pip hash "$file" | grep -o 'sha256:.*')" "$locks/lock-torch.txt"; then
+  hash=$(run_pip hash "$file" | grep -oE 'sha256:[0-9a-f]{64}')
+  if ! grep -q "$hash" "$locks/lock-torch.txt"; then
     echo "error: $(basename "$file") has no hash in $locks/lock-torch.txt; if you want this build of PyTorch, install it" \
       "yourself ($python -m pip install $torch --index-url ...), and run this again" >&2
     exit 1
   fi
   install "$file"
 done
-if "$python" -m pip check | grep -qE '^torch .* requires (nvidia|cuda|triton)'; then # a CUDA build without its libraries
+if run_pip check | grep -qE '^torch .* requires (nvidia|cuda|triton)'; then # a CUDA build without its libraries
   sed "/^torch==/,/[^\\\\]\$/d" "$locks/lock-torch.txt" | install --require-hashes -r /dev/stdin
 fi

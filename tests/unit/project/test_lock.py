@@ -150,4 +150,5 @@ def test_another_build_of_pytorch_that_is_installed_already_stays(install, tmp_p
     file = tmp_path / "wheels/torch-2+rocm-py3-none-any.whl"
     wheel(file.parent, "torch", "2+rocm")
     zipfile.ZipFile(file).extractall(site)
+    file.unlink()
     assert install()[1] == ["torch-2+rocm.dist-info", "wool-1.dist-info"]
