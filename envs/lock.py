@@ -58,6 +58,7 @@ def main() -> None:
     project, extras = text["project"], text["project"]["optional-dependencies"]
     to_run = [*project["dependencies"], *text["build-system"]["requires"], *extras["slurm"], *extras["gridengine"]]
     known = "".join(path.read_text(encoding="utf-8") for name in CONTENT if (path := HERE / name).is_file())
+    known = re.sub(r" \\\n +--hash=\S+", "", known)  # uv would keep hashes
     all_found = resolve([*to_run, *extras["test"], *extras["docs"]], known, *sys.argv[1:])
     torch = {name: lines for name, lines in all_found.items() if OF_TORCH.match(name)}
     run = resolve(to_run, "".join(all_found.values())).keys() - torch.keys()
