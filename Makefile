@@ -7,8 +7,9 @@ export PYRIGHT_PYTHON_IGNORE_WARNINGS := 1
 # Python compiles a module when it is first imported, which takes less time than to compile all of them here.
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile
 SETUP := .venv/.installed
+RELEASE := build/release/.installed
 
-.PHONY: demo test test-anywhere lint bench site setup lock help
+.PHONY: demo test test-anywhere lint bench site setup lock sbom audit help
 
 help:  ## show this list
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1	/p' $(MAKEFILE_LIST)
@@ -43,19 +44,33 @@ site: $(SETUP)  ## this documentation as a site, in build/site/index.html; a bro
 setup: $(SETUP)  ## install only the virtual environment
 	@echo "Installed. Next: source .venv/bin/activate && snakemake --profile profiles/local -n converted/eng"
 
-lock:  ## after you change pins: install them without the lock, and write envs/lock.txt and envs/licences.txt again
-	$(PIP) --upgrade --editable '.[test,slurm,gridengine,docs]'
-	$(BIN)/python envs/lock.py > envs/lock.txt
+lock: $(RELEASE)  ## after you change pins: write envs/lock*.txt again, install, and write envs/licences.txt (ARGS=--upgrade: newer)
+	PATH=$(dir $(RELEASE))bin:$$PATH $(PYTHON) envs/lock.py $(ARGS)
+	$(MAKE) setup
 	$(BIN)/python envs/licences.py > envs/licences.txt
-	@touch $(SETUP)
 
-# Installs again when the pins change. The package itself is used from this folder, never from a copy. The pip that comes
-# with Python takes twice as long. Four processes install what envs/lock.txt lists, and PyTorch; the last line adds what
-# PyTorch needs on this machine (CUDA's libraries), and fails if the list does not fit pyproject.toml.
-$(SETUP): pyproject.toml envs/lock.txt
+sbom: $(RELEASE)  ## dist/babelmill.cdx.json: what a release needs, with versions and hashes (CycloneDX)
+	@mkdir -p dist
+	cat envs/lock.txt envs/lock-torch.txt | $(dir $(RELEASE))bin/cyclonedx-py requirements --pyproject pyproject.toml \
+	  --output-reproducible --output-file dist/babelmill.cdx.json -
+
+audit: $(RELEASE)  ## look for known weaknesses of all packages in PyPI's data; fails if it cannot be had
+	for lock in lock lock-tools lock-torch; do \
+	  $(dir $(RELEASE))bin/pip-audit --strict --disable-pip --require-hashes -r envs/$$lock.txt || exit; done
+
+# The tools of a release are in an environment of their own.
+$(RELEASE): envs/lock-release.txt
+	$(PYTHON) -m venv $(dir $(RELEASE))
+	$(dir $(RELEASE))bin/python -m pip --quiet --disable-pip-version-check install --no-deps --require-hashes -r envs/lock-release.txt
+	@touch $(RELEASE)
+
+# Installs again when the pins change. The package itself is used from this folder, never from a copy. The tests need
+# Triton, which comes only with PyTorch for CUDA. The last line fails if the lock files do not fit pyproject.toml.
+$(SETUP): pyproject.toml envs/lock.txt envs/lock-tools.txt envs/lock-torch.txt
 	@command -v $(PYTHON) >/dev/null || { echo "error: $(PYTHON) not found; install Python 3.11, or use make PYTHON=python3.12"; exit 1; }
 	$(PYTHON) -m venv .venv
-	$(PIP) pip==25.3
-	{ grep -oE '(torch|triton)==[0-9.]+' pyproject.toml; grep -v '^#' envs/lock.txt; } | xargs -P 4 -n 36 $(PIP) --no-deps
-	$(PIP) --no-build-isolation --editable .
+	sh envs/install.sh $(BIN)/python lock.txt lock-tools.txt
+	sed -n '/^triton==/,/[^\\]$$/p' envs/lock-torch.txt | $(PIP) --no-deps --require-hashes -r /dev/stdin
+	$(PIP) --no-deps --no-build-isolation --editable .
+	@$(BIN)/python -m pip check
 	@touch $(SETUP)

@@ -1,10 +1,12 @@
-"""Print the licence of every package in `envs/lock.txt`, and of PyTorch, as the packages say it (`make lock`)."""
+"""Print the licence of every package in the lock files that `make setup` installs on this machine (`make lock`)."""
 
 import re
 from importlib.metadata import distribution
 from pathlib import Path
 
-LOCK = Path(__file__).with_name("lock.txt")
+from packaging.requirements import Requirement
+
+LOCKS = ("lock.txt", "lock-tools.txt")
 HEADER = "# The licence of every package of `make setup`, as the package says it. Made by `make lock`; do not edit.\n"
 CLASSIFIER = re.compile(r"License :: (?:OSI Approved :: )?(.+)")
 
@@ -21,8 +23,9 @@ def licence(name: str) -> str:
 
 def text() -> str:
     """Return the content of `licences.txt`."""
-    lines = LOCK.read_text(encoding="utf-8").splitlines()
-    names = {line.partition("==")[0] for line in lines if not line.startswith("#")} | {"torch"}
+    lines = [line for lock in LOCKS for line in Path(__file__).with_name(lock).read_text(encoding="utf-8").splitlines()]
+    packages = [Requirement(line.rstrip(" \\")) for line in lines if "==" in line]
+    names = {package.name for package in packages if package.marker is None or package.marker.evaluate()} | {"torch"}
     return HEADER + "".join(f"{name}: {licence(name)}\n" for name in sorted(names))
 
 

@@ -1,8 +1,16 @@
-"""`envs/lock.txt` lists every package that the environment needs, as it is installed here."""
+"""The lock files list every package that the environment needs, as it is installed here, with hashes."""
 
-import runpy
+import hashlib
+import os
+import re
+import shutil
+import subprocess
 import sys
+import sysconfig
 import tomllib
+import zipfile
+from importlib.metadata import distribution
+from pathlib import Path
 
 import pytest
 from packaging.requirements import Requirement
@@ -10,24 +18,137 @@ from packaging.utils import canonicalize_name
 
 from babelmill.config.resolve import ROOT
 
-LOCK = (ROOT / "envs/lock.txt").read_text(encoding="utf-8")
+NAMES = ("lock.txt", "lock-tools.txt", "lock-torch.txt")
+LOCKS = {name: (ROOT / "envs" / name).read_text(encoding="utf-8") for name in (*NAMES, "lock-release.txt")}
 
 
-@pytest.mark.skipif(sys.version_info[:2] != (3, 11), reason="another Python needs other packages")
-def test_the_lock_is_what_is_installed():
-    assert runpy.run_path(str(ROOT / "envs/lock.py"))["text"]() == LOCK, "run make lock"
+def packages(*names) -> list[Requirement]:
+    """What lock files list."""
+    lines = "".join(LOCKS[name] for name in names).splitlines()
+    return [Requirement(line.rstrip(" \\")) for line in lines if "==" in line]
 
 
-def test_the_lock_has_every_pin_but_pytorchs():
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
-    extras = [pin for group in project["project"]["optional-dependencies"].values() for pin in group]
-    pins = map(Requirement, [*project["project"]["dependencies"], *extras, *project["build-system"]["requires"]])
-    wanted = {f"{canonicalize_name(pin.name)}{pin.specifier}" for pin in pins if pin.name not in ("torch", "triton")}
-    assert wanted <= set(LOCK.splitlines())
-    assert "torch==" not in LOCK and "nvidia-cu" not in LOCK
+def names_of(*names) -> set[str]:
+    return {package.name for package in packages(*names)}
 
 
-def test_the_licence_of_every_locked_package_is_listed():
+def test_the_locks_are_what_is_installed():
+    for package in packages("lock.txt", "lock-tools.txt"):
+        if package.marker is None or package.marker.evaluate():
+            assert package.specifier.contains(distribution(package.name).version), f"{package}: run make setup"
+
+
+def test_the_locks_have_every_pin():
+    text = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    extras = text["project"]["optional-dependencies"]
+
+    def missing(pins, *locks) -> set[str]:
+        have = {f"{package.name}{package.specifier}" for package in packages(*locks)}
+        return {f"{canonicalize_name(pin.name)}{pin.specifier}" for pin in map(Requirement, pins)} - have
+
+    to_run = [
+        *text["project"]["dependencies"],
+        *text["build-system"]["requires"],
+        *extras["slurm"],
+        *extras["gridengine"],
+    ]
+    assert not missing(to_run, "lock.txt", "lock-torch.txt"), "run make lock"
+    assert not missing([*extras["test"], *extras["docs"]], *NAMES), "run make lock"
+    assert not missing(extras["release"], "lock-release.txt"), "run make lock"
+
+
+def test_what_packages_need_is_locked_too():
+    """Also the other packages that PyTorch's CUDA builds need; which of them is installed depends on the machine."""
+    found = packages(*NAMES)
+    for package in found:
+        if package.name in names_of("lock.txt", "lock-tools.txt") and (
+            package.marker is None or package.marker.evaluate()
+        ):
+            for text in distribution(package.name).requires or []:
+                needed = Requirement(text)
+                if needed.marker is None or needed.marker.evaluate({"extra": ""}):
+                    assert canonicalize_name(needed.name) in {each.name for each in found}, f"{package}: {text}"
+
+
+def test_pytorchs_packages_stand_alone():
+    assert not [
+        name for name in names_of("lock.txt", "lock-tools.txt") if re.match("torch|triton|nvidia-cu|cuda-", name)
+    ]
+    assert LOCKS["lock-torch.txt"].splitlines()[1].startswith("torch==")
+    cpu = (ROOT / "envs/torch-cpu.sha256").read_text(encoding="utf-8").splitlines()[2:]
+    assert cpu and all(f"--hash=sha256:{line.split()[0]}" in LOCKS["lock-torch.txt"] for line in cpu)
+
+
+def test_the_licence_of_every_locked_package_that_is_installed_is_listed():
     listed = dict(line.split(": ", 1) for line in (ROOT / "envs/licences.txt").read_text().splitlines()[1:])
-    assert listed.keys() == {line.split("==")[0] for line in LOCK.splitlines()[1:]} | {"torch"}, "run make lock"
+    here = {
+        package.name
+        for package in packages("lock.txt", "lock-tools.txt")
+        if not package.marker or package.marker.evaluate()
+    }
+    assert listed.keys() == here | {"torch"}, "run make lock"
     assert "unknown" not in listed.values()
+
+
+def wheel(folder: Path, name: str, version: str) -> str:
+    """Make a wheel with one empty module, and return its hash."""
+    file, about = folder / f"{name}-{version}-py3-none-any.whl", f"{name}-{version}.dist-info"
+    with zipfile.ZipFile(file, "w") as content:
+        content.writestr(f"{name}.py", "")
+        content.writestr(f"{about}/METADATA", f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n")
+        content.writestr(f"{about}/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
+        content.writestr(f"{about}/RECORD", "")
+    return hashlib.sha256(file.read_bytes()).hexdigest()
+
+
+@pytest.fixture
+def install(tmp_path):
+    """A function that calls envs/install.sh with locks of three small packages, in an environment with this pip alone."""
+    envs, wheels, environment = (tmp_path / name for name in ("envs", "wheels", "environment"))
+    envs.mkdir()
+    wheels.mkdir()
+    shutil.copy(ROOT / "envs/install.sh", envs)
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", environment], check=True)
+    (site,) = environment.glob("lib/python*/site-packages")
+    for part in Path(sysconfig.get_path("purelib")).glob("pip*"):
+        (site / part.name).symlink_to(part)
+    pip = f"pip=={distribution('pip').version} --hash=sha256:{'0' * 64}\n"  # of this version: nothing is installed
+    (envs / "lock-tools.txt").write_text(pip)
+    (envs / "lock.txt").write_text(f"wool==1 \\\n    --hash=sha256:{wheel(wheels, 'wool', '1')}\n")
+    cpu = wheel(wheels, "torch", "2+cpu")
+    (envs / "lock-torch.txt").write_text(f"torch==2 \\\n    --hash=sha256:{'0' * 64} \\\n    --hash=sha256:{cpu}\n")
+    settings = {name: value for name, value in os.environ.items() if not name.startswith("PIP_")}
+    settings |= {"PIP_CONFIG_FILE": os.devnull, "PIP_NO_INDEX": "1", "PIP_FIND_LINKS": str(wheels)}
+
+    def install() -> tuple[str, list[str]]:
+        command = ["sh", envs / "install.sh", environment / "bin/python", "lock.txt"]
+        done = subprocess.run(command, env=settings, capture_output=True, text=True)
+        found = sorted(path.name for path in site.glob("*.dist-info") if not path.is_symlink())
+        assert (done.returncode == 0) == (len(found) == 2), done.stderr
+        return done.stderr, found
+
+    return install
+
+
+def test_files_with_their_hashes_are_installed_and_so_is_a_cpu_build_of_pytorch(install):
+    assert install()[1] == ["torch-2+cpu.dist-info", "wool-1.dist-info"]
+
+
+@pytest.mark.parametrize(
+    ("name", "version", "said"), [("wool", "1", "DO NOT MATCH THE HASHES"), ("torch", "2+cpu", "no hash")]
+)
+def test_a_file_with_another_hash_is_refused(install, tmp_path, name, version, said):
+    file = tmp_path / "wheels" / f"{name}-{version}-py3-none-any.whl"
+    with zipfile.ZipFile(file, "a") as content:
+        content.writestr("worse.py", "")
+    errors, found = install()
+    assert said in errors and not [folder for folder in found if folder.startswith(name)]
+
+
+def test_another_build_of_pytorch_that_is_installed_already_stays(install, tmp_path):
+    (site,) = (tmp_path / "environment").glob("lib/python*/site-packages")
+    file = tmp_path / "wheels/torch-2+rocm-py3-none-any.whl"
+    wheel(file.parent, "torch", "2+rocm")
+    zipfile.ZipFile(file).extractall(site)
+    file.unlink()
+    assert install()[1] == ["torch-2+rocm.dist-info", "wool-1.dist-info"]
