@@ -8,7 +8,9 @@ import pytest
 
 from helpers.damage import flip_a_bit
 from helpers.object_store import SECRET, object_store  # noqa: F401  a fixture
-from helpers.training.training_data import Data, assert_same
+from helpers.training.training_data import STEPS, Data, assert_same
+
+RUN = {"checkpoint_every": 20, "validate_every": 20, "keep": 2}
 
 
 class Elsewhere:
@@ -40,25 +42,25 @@ def elsewhere(request, tmp_path):
     return Elsewhere(f"file://{tmp_path}/kept", fsspec.filesystem("file"))
 
 
-def killed_after_step_8(data: Data, place: Elsewhere) -> None:
+def killed_after_step_40(data: Data, place: Elsewhere) -> None:
     """With kill -9, when its checkpoints are elsewhere; then its disk is gone."""
-    data.run_settings(checkpoints=place.url)
-    process = data.start(hold="vote 10")
-    place.wait_for("step-00000008.json", process)
+    data.run_settings(**RUN, checkpoints=place.url)
+    process = data.start(hold="vote 45")
+    place.wait_for("step-00000040.json", process)
     process.kill()
     process.communicate()
     shutil.rmtree(data.folder / "checkpoints")
 
 
 def test_a_new_machine_continues_to_the_same_bits(data, finished, elsewhere):
-    killed_after_step_8(data, elsewhere)
+    killed_after_step_40(data, elsewhere)
     output = data.train()
-    assert "fetched the checkpoint after step 8 from" in output and "going on after step 8" in output
+    assert "fetched the checkpoint after step 40 from" in output and "going on after step 40" in output
     assert_same(data, finished)
     (run,) = data.runs
     names = elsewhere.names()
     assert [name for name in names if name.startswith("step-")] == [
-        f"step-{step:08d}.{kind}" for step in (8, 12) for kind in ("json", "safetensors")
+        f"step-{step:08d}.{kind}" for step in (40, STEPS) for kind in ("json", "safetensors")
     ]
     assert {f"logs/{path.name}" for path in run.glob("logs/*")} == {name for name in names if "logs" in name}
     assert len(list(run.glob("logs/*"))) == 2, "also that of the attempt that was killed"
@@ -75,28 +77,28 @@ def test_a_new_machine_continues_to_the_same_bits(data, finished, elsewhere):
 
 @pytest.mark.parametrize("damage", ["half", "a bit"])
 def test_what_is_not_whole_there_is_not_used(data, finished, elsewhere, damage, tmp_path):
-    killed_after_step_8(data, elsewhere)
+    killed_after_step_40(data, elsewhere)
     if damage == "half":  # the upload of a checkpoint was interrupted
-        content = elsewhere._files.cat_file(elsewhere.path("step-00000008.safetensors"))
-        elsewhere._files.pipe_file(elsewhere.path("step-00000008.safetensors"), content[: len(content) // 2])
-        elsewhere._files.rm(elsewhere.path("step-00000008.json"))
+        content = elsewhere._files.cat_file(elsewhere.path("step-00000040.safetensors"))
+        elsewhere._files.pipe_file(elsewhere.path("step-00000040.safetensors"), content[: len(content) // 2])
+        elsewhere._files.rm(elsewhere.path("step-00000040.json"))
     else:
         copy = tmp_path / "copy"
-        elsewhere._files.get_file(elsewhere.path("step-00000008.safetensors"), str(copy))
+        elsewhere._files.get_file(elsewhere.path("step-00000040.safetensors"), str(copy))
         flip_a_bit(copy)
-        elsewhere._files.put_file(str(copy), elsewhere.path("step-00000008.safetensors"))
+        elsewhere._files.put_file(str(copy), elsewhere.path("step-00000040.safetensors"))
     output = data.train()
     assert ("is damaged (its sha256 differs" in output) == (damage == "a bit")
-    assert "going on after step 4" in output
+    assert "going on after step 20" in output
     assert_same(data, finished)
 
 
 def test_of_two_machines_the_second_ends(data, finished, elsewhere, tmp_path):
     other = Data.at(tmp_path / "other machine", like=data)
     for each in (data, other):
-        each.run_settings(checkpoints=elsewhere.url)
-    process = data.start(hold="vote 10")
-    elsewhere.wait_for("step-00000004.json", process)
+        each.run_settings(**RUN, checkpoints=elsewhere.url)
+    process = data.start(hold="vote 25")
+    elsewhere.wait_for("step-00000020.json", process)
     output = other.train(code=1)
     assert f"another training run is writing here: process {process.pid} on " in output
     assert "Traceback" not in output and not list(other.folder.glob("checkpoints/*/step-*"))
@@ -107,9 +109,9 @@ def test_of_two_machines_the_second_ends(data, finished, elsewhere, tmp_path):
 
 def test_a_store_that_goes_away_for_a_while(data, finished, object_store):  # noqa: F811
     place = Elsewhere("s3://bucket/away", object_store.files)
-    data.run_settings(checkpoints=place.url)
-    process = data.start(hold="vote 6")
-    place.wait_for("step-00000004.json", process)
+    data.run_settings(**RUN, checkpoints=place.url)
+    process = data.start(hold="vote 25")
+    place.wait_for("step-00000020.json", process)
     object_store.stop()
     data.go_on()
     log = data.folder / "model.log"
@@ -123,16 +125,16 @@ def test_a_store_that_goes_away_for_a_while(data, finished, object_store):  # no
     assert process.wait() == 0, output
     assert "answers again" in output and "lacks the newest checkpoint" not in output
     assert_same(data, finished)
-    assert "step-00000012.json" in place.names()
+    assert f"step-{STEPS:08d}.json" in place.names()
 
 
 def test_a_store_that_does_not_answer_at_the_start_is_an_error(data, object_store):  # noqa: F811
-    data.run_settings(checkpoints="s3://no-such-bucket/a")
+    data.run_settings(**RUN, checkpoints="s3://no-such-bucket/a")
     output = data.train(code=1)
-    assert output.startswith("error: run.checkpoints: s3://no-such-bucket/a/checkpoints/"), output
+    assert "error: run.checkpoints: s3://no-such-bucket/a/checkpoints/" in output, output
     assert len(output.splitlines()) == 1 and "does not exist" in output
     nobody = {"AWS_ENDPOINT_URL": "http://127.0.0.1:9"}
     output = data.train(code=1, environment=nobody)
     assert len(output.splitlines()) == 1 and "Could not connect to the endpoint URL" in output
-    data.run_settings(checkpoints="file:///no/such/folder")
+    data.run_settings(**RUN, checkpoints="file:///no/such/folder")
     assert "there is no folder /no/such/folder; create it, or mount its file system" in data.train(code=1)

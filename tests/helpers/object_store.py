@@ -1,5 +1,6 @@
 """Run an S3 server (moto) in the test's process: a real HTTP server, which can go away and come back with its objects."""
 
+import logging
 import os
 import threading
 
@@ -46,6 +47,7 @@ def object_store():
     """A store, whose keys are in the environment."""
     import s3fs
 
+    logging.getLogger("werkzeug").setLevel(logging.ERROR)  # a line for each request
     with pytest.MonkeyPatch.context() as patch:
         store = ObjectStore()
         for name, value in store.environment.items():

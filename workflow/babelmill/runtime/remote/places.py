@@ -6,6 +6,7 @@ file only if it still is what the caller has read: object stores have no locks a
 """
 
 import hashlib
+import logging
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,8 @@ class Bucket:
         except ImportError as error:
             message = "needs the package s3fs, in the environment of all jobs: pip install 'babelmill[s3]'"
             raise UserError(f"run.checkpoints: {url} {message}") from error
+        for name in ("aiobotocore", "botocore"):  # they log where the keys were found
+            logging.getLogger(name).setLevel(logging.WARNING)
         self.url = url
         self._root = url.removeprefix("s3://")
         self._store: Any = s3fs.S3FileSystem(

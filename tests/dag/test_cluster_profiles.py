@@ -1,0 +1,96 @@
+"""The profiles of LSF, PBS, HTCondor and Kubernetes, with commands that stand in for those of the scheduler."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from conftest import ROOT, SMALL
+from helpers.programs import stand_in_cluster
+
+# What the scheduler is asked for, with 2 threads, 3 GPUs, 5,000 MB and 20 minutes.
+ASKED = {
+    "lsf": ["-n 2 ", "-gpu num=3", "mem=5000MB", "-W 20 ", "-Q 99", "-J babelmill.tokenizer "],
+    "pbs": ["ncpus=2:", "ngpus=3", "mem=5000mb", "walltime=1200", "-N bm.tokenizer "],
+    "htcondor": ["request_cpus = 2\n", "request_gpus = 3\n", "request_memory = 5000MB", "duration = 1200\n"],
+    "kubernetes": ["cpu: 2\n", "nvidia.com/gpu: 3\n", "memory: 5000M\n", "activeDeadlineSeconds: 1200", "tokenizer\n"],
+}
+NEEDS = ["--set-threads", "tokenizer=2", "--set-resources", "tokenizer:gpu=3", "tokenizer:mem_mb=5000"]
+NEEDS += ["tokenizer:runtime=20"]
+
+
+@pytest.fixture
+def start(workspace):
+    """A function that starts Snakemake with a profile; no job is left when the test ends."""
+    jobs, runs = workspace.path / "cluster", []
+    environment = stand_in_cluster.install(jobs)
+
+    def start(profile: str, *arguments) -> subprocess.Popen:
+        words = ["--snakefile", ROOT / "Snakefile", "--profile", ROOT / "profiles" / profile, *arguments]
+        words += ["--latency-wait", "5", "--retries", "0", "--max-status-checks-per-second", "20"]
+        with open(workspace.path / "out.txt", "w") as out:
+            command = [sys.executable, "-m", "snakemake", *map(str, words)]
+            where = {"cwd": workspace.path, "env": environment, "start_new_session": True}
+            runs.append(subprocess.Popen(command, stdout=out, stderr=out, **where))
+        return runs[-1]
+
+    yield start
+    for run in runs:
+        if run.poll() is None:
+            run.kill()
+            run.wait()
+    for path in jobs.glob("*.pid"):
+        os.killpg(int(path.read_text()), signal.SIGKILL)
+
+
+@pytest.mark.parametrize("profile", ASKED)
+def test_a_job_is_submitted_runs_and_is_seen_to_end(workspace, start, profile):
+    workspace.configure(SMALL | {"tokenizer": {"vocab_size": 300}})
+    run = start(profile, "results/tokenizers/eng/manifest.json", *NEEDS)
+    assert run.wait() == 0, (workspace.path / "out.txt").read_text()
+    (job,) = (workspace.path / "cluster").glob("*.json")
+    asked = json.loads(job.read_text())["asked"]
+    assert not [words for words in ASKED[profile] if words not in f"{asked}\n"], asked
+    (code,) = (workspace.path / ".snakemake/jobs").glob("*.code")
+    assert code.read_text() == "0\n" and (workspace.path / "results/tokenizers/eng/manifest.json").exists()
+
+
+@pytest.mark.parametrize("profile", ASKED)
+def test_a_job_that_fails_is_seen_to_fail(workspace, start, profile):
+    workspace.configure(SMALL | {"tokenizer": {"vocab_size": 30_000}})  # too little text
+    assert start(profile, "results/tokenizers/eng/manifest.json").wait() == 1
+    assert "1 job failed:\n  tokenizer eng:" in (workspace.path / "out.txt").read_text()
+
+
+def test_training_saves_at_sigterm_to_the_job_script_alone_and_has_another_turn(workspace, start):
+    """HTCondor and Kubernetes send it only there. Ctrl-C in Snakemake then ends the job."""
+    endless = SMALL["train"] | {"max_steps": 1_000_000}
+    runs = SMALL["run"] | {"checkpoint_every": 1_000_000}
+    workspace.configure(SMALL | {"models": {"eng": {"train": endless}}, "run": runs})
+    jobs, log = workspace.path / "cluster", workspace.path / "logs/train/eng.log"
+
+    def wait(condition) -> None:
+        while not condition():
+            assert run.poll() is None, (workspace.path / "out.txt").read_text()
+            time.sleep(0.1)
+
+    def trains() -> bool:
+        return log.exists() and " step " in log.read_text().split("going on")[-1]
+
+    run = start("htcondor", "results/models/eng/manifest.json", "--set-threads", "train=1")
+    wait(trains)
+    (job,) = jobs.glob("*.pid")
+    os.kill(int(job.read_text()), signal.SIGTERM)
+    wait(lambda: "going on after step" in log.read_text() and trains())
+    assert job.with_suffix(".codes").read_text() == "99\n"
+    os.killpg(run.pid, signal.SIGINT)
+    assert run.wait() == 1
+    end = time.monotonic() + 60
+    while job.exists() and time.monotonic() < end:
+        time.sleep(0.1)
+    assert not job.exists()
+    assert len(list(workspace.path.glob("results/checkpoints/eng/*/step-*.json"))) == 2
