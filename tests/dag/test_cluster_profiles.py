@@ -3,14 +3,13 @@
 import json
 import os
 import signal
-import subprocess
-import sys
 import time
 
 import pytest
 
 from conftest import ROOT, SMALL
 from helpers.programs import stand_in_cluster
+from helpers.programs.prepared import Program
 
 # What the scheduler is asked for, with 2 threads, 3 GPUs, 5,000 MB and 20 minutes.
 ASKED = {
@@ -29,13 +28,12 @@ def start(workspace):
     jobs, runs = workspace.path / "cluster", []
     environment = stand_in_cluster.install(jobs)
 
-    def start(profile: str, *arguments) -> subprocess.Popen:
+    def start(profile: str, *arguments) -> Program:
         words = ["--snakefile", ROOT / "Snakefile", "--profile", ROOT / "profiles" / profile, *arguments]
         words += ["--latency-wait", "5", "--retries", "0", "--max-status-checks-per-second", "20"]
+        words += ["--directory", workspace.path]
         with open(workspace.path / "out.txt", "w") as out:
-            command = [sys.executable, "-m", "snakemake", *map(str, words)]
-            where = {"cwd": workspace.path, "env": environment, "start_new_session": True}
-            runs.append(subprocess.Popen(command, stdout=out, stderr=out, **where))
+            runs.append(Program("-m", "snakemake", *words, environment=environment, outputs=[out, out], session=True))
         return runs[-1]
 
     yield start
@@ -48,22 +46,17 @@ def start(workspace):
 
 
 @pytest.mark.parametrize("profile", ASKED)
-def test_a_job_is_submitted_runs_and_is_seen_to_end(workspace, start, profile):
-    workspace.configure(SMALL | {"tokenizer": {"vocab_size": 300}})
-    run = start(profile, "results/tokenizers/eng/manifest.json", *NEEDS)
-    assert run.wait() == 0, (workspace.path / "out.txt").read_text()
-    (job,) = (workspace.path / "cluster").glob("*.json")
-    asked = json.loads(job.read_text())["asked"]
-    assert not [words for words in ASKED[profile] if words not in f"{asked}\n"], asked
-    (code,) = (workspace.path / ".snakemake/jobs").glob("*.code")
-    assert code.read_text() == "0\n" and (workspace.path / "results/tokenizers/eng/manifest.json").exists()
-
-
-@pytest.mark.parametrize("profile", ASKED)
-def test_a_job_that_fails_is_seen_to_fail(workspace, start, profile):
-    workspace.configure(SMALL | {"tokenizer": {"vocab_size": 30_000}})  # too little text
-    assert start(profile, "results/tokenizers/eng/manifest.json").wait() == 1
-    assert "1 job failed:\n  tokenizer eng:" in (workspace.path / "out.txt").read_text()
+def test_jobs_are_submitted_and_are_seen_to_succeed_and_to_fail(workspace, start, profile):
+    too_many = {"vocab_size": 30_000}  # for so little text
+    workspace.configure(SMALL | {"tokenizer": {"vocab_size": 300}, "models": {"deu": {"tokenizer": too_many}}})
+    run = start(profile, *(f"results/tokenizers/{model}/manifest.json" for model in ("eng", "deu")), *NEEDS)
+    code, output = run.wait(), (workspace.path / "out.txt").read_text()
+    assert code == 1 and "1 job failed:\n  tokenizer deu:" in output, output
+    asked = [json.loads(path.read_text())["asked"] for path in (workspace.path / "cluster").glob("*.json")]
+    assert len(asked) == 2
+    assert not [words for words in ASKED[profile] if words not in f"{asked[0]}\n"], asked[0]
+    codes = [path.read_text() for path in (workspace.path / ".snakemake/jobs").glob("*.code")]
+    assert sorted(codes) == ["0\n", "1\n"]
 
 
 def test_training_saves_at_sigterm_to_the_job_script_alone_and_has_another_turn(workspace, start):
@@ -72,6 +65,7 @@ def test_training_saves_at_sigterm_to_the_job_script_alone_and_has_another_turn(
     runs = SMALL["run"] | {"checkpoint_every": 1_000_000}
     workspace.configure(SMALL | {"models": {"eng": {"train": endless}}, "run": runs})
     jobs, log = workspace.path / "cluster", workspace.path / "logs/train/eng.log"
+    log.unlink()
 
     def wait(condition) -> None:
         while not condition():
