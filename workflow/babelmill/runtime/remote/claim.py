@@ -48,6 +48,7 @@ class Claim:
         self._writing = threading.Lock()
         self._end = threading.Event()
         self._lost: TakenOver | None = None
+        self._given_back = False
 
     def __enter__(self) -> "Claim":
         while not self._write(self._replaced()):
@@ -115,7 +116,8 @@ class Claim:
         """
         with self._writing:
             self.check()
-            if self._write(self._version, ended):
+            if self._given_back or self._write(self._version, ended):
+                self._given_back = self._given_back or ended
                 return
             found = self._place.read(OWNER)
             who = run_lock.describe(json.loads(found[0]) if found else None)
