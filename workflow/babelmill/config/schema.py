@@ -43,6 +43,7 @@ from babelmill.config.values import (
     licence,
     local_path,
     number,
+    place_of_checkpoints,
     precision,
     ratio,
     repo_template,
@@ -156,8 +157,6 @@ class Was:
 
 
 # Values of `corpus.document`, for editors.
-# `s3://bucket/prefix` or `file:///path`. Keys of a store come from the environment, so no `key:secret@` is allowed.
-CHECKPOINTS = r"^(s3://[a-z0-9][a-z0-9.-]+(/[^/@?#\s]+)*|file://(/[^/?#]+)+)/?$"
 DOCUMENT_UNIT = Literal["file", "paragraph", "line"] | Annotated[str, Field(pattern=r"^[1-9][0-9]* words$")]
 
 # Keys of `corpus` that name columns, and the end of the error for a source without columns.
@@ -724,7 +723,7 @@ class Run(Section):
     micro_batch_tokens: Annotated[Positive, Field(le=MAX_BATCH)] | Literal["auto"] = "auto"
     compile: Literal["auto", "always", "never"] = "auto"
     tasks_at_once: Positive = 1
-    checkpoints: Annotated[str, Field(pattern=CHECKPOINTS)] | None = None
+    checkpoints: Annotated[str, AfterValidator(place_of_checkpoints)] | None = None
     tracking: Literal["none", "wandb"]
 
 

@@ -24,7 +24,7 @@ class Bucket:
     def __init__(self, url: str):
         """Prepare to use the objects below `s3://bucket/prefix`; nothing is sent yet."""
         try:
-            import s3fs  # pyright: ignore[reportMissingImports]  an optional dependency
+            import s3fs  # an optional dependency
         except ImportError as error:
             message = "needs the package s3fs, in the environment of all jobs: pip install 'babelmill[s3]'"
             raise UserError(f"run.checkpoints: {url} {message}") from error
