@@ -55,6 +55,6 @@ def object_store():
         for name in [name for name in os.environ if name.endswith("_proxy")]:
             patch.delenv(name)
         store.files = s3fs.S3FileSystem(use_listings_cache=False, skip_instance_cache=True)
-        store.files.mkdir("bucket")
+        store.files.makedirs("bucket", exist_ok=True)  # of another module: the objects stay
         yield store
         store.stop()
