@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -74,6 +75,7 @@ def test_training_saves_at_sigterm_to_the_job_script_alone_and_has_another_turn(
     workspace.configure(SMALL | {"models": {"eng": {"train": endless}}, "run": runs})
     jobs, log = workspace.path / "cluster", workspace.path / "logs/train/eng.log"
     log.unlink()
+    shutil.rmtree(workspace.path / "results/checkpoints")
 
     def wait(condition) -> None:
         while not condition():
