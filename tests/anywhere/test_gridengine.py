@@ -54,8 +54,9 @@ def start(grid, workspace):
     ours.mkdir()
     # This machine has less memory than jobs ask for.
     (ours / "profile.yaml").write_text(text.replace("mem_free={resources.mem_mb}M,", ""))
-    for script in ("jobscript.sh", "status.sh"):
-        (ours / script).symlink_to(ROOT / "profiles/gridengine" / script)
+    (ours / "status.sh").symlink_to(ROOT / "profiles/gridengine/status.sh")
+    for script in ("jobscript.sh", "job_ended.sh"):
+        (workspace.path / script).symlink_to(ROOT / "profiles" / script)
     runs = []
 
     def start(*targets) -> subprocess.Popen:

@@ -19,6 +19,7 @@ READER |= {stage: stage for stage in ("corpus", "tokenizer", "train", "export")}
 OTHER = {
     "corpus.files": ["texts/eng/0*.txt"],
     "run.snapshots": [0.001],
+    "run.checkpoints": "file:///elsewhere",
     "model.revision": "v1",
     "corpus.builtin": "python-docs",  # beside the files
     "corpus.validation_files": ["texts/deu/000.txt"],

@@ -312,8 +312,13 @@ def explain(configuration: Configuration, model: str) -> list[Job]:
         job.explain()
         if job.stage.name == "train" and job.runs and not any(source.runs for source in job.reads):
             settings = settings_of(configuration, job.name, "train")
-            if done := steps_done(settings, configuration.model(job.name).source):
-                job.reasons.append(f"continues after step {done:,}")
+            about = configuration.model(job.name)
+            done, elsewhere = steps_done(settings, about.source), about.run.checkpoints
+            if done:
+                later = f", or later from {elsewhere}" if elsewhere else ""
+                job.reasons.append(f"continues after step {done:,}{later}")
+            elif elsewhere:
+                job.reasons.append(f"continues from a checkpoint in {elsewhere}, if it has one")
     return jobs
 
 

@@ -139,13 +139,14 @@ def train(args: argparse.Namespace) -> int:
     until = None if args.until is None else step_of(args.until, plan.steps)
     runs, fork = args.checkpoints, False
     if until is not None:
+        processes.on_main(RunFolder(args.checkpoints, run_identity, run).fetch)
         fork = processes.on_main(lambda: has_passed(args.checkpoints / fingerprint(run_identity), until))
         if fork is None:
             processes.on_main(lambda: write_trial(args, settings, plan, until, kept.parent, began))
             processes.stop()
             return 0
         if fork:
-            runs, run = args.out / AGAIN, run.model_copy(update={"tracking": "none"})
+            runs, run = args.out / AGAIN, run.model_copy(update={"tracking": "none", "checkpoints": None})
     compiles = settings.model.architecture in schema.OURS and settings.train.objective != "labels"
     graphs = graphs_of(run, processes, compiles, args.threads, args.compiled)
     if isinstance(data, LabelledData):

@@ -133,3 +133,12 @@ def test_hard_links_are_counted_once(project):
     assert clean()[-1].strip().startswith("0.0 MiB  would be freed"), "a folder in use has a name of them"
     assert clean("--remove")[-1].strip().startswith("0.0 MiB  freed")
     assert (present / "step-00000020.safetensors").stat().st_nlink == 1
+
+
+def test_checkpoints_in_a_store_stay_and_are_named(project):
+    (project / "config/config.yaml").write_text(
+        yaml.safe_dump({"preset": "tiny", "run": {"checkpoints": "s3://bucket/mine"}})
+    )
+    make_run(project)
+    listed = clean("--remove")
+    assert listed[-2].startswith("s3://bucket/mine: not looked at; delete there what you no longer need"), listed

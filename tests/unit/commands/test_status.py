@@ -135,3 +135,12 @@ def test_it_is_readable_for_45_models(workspace):
     )
     assert max(map(len, lines.values())) <= 125, "with figures of GPUs"
     assert rest == ["45 models: 2 converted, 42 running, 1 queued"]
+
+
+def test_a_store_of_checkpoints_is_named_where_this_folder_knows_less(workspace):
+    """On a machine without the run's folder, and on one where it may be older."""
+    values = {"train": SMALL["train"] | {"max_steps": 9}, "run": SMALL["run"] | {"checkpoints": "s3://bucket/mine"}}
+    workspace.configure(SMALL | values)
+    assert "s3://bucket/mine may have a later checkpoint" in status(workspace, "eng")[0]["eng"]
+    why = workspace.babelmill("why", "eng")
+    assert "; continues from a checkpoint in s3://bucket/mine, if it has one" in why

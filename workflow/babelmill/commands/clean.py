@@ -14,6 +14,8 @@ Folders of unfinished fine-tunings are listed, too: those of tasks and seeds tha
 Parts of corpora (`corpus.parts`) that wait for the job which makes the corpus of them are in use if the present
 settings ask for them.
 
+What `run.checkpoints` keeps elsewhere stays; a line names the place.
+
 It also lists what processes that were killed (kill -9) left half-written beside the results (the next run of the stage
 deletes the same files), and files in `results/store` that no model uses any more.
 """
@@ -163,6 +165,8 @@ def clean(configuration: Configuration, remove: bool) -> None:
     for folder in folders(corpus_parts.FOLDER.glob("*/[!.]*")):
         why = unused_part(configuration, folder)
         show(folder, None if why else "in use", why or "")
+    for url in sorted({configuration.model(name).run.checkpoints for name in configuration.targets()} - {None}):
+        print(f"{url}: not looked at; delete there what you no longer need ({url}/MODEL/RUN, named as above)")
     verb = "freed" if remove else "would be freed by --remove"
     print(f"{size_of(freed, all_names=True) / 2**20:10,.1f} MiB  {verb}")
 

@@ -33,7 +33,7 @@ workflow.default_target = "all"  # a bare `snakemake` builds the `targets:` of c
 '''
 OURS = "from babelmill.core.places import ROOT\n"  # a Snakefile with this line is one of these
 SNAKEFILES = ("Snakefile", "snakefile", "workflow/Snakefile", "workflow/snakefile")  # the ones that Snakemake finds
-COPIED = ("config/config.yaml", "config/demo.yaml", "profiles/README.md", "profiles/*/*.*")
+COPIED = ("config/config.yaml", "config/demo.yaml", "profiles/*.*", "profiles/*/*.*")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

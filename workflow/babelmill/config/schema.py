@@ -46,6 +46,7 @@ from babelmill.config.values import (
     licence,
     local_path,
     number,
+    place_of_checkpoints,
     precision,
     ratio,
     repo_template,
@@ -647,6 +648,7 @@ class Run(Section):
     micro_batch_tokens: Annotated[Positive, Field(le=MAX_BATCH)] | Literal["auto"] = "auto"
     compile: Literal["auto", "always", "never"] = "auto"
     tasks_at_once: Positive = 1
+    checkpoints: Annotated[str, AfterValidator(place_of_checkpoints)] | None = None
     tracking: Literal["none", "wandb"]
 
 

@@ -146,6 +146,13 @@ def budget(value: float | str | None) -> float | str | None:
 REPO_FIELDS = ("username", "architecture", "model", "causal_suffix", "variant_suffix")
 
 
+def place_of_checkpoints(url: str) -> str:
+    """Check that a place for checkpoints is one of the two kinds, and holds no keys (`key:secret@bucket`)."""
+    if re.fullmatch(r"s3://[a-z0-9][a-z0-9.-]+(/[^/@?#\s]+)*/?|file://(/[^/?#]+)+/?", url):
+        return url
+    raise ValueError("expected s3://bucket/prefix or file:///path; keys of a store come from the environment (AWS_*)")
+
+
 def repo_template(text: str) -> str:
     """Check that a template is `owner/name`, with known fields in braces, and return it."""
     name = text

@@ -28,6 +28,7 @@ from babelmill.runtime.checkpoint import Checkpoints, Snapshots
 from babelmill.runtime.followers import History, mirror
 from babelmill.runtime.progress import processors
 from babelmill.runtime.record import Record, begin_attempt, fingerprint, keep_log
+from babelmill.runtime.remote.copies import Copies
 from babelmill.runtime.run_lock import Lock
 
 log = logging.getLogger(__name__)
@@ -58,6 +59,7 @@ class RunFolder:
         self.checkpoints = Checkpoints(self.path, run.keep)
         self.snapshots = Snapshots(self.path)
         self._identity, self._tracking, self._preset = identity, run.tracking, preset
+        self._copies = Copies(run.checkpoints, self.path, run.keep) if run.checkpoints else None
         self._opened = contextlib.ExitStack()
 
     def __enter__(self) -> "RunFolder":
@@ -75,11 +77,14 @@ class RunFolder:
             steps, tokens: the number of steps and tokens of the whole run.
 
         Raises:
-            UserError: another run writes here, or the attempt must not begin (see `begin_attempt`).
+            UserError: another run writes here, the attempt must not begin (see `begin_attempt`), or the place of
+                `run.checkpoints` does not answer.
         """
         self._lock = self._opened.enter_context(Lock(self.path))
-        write_json(self.path / "identity.json", self._identity)
         done = self.checkpoints.newest()
+        if self._copies:
+            done = self._opened.enter_context(self._copies).fetch(done)
+        write_json(self.path / "identity.json", self._identity)
         if done < steps:
             device = "cuda" if torch.cuda.is_available() else "cpu"
             ran_with = {"processors": processors(), "code": checkout.code()}
@@ -93,7 +98,20 @@ class RunFolder:
             log.info("WANDB_DISABLED is set: run.tracking = wandb has no effect")
         elif self._tracking == "wandb":
             self._opened.enter_context(mirror(model, self.path))
+        if self._copies:
+            self._copies.start()
         return Done(done, self.record.validated)
+
+    @property
+    def seconds_to_copy(self) -> float:
+        """Return how long it took to copy the last checkpoint to the place of `run.checkpoints`."""
+        return self._copies.seconds if self._copies else 0.0
+
+    def fetch(self) -> None:
+        """Fetch a newer checkpoint from the place of `run.checkpoints`, without opening the folder."""
+        if self._copies:
+            with Copies(self._copies.url, self.path, keep=1) as copies:
+                copies.fetch(self.checkpoints.newest())
 
     def validating(self, how_far: dict[str, Any] | None) -> None:
         """Note for `babelmill status` how far a validation is: its `step` and `share`; None if there is none."""
@@ -111,4 +129,6 @@ class RunFolder:
             UserError: another process has taken the folder over.
         """
         self._lock.check()
+        if self._copies:
+            self._copies.check()
         self.record.sync()

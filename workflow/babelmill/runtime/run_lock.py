@@ -29,6 +29,44 @@ def died_here(owner: dict[str, Any]) -> bool:
     return owner.get("machine") == machine() and started(owner["pid"]) != owner["started"]
 
 
+def this_process() -> dict[str, Any]:
+    """Describe this process as the owner of a lock."""
+    return {
+        "host": socket.gethostname(),
+        "machine": machine(),
+        "pid": os.getpid(),
+        "started": started(os.getpid()),
+        "job": slurm.job_id(),
+        "cluster": os.environ.get("SLURM_CLUSTER_NAME"),
+    }
+
+
+def same_cluster(owner: dict[str, Any], me: dict[str, Any]) -> bool:
+    """Return whether two owners are jobs of one SLURM cluster."""
+    return bool(owner["job"] and me["job"]) and owner.get("cluster") == me["cluster"]
+
+
+def lives(owner: dict[str, Any], me: dict[str, Any]) -> bool | None:
+    """Return whether an owner lives, as far as this machine or SLURM knows; None: only its heartbeat can tell."""
+    if owner["machine"] == me["machine"]:
+        return started(owner["pid"]) == owner["started"]
+    if same_cluster(owner, me):
+        if owner["job"] == me["job"]:
+            return False  # SLURM has put this job back into its queue, and killed its processes
+        state = slurm.ask(owner["job"], "%T")
+        if state is not None:
+            return slurm.may_have_processes(state)
+    return None
+
+
+def describe(owner: dict[str, Any] | None) -> str:
+    """Return who an owner is, for messages."""
+    if owner is None:
+        return "an unknown process: the lock file is gone"
+    job = f", job {owner['job']}" if owner["job"] else ""
+    return f"process {owner['pid']} on {owner['host']}{job}"
+
+
 class Lock:
     """Locks a folder; a context manager. If another process holds the folder, a UserError names it.
 
@@ -38,14 +76,7 @@ class Lock:
     def __init__(self, folder: Path, what: str = "another training run"):
         self._path, self._what = folder / "lock.json", what
         self._guard = folder / "lock.guard"
-        self._owner = {
-            "host": socket.gethostname(),
-            "machine": machine(),
-            "pid": os.getpid(),
-            "started": started(os.getpid()),
-            "job": slurm.job_id(),
-            "cluster": os.environ.get("SLURM_CLUSTER_NAME"),
-        }
+        self._owner = this_process()
         self._end = threading.Event()
 
     def __enter__(self) -> "Lock":
@@ -53,7 +84,7 @@ class Lock:
         with open(self._guard, "w") as guard:  # so that of two processes that start at once only one gets the lock
             writers.lock(guard)
             owner = self._read()
-            if owner and self._same_cluster(owner) and owner["job"] != self._owner["job"]:
+            if owner and same_cluster(owner, self._owner) and owner["job"] != self._owner["job"]:
                 slurm.wait_while_completing(owner["job"])
             if holder := self.holder():
                 raise UserError(f"{self._path.parent}: {self._what} is writing here: {holder}; wait for it, or end it")
@@ -70,7 +101,7 @@ class Lock:
         """Raise a UserError if another process has taken the folder over while this one slept; call before writing."""
         owner = self._read()
         if owner != self._owner:
-            raise UserError(f"{self._path}: taken over by {self._describe(owner)}; this process ends")
+            raise UserError(f"{self._path}: taken over by {describe(owner)}; this process ends")
 
     def _read(self) -> dict[str, Any] | None:
         try:
@@ -78,32 +109,16 @@ class Lock:
         except (FileNotFoundError, ValueError):
             return None
 
-    def _same_cluster(self, owner: dict[str, Any]) -> bool:
-        return bool(owner["job"] and self._owner["job"]) and owner.get("cluster") == self._owner["cluster"]
-
     def _alive(self, owner: dict[str, Any]) -> bool:
-        if owner["machine"] == self._owner["machine"]:
-            return not died_here(owner)
-        if self._same_cluster(owner):
-            if owner["job"] == self._owner["job"]:
-                return False  # SLURM has put this job back into its queue, and killed its processes
-            state = slurm.ask(owner["job"], "%T")
-            if state is not None:
-                return slurm.may_have_processes(state)
+        if (known := lives(owner, self._owner)) is not None:
+            return known
         os.utime(self._guard)  # sets the file's time to the present, on the file system's clock
         return self._guard.stat().st_mtime - self._path.stat().st_mtime < DEAD_AFTER
 
     def holder(self) -> str | None:
         """Describe the live process that holds the folder; None if it is free."""
         owner = self._read()
-        return self._describe(owner) if owner is not None and self._alive(owner) else None
-
-    @staticmethod
-    def _describe(owner: dict[str, Any] | None) -> str:
-        if owner is None:
-            return "an unknown process: the lock file is gone"
-        job = f", job {owner['job']}" if owner["job"] else ""
-        return f"process {owner['pid']} on {owner['host']}{job}"
+        return describe(owner) if owner is not None and self._alive(owner) else None
 
     def _beat(self) -> None:
         while not self._end.wait(BEAT):

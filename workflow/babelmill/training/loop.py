@@ -158,6 +158,7 @@ class Loop:
     def _votes(self, done: int) -> Votes:
         """Return this process's votes after `done` steps, at the end of the last of these steps."""
         needed = (2 + self._lag) * self._longest["step"] + 2 * self._longest["checkpoint"]
+        needed += self._folder.seconds_to_copy
         if done in self._validations:
             needed += self._longest["validation"]
         reason = self._stop.reason(needed)

@@ -205,6 +205,9 @@ def status_of(configuration: Configuration, model: str) -> Status:
         status = status_of_trials(configuration, status)
     if stage == "train" or stage not in leading_to("train"):
         add_training(status, running=stage == "train")
+    elsewhere = configuration.model(model).run.checkpoints
+    if stage == "train" and elsewhere and status.state != "running":
+        status.note = "; ".join(filter(None, [status.note, f"{elsewhere} may have a later checkpoint"]))
     return status
 
 

@@ -1,0 +1,153 @@
+"""Training whose disk is gone after each attempt: it continues from an object store, or a folder, to the same bits."""
+
+import json
+import shutil
+import time
+
+import pytest
+
+from helpers.damage import flip_a_bit
+from helpers.object_store import SECRET, object_store  # noqa: F401  a fixture
+from helpers.training.training_data import STEPS, Data, assert_same
+
+RUN = {"checkpoint_every": 20, "validate_every": 20, "keep": 2}
+
+
+class Elsewhere:
+    """The place of `run.checkpoints`, seen without our code."""
+
+    def __init__(self, url: str, files):
+        self.url, self._files, self._root = url, files, url.partition("://")[2]
+
+    def names(self) -> list[str]:
+        found = self._files.find(self._root)
+        return sorted(name.rpartition("/checkpoints/")[2].partition("/")[2] for name in found)
+
+    def path(self, name: str) -> str:
+        return next(path for path in self._files.find(self._root) if path.endswith(f"/{name}"))
+
+    def wait_for(self, name: str, process) -> None:
+        while name not in self.names():
+            assert process.poll() is None, process.communicate()[1]
+            time.sleep(0.05)
+
+
+@pytest.fixture(params=["s3", "file"])
+def elsewhere(request, tmp_path):
+    if request.param == "s3":
+        return Elsewhere(f"s3://bucket/{tmp_path.name}", request.getfixturevalue("object_store").files)
+    import fsspec
+
+    (tmp_path / "kept").mkdir()
+    return Elsewhere(f"file://{tmp_path}/kept", fsspec.filesystem("file"))
+
+
+def killed_after_step_40(data: Data, place: Elsewhere) -> None:
+    """With kill -9, when its checkpoints are elsewhere; then its disk is gone."""
+    data.run_settings(**RUN, checkpoints=place.url)
+    process = data.start(hold="vote 45")
+    place.wait_for("step-00000040.json", process)
+    process.kill()
+    process.communicate()
+    shutil.rmtree(data.folder / "checkpoints")
+
+
+def test_a_new_machine_continues_to_the_same_bits(data, finished, elsewhere):
+    killed_after_step_40(data, elsewhere)
+    output = data.train()
+    assert "fetched the checkpoint after step 40 from" in output and "going on after step 40" in output
+    assert_same(data, finished)
+    (run,) = data.runs
+    names = elsewhere.names()
+    assert [name for name in names if name.startswith("step-")] == [
+        f"step-{step:08d}.{kind}" for step in (40, STEPS) for kind in ("json", "safetensors")
+    ]
+    assert {f"logs/{path.name}" for path in run.glob("logs/*")} == {name for name in names if "logs" in name}
+    assert len(list(run.glob("logs/*"))) == 2, "also that of the attempt that was killed"
+    record = elsewhere._files.cat_file(elsewhere.path("metrics.jsonl")).decode()
+    assert record == (run / "metrics.jsonl").read_text()
+    assert json.loads(elsewhere._files.cat_file(elsewhere.path("owner.json")))["ended"]
+    for text in [output, (data.folder / "model.log").read_text(), *(p.read_text() for p in run.glob("logs/*"))]:
+        assert SECRET not in text
+    # A machine that comes later has it all, too.
+    shutil.rmtree(data.folder / "checkpoints")
+    assert "already trained" in data.train("later")
+    assert data.weights("later") == data.weights()
+
+
+@pytest.mark.parametrize("damage", ["half", "a bit"])
+def test_what_is_not_whole_there_is_not_used(data, finished, elsewhere, damage, tmp_path):
+    killed_after_step_40(data, elsewhere)
+    if damage == "half":  # the upload of a checkpoint was interrupted
+        content = elsewhere._files.cat_file(elsewhere.path("step-00000040.safetensors"))
+        elsewhere._files.pipe_file(elsewhere.path("step-00000040.safetensors"), content[: len(content) // 2])
+        elsewhere._files.rm(elsewhere.path("step-00000040.json"))
+    else:
+        copy = tmp_path / "copy"
+        elsewhere._files.get_file(elsewhere.path("step-00000040.safetensors"), str(copy))
+        flip_a_bit(copy)
+        elsewhere._files.put_file(str(copy), elsewhere.path("step-00000040.safetensors"))
+    output = data.train()
+    assert ("is damaged (its sha256 differs" in output) == (damage == "a bit")
+    assert "going on after step 20" in output
+    assert_same(data, finished)
+
+
+def test_a_trial_and_its_training_on_different_machines(data, finished, tmp_path):
+    """A trial that is repeated where the run has gone on takes its measurement from there."""
+    (tmp_path / "kept").mkdir()
+    data.run_settings(**RUN, checkpoints=f"file://{tmp_path}/kept")
+    for out, *more in (("trial", "--until", "1/3"), ("model",), ("again", "--until", "1/3")):
+        output = data.train(out, 1, *more)
+        assert ("going on after step 20" in output) == (out == "model")
+        shutil.rmtree(data.folder / "checkpoints")
+    assert_same(data, finished)
+    first, again = (json.loads((data.folder / out / "manifest.json").read_text()) for out in ("trial", "again"))
+    assert first["figures"]["bits_per_byte"] == again["figures"]["bits_per_byte"]
+
+
+def test_of_two_machines_the_second_ends(data, finished, elsewhere, tmp_path):
+    other = Data.at(tmp_path / "other machine", like=data)
+    for each in (data, other):
+        each.run_settings(**RUN, checkpoints=elsewhere.url)
+    process = data.start(hold="vote 25")
+    elsewhere.wait_for("step-00000020.json", process)
+    output = other.train(code=1)
+    assert f"another training run is writing here: process {process.pid} on " in output
+    assert "Traceback" not in output and not list(other.folder.glob("checkpoints/*/step-*"))
+    data.go_on()
+    assert process.wait() == 0
+    assert_same(data, finished)
+
+
+def test_a_store_that_goes_away_for_a_while(data, finished, object_store):  # noqa: F811
+    place = Elsewhere("s3://bucket/away", object_store.files)
+    data.run_settings(**RUN, checkpoints=place.url)
+    process = data.start(hold="vote 25")
+    place.wait_for("step-00000020.json", process)
+    object_store.stop()
+    data.go_on()
+    log = data.folder / "model.log"
+    try:
+        while "training continues, with its checkpoints in" not in log.read_text():
+            assert process.poll() is None, process.communicate()[1]
+            time.sleep(0.05)
+    finally:
+        object_store.start()
+    output = process.communicate()[1]
+    assert process.wait() == 0, output
+    assert "answers again" in output and "lacks the newest checkpoint" not in output
+    assert_same(data, finished)
+    assert f"step-{STEPS:08d}.json" in place.names()
+
+
+def test_a_store_that_does_not_answer_at_the_start_is_an_error(data, object_store):  # noqa: F811
+    data.run_settings(**RUN, checkpoints="s3://no-such-bucket/a")
+    output = data.train(code=1)
+    assert "error: run.checkpoints: s3://no-such-bucket/a/checkpoints/" in output, output
+    assert len(output.splitlines()) == 1 and "does not exist" in output
+    nobody = {"AWS_ENDPOINT_URL": "http://127.0.0.1:9"}
+    output = data.train(code=1, environment=nobody)
+    assert len(output.splitlines()) == 1 and "Could not connect to the endpoint URL" in output
+    data.run_settings(**RUN, checkpoints="file:///no/such/folder")
+    assert "there is no folder /no/such/folder; create it, or mount its file system" in data.train(code=1)

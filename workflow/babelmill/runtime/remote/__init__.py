@@ -1,0 +1,1 @@
+"""Keep the checkpoints of a run also in an object store or another folder (`run.checkpoints`)."""

@@ -1,0 +1,153 @@
+"""Read and write the copies of a run's files in an object store (`s3://bucket/prefix`) or a folder (`file:///path`).
+
+Both kinds of places offer the same few operations. A file appears there as a whole or not at all, and `swap` writes a
+file only if it still is what the caller has read: object stores have no locks and cannot rename, but they have this
+(`If-None-Match`, `If-Match`). Each method raises what its library raises if the place does not answer.
+"""
+
+import hashlib
+import logging
+from pathlib import Path
+from typing import Any
+
+from babelmill.core import writers
+from babelmill.core.files import UserError, atomic_write, copy_file
+
+NOT_SWAPPED = ("PreconditionFailed", "ConditionalRequestConflict", "NoSuchKey")
+# A store that does not answer is asked again later, so one request need not wait for minutes.
+PATIENCE = {"connect_timeout": 10, "read_timeout": 60, "retries": {"max_attempts": 2}}
+
+
+class Bucket:
+    """The copies of a run in an object store. Keys and the address of the store are in the environment (`AWS_*`)."""
+
+    def __init__(self, url: str):
+        """Prepare to use the objects below `s3://bucket/prefix`; nothing is sent yet."""
+        try:
+            import s3fs  # an optional dependency
+        except ImportError as error:
+            message = "needs the package s3fs, in the environment of all jobs: pip install 'babelmill[s3]'"
+            raise UserError(f"run.checkpoints: {url} {message}") from error
+        for name in ("aiobotocore", "botocore"):  # they log where the keys were found
+            logging.getLogger(name).setLevel(logging.WARNING)
+        self.url = url
+        self._root = url.removeprefix("s3://")
+        self._store: Any = s3fs.S3FileSystem(
+            use_listings_cache=False, skip_instance_cache=True, config_kwargs=PATIENCE, max_concurrency=4
+        )
+
+    def _key(self, name: str) -> str:
+        return f"{self._root}/{name}"
+
+    def names(self) -> list[str]:
+        """Return the names of all files, such as `logs/1.log`."""
+        return [path.removeprefix(f"{self._root}/") for path in self._store.find(self._root)]
+
+    def read(self, name: str) -> tuple[bytes, str] | None:
+        """Return the content and the version of a file; None if there is none.
+
+        Someone may write the file in between. Then the version is the older one, so that a `swap` from it fails.
+        """
+        try:
+            version = self._store.info(self._key(name))["ETag"]
+            return self._store.cat_file(self._key(name)), version
+        except FileNotFoundError:
+            return None
+
+    def swap(self, name: str, content: bytes, version: str | None) -> str | None:
+        """Write a file if it still has this version (None: if it does not exist). Return the new version, else None."""
+        bucket, _, key = self._key(name).partition("/")
+        condition = {"IfNoneMatch": "*"} if version is None else {"IfMatch": version}
+        try:
+            return self._store.call_s3("put_object", Bucket=bucket, Key=key, Body=content, **condition)["ETag"]
+        except OSError as error:
+            if getattr(error.__cause__, "response", {}).get("Error", {}).get("Code") in NOT_SWAPPED:
+                return None
+            raise
+
+    def write(self, name: str, content: bytes) -> None:
+        """Write a small file."""
+        self._store.pipe_file(self._key(name), content)
+
+    def upload(self, path: Path, name: str) -> None:
+        """Write a large file from the local file at `path`."""
+        self._store.put_file(str(path), self._key(name))
+
+    def download(self, name: str, path: Path) -> None:
+        """Write a file to `path`."""
+        self._store.get_file(self._key(name), str(path))
+
+    def remove(self, name: str) -> None:
+        """Remove a file, if it exists."""
+        bucket, _, key = self._key(name).partition("/")
+        self._store.call_s3("delete_object", Bucket=bucket, Key=key)
+
+
+class Folder:
+    """The copies of a run in a folder, such as one of a file system that outlives the machine; see `Bucket`."""
+
+    def __init__(self, url: str, below: str):
+        """Prepare to use the files in `below`, a path in the folder of `url`, which must exist: it may be a mount."""
+        self.url = f"{url}/{below}"
+        self._top = Path(url.removeprefix("file://"))
+        self._root = self._top / below
+
+    def _path(self, name: str) -> Path:
+        if not self._top.is_dir():
+            raise NotADirectoryError(f"there is no folder {self._top}; create it, or mount its file system")
+        return self._root / name
+
+    def names(self) -> list[str]:
+        """Return the names of all files."""
+        files = (path for path in self._path("").rglob("[!.]*") if path.is_file())
+        return [path.relative_to(self._root).as_posix() for path in files]
+
+    def read(self, name: str) -> tuple[bytes, str] | None:
+        """Return the content and the version of a file; None if there is none."""
+        try:
+            content = self._path(name).read_bytes()
+        except FileNotFoundError:
+            return None
+        return content, hashlib.sha256(content).hexdigest()
+
+    def swap(self, name: str, content: bytes, version: str | None) -> str | None:
+        """Write a file if it still has this version (None: if it does not exist). Return the new version, else None."""
+        guard = self._path(f".{name}.guard")
+        guard.parent.mkdir(parents=True, exist_ok=True)
+        with open(guard, "a") as file:
+            writers.lock(file)
+            found = self.read(name)
+            if (found and found[1]) != version:
+                return None
+            self.write(name, content)
+        return hashlib.sha256(content).hexdigest()
+
+    def write(self, name: str, content: bytes) -> None:
+        """Write a small file."""
+        with atomic_write(self._path(name)) as file:
+            file.write(content)
+
+    def upload(self, path: Path, name: str) -> None:
+        """Write a large file from the local file at `path`."""
+        copy_file(path, self._path(name))
+
+    def download(self, name: str, path: Path) -> None:
+        """Write a file to `path`."""
+        copy_file(self._path(name), path)
+
+    def remove(self, name: str) -> None:
+        """Remove a file, if it exists."""
+        self._path(name).unlink(missing_ok=True)
+
+
+Place = Bucket | Folder
+
+
+def place_of(url: str, below: str) -> Place:
+    """Return the place for a run's copies: `below`, such as `eng/2f61c0de8a91b7d3`, in the place of `run.checkpoints`.
+
+    Raises:
+        UserError: a package is missing.
+    """
+    url = url.rstrip("/")
+    return Bucket(f"{url}/{below}") if url.startswith("s3://") else Folder(url, below)
