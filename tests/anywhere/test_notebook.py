@@ -5,6 +5,7 @@ import sys
 from pathlib import Path
 
 import nbformat
+import pytest
 from nbclient import NotebookClient
 
 from babelmill.cli import main
@@ -19,6 +20,7 @@ SMALLER = {
 }
 
 
+@pytest.mark.timeout(1800)
 def test_the_notebook_runs(tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}:{os.environ['PATH']}")  # as in an activated environment
     main(["init", str(tmp_path / "clone")])
