@@ -56,7 +56,13 @@ def main() -> None:
     """Write all files."""
     text = tomllib.loads((HERE.parent / "pyproject.toml").read_text(encoding="utf-8"))
     project, extras = text["project"], text["project"]["optional-dependencies"]
-    to_run = [*project["dependencies"], *text["build-system"]["requires"], *extras["slurm"], *extras["cluster"], *extras["s3"]]
+    to_run = [
+        *project["dependencies"],
+        *text["build-system"]["requires"],
+        *extras["slurm"],
+        *extras["cluster"],
+        *extras["s3"],
+    ]
     known = "".join(path.read_text(encoding="utf-8") for name in CONTENT if (path := HERE / name).is_file())
     known = re.sub(r" \\\n +--hash=\S+", "", known)  # uv would keep hashes
     all_found = resolve([*to_run, *extras["test"], *extras["docs"]], known, *sys.argv[1:])
