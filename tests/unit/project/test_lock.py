@@ -50,7 +50,8 @@ def test_the_locks_have_every_pin():
         *text["project"]["dependencies"],
         *text["build-system"]["requires"],
         *extras["slurm"],
-        *extras["cluster"], *extras["s3"],
+        *extras["cluster"],
+        *extras["s3"],
     ]
     assert not missing(to_run, "lock.txt", "lock-torch.txt"), "run make lock"
     assert not missing([*extras["test"], *extras["docs"]], *NAMES), "run make lock"
