@@ -11,6 +11,7 @@ drawn, but count in no mean.
 """
 
 import argparse
+import itertools
 import json
 from pathlib import Path
 
@@ -32,7 +33,10 @@ def runs(folder: Path, pattern: str) -> list[tuple[list[dict], bool]]:
         if newest:
             lines = map(json.loads, newest.read_text(encoding="utf-8").splitlines())
             validations = [line for line in lines if line["kind"] == "validation" and line["step"]]
-            found.append((validations, (folder / f"results/models/{model.name}/manifest.json").is_file()))
+            ended = (folder / f"results/models/{model.name}/manifest.json").is_file()
+            if ended and not validations:
+                raise SystemExit(f"error: {newest} has no validation (run.validate_every): leave {model.name} out")
+            found.append((validations, ended))
     if not found:
         raise SystemExit(f"error: {folder}/results/checkpoints has no run of a model {pattern}")
     return found
@@ -52,7 +56,7 @@ def share_to_reach(steps: np.ndarray, losses: np.ndarray, wanted: float) -> str:
 def draw(axis, title: str, recipes: dict[str, list[tuple[list[dict], bool]]], objective: str) -> None:
     """Draw the runs of a panel for an objective, and print their lines of the table."""
     level = None
-    for colour, (label, found) in zip(COLOURS, recipes.items(), strict=False):
+    for colour, (label, found) in zip(itertools.cycle(COLOURS), recipes.items(), strict=False):
         ended = []
         for validations, whole in found:
             steps, losses = ([line[key] for line in validations] for key in ("step", f"loss_{objective}"))
@@ -62,6 +66,8 @@ def draw(axis, title: str, recipes: dict[str, list[tuple[list[dict], bool]]], ob
         if not ended:
             axis.plot([], [], color=colour, linewidth=2, label=f"{label} (running)")
             continue
+        if len({tuple(steps) for steps, _ in ended}) > 1:
+            raise SystemExit(f"error: {label}: seeds were validated at different steps; give each its own label")
         steps, mean = np.array(ended[0][0]), np.mean([losses for _, losses in ended], 0)
         axis.plot(steps, mean, color=colour, linewidth=2, label=f"{label}, {len(ended)} seed{'s' * (len(ended) > 1)}")
         share = "" if level is None else share_to_reach(steps, mean, level)
