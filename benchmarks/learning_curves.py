@@ -77,9 +77,8 @@ def draw(axis, title: str, recipes: dict[str, list[tuple[list[dict], bool]]], ob
         print(f"| {title} | {objective} | {label} | {len(ended)} | {steps[-1]} | {numbers} | {share} |")
     if level is not None:
         axis.axhline(level, color="grey", linestyle=":", linewidth=1)
-    axis.set(title=f"{title}, {objective}", xlabel="step")
+    axis.set(title=f"{title}, {objective}")
     axis.spines[["top", "right"]].set_visible(False)
-    axis.legend(edgecolor="none")
 
 
 def main() -> None:
@@ -90,7 +89,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path(__file__).with_name("recipes.svg"))
     args = parser.parse_args()
     plt.rcParams |= {"svg.hashsalt": "recipes", "svg.fonttype": "none"}  # the same file from the same numbers
-    size = (5 * len(args.panel), 7.5)
+    size = (5 * len(args.panel), 8)
     figure, axes = plt.subplots(2, len(args.panel), figsize=size, sharex="col", squeeze=False, layout="constrained")
     print(f"| panel | objective | recipe | seeds | steps | last loss | as low as the first after |\n{'|---' * 7}|")
     for column, (title, *given) in enumerate(args.panel):
@@ -99,6 +98,8 @@ def main() -> None:
         recipes = {label: runs(args.folder, models) for label, models in (each.split("=", 1) for each in given)}
         for row, objective in enumerate(OBJECTIVES):
             draw(axes[row, column], title, recipes, objective)
+        axes[1, column].legend(edgecolor="none", loc="upper center", bbox_to_anchor=(0.5, -0.15))  # of both rows
+        axes[1, column].set_xlabel("step")
     for axis in axes[:, 0]:
         axis.set_ylabel("validation loss, nats per token")
     figure.savefig(args.out, metadata={"Date": None})
