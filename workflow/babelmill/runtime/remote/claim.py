@@ -3,8 +3,8 @@
 Each write names the version that it replaces, so of several processes that want the object only one gets it. The owner
 writes it again every few seconds. Another process takes it over if the owner has given it back, or has died: its
 process on the same machine has ended, or its heartbeat has stopped, which takes a minute to see. (A job that SLURM has
-suspended has no heartbeat, and lives.) An owner whose claim was taken over, for instance while its machine slept, notices that at its
-next write, and ends.
+suspended has no heartbeat, and lives.) An owner whose claim was taken over, for instance while its machine slept,
+notices that at its next write, and ends.
 """
 
 import contextlib

@@ -3,8 +3,8 @@
 A thread of the main process copies, so training does not wait. The weights of a checkpoint are copied before the small
 file with their sha256, and the record, the logs and the snapshots before both. So half a copy does not count, and a
 checkpoint that counts has all that belongs to it. The name of the weights there has their sha256, too: a process that
-has lost the place without knowing it cannot overwrite those of its successor. If the place stops answering, training continues with its local
-checkpoints; a line says so, and another one when the place answers again.
+has lost the place without knowing it cannot overwrite those of its successor. If the place stops answering, training
+continues with its local checkpoints; a line says so, and another one when the place answers again.
 """
 
 import contextlib
@@ -119,7 +119,7 @@ class Copies:
         return newest
 
     def _fetch_file(self, name: str, there: str = "", digest: str = "") -> bool:
-        """Fetch a file, whose name `there` may differ. Return False, and leave it out, if its sha256 is not `digest`."""
+        """Fetch a file; return False, and leave it out, if it does not have this sha256. `there`: its other name."""
         path = self._folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
         half = path.with_name(f".{path.name}.fetched")
