@@ -168,7 +168,7 @@ def test_what_cannot_be_removed_is_said_and_links_are_not_followed(project, caps
     link = results / f".a.{writers._here()}-1-0.abcdefgh"  # a folder that a dead process of this machine left
     link.symlink_to(elsewhere)
     configuration = load()
-    with without_rights(results):
+    with without_rights(project):
         command.clean(configuration, remove=True)
     assert f"could not be removed  results/{link.name}" in capsys.readouterr().out
     assert f"removed   results/{link.name}" in "\n".join(clean("--remove"))
