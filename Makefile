@@ -53,9 +53,11 @@ sbom: $(RELEASE)  ## dist/babelmill.cdx.json: what a release needs, with version
 	@mkdir -p dist
 	cat envs/lock.txt envs/lock-torch.txt | $(dir $(RELEASE))bin/cyclonedx-py requirements --pyproject pyproject.toml \
 	  --output-reproducible --output-file dist/babelmill.cdx.json -
+	$(PYTHON) -c "import json, babelmill; path = 'dist/babelmill.cdx.json'; about = json.load(open(path)); \
+	  about['metadata']['component']['version'] = babelmill.__version__; json.dump(about, open(path, 'w'), indent=2)"
 
 audit: $(RELEASE)  ## look for known weaknesses of all packages in PyPI's data; fails if it cannot be had
-	for lock in lock lock-tools lock-torch; do \
+	for lock in lock lock-tools lock-torch lock-release; do \
 	  $(dir $(RELEASE))bin/pip-audit --strict --disable-pip --require-hashes -r envs/$$lock.txt || exit; done
 
 # The tools of a release are in an environment of their own.

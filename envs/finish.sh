@@ -6,6 +6,6 @@ set -eu
 "$1/bin/python" -m pip --quiet uninstall --yes pip
 cd "$1"/lib/python3*/site-packages
 find pandas pyarrow scipy sklearn sympy -type d -name tests -prune -exec rm -r {} +
-rm -r torch/test # programs that test PyTorch's C++ code
+rm -rf torch/test # programs that test PyTorch's C++ code
 # A job cannot write into the image, so it would compile what it imports each time.
 "$1/bin/python" -m compileall -q -j 0 . || true # some packages have templates that are no Python

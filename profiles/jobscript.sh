@@ -26,5 +26,6 @@ while :; do
   kill -0 $child 2>/dev/null || break            # else a signal has ended the waiting
 done
 [ ! -e "$BABELMILL_AGAIN" ] || exit 99
+case "$0" in */.snakemake/jobs/script.*) rm -f "$0" ;; esac   # the copy that HTCondor and Kubernetes have started
 echo "$code" > ".snakemake/jobs/$job.code"
 exit "$code"

@@ -32,9 +32,9 @@ def corpus(tmp_path):
     (folder / "config").mkdir()
     (folder / "config/config.yaml").write_text(yaml.safe_dump(SMALL))
 
-    def run() -> str:
+    def run(*more: str) -> str:
         environment = {"PATH": f"{tmp_path}/programs:/usr/bin:/bin", "HOME": str(tmp_path)}
-        options = ["--sdm", "apptainer", "--cores", "1", "--snakefile", str(ROOT / "Snakefile")]
+        options = ["--sdm", "apptainer", *more, "--cores", "1", "--snakefile", str(ROOT / "Snakefile")]
         done = run_module(
             "snakemake", *options, "results/corpora/eng/manifest.json", cwd=folder, environment=environment
         )
@@ -48,6 +48,10 @@ def test_jobs_use_the_python_of_the_image_and_nothing_of_the_host(corpus, tmp_pa
     assert "1 of 1 steps" in corpus()
     path, image = (tmp_path / "ran").read_text().strip().split("|")
     assert path == "" and image.endswith("babelmill.sif")
+
+
+def test_conda_and_an_image_are_not_used_together(corpus):
+    assert "error: --sdm conda apptainer: choose one of them" in corpus("conda")
 
 
 def test_an_image_that_is_not_there_is_an_error_before_anything_runs(corpus, tmp_path):

@@ -26,6 +26,11 @@ class Elsewhere:
     def path(self, name: str) -> str:
         return next(path for path in self._files.find(self._root) if path.endswith(f"/{name}"))
 
+    def weights(self, stem: str) -> str:
+        """The name of weights there has their sha256."""
+        seal = json.loads(self._files.cat_file(self.path(f"{stem}.json")))
+        return self.path(f"{stem}.{seal['sha256'][:16]}.safetensors")
+
     def wait_for(self, name: str, process) -> None:
         while name not in self.names():
             assert process.poll() is None, process.communicate()[1]
@@ -59,9 +64,9 @@ def test_a_new_machine_continues_to_the_same_bits(data, finished, elsewhere):
     assert_same(data, finished)
     (run,) = data.runs
     names = elsewhere.names()
-    assert [name for name in names if name.startswith("step-")] == [
-        f"step-{step:08d}.{kind}" for step in (40, STEPS) for kind in ("json", "safetensors")
-    ]
+    steps = [f"step-{step:08d}" for step in (40, STEPS)]
+    whole = [name for stem in steps for name in (f"{stem}.json", elsewhere.weights(stem).rpartition("/")[2])]
+    assert sorted(name for name in names if name.startswith("step-")) == sorted(whole)
     assert {f"logs/{path.name}" for path in run.glob("logs/*")} == {name for name in names if "logs" in name}
     assert len(list(run.glob("logs/*"))) == 2, "also that of the attempt that was killed"
     record = elsewhere._files.cat_file(elsewhere.path("metrics.jsonl")).decode()
@@ -79,17 +84,17 @@ def test_a_new_machine_continues_to_the_same_bits(data, finished, elsewhere):
 def test_what_is_not_whole_there_is_not_used(data, finished, elsewhere, damage, tmp_path):
     killed_after_step_40(data, elsewhere)
     if damage == "half":  # the upload of a checkpoint was interrupted
-        content = elsewhere._files.cat_file(elsewhere.path("step-00000040.safetensors"))
-        elsewhere._files.pipe_file(elsewhere.path("step-00000040.safetensors"), content[: len(content) // 2])
+        content = elsewhere._files.cat_file(path := elsewhere.weights("step-00000040"))
+        elsewhere._files.pipe_file(path, content[: len(content) // 2])
         elsewhere._files.rm(elsewhere.path("step-00000040.json"))
     else:
         copy = tmp_path / "copy"
-        elsewhere._files.get_file(elsewhere.path("step-00000040.safetensors"), str(copy))
+        elsewhere._files.get_file(elsewhere.weights("step-00000040"), str(copy))
         flip_a_bit(copy)
-        elsewhere._files.put_file(str(copy), elsewhere.path("step-00000040.safetensors"))
+        elsewhere._files.put_file(str(copy), elsewhere.weights("step-00000040"))
     output = data.train()
-    assert ("is damaged (its sha256 differs" in output) == (damage == "a bit")
-    assert "going on after step 20" in output
+    assert ("cannot be used, also when read again (its sha256 differs" in output) == (damage == "a bit")
+    assert "going on after step 40" not in output  # but after step 20, if there was time to copy it
     assert_same(data, finished)
 
 
@@ -150,4 +155,4 @@ def test_a_store_that_does_not_answer_at_the_start_is_an_error(data, object_stor
     output = data.train(code=1, environment=nobody)
     assert len(output.splitlines()) == 1 and "Could not connect to the endpoint URL" in output
     data.run_settings(**RUN, checkpoints="file:///no/such/folder")
-    assert "there is no folder /no/such/folder; create it, or mount its file system" in data.train(code=1)
+    assert "there is no folder /no/such/folder; mount its file system, or create it" in data.train(code=1)

@@ -83,6 +83,8 @@ def package_alone():
 WITH_CONDA = DeploymentMethod.CONDA in workflow.deployment_settings.deployment_method
 WITH_IMAGE = DeploymentMethod.APPTAINER in workflow.deployment_settings.deployment_method and not IS_MODULE
 IMAGE = "babelmill.sif"
+if WITH_CONDA and WITH_IMAGE:
+    sys.exit("error: --sdm conda apptainer: choose one of them; the image has the environment, too")
 if WITH_IMAGE and not Path(IMAGE).exists():
     sys.exit(
         f"error: with --sdm apptainer, jobs run in the image {IMAGE} of this folder: build it (docs/installation.md)"

@@ -45,7 +45,7 @@ def run(number: str) -> None:
     jobs = Path(os.environ[VARIABLE])
     about = json.loads((jobs / f"{number}.json").read_text())
     code = AGAIN
-    while code == AGAIN:
+    while code == AGAIN and not (jobs / f"{number}.removed").exists():
         with open(jobs / f"{number}.txt", "a") as output:
             job = subprocess.Popen(
                 about["command"],
@@ -89,6 +89,7 @@ def main(name: str, *arguments: str) -> str:
     numbers = re.findall(r"\d{3}", " ".join(arguments))
     if name in ("bkill", "qdel", "condor_rm") or "delete" in arguments:
         for number in numbers:
+            (jobs / f"{number}.removed").touch()
             os.killpg(int((jobs / f"{number}.pid").read_text()), 15)
         return ""
     (number,) = numbers

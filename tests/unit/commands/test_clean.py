@@ -7,11 +7,14 @@ import sys
 import pytest
 import yaml
 
+from babelmill.commands import clean as command
 from babelmill.config.loading import load
+from babelmill.core import writers
 from babelmill.core.files import read_json, write_json
 from babelmill.runtime.record import fingerprint, identity
 from babelmill.runtime.run_lock import Lock
 from babelmill.settings import settings_of
+from helpers.damage import without_rights
 from helpers.training.training_data import Data
 
 
@@ -137,8 +140,36 @@ def test_hard_links_are_counted_once(project):
 
 def test_checkpoints_in_a_store_stay_and_are_named(project):
     (project / "config/config.yaml").write_text(
-        yaml.safe_dump({"preset": "tiny", "run": {"checkpoints": "s3://bucket/mine"}})
+        yaml.safe_dump(
+            {
+                "targets": ["eng"],
+                "run": {"checkpoints": "s3://bucket/mine/"},
+                "models": {
+                    "deu": {"run": {"checkpoints": "file:///kept"}},
+                    "wrong": {"preset": "no such preset", "languages": ["eng"]},
+                },
+            }
+        )
     )
     make_run(project)
     listed = clean("--remove")
-    assert listed[-2].startswith("s3://bucket/mine: not looked at; delete there what you no longer need"), listed
+    assert listed[-2].startswith(
+        "s3://bucket/mine: not looked at; delete there what you no longer need (s3://bucket/mine/"
+    )
+    assert listed[-3].startswith("file:///kept: not looked at"), listed
+
+
+def test_what_cannot_be_removed_is_said_and_links_are_not_followed(project, capsys):
+    elsewhere = project / "elsewhere"
+    elsewhere.mkdir()
+    (elsewhere / "mine").write_text("mine")
+    results = project / "results"
+    results.mkdir(exist_ok=True)
+    link = results / f".a.{writers._here()}-1-0.abcdefgh"  # a folder that a dead process of this machine left
+    link.symlink_to(elsewhere)
+    configuration = load()
+    with without_rights(project):
+        command.clean(configuration, remove=True)
+    assert f"could not be removed  results/{link.name}" in capsys.readouterr().out
+    assert f"removed   results/{link.name}" in "\n".join(clean("--remove"))
+    assert (elsewhere / "mine").exists() and not link.is_symlink()

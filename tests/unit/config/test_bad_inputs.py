@@ -177,7 +177,9 @@ publish: {repo_template: "{model}"} => publish.repo_template | owner/name
 publish: {repo_template: "{username}/{model.__class__}"} => {model}
 publish: {repo_template: "a/../{model}"} => owner/name
 run: {hf_token: x} => run.hf_token | environment
-run: {checkpoints: "s3://key:secret@bucket/x"} => run.checkpoints | s3://bucket/prefix | environment
+run: {checkpoints: "s3://key:secret@bucket/x"} => run.checkpoints = 's3:***@bucket/x' | s3://bucket/prefix | environment
+run: {checkpoints: ["s3://key:sec ret@bucket/x"]} => run.checkpoints = ['s3:***@bucket/x']
+run.checkpoints: "s3://key:sec@ret@bucket/x" => run: {checkpoints: s3:***@bucket/x}
 languages: {eng: {corpus: {files: ["nothing/*.txt"]}}} => nothing/*.txt | no such file
 languages: {due: {corpus: {files: []}}} => languages.due | `name` | deu
 languages: {eng: {corpus: {files: a.txt}}} => corpus.files = 'a.txt' | [a.txt]

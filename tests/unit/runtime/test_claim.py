@@ -7,11 +7,11 @@ import threading
 import pytest
 
 from babelmill.core.files import UserError
-from babelmill.runtime import run_lock
+from babelmill.runtime import run_lock, slurm
 from babelmill.runtime.remote import claim
 from babelmill.runtime.remote.claim import OWNER, Claim, TakenOver
 from babelmill.runtime.remote.places import place_of
-from helpers.object_store import object_store  # noqa: F401  a fixture
+from helpers.object_store import CONDITIONS, object_store  # noqa: F401  a fixture
 
 
 @pytest.fixture(params=["s3", "file"])
@@ -103,13 +103,22 @@ def test_a_write_whose_answer_was_lost_still_counts(place, monkeypatch):
         mine.renew()
 
 
-def test_a_store_that_ignores_conditions_is_refused(object_store):  # noqa: F811
-    object_store.unconditional = True
-    try:
-        with pytest.raises(UserError, match="this store ignores conditional writes"):
-            Claim(place_of("s3://bucket/without", "eng/0123")).__enter__()
-    finally:
-        object_store.unconditional = False
+@pytest.mark.parametrize("condition", CONDITIONS)
+def test_a_store_that_ignores_conditions_is_refused(object_store, condition, monkeypatch):  # noqa: F811
+    monkeypatch.setattr(object_store, "ignored", condition)
+    with pytest.raises(UserError, match=rf"this store ignores conditional writes \({condition}\)"):
+        Claim(place_of("s3://bucket/without", "eng/0123")).__enter__()
+
+
+@pytest.mark.parametrize("boot", ["", "another start"])
+def test_a_job_of_another_cluster_with_the_same_number_lives(place, monkeypatch, boot):
+    """Clusters may have the same name, or none: what SLURM here says about the job is about another one."""
+    monkeypatch.setenv("SLURM_JOB_ID", "12")
+    monkeypatch.setenv(slurm.OWN_STEP, "1")
+    with Claim(place):
+        monkeypatch.setattr(claim, "boot", lambda: boot)
+        with pytest.raises(UserError, match=r"another training run is writing here: process \d+ on .*, job 12"):
+            Claim(place).__enter__()
 
 
 def test_a_missing_package_is_named(monkeypatch):

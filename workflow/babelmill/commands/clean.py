@@ -21,8 +21,8 @@ deletes the same files), and files in `results/store` that no model uses any mor
 """
 
 import argparse
+import contextlib
 import os
-import shutil
 import stat
 from collections import Counter
 from collections.abc import Iterable
@@ -32,7 +32,7 @@ from typing import Any
 from babelmill.config import corpus_parts, loading
 from babelmill.config.resolve import Configuration
 from babelmill.core import escape, manifest, writers
-from babelmill.core.files import read_json
+from babelmill.core.files import UserError, read_json
 from babelmill.experiments.halving import why_not_trained
 from babelmill.graph import CHECKPOINTS, changed_values, run_of
 from babelmill.runtime import store
@@ -141,15 +141,15 @@ def clean(configuration: Configuration, remove: bool) -> None:
         if again := size_of([about for about in files if identity_of(about) in seen]):
             note = f"{note}  {again / 2**20:,.1f} MiB of it are hard links to files of a folder above".strip()
         seen.update(map(identity_of, files))
-        shown = state or ("removed" if remove else "unused")
-        print(f"{size_of(files) / 2**20:10,.1f} MiB  {shown:<8}  {path}  {note}".rstrip())
-        if not state:
+        if remove and not state:
+            writers.remove(path)
+        there = os.path.lexists(path)
+        if not state and not (remove and there):
             freed.extend(files)
-            if remove and path.is_dir():
-                shutil.rmtree(path)
-            elif remove:
-                path.unlink()
+        shown = state or ("unused" if not remove else "could not be removed" if there else "removed")
+        print(f"{size_of(files) / 2**20:10,.1f} MiB  {shown:<8}  {path}  {note}".rstrip())
 
+    elsewhere = places_elsewhere(configuration)
     for path in writers.leftovers(PLACES, deep=True):
         show(path, None, "a killed process left it")
     for path, models in store.files():
@@ -165,10 +165,19 @@ def clean(configuration: Configuration, remove: bool) -> None:
     for folder in folders(corpus_parts.FOLDER.glob("*/[!.]*")):
         why = unused_part(configuration, folder)
         show(folder, None if why else "in use", why or "")
-    for url in sorted({configuration.model(name).run.checkpoints for name in configuration.targets()} - {None}):
+    for url in elsewhere:
         print(f"{url}: not looked at; delete there what you no longer need ({url}/MODEL/RUN, named as above)")
     verb = "freed" if remove else "would be freed by --remove"
     print(f"{size_of(freed, all_names=True) / 2**20:10,.1f} MiB  {verb}")
+
+
+def places_elsewhere(configuration: Configuration) -> list[str]:
+    """Return what `run.checkpoints` is for the models, except those whose settings are wrong."""
+    found = set()
+    for name in {*configuration.targets(), *configuration.top.models}:
+        with contextlib.suppress(UserError):
+            found.add(configuration.model(name).run.checkpoints)
+    return sorted(found - {None})
 
 
 def folders(paths: Iterable[Path]) -> list[Path]:

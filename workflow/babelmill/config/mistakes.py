@@ -23,7 +23,7 @@ def check_keys(user: dict[str, Any], origin: Callable[[Sequence[str]], str | Non
     def check(values: Any, known: Collection[str], *path: str) -> None:
         prefix = "".join(f"{part}." for part in path)
         if not isinstance(values, dict):
-            raise UserError(f"{origin(path)}: {'.'.join(path)} = {line(repr(values), LONGEST)}: keys are expected")
+            raise UserError(f"{origin(path)}: {'.'.join(path)} = {shown(repr(values))}: keys are expected")
         for key in values:
             where = origin((*path, key))
             if SECRET.search(str(key)):
@@ -39,8 +39,7 @@ def check_keys(user: dict[str, Any], origin: Callable[[Sequence[str]], str | Non
     for group in ("models", "languages", "batches"):
         if not isinstance(user.get(group, {}), dict):
             raise UserError(
-                f"{origin((group,))}: {group} = {line(repr(user[group]), LONGEST)}: a mapping from names to values is"
-                " expected"
+                f"{origin((group,))}: {group} = {shown(repr(user[group]))}: a mapping from names to values is expected"
             )
     for group, entry_type in (("models", ModelEntry), ("languages", LanguageEntry)):
         for name, entry in user.get(group, {}).items():
@@ -57,6 +56,11 @@ def check_keys(user: dict[str, Any], origin: Callable[[Sequence[str]], str | Non
 
 LONGEST = 200  # characters of a value in a message
 LONGEST_MAPPING = 50  # of a value with keys of its own; a longer one hides what the message says
+
+
+def shown(value: object) -> str:
+    """Return a value for a message, without the password of an address (`s3://key:secret@bucket`)."""
+    return line(re.sub(r":.*@", ":***@", str(value), flags=re.DOTALL), LONGEST)
 
 
 def where_set(layers: list[Layer], key: str, message: str) -> str:
@@ -98,7 +102,7 @@ def worded(error: pydantic.ValidationError, values: Any, prefix: str = "") -> tu
         return key, (f"{key}: " if names else "") + f"the key {first['loc'][-1]} is missing"
     if not names:
         return key, message
-    value = line(repr(first["input"]), LONGEST)
+    value = shown(repr(first["input"]))
     if of_key:
         return key, f"{value} is a key of {key}: {message}"
     if isinstance(first["input"], dict) and len(value) > LONGEST_MAPPING:
@@ -109,7 +113,7 @@ def worded(error: pydantic.ValidationError, values: Any, prefix: str = "") -> tu
 def in_plain_words(kind: str, message: str, value: Any) -> str:
     """Return what is wrong with a value, for people who do not know pydantic."""
     if kind == "list_type":
-        return f"a list is expected, such as [{line(value, LONGEST)}]"
+        return f"a list is expected, such as [{shown(value)}]"
     if kind == "string_type" and isinstance(value, bool | int | float):
         kind = "boolean" if isinstance(value, bool) else "number"
         return f"a text is expected, and YAML reads this as a {kind}; if you mean the text, put it in quotes"
@@ -127,7 +131,7 @@ def meant_key(prefix: str, key: Any, value: Any, known: Collection[str], where: 
     if section in known and inner:
         nested = (f"'{section}={{", "}'") if where == "--config" else (f"{section}: {{", "}")
         option = "--config " if where == "--config" else ""
-        return f"; nested keys are written as {option}{nested[0]}{inner}: {line(value, LONGEST)}{nested[1]}"
+        return f"; nested keys are written as {option}{nested[0]}{inner}: {shown(value)}{nested[1]}"
     fields = [(name, field) for name, section in SECTIONS.items() for field in section.model_fields]
     meant = sure_keys(str(key), known)
     meant = meant or [f"{name}.{field}" for name, field in fields if field == key]

@@ -147,9 +147,9 @@ REPO_FIELDS = ("username", "architecture", "model", "causal_suffix", "variant_su
 
 
 def place_of_checkpoints(url: str) -> str:
-    """Check that a place for checkpoints is one of the two kinds, and holds no keys (`key:secret@bucket`)."""
+    """Return a place for checkpoints, if it is one of the two kinds and holds no keys (`key:secret@bucket`)."""
     if re.fullmatch(r"s3://[a-z0-9][a-z0-9.-]+(/[^/@?#\s]+)*/?|file://(/[^/?#]+)+/?", url):
-        return url
+        return url.rstrip("/")
     raise ValueError("expected s3://bucket/prefix or file:///path; keys of a store come from the environment (AWS_*)")
 
 

@@ -90,7 +90,7 @@ def leftovers(folders: Iterable[Path], deep: bool = False) -> Iterator[Path]:
 
 def remove(path: Path) -> None:
     """Delete a temporary file or folder; it is no error if it cannot be deleted."""
-    if path.is_dir():
+    if path.is_dir() and not path.is_symlink():
         shutil.rmtree(path, ignore_errors=True)
     else:
         with contextlib.suppress(OSError):

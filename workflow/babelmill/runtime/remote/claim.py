@@ -2,9 +2,9 @@
 
 Each write names the version that it replaces, so of several processes that want the object only one gets it. The owner
 writes it again every few seconds. Another process takes it over if the owner has given it back, or has died: its
-process on the same machine has ended, or its job in the same SLURM cluster. Elsewhere its heartbeat has stopped, which
-takes a minute to see. An owner whose claim was taken over, for instance while its machine slept, notices that at its
-next write, and ends.
+process on the same machine has ended, or its heartbeat has stopped, which takes a minute to see. (A job that SLURM has
+suspended has no heartbeat, and lives.) An owner whose claim was taken over, for instance while its machine slept,
+notices that at its next write, and ends.
 """
 
 import contextlib
@@ -24,6 +24,8 @@ from babelmill.runtime.remote.places import Place
 log = logging.getLogger(__name__)
 
 OWNER = "owner.json"
+OF_NO_OBJECT = f'"{32 * "0"}"'  # a version that no object has
+TO_GIVE_BACK = 5.0  # seconds for which the end of a training waits for this
 
 
 class TakenOver(UserError):
@@ -43,7 +45,9 @@ class Claim:
     def __init__(self, place: Place):
         self._place, self._version = place, ""
         me = run_lock.this_process()
-        self._owner: dict[str, Any] = me | {"machine": f"{me['machine']} {boot()}", "claim": uuid.uuid4().hex}
+        self._owner: dict[str, Any] = me | {"claim": uuid.uuid4().hex}
+        # Where the number of the start is not known (macOS), each process counts as one of another machine.
+        self._owner["machine"] += f" {boot() or self._owner['claim']}"
         self._beats = 0
         self._writing = threading.Lock()
         self._end = threading.Event()
@@ -53,18 +57,32 @@ class Claim:
     def __enter__(self) -> "Claim":
         while not self._write(self._replaced()):
             pass  # another process was faster
-        if self._place.swap(OWNER, self._content(ended=True), None) is not None:
-            raise UserError(
-                f"{self._place.url}: this store ignores conditional writes (If-None-Match), so two trainings could"
-                " write there at once; use another store for run.checkpoints"
-            )
+        for version, condition in ((None, "If-None-Match"), (OF_NO_OBJECT, "If-Match")):
+            if self._place.swap(OWNER, self._content(ended=True), version) is not None:
+                raise UserError(
+                    f"{self._place.url}: this store ignores conditional writes ({condition}), so two trainings could"
+                    " write there at once; use another store for run.checkpoints"
+                )
         threading.Thread(target=self._beat, daemon=True).start()
         return self
 
     def __exit__(self, *_: type[BaseException] | BaseException | TracebackType | None) -> None:
         self._end.set()
+        giving_back = threading.Thread(target=self._give_back, daemon=True)
+        giving_back.start()
+        giving_back.join(TO_GIVE_BACK)
+
+    def _give_back(self) -> None:
         with contextlib.suppress(Exception):  # the store does not answer: the next owner waits a minute
             self.renew(ended=True)
+
+    def _lives(self, owner: dict[str, Any]) -> bool | None:
+        """Return whether an owner lives; None: only its heartbeat can tell."""
+        if owner["ended"]:
+            return False
+        lives = run_lock.lives(owner, self._owner)
+        # SLURM may mean another job: other clusters may have the same name, or none, and the same numbers of jobs.
+        return lives if lives or owner["machine"] == self._owner["machine"] else None
 
     def _replaced(self) -> str | None:
         """Return the version of the object that this process may replace; None if there is none.
@@ -78,7 +96,7 @@ class Claim:
             if found is None:
                 return None
             owner, version = json.loads(found[0]), found[1]
-            lives = False if owner["ended"] else run_lock.lives(owner, self._owner)
+            lives = self._lives(owner)
             if lives is None and not watched:
                 watched, end = version, time.monotonic() + run_lock.DEAD_AFTER
                 log.info(
@@ -92,7 +110,7 @@ class Claim:
                 )
             if lives is False or time.monotonic() > end:
                 return version
-            time.sleep(run_lock.BEAT / 10)
+            time.sleep(run_lock.BEAT / 4)
 
     def _content(self, ended: bool = False) -> bytes:
         return json.dumps(self._owner | {"beats": self._beats, "ended": ended}).encode()

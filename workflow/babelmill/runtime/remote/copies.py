@@ -2,8 +2,9 @@
 
 A thread of the main process copies, so training does not wait. The weights of a checkpoint are copied before the small
 file with their sha256, and the record, the logs and the snapshots before both. So half a copy does not count, and a
-checkpoint that counts has all that belongs to it. If the place stops answering, training continues with its local
-checkpoints; a line says so, and another one when the place answers again.
+checkpoint that counts has all that belongs to it. The name of the weights there has their sha256, too: a process that
+has lost the place without knowing it cannot overwrite those of its successor. If the place stops answering, training
+continues with its local checkpoints; a line says so, and another one when the place answers again.
 """
 
 import contextlib
@@ -28,7 +29,7 @@ log = logging.getLogger(__name__)
 
 POLL = 1.0  # seconds between two looks at the run's folder
 AGAIN = 10.0  # seconds until a place that does not answer is asked again
-PATIENCE = 60.0  # seconds for which a place that does not answer is asked at the end of a training
+PATIENCE = 15.0  # seconds for which the end of a training waits for a place that does not answer (< slurm.RESERVE)
 WEIGHTS = re.compile(r"(step-\d{8}|snapshots/chck_[\w.]+)\.(json|safetensors)")
 OTHERS = re.compile(r"(metrics\.jsonl|(attempt|identity|words|trial-[\w.-]+)\.json|logs/[\w.-]+\.log)")
 
@@ -48,10 +49,13 @@ class Copies:
         self.url, self._folder, self._keep = url, folder, keep
         self._checkpoints = Checkpoints(folder, keep)
         self._opened = contextlib.ExitStack()
-        self._end = threading.Event()
+        self._end, self._given_up = threading.Event(), threading.Event()
         self._thread: threading.Thread | None = None
         self._copied: dict[str, object] = {}  # {name: what tells this version of the file from others}
+        self._damaged: set[str] = set()  # weights there that could not be used
         self._step = -1  # the newest step when files were last copied
+        self._error = ""  # what the place says while it does not answer
+        self._moved = 0.0  # when something was last copied (time.monotonic)
         self.seconds = 0.0
 
     def __enter__(self) -> "Copies":
@@ -63,8 +67,17 @@ class Copies:
     def __exit__(self, *_: type[BaseException] | BaseException | TracebackType | None) -> None:
         self._end.set()
         if self._thread:
-            self._thread.join()
+            self._move()
+            while self._thread.is_alive() and time.monotonic() < self._moved + PATIENCE:
+                self._thread.join(0.1)
+            self._given_up.set()
+            if self._thread.is_alive() or self._error:
+                error = self._error or "it does not answer"
+                log.warning("%s lacks the newest checkpoint, which is only in %s (%s)", self.url, self._folder, error)
         self._opened.close()
+
+    def _move(self) -> None:
+        self._moved = time.monotonic()
 
     @contextlib.contextmanager
     def _answering(self) -> Iterator[None]:
@@ -94,8 +107,9 @@ class Copies:
             names = set(self._place.names())
             steps = sorted((int(match[1]) for name in names if (match := NAME.fullmatch(name))), reverse=True)
             newest = next((step for step in steps if step > done and self._fetch_weights(f"step-{step:08d}")), done)
-            if newest > done or not (self._folder / ATTEMPT).exists():
-                for name in sorted(filter(OTHERS.fullmatch, names)):
+            all_others = newest > done or not (self._folder / ATTEMPT).exists()
+            for name in sorted(filter(OTHERS.fullmatch, names)):
+                if all_others or (name.startswith("trial-") and not (self._folder / name).exists()):
                     self._fetch_file(name)
             for name in sorted(filter(WEIGHTS.fullmatch, names)):
                 if name.startswith("snapshots/") and name.endswith(".json") and not (self._folder / name).exists():
@@ -104,13 +118,13 @@ class Copies:
             log.info("fetched the checkpoint after step %s from %s", f"{newest:,}", self._place.url)
         return newest
 
-    def _fetch_file(self, name: str, digest: str = "") -> bool:
-        """Fetch a file; return False, and leave it out, if it does not have this sha256."""
+    def _fetch_file(self, name: str, there: str = "", digest: str = "") -> bool:
+        """Fetch a file; return False, and leave it out, if it does not have this sha256. `there`: its other name."""
         path = self._folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
         half = path.with_name(f".{path.name}.fetched")
         try:
-            self._place.download(name, half)
+            self._place.download(there or name, half)
             if digest and sha256(half) != digest:
                 return False
             os.replace(half, path)
@@ -120,15 +134,18 @@ class Copies:
 
     def _fetch_weights(self, stem: str) -> bool:
         """Fetch weights, and last the file that makes them valid. Return whether they are intact."""
-        seal, data, error = f"{stem}.json", f"{stem}.safetensors", "its sha256 differs from the one in its .json file"
-        try:
-            found = self._place.read(seal)
-            if found and self._fetch_file(data, json.loads(found[0])["sha256"]):
-                return self._fetch_file(seal)
-        except (FileNotFoundError, ValueError, KeyError, TypeError) as raised:
-            error = first_line(raised)
-        log.warning("%s/%s is damaged (%s); using the one before it", self._place.url, data, error)
-        self._place.remove(seal)
+        error = ""
+        for _ in range(2):  # a copy that is good may be read badly
+            error = "its sha256 differs from the one in its .json file"
+            try:
+                content, _ = self._place.read(f"{stem}.json") or (b"", "")
+                digest = json.loads(content)["sha256"]
+                if self._fetch_file(f"{stem}.safetensors", _name_there(stem, content), digest):
+                    return self._fetch_file(f"{stem}.json")
+            except (FileNotFoundError, ValueError, KeyError, TypeError) as raised:
+                error = first_line(raised, type(raised).__name__)
+        log.warning("%s/%s cannot be used, also when read again (%s); it stays there", self._place.url, stem, error)
+        self._damaged.add(stem)
         return False
 
     def start(self) -> None:
@@ -139,32 +156,31 @@ class Copies:
 
     def _work(self) -> None:
         """Copy whenever there is a new checkpoint, and all that is new at the end."""
-        error = ""  # what the place says while it does not answer
-        while not self._end.wait(AGAIN if error else POLL):
-            error = self._try(error)
+        while not self._end.wait(AGAIN if self._error else POLL):
+            self._try()
         last = time.monotonic() + PATIENCE
-        while (error := self._try(error)) and time.monotonic() < last:
-            time.sleep(POLL)
-        if error:
-            log.warning("%s lacks the newest checkpoint, which is only in %s (%s)", self.url, self._folder, error)
+        while not self._try() and time.monotonic() < last and not self._given_up.wait(POLL):
+            pass
 
-    def _try(self, before: str) -> str:
-        """Copy, and return what the place says if it does not answer, else "". `before`: what it said before."""
+    def _try(self) -> bool:
+        """Copy, and return whether this is done."""
         try:
             self._copy()
         except TakenOver:
-            return ""  # `check` tells the training
+            self._error = ""  # `check` tells the training
+            return True
         except Exception as raised:  # each library has its own
-            error = first_line(raised, type(raised).__name__)
+            before, self._error = self._error, first_line(raised, type(raised).__name__)
             if not before:
                 log.warning(
                     "run.checkpoints: %s: %s; training continues, with its checkpoints in %s, and copies them later",
-                    *(self._place.url, error, self._folder),
+                    *(self._place.url, self._error, self._folder),
                 )
-            return error
-        if before:
+            return False
+        if self._error:
             log.info("run.checkpoints: %s answers again", self._place.url)
-        return ""
+        self._error = ""
+        return True
 
     def _copy(self) -> None:
         """Copy what is new, if there is a new checkpoint or the training ends."""
@@ -177,32 +193,34 @@ class Copies:
             if OTHERS.fullmatch(name) and self._copied.get(name) != (stamp := _stamp(path)):
                 self._place.write(name, path.read_bytes())
                 self._copied[name] = stamp
+                self._move()
         for seal in sorted(self._folder.glob("snapshots/chck_*.json")):
             self._copy_weights(f"snapshots/{seal.stem}")
         if step:
-            began = time.monotonic()
             if not self._copy_weights(f"step-{step:08d}"):
                 return  # there is a newer one already
-            self.seconds = time.monotonic() - began
             self._remove_old()
         self._step = step
 
     def _copy_weights(self, stem: str) -> bool:
         """Copy weights, and last the file that makes them valid. Return False if training has removed them."""
-        seal, data = f"{stem}.json", f"{stem}.safetensors"
+        seal, data = f"{stem}.json", self._folder / f"{stem}.safetensors"
         try:
             content = (self._folder / seal).read_bytes()
             if self._copied.get(stem) == content:
                 return True
             there = self._place.read(seal)
-            if there is None or there[0] != content:
-                if there:
-                    self._place.remove(seal)
-                self._place.upload(self._folder / data, data)
+            if there is None or there[0] != content or stem in self._damaged:
+                began = time.monotonic()
+                self._place.upload(data, _name_there(stem, content), self._move)
                 self._claim.renew()
                 self._place.write(seal, content)
+                self._move()
+                self._damaged.discard(stem)
+                if stem.startswith("step-"):
+                    self.seconds = time.monotonic() - began
         except FileNotFoundError:
-            if (self._folder / data).exists():
+            if data.exists():
                 raise
             return False
         self._copied[stem] = content
@@ -211,10 +229,16 @@ class Copies:
     def _remove_old(self) -> None:
         """Remove checkpoints beyond the number to keep, and weights that a killed process has copied in part."""
         names = sorted(name for name in self._place.names() if name.startswith("step-"))
+        names = [name for name in names if name.partition(".")[0] not in self._damaged]  # another machine may read them
         kept = sorted(name.removesuffix(".json") for name in names if NAME.fullmatch(name))[-self._keep :]
         for name in names:  # of each checkpoint, the .json comes first: it is no longer valid then
             if name.partition(".")[0] not in kept:
                 self._place.remove(name)
+
+
+def _name_there(stem: str, seal: bytes) -> str:
+    """Return the name of weights there; `seal`: the content of the small file that belongs to them."""
+    return f"{stem}.{json.loads(seal)['sha256'][:16]}.safetensors"
 
 
 def _stamp(path: Path) -> tuple[int, int]:

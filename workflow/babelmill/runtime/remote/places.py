@@ -7,15 +7,19 @@ file only if it still is what the caller has read: object stores have no locks a
 
 import hashlib
 import logging
+import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from babelmill.core import writers
 from babelmill.core.files import UserError, atomic_write, copy_file
 
+PART, MOST_PARTS = 5 << 20, 10_000  # bytes that are sent at once, and the number of parts of a file: S3's limits
+FLUSHED = 64 << 20  # bytes of a file after which it is flushed to the disk
 NOT_SWAPPED = ("PreconditionFailed", "ConditionalRequestConflict", "NoSuchKey")
 # A store that does not answer is asked again later, so one request need not wait for minutes.
-PATIENCE = {"connect_timeout": 10, "read_timeout": 60, "retries": {"max_attempts": 2}}
+PATIENCE = {"connect_timeout": 10, "read_timeout": 20, "retries": {"max_attempts": 1}}
 
 
 class Bucket:
@@ -35,6 +39,7 @@ class Bucket:
         self._store: Any = s3fs.S3FileSystem(
             use_listings_cache=False, skip_instance_cache=True, config_kwargs=PATIENCE, max_concurrency=4
         )
+        self._store.retries = 1  # of s3fs, which repeats what botocore has already repeated
 
     def _key(self, name: str) -> str:
         return f"{self._root}/{name}"
@@ -69,9 +74,13 @@ class Bucket:
         """Write a small file."""
         self._store.pipe_file(self._key(name), content)
 
-    def upload(self, path: Path, name: str) -> None:
-        """Write a large file from the local file at `path`."""
-        self._store.put_file(str(path), self._key(name))
+    def upload(self, path: Path, name: str, moved: Callable[[], None]) -> None:
+        """Write a large file from the local file at `path`; call `moved` again and again while it goes on."""
+        from fsspec.callbacks import Callback
+
+        callback = Callback(hooks={"moved": lambda *_, **__: moved()})
+        part = max(PART, path.stat().st_size // MOST_PARTS + 1)
+        self._store.put_file(str(path), self._key(name), chunksize=part, callback=callback)
 
     def download(self, name: str, path: Path) -> None:
         """Write a file to `path`."""
@@ -87,14 +96,14 @@ class Folder:
     """The copies of a run in a folder, such as one of a file system that outlives the machine; see `Bucket`."""
 
     def __init__(self, url: str, below: str):
-        """Prepare to use the files in `below`, a path in the folder of `url`, which must exist: it may be a mount."""
+        """Prepare to use the files in `below`, a path in the folder of `url`, which must exist."""
         self.url = f"{url}/{below}"
         self._top = Path(url.removeprefix("file://"))
         self._root = self._top / below
 
     def _path(self, name: str) -> Path:
         if not self._top.is_dir():
-            raise NotADirectoryError(f"there is no folder {self._top}; create it, or mount its file system")
+            raise NotADirectoryError(f"there is no folder {self._top}; mount its file system, or create it")
         return self._root / name
 
     def names(self) -> list[str]:
@@ -127,9 +136,14 @@ class Folder:
         with atomic_write(self._path(name)) as file:
             file.write(content)
 
-    def upload(self, path: Path, name: str) -> None:
-        """Write a large file from the local file at `path`."""
-        copy_file(path, self._path(name))
+    def upload(self, path: Path, name: str, moved: Callable[[], None]) -> None:
+        """Write a large file from the local file at `path`; call `moved` again and again while it goes on."""
+        with open(path, "rb") as read, atomic_write(self._path(name)) as write:
+            while block := read.read(FLUSHED):
+                write.write(block)
+                write.flush()
+                os.fsync(write.fileno())  # else all of the time passes at the end
+                moved()
 
     def download(self, name: str, path: Path) -> None:
         """Write a file to `path`."""
