@@ -11,6 +11,7 @@ drawn, but count in no mean.
 """
 
 import argparse
+import itertools
 import json
 from pathlib import Path
 
@@ -32,7 +33,10 @@ def runs(folder: Path, pattern: str) -> list[tuple[list[dict], bool]]:
         if newest:
             lines = map(json.loads, newest.read_text(encoding="utf-8").splitlines())
             validations = [line for line in lines if line["kind"] == "validation" and line["step"]]
-            found.append((validations, (folder / f"results/models/{model.name}/manifest.json").is_file()))
+            ended = (folder / f"results/models/{model.name}/manifest.json").is_file()
+            if ended and not validations:
+                raise SystemExit(f"error: {newest} has no validation (run.validate_every): leave {model.name} out")
+            found.append((validations, ended))
     if not found:
         raise SystemExit(f"error: {folder}/results/checkpoints has no run of a model {pattern}")
     return found
@@ -52,7 +56,7 @@ def share_to_reach(steps: np.ndarray, losses: np.ndarray, wanted: float) -> str:
 def draw(axis, title: str, recipes: dict[str, list[tuple[list[dict], bool]]], objective: str) -> None:
     """Draw the runs of a panel for an objective, and print their lines of the table."""
     level = None
-    for colour, (label, found) in zip(COLOURS, recipes.items(), strict=False):
+    for colour, (label, found) in zip(itertools.cycle(COLOURS), recipes.items(), strict=False):
         ended = []
         for validations, whole in found:
             steps, losses = ([line[key] for line in validations] for key in ("step", f"loss_{objective}"))
@@ -62,6 +66,8 @@ def draw(axis, title: str, recipes: dict[str, list[tuple[list[dict], bool]]], ob
         if not ended:
             axis.plot([], [], color=colour, linewidth=2, label=f"{label} (running)")
             continue
+        if len({tuple(steps) for steps, _ in ended}) > 1:
+            raise SystemExit(f"error: {label}: seeds were validated at different steps; give each its own label")
         steps, mean = np.array(ended[0][0]), np.mean([losses for _, losses in ended], 0)
         axis.plot(steps, mean, color=colour, linewidth=2, label=f"{label}, {len(ended)} seed{'s' * (len(ended) > 1)}")
         share = "" if level is None else share_to_reach(steps, mean, level)
@@ -71,9 +77,8 @@ def draw(axis, title: str, recipes: dict[str, list[tuple[list[dict], bool]]], ob
         print(f"| {title} | {objective} | {label} | {len(ended)} | {steps[-1]} | {numbers} | {share} |")
     if level is not None:
         axis.axhline(level, color="grey", linestyle=":", linewidth=1)
-    axis.set(title=f"{title}, {objective}", xlabel="step")
+    axis.set(title=f"{title}, {objective}")
     axis.spines[["top", "right"]].set_visible(False)
-    axis.legend(edgecolor="none")
 
 
 def main() -> None:
@@ -84,7 +89,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path(__file__).with_name("recipes.svg"))
     args = parser.parse_args()
     plt.rcParams |= {"svg.hashsalt": "recipes", "svg.fonttype": "none"}  # the same file from the same numbers
-    size = (5 * len(args.panel), 7.5)
+    size = (5 * len(args.panel), 8)
     figure, axes = plt.subplots(2, len(args.panel), figsize=size, sharex="col", squeeze=False, layout="constrained")
     print(f"| panel | objective | recipe | seeds | steps | last loss | as low as the first after |\n{'|---' * 7}|")
     for column, (title, *given) in enumerate(args.panel):
@@ -93,6 +98,8 @@ def main() -> None:
         recipes = {label: runs(args.folder, models) for label, models in (each.split("=", 1) for each in given)}
         for row, objective in enumerate(OBJECTIVES):
             draw(axes[row, column], title, recipes, objective)
+        axes[1, column].legend(edgecolor="none", loc="upper center", bbox_to_anchor=(0.5, -0.15))  # of both rows
+        axes[1, column].set_xlabel("step")
     for axis in axes[:, 0]:
         axis.set_ylabel("validation loss, nats per token")
     figure.savefig(args.out, metadata={"Date": None})

@@ -20,9 +20,14 @@ BEFORE = "git clone"  # begins a block that is run before there can be a noteboo
 ABOUT = """
 This notebook is the [tutorial](tutorial.md), with cells to run in place of its commands, and the output that these gave
 there. Install first (step 1), then `pip install notebook && jupyter notebook docs/tutorial.ipynb` in the same
-environment. Stop a cell where the tutorial presses Ctrl-C.
+environment. Stop a cell where the tutorial presses Ctrl-C. Some cells overwrite `config/config.yaml`: keep a copy if it
+is yours.
 """
-FOLDER = "%cd .."  # the commands of the tutorial are those of the folder of the clone
+FOLDER = """# The commands are those of the folder of the clone.
+import os
+
+if not os.path.isdir("config"):
+    os.chdir("..")"""
 
 
 def settings_cell(settings: dict[str, str], block: str) -> Any:

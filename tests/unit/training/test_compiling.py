@@ -9,7 +9,6 @@ import subprocess
 import sys
 from types import SimpleNamespace
 
-import numpy as np
 import pytest
 import torch
 from torch._inductor import config as inductor
@@ -243,23 +242,6 @@ def test_compiled_micro_batches_are_the_plain_ones(backend, objective, in_place,
                 assert same(ours, wanted)
                 seen += len(wanted.targets)
     assert counting.frame_count == len(lengths) and seen > 100
-
-
-def test_compiled_micro_batches_hide_the_same_words_and_rare_tokens(tmp_path):
-    """Validation hides neither, and has a graph of its own. Both are made before the first step."""
-    shard, about = (
-        write_documents(tmp_path / "shard", documents(40)),
-        objective_of(section("train", objective="masked")),
-    )
-    graphs, counting = counted("aot_eager")
-    entry, given = np.arange(VOCABULARY.size), ([shard], VOCABULARY, 7, CPU, about, False)
-    tables = np.stack([entry % 3, entry % 2]), 1024 + entry
-    rows = every_row([Packed(shard.offsets)], 16, about, 0)
-    for of_training, made in ((tables, 1), ((None, None), 2)):
-        ours, wanted = (TokenStream(*given, each, *of_training) for each in (graphs, None))
-        for part in (rows, rows[:3]):
-            assert same(ours.micro_batch(part, 16, (0.5, 0.5)), wanted.micro_batch(part, 16, (0.5, 0.5)))
-        assert counting.frame_count == made
 
 
 def learnt(function, precision: str, learning: tuple[bool, bool], z_loss: float) -> list[torch.Tensor | None]:

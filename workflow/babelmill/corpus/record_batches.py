@@ -89,7 +89,10 @@ def sizes_of(batch: pa.RecordBatch) -> np.ndarray:
 
 
 def joined(parts: pa.ListArray, stays: np.ndarray, between: str) -> pa.StringArray:
-    """Return texts that were cut into parts without those that do not stay; `stays`: bool [parts of all texts]."""
+    """Return texts that were cut into parts without those that do not stay; `stays`: bool [parts of all texts].
+
+    `parts` must not be a slice of a longer array, whose offsets do not begin at 0.
+    """
     ends = np.concatenate(([0], np.cumsum(stays)))[parts.offsets.to_numpy()].astype(np.int32)
     left = pa.ListArray.from_arrays(pa.array(ends), parts.flatten().filter(pa.array(stays)))
     return pc.binary_join(left, between)

@@ -297,7 +297,7 @@ def only_linked(jobs: list[AnnouncedJob]) -> str:
     text = (
         f"{plural(len(found), 'training')} of these {'is' if len(found) == 1 else 'are'} not made again, but linked: "
     )
-    return text + fitting(found, width - len(text))
+    return text + fitting(sorted(found), width - len(text))
 
 
 def first_round(name: str, number: int) -> str:
