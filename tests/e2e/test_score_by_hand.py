@@ -180,7 +180,12 @@ def test_all_commands_by_hand_name_models_alike(hub, capsys):
         assert main([command, "converted/smal_one", *more[command]]) == 1
         assert "small_one" in capsys.readouterr().err.splitlines()[-1]
     Path("config/config.yaml").write_text("no_such_key: 1\n")
-    assert main(["surprisal", "converted/small_one", "text.txt"]) == 0, "a folder needs no configuration"
+    for name in ("converted/small_one", "small_one"):
+        assert main(["surprisal", name, "text.txt"]) == 0, "a folder needs no configuration"
+    capsys.readouterr()
+    for name in ("smal_one", "nobody/smal_one", "converted/smal_one"):
+        of_hub = run_module("babelmill", "surprisal", name, "text.txt", cwd=Path.cwd())
+        assert of_hub.returncode == 1 and "did you mean small_one?" in of_hub.stderr, of_hub.stderr
 
 
 def test_bits_of_words_add_up_to_the_score_of_the_sentence(exported, capsys):

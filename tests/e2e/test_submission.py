@@ -137,6 +137,14 @@ def test_from_text_to_the_challenge(checkout, hub):
     planted = "basics: 1 of 6 pairs stands in the training text (5 are too short to tell); without it "
     assert f"mine: {planted}" in status and planted in (root / "logs/submission/mine.log").read_text()
     assert "contexts: " not in status, "none of its items stands there"
+    checkout.configure(configured(pairs=1))
+    assert f"mine: {planted}" not in checkout.babelmill("status", "mine"), "this score would be made again"
+    checkout.configure(configured())
+    overlap = root / "results/scores/mine/basics/overlap.json"
+    before = overlap.read_text()
+    overlap.write_text(before.replace("wizards", "wizzard"))
+    assert f"mine: {overlap.relative_to(root)}: damaged" in checkout.babelmill("status", "mine")
+    overlap.write_text(before)
     checkout.babelmill("report", "mine")
     page = (root / "reports/mine.html").read_text()
     assert "<h2>Challenge</h2>" in page and "needs fine-tuning" in page and f"{basics['score']:.2f}" in page

@@ -68,7 +68,10 @@ class Stage:
     all_parts_read_the_same: bool = False
 
     def asked(self, configuration: Configuration, name: str, part: str) -> stage_settings.Settings:
-        """Return what it is asked to do for a language or model: its settings file holds the fields given here."""
+        """Return what it is asked to do for a language or model: its settings file holds the fields given here.
+
+        A UserError says what is wrong in the configuration or its files.
+        """
         raise NotImplementedError
 
     def parts(self, configuration: Configuration, name: str) -> list[str]:
@@ -628,6 +631,7 @@ class PredictStage(Stage):
         resolved = configuration.model(name)
         return list(resolved.predict.inputs) if learns_labels(resolved) else []
 
+    # Not as other stages do: `prediction_table` refuses a table that is not in `predict.inputs`, and names those there.
     def refuse(self, configuration: Configuration, name: str, part: str) -> None:
         """Raise a UserError if a model learns no labels."""
         if not learns_labels(configuration.model(name)):
@@ -658,6 +662,7 @@ class SubmissionStage(Stage):
         """Return one part for a model that has scores for its challenge."""
         return [""] if submissions.backend_of(configuration, name) else []
 
+    # Not as other stages do: the error says what the model lacks for its challenge.
     def refuse(self, configuration: Configuration, name: str, part: str) -> None:
         """Raise a UserError if a model has nothing to submit."""
         submissions.refuse_submission(configuration, name)

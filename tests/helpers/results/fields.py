@@ -6,6 +6,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from babelmill.corpus.tally import CHANGED, CONTAINED, DROPPED
 from conftest import ROOT
 
 PAGE = ROOT / "docs/fields.md"
@@ -16,6 +17,9 @@ NAMES = {
     "metric": "causal|masked|diffusion|unigram|exact|f1|accuracy|mcc|span_f1",
     "method": "causal|masked|fused|bound",
     "rule": "July 2026|April 2026|true words",
+    "reason": "|".join(DROPPED),
+    "step": "|".join({**DROPPED, **CHANGED}),
+    "sign": "|".join(CONTAINED),
 }
 
 

@@ -44,6 +44,14 @@ def test_a_failed_stage_its_error_and_its_log(workspace):
     assert rest == ["2 models: 1 converted, 1 failed", "eng: logs/tokenizer/eng.log"]
 
 
+def test_a_mistake_in_one_model_is_in_its_row_and_hides_no_other(workspace):
+    models = {"one": {"languages": ["eng"], "evaluation": {"suites": ["nosuch"]}}}
+    workspace.configure(SMALL | {"models": models})
+    lines, rest = status(workspace, "deu", "one")
+    assert "converted" in lines["deu"] and re.search(r"failed .*nosuch", lines["one"])
+    assert rest == ["2 models: 1 converted, 1 failed"]
+
+
 def test_languages_of_a_mixture_are_counted(workspace):
     """The corpora of both are there; one shard of two is."""
     workspace.configure(SMALL | {"models": {"both": {"languages": ["eng", "deu"]}}})

@@ -65,6 +65,11 @@ def test_a_preset_of_ones_own_is_checked(tmp_path, text, message):
     assert message in str(error.value)
 
 
+def test_a_preset_is_described_by_the_first_paragraph_of_its_comment(tmp_path):
+    (tmp_path / "mine.yaml").write_text("#For my\n#  laptop.\n#\n# More.\ntrain: {epochs: 3}\n")
+    assert presets.about_of(tmp_path / "mine.yaml") == "For my laptop."
+
+
 def test_preset_follows_the_tier():
     made = configuration({"models": {"nordic": {"languages": ["dan", "swe"]}}})
     assert [made.model(name).preset for name in ("eng", "jpn", "zul", "nordic")] == [

@@ -100,9 +100,9 @@ corpus/__main__ corpus/builtin corpus/duplicates corpus/parts corpus/pieces corp
 corpus/near_copies corpus/near_duplicates corpus/shingles: corpus
 download: download
 evaluation: evaluate
-evaluation/__init__: evaluate convert score
+evaluation/__init__: evaluate convert score submission
 evaluation/metrics: evaluate convert
-evaluation/overlaps evaluation/suite_scores: convert score
+evaluation/overlaps evaluation/suite_scores: convert score submission
 evaluation/tuned_scores: convert
 identifier: identifier
 labels/__init__: ~base_model ~shards ~train ~export ~evaluate ~convert ~predict

@@ -99,6 +99,11 @@ def test_rows_tell_keys_apart_and_show_no_mappings():
     ]
     same = [{"label": str(n), "values": {"model.config": gpt2 | {"n_layer": n}, "seed": 1}} for n in (2, 4)]
     assert labels_of(same) == {"2": "n layer 2, seed 1", "4": "n layer 4, seed 1"}
+    assert labels_of(same[:1]) == {"2": "gpt2, n layer 2, n head 2, seed 1"}, "a single cell shares nothing"
+    equal = [{"label": label, "values": {"model.config": {"n_layer": 2}}} for label in "ab"]
+    assert labels_of(equal) == {"a": "n layer 2 (a)", "b": "n layer 2 (b)"}
+    vague = {"tokenizer.source": "deu", "model.config.rope.type": "yarn"}
+    assert labels_of([{"label": "a", "values": vague}]) == {"a": "tokenizer source deu, rope type yarn"}
 
 
 def test_latex_prints_what_the_markdown_says(tmp_path):

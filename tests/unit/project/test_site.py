@@ -90,6 +90,9 @@ def test_the_notebook_is_the_tutorial():
         ("scores.json of a task", {"languages": {"eng": {"metrics": {"new": {"score": 1}}}}}),
         ("scores.json of a task", {"languages": {"eng": {"majority": {"new": 1}}}}),
         ("overlap.json", {"languages": {"eng": {"new": 1}}}),
+        ("manifest.json of a corpus", {"dropped": {"new": 1}}),
+        ("manifest.json of a corpus", {"lines": {"new": 1}}),
+        ("manifest.json of a corpus", {"contains": {"new": 1}}),
     ],
 )
 def test_a_field_that_no_table_lists_is_found(tmp_path, section, field):

@@ -1,5 +1,6 @@
 """Where the rows of a task come from, and what is said if they are not there."""
 
+import json
 from pathlib import Path
 
 import pyarrow as pa
@@ -43,6 +44,15 @@ def test_a_missing_file_is_named_with_the_task_and_the_key(tmp_path, monkeypatch
     Path("own.tsv").write_text("a\tc\nx\ty\n")
     with pytest.raises(UserError, match=r"config/config.yaml: tasks.mine.label: own.tsv has no column 'b'"):
         rows_of("mine", tasks={"mine": MINE})
+    Path("config/tasks").mkdir(parents=True)  # the user's own file
+    for more, said in (
+        ({}, "label: own.tsv has no column 'b'"),
+        ({"train": ["none.tsv"]}, "task file none.tsv: no such file"),
+        ({"test": ["own.tsv"], "repository": "org/rows"}, "own.tsv is in `train`"),
+    ):
+        Path("config/tasks/filed.yaml").write_text(json.dumps(MINE | more))
+        with pytest.raises(UserError, match=f"^config/tasks/filed.yaml: {said}"):
+            rows_of("filed")
 
 
 @pytest.mark.parametrize(

@@ -194,9 +194,23 @@ def test_the_loss_weighs_objectives_by_the_ratio_or_targets_alike():
 
 def test_a_batch_smaller_than_the_ratio_needs_is_refused():
     with pytest.raises(
-        UserError, match=r"train.global_batch_tokens = 160 .* gives 5 rows of 32 tokens at step 9, fewer"
+        UserError, match=r"train.global_batch_tokens = 160 .* gives 5 rows of 32 tokens at step \d+, fewer"
     ):
-        Plan(settings(hybrid_ratio="7/8", max_steps=12), 1.0, counts(2000))
+        Plan(settings(hybrid_ratio="7/8", max_steps=None, epochs=1), 1.0, counts(2000))
+
+
+@pytest.mark.parametrize("steps", [1, 2, 3, 7, 10, 12, 99])
+def test_settings_with_a_number_of_steps_are_refused_if_and_only_if_the_plan_would_refuse_them(steps):
+    shape = {"sequence_lengths": [16, 32, 64], "phase_starts": [0, 0.35, 0.9], "batch_reduction": 3}
+    train = settings(**shape, global_batch_tokens=400, hybrid_ratio="1/2", max_steps=steps)
+    smallest = rows_by_step(train, steps)[1].min()
+    for needed in range(2, 20):
+        values = train.model_dump() | {"hybrid_ratio": f"1/{needed}"}
+        if needed <= smallest:
+            schema.Train.model_validate(values)
+        else:
+            with pytest.raises(ValueError, match=r"gives \d+ rows of"):
+                schema.Train.model_validate(values)
 
 
 def test_numbers_of_masked_targets():

@@ -148,9 +148,10 @@ def challenge_description(name: str) -> list[str]:
 
 
 def about_of(path: Path) -> str:
-    """Return the first paragraph of the comment at the beginning of a file."""
-    comment = itertools.takewhile(lambda line: line.startswith("# "), path.read_text(encoding="utf-8").splitlines())
-    return " ".join(line.removeprefix("# ") for line in comment if "yaml-language-server" not in line)
+    """Return the first paragraph of the comment at the beginning of a file. It ends at a line without words."""
+    lines = path.read_text(encoding="utf-8").splitlines()
+    comment = itertools.takewhile(lambda line: line.startswith("#") and line.strip("# "), lines)
+    return " ".join(line.lstrip("#").strip() for line in comment if "yaml-language-server" not in line)
 
 
 def description(found: Preset, gpu: str) -> list[str]:

@@ -62,7 +62,7 @@ class Run:
     fingerprint: str  # the name of its folder in results/checkpoints
     is_present: bool  # whether results/models has its weights; other runs are of earlier settings, or not finished
     when: datetime  # when it was last trained
-    done: int  # steps
+    done: int  # how many of its steps are done
     steps: int | None  # of the whole run
     figures: dict[str, Any]  # tokens, words, epochs, parameters, energy_kwh
     hours: float  # hours of all training steps
@@ -75,7 +75,7 @@ class Run:
     settings: Values = field(default_factory=dict)  # the values that it was made with
     code: str = ""  # the version of the code that trained it
     base: str = ""  # the name of the model or preset that it is compared with
-    differs: str = ""  # the values that differ from this
+    differs: str = ""  # the values that differ from those of `base`
     dropped: int = 0  # the round in which a sweep dropped it; 0 if none did
 
     @property

@@ -12,7 +12,6 @@ line says how many, and what the score is without them. `babelmill why` says wha
 """
 
 import argparse
-import contextlib
 import shutil
 import sys
 
@@ -27,7 +26,7 @@ from babelmill.core import manifest
 from babelmill.core.files import UserError, read_json
 from babelmill.core.words import plural
 from babelmill.evaluation.overlaps import lines_of_suite
-from babelmill.graph import reasons_to_submit
+from babelmill.graph import explain, reasons_to_submit
 from babelmill.stages import STAGES
 
 
@@ -96,12 +95,24 @@ def not_scored(model: str, suite: str | None, tuned: dict[str, str]) -> str:
 
 
 def overlap_lines(configuration: Configuration, model: str) -> list[str]:
-    """Return which items of its suites stand in a model's training text."""
-    lines = []
-    for suite in suites_of_model(configuration, model):
-        with contextlib.suppress(UserError):  # not scored yet
-            lines += [f"{model}: {line}" for line in lines_of_suite(STAGES["score"].path(model, suite))]
-    return lines
+    """Return which items of its suites stand in a model's training text. Scores that are outdated are left out."""
+    stage, suites = STAGES["score"], suites_of_model(configuration, model)
+    scored = [stage.path(model, suite) for suite in suites if stage.record(model, suite).is_file()]
+    try:
+        found = {folder: lines for folder in scored if (lines := lines_of_suite(folder))}
+        outdated = [job.folder for job in explain(configuration, model) if job.reasons] if found else []
+    except UserError as error:
+        return [f"{model}: {error}"]
+    return [f"{model}: {line}" for folder, lines in found.items() if folder not in outdated for line in lines]
+
+
+def has_mistake(configuration: Configuration, model: str) -> bool:
+    """Return whether the settings of a model or its suites have a mistake, which its row in the table says."""
+    try:
+        suites_of_model(configuration, model)
+    except UserError:
+        return True
+    return False
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -114,7 +125,8 @@ def run(args: argparse.Namespace) -> None:
     """Print how far models are: stage, step, loss, speed, time left, attempt and SLURM job."""
     configuration = loading.from_arguments(args)
     names = configuration.models_of(args.names) if args.names else begun(configuration)
-    lines = [line for model in names if (line := challenge_line(configuration, model))]
-    lines += [line for model in names for line in overlap_lines(configuration, model)]
+    sound = [model for model in names if not has_mistake(configuration, model)]
+    lines = [line for model in sound if (line := challenge_line(configuration, model))]
+    lines += [line for model in sound for line in overlap_lines(configuration, model)]
     width = shutil.get_terminal_size().columns if sys.stdout.isatty() else 10_000
     print(status_table([status_of(configuration, model) for model in names], width), *lines, sep="\n")

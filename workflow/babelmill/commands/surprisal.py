@@ -19,7 +19,13 @@ from typing import Any
 from babelmill.config import loading
 from babelmill.core.files import UserError
 from babelmill.core.globs import at_home
-from babelmill.release.elsewhere.given_model import add_model_arguments, compute_quietly, methods_of, model_folder
+from babelmill.release.elsewhere.given_model import (
+    add_model_arguments,
+    compute_quietly,
+    converted_folder,
+    methods_of,
+    model_folder,
+)
 from babelmill.text_files.whole import read_text, text_of
 
 AT_ONCE = 256  # lines at a time
@@ -89,11 +95,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def models_known(args: argparse.Namespace) -> Collection[str]:
-    """Return the names of the configuration's models; none if a folder is named, or there is no configuration."""
-    configured = args.profile or args.configfile or Path(loading.USER_FILE).exists()
-    if not configured or Path(args.model).is_dir():
+    """Return the names of the configuration's models; none if they do not matter, or if it is missing or wrong."""
+    if converted_folder(args.model).is_dir():
         return ()
-    return loading.from_arguments(args).known_models()
+    try:
+        return loading.from_arguments(args).known_models()
+    except UserError:
+        if args.profile or args.configfile or args.config:
+            raise
+        return ()
 
 
 def run(args: argparse.Namespace) -> None:

@@ -149,7 +149,10 @@ def require_labels(configuration: Configuration, model: str) -> None:
 
 
 def base_model(configuration: Configuration, model: str) -> dict[str, Any]:
-    """Return the content of the settings of `base_model` (see `BaseModelSettings`)."""
+    """Return the content of the settings of `base_model` (see `BaseModelSettings`).
+
+    A UserError says that the model continues none of elsewhere, or that its folder holds no model.
+    """
     resolved = configuration.model(model)
     source = resolved.source
     if source is None or source.kind == "model":
@@ -216,7 +219,10 @@ def _snapshot(named: tuple[tuple[str, str], ...], code: str, file_format: str | 
 
 
 def tokenizer_source(configuration: Configuration, model: str) -> dict[str, Any]:
-    """Return where a tokenizer comes from, for its settings: `source` on the Hub, or the sha256 of a local file."""
+    """Return where a tokenizer comes from, for its settings: `source` on the Hub, or the sha256 of a local file.
+
+    A UserError says that a local file is not a tokenizer that training can use.
+    """
     resolved = configuration.model(model)
     hub = hub_tokenizer(configuration, model)
     local = None if hub else resolved.tokenizer.source
@@ -261,7 +267,10 @@ def architecture_name(configuration: Configuration, model: str) -> str:
 
 
 def repository(configuration: Configuration, model: str) -> str:
-    """Return where a model is published, `owner/name`; `{username}` stays in it if it means the token's account."""
+    """Return where a model is published, `owner/name`; `{username}` stays in it if it means the token's account.
+
+    A UserError says that this cannot be the name of a repository.
+    """
     resolved = configuration.model(model)
     publish, variants = resolved.publish, resolved.export.variants
     name = publish.repo_template.format(
@@ -312,7 +321,10 @@ def set_aside(configuration: Configuration, model: str) -> float:
 
 
 def prediction_table(configuration: Configuration, model: str, name: str) -> dict[str, Any]:
-    """Return the file of a table, the sha256 of its content (None if there is no file), and how it is read."""
+    """Return the file of a table, the sha256 of its content (None if there is no file), and how it is read.
+
+    A UserError says that there is no such table, or that its file lacks a column.
+    """
     section = configuration.model(model).predict
     if name not in section.inputs:
         example = f"; name its file: predict: {{inputs: {{{name}: data/{name}.csv}}}}"

@@ -19,7 +19,7 @@ CHALLENGES = "config/challenges/"  # a file in this folder is a layer of the mod
 
 # Keys here, and what other frameworks (transformers, nanoGPT, fairseq, ...) call them.
 OTHER_NAMES = {
-    "global_batch_tokens": "batch batch_size global_batch_size train_batch_size per_device_train_batch_size",
+    "global_batch_tokens": "batch batch_size global_batch_size train_batch_size per_device_train_batch_size gbt",
     "batch": "batch_size train_batch_size per_device_train_batch_size",
     "sequence_lengths": "seq_len seq_length max_seq_len max_seq_length max_length block_size context_length",
     "max_position_embeddings": "seq_len max_seq_len max_seq_length block_size context_length n_positions",

@@ -17,7 +17,10 @@ def config_names(folder: str, root: Path = ROOT) -> set[str]:
 
 
 def config_file(path: str, root: Path = ROOT) -> Path:
-    """Return where a file such as `config/presets/small.yaml` is. It need not exist, but must not be there twice."""
+    """Return where a file such as `config/presets/small.yaml` is. It need not exist.
+
+    A UserError says that Babelmill and the user have different files of this name.
+    """
     ours, own = root / path, Path(path)
     if not ours.is_file():
         return own

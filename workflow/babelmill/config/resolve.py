@@ -202,7 +202,10 @@ class Configuration:
 
     @functools.cache  # noqa: B019
     def _inherited(self, model: str) -> tuple[str, ...]:
-        """Return the models whose entries a model's values come from (`like`), the farthest first, itself last."""
+        """Return the models whose entries a model's values come from (`like`), the farthest first, itself last.
+
+        A UserError says that a model is like itself, or like none that there is.
+        """
         chain = [model]
         while (entry := self.top.models.get(chain[0])) and entry.like:
             where = f"{self.origin(f'models.{chain[0]}.like')}: models.{chain[0]}.like = {entry.like!r}"
@@ -268,7 +271,10 @@ class Configuration:
         return self._experiments.get(model)
 
     def ancestors(self, model: str) -> list[str]:
-        """Return the models of this workflow that a model continues (`model.source`), the nearest first."""
+        """Return the models of this workflow that a model continues (`model.source`), the nearest first.
+
+        A UserError says that a model continues itself.
+        """
         chain, names, where = [model], self.known_models(), ""
         while (source := self._set_source(chain[-1])) and kind_of(source[0], names) == "model":
             where = where or source[1]
@@ -693,7 +699,10 @@ def as_read(field: FieldInfo, value: Any) -> Any:
 
 
 def language_of_entry(code: str, entry: LanguageEntry, table: dict[str, Language], where: str) -> Language:
-    """Return the row of an entry of `languages:`: what it leaves out is as in the table, or as in its `language`."""
+    """Return the row of an entry of `languages:`: what it leaves out is as in the table, or as in its `language`.
+
+    A UserError says that its `language` is unknown.
+    """
     base = table.get(code) or Language(code, code, 3, "", 1.0, tag_of(code))
     if entry.language and entry.language != code:
         if entry.language not in table:

@@ -14,6 +14,7 @@ Equal settings are equal values: the types change `8/16` to `1/2`, `size` to 1.0
 """
 
 import dataclasses
+import math
 import re
 from collections.abc import Iterator
 from fractions import Fraction
@@ -487,16 +488,28 @@ class Train(Section):
                 f"train.warmup = {self.warmup:g} and train.cooldown = {self.cooldown:g} add up to {together:g} of"
                 " all steps; together they may be 1 at most"
             )
-        # Of the first batch; the training checks the later ones, since it knows the number of steps.
-        length, needed = self.sequence_lengths[0], Fraction(self.hybrid_ratio).denominator
-        rows = max(1, int(self.global_batch_tokens / length * (1 / self.batch_reduction) + 0.5))
-        if self.objective == "hybrid" and rows < needed:
-            yield (
-                f"train.global_batch_tokens = {self.global_batch_tokens} with train.batch_reduction ="
-                f" {self.batch_reduction:g} gives {rows} rows of {length} tokens (train.sequence_lengths) at the first"
-                f" step, fewer than the {needed} that train.hybrid_ratio = {self.hybrid_ratio} needs; raise"
-                " global_batch_tokens, lower batch_reduction or simplify the ratio"
-            )
+        needed = Fraction(self.hybrid_ratio).denominator
+        for length, step, rows in self._first_batches() if self.objective == "hybrid" else ():
+            if rows < needed:
+                yield (
+                    f"train.global_batch_tokens = {self.global_batch_tokens} with train.batch_reduction ="
+                    f" {self.batch_reduction:g} gives {rows} rows of {length} tokens (train.sequence_lengths) at step"
+                    f" {step}, fewer than the {needed} that train.hybrid_ratio = {self.hybrid_ratio} needs; raise"
+                    " global_batch_tokens, lower batch_reduction or simplify the ratio"
+                )
+                return
+
+    def _first_batches(self) -> Iterator[tuple[int, int, int]]:
+        """Yield (length of its rows, step, number of rows) of the first and smallest batch of each phase.
+
+        Without `max_steps`, only those of the first phase are known; the training checks the later ones.
+        """
+        steps = self.max_steps or 1
+        starts = [math.ceil(Fraction(str(share)) * steps) for share in self.phase_starts]  # as in `rows_by_step`
+        for length, step, end in zip(self.sequence_lengths, starts, [*starts[1:], steps], strict=False):
+            growth = (1 / self.batch_reduction) * (1 - step / steps) + step / steps
+            if step < end:
+                yield length, step, max(1, int(self.global_batch_tokens / length * growth + 0.5))
 
 
 class Labels(Section):
@@ -747,7 +760,8 @@ class Suite(Dataset):
     phenomenon: Text | None = None  # the column that says what is tested; of choices, a template, too
     paradigm: Text | None = None  # the same for the finer group
     quoting: Quoting = "format"
-    headline: Literal["pairs", "paradigms", "phenomena"] = "pairs"  # shares of what are averaged to the score
+    # The score is the share of all pairs, or the mean over paradigms or phenomena.
+    headline: Literal["pairs", "paradigms", "phenomena"] = "pairs"
 
     def contradictions(self) -> Iterator[str]:
         yield from super().contradictions()

@@ -89,7 +89,10 @@ def suites_of_language(configuration: Configuration, code: str) -> list[str]:
 
 
 def pairs_of_suite(configuration: Configuration, code: str, name: str) -> dict[str, Any]:
-    """Return the content of the settings of the stage `suite`: the suite, its files, and how they are read."""
+    """Return the content of the settings of the stage `suite`: the suite, its files, and how they are read.
+
+    A UserError says that the suite has no pairs of the language, or that a file does not exist or lacks a column.
+    """
     suite = configuration.suite(name)
     if not (covered := code_in_suite(configuration, suite, code)):
         raise UserError(f"the suite {name} has no pairs of {code}{nearest(code, suite.covered)}")

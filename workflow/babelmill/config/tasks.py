@@ -9,7 +9,9 @@ from typing import Any
 
 from babelmill.config.headings import beginning_of, has_no_row, missing_column
 from babelmill.config.inputs import SETTINGS
+from babelmill.config.layers import TASKS as FILES
 from babelmill.config.layers import nearest
+from babelmill.config.own_files import config_names
 from babelmill.config.resolve import SOUND, Configuration
 from babelmill.config.schema import Task
 from babelmill.config.suites import code_in_suite, folder_of_challenge
@@ -116,17 +118,15 @@ def rows_of_task(configuration: Configuration, code: str, name: str) -> dict[str
     asked |= _new_keys(task) | ({"spans": True} if task.metric == "span_f1" else {})
     if task.resplit:
         asked["resplit"] = task.resplit.model_dump()
-    where = f"{configuration.origin_of_name(name)}: tasks.{name}"
+    where = _place(configuration, task, name)
     if task.repository:
         key, settings = revisions.dataset_key(task.repository, task.revision), SETTINGS / code / f"task.{name}.json"
         source = revisions.source(key, task.repository, task.revision, settings)
         _refuse_same(task, files, where)
         return asked | {"files": files, "source": source}
     patterns = dict.fromkeys(pattern for each in files.values() for pattern in each)
-    if not {name, name.removesuffix(SOUND)} & configuration.top.tasks.keys():
-        # It ships with the project, so its files are the challenge's.
-        where = f"{configuration.origin('evaluation_data')}: evaluation_data: {name}"
-    sources = snapshot(dict.fromkeys(patterns, where), TASKS / name / code, None, "task", "txt" if of_words else None)
+    label = where.rstrip(".: ")
+    sources = snapshot(dict.fromkeys(patterns, label), TASKS / name / code, None, "task", "txt" if of_words else None)
     paths = {split: [path for each in found for path in expand_glob(each)] for split, found in files.items()}
     _refuse_same(task, paths, where)
     if of_words:
@@ -134,6 +134,16 @@ def rows_of_task(configuration: Configuration, code: str, name: str) -> dict[str
     else:
         _refuse_missing(task, paths, where, name)
     return asked | {"files": files, "sources": sources}
+
+
+def _place(configuration: Configuration, task: Task, name: str) -> str:
+    """Return the beginning of errors about a task, before a key of it: where the user may change what is wrong."""
+    bare = name.removesuffix(SOUND)
+    if {name, bare} & configuration.top.tasks.keys():
+        return f"{configuration.origin_of_name(name)}: tasks.{name}."
+    if any(pattern.startswith(DATA) for pattern in task.train + task.test):
+        return f"{configuration.origin('evaluation_data')}: evaluation_data: {name}."
+    return f"{FILES}{name if name in config_names(FILES, configuration.root) else bare}.yaml: "
 
 
 def files_of(configuration: Configuration, task: Task, name: str, code: str, split: str) -> list[str]:
@@ -160,8 +170,8 @@ def _refuse_same(task: Task, files: dict[str, list[str]], where: str) -> None:
     for path in files["test"] if not task.resplit else ():
         if os.path.realpath(path) in trained:
             raise UserError(
-                f"{where}: {path} is in `train` and in `test`: the score would only say what the model has learnt by"
-                " heart; name another file"
+                f"{where.rstrip('.: ')}: {path} is in `train` and in `test`: the score would only say what the model"
+                " has learnt by heart; name another file"
             )
 
 
@@ -176,34 +186,34 @@ def _refuse_other_columns(task: Task, paths: dict[str, list[str]], where: str) -
         of_ud = split_name(path)[0] == ".conllu"
         lines = (line for line in text.split("\n") if line.strip() and not line.startswith(("#", "-DOCSTART-")))
         if (line := next(lines, None)) is None:
-            raise UserError(f"{where}.{split}: {path}: no word is in this file")
+            raise UserError(f"{where}{split}: {path}: no word is in this file")
         width = len(line.split("\t") if of_ud or "\t" in line else line.split())
         if of_ud and width != 10:
             raise UserError(
-                f"{where}.{split}: {path}: the first word has {plural(width, 'column')}, not 10 as in CoNLL-U"
+                f"{where}{split}: {path}: the first word has {plural(width, 'column')}, not 10 as in CoNLL-U"
             )
         for key, column in (("label", task.label), ("word", task.word)):
             if column is None or (of_ud and column in ("upos", "xpos")):
                 continue
             if not str(column).isdecimal():
                 allowed = "upos, xpos or the number of a column" if of_ud else "the number of a column"
-                raise UserError(f"{where}.{key} = {column!r}: {path} has no such column; set {allowed}")
+                raise UserError(f"{where}{key} = {column!r}: {path} has no such column; set {allowed}")
             if int(column) > width:
-                raise UserError(f"{where}.{key} = {column}: the first word of {path} has {plural(width, 'column')}")
+                raise UserError(f"{where}{key} = {column}: the first word of {path} has {plural(width, 'column')}")
 
 
 def _refuse_missing(task: Task, files: dict[str, list[str]], where: str, name: str) -> None:
     """Raise a UserError if a split has no row, or a local file lacks a column of the task."""
     for split, paths in files.items():
         if all(has_no_row(path, task.encoding) for path in paths):
-            raise UserError(f"{where}.{split}: {some(paths, 3)}: no row, only a heading or nothing")
+            raise UserError(f"{where}{split}: {some(paths, 3)}: no row, only a heading or nothing")
     columns = {column: key for key in ("text", "pair") for column in columns_of(getattr(task, key) or "")}
     columns |= {str(task.label): "label"}
     for path in itertools.chain(*files.values()):
         wanted: dict[str, str | None] = {column: column for column in columns}
         if missing := missing_column(path, wanted, task.delimiter, task.encoding, "format", f"tasks.{name}.delimiter"):
             column, there = missing
-            raise UserError(f"{where}.{columns[column]}: {path} has no column {column!r}; {there}")
+            raise UserError(f"{where}{columns[column]}: {path} has no column {column!r}; {there}")
 
 
 def hub_tasks(configuration: Configuration, models: list[str]) -> list[dict[str, Any]]:

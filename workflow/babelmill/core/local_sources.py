@@ -28,7 +28,8 @@ HASHES = "source_hashes.json"
 def files_of(pattern: str, label: str, file_format: str | None = None) -> list[str]:
     """Return the files that a glob matches, sorted, and check that they can be read; `label` begins an error.
 
-    `file_format`: that of the files, if their names do not say it (`corpus.format`).
+    `file_format`: that of the files, if their names do not say it (`corpus.format`). A UserError says that no
+    file matches, or that one cannot be read.
     """
     paths = expand_glob(pattern)
     if not paths:
@@ -63,7 +64,8 @@ def snapshot(
     If the manifest of `corpus` says that the corpus was made from exactly this content, its description is returned.
     (Its sha256 is None if there was no earlier corpus when the corpus was made.) If there is no corpus, those entries
     of `before`, the description of an earlier run, are returned whose number of files and bytes are still right. So if
-    a corpus is deleted, only the corpus is made again.
+    a corpus is deleted, only the corpus is made again. A UserError says that a glob matches no file, or that one cannot
+    be read.
     """
     files = {pattern: files_of(pattern, f"{where}: {what} file", file_format) for pattern, where in patterns.items()}
     return snapshot_of_files(files, corpus, before)

@@ -183,7 +183,10 @@ def unsealed(content: Any, where: object, remedy: str) -> Any:
 
 
 def read(path: str | Path) -> dict[str, Any]:
-    """Return the manifest of a folder, or what a single .json file says about itself (`predictions/`, `published/`)."""
+    """Return the manifest of a folder, or what a single .json file says about itself (`predictions/`, `published/`).
+
+    A UserError says that it is missing, was changed, or is no manifest.
+    """
     path = Path(path)
     folder, path = (path.parent, path) if path.suffix == ".json" else (path, path / NAME)
     manifest = read_sealed(path)
@@ -224,7 +227,8 @@ def verify(folder: str | Path, *names: str, remember: bool = False, within: str 
 
     `remember` keeps the hashes of large files in the folder, so that they are read again only after they change:
     reading hundreds of gigabytes at each start of a training would take minutes. `within`: the folder that an error
-    tells the user to delete, if `folder` is only a part of a stage's result.
+    tells the user to delete, if `folder` is only a part of a stage's result. A UserError says which file is missing or
+    damaged.
     """
     folder = Path(folder)
     manifest = read(folder)

@@ -35,7 +35,10 @@ NUMBERS = ("tag:yaml.org,2002:int", "tag:yaml.org,2002:float")
 
 
 def read_json(path: str | Path, where: object = None) -> Any:
-    """Read a JSON file from elsewhere, within the limits. `where` begins errors; the default is the path."""
+    """Read a JSON file from elsewhere, within the limits. `where` begins errors; the default is the path.
+
+    A UserError says why it cannot be read.
+    """
     where = path if where is None else where
     too_large(path, LARGEST, where)
     try:
@@ -109,7 +112,8 @@ def depth(value: Any) -> int:
 def parse_yaml(text: str, where: object, as_text: bool = False) -> Any:
     """Return the value of a YAML text from elsewhere, within the limits; `where` begins errors.
 
-    `as_text`: keep all names, numbers and booleans as the text that stands there.
+    `as_text`: keep all names, numbers and booleans as the text that stands there. A UserError says what is wrong with
+    the text.
     """
     try:
         _check_events(text)
@@ -166,7 +170,10 @@ def _measure(node: yaml.Node, known: dict[int, tuple[int, int]]) -> tuple[int, i
 
 
 def front_matter(card: Path, where: object, as_text: bool = False) -> dict[str, Any]:
-    """Return the values at the beginning of a card (README.md), between two lines `---`; {} if there are none."""
+    """Return the values at the beginning of a card (README.md), between two lines `---`; {} if there are none.
+
+    A UserError says why they cannot be read.
+    """
     too_large(card, CARD, where)
     try:
         found = FRONT.match(card.read_text(encoding="utf-8-sig"))

@@ -51,7 +51,7 @@ def parse(text: str, where: str | Path, is_profile: bool = False) -> Any:
     """Return the value of a YAML text; `where` begins errors.
 
     `is_profile`: whether it is a profile of Snakemake. Of that, only the section `config` is ours. Snakemake reads it,
-    too, and for Snakemake `no` is False.
+    too, and for Snakemake `no` is False. A UserError says what is wrong with the text.
     """
     try:
         loader = Loader(text)

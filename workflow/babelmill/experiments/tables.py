@@ -17,6 +17,7 @@ from babelmill.reporting.table import TUNED, ScoreRow, head, rows_of, snapshots_
 UNCOMPARED = ("unigram",)  # metrics of the text, not of a model
 # Keys whose values need no words before them.
 ALONE = ("train.optimizer", "train.objective", "model.architecture", "model.config.model_type", "preset", "recipe")
+VAGUE = ("type", "model", "source")  # endings of keys that say too little without the word before them
 NAMES = {"lamb": "LAMB", "adamw": "AdamW", "muon": "Muon", "gpt_bert": "GPT-BERT", "norbert4": "NorBERT4"}
 BASE = "base"  # a cell in which nothing varies
 
@@ -106,10 +107,12 @@ def labels_of(cells: list[dict[str, Any]]) -> dict[str, str]:
     taken_apart = {label: dict(single_values(values)) for label, values in as_given.items()}
     keys = {key for values in taken_apart.values() for key in values}
     common = {key for key in keys if len({repr(values.get(key, keys)) for values in taken_apart.values()}) == 1}
+    if len(cells) == 1:
+        common = set()
     found = {}
     for label, values in taken_apart.items():
         shown = [key for key in values if key in as_given[label] or key not in common]
-        found[label] = ", ".join(said(key, values[key], keys) for key in shown) or BASE
+        found[label] = ", ".join(said(key, values[key], keys) for key in shown or values) or BASE
     counts = Counter(found.values())
     return {label: text if counts[text] == 1 else f"{text} ({label})" for label, text in found.items()}
 
@@ -127,10 +130,10 @@ def said(key: str, value: Any, keys: set[str]) -> str:
     """Return a key and its value in words: `hybrid ratio 1/2`; names that say what they are about stand alone.
 
     The words are the shortest ending of the key that no other of the keys has: of `model.source` and
-    `tokenizer.source`, it is the whole key.
+    `tokenizer.source`, it is the whole key. A word such as `source` never stands alone, since it says too little.
     """
     parts = key.split(".")
-    endings = [parts[-count:] for count in range(1, len(parts))]
+    endings = [parts[-count:] for count in range(2 if parts[-1] in VAGUE else 1, len(parts))]
     own = (end for end in endings if all(other == key or other.split(".")[-len(end) :] != end for other in keys))
     words = " ".join(next(own, parts)).replace("_", " ")
     if isinstance(value, bool):

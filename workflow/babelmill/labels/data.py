@@ -101,8 +101,8 @@ def in_terms_of(labels: Labels, codes: Codes, most: int) -> Labels:
 def disturbed(text: str, key: int, letter: Callable[[int], str]) -> str:
     """Return a text with one to three changes. Some changes have no effect, such as swapping two equal letters.
 
-    The text and the result have at least one character. `key` is that of all random numbers, and `letter` returns a
-    character for one of 32 bits.
+    The text and the result have at least one character. `key` is that of all random numbers. `letter` returns a
+    character for a random number of 32 bits.
     """
     for change in range(1 + below(draw(key, 0), MOST)):
         kind, place, new = (draw(key, 1 + 3 * change + i) for i in range(3))

@@ -122,10 +122,9 @@ def write_settings(
 def write_changed(
     path: Path, asked: dict[str, Any], files: list[Path], outputs: list[Path], times: FileTimes | None
 ) -> Path:
-    """Do what `write_settings` does for any result of several models.
+    """Write the settings of any result of several models, as `write_settings` does for a report.
 
-    `path`, `asked`: its settings file, and the content of this. `files`: those of the result. `outputs`: those of its
-    rule.
+    `path`: the settings file. `asked`: its content. `files`: the files of the result. `outputs`: those of its rule.
     """
     if not path.is_file() or path.read_text(encoding="utf-8") != canonical_json(asked):
         write_json(path, asked)

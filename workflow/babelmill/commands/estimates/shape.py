@@ -19,7 +19,8 @@ from babelmill.release.elsewhere import llada
 def network_of(configuration: Configuration, model: str) -> tuple[schema.Model, int]:
     """Return the settings of a model with the shape that it will have, and the number of entries of its vocabulary.
 
-    If it continues another model, the shape is in the config.json of that one, which may have to be fetched.
+    If it continues another model, the shape is in the config.json of that one, which may have to be fetched. A
+    UserError says that this file lacks a key.
     """
     root = [model, *configuration.ancestors(model)][-1]
     resolved, of_root = configuration.model(model), configuration.model(root)

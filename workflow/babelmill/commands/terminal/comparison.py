@@ -33,7 +33,7 @@ def comparison(words: list[str], suite: str | None, task: str | None, method: st
     """Return the comparison of two sides on one suite, one task, or all that all models have.
 
     `method`: whose scores are compared; None for that of each side's headline. `pairs`: how many of the pairs on which
-    the sides differ most are shown.
+    the sides differ most are shown. A UserError says why they cannot be compared.
     """
     sides = [[results_of(word) for word in side.split(",") if word] for side in words]
     if not all(sides):
@@ -335,7 +335,10 @@ def origin(figures: dict[str, Any]) -> str:
 
 
 def method_of(side: list[ScoredModel], asked: str | None) -> str:
-    """Return the method of a side: the one asked for, or that of its models' headlines, if all have it."""
+    """Return the method of a side: the one asked for, or that of its models' headlines, if all have it.
+
+    A UserError says that not all models have it.
+    """
     methods = {asked or headline_method(each.about) for each in side}
     if len(methods) > 1:
         raise UserError(

@@ -51,9 +51,9 @@ def load(
     """Load a model in evaluation mode and fp32, by one of the `AutoModelFor...` classes.
 
     transformers itself would fill a missing weight with random numbers, and only mention it in a report. So here a
-    weight that is missing, does not fit, or (without `extra`) does not belong to the class is a UserError: a model from
-    elsewhere may have other heads. `variant`: "main" or "ema"; None for the default one. `settings`: arguments by which
-    `from_pretrained` overrides config.json.
+    weight that is missing, does not fit, or does not belong to the class is a UserError. `extra` allows weights that
+    the class does not have: a model from elsewhere may have other heads. `variant`: "main" or "ema"; None for the
+    default one. `settings`: arguments by which `from_pretrained` overrides config.json.
     """
     given = {"variant": variant, "trust_remote_code": runs_code(folder), "dtype": torch.float32, **settings}
     model, report = cls.from_pretrained(folder, output_loading_info=True, **given)

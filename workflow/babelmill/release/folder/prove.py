@@ -78,9 +78,9 @@ def random_rows(vocab_size: int, length: int) -> list[torch.Tensor]:
 def check_tokenizer(folder: Path, own: Path, texts: list[torch.Tensor], vocab_size: int, published: bool) -> None:
     """Check the tokenizer as users load it: it has no entry beyond the embedding and encodes texts as in training.
 
-    It must put one `<s>` in front of a text, unless it is the unchanged tokenizer of a `published` model; else a
-    UserError says what differs. `own`: the tokenizer.json that the model was trained with. `texts`: documents, token
-    ids, each [1, T] int64.
+    It must put one `<s>` in front of a text, unless it is the unchanged tokenizer of a `published` model. A UserError
+    says which of these does not hold. `own`: the tokenizer.json that the model was trained with. `texts`: documents,
+    token ids, each [1, T] int64.
     """
     tokenizer = tokenizer_of(folder)
     if len(tokenizer) > vocab_size:
