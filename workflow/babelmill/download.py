@@ -154,18 +154,13 @@ def check_columns(path: Path, asked: dict[str, Any], text_column: str | None) ->
 
 
 class Arriving:
-    """Shows the progress bar of a download.
+    """Shows the progress bar of a download: the callback returns its text, which says what has been fetched so far.
 
-    Args:
-        total: the number at which the bar is full.
-        text: returns the bar's text, which says what has been fetched so far.
-        of_bytes: whether the bar counts bytes; if not, the caller sets `done`.
-
-    Attributes:
-        done: how much of the total is done.
+    If the bar counts no bytes, the caller sets `done`.
     """
 
     def __init__(self, total: float, text: Callable[[], str], of_bytes: bool = False):
+        # done: how much of the total is done
         self.done, self._total, self._text, self._of_bytes = 0.0, total, text, of_bytes
         self._bar, self._megabytes, self._lock = Bar(total), 0.0, threading.Lock()
 

@@ -42,14 +42,7 @@ def rules_of(settings: SubmissionSettings) -> Rules:
 
 
 class Submission:
-    """A model's submission to a challenge.
-
-    Args:
-        settings: of the stage.
-        scores: the folders of the model's scores.
-        tuned: the folders of its scores after fine-tuning.
-        converted: converted/{model}.
-    """
+    """A model's submission to a challenge, from the folders of its scores, before and after fine-tuning."""
 
     def __init__(self, settings: SubmissionSettings, scores: list[Path], tuned: list[Path], converted: Path):
         self.settings, self.rules = settings, rules_of(settings)

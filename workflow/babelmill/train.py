@@ -210,12 +210,6 @@ def run_trial(loop: Loop, validation: Validation, measured: Path, processes: Pro
     """Train up to the end of a trial, and measure it. Return whether it has ended, and why it can go no further ("").
 
     A trial whose loss is not finite has ended: it is the worst of its round, and no failure of the sweep.
-
-    Args:
-        loop: the run.
-        validation: measures it.
-        measured: the file for the result.
-        processes: this process among the others.
     """
     try:
         if not loop.run() or (found := loop.measure_trial(validation)) is None:
@@ -236,17 +230,7 @@ def write_trial(
     began: float,
     problem: str = "",
 ) -> None:
-    """Write the manifest of a trial, with its bits per byte, which are the result.
-
-    Args:
-        args: the arguments of the command line.
-        settings: the settings of the stage.
-        plan: the plan of the whole run.
-        until: the step after which the trial stopped.
-        folder: the folder of the run.
-        began: when this process began, by `time.monotonic()`.
-        problem: why it can go no further; "" if it can.
-    """
+    """Write the manifest of a trial, which stopped after step `until`, with its bits per byte, which are the result."""
     names = [plan.objective.kinds[kind].name for kind in plan.objective.validated]
     line = None if problem else read_json(measured_in(folder, until))
     kinds = bits_per_byte(line, names, settings.languages, args.shards) if line else dict.fromkeys(names)
@@ -286,15 +270,7 @@ def make_network(
     processes: Processes,
     graphs: Graphs | None = None,
 ) -> Network:
-    """Make the network of a run that has not begun.
-
-    Args:
-        settings: the settings of the stage.
-        vocabulary: the vocabulary of the tokenizer.
-        source: the folder of the model that training continues from, or None.
-        processes: this process among the others.
-        graphs: compiles functions; None: nothing is compiled.
-    """
+    """Make the network of a run that has not begun. It continues from `source` if there is one."""
     if settings.model.architecture == "transformers":
         from babelmill.training.networks.transformers import TransformersNetwork
         from babelmill.training.networks.transformers_config import config_to_train  # imports transformers, for seconds
@@ -352,15 +328,7 @@ def describe(trainer: Trainer, done: int, rate: WordRate) -> str:
 
 
 def announce(trainer: Trainer, folder: Path, done: int, gpus: int, rate: WordRate) -> None:
-    """Log what will run in a folder, and warn about wasted resources.
-
-    Args:
-        trainer: the run.
-        folder: its folder.
-        done: the number of steps that are done.
-        gpus: the number of GPUs of the job.
-        rate: its words per token.
-    """
+    """Log what will run in a folder, and warn about wasted resources."""
     log.info("%s: %s", folder, describe(trainer, done, rate))
     if gpus and trainer.device.type == "cpu":
         level = logging.WARNING if slurm.job_id() else logging.INFO  # the user's own machine may have no GPU
@@ -381,17 +349,9 @@ def write_results(
     began: float,
     about: dict[str, Any],
 ) -> None:
-    """Write the trained weights, the model's configuration, the record and, last, the manifest.
+    """Write the trained weights, the model's configuration, the record and, last, the manifest with figures `about` it.
 
     All processes call this, only the main one writes.
-
-    Args:
-        args: the arguments of the command line.
-        trainer: the run.
-        vocabulary: the vocabulary of the tokenizer.
-        folder: the folder of the run.
-        began: when this process began, by `time.monotonic()`.
-        about: more figures for the manifest.
     """
     out, plan, settings, state = args.out, trainer.plan, trainer.settings, trainer.state
     prefixes = {"model": "model.", "ema": "average." if trainer.average.tensors else ""}

@@ -61,12 +61,7 @@ log = logging.getLogger("babelmill.tune")
 def classifier_of(folder: Path, how: Tuning, classes: int, pad: int, kind: str = "") -> torch.nn.Module:
     """Return the model of a folder with a new head for texts, or with the kind "tagging" for words.
 
-    Args:
-        folder: an exported folder, or one of another project.
-        how: the protocol.
-        classes: the number of classes.
-        pad: what the config of the model is told to be padding, unless the protocol has the challenge's head.
-        kind: the kind of the task.
+    Its config is told that `pad` is padding, unless the protocol has the challenge's head.
     """
     if kind == "tagging":
         if how.head == "challenge":
@@ -157,19 +152,11 @@ class Tuned(NamedTuple):
 def tune_languages(
     export: Path, made_of: Any, settings: TuneSettings, tasks: list[Path], checkpoints: Path, keep_in: Path, stop: Stop
 ) -> tuple[list[Tuned], float] | None:
-    """Tune the model for the rows of one language, or for those of several at once.
+    """Tune the model for the rows of one language, or for those of several at once: a folder of rows each.
 
-    Args:
-        export: the folder of the model.
-        made_of: what the weights in it are, as JSON.
-        settings: the settings of the stage.
-        tasks: the folders of the rows of each language.
-        checkpoints: keeps what killed attempts did.
-        keep_in: the folder for the tuned weights, if they are kept.
-        stop: knows whether there is a reason to leave.
-
-    Returns:
-        What it gives for each language, and the seconds that it took; None if there was a reason to leave earlier.
+    `made_of` says what its weights are, as JSON; `checkpoints` keeps what killed attempts did; `keep_in` is the folder
+    for tuned weights, if they are kept. Return what it gives for each language, and the seconds that it took; None if
+    there was a reason to leave earlier.
     """
     how = Tuning.model_validate(settings.tuning | {"seeds": [settings.seed]})
     abouts = [manifest.verify(task) for task in tasks]

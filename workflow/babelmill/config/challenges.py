@@ -67,11 +67,7 @@ def check_format(resolved: "ResolvedCorpus") -> None:
 def check_limit(resolved: "ResolvedModel", name: str, challenge: Challenge, sources: list["ResolvedModel"]) -> None:
     """Raise a UserError if a model may read more words than its challenge allows.
 
-    Args:
-        resolved: the model.
-        name: the name of the challenge.
-        challenge: the challenge.
-        sources: the models of this workflow that it continues: what these have read counts, too.
+    The models of this workflow that it continues are the `sources`: what these have read counts, too.
     """
     where, limit = resolved.origins["train.words"], f"{challenge.words:,} words at most"
     if resolved.source and (not sources or [*sources][-1].source):

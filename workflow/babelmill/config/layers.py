@@ -50,15 +50,10 @@ OTHER_NAMES = {
 
 @dataclasses.dataclass(frozen=True)
 class Layer:
-    """Some of the values of a configuration.
+    """Some of the values of a configuration."""
 
-    Attributes:
-        values: nested, by section.
-        label: the file (and the entry in it) that the values come from.
-    """
-
-    values: dict[str, Any]
-    label: str
+    values: dict[str, Any]  # nested, by section
+    label: str  # the file (and the entry in it) that the values come from
 
 
 def nearest(word: str, known: Iterable[str]) -> str:

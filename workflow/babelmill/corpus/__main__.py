@@ -76,19 +76,13 @@ def is_validation(keys: np.ndarray, share: float) -> np.ndarray:
 
 @dataclasses.dataclass(frozen=True)
 class Inputs:
-    """Holds the files to read.
-
-    Attributes:
-        local: the user's own files, which the manifest lists.
-        hub: the origin of the download; a list if it has several parts.
-        text_columns: {file: column} of the files that have their own column of text.
-    """
+    """Holds the files to read."""
 
     train: list[Path]
     validation: list[Path]
-    local: list[Path]
-    hub: dict[str, str] | list[dict[str, str]] | None
-    text_columns: dict[Path, str]
+    local: list[Path]  # the user's own files, which the manifest lists
+    hub: dict[str, str] | list[dict[str, str]] | None  # the origin of the download; a list if it has several parts
+    text_columns: dict[Path, str]  # {file: column} of the files that have their own column of text
 
 
 def inputs(corpus: schema.Corpus, download: Path | None, verify: bool = True) -> Inputs:
@@ -454,11 +448,8 @@ def validation_advice(corpus: schema.Corpus, paths: list[Path], train: Writer) -
 class Hashing:
     """Hashes the local files. If the stage has more than one thread, this happens while the files are read.
 
-    Args:
-        paths: the files.
-        folder: folder of the corpus, which keeps the hashes for the next run.
-        threads: number of threads of the stage.
-        parts: the folders of the parts of the corpus, if other jobs have read the files, and so have hashed them.
+    The `folder` of the corpus keeps the hashes for the next run. If other jobs have read the files, they have hashed
+    them, too: `parts` are the folders of these parts of the corpus.
     """
 
     def __init__(self, paths: list[Path], folder: Path, threads: int, parts: Sequence[Path] = ()) -> None:

@@ -27,15 +27,10 @@ LINES = "lines"
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Boilerplate:
-    """Holds the frequent lines.
+    """Holds the frequent lines."""
 
-    Attributes:
-        lines: their digests, uint64 [lines], sorted.
-        documents: in how many documents each of them stands, int64 [lines].
-    """
-
-    lines: np.ndarray
-    documents: np.ndarray
+    lines: np.ndarray  # their digests, uint64 [lines], sorted
+    documents: np.ndarray  # in how many documents each of them stands, int64 [lines]
 
 
 def lines_of(text: pa.StringArray) -> tuple[pa.StringArray, np.ndarray, np.ndarray]:

@@ -20,17 +20,11 @@ from babelmill.suites.texts import texts_of
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Decontamination:
-    """Holds what no document may hold.
+    """Holds what no document may hold."""
 
-    Attributes:
-        asked: the texts of all items.
-        suites: the names of the suites.
-        ends: how many items there are up to the end of each suite, int64 [suites].
-    """
-
-    asked: Sought
-    suites: list[str]
-    ends: np.ndarray
+    asked: Sought  # the texts of all items
+    suites: list[str]  # the names of the suites
+    ends: np.ndarray  # how many items there are up to the end of each suite, int64 [suites]
 
     def suites_with(self, sequence: int) -> list[str]:
         """Return the suites that have a sequence."""

@@ -21,14 +21,7 @@ class Examples:
     _steps: dict[str, dict[bytes, dict[str, Any]]] = dataclasses.field(default_factory=dict)
 
     def add(self, step: str, text: str, weight: int = 0, **facts: Any) -> None:
-        """Add a text that a step dropped or changed.
-
-        Args:
-            step: the name of the step.
-            text: the text.
-            weight: examples with a greater weight come first.
-            facts: what the manifest says of the text besides.
-        """
+        """Add a text that a step dropped or changed, with what the manifest says of it. Greater weights come first."""
         key = (2**63 - weight).to_bytes(8, "big") + blake2b(text.encode(), digest_size=8).digest()
         found = self._steps.setdefault(step, {})
         if len(found) < 2 * MOST or key < max(found):

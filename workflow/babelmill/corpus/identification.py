@@ -131,23 +131,14 @@ class Py3Langid:
 
 @dataclasses.dataclass(frozen=True)
 class Identification:
-    """Says which language the documents of a corpus must be in.
+    """Says which language the documents of a corpus must be in."""
 
-    Attributes:
-        model: `py3langid`, or the path of a model of fastText.
-        cleans: see `FastText`.
-        labels: the labels that stand for the language.
-        script: the language's script, as a code of ISO 15924.
-        at_least: see the top of this file.
-        level: what is looked at.
-    """
-
-    model: str
-    cleans: bool
-    labels: frozenset[str]
-    script: str
-    at_least: float
-    level: Literal["document", "line"]
+    model: str  # `py3langid`, or the path of a model of fastText
+    cleans: bool  # see `FastText`
+    labels: frozenset[str]  # the labels that stand for the language
+    script: str  # the language's script, as a code of ISO 15924
+    at_least: float  # see the top of this file
+    level: Literal["document", "line"]  # what is looked at
 
     @property
     def knows(self) -> bool:

@@ -107,32 +107,21 @@ def sample_of(found: np.ndarray) -> np.ndarray:
 
 @dataclasses.dataclass(frozen=True)
 class Copy:
-    """Says that a text is a near copy.
+    """Says that a text is a near copy."""
 
-    Attributes:
-        similarity: the Jaccard index with the earlier text that stays.
-        mark: the mark of that text.
-        beginning: its first characters.
-    """
-
-    similarity: float
-    mark: int
-    beginning: str
+    similarity: float  # the Jaccard index with the earlier text that stays
+    mark: int  # the mark of that text
+    beginning: str  # its first characters
 
 
 class NearCopies:
     """Finds near copies among texts. All are added, `group` is called, and then all are judged in the same order.
 
-    Args:
-        threshold: the least similarity of a copy.
-        scratch: folder for temporary files.
-        files: closes the temporary files.
-
-    Attributes:
-        added: the number of texts.
+    A copy is at least as similar as the `threshold`; `files` closes the temporary files in the folder `scratch`.
     """
 
     def __init__(self, threshold: float, scratch: Path | None, files: contextlib.ExitStack) -> None:
+        # added: the number of texts
         self.threshold, self.added = threshold, 0
         self._scratch, self._files = scratch, files
         self._parts = [self._file() for _ in range(PARTS)]

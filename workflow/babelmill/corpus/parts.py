@@ -50,17 +50,7 @@ def write(
     settings: CorpusSettings,
     upstream: list[Path],
 ) -> dict[str, Any]:
-    """Write the documents of a part, and return what its manifest says.
-
-    Args:
-        folder: where they are written.
-        name: the name of the part.
-        paths: its files.
-        documents: what `workers.read_all` yields for them.
-        tally: counts the documents.
-        settings: those of the corpus.
-        upstream: the results that this part was made from.
-    """
+    """Write the documents of a part, which `workers.read_all` yields for its files; return what its manifest says."""
     with open(folder / DOCUMENTS, "wb") as file:
         spool = Spool(file)
         for batch in documents:

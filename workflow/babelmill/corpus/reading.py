@@ -31,28 +31,19 @@ from babelmill.tokens.label_text import context_text, label_text, label_text_as_
 
 @dataclasses.dataclass(frozen=True)
 class Reading:
-    """Says how to read files.
+    """Says how to read files."""
 
-    Attributes:
-        corpus: the section `corpus` of the configuration.
-        text_columns: {file: column} of the files that have their own column of text.
-        scratch: folder for temporary files; None stands for the system's.
-        raw_labels: whether labels stay as they stand (`250.0`, `NA`), and are no codes of digits.
-        view: what workers make of each batch of clean documents with digests; None stands for the documents
-            themselves. It must be a function of a module, or a `functools.partial` of one.
-        boilerplate: the lines to take out.
-        identification: the language to keep.
-        decontamination: the test sentences that no document may hold.
-    """
-
-    corpus: schema.Corpus
+    corpus: schema.Corpus  # the section `corpus` of the configuration
+    # {file: column} of the files that have their own column of text
     text_columns: Mapping[Path, str] = dataclasses.field(default_factory=dict)
-    scratch: Path | None = None
-    raw_labels: bool = False
+    scratch: Path | None = None  # folder for temporary files; None stands for the system's
+    raw_labels: bool = False  # whether labels stay as they stand (`250.0`, `NA`), and are no codes of digits
+    # what workers make of each batch of clean documents with digests; None stands for the documents themselves. It must
+    # be a function of a module, or a `functools.partial` of one.
     view: Callable[[pa.RecordBatch], pa.RecordBatch] | None = None
-    boilerplate: Boilerplate | None = None
-    identification: Identification | None = None
-    decontamination: Decontamination | None = None
+    boilerplate: Boilerplate | None = None  # the lines to take out
+    identification: Identification | None = None  # the language to keep
+    decontamination: Decontamination | None = None  # the test sentences that no document may hold
 
     @property
     def holds_the_lock(self) -> bool:
@@ -75,21 +66,18 @@ class SourceFile:
         path: the file. Its name tells format and compression, unless `corpus.format` says the format.
         reading: how to read it.
         tally: counts its documents, and says whether bad input is an error or a drop.
-
-    Attributes:
-        path, reading, tally: see above.
-        corpus: the section `corpus`.
-        suffix, compression: see `formats.split_name`.
-        texts: {role: column} of the columns that must hold text. The roles are `text` and, for prompts, `prompt`.
-        values: the columns that may also hold numbers: those of labels and context.
-        asked: each of all these columns, with the key of the configuration that names it.
     """
 
     def __init__(self, path: Path, reading: Reading, tally: Tally):
+        # corpus: the section `corpus`
+        # path, reading, tally: see above
         self.path, self.reading, self.tally, self.corpus = path, reading, tally, reading.corpus
+        # suffix, compression: see `formats.split_name`
         self.suffix, self.compression = split_name(path, self.corpus.format)
         prompt, labels, context = self.corpus.prompt_column, self.corpus.label_columns, self.corpus.context_column
+        # {role: column} of the columns that must hold text. The roles are `text` and, for prompts, `prompt`.
         self.texts = {"text": reading.text_columns.get(path, self.corpus.text_column)}
+        # each of all these columns, with the key of the configuration that names it
         self.asked = [Asked(self.texts["text"], "corpus.text_column")]
         if prompt is not None:
             self.texts[PROMPT] = prompt
@@ -97,6 +85,7 @@ class SourceFile:
         self.asked += [Asked(column, "corpus.label_columns", text=False) for column in labels]
         if context is not None:
             self.asked.append(Asked(context, "corpus.context_column", text=False))
+        # the columns that may also hold numbers: those of labels and context
         self.values = [asked.column for asked in self.asked if not asked.text]
 
     def read_from(self, there: Sequence[str]) -> list[Asked]:
@@ -119,13 +108,7 @@ class SourceFile:
     def documents(
         self, cells: Mapping[str, list[Any]], numbers: Sequence[int], tally: Tally | None = None
     ) -> pa.RecordBatch:
-        """Return lines of a table as documents.
-
-        Args:
-            cells: the content of the columns that are read; columns of metadata may be missing.
-            numbers: the numbers of the lines.
-            tally: counts lone surrogates; see `batch_of`.
-        """
+        """Return lines of a table as documents; columns of metadata may be missing."""
         found = {name: cells[name] for name in METADATA if name in cells}
         found |= {role: cells[column] for role, column in self.texts.items()}
         return batch_of(found | self.labelled(cells, "line", numbers), tally)

@@ -83,40 +83,31 @@ TENTH = 0.1  # share of the input; a corpus that loses more has to say so in oth
 
 @dataclasses.dataclass
 class Tally:
-    """Counts what happens to documents.
+    """Counts what happens to documents."""
 
-    Attributes:
-        on_error: `stop` raises a UserError for input that cannot be read; `skip` only counts it.
-        read: number of documents read.
-        dropped: {reason: number of documents dropped}.
-        changed: {kind of cleaning: number of documents changed}.
-        languages: {language: number of documents or lines in it} of those that `corpus.language_filter` dropped.
-        suites: {suite: number of documents that hold one of its items} of those that `corpus.decontaminate` dropped.
-        with_items: the bytes of these documents.
-        across_splits: number of near duplicates whose earlier copy is in the other split.
-        lines: {step: number of lines that it took out of documents}.
-        examples: examples of what steps dropped or changed.
-        contains: {kind of suspicious characters: number of documents that are kept with them}.
-        damaged_files: {file: problem} of the files that end early or are not what their names say.
-        left_out: those of these files of which nothing was read.
-        categories: the categories of the documents, if the configuration selects some.
-        held: in a part of another tally, the warnings, each with its file and kind; otherwise None.
-    """
-
+    # `stop` raises a UserError for input that cannot be read; `skip` only counts it
     on_error: Literal["stop", "skip"] = "stop"
-    read: int = 0
-    dropped: Counter[Reason] = dataclasses.field(default_factory=Counter)
+    read: int = 0  # number of documents read
+    dropped: Counter[Reason] = dataclasses.field(default_factory=Counter)  # {reason: number of documents dropped}
+    # {kind of cleaning: number of documents changed}
     changed: Counter[str] = dataclasses.field(default_factory=Counter)
+    # {language: number of documents or lines in it} of those that `corpus.language_filter` dropped
     languages: Counter[str] = dataclasses.field(default_factory=Counter)
+    # {suite: number of documents that hold one of its items} of those that `corpus.decontaminate` dropped
     suites: Counter[str] = dataclasses.field(default_factory=Counter)
-    with_items: int = 0
-    across_splits: int = 0
+    with_items: int = 0  # the bytes of these documents
+    across_splits: int = 0  # number of near duplicates whose earlier copy is in the other split
+    # {step: number of lines that it took out of documents}
     lines: Counter[str] = dataclasses.field(default_factory=Counter)
-    examples: Examples = dataclasses.field(default_factory=Examples)
+    examples: Examples = dataclasses.field(default_factory=Examples)  # examples of what steps dropped or changed
+    # {kind of suspicious characters: number of documents that are kept with them}
     contains: Counter[str] = dataclasses.field(default_factory=Counter)
+    # {file: problem} of the files that end early or are not what their names say
     damaged_files: dict[str, str] = dataclasses.field(default_factory=dict)
-    left_out: set[str] = dataclasses.field(default_factory=set)
+    left_out: set[str] = dataclasses.field(default_factory=set)  # those of these files of which nothing was read
+    # the categories of the documents, if the configuration selects some
     categories: set[str] = dataclasses.field(default_factory=set)
+    # in a part of another tally, the warnings, each with its file and kind; otherwise None
     held: list[tuple[tuple[Path, str], str]] | None = None
     _shown: Counter[tuple[Path, str]] = dataclasses.field(default_factory=Counter)
 

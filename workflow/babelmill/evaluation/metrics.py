@@ -104,15 +104,11 @@ class Score(TypedDict):
 
 
 def entry(nats: "np.ndarray", size: "np.ndarray", tokens: int) -> Score:
-    """Return an entry of evaluation.json.
+    """Return an entry of evaluation.json, of -ln p and the UTF-8 bytes of each document, [documents].
 
     Its standard error says how much the score would vary with other documents like these. Bits per byte are a ratio of
     two sums over documents, and the error is that of such a ratio (Cochran 1977, section 2.11, without the finite
     population correction). It is None for a single document.
-
-    Args:
-        nats, size: [documents] -ln p and the number of UTF-8 bytes of each document.
-        tokens: how many tokens were scored.
     """
     documents, total, whole, error = len(size), float(nats.sum()), int(size.sum()), None
     if documents > 1:
@@ -130,11 +126,7 @@ def entry(nats: "np.ndarray", size: "np.ndarray", tokens: int) -> Score:
 def pooled(entries: list[Score], whole: list[int]) -> Score:
     """Return one score over the texts of several languages; for one language, exactly its own score.
 
-    Each language is weighted by its whole validation text, even if only a sample of it was scored.
-
-    Args:
-        entries: the scores of the languages.
-        whole: the UTF-8 bytes of the whole validation text of each language.
+    Each language is weighted by the UTF-8 bytes of its whole validation text, even if only a sample of it was scored.
     """
     if len(entries) == 1:
         return entries[0]

@@ -23,22 +23,7 @@ from babelmill.tokens.vocabulary import Vocabulary
 
 
 class Text:
-    """The validation text of a language, and what can be known about it without a model.
-
-    Attributes:
-        documents: all documents of the validation text.
-        chosen: [documents to score] the number of each among all documents.
-        stream: the tokens of the documents to score, with special tokens.
-        bytes: [documents to score] the number of UTF-8 bytes of each; for a document with a prompt, those of its
-            response. If the tokenizer is lossless, the scored tokens are exactly these bytes.
-        changed: how many of the documents to score are changed by encoding and decoding; their scores are about the
-            text that the tokenizer keeps.
-        with_prompt: how many of the documents to score have a prompt.
-        whole_bytes: the number of UTF-8 bytes of all documents.
-        count: the number of tokens to score.
-        unigram: [documents to score] the nats of the unigram baseline.
-        vocabulary_used: the share of the vocabulary that occurs in the training text.
-    """
+    """The validation text of a language, and what can be known about it without a model."""
 
     def __init__(
         self,
@@ -58,18 +43,28 @@ class Text:
         manifest.verify(shards, "train.safetensors", "validation.safetensors", remember=True)
         manifest.verify(corpus, "validation.parquet")
         manifest.verify_upstream(shards, corpus)
-        self.documents = Documents(corpus / "validation.parquet")
+        self.documents = Documents(corpus / "validation.parquet")  # all documents of the validation text
         shard = ShardFile.open(shards / "validation.safetensors")
         if shard.metadata["tokenizer_sha256"] != digest:
             raise UserError(f"{shard.path} was not made with the exported tokenizer; run the workflow again")
+        # whole_bytes: the number of UTF-8 bytes of all documents
+        # bytes: [documents to score] the number of UTF-8 bytes of each; for a document with a prompt, those of its
+        # response. If the tokenizer is lossless, the scored tokens are exactly these bytes.
+        # chosen: [documents to score] the number of each among all documents
         self.chosen, self.bytes, self.whole_bytes = choose(self.documents, sample)
+        # with_prompt: how many of the documents to score have a prompt
+        # stream: the tokens of the documents to score, with special tokens
         self.stream, self.with_prompt = stream_of(shard, self.chosen)
+        # how many of the documents to score are changed by encoding and decoding; their scores are about the text that
+        # the tokenizer keeps
         self.changed = changed(tokenizer, self.documents, self.chosen) if lossy else 0
         training = occurrences(ShardFile.open(shards / "train.safetensors").tokens, vocabulary)
+        # the share of the vocabulary that occurs in the training text
         self.vocabulary_used = vocabulary_used(tokenizer, training[: vocabulary.entries])
         text = self.stream.is_text(vocabulary)
-        self.count = int(text.sum())
+        self.count = int(text.sum())  # the number of tokens to score
         surprise = np.where(text, unigram_nats(training, vocabulary)[self.stream.tokens], 0.0)
+        # [documents to score] the nats of the unigram baseline
         self.unigram = np.add.reduceat(surprise, np.flatnonzero(self.stream.tokens == vocabulary.bos))
 
     @property

@@ -24,31 +24,18 @@ BASE = "base"  # a cell in which nothing varies
 
 @dataclass(frozen=True)
 class Table:
-    """The scores of an experiment, compared.
+    """The scores of an experiment, compared."""
 
-    Attributes:
-        name: the name of the experiment.
-        columns: the scores, each with its title.
-        lines: the rows, by base, language and cell, in the order of the configuration.
-        scores: the scores.
-        effects: the differences from the reference.
-        best: the cells with the best scores, where their lead is significant.
-        labels: what the table calls each cell: what varies, as a reader would say it.
-        reference: the cell that the others are compared with.
-        seeds: the number of seeds.
-        dropped: the number of cells that a sweep has dropped, which have no scores.
-    """
-
-    name: str
-    columns: dict[Column, str]
-    lines: list[Line]
-    scores: Scores
-    effects: dict[tuple[Line, Column], Effect]
-    best: set[tuple[Line, Column]]
-    labels: dict[str, str]
-    reference: str | None
-    seeds: int
-    dropped: int = 0
+    name: str  # the name of the experiment
+    columns: dict[Column, str]  # the scores, each with its title
+    lines: list[Line]  # the rows, by base, language and cell, in the order of the configuration
+    scores: Scores  # the scores
+    effects: dict[tuple[Line, Column], Effect]  # the differences from the reference
+    best: set[tuple[Line, Column]]  # the cells with the best scores, where their lead is significant
+    labels: dict[str, str]  # what the table calls each cell: what varies, as a reader would say it
+    reference: str | None  # the cell that the others are compared with
+    seeds: int  # the number of seeds
+    dropped: int = 0  # the number of cells that a sweep has dropped, which have no scores
 
     def row_names(self, line: Line) -> list[str]:
         """Return what a row begins with: its base and language if there are several, and its cell."""

@@ -92,11 +92,8 @@ def data_files(names: list[str], part: dict[str, Any], card: Path | None, where:
     """Return the files of a repository that the user asks for.
 
     Args:
-        names: names of all its files.
         part: `config` and `files`, if the user gave them; see `DatasetPart` in `config/schema.py`. `format`: the format
             of the files that `files` names, if their names do not say it (`corpus.format`).
-        card: path of its README.md.
-        where: the repository's name in errors.
 
     Raises:
         UserError: the configuration does not exist; there are several and the user names none; or no file can be read.

@@ -70,27 +70,20 @@ def written(text: str, labels: schema.Labels) -> str:
 class Codes:
     """Holds the codes that a model knows, and how each is spelt.
 
-    Args:
-        names: the codes, all different, as the function `written` returns them.
-        system: their system, a key of `SYSTEMS`.
-        block_size: symbols per block, if the system does not set it.
-        separator: the text between the symbols of a code, or None.
-
-    Attributes:
-        names: the codes in order; code i is class i.
-        index: {code: class}.
-        symbols: symbol i has the id `FIRST` + i.
-        blocks: [codes, block_size] int64, ids of each code's symbols; [codes, 0] if the system is not spelt.
+    The names are those that the function `written` returns; the separator stands between the symbols of a code. The
+    block size is the number of symbols per block, if the system does not set it.
     """
 
     def __init__(self, names: Sequence[str], system: str, block_size: int, separator: str | None = None):
+        # names: the codes in order; code i is class i
         self.names, self.system, about = tuple(names), system, SYSTEMS[system]
-        self.index = {name: i for i, name in enumerate(self.names)}
-        self.symbols: tuple[str, ...] = about.symbols
+        self.index = {name: i for i, name in enumerate(self.names)}  # {code: class}
+        self.symbols: tuple[str, ...] = about.symbols  # symbol i has the id `FIRST` + i
         if about.spelt and not about.symbols:
             self.symbols = tuple(sorted({symbol for name in self.names for symbol in symbols_of(name, separator)}))
         self.block_size = (about.block_size or block_size) if about.spelt else 0
         ids = {symbol: FIRST + i for i, symbol in enumerate(self.symbols)}
+        # [codes, block_size] int64, ids of each code's symbols; [codes, 0] if the system is not spelt
         self.blocks = np.full((len(self.names), self.block_size), END, np.int64)
         for row, name in zip(self.blocks, self.names, strict=True) if about.spelt else ():
             if name in about.whole:

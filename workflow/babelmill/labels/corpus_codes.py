@@ -111,9 +111,6 @@ def listed(path: str, labels: schema.Labels) -> dict[str, str]:
 class CodeReader:
     """Turns the cells of the columns of labels into codes.
 
-    Args:
-        labels: the section `labels`.
-
     Attributes:
         bad: number of codes that were skipped (`labels.on_error: skip`).
         without: number of documents without a code, or without a valid one.
@@ -129,14 +126,10 @@ class CodeReader:
         self.first = ""
 
     def read(self, rows: Iterable[tuple[list[str | None], str]]) -> Labels:
-        """Return the codes of the documents of a split.
+        """Return the codes of the documents of a split: for each, the cells of its columns, and its origin.
 
-        Args:
-            rows: for each document, the cells of its columns (None for an empty cell), and its origin.
-
-        Raises:
-            UserError: a code does not belong to the system or the list, two spellings would be one code, or a document
-                lacks a code that it must have.
+        A UserError says that a code does not belong to the system or the list, that two spellings would be one code, or
+        that a document lacks a code that it must have.
         """
         numbers = {name: i for i, name in enumerate(sorted(self._known))}
         self.bad = self.without = 0

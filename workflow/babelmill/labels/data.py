@@ -134,11 +134,6 @@ class Typos:
     OccCANINE does the same (`histocc/attacker.py`), but also swaps words. One to three times, a character is removed,
     inserted, replaced, or swapped with the next one. New characters are drawn from the texts, so that they belong to
     the same script. The row's number decides about everything, so every process always makes the same typos in a row.
-
-    Args:
-        share: share of the rows.
-        seed: seed of all random numbers.
-        tokenizer: the tokenizer that made the shards.
     """
 
     def __init__(self, share: float, seed: int, tokenizer: Tokenizer):
@@ -172,13 +167,8 @@ class LabelStream:
 
     Args:
         shards: one per language. The stream holds copies whose labels are `in_terms_of` the codes.
-        frame: the special tokens of the tokenizer.
-        codes: the codes that the model knows.
         blocks: n, the largest number of codes of a document.
-        seed: seed of all random numbers.
-        device: where micro-batches are made.
         unknown_context: share of the rows whose context is hidden.
-        typos: puts typos into texts; None if texts get no typos.
     """
 
     def __init__(
@@ -320,7 +310,6 @@ class LabelledData(Data):
 
     Args:
         settings, tokenizer, folders: see `Data`.
-        source: folder of the model that training starts from, or None.
 
     Attributes:
         codes: the codes that the model knows: those of the training shards, or the source's if these include them.

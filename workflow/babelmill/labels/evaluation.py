@@ -51,8 +51,6 @@ class LabelledText:
     """The labelled validation text of all languages, one after another, without texts that have no code.
 
     Args:
-        corpora: {language: its corpus folder}.
-        labels: the section `labels` of the settings.
         known: the codes that the model knows.
 
     Attributes:
@@ -173,7 +171,6 @@ class Report:
     """Turns predictions into evaluation.json.
 
     Args:
-        text: the validation text.
         about: `labels` in the exported folder's config.json.
         training: how many training texts have each of the codes that the model knows, [codes].
         names: {code: name} for the codes that have names.

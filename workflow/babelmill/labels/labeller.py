@@ -16,11 +16,9 @@ from babelmill.training.networks.transformers_models import CLASSIFIER, from_jso
 
 
 class Labeller(nn.Module):
-    """Computes the scores of an encoder's classifier and of a decoder.
+    """Computes the scores of an encoder's classifier, a `...ForSequenceClassification` model, and of a decoder.
 
-    Args:
-        encoder: a `...ForSequenceClassification` model; its scores are the scores of the classes.
-        decoder: the decoder, or None if codes are not spelt.
+    The decoder is None if codes are not spelt.
     """
 
     def __init__(self, encoder: PreTrainedModel, decoder: CodeDecoder | None):
@@ -83,16 +81,9 @@ def names_in_source(
 ) -> dict[str, str]:
     """Return {name in the encoder: name in the source}, without heads, and without poolers that the source lacks.
 
-    Args:
-        wanted: names of the encoder's weights in its class, which has a classifier.
-        there: names in the source's file. They may lack the `prefix` of the class, and may include a language model's
-            head.
-        prefix: the class's name for the encoder without its head.
-        head: those of `wanted` that belong to the head.
-        where: the source's file, for the error message.
-
-    Raises:
-        UserError: the source lacks a weight of the encoder.
+    The `wanted` names are those of the encoder's class, which has a classifier (`head`) and calls the encoder without
+    it `prefix`. The names in the source may lack the prefix, and may include a language model's head. A UserError says
+    that the source lacks a weight of the encoder.
     """
     found = {}
     for name in wanted:

@@ -73,7 +73,6 @@ class WithLabelLoss(nn.Module):
     """Computes the scores of a model, and then the loss.
 
     Args:
-        model: the model.
         exclusive: whether classes exclude each other, since each text has one code.
         class_weights: [K], weight of each class in the loss.
     """
@@ -127,12 +126,7 @@ class LabelsNetwork(TransformersNetwork):
     """Trains a label model, which is spread over all processes (`fsdp.py`).
 
     Args:
-        config: configuration of the encoder; for a GPT-BERT, our `GPTBertConfig`.
-        train, labels: sections of the configuration.
-        codes: the codes that the model knows.
         blocks: n, the largest number of codes of a text.
-        class_weights: [K], weight of each class in the loss.
-        processes: this process among the others.
         heads: prefixes of the names of the heads' weights that are read from the source (`Begun`).
 
     Raises:

@@ -31,13 +31,9 @@ def encoder_of(weights: ForeignWeights) -> ForeignWeights:
 def heads_of(weights: ForeignWeights, where: str) -> tuple[dict[str, torch.Tensor], dict[str, Any]]:
     """Return the weights of the heads under our names, and what `codes.json` says about them.
 
-    Returns:
-        The weights of the classifier, with one row per code, and those of the decoder.
-        The content of `codes.json`: `codes` in the order of the classifier, and the decoder's sizes `entries`,
-        `layers`, `inner` and `width`.
-
-    Raises:
-        UserError: no key says which code is which class.
+    These are the weights of the classifier, with one row per code, and those of the decoder; and `codes` in the order
+    of the classifier, with the decoder's sizes `entries`, `layers`, `inner` and `width`. A UserError says that no key
+    tells which code is which class.
     """
     classes = classes_of(weights.key, weights.shapes[f"{LINEAR}weight"].shape[0], where)
     rows = torch.tensor([row for row, _ in classes])

@@ -61,18 +61,7 @@ class LatestTexts(dict[bytes, tuple[str, ...]]):
 
 
 class Prediction:
-    """Predicts the rows of a table.
-
-    Args:
-        table: the table.
-        asked: the columns to predict from.
-        predictor: the model.
-        wanted: what to predict.
-        windows: the windows that are done, to which new ones are added.
-
-    Attributes:
-        columns: the names of the table's columns and, after them, of the predicted ones.
-    """
+    """Predicts the rows of a table, from the columns that are asked, and adds windows to those that are done."""
 
     def __init__(self, table: Table, asked: TextColumns, predictor: Predictor, wanted: Wanted, windows: Windows):
         self._table, self._predictor, self._wanted, self._windows = table, predictor, wanted, windows
@@ -85,6 +74,7 @@ class Prediction:
         self._text = table.place(asked.text)
         self._context = None if asked.context is None else table.place(asked.context)
         refuse_taken(table.columns, [*self._predicted_columns, NUMBER])
+        # the names of the table's columns and, after them, of the predicted ones
         self.columns = [*table.columns, *self._predicted_columns]
         if message := about_contexts(labels.get("contexts"), asked):
             log.warning("%s", message)

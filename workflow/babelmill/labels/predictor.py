@@ -30,20 +30,9 @@ class Wanted(NamedTuple):
 
 
 class Predictor:
-    """Predicts the codes of texts.
+    """Predicts the codes of texts with an exported folder, such as `converted/{model}`, and a variant of its weights.
 
-    Args:
-        folder: `converted/{model}`, or any other exported folder.
-        device: the device that computes.
-        variant: the variant of the weights; None for the default one.
-
-    Attributes:
-        labels: `labels` in the folder's config.json.
-        device: see above.
-        longest: how many tokens the encoder can read.
-
-    Raises:
-        UserError: the folder does not contain a label model.
+    A UserError says that the folder does not contain a label model.
     """
 
     def __init__(self, folder: Path, device: torch.device, variant: str | None = None):

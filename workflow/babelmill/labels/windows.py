@@ -36,15 +36,10 @@ def held(folder: Path) -> Iterator[None]:
 
 
 class Windows:
-    """Holds the windows that are done.
+    """Holds the windows that are done, in a folder that this process has locked.
 
-    Args:
-        folder: the folder of their files, which this process has locked. Files of another identity are deleted.
-        identity: a JSON object that identifies the model, the table and what to predict. `babelmill status` reads its
-            `rows` (of the table).
-
-    Attributes:
-        done: the number of windows that are done.
+    The identity is a JSON object that identifies the model, the table and what to predict; files of another identity
+    are deleted. `babelmill status` reads its `rows` (of the table).
     """
 
     def __init__(self, folder: Path, identity: dict[str, Any]):
@@ -58,7 +53,7 @@ class Windows:
             for path in (folder / "identity.json", *folder.glob("*.csv")):
                 path.unlink(missing_ok=True)
             write_json(folder / "identity.json", identity)
-        self.done = 0
+        self.done = 0  # the number of windows that are done
         while self._path(self.done).is_file():
             self.done += 1
 

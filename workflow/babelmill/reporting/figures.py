@@ -159,18 +159,14 @@ def path(points: Iterable[tuple[float, float]], x: Scale, y: Scale, look: str, s
 
 
 class Canvas:
-    """A picture with one axis of x, drawn panel by panel from top to bottom.
-
-    Attributes:
-        x: the scale of all panels.
-        width: the width of the picture.
-        parts: the SVG so far.
-        y: the top of the next panel.
-    """
+    """A picture with one axis of x, drawn panel by panel from top to bottom."""
 
     def __init__(self, x: Scale, width: int):
+        # y: the top of the next panel
+        # width: the width of the picture
+        # x: the scale of all panels
         self.x, self.width, self.y = x, width, float(TOP)
-        self.parts: list[str] = []
+        self.parts: list[str] = []  # the SVG so far
 
     def text(self, x: float, y: float, text: str, anchor: str = "middle", look: str = "") -> None:
         """Draw a text."""

@@ -162,11 +162,8 @@ def summary(
     """Return the entry of a method in scores.json, with the keys that a suite of pairs has, and some more.
 
     Args:
-        words: the word of each item.
         children: {word: the share of children who say it at each of MONTHS}.
-        snapshots: in the order of the run.
         tokens: {word: the number of its tokens in a sentence}.
-        vocabulary: the size of the tokenizer's vocabulary.
 
     Returns:
         Beside `pairs` (the headline), `by_paradigm` (the scores by each rule) and so on: `rules`, {rule: {"r", "p",

@@ -22,14 +22,11 @@ from torch.nn import functional as F
 
 
 class FreePositions:
-    """Computes attention of tokens that may have any position. It replaces the attention of a model.
-
-    Attributes:
-        positions: the positions of the tokens in the next rows that the model reads, [B, T] int64, each below T; None
-            for 0, 1, 2, ...
-    """
+    """Computes attention of tokens that may have any position. It replaces the attention of a model."""
 
     def __init__(self, model: Any):
+        # the positions of the tokens in the next rows that the model reads, [B, T] int64, each below T; None for 0, 1,
+        # 2,
         self.positions: torch.Tensor | None = None
         for layer in model.model.transformer.attention_layers:
             layer.attend = self

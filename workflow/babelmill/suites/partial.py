@@ -23,18 +23,10 @@ OF_EARLIER_VERSIONS = ("made_of.json", "*.f64")
 
 
 class Kept:
-    """The scores of a method that are kept in a file.
+    """The scores of a method that are kept in a file; an item has `width` scores, which depend on `made_of`.
 
-    Only one process at a time may use a folder of such files: hold `runtime.run_lock.Lock` of it.
-
-    Args:
-        path: the file. A row with a wrong checksum is cut off, with all rows after it, and so is half a row.
-        made_of: all that the scores depend on.
-        width: how many scores an item has.
-
-    Attributes:
-        items: [rows] the number of each item.
-        scores: [rows, width] its scores.
+    Only one process at a time may use a folder of such files: hold `runtime.run_lock.Lock` of it. A row with a wrong
+    checksum is cut off, with all rows after it, and so is half a row.
     """
 
     def __init__(self, path: Path, made_of: dict[str, Any], width: int = 3):
@@ -47,6 +39,8 @@ class Kept:
         if wrong is not None:
             log.warning("%s: damaged after %d rows; the other %d are scored again", path, wrong, len(rows) - wrong)
         rows = rows[:wrong]
+        # scores: [rows, width] its scores
+        # items: [rows] the number of each item
         self.items, self.scores = rows["item"].copy(), rows["scores"].copy()
         path.parent.mkdir(parents=True, exist_ok=True)
         with writing(path), open(path, "r+b" if path.is_file() else "wb") as file:

@@ -131,18 +131,10 @@ def draws_of(
 def _partial(
     name: str, times: np.ndarray, surprisal: np.ndarray, others: list[np.ndarray], weights: np.ndarray
 ) -> tuple[float, np.ndarray]:
-    """Return the partial R² of surprisal for times, beyond other variables and their pairwise products.
+    """Return the partial R² of surprisal for times, and of each resample, beyond other variables and their products.
 
-    Rows where one of them is missing are left out.
-
-    Args:
-        name: the name of the times, for errors.
-        times, surprisal: [rows].
-        others: the other variables, each [rows].
-        weights: how often each row is in a resample, [draws, rows].
-
-    Returns:
-        The partial R², and that of each resample.
+    Times and variables are [rows]; rows where one is missing are left out. The weights, [draws, rows], say how often
+    each row is in a resample.
     """
     there = ~np.isnan([times, surprisal, *others]).any(0)
     # Products of variables minus their means span the same space as products of the variables, but rounding harms less.

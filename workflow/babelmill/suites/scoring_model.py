@@ -25,13 +25,7 @@ LOADED = (".safetensors", ".bin", ".json", ".txt", ".model", ".py")  # ends of f
 
 
 class ScoringModel:
-    """An exported model that scores sentences by some methods.
-
-    Args:
-        folder: the folder of the model.
-        made_of: what all its scores depend on, see `made_of`.
-        extra: see `loading.load`.
-    """
+    """An exported model that scores sentences by some methods. All its scores depend on `made_of`."""
 
     def __init__(self, folder: Path, made_of: dict[str, Any], extra: bool = False):
         self.folder, self._made_of, self._extra = folder, made_of, extra

@@ -159,12 +159,7 @@ class Scorer:
 
     Args:
         model: takes `input_ids` and `attention_mask`, and returns `logits` [rows, length, vocabulary].
-        tokenizer: the model's tokenizer.
         causal: whether the model's scores for a token stand at the position before it.
-
-    Attributes:
-        positions: how many positions a batch has at most.
-        shares: whether the model reads the sentences of an item in one row.
     """
 
     def __init__(self, model: Any, tokenizer: Any, causal: bool):
@@ -174,13 +169,14 @@ class Scorer:
         is_gpt_bert = model.config.model_type == "babelmill_gpt_bert"
         self._attention = FreePositions(model) if is_gpt_bert else None
         self._before = int(causal or target == "next")
-        self.shares = causal and is_gpt_bert
+        self.shares = causal and is_gpt_bert  # whether the model reads the sentences of an item in one row
         self._device = next(model.parameters()).device
         if is_gpt_bert and self._device.type == "cpu":
             pack_linear_layers(model)
         entries = 1 << 15 if is_gpt_bert else model.config.vocab_size
         if (output := model.get_output_embeddings()) is not None:
             entries = output.weight.shape[0]
+        # how many positions a batch has at most
         self.positions = min(POSITIONS[self._device.type], LOGITS // (4 * entries))
 
     @torch.inference_mode()
@@ -233,7 +229,6 @@ class Scorer:
         """Return ln p of tokens at places of rows: [tokens] float64. Rows of similar length are read together.
 
         Args:
-            rows: token ids.
             asked: [tokens, 3] int64, sorted by row: the number of each token's row, its place there, and its id. For a
                 causal model, a place may be the one after a row's last token.
 
@@ -273,15 +268,10 @@ class Scorer:
     def _ln_p(
         self, ids: torch.Tensor, seen: torch.Tensor, lines: torch.Tensor, places: torch.Tensor, targets: torch.Tensor
     ) -> np.ndarray:
-        """Return ln p of targets, from the model's logits at the given places: [targets] float64.
+        """Return ln p of targets, [targets] float64, from the model's logits at their places.
 
-        The head of our architectures is computed only at these places, and only once at a place with several targets.
-
-        Args:
-            ids: [rows, length] int64.
-            seen: the attention mask.
-            lines, places: [targets] the row and the position of the logits of each target.
-            targets: [targets] token ids.
+        The head of our architectures is computed only at these places, and only once at a place with several targets. A
+        target's place is a line (row) and a position in `ids`, [rows, length]; `seen` is the attention mask.
         """
         where, which = torch.stack([lines, places]).unique(dim=1, return_inverse=True)
         where, which, targets = (each.to(self._device) for each in (where, which, targets))

@@ -118,21 +118,15 @@ def _plain(text: pa.StringArray) -> tuple[np.ndarray, np.ndarray]:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Sought:
-    """Holds the sequences of words that are looked for. Each has a number: its place in `hashes`.
+    """Holds the sequences of words that are looked for. Each has a number: its place in `hashes`."""
 
-    Attributes:
-        beginnings: bool [2^k]: whether a sequence begins with words whose hash begins with these k bits.
-        hashes: {number of words: the hashes of the sequences, uint64, sorted}, by number of words.
-        sequences, items: pairs of a sequence and an item that has it, each once, int64, sorted by sequence.
-        short: the items of which no text is long enough, int64.
-        words: the bytes of the texts, and where each sequence begins and ends in them, for people.
-    """
-
-    beginnings: np.ndarray
-    hashes: dict[int, np.ndarray]
+    beginnings: np.ndarray  # bool [2^k]: whether a sequence begins with words whose hash begins with these k bits
+    hashes: dict[int, np.ndarray]  # {number of words: the hashes of the sequences, uint64, sorted}, by number of words
+    # sequences, items: pairs of a sequence and an item that has it, each once, int64, sorted by sequence
     sequences: np.ndarray
     items: np.ndarray
-    short: np.ndarray
+    short: np.ndarray  # the items of which no text is long enough, int64
+    # the bytes of the texts, and where each sequence begins and ends in them, for people
     words: tuple[bytes, np.ndarray, np.ndarray]
 
     def found_in(self, text: pa.StringArray) -> tuple[np.ndarray, np.ndarray]:

@@ -30,12 +30,7 @@ PARTS = 64
 
 
 def shared_lines(corpora: dict[str, Path], scratch: Path | None = None) -> dict[str, Any]:
-    """Return how many different lines each two languages share, and some of these lines, as JSON holds it.
-
-    Args:
-        corpora: {language: folder of its corpus}.
-        scratch: folder for temporary files.
-    """
+    """Return how many different lines each two languages share, and some of these lines, as JSON holds it."""
     codes = list(corpora)
     pairs = np.zeros((len(codes), len(codes)), np.int64)
     shown: list[int] = []

@@ -26,21 +26,14 @@ CHUNK = 1 << 20  # characters that are looked at together
 
 @dataclasses.dataclass
 class Counted:
-    """Holds the counts of documents, each an array with an entry for each document.
+    """Holds the counts of documents, each an array with an entry for each document."""
 
-    Attributes:
-        characters: number of characters.
-        classes: characters by class, [documents, CLASSES]: letters by script, odd characters by kind, and others.
-        words: number of words: what white space separates.
-        longest: characters of the longest word.
-        longest_at: where the first longest word begins.
-    """
-
-    characters: np.ndarray
+    characters: np.ndarray  # number of characters
+    # characters by class, [documents, CLASSES]: letters by script, odd characters by kind, and others
     classes: np.ndarray
-    words: np.ndarray
-    longest: np.ndarray
-    longest_at: np.ndarray
+    words: np.ndarray  # number of words: what white space separates
+    longest: np.ndarray  # characters of the longest word
+    longest_at: np.ndarray  # where the first longest word begins
 
     @property
     def letters(self) -> np.ndarray:

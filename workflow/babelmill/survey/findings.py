@@ -19,52 +19,41 @@ REST = "(others)"
 
 @dataclasses.dataclass
 class Findings:
-    """Holds what was found in some documents.
+    """Holds what was found in some documents."""
 
-    Attributes:
-        documents, bytes, characters, words: their size. Words are what white space separates.
-        lengths: {characters: number of documents of this length}.
-        lengths_in_words: {words: number of documents of this length}.
-        letters: {script: letters}.
-        scripts: {script: documents that have most of their letters in it}; "" stands for documents without letters.
-        judged: number of documents whose language and encoding were judged.
-        languages: {language: documents}, of those that were judged.
-        language_bytes: {language: bytes}, of those that were judged.
-        odd: {kind: characters} of characters that no text should hold.
-        odd_documents: {kind: documents that hold some}.
-        mojibake: number of places that look like text read in a wrong encoding.
-        mojibake_documents: number of documents with such places.
-        groups: {column of metadata: {value: (documents, bytes)}}.
-        lines: number of lines that are not empty.
-        repeated_lines: number of those that stand in the same document before.
-        shown: {kind: documents to show}, each as (rank, key, entry). The smallest ranks are shown; keys decide on ties.
-        line_keys: digests of the different lines of each document, uint64. They are counted elsewhere.
-        keys: digests of the documents, uint64.
-        bands: what near copies are found by (`near_copies.bands_of`).
-    """
-
+    # documents, bytes, characters, words: their size. Words are what white space separates.
     documents: int = 0
     bytes: int = 0
     characters: int = 0
     words: int = 0
+    # {characters: number of documents of this length}
     lengths: Counter[int] = dataclasses.field(default_factory=Counter)
+    # {words: number of documents of this length}
     lengths_in_words: Counter[int] = dataclasses.field(default_factory=Counter)
-    letters: Counter[str] = dataclasses.field(default_factory=Counter)
+    letters: Counter[str] = dataclasses.field(default_factory=Counter)  # {script: letters}
+    # {script: documents that have most of their letters in it}; "" stands for documents without letters
     scripts: Counter[str] = dataclasses.field(default_factory=Counter)
-    judged: int = 0
+    judged: int = 0  # number of documents whose language and encoding were judged
+    # {language: documents}, of those that were judged
     languages: Counter[str] = dataclasses.field(default_factory=Counter)
+    # {language: bytes}, of those that were judged
     language_bytes: Counter[str] = dataclasses.field(default_factory=Counter)
+    # {kind: characters} of characters that no text should hold
     odd: Counter[str] = dataclasses.field(default_factory=Counter)
-    odd_documents: Counter[str] = dataclasses.field(default_factory=Counter)
-    mojibake: int = 0
-    mojibake_documents: int = 0
+    odd_documents: Counter[str] = dataclasses.field(default_factory=Counter)  # {kind: documents that hold some}
+    mojibake: int = 0  # number of places that look like text read in a wrong encoding
+    mojibake_documents: int = 0  # number of documents with such places
+    # {column of metadata: {value: (documents, bytes)}}
     groups: dict[str, dict[str, tuple[int, int]]] = dataclasses.field(default_factory=dict)
-    lines: int = 0
-    repeated_lines: int = 0
+    lines: int = 0  # number of lines that are not empty
+    repeated_lines: int = 0  # number of those that stand in the same document before
+    # {kind: documents to show}, each as (rank, key, entry). The smallest ranks are shown; keys decide on ties.
     shown: dict[str, list[tuple[float, int, dict[str, Any]]]] = dataclasses.field(default_factory=dict)
+    # digests of the different lines of each document, uint64. They are counted elsewhere.
     line_keys: np.ndarray = dataclasses.field(default_factory=lambda: np.empty(0, np.uint64))
+    # digests of the documents, uint64
     keys: np.ndarray = dataclasses.field(default_factory=lambda: np.empty(0, np.uint64))
-    bands: pa.FixedSizeBinaryArray | None = None
+    bands: pa.FixedSizeBinaryArray | None = None  # what near copies are found by (`near_copies.bands_of`)
 
     def merge(self, part: "Findings") -> None:
         """Add what was found in other documents, but not their digests and bands."""

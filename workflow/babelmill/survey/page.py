@@ -49,13 +49,7 @@ GROUPS = {"category": "Categories, by size", "data-source": "Sources, by size", 
 
 
 def page(code: str, figures: dict[str, Any], names: dict[str, str]) -> str:
-    """Return the page about a text as one HTML file.
-
-    Args:
-        code: the name of the text.
-        figures: what `commands.corpus` found.
-        names: {code of a language as the model that judges them has it: name}.
-    """
+    """Return the page about a text as one HTML file; `names` are those of languages by the code of the model."""
     title = figures["asked"]["name"]
     return (
         environment()

@@ -32,14 +32,7 @@ LONGEST_LINE = 400  # characters of a line that is shown
 
 
 def survey(sources: Inputs, reading: Reading, threads: int, scratch: Path | None = None) -> dict[str, Any]:
-    """Return what is found in a text, as JSON holds it.
-
-    Args:
-        sources: the files to read; those for validation are read, too.
-        reading: how to read them.
-        threads: number of processes.
-        scratch: folder for temporary files.
-    """
+    """Return what is found in a text, as JSON holds it; files for validation are read, too."""
     files = [*sources.train, *sources.validation]
     size = sum(map(text_size, files))
     looking = dataclasses.replace(reading, view=functools.partial(view, share=min(1.0, JUDGED / max(1, size))))

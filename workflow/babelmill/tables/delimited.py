@@ -24,9 +24,7 @@ class Records:
     Blank lines are skipped. But in a table with a single column, a blank line is a record with an empty field.
 
     Args:
-        path: the file, for errors.
         suffix: its format, .csv or .tsv.
-        lines: its lines, with their newlines.
         delimiter: the character between the fields; None stands for a tab in .tsv and a comma otherwise.
         quoting: whether fields may stand between quotation marks: `csv`, `none`, or as in files of its `format`.
         section: the section of the configuration that says how the file is read, or `--` for arguments, for advice.

@@ -33,13 +33,10 @@ class Table:
     """Yields the rows of a file, as often as needed. Each row is a list of strings; missing values are "".
 
     Args:
-        path: the path of the file. Its name tells format and compression.
-        asked: the columns that must be there, and hold what they say.
         delimiter: the delimiter of .csv and .tsv. None stands for a comma in .csv and a tab in .tsv.
         encoding: the encoding of .csv and .tsv: utf-8, latin-1 or cp1252.
         quoting: whether quotation marks enclose fields of .csv and .tsv (see `Records`).
         section: the section of the configuration that says all this, or `--` for arguments, for errors.
-        scratch: the folder of the unpacked copy of a compressed Parquet file.
 
     Attributes:
         columns: the names of the columns. For .jsonl, all keys in the order in which they first appear.

@@ -90,12 +90,7 @@ class ChallengeHead(nn.Sequential):
 class PooledClassifier(nn.Module):
     """A model without its head, and the challenge's head on the state of the first or the last position.
 
-    Args:
-        folder: an exported folder, or one of another project.
-        classes: the number of classes.
-        position: "first" or "last": which position of the padded row the head reads. So "last" needs padding on the
-            left.
-        dropout: that of the head.
+    The last position of a padded row is its end only if padding stands on the left.
     """
 
     def __init__(self, folder: Path, classes: int, position: Literal["first", "last"], dropout: float):

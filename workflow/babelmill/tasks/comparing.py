@@ -15,34 +15,20 @@ from babelmill.tasks.metrics import from_counts, of_counts
 
 
 class Tested(NamedTuple):
-    """The difference between the scores of two sides.
+    """The difference between the scores of two sides."""
 
-    Attributes:
-        scores: the score of each side: the mean over its models of the mean over their seeds.
-        low, high: the ends of the 95 % interval of the difference, first minus second (percentiles of the bootstrap).
-        p: the probability of such a difference, or a larger one, if both were equally good.
-        test: the counts of McNemar's test; None if p is from the bootstrap.
-    """
-
-    scores: tuple[float, float]
+    scores: tuple[float, float]  # the score of each side: the mean over its models of the mean over their seeds
+    # low, high: the ends of the 95 % interval of the difference, first minus second (percentiles of the bootstrap)
     low: float
     high: float
-    p: float
-    test: McNemar | None
+    p: float  # the probability of such a difference, or a larger one, if both were equally good
+    test: McNemar | None  # the counts of McNemar's test; None if p is from the bootstrap
 
 
 def difference(
     metric: str, labels: np.ndarray, sides: Sequence[Sequence[np.ndarray]], classes: int, draws: int = DRAWS
 ) -> Tested:
-    """Test the difference between two sides.
-
-    Args:
-        metric: accuracy, f1 or mcc.
-        labels: the number of the class of each row, [rows].
-        sides: for each side the predictions of its models, [seeds, rows] each.
-        classes: the number of classes.
-        draws: the number of resamples.
-    """
+    """Test the difference between two sides: for each, the predictions of its models, [seeds, rows] each."""
     predictions = np.concatenate([seeds for side in sides for seeds in side])
     random = np.random.default_rng(0)
     whole = _scores(metric, labels, predictions, classes, np.ones((1, len(labels)), int))
@@ -63,12 +49,8 @@ def _tested(
 ) -> Tested:
     """Return the difference of scores, with the interval and the probability of the bootstrap.
 
-    Args:
-        sides: for each side its models, each with one entry per seed.
-        whole: the scores of all runs, [1, runs].
-        resampled: their scores over resampled rows, [draws, runs].
-        most: no difference is larger.
-        random: draws the seeds or models.
+    Each side has models with one entry per seed; `whole`, [1, runs], and `resampled`, [draws, runs], are the scores of
+    all runs over all rows and over resampled rows. No difference is larger than `most`.
     """
     owners = _owners(sides)
     first, second = (float(_of_units(whole, owners, number).mean()) for number in (0, 1))
@@ -82,10 +64,7 @@ def _tested(
 def _of_units(scores: np.ndarray, owners: list[tuple[int, int]], side: int) -> np.ndarray:
     """Return the scores of what a side resamples, [draws, units]: its models, or the seeds of its only model.
 
-    Args:
-        scores: those of all runs, [draws, runs].
-        owners: the side and the model of each run.
-        side: the number of the side.
+    The scores are those of all runs, [draws, runs]; the owners are the side and the model of each run.
     """
     mine = np.array([owner[0] == side for owner in owners])
     models = np.array([owner[1] for owner in owners])
@@ -125,11 +104,8 @@ def _scores(metric: str, labels: np.ndarray, predictions: np.ndarray, classes: i
 def difference_of_words(sides: Sequence[Sequence[np.ndarray]], draws: int = DRAWS) -> Tested:
     """Test the difference between two sides that tagged the words of sentences, by a bootstrap over sentences.
 
-    The words of a sentence are not independent, so McNemar's test would find differences that are none.
-
-    Args:
-        sides: for each side, what `metrics.counts_of_words` returns of its models, [seeds, sentences, 3] each.
-        draws: the number of resamples.
+    The words of a sentence are not independent, so McNemar's test would find differences that are none. Each side has
+    what `metrics.counts_of_words` returns of its models, [seeds, sentences, 3] each.
     """
     counts = np.concatenate([seeds for side in sides for seeds in side]).astype(float)
     random, sentences = np.random.default_rng(0), counts.shape[1]

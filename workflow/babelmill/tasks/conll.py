@@ -25,18 +25,10 @@ Line = tuple[int, list[str]]  # the number of a line, and its columns
 
 
 def read_sentences(paths: Sequence[Path], columns: dict[str, str], task: str) -> pa.Table:
-    """Read the sentences of files, in order.
+    """Read the sentences of files, plain or compressed, in order: a table with the columns of SCHEMA.
 
-    Args:
-        paths: files, plain or compressed. Those that end in .conllu have the columns of CoNLL-U.
-        columns: the keys `word` and `label` of `schema.Task`.
-        task: the name of the task, for errors.
-
-    Returns:
-        A table with the columns of SCHEMA.
-
-    Raises:
-        UserError: a line lacks a column, or there is no sentence.
+    Files that end in .conllu have the columns of CoNLL-U. A UserError says that a line lacks a column, or that there is
+    no sentence.
     """
     found = [sentence for path in paths for sentence in _sentences(path, columns, task)]
     if not found:

@@ -54,14 +54,7 @@ def _quick(metric: str, labels: np.ndarray, predictions: np.ndarray, classes: in
 
 
 def from_counts(metric: str, right: np.ndarray, true: np.ndarray, told: np.ndarray) -> np.ndarray:
-    """Return a metric as `value` does, from the rows of each class, [..., classes].
-
-    Args:
-        metric: accuracy, f1 or mcc.
-        right: how many are predicted rightly.
-        true: how many there are.
-        told: how many are predicted.
-    """
+    """Return a metric as `value` does, from the right, true and predicted rows of each class, [..., classes]."""
     n = true.sum(-1)
     if metric == "accuracy":
         return right.sum(-1) / n
@@ -79,11 +72,8 @@ def counts_of_words(
 ) -> np.ndarray:
     """Return how much of each sentence is right, how much is predicted, and how much there is, [sentences, 3].
 
-    Args:
-        metric: `accuracy` counts words, `span_f1` counts spans.
-        labels: the class numbers of the words of each sentence.
-        predictions: the predicted ones; -1 for a word without a prediction, which is in no span.
-        classes: the names of the classes.
+    The metric `accuracy` counts words, `span_f1` counts spans. Labels and predictions are the class numbers of the
+    words of each sentence; -1 is a word without a prediction, which is in no span.
     """
     pairs = [*zip(labels, predictions, strict=True)]
     if metric == "accuracy":

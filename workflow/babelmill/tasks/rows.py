@@ -19,19 +19,10 @@ log = logging.getLogger("babelmill.task")
 
 
 def read_rows(paths: Sequence[Path], columns: dict[str, str], task: str, scratch: Path | None = None) -> pa.Table:
-    """Read the rows of files, in order.
+    """Read the rows of files, plain or compressed, in order: a table with the columns of SCHEMA.
 
-    Args:
-        paths: .csv, .tsv, .jsonl or .parquet files, plain or compressed.
-        columns: the keys `text`, `pair`, `label`, `delimiter`, `encoding` of `schema.Task`.
-        task: the name of the task, for errors.
-        scratch: the folder for unpacked copies.
-
-    Returns:
-        A table with the columns of SCHEMA; `pair` is null for tasks of single texts.
-
-    Raises:
-        UserError: a column is missing, a label is empty, or there is no row.
+    `pair` is null for tasks of single texts. A UserError says that a column is missing, a label is empty, or there is
+    no row.
     """
     section = f"tasks.{task}"
     named = [(key, name) for key in ("text", "pair") for name in columns_of(columns.get(key, ""))]

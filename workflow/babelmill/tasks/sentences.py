@@ -25,23 +25,15 @@ NONE = -1  # the number of no word, and of no class
 
 @dataclass(frozen=True)
 class EncodedSentences:
-    """Sentences as a model reads them.
+    """Sentences as a model reads them."""
 
-    Attributes:
-        ids: the token ids of each sentence, with special tokens, cut to the length of the protocol.
-        words: for each token the number of its word, among those that have a token; NONE for other tokens.
-        labels: for each sentence the class of each of its words.
-        reached: for each sentence, which of its words have a token.
-        classes: the names of the classes.
-        cut: how many sentences were longer than the protocol allows.
-    """
-
-    ids: list[list[int]]
+    ids: list[list[int]]  # the token ids of each sentence, with special tokens, cut to the length of the protocol
+    # for each token the number of its word, among those that have a token; NONE for other tokens
     words: list[list[int]]
-    labels: list[np.ndarray]
-    reached: list[np.ndarray]
-    classes: list[str]
-    cut: int
+    labels: list[np.ndarray]  # for each sentence the class of each of its words
+    reached: list[np.ndarray]  # for each sentence, which of its words have a token
+    classes: list[str]  # the names of the classes
+    cut: int  # how many sentences were longer than the protocol allows
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -94,15 +86,9 @@ def encode_sentences(
     longest: int,
     leave_out: bool,
 ) -> EncodedSentences:
-    """Encode sentences.
+    """Encode sentences with a tokenizer that gives the places of tokens, or whose tokens are characters or bytes.
 
-    Args:
-        tokenizer: one that gives the places of tokens in a text, or whose tokens are characters or bytes.
-        sentences: the words of each.
-        labels: those of each word.
-        classes: the names of the classes.
-        longest: the most tokens of a sentence.
-        leave_out: whether words without a token are left out, instead of counting as wrong.
+    Sentences are cut to the `longest` number of tokens. If `leave_out`, words without a token do not count as wrong.
     """
     texts = [" ".join(words) for words in sentences]
     asked = {"return_offsets_mapping": True} if tokenizer.is_fast else {}
@@ -130,11 +116,8 @@ def words_of_pieces(words: Sequence[str], offsets: Sequence[tuple[int, int]]) ->
     """Return the number of the word that each piece belongs to, in a text of words with spaces between them.
 
     A piece of spaces alone belongs to no word; one over several words to the first that has no piece yet, or to the
-    latest word that has one. So the numbers never fall.
-
-    Args:
-        words: the words.
-        offsets: the places of the first character of each piece and after its last one.
+    latest word that has one. So the numbers never fall. The offsets of a piece are its first character and the one
+    after its last.
     """
     starts = [0, *itertools.accumulate(len(word) + 1 for word in words)][:-1]
     owner = np.full(sum(map(len, words)) + len(words), NONE)
@@ -154,16 +137,8 @@ def words_of_pieces(words: Sequence[str], offsets: Sequence[tuple[int, int]]) ->
 def words_of_signs(tokenizer: Any, words: Sequence[str], whole: list[int], ids: list[int]) -> list[int]:
     """Return the number of the word of each token of a tokenizer that does not give places, such as CANINE's.
 
-    These read characters or bytes: a text has the tokens of its words, with those of a space between them.
-
-    Args:
-        tokenizer: the tokenizer.
-        words: the words of the sentence.
-        whole: its tokens.
-        ids: those that are not cut off.
-
-    Raises:
-        UserError: the tokenizer reads words in a text differently.
+    These read characters or bytes: the `whole` tokens of a text are those of its words, with those of a space between
+    them; `ids` are those that are not cut off. A UserError says that the tokenizer reads words in a text differently.
     """
     alone = {text: list(tokenizer(text, add_special_tokens=False)["input_ids"]) for text in (*words, " ")}
     inner, numbers = [], []

@@ -17,11 +17,7 @@ from babelmill.tasks.classifier import load_encoder
 class OwnTagger(nn.Module):
     """The model's own class for token classification; a folder that it saves loads with transformers.
 
-    Args:
-        folder: an exported folder, or one of another project.
-        classes: the number of classes.
-        pad: the padding token.
-        position: whether the first or the last piece of each word says its class.
+    The first or the last piece of each word (`position`) says its class.
     """
 
     def __init__(self, folder: Path, classes: int, pad: int, position: Literal["first", "last"]):

@@ -63,19 +63,12 @@ class Rows(Protocol):
 
 @dataclass(frozen=True)
 class EncodedRows:
-    """Rows as a model reads them.
+    """Rows as a model reads them."""
 
-    Attributes:
-        ids: the token ids of each row, with special tokens, cut to the length of the protocol.
-        labels: [rows] int64, the number of each row's class.
-        cut: how many rows were longer than the protocol allows.
-        types: to which text of a pair each token belongs (0 or 1), for models such as BERT that read it; None for
-            others.
-    """
-
-    ids: list[list[int]]
-    labels: np.ndarray
-    cut: int
+    ids: list[list[int]]  # the token ids of each row, with special tokens, cut to the length of the protocol
+    labels: np.ndarray  # [rows] int64, the number of each row's class
+    cut: int  # how many rows were longer than the protocol allows
+    # to which text of a pair each token belongs (0 or 1), for models such as BERT that read it; None for others
     types: list[list[int]] | None = None
 
     def __len__(self) -> int:
@@ -173,19 +166,12 @@ def _seed_of_workers() -> None:
 
 
 class Outcome(NamedTuple):
-    """What a fine-tuning found.
+    """What a fine-tuning found."""
 
-    Attributes:
-        logits: [test rows or their words, classes] of the chosen weights.
-        epoch: the epoch after which the weights were chosen, counted from 1.
-        epochs: how many epochs were trained.
-        chosen_by: the score of each epoch on the rows that chose it.
-    """
-
-    logits: np.ndarray
-    epoch: int
-    epochs: int
-    chosen_by: list[float]
+    logits: np.ndarray  # [test rows or their words, classes] of the chosen weights
+    epoch: int  # the epoch after which the weights were chosen, counted from 1
+    epochs: int  # how many epochs were trained
+    chosen_by: list[float]  # the score of each epoch on the rows that chose it
 
 
 class Tuner:
@@ -193,14 +179,9 @@ class Tuner:
 
     Args:
         model: returns logits [targets, classes] of what `Rows.batch` gives. It was made after `set_seed`.
-        how: the protocol.
-        seed: the seed of the run, from which the order of rows follows if the protocol shuffles by epoch.
         metric: what chooses the best epoch.
         train: the rows to train on.
         judge: the rows that choose the epoch.
-        padding: how batches are padded.
-        folder: where checkpoints are kept.
-        device: where the model is trained.
 
     Raises:
         UserError: there are fewer rows than one batch has.

@@ -22,27 +22,17 @@ UNPACKED, TIMES = 1 << 30, 200
 
 
 class Unreadable(Exception):
-    """A file, or the rest of it, cannot be read. The message says why and what to do, without the file's name.
-
-    Attributes:
-        whole: whether nothing of the file can be used.
-    """
+    """A file, or the rest of it, cannot be read. The message says why and what to do, without the file's name."""
 
     def __init__(self, problem: str, whole: bool = False):
         super().__init__(problem)
-        self.whole = whole
+        self.whole = whole  # whether nothing of the file can be used
 
 
 class Stream:
-    """The unpacked content of a file.
+    """The unpacked content of a file, which must be `wanted`; its compression follows from its name.
 
-    Args:
-        path: the file.
-        compression: `gzip`, `zstd` or None, from the file's name.
-        wanted: what the content must be: `text` or `parquet`.
-
-    Raises:
-        Unreadable: the content is something else, or the file is a folder.
+    `Unreadable` says that the content is something else, or that the file is a folder.
     """
 
     def __init__(self, path: Path, compression: str | None, wanted: str = "text"):

@@ -19,12 +19,9 @@ class Documents:
     """Reads the documents of one Parquet file, in order.
 
     Args:
-        path: the file.
         contexts: whether to read the contexts of labelled text, too. (A language model learns only the text.)
 
     Attributes:
-        path: the file.
-        count: number of documents in the file.
         pieces: number of texts per document. If documents have prompts or contexts, this is 2 (the prompt or context,
             which may be empty, and the text). Otherwise it is 1.
         prompted: whether the documents have prompts.

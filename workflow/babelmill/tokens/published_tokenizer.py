@@ -46,13 +46,8 @@ def has_our_tokens(tokenizer: Tokenizer) -> bool:
 def roles_of(folder: Path, tokenizer: Tokenizer, where: str) -> dict[str, int | None]:
     """Return the number of a tokenizer's entries, and for each role the id of its token, or None if there is none.
 
-    Args:
-        folder: the folder with the tokenizer's files and the model's config.json, which names tokens by their ids.
-        tokenizer: the tokenizer that the folder's tokenizer.json holds.
-        where: the beginning of error messages.
-
-    Raises:
-        UserError: no token begins or ends a text.
+    The config.json in the folder of the tokenizer names tokens by their ids. A UserError, which begins with `where`,
+    says that no token begins or ends a text.
     """
     entries = vocab_size(tokenizer)
     found = {name: _id_of(name, folder, tokenizer, entries) for names in NAMES.values() for name in names}

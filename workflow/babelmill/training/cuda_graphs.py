@@ -59,10 +59,8 @@ class CUDAGraph:
     def record(self, function: Callable[[], torch.Tensor], beside: Self | None) -> torch.Tensor:
         """Record a function, without doing what it does. Return its result, which each `repeat` writes.
 
-        Args:
-            function: the function.
-            beside: another recording, whose memory this one uses, too. So a result must be read before the other one
-                is repeated. None: there is no other recording.
+        It uses the memory of the recording `beside`, too, if there is one: a result must be read before that is
+        repeated.
         """
         torch.cuda.synchronize()
         torch.cuda.empty_cache()
@@ -92,11 +90,7 @@ class CUDAGraph:
 class Recorder:
     """Learns from rows by repeating recordings.
 
-    Args:
-        network: the network, whose gradients are `FlatGradients` if it is `recordable`.
-        stream: the training tokens, a `TokenStream` if so.
-        groups: number of groups of targets.
-        device: where passes are computed.
+    A network that is `recordable` needs `FlatGradients` and a `TokenStream`.
     """
 
     def __init__(self, network: Network, stream: Stream, groups: int, device: torch.device):
@@ -130,8 +124,7 @@ class Recorder:
     def learn(self, rows: Rows, length: int, weights: Weights) -> tuple[torch.Tensor, Stopwatch]:
         """Add the gradient of rows, which `takes` allows.
 
-        Returns:
-            their sums by group of targets, to be read before the next call; the time of sending the rows.
+        Return their sums by group of targets, to be read before the next call; and the time of sending the rows.
         """
         assert isinstance(self._stream, TokenStream)
         sending = Stopwatch(self._device)

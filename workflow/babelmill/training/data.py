@@ -15,13 +15,7 @@ from babelmill.training.plan.objectives import Objective
 
 
 class Data:
-    """Holds the shards of all languages by split, their rows, and the tokenizer's vocabulary.
-
-    Args:
-        settings: the stage's settings.
-        tokenizer: the tokenizer's folder.
-        folders: one folder per language, in order.
-    """
+    """Holds the shards of all languages (a folder each) by split, their rows, and the tokenizer's vocabulary."""
 
     def __init__(self, settings: TrainSettings, tokenizer: Path, folders: list[Path]):
         self.settings = settings

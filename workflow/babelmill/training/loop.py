@@ -69,15 +69,11 @@ class Loop:
     """Trains from the first step that is not done to the end.
 
     Args:
-        trainer: the run.
-        run: the section `run`: how often to log, validate and save, and so on.
         folder: folder of the run, which the main process has opened.
         done: what the folder contained before.
-        stop: knows whether there is a reason to leave.
         state: state of the loop from the checkpoint, or None if there is no checkpoint.
         snapshots: {step: points}, the steps after which to keep the weights, from the present one on; points are in
             million words.
-        rate: the words per token.
         until: the step after which to stop, with a checkpoint; None: the last step of the run. Nothing else depends on
             it, so a run that continues from there is the same as one that never stopped.
     """

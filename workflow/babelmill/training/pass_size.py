@@ -31,23 +31,16 @@ class PassSize:
 
     Args:
         tokens: largest number of tokens of a pass; None: as many as fit, see `find`.
-        network: what makes the passes.
-        train: the settings.
-        processes: this process among the others.
-
-    Attributes:
-        tokens: largest number of tokens of a pass.
-        ran_out_of_memory: whether this happened since the last vote.
-        fitted: the largest passes that have fitted.
     """
 
     def __init__(self, tokens: int | None, network: Network, train: schema.Train, processes: Processes):
         self._network, self._train, self._processes = network, train, processes
         self.auto = tokens is None and not network.sharded  # whether a checkpoint keeps what was found
         self.unknown = self.auto
+        # largest number of tokens of a pass
         self.tokens = whole_tokens(train) if network.sharded else tokens or CPU_TOKENS
-        self.ran_out_of_memory = False
-        self.fitted = Fitted()
+        self.ran_out_of_memory = False  # whether this happened since the last vote
+        self.fitted = Fitted()  # the largest passes that have fitted
 
     def rows(self, length: int) -> int:
         """Return how many rows of `length` tokens a pass has at most."""
@@ -124,11 +117,8 @@ class Fitted:
 def rows_that_fit(make: Callable[[int], None], first: int, later: int, device: torch.device) -> int:
     """Return how many rows fit into one forward pass. Two passes of different sizes show how much memory a row takes.
 
-    Args:
-        make: makes a pass with a given number of rows.
-        first: number of rows of the first pass; it is halved until the passes fit.
-        later: bytes that a step needs besides its passes, and that are not allocated yet.
-        device: the GPU.
+    The first pass has `first` rows, which are halved until it fits. A step needs `later` bytes besides its passes that
+    are not allocated yet.
     """
     needed = torch.empty(later, dtype=torch.uint8, device=device)
 

@@ -22,18 +22,13 @@ class Votes(NamedTuple):
     """Holds the votes of a process, or the decisions of all.
 
     They also carry the energy that the GPUs used, which only the first process of each machine knows.
-
-    Attributes:
-        leave: end the run after this step.
-        save: save a checkpoint after this step.
-        smaller: let all processes make smaller forward passes, since one ran out of memory.
-        joules: energy that the GPUs of this machine used, or None if it is not known. In decisions: energy of the GPUs
-            of all machines, or None if one machine does not know its own.
     """
 
-    leave: bool = False
-    save: bool = False
-    smaller: bool = False
+    leave: bool = False  # end the run after this step
+    save: bool = False  # save a checkpoint after this step
+    smaller: bool = False  # let all processes make smaller forward passes, since one ran out of memory
+    # energy that the GPUs of this machine used, or None if it is not known. In decisions: energy of the GPUs of all
+    # machines, or None if one machine does not know its own.
     joules: int | None = None
 
     def of_all(self, processes: Processes) -> torch.Tensor:
@@ -57,38 +52,26 @@ class Votes(NamedTuple):
 
 
 class Outcome(NamedTuple):
-    """Holds the numbers of a step, over all processes.
+    """Holds the numbers of a step, over all processes."""
 
-    Attributes:
-        sums: [groups, 3] float64, see `loss.STATISTICS`.
-        decided: the decisions. One vote for something is enough.
-        norm: norm of the gradient, before clipping.
-    """
-
-    sums: np.ndarray
-    decided: Votes
-    norm: float
+    sums: np.ndarray  # [groups, 3] float64, see `loss.STATISTICS`
+    decided: Votes  # the decisions. One vote for something is enough
+    norm: float  # norm of the gradient, before clipping
 
 
 @dataclass
 class Pending:
-    """Holds a step whose numbers have not yet arrived from the device.
-
-    Attributes:
-        step: the step.
-        sums, votes, norm: tensors on the host that get the numbers of `Outcome`.
-        whole: the time that the step takes on this process's device. At its end the numbers have arrived.
-        data: the times that the device of this process spends on making micro-batches.
-    """
+    """Holds a step whose numbers have not yet arrived from the device."""
 
     LOST = 300.0  # seconds to wait for a step after SIGTERM, which the launcher sends when another process has died
 
-    step: Step
+    step: Step  # the step
+    # sums, votes, norm: tensors on the host that get the numbers of `Outcome`
     sums: torch.Tensor
     votes: torch.Tensor
     norm: torch.Tensor
-    whole: "Stopwatch"
-    data: list["Stopwatch"]
+    whole: "Stopwatch"  # the time that the step takes on this process's device. At its end the numbers have arrived
+    data: list["Stopwatch"]  # the times that the device of this process spends on making micro-batches
 
     def read(self, stop: Stop | None = None) -> Outcome:
         """Wait for the numbers and return them.

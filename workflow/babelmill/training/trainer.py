@@ -44,21 +44,9 @@ class Trainer:
     """Holds a run in progress on one process, and does its steps.
 
     Args:
-        settings: the stage's settings.
-        network: the model, and how it computes.
-        plan: the plan of all steps.
-        stream: the training tokens.
-        validation: the rows of the validation shards, and their tokens.
-        processes: this process among the others.
         micro_batch_tokens: largest number of tokens of a forward pass; None: as many as fit, see `PassSize`.
         validation_documents: largest number of documents per language that a validation measures; None: all.
         validation_tokens: largest number of tokens that a validation measures; None: all.
-
-    Attributes:
-        average: the moving average of the weights.
-        size: the size of forward passes.
-        validation: measures the validation split.
-        state: what a checkpoint holds.
     """
 
     def __init__(
@@ -83,11 +71,14 @@ class Trainer:
         trained = network.trained()
         matrices = network.matrices() if train.optimizer == "muon" else ()
         self._optimizer = make_optimizer(trained, train, network.decays, network.sharding, matrices)
+        # the moving average of the weights
         self.average = MovingAverage(trained, train.ema_decay, mean_from(train, plan.steps))
         self._recorder = Recorder(network, stream, plan.groups, self.device)
-        self.size = PassSize(micro_batch_tokens, network, train, processes)
+        self.size = PassSize(micro_batch_tokens, network, train, processes)  # the size of forward passes
+        # what a checkpoint holds
         self.state = TrainingState(network, self.average, self._optimizer, self.size, processes)
         layouts, validation_stream = validation
+        # measures the validation split
         self.validation = Validation(
             network=network,
             average=self.average,

@@ -60,11 +60,7 @@ def bits_per_byte(
 ) -> dict[str, float | None]:
     """Return the bits per byte of each kind of rows, over the validation text of all languages.
 
-    Args:
-        line: what was measured, as the record says validations.
-        kinds: the names of the kinds of rows.
-        languages: the languages of the model.
-        shards: the folder of each language's shards.
+    `line` is what was measured, as the record says validations.
     """
     figures = [manifest.read(folder)["figures"] for folder in shards]
     # Every token is predicted but the first one of a document.

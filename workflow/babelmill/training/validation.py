@@ -36,14 +36,7 @@ class Validation:
     Rows have the length of the first phase, so that numbers can be compared along the run.
 
     Args:
-        network: the model.
-        average: the moving average of its weights.
         plan: says what kinds of rows there are.
-        languages: the names of the languages.
-        layouts: the rows of each language's validation shard.
-        stream: their tokens.
-        size: the size of forward passes in training.
-        processes: this process among the others.
         documents: largest number of documents per language that is measured; None: all.
         tokens: largest number of tokens that is measured; None: all.
     """

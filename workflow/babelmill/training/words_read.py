@@ -33,14 +33,9 @@ SAMPLE = "It's a \"well-known\" test (2 of 3), e.g. $5.50 -- isn't it?"  # many 
 def training_words(shards: Path, tokenizer: Path, bytes_per_word: float | None, kept: Path) -> tuple[float, bool]:
     """Return the number of words of a language's training text, and whether it is exact.
 
-    Words are separated by whitespace, unless `bytes_per_word` says how many bytes count as a word. Words of shards
-    that have no such number are exact if all of them are decoded by a tokenizer that gives text back as it was.
-
-    Args:
-        shards: the folder of the language's shards.
-        tokenizer: the folder of the tokenizer.
-        bytes_per_word: see `Language.bytes_per_word`.
-        kept: a file of the run, which keeps what was decoded: decoding again at each start would take minutes.
+    Words are separated by whitespace, unless `bytes_per_word` says how many bytes count as a word. Words of shards that
+    have no such number are exact if all of them are decoded by a tokenizer that gives text back as it was. What was
+    decoded stands in the file `kept` of the run: decoding again at each start would take minutes.
     """
     figures = manifest.read(shards)["figures"]
     if bytes_per_word is not None:
@@ -121,14 +116,7 @@ def snapshot_steps(plan: Plan, per_token: float, points: list[float]) -> dict[in
 
 
 class DueSnapshots:
-    """Says which snapshots of its weights a run keeps.
-
-    Args:
-        looked_after: the run settings; `run.snapshots` says which are asked for.
-        plan: the plan of the run.
-        rate: its words per token.
-        folder: the folder of the run.
-    """
+    """Says which snapshots of its weights a run keeps (`run.snapshots`)."""
 
     def __init__(self, looked_after: RunSettings, plan: Plan, rate: WordRate, folder: RunFolder):
         self._looked_after, self._plan, self._rate, self._folder = looked_after, plan, rate, folder

@@ -29,19 +29,12 @@ BLANK_LINES = re.compile(rb"(?:\A|\n)(?:[ \t\r]*\n)+")  # between paragraphs
 
 @dataclasses.dataclass(frozen=True)
 class Block:
-    """Whole lines of a file. The last line of a file may lack its newline.
+    """Whole lines of a file. The last line of a file may lack its newline."""
 
-    Attributes:
-        number: number of the first line, counted from 1.
-        offset: byte offset of the first line in the uncompressed text without BOM.
-        raw: bytes of the lines.
-        found: whether an earlier line of a file of JSON lines had all keys.
-    """
-
-    number: int
-    offset: int
-    raw: bytes
-    found: bool = False
+    number: int  # number of the first line, counted from 1
+    offset: int  # byte offset of the first line in the uncompressed text without BOM
+    raw: bytes  # bytes of the lines
+    found: bool = False  # whether an earlier line of a file of JSON lines had all keys
 
 
 def read_text(file: SourceFile, stream: Stream) -> Iterator[pa.RecordBatch]:

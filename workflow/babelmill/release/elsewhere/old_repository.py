@@ -154,18 +154,11 @@ def equal(one: Mapping[str, Tensor], other: Mapping[str, Tensor]) -> bool:
 def read_repository(
     files: Files, weights: WeightFiles, config: Path, tokenizer: Path, masked_target: str | None, scratch: Path
 ) -> FoundModel:
-    """Read the model and the card of a repository or a folder.
+    """Read the model and the card of a repository or a folder; `config` is the JSON file with the model's shape.
 
-    Args:
-        files: the files of the repository.
-        weights: which of them are the weights.
-        config: the JSON file with the model's shape.
-        tokenizer: the path of its tokenizer.json.
-        masked_target: the token that masked positions predicted, "next" or "same". If None, the model is tested.
-        scratch: a folder for the adapted tokenizer.
-
-    Raises:
-        UserError: the files do not fit together, or the model has learnt too little to tell the masked target.
+    If it is None which token masked positions predicted (`masked_target`, "next" or "same"), the model is tested. The
+    adapted tokenizer is written to `scratch`. A UserError says that the files do not fit together, or that the model
+    has learnt too little to tell.
     """
     earlier = read_card(files.path("README.md"), files.where)
     shape, tensors, default = read_weights(files, weights, config)
@@ -189,10 +182,6 @@ def learnt_target(shape: Mapping[str, Any], weights: Mapping[str, Tensor], token
     token in causal rows, but the hidden token itself in masked rows. So the model is tested: it generates texts
     causally, and pairs of neighbouring tokens are hidden in them. The model's scores at the first position of a pair
     fit either the first or the second token far better, unless the model has learnt too little.
-
-    Args:
-        shape, weights: the model's shape and weights.
-        tokenizer: the model's tokenizer, with `<s>`, `<mask>` and other special tokens.
     """
     model = GPTBert(GPTBertShape(**{name: shape[name] for name in GPTBertShape.__dataclass_fields__})).eval()
     model.load_state_dict(dict(weights))

@@ -58,9 +58,6 @@ def choose(
     Args:
         maskable: [B, T] bool, at least `count` of them per row.
         count: [B] int64.
-        span: [B, T] from `spans`.
-        keys: [B] priority keys.
-        position: [T] int64, 0 .. T - 1.
 
     Returns:
         [B, T] bool.
@@ -85,9 +82,6 @@ def corrupt(
     Args:
         tokens: [B, T] int64.
         chosen, span: [B, T].
-        keys: keys of the rows.
-        position: [T] int64, 0 .. T - 1.
-        mask_id: the id of `<mask>`.
         ordinary: [n] int64, ids from which random tokens are drawn (no special tokens).
         hiding: says how often each action is taken.
     """

@@ -31,43 +31,27 @@ SIGNED = {np.dtype("<u2"): torch.int16, np.dtype("<u4"): torch.int32}  # torch c
 
 
 class Sent(NamedTuple):
-    """Holds what the host sends of B rows of T positions, on the device.
+    """Holds what the host sends of B rows of T positions, on the device."""
 
-    Attributes:
-        numbers: [B, COLUMNS] int64, see `TokenStream.send`.
-        tokens: [B, T], as signed integers of the size in the shards. Values after a row's end have no meaning.
-        prompts: [B, T] bool, which tokens are part of prompts; None: none is.
-    """
-
-    numbers: torch.Tensor
+    numbers: torch.Tensor  # [B, COLUMNS] int64, see `TokenStream.send`
+    # [B, T], as signed integers of the size in the shards. Values after a row's end have no meaning.
     tokens: torch.Tensor
-    prompts: torch.Tensor | None
+    prompts: torch.Tensor | None  # [B, T] bool, which tokens are part of prompts; None: none is
 
 
 @dataclass(frozen=True)
 class MicroBatch:
-    """Holds the tensors of B rows of T positions with n targets.
+    """Holds the tensors of B rows of T positions with n targets."""
 
-    Attributes:
-        input_ids: [B, T] int64.
-        segments: [B, T] int64, number of the document within the row, -1 at padding.
-        causal: [B] bool.
-        positions: [n] int64, the position that predicts each target, as an index into the flattened [B T].
-        targets: [n] int64.
-        weights: [n] float32, weight of each target in the loss times its importance, see `objectives`.
-        groups: [n] int64, see `Objective`.
-        dropout: [B] int64, the rows' keys, see `dropout.py`.
-        importance: [n] float64, how many targets each target stands for; None if each stands for one.
-    """
-
-    input_ids: torch.Tensor
-    segments: torch.Tensor
-    causal: torch.Tensor
-    positions: torch.Tensor
-    targets: torch.Tensor
-    weights: torch.Tensor
-    groups: torch.Tensor
-    dropout: torch.Tensor
+    input_ids: torch.Tensor  # [B, T] int64
+    segments: torch.Tensor  # [B, T] int64, number of the document within the row, -1 at padding
+    causal: torch.Tensor  # [B] bool
+    positions: torch.Tensor  # [n] int64, the position that predicts each target, as an index into the flattened [B T]
+    targets: torch.Tensor  # [n] int64
+    weights: torch.Tensor  # [n] float32, weight of each target in the loss times its importance, see `objectives`
+    groups: torch.Tensor  # [n] int64, see `Objective`
+    dropout: torch.Tensor  # [B] int64, the rows' keys, see `dropout.py`
+    # [n] float64, how many targets each target stands for; None if each stands for one
     importance: torch.Tensor | None = None
 
 
@@ -94,14 +78,8 @@ class TokenStream:
     """Builds micro-batches from the tokens of all languages, in the memory maps of their shards.
 
     Args:
-        shards: one per language.
-        vocabulary: the roles of tokens.
-        seed: seed of all random numbers.
-        device: where micro-batches are made.
-        objective: says what kinds of rows there are, and how tokens are hidden.
         in_place: predict hidden tokens where they stand, not one position before; then a row's input is its T tokens
             themselves. This is for models that predict in this way, and for objectives whose rows all hide tokens.
-        graphs: compiles the function that makes the rows; None: it is not compiled.
     """
 
     def __init__(
@@ -155,8 +133,6 @@ class TokenStream:
         """Build rows of `length` tokens.
 
         Args:
-            rows: the rows to build.
-            length: T.
             weights: weight of a target of each kind, before it is multiplied by the target's importance.
             stream: separates the random numbers of different uses (0 in training, another one in validation).
             pad_rows_to: add empty rows up to a multiple of this, so that few shapes occur (for `torch.compile`).

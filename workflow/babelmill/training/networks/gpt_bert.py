@@ -24,15 +24,7 @@ from babelmill.training.plan.randomness import INITIALIZATION
 
 
 class GPTBertNetwork(Network):
-    """Trains a GPT-BERT.
-
-    Args:
-        shape: the shape of the model.
-        train: seed, precision and so on.
-        processes: this process among the others.
-        by_hand: use faster functions, see `kernels/install.py`; False: use the shipped operations.
-        graphs: compiles functions; None: nothing is compiled.
-    """
+    """Trains a GPT-BERT, by default with faster functions than the shipped ones (`by_hand`, `kernels/install.py`)."""
 
     def __init__(
         self,

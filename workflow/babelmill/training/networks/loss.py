@@ -166,14 +166,7 @@ def no_sums(groups: int, device: torch.device) -> torch.Tensor:
 
 
 def summarize(sums: np.ndarray, counts: np.ndarray, languages: list[str], objective: Objective) -> dict[str, Any]:
-    """Return means, computed from sums by group; `Objective` says what a group is.
-
-    Args:
-        sums: [groups, 3], see `STATISTICS`.
-        counts: [groups] numbers of targets.
-        languages: their names.
-        objective: says what kinds of rows there are, and their weights.
-    """
+    """Return means, computed from sums by group, [groups, 3] (see `STATISTICS`); `Objective` says what a group is."""
     losses = [f"loss_{kind.name}" for kind in objective.kinds]
 
     def means(sums: np.ndarray, counts: np.ndarray) -> dict[str, float | None]:

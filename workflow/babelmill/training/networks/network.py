@@ -37,27 +37,19 @@ def matrices_of_layers(model: nn.Module) -> dict[str, nn.Parameter]:
 
 
 class Network(ABC):
-    """Computes the loss of a model in training, on one process.
+    """Computes the loss of a model in training, on one process."""
 
-    Attributes:
-        model: the model whose weights are trained.
-        config: contents of `config.json` beside the trained weights: enough to make the model again.
-        gradients: the gradients of `model`.
-        in_place: whether hidden tokens are predicted where they stand, not one position before (`TokenStream`).
-        compiled: the graphs of blocks, loss and micro-batches; None: nothing is compiled.
-        recordable: whether a pass of training may be recorded, see `cuda_graphs.py`. Then it always starts the same
-            kernels, whatever the rows and the step, and whatever it reads stays where it is.
-        frozen: whether a part of the weights is not trained; checkpoints do not hold this part.
-        sharding: how `trained` and `weights` are cut over the processes. It has no shapes if each process holds all.
-    """
-
-    model: nn.Module
-    config: dict[str, Any]
-    gradients: Gradients
+    model: nn.Module  # the model whose weights are trained
+    config: dict[str, Any]  # contents of `config.json` beside the trained weights: enough to make the model again
+    gradients: Gradients  # the gradients of `model`
+    # whether hidden tokens are predicted where they stand, not one position before (`TokenStream`)
     in_place: bool = False
-    compiled: Graphs | None = None
+    compiled: Graphs | None = None  # the graphs of blocks, loss and micro-batches; None: nothing is compiled
+    # whether a pass of training may be recorded, see `cuda_graphs.py`. Then it always starts the same kernels, whatever
+    # the rows and the step, and whatever it reads stays where it is.
     recordable: bool = False
-    frozen: bool = False
+    frozen: bool = False  # whether a part of the weights is not trained; checkpoints do not hold this part
+    # how `trained` and `weights` are cut over the processes. It has no shapes if each process holds all.
     sharding: Sharding
 
     @abstractmethod

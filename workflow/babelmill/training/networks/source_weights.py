@@ -20,13 +20,8 @@ from babelmill.training.networks.network import Network
 def shape_of(settings: TrainSettings, source: Path | None, vocab_size: int) -> GPTBertShape | NorBERT4Shape:
     """Return the shape of the model to train, which is one of our architectures.
 
-    Args:
-        settings: the stage's settings. Dropout comes from them, even if the source was trained with another rate.
-        source: folder of the model that training starts from. If None, the settings define the whole shape.
-        vocab_size: number of entries of the tokenizer.
-
-    Raises:
-        UserError: the source has another shape than the settings say, or too few embeddings or positions for the text.
+    The settings define it, or the source that training starts from; dropout always comes from the settings. A UserError
+    says that the source has another shape than the settings, or too few embeddings or positions for the text.
     """
     of_norbert4 = settings.model.architecture == "norbert4"
     if source is None:

@@ -50,8 +50,6 @@ class _ScoresAndLoss(nn.Module):
     """Computes scores and loss in one forward pass, since only during this pass a process has the whole output matrix.
 
     Args:
-        model: a model that keeps documents apart.
-        z_loss_weight: see `loss`.
         first_position: the first position id, or None if the model counts positions by itself.
     """
 
@@ -107,17 +105,9 @@ class _WarnOfFormula(TorchFunctionMode):
 class TransformersNetwork(Network):
     """Trains a transformers model, which is spread over all processes (`fsdp.py`).
 
-    Masked classes predict hidden tokens at their own positions; causal classes predict next tokens.
-
-    Args:
-        config: configuration of the model.
-        train: objective, seed, precision and so on.
-        vocabulary: vocabulary of the workflow's tokenizer.
-        processes: this process among the others.
-        loaded: whether each process later reads its rows of all weights from files. Otherwise they begin random.
-
-    Raises:
-        UserError: transformers has no such model, or it does not compute what training assumes.
+    Masked classes predict hidden tokens at their own positions; causal classes predict next tokens. If `loaded`, each
+    process later reads its rows of all weights from files; otherwise they begin random. A UserError says that
+    transformers has no such model, or that it does not compute what training assumes.
     """
 
     def __init__(

@@ -47,16 +47,8 @@ def pass_through(features: torch.Tensor) -> torch.Tensor:
 def prove(config: PreTrainedConfig, auto: str, vocabulary: Vocabulary, length: int) -> int | None:
     """Test a kind of model. Return its first position id, or None if it takes no position ids.
 
-    If the smaller model cannot be made or fails to compute, the whole model is tested.
-
-    Args:
-        config: configuration of the model.
-        auto: its class.
-        vocabulary: vocabulary of the tokenizer.
-        length: length of the longest row in training.
-
-    Raises:
-        UserError: the model does not compute what training assumes.
+    If the smaller model cannot be made or fails to compute, the whole model is tested, with rows up to `length`. A
+    UserError says that it does not compute what training assumes.
     """
     problem: Exception | None = None
     for candidate in (smaller, lambda config, _: config):
@@ -119,13 +111,9 @@ def _kind(block: nn.Module, number: int) -> list[str]:
 
 
 class Proof:
-    """Runs a model on random rows, in evaluation mode, and checks the scores.
+    """Runs a model on random rows up to a length, in evaluation mode, and checks the scores.
 
-    Args:
-        model: a model that keeps documents apart, on the CPU.
-        hides: whether it predicts hidden tokens.
-        vocabulary: rows are made of its ordinary tokens.
-        length: length of the longest row in training.
+    The model keeps documents apart and is on the CPU; rows are made of ordinary tokens of the vocabulary.
     """
 
     def __init__(self, model: PreTrainedModel, hides: bool, vocabulary: Vocabulary, length: int):

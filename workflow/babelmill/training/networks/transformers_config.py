@@ -93,15 +93,8 @@ def make_config(model: schema.Model, auto: str, vocabulary: Vocabulary) -> PreTr
 def config_to_train(settings: TrainSettings, source: Path | None, vocabulary: Vocabulary) -> PreTrainedConfig:
     """Return the configuration of the model to train: from `model.config`, or that of the source.
 
-    Ids of special tokens are taken from the tokenizer, unless it is the source's own.
-
-    Args:
-        settings: the stage's settings.
-        source: folder of the model that training starts from, or None.
-        vocabulary: vocabulary of the tokenizer.
-
-    Raises:
-        UserError: transformers has no such class of the model, or the source does not fit the settings or tokenizer.
+    Ids of special tokens are taken from the tokenizer, unless it is the source's own. A UserError says that
+    transformers has no such class of the model, or that the source does not fit the settings or the tokenizer.
     """
     auto, name = auto_class(settings.train), f"model.source = {settings.model.source}"
     if source is None:
@@ -134,15 +127,7 @@ def counted(model: PreTrainedModel, frozen: bool = False) -> Counted:
 def counted_without(
     model: nn.Module, layer: nn.Module | None, output: int, width: int, frozen: bool = False
 ) -> Counted:
-    """Count the parameters of a model whose output layer computes only with the targets.
-
-    Args:
-        model: the model.
-        layer: the output layer, or None.
-        output: number of elements of its matrix.
-        width: width of its features.
-        frozen: see `counted`.
-    """
+    """Count the parameters of a model whose output layer (`output` elements) computes only with the targets."""
     blocks = blocks_of(model)
     matrices = [m.weight for m in model.modules() if isinstance(m, nn.Linear | Conv1D) and m is not layer]
     widths = [max(p.shape) for block in blocks[:1] for p in block.parameters() if p.ndim == 2]
