@@ -75,8 +75,8 @@ def under_its_names(
 ) -> ForeignModel:
     """Return a transformers model whose tensors have the names that its class uses.
 
-    Raises:
-        UserError: some weights are missing, or the model's shape differs from what the configuration says (`asked`).
+    A UserError says that some weights are missing, or the model's shape differs from what the configuration says
+    (`asked`).
     """
     from babelmill.release.elsewhere.transformers_names import (  # imports transformers, for seconds
         encoder_names_of,
@@ -97,8 +97,7 @@ def under_its_names(
 def write_tokenizer(folder: Path, paths: dict[str, Path], kind: ForeignKind, rows: int, where: str) -> list[str]:
     """Write the tokenizer's files and return their names.
 
-    Raises:
-        UserError: the tokenizer has more entries than the embedding has `rows`.
+    A UserError says that the tokenizer has more entries than the embedding has `rows`.
     """
     adapted = kind == "published"
     if kind == "published_norbert4" and "tokenizer.json" in paths:

@@ -115,9 +115,8 @@ class Counter:
     def of(self, path: Path, text_column: str | None) -> int:
         """Return how much text a file adds, in the budget's unit. Documents of earlier files do not count again.
 
-        Raises:
-            UserError: the file cannot be read (see `readers.read`), or `corpus.categories` is set and the file has no
-                categories.
+        A UserError says that the file cannot be read (see `readers.read`), or `corpus.categories` is set and the file
+        has no categories.
         """
         tally, corpus, total = Tally(self.corpus.on_error), self.corpus, 0
         reading = Reading(corpus, {path: text_column} if text_column else {}, self._scratch)

@@ -123,8 +123,7 @@ def evaluate_model(
 ) -> tuple[Scores, Nats]:
     """Score all variants of an exported model: {language: {variant: {metric: score}}}, and the nats of each document.
 
-    Raises:
-        UserError: a score is not a number.
+    A UserError says that a score is not a number.
     """
     exported = recorded(manifest.read(folder)["settings"], ExportSettings, folder).export
     device = scoring_device()
@@ -167,8 +166,7 @@ def check_length(folder: Path, length: int) -> None:
 def tokenizer_figures(tokenizer: Tokenizer, language: str, text: Text, lossy: bool) -> dict[str, float]:
     """Measure the tokenizer on the whole validation text.
 
-    Raises:
-        UserError: decoding does not give the text back (see `Text.bytes`), and the tokenizer may not be `lossy`.
+    A UserError says that decoding does not give the text back (see `Text.bytes`), and the tokenizer may not be `lossy`.
     """
     figures = measure(tokenizer, (batch for batch, _ in text.documents.batches()))
     if figures["round_trip_rate"] < 1 and not lossy:

@@ -114,8 +114,7 @@ class Repository:
     def earlier_files(self, commit: str, there: dict[str, RepoFile]) -> set[str]:
         """Return the files that were published here before: those that the manifest in the repository lists.
 
-        Raises:
-            UserError: the manifest is that of another model.
+        A UserError says that the manifest is that of another model.
         """
         if manifest.NAME not in there:
             return set()

@@ -49,8 +49,7 @@ log = logging.getLogger("babelmill.score")
 def report(scored: pa.Table, settings: ScoreSettings) -> dict[str, Any]:
     """Return the entries `headline` and `languages` of scores.json.
 
-    Raises:
-        UserError: no pair of a language has a score.
+    A UserError says that no pair of a language has a score.
     """
     kind = KINDS[settings.kind]
     names = kind.methods(settings)

@@ -161,8 +161,8 @@ def _lookup(written: Callable[[], dict[str, Any]], types: dict[str, type[Section
 def read_settings(path: str | Path, settings: type[T]) -> T:
     """Read the settings file of a stage as the type that the stage's entry in the table names.
 
-    Raises:
-        UserError: the file is another stage's, holds what the type does not allow, or was written for other code.
+    A UserError says that the file is another stage's, holds what the type does not allow, or was written for other
+    code.
     """
     raw = read_json(path)
     stage = next((entry for entry in STAGES.values() if entry.settings is settings), None)
@@ -214,8 +214,7 @@ def recorded(raw: dict[str, Any], settings: type[T], where: str | Path) -> T:
 def check_code(path: str | Path, stage: Stage, raw: dict[str, Any]) -> bool:
     """Return whether the stage runs its code for label models.
 
-    Raises:
-        UserError: the settings file was written for other code than the present code.
+    A UserError says that the settings file was written for other code than the present code.
     """
     sections = {name: section for name, section in stage.settings.sections().items() if name in raw}
     lookup, of_labels = _lookup(lambda: raw, sections), _of_labels(Path(path), raw)

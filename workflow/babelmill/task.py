@@ -71,8 +71,7 @@ def from_the_hub(settings: TaskSettings, source: dict[str, Any]) -> tuple[dict[s
 def figures(tables: dict[str, pa.Table]) -> dict[str, Any]:
     """Return counts of rows and classes, and of test rows whose text is also trained on.
 
-    Raises:
-        UserError: a label of the test rows is not among those of the training rows, or there is only one class.
+    A UserError says that a label of the test rows is not among those of the training rows, or there is only one class.
     """
     labels = {split: table["label"].to_pylist() for split, table in tables.items()}
     classes = classes_of(labels["train"])
@@ -110,11 +109,9 @@ def rows_trained_on(texts: dict[str, list[Any]]) -> int:
 def figures_of_sentences(tables: dict[str, pa.Table], settings: TaskSettings) -> dict[str, Any]:
     """Return what `figures` returns, for sentences whose words have labels; `words` has the numbers of words.
 
-    Rare labels, such as a tag of one word, may be in the test words alone: they are classes, too, and count as wrong.
-
-    Raises:
-        UserError: more than 1 % of the test words have such labels, there is only one class, or the labels mark no
-            spans, but have to.
+    Rare labels, such as a tag of one word, may be in the test words alone: they are classes, too, and count as wrong. A
+    UserError says that more than 1 % of the test words have such labels, there is only one class, or the labels mark no
+    spans, but have to.
     """
     labels = {split: [*itertools.chain(*table["labels"].to_pylist())] for split, table in tables.items()}
     counts = {split: Counter(found) for split, found in labels.items()}

@@ -146,10 +146,8 @@ def sample(corpus: Documents, rate: float, cut: Cut) -> Iterator[list[str]]:
 def adopt(path: str, where: str) -> Tokenizer:
     """Load a tokenizer.json, and check that a model can be trained with it. `where` names it in errors.
 
-    The post-processor is replaced, since the models see text as `<s> A`.
-
-    Raises:
-        UserError: the file is missing, or a special token is missing or not declared as special.
+    The post-processor is replaced, since the models see text as `<s> A`. A UserError says that the file is missing, or
+    a special token is missing or not declared as special.
     """
     check_tokenizer(path, where)
     trial.check(path, where)
@@ -226,8 +224,7 @@ def excerpt(corpus: Documents) -> Iterator[list[str]]:
 def report(tokenizer: Tokenizer, corpora: dict[str, Path], lossy: bool) -> dict[str, dict[str, float]]:
     """Return the tokenizer's quality for each language, on its validation text, or on training text if it has none.
 
-    Raises:
-        UserError: decoding does not restore a document, and the tokenizer may not be `lossy`.
+    A UserError says that decoding does not restore a document, and the tokenizer may not be `lossy`.
     """
     figures = {}
     for language, folder in corpora.items():

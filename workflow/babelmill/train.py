@@ -76,8 +76,7 @@ AGAIN = "again"  # in the folder of a trial: a run that repeats what another one
 def verify(settings: TrainSettings, tokenizer: Path, shards: list[Path], source: Path | None) -> None:
     """Check all input files, once for all processes.
 
-    Raises:
-        UserError: a file is damaged or does not belong to the others.
+    A UserError says that a file is damaged or does not belong to the others.
     """
     if len(shards) != len(settings.languages):
         raise UserError(f"--shards: {len(shards)} folders for the languages {escape.some(settings.languages)}")

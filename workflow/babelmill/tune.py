@@ -217,11 +217,7 @@ def tune_languages(
 
 
 def whole_batches(test: AnyRows, how: Tuning, settings: TuneSettings) -> AnyRows:
-    """Return the rows without the last incomplete batch.
-
-    Raises:
-        UserError: there is no whole batch.
-    """
+    """Return the rows without the last incomplete batch; raise a UserError if there is no whole batch."""
     assert how.test_batch
     if whole := len(test) // how.test_batch * how.test_batch:
         return test.chosen(range(whole))

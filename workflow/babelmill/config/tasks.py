@@ -31,8 +31,7 @@ DATA = "{evaluation_data}/"  # begins the path of a file in the challenge's fold
 def tasks_of_model(configuration: Configuration, model: str) -> list[str]:
     """Return the tasks of `evaluation.tasks` that cover one of a model's languages.
 
-    Raises:
-        UserError: the entry of this model in `models:` names a task that covers none.
+    A UserError says that the entry of this model in `models:` names a task that covers none.
     """
     resolved = configuration.model(model)
     if resolved.train.objective == "labels":
@@ -104,8 +103,7 @@ def _new_keys(task: Task) -> dict[str, Any]:
 def rows_of_task(configuration: Configuration, code: str, name: str) -> dict[str, Any]:
     """Return the content of the settings of the stage `task`: the task, how its files are read, and where they are.
 
-    Raises:
-        UserError: the task has no rows of the language, or a file does not exist or lacks a column.
+    A UserError says that the task has no rows of the language, or a file does not exist or lacks a column.
     """
     task = configuration.task(name)
     if not (covered := code_in_suite(configuration, task, code)):
@@ -149,8 +147,7 @@ def _place(configuration: Configuration, task: Task, name: str) -> str:
 def files_of(configuration: Configuration, task: Task, name: str, code: str, split: str) -> list[str]:
     """Return the globs of a split's files in a language.
 
-    Raises:
-        UserError: they are in the challenge's folder, which the configuration does not name.
+    A UserError says that they are in the challenge's folder, which the configuration does not name.
     """
     patterns = [pattern.replace("{language}", task.covered[code]) for pattern in getattr(task, split)]
     if not any(pattern.startswith(DATA) for pattern in patterns):

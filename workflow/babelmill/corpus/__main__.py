@@ -475,8 +475,7 @@ class Hashing:
     def listing(self) -> list[dict[str, Any]]:
         """Return the path, bytes and sha256 of each file.
 
-        Raises:
-            UserError: a file changed since the beginning, or since another job read it.
+        A UserError says that a file changed since the beginning, or since another job read it.
         """
         if not self._thread.ident:
             self._hash()

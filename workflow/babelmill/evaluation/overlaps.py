@@ -22,8 +22,7 @@ MEANING = (
 def overlap_of(folder: Path) -> Path | None:
     """Return the file in the results of the stage `score`; None for suites of words, and for earlier releases.
 
-    Raises:
-        UserError: the file is missing or damaged.
+    A UserError says that the file is missing or damaged.
     """
     if OVERLAP not in manifest.read(folder)["files"]:
         return None

@@ -77,11 +77,7 @@ def decision_path(name: str, number: str) -> Path:
 
 
 def races_of(configuration: Configuration, name: str) -> list[Race]:
-    """Return the races of a sweep, one for each base model.
-
-    Raises:
-        UserError: its cells cannot be compared.
-    """
+    """Return the races of a sweep, one for each base model; raise a UserError if its cells cannot be compared."""
     races: dict[str, list[Cell]] = {}
     for cell in configuration.cells[name]:
         if cell.seed == 1:
@@ -181,8 +177,7 @@ def expected(race: Race, count: int) -> int:
 def decide(asked: dict[str, Any], number: str, earlier: dict[str, Any] | None) -> dict[str, Any]:
     """Return the decision of a round, for its file.
 
-    Raises:
-        UserError: a trial is missing, or nothing is left of a race.
+    A UserError says that a trial is missing, or nothing is left of a race.
     """
     races = entrants(asked, earlier)
     made = made_with(asked, races, number)

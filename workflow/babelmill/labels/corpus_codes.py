@@ -29,8 +29,7 @@ OF_NAMES = re.compile(r"(\w*[_.])?(names?|labels?|desc|descriptions?|title|text|
 def code_list(path: str | Path) -> dict[str, str]:
     """Read a file with one code per line, possibly with its name after a comma, semicolon or tab. Return {code: name}.
 
-    Raises:
-        UserError: a line is no code with its name, a code occurs twice, or the file contains no code.
+    A UserError says that a line is no code with its name, a code occurs twice, or the file contains no code.
     """
     found: dict[str, str] = {}
     for number, (code, *name) in _rows(path):
@@ -92,8 +91,7 @@ def _is_heading(fields: list[str]) -> bool:
 def listed(path: str, labels: schema.Labels) -> dict[str, str]:
     """Return {code: name} of the list of codes, each code as its system writes it.
 
-    Raises:
-        UserError: a code does not belong to the system, or two of them are the same code.
+    A UserError says that a code does not belong to the system, or two of them are the same code.
     """
     names: dict[str, str] = {}
     spelt: dict[str, str] = {}

@@ -142,8 +142,7 @@ class Typos:
     def tokens(self, rows: Rows, shards: Sequence[ShardFile]) -> dict[int, np.ndarray]:
         """Return the tokens of the texts that get typos, by the index of the row in `rows`.
 
-        Raises:
-            UserError: the shards do not have the texts.
+        A UserError says that the shards do not have the texts.
         """
         keys = randomness.key(self._seed, TYPOS, rows.number)
         places = np.flatnonzero(randomness.uniform(keys) < self._share).tolist()

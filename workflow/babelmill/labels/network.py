@@ -214,8 +214,7 @@ def encoder_config(settings: TrainSettings, source: Path | None, vocabulary: Voc
 def prove_padding(encoder: PreTrainedModel, length: int) -> None:
     """Check that padding does not change the scores of a row that is not full.
 
-    Raises:
-        UserError: padding changes them.
+    A UserError says that padding changes them.
     """
     encoder.eval()
     pad = getattr(encoder.config, "pad_token_id", None) or 0

@@ -22,8 +22,7 @@ WINDOW = 4096  # rows that are sorted by length, predicted and kept together
 def held(folder: Path) -> Iterator[None]:
     """Lock the folder of a prediction. At the end, delete it if the prediction succeeded, or if no window was done.
 
-    Raises:
-        UserError: another process makes the same predictions.
+    A UserError says that another process makes the same predictions.
     """
     with Lock(folder, "another prediction"):
         try:

@@ -61,8 +61,7 @@ class PublishedFile(Section):
 def published(suite: str, language: str, path: Path = FILE) -> list[PublishedScore]:
     """Return the published scores on a suite in a language, in the order of the file.
 
-    Raises:
-        UserError: the file has a mistake.
+    A UserError says that the file has a mistake.
     """
     return [row for row in read(path) if (row.suite, row.language) == (suite, language)]
 

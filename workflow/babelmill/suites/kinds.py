@@ -266,8 +266,7 @@ class OfWords(Kind):
     def methods(self, settings: ScoreSettings) -> list[str]:
         """Return the methods of the two that the model has. The headline is that of `causal`, if it has this one.
 
-        Raises:
-            UserError: the model has none of the two.
+        A UserError says that the model has none of the two.
         """
         found = [name for name in ("masked", "causal") if name in settings.methods]
         if not found:
@@ -344,8 +343,7 @@ class Acquisition(OfWords):
     def score(self, model: "ScoringModel", items: pa.Table, settings: ScoreSettings, partial: Path) -> pa.Table:
         """Return a table with all items for each snapshot, the earliest first; scores are kept in `partial`.
 
-        Raises:
-            UserError: the run has no snapshots.
+        A UserError says that the run has no snapshots.
         """
         contexts, words = (items[name].to_pylist() for name in ("context", "target_word"))
         tokens = acquisition.tokens_in_a_sentence(model.tokenizer, list(dict.fromkeys(words)))

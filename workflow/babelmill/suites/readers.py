@@ -61,10 +61,8 @@ class Reader:
         """Return the items of files (.csv, .tsv, .jsonl or .parquet, plain or compressed), in order.
 
         `scratch` is the folder for unpacked copies. If the files have no phenomenon, it is "all"; if they have no
-        paradigm, it is the phenomenon.
-
-        Raises:
-            UserError: a column is missing, an item is not as its kind needs it, or there is no item.
+        paradigm, it is the phenomenon. A UserError says that a column is missing, an item is not as its kind needs it,
+        or there is no item.
         """
         raise NotImplementedError
 

@@ -183,10 +183,8 @@ class Scorer:
     def tokens(self, rows: list[Row], truths: list[Sentence]) -> tuple[np.ndarray, np.ndarray]:
         """Return the row number and ln p of each scored token: [tokens] int64 and [tokens] float64.
 
-        Rows of similar length are read together. The tokens of a row are in order.
-
-        Raises:
-            UserError: a score is not a number.
+        Rows of similar length are read together. The tokens of a row are in order. A UserError says that a score is not
+        a number.
         """
         order = np.argsort([len(row.ids) for row in rows], kind="stable")
         owners, found = [np.zeros(0, np.int64)], [np.zeros(0)]

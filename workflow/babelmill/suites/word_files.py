@@ -61,10 +61,8 @@ def _table(path: Path, what: str, needed: tuple[str, ...], texts: tuple[str, ...
 def read_reading_times(path: Path) -> pa.Table:
     """Return the rows of a file such as reading_data.csv, with the columns of READING.
 
-    `item` is the text before the word; `prev_item` and `prev_word` are those of the word before, or null.
-
-    Raises:
-        UserError: a column or a word is missing, a column holds something other than numbers, or there are no rows.
+    `item` is the text before the word; `prev_item` and `prev_word` are those of the word before, or null. A UserError
+    says that a column or a word is missing, a column holds something other than numbers, or there are no rows.
     """
     table = _table(path, "table of reading times (reading_data.csv)", (*TEXTS, *NUMBERS), TEXTS)
     without = table["word"].isna().to_numpy()

@@ -42,10 +42,8 @@ def load_encoder(auto: Any, folder: Path, **settings: Any) -> Any:
     """Load a model in fp32 by an `Auto...` class.
 
     Warn of weights that the folder lacks, but for those of heads. A head for another number of classes, which a
-    classifier from elsewhere has, is replaced by a new one.
-
-    Raises:
-        UserError: it is a model of labels, or weights of its body do not have the shapes that config.json says.
+    classifier from elsewhere has, is replaced by a new one. A UserError says that it is a model of labels, or weights
+    of its body do not have the shapes that config.json says.
     """
     if isinstance(read_json(folder / "config.json").get("labels"), dict):
         raise UserError(

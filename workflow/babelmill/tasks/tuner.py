@@ -377,8 +377,7 @@ class Tuner:
 def held_out(rows: int, share: float, seed: int) -> tuple[list[int], list[int]]:
     """Return the numbers of the rows to train on, and of those that choose the best epoch, both in order.
 
-    Raises:
-        UserError: there are too few rows to hold any out.
+    A UserError says that there are too few rows to hold any out.
     """
     count = round(rows * share)
     if not 0 < count < rows:

@@ -13,8 +13,7 @@ from babelmill.text_files.opening import Stream, Unreadable, damage_as_unreadabl
 def read_text(path: Path) -> str:
     """Return the text of a UTF-8 file, plain or compressed, without byte order marks at the beginnings of lines.
 
-    Raises:
-        UserError: the file is missing, not text, not UTF-8, or holds a NUL.
+    A UserError says that the file is missing, not text, not UTF-8, or holds a NUL.
     """
     where = escape.line(path)
     try:

@@ -49,9 +49,8 @@ class PassSize:
     def halve(self, length: int, largest: int, refused: str) -> None:
         """Halve the size of passes after one of `largest` rows did not fit into memory; `refused`: PyTorch's words.
 
-        Raises:
-            UserError: their size is part of the result, a single row does not fit, or a part of the gradient has been
-                sent to the other processes.
+        A UserError says that their size is part of the result, a single row does not fit, or a part of the gradient has
+        been sent to the other processes.
         """
         gradients = self._network.gradients
         advice = "train.activation_checkpointing: true saves memory"

@@ -76,8 +76,7 @@ class Pending:
     def read(self, stop: Stop | None = None) -> Outcome:
         """Wait for the numbers and return them.
 
-        Raises:
-            UserError: the numbers do not arrive, since another process has died and NCCL waits for it.
+        A UserError says that the numbers do not arrive, since another process has died and NCCL waits for it.
         """
         began = time.monotonic()
         while not self.whole.over():

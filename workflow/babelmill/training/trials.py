@@ -28,8 +28,7 @@ MASK_RATE = 0.15  # the share of tokens that masked rows hide
 def step_of(until: Fraction, steps: int) -> int:
     """Return the step at which a trial stops: the share `until` of all `steps`, rounded up.
 
-    Raises:
-        UserError: the training has too few steps for trials.
+    A UserError says that the training has too few steps for trials.
     """
     if steps < until.denominator:
         raise UserError(

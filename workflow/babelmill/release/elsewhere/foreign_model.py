@@ -59,8 +59,7 @@ class ForeignModel:
 def kind_of(config: dict[str, Any], where: str) -> ForeignKind:
     """Return the kind of model that a config.json describes. Error messages begin with `where`.
 
-    Raises:
-        UserError: the model needs code of its author, or is not a language model that can be trained.
+    A UserError says that the model needs code of its author, or is not a language model that can be trained.
     """
     model_type = config.get("model_type")
     if not isinstance(model_type, str | None):

@@ -56,8 +56,7 @@ TOKENS = ("bos_token_id", "eos_token_id", "pad_token_id", "mask_token_id")
 def config_of(config: dict[str, Any], where: str) -> dict[str, Any]:
     """Return the config.json of EuroBERT that means the same as LLaDA's. Error messages begin with `where`.
 
-    Raises:
-        UserError: a key is missing, or EuroBERT does not support its value.
+    A UserError says that a key is missing, or EuroBERT does not support its value.
     """
     for key, allowed in FIXED.items():
         if config.get(key, allowed[0]) not in allowed:

@@ -208,8 +208,7 @@ def on_card(languages: list[str]) -> dict[str, dict[str, Any]]:
 def scratch_beside(out: Path) -> Iterator[Path]:
     """Make a temporary folder beside `out`. At the end, remove it and the empty parent folders that were made for it.
 
-    Raises:
-        UserError: `out` exists.
+    A UserError says that `out` exists.
     """
     if out.exists():
         raise UserError(f"--out {out} already exists; remove it or name another folder")

@@ -68,10 +68,8 @@ def checkpoints(names: list[str], glob: str | None, pattern: str | None) -> dict
     """Return the checkpoints that a glob and a pattern find among files: {language: weights}.
 
     The language is the pattern's group `lang`, or None if the pattern has no such group. A file holds averaged weights
-    if the pattern's group `ema` matches, or, if there is no such group, if its name ends in `_ema`.
-
-    Raises:
-        UserError: two files are the same variant of one language.
+    if the pattern's group `ema` matches, or, if there is no such group, if its name ends in `_ema`. A UserError says
+    that two files are the same variant of one language.
     """
     found: dict[str | None, dict[str, list[str]]] = {}
     wanted = re.compile(pattern or ".*")

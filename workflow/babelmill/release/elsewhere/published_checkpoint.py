@@ -59,8 +59,7 @@ def read_weights(path: Path) -> dict[str, dict[str, Tensor]]:
 def read_pickle(path: Path) -> Any:
     """Return what PyTorch saved in a file: plain values, and tensors, which stay in the file until they are used.
 
-    Raises:
-        UserError: the file is damaged, or contains anything else, which only running code could load.
+    A UserError says that the file is damaged, or contains anything else, which only running code could load.
     """
     try:
         with open(path, "rb") as file:
@@ -110,10 +109,8 @@ def our_names(names: Iterable[str], load: Callable[[str], Tensor], where: object
 def shape_in(config: dict[str, Any], weights: Iterable[str], where: object) -> dict[str, Any]:
     """Return the shape: the keys of a published configuration, and `gate` and `layer_mixing`. `where` begins errors.
 
-    The names of the weights tell whether the model has gates and layer mixing.
-
-    Raises:
-        UserError: a key is missing or has an impossible value.
+    The names of the weights tell whether the model has gates and layer mixing. A UserError says that a key is missing
+    or has an impossible value.
     """
     shape, names = sizes_in(config, where), list(weights)
     return shape | {

@@ -109,8 +109,7 @@ def _transposed(trained: dict[str, Any]) -> set[str]:
 def merge_by_peft(model: nn.Module, adapters: dict[str, torch.Tensor], adapter: dict[str, int]) -> None:
     """Put adapters into a model and let peft merge them. `adapter` is their rank and alpha.
 
-    Raises:
-        UserError: the adapters do not belong to this model.
+    A UserError says that the adapters do not belong to this model.
     """
     from peft.tuners.lora import LoraLayer
 

@@ -21,10 +21,8 @@ log = logging.getLogger("babelmill")
 def fitting(folder: Path, tokenizer: Any, given: int, wanted: int, option: str) -> int:
     """Return how many of the wanted tokens fit after the given ones, at least one if any is wanted.
 
-    A GPT-BERT has no embeddings of positions, so it reads more than it was made for, with a warning.
-
-    Raises:
-        UserError: the model cannot read so many.
+    A GPT-BERT has no embeddings of positions, so it reads more than it was made for, with a warning. A UserError says
+    that the model cannot read so many.
     """
     longest, own = int(tokenizer.model_max_length), runs_code(folder)
     if not own:

@@ -73,8 +73,7 @@ def at_checkpoints(
 ) -> list[dict[str, float] | None]:
     """Return the scores of each subtask at each checkpoint; null for a checkpoint that does not exist.
 
-    Raises:
-        UserError: the model has a checkpoint, but no scores of it.
+    A UserError says that the model has a checkpoint, but no scores of it.
     """
     if scored is None:
         return [None] * len(checkpoints)

@@ -95,8 +95,7 @@ class Network(ABC):
     def matrices(self) -> set[str]:
         """Return the names of the matrices of the model's layers, which Muon updates.
 
-        Raises:
-            UserError: a parameter of a layer has more than two dimensions, as the experts of a mixture have.
+        A UserError says that a parameter of a layer has more than two dimensions, as the experts of a mixture have.
         """
         named = matrices_of_layers(self.model)
         for name, parameter in named.items():

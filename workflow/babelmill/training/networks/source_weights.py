@@ -96,8 +96,7 @@ def published_config(source: Path) -> dict[str, Any]:
 def load_weights(path: Path, network: Network) -> None:
     """Copy the weights of a safetensors file into a network, one tensor at a time.
 
-    Raises:
-        UserError: the file has other names or shapes than the network.
+    A UserError says that the file has other names or shapes than the network.
     """
     weights, sharding = network.begun_with(), network.sharding
     saved = SavedTensors(path, sharding.rows)

@@ -58,8 +58,7 @@ def special_tokens(vocabulary: Vocabulary) -> dict[str, int | None]:
 def make_config(model: schema.Model, auto: str, vocabulary: Vocabulary) -> PreTrainedConfig:
     """Return the configuration of a model of the class `auto`, from `model.config`, the vocabulary and the length.
 
-    Raises:
-        UserError: transformers has no such model, or its configuration has no such key.
+    A UserError says that transformers has no such model, or its configuration has no such key.
     """
     values = dict(model.config or {})
     model_type = values.pop("model_type")
@@ -148,8 +147,7 @@ def counted_without(
 def planned(model: schema.Model, train: schema.Train, vocab_size: int) -> Counted:
     """Count the parameters of the model that the settings describe.
 
-    Raises:
-        UserError: transformers has no such model, or its configuration has no such key.
+    A UserError says that transformers has no such model, or its configuration has no such key.
     """
     vocabulary = Vocabulary(vocab_size, 1, 2, 3, 4, tuple(range(len(SPECIAL_TOKENS))))
     auto = auto_class(train)

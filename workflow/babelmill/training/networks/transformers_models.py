@@ -69,8 +69,7 @@ def refused(model_type: str, why: object) -> UserError:
 def read_config(values: dict[str, Any], auto: str, where: str) -> PreTrainedConfig:
     """Return the configuration of a published model from the values of its config.json. Errors begin with `where`.
 
-    Raises:
-        UserError: transformers has no class `auto` for the model, or its weights cannot be trained.
+    A UserError says that transformers has no class `auto` for the model, or its weights cannot be trained.
     """
     model_type = str(values.get("model_type"))
     if model_type not in CLASSES[auto][1]:
@@ -181,8 +180,7 @@ def needs_padding(model: PreTrainedModel) -> bool:
 def on_meta(config: PreTrainedConfig, auto: str, most: int = 100_000) -> PreTrainedModel:
     """Return a model of a class without weights, on the meta device: its modules and their shapes.
 
-    Raises:
-        UserError: the class cannot make it, or it has more than `most` parameters, which would take long.
+    A UserError says that the class cannot make it, or it has more than `most` parameters, which would take long.
     """
     cls, _ = CLASSES[auto]
     try:
@@ -242,8 +240,7 @@ def without_values() -> contextlib.AbstractContextManager[None]:
 def checkpoint_activations(model: PreTrainedModel) -> None:
     """Let a model compute its layers' activations again in the backward pass, instead of keeping them.
 
-    Raises:
-        UserError: the model's class does not support this.
+    A UserError says that the model's class does not support this.
     """
     try:
         model.activation_checkpointing_enable()
@@ -264,11 +261,7 @@ def from_json(values: dict[str, Any]) -> PreTrainedConfig:
 
 
 def output_layer(model: PreTrainedModel) -> nn.Module:
-    """Return the layer that computes scores from features.
-
-    Raises:
-        UserError: the model has no such layer.
-    """
+    """Return the layer that computes scores from features; raise a UserError if the model has no such layer."""
     layer = model.get_output_embeddings()
     if layer is None or not isinstance(getattr(layer, "weight", None), torch.Tensor):
         raise refused(model.config.model_type, "its output layer is not one matrix")
