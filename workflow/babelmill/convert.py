@@ -149,17 +149,13 @@ def token_of(folder: Path, role: str) -> str | None:
 def main() -> int:
     """Run the stage from the command line."""
     parser = stage_entry.arguments(__doc__)
-    parser.add_argument("--export", required=True, type=stage_entry.folder, help="results/exports/{model}")
-    parser.add_argument("--evaluation", required=True, type=stage_entry.folder, help="results/evaluations/{model}")
-    parser.add_argument(
-        "--scores", default=[], type=stage_entry.folder, nargs="*", help="results/scores/{model}/{suite}"
-    )
-    parser.add_argument(
-        "--tuned", default=[], type=stage_entry.folder, nargs="*", help="results/tuned/{model}/{task}/{seed}"
-    )
-    parser.add_argument("--corpora", required=True, type=stage_entry.folder, nargs="+", help="one for each language")
-    parser.add_argument("--tokenizer", required=True, type=stage_entry.folder, help="results/tokenizers/{model}")
-    parser.add_argument("--model", required=True, type=stage_entry.folder, help="results/models/{model}")
+    parser.add_argument("--export", **stage_entry.FOLDER, help="results/exports/{model}")
+    parser.add_argument("--evaluation", **stage_entry.FOLDER, help="results/evaluations/{model}")
+    parser.add_argument("--scores", **stage_entry.ANY_FOLDERS, help="results/scores/{model}/{suite}")
+    parser.add_argument("--tuned", **stage_entry.ANY_FOLDERS, help="results/tuned/{model}/{task}/{seed}")
+    parser.add_argument("--corpora", **stage_entry.FOLDERS, help="one for each language")
+    parser.add_argument("--tokenizer", **stage_entry.FOLDER, help="results/tokenizers/{model}")
+    parser.add_argument("--model", **stage_entry.FOLDER, help="results/models/{model}")
     parser.add_argument("--made-with", default=[], type=Path, nargs="+", help="settings files of the earlier stages")
     parser.add_argument("--out", required=True, type=Path, help="converted/{model}")
     return stage_entry.run(convert, parser.parse_args())

@@ -295,9 +295,7 @@ def refuse_repeats(parts: list[DatasetPart]) -> None:
 def main() -> None:
     """Run the stage from the command line."""
     parser = stage_entry.arguments(__doc__)
-    parser.add_argument(
-        "--out", required=True, type=stage_entry.folder, help="output folder, results/downloads/{language}"
-    )
+    parser.add_argument("--out", **stage_entry.FOLDER, help="output folder, results/downloads/{language}")
     sys.exit(stage_entry.run(run, parser.parse_args()))
 
 

@@ -287,16 +287,10 @@ def evaluate_text(args: argparse.Namespace, settings: EvaluateSettings) -> tuple
 def main() -> None:
     """Run the stage from the command line."""
     parser = stage_entry.arguments(__doc__)
-    parser.add_argument("--export", required=True, type=stage_entry.folder, help="results/exports/{model}")
-    parser.add_argument(
-        "--corpora", required=True, nargs="+", type=stage_entry.folder, help="corpora, in order of languages"
-    )
-    parser.add_argument(
-        "--shards", required=True, nargs="+", type=stage_entry.folder, help="shards, in order of languages"
-    )
-    parser.add_argument(
-        "--out", required=True, type=stage_entry.folder, help="output folder, results/evaluations/{model}"
-    )
+    parser.add_argument("--export", **stage_entry.FOLDER, help="results/exports/{model}")
+    parser.add_argument("--corpora", **stage_entry.FOLDERS, help="corpora, in order of languages")
+    parser.add_argument("--shards", **stage_entry.FOLDERS, help="shards, in order of languages")
+    parser.add_argument("--out", **stage_entry.FOLDER, help="output folder, results/evaluations/{model}")
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--gpus", type=int, default=0, help="1 for a GPU, 0 for the CPU")
     sys.exit(stage_entry.run(run, parser.parse_args()))

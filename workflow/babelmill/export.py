@@ -167,12 +167,10 @@ def make(args: argparse.Namespace, settings: ExportSettings, upstream: list[Path
 def main() -> int:
     """Run the stage from the command line."""
     parser = stage_entry.arguments(__doc__)
-    parser.add_argument("--model", required=True, type=stage_entry.folder, help="results/models/{model}")
-    parser.add_argument("--tokenizer", required=True, type=stage_entry.folder, help="results/tokenizers/{model}")
-    parser.add_argument("--shards", required=True, type=stage_entry.folder, nargs="+", help="text for the comparison")
-    parser.add_argument(
-        "--source", default=[], type=stage_entry.folder, nargs="*", help="the model on which adapters were trained"
-    )
+    parser.add_argument("--model", **stage_entry.FOLDER, help="results/models/{model}")
+    parser.add_argument("--tokenizer", **stage_entry.FOLDER, help="results/tokenizers/{model}")
+    parser.add_argument("--shards", **stage_entry.FOLDERS, help="text for the comparison")
+    parser.add_argument("--source", **stage_entry.ANY_FOLDERS, help="the model on which adapters were trained")
     parser.add_argument("--checkpoints", required=True, type=Path, help="the model's folder of runs")
     parser.add_argument("--out", required=True, type=Path, help="results/exports/{model}")
     return stage_entry.run(run, parser.parse_args())

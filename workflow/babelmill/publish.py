@@ -264,7 +264,7 @@ def publish(args: argparse.Namespace) -> None:
 def main() -> int:
     """Run the stage from the command line."""
     parser = stage_entry.arguments(__doc__)
-    parser.add_argument("--folder", required=True, type=stage_entry.folder, help="converted/{model}")
+    parser.add_argument("--folder", **stage_entry.FOLDER, help="converted/{model}")
     parser.add_argument(
         "--submission", type=Path, nargs="*", default=[], help="submissions/{model}.json, for a model of a challenge"
     )

@@ -192,19 +192,11 @@ def run(args: argparse.Namespace) -> None:
 def main() -> None:
     """Run the stage from the command line."""
     parser = stage_entry.arguments(__doc__)
-    parser.add_argument("--export", required=True, type=stage_entry.folder, help="results/exports/{model}")
-    parser.add_argument(
-        "--suites",
-        required=True,
-        nargs="+",
-        type=stage_entry.folder,
-        help="folders of items, in the order of languages",
-    )
+    parser.add_argument("--export", **stage_entry.FOLDER, help="results/exports/{model}")
+    parser.add_argument("--suites", **stage_entry.FOLDERS, help="folders of items, in the order of languages")
     parser.add_argument("--corpora", type=Path, help="folder of the corpora; looks for the items in the training text")
     parser.add_argument("--partial", required=True, type=Path, help="folder that keeps the scores of killed attempts")
-    parser.add_argument(
-        "--out", required=True, type=stage_entry.folder, help="output folder, results/scores/{model}/{suite}"
-    )
+    parser.add_argument("--out", **stage_entry.FOLDER, help="output folder, results/scores/{model}/{suite}")
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--gpus", type=int, default=0, help="1 for a GPU, 0 for the CPU")
     sys.exit(stage_entry.run(run, parser.parse_args()))

@@ -172,9 +172,9 @@ def main() -> None:
     """Run the stage from the command line."""
     parser = stage_entry.arguments(__doc__)
     parser.add_argument("--language", required=True, help="the language's code")
-    parser.add_argument("--tokenizer", required=True, type=stage_entry.folder, help="results/tokenizers/{model}")
-    parser.add_argument("--corpus", required=True, type=stage_entry.folder, help="results/corpora/{language}")
-    parser.add_argument("--out", required=True, type=stage_entry.folder, help="output folder")
+    parser.add_argument("--tokenizer", **stage_entry.FOLDER, help="results/tokenizers/{model}")
+    parser.add_argument("--corpus", **stage_entry.FOLDER, help="results/corpora/{language}")
+    parser.add_argument("--out", **stage_entry.FOLDER, help="output folder")
     parser.add_argument("--threads", type=int, default=1, help="number of threads")
     sys.exit(stage_entry.run(run, parser.parse_args()))
 

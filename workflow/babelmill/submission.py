@@ -170,13 +170,9 @@ def words_of(model: Path, converted: Path, checkpoints: list[str]) -> dict[str, 
 def main() -> int:
     """Run the stage from the command line."""
     parser = stage_entry.arguments(__doc__)
-    parser.add_argument(
-        "--scores", default=[], type=stage_entry.folder, nargs="*", help="results/scores/{model}/{suite}"
-    )
-    parser.add_argument(
-        "--tuned", default=[], type=stage_entry.folder, nargs="*", help="results/tuned/{model}/{task}/{seed}"
-    )
-    parser.add_argument("--model", required=True, type=stage_entry.folder, help="results/models/{model}")
+    parser.add_argument("--scores", **stage_entry.ANY_FOLDERS, help="results/scores/{model}/{suite}")
+    parser.add_argument("--tuned", **stage_entry.ANY_FOLDERS, help="results/tuned/{model}/{task}/{seed}")
+    parser.add_argument("--model", **stage_entry.FOLDER, help="results/models/{model}")
     parser.add_argument("--converted", required=True, type=Path, help="converted/{model}")
     parser.add_argument("--out", required=True, type=Path, help="the summary, submissions/{model}.json")
     return stage_entry.run(run, parser.parse_args())

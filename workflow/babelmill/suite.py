@@ -82,9 +82,7 @@ def run(args: argparse.Namespace) -> None:
 def main() -> None:
     """Run the stage from the command line."""
     parser = stage_entry.arguments(__doc__)
-    parser.add_argument(
-        "--out", required=True, type=stage_entry.folder, help="output folder, results/suites/{suite}/{language}"
-    )
+    parser.add_argument("--out", **stage_entry.FOLDER, help="output folder, results/suites/{suite}/{language}")
     sys.exit(stage_entry.run(run, parser.parse_args()))
 
 

@@ -404,20 +404,12 @@ def parser() -> argparse.ArgumentParser:
     """Return the parser of the command line."""
     parser = stage_entry.arguments(__doc__)
     parser.add_argument("--run", required=True, type=Path, help="run settings, results/settings/{model}/run.json")
-    parser.add_argument("--tokenizer", required=True, type=stage_entry.folder, help="the tokenizer's folder")
-    parser.add_argument(
-        "--shards", required=True, type=stage_entry.folder, nargs="+", help="a folder for each language, in order"
-    )
-    parser.add_argument(
-        "--source",
-        default=[],
-        type=stage_entry.folder,
-        nargs="*",
-        help="folder of the model that training continues from",
-    )
+    parser.add_argument("--tokenizer", **stage_entry.FOLDER, help="the tokenizer's folder")
+    parser.add_argument("--shards", **stage_entry.FOLDERS, help="a folder for each language, in order")
+    parser.add_argument("--source", **stage_entry.ANY_FOLDERS, help="folder of the model that training continues from")
     parser.add_argument("--checkpoints", required=True, type=Path, help="the model's folder of runs")
     parser.add_argument("--compiled", type=Path, help="a folder that keeps compiled kernels for later runs")
-    parser.add_argument("--out", required=True, type=stage_entry.folder, help="folder for the trained model")
+    parser.add_argument("--out", **stage_entry.FOLDER, help="folder for the trained model")
     parser.add_argument("--threads", type=int, default=1, help="threads of all processes on this machine together")
     parser.add_argument("--processes", type=int, default=1, help="processes on all machines together, one per GPU")
     parser.add_argument("--gpus", type=int, default=0, help="GPUs of this machine to use; 0 uses the CPU")

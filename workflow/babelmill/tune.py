@@ -397,14 +397,10 @@ def run(args: argparse.Namespace) -> int:
 def main() -> None:
     """Run the stage from the command line."""
     parser = stage_entry.arguments(__doc__)
-    parser.add_argument("--export", required=True, type=stage_entry.folder, help="results/exports/{model}")
-    parser.add_argument(
-        "--tasks", required=True, nargs="+", type=stage_entry.folder, help="folders of rows, in the order of languages"
-    )
+    parser.add_argument("--export", **stage_entry.FOLDER, help="results/exports/{model}")
+    parser.add_argument("--tasks", **stage_entry.FOLDERS, help="folders of rows, in the order of languages")
     parser.add_argument("--checkpoints", required=True, type=Path, help="folder that keeps what killed attempts did")
-    parser.add_argument(
-        "--out", required=True, type=stage_entry.folder, help="output folder, results/tuned/{model}/{task}/{seed}"
-    )
+    parser.add_argument("--out", **stage_entry.FOLDER, help="output folder, results/tuned/{model}/{task}/{seed}")
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--gpus", type=int, default=0, help="1 for a GPU, 0 for the CPU")
     sys.exit(stage_entry.run(run, parser.parse_args()))

@@ -17,7 +17,7 @@ import time
 import traceback
 from collections.abc import Callable
 from pathlib import Path
-from typing import TextIO
+from typing import Any, TextIO
 
 from babelmill.core import escape, writers
 from babelmill.core.files import UserError
@@ -49,6 +49,12 @@ def folder(text: str) -> Path:
     """Return the folder of a stage from an argument: the folder, or its manifest.json, which rules have as input."""
     path = Path(text)
     return path.parent if path.name == "manifest.json" else path
+
+
+# What `add_argument` needs to know of a folder of a stage, of one or more, and of any number.
+FOLDER: dict[str, Any] = {"required": True, "type": folder}
+FOLDERS: dict[str, Any] = {"required": True, "type": folder, "nargs": "+"}
+ANY_FOLDERS: dict[str, Any] = {"default": [], "type": folder, "nargs": "*"}
 
 
 def utf8(text: str) -> str:

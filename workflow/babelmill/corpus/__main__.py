@@ -495,38 +495,24 @@ class Hashing:
 def main() -> None:
     """Run the stage from the command line."""
     parser = stage_entry.arguments(__doc__)
-    parser.add_argument(
-        "--out", required=True, type=stage_entry.folder, help="output folder, results/corpora/{language}"
-    )
+    parser.add_argument("--out", **stage_entry.FOLDER, help="output folder, results/corpora/{language}")
     parser.add_argument(
         "--download",
-        type=stage_entry.folder,
-        nargs="*",
-        default=[],
+        **stage_entry.ANY_FOLDERS,
         help="folder of the downloaded files, results/downloads/{language}, if the text comes from the Hub",
     )
     parser.add_argument(
         "--identifier",
-        type=stage_entry.folder,
-        nargs="*",
-        default=[],
+        **stage_entry.ANY_FOLDERS,
         help="folder of the model that finds languages, results/identifiers/{language}, if it comes from the Hub",
     )
     parser.add_argument(
         "--suites",
-        type=stage_entry.folder,
-        nargs="*",
-        default=[],
+        **stage_entry.ANY_FOLDERS,
         help="folders of the suites whose items no document may hold, results/suites/{suite}/{language}",
     )
     parser.add_argument("--part", help="make only this part, such as 3f2a91c0-3-of-7 (see corpus.parts)")
-    parser.add_argument(
-        "--parts",
-        type=stage_entry.folder,
-        nargs="*",
-        default=[],
-        help="folders of all parts, in order, if there are some",
-    )
+    parser.add_argument("--parts", **stage_entry.ANY_FOLDERS, help="folders of all parts, in order, if there are some")
     parser.add_argument("--threads", type=int, default=1, help="number of processes that read and clean text")
     sys.exit(stage_entry.run(run, parser.parse_args()))
 

@@ -181,7 +181,7 @@ def main() -> None:
     parser = stage_entry.arguments(__doc__)
     add = parser.add_argument
     add("--tunings", required=True, nargs="+", type=Path, help="the settings files of the stage `tune`")
-    add("--export", required=True, type=stage_entry.folder, help="results/exports/{model}")
+    add("--export", **stage_entry.FOLDER, help="results/exports/{model}")
     add("--out", required=True, type=Path, help="the file that says that all are made")
     add("--threads", type=int, default=1)
     add("--gpus", type=int, default=0, help="1 for a GPU, 0 for the CPU")
