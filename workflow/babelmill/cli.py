@@ -142,7 +142,6 @@ class Terminal:
         self._stream = stream
 
     def write(self, text: str) -> int:
-        """Write text, and return its length."""
         self._stream.write(escape.terminal(text))
         return len(text)
 

@@ -70,7 +70,6 @@ class DatasetPart:
 
     @property
     def repository(self) -> str:
-        """Return its name on the Hub, `owner/name`."""
         return self.asked["repository"]
 
     def fetch(self, names: list[str], arrived: Callable[[int], None] | None = None) -> dict[str, Path]:
@@ -164,7 +163,6 @@ class Arriving:
         self._bar, self._megabytes, self._lock = Bar(total), 0.0, threading.Lock()
 
     def bytes(self, count: int) -> None:
-        """Count bytes that have arrived."""
         with self._lock:  # several files arrive at once
             self._megabytes += count / 1e6
             if self._of_bytes:

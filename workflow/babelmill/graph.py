@@ -47,7 +47,6 @@ class Job:
 
     @cached_property
     def folder(self) -> Path:
-        """Return the folder of its results."""
         return self.stage.path(self.name, self.part)
 
     @property

@@ -159,7 +159,6 @@ class Stage:
         return f"{self.name}.{part}" if self._of_parts else self.name
 
     def settings_file(self, name: str, part: str) -> Path:
-        """Return its settings file."""
         return inputs.SETTINGS / name / f"{self.settings_name(part)}.json"
 
     # The code.
@@ -237,7 +236,6 @@ class IdentifierStage(Stage):
         return f"corpus.language_filter of {name} names no model of the Hub ({models}): nothing to fetch"
 
     def asked(self, configuration: Configuration, name: str, part: str) -> stage_settings.IdentifierSettings:
-        """Name the file on the Hub."""
         whose = self.whose(configuration.corpus(name))
         return stage_settings.IdentifierSettings(**whose, source=identifiers.on_the_hub(configuration, name) or {})
 
@@ -267,7 +265,6 @@ class SuiteStage(Stage):
         )
 
     def asked(self, configuration: Configuration, name: str, part: str) -> stage_settings.SuiteSettings:
-        """Say where the pairs are, and how they are read."""
         resolved = configuration.corpus(name)
         return stage_settings.SuiteSettings(**self.whose(resolved), **suites.pairs_of_suite(configuration, name, part))
 
@@ -294,7 +291,6 @@ class TaskStage(Stage):
         return f"no model of {name} is tuned for {part}; add it to evaluation.tasks if it covers {name}"
 
     def asked(self, configuration: Configuration, name: str, part: str) -> stage_settings.TaskSettings:
-        """Say where the rows are, and how they are read."""
         resolved = configuration.corpus(name)
         return stage_settings.TaskSettings(**self.whose(resolved), **tasks.rows_of_task(configuration, name, part))
 
@@ -315,7 +311,6 @@ class BaseModelStage(Stage):
         return f"model {name} continues no folder or repository (model.source): nothing to fetch"
 
     def asked(self, configuration: Configuration, name: str, part: str) -> stage_settings.BaseModelSettings:
-        """Name the model that this model continues."""
         about = inputs.base_model(configuration, name)
         return stage_settings.BaseModelSettings(**self.whose(configuration.model(name)), **about)
 
@@ -459,11 +454,9 @@ class TrialStage(TrainStage):
         return f"there is no trial {part} of {name}: trials are for the first seeds of a sweep's cells"
 
     def settings_name(self, part: str) -> str:
-        """Return the name of its settings file, without .json."""
         return f"trial.{part}"
 
     def benchmark(self, name: str, part: str) -> Path:
-        """Return the file in which Snakemake notes the time and the memory of the job."""
         return Path("results/benchmarks/trial", name, f"{part}.tsv")
 
 
@@ -484,7 +477,6 @@ class ExportStage(Stage):
     )
 
     def asked(self, configuration: Configuration, name: str, part: str) -> stage_settings.ExportSettings:
-        """Say what the folder holds."""
         resolved = configuration.model(name)
         return stage_settings.ExportSettings(**self.whose(resolved), export=resolved.export)
 
@@ -524,7 +516,6 @@ class ScoreStage(Stage):
     undeclared = (*SUITE_TABLES, "overlap.json")  # suites of words have none
 
     def parts(self, configuration: Configuration, name: str) -> list[str]:
-        """Return the suites that a model is scored on."""
         return suites.suites_of_model(configuration, name)
 
     def no_job(self, name: str, part: str, known: list[str]) -> str:
@@ -627,13 +618,11 @@ class PredictStage(Stage):
     reads = ("convert",)
 
     def parts(self, configuration: Configuration, name: str) -> list[str]:
-        """Return the names of the tables that a model predicts."""
         resolved = configuration.model(name)
         return list(resolved.predict.inputs) if learns_labels(resolved) else []
 
     # Not as other stages do: `prediction_table` refuses a table that is not in `predict.inputs`, and names those there.
     def refuse(self, configuration: Configuration, name: str, part: str) -> None:
-        """Raise a UserError if a model learns no labels."""
         if not learns_labels(configuration.model(name)):
             raise UserError(f"model {name} learns no labels (train.objective): there are no codes to predict")
 
@@ -664,7 +653,6 @@ class SubmissionStage(Stage):
 
     # Not as other stages do: the error says what the model lacks for its challenge.
     def refuse(self, configuration: Configuration, name: str, part: str) -> None:
-        """Raise a UserError if a model has nothing to submit."""
         submissions.refuse_submission(configuration, name)
 
     def asked(self, configuration: Configuration, name: str, part: str) -> stage_settings.SubmissionSettings:

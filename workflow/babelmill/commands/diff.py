@@ -88,7 +88,6 @@ class Settings:
         self.values |= {f"evaluation.{key}": value for key, value in found.items()}
 
     def origin(self) -> str:
-        """Return where the settings are from."""
         if not self.made:
             return f"{self.name}: from the configuration (no results)"
         planned = f", and from the configuration ({some(self.planned)})" if self.planned else ""

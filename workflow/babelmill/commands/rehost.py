@@ -92,7 +92,6 @@ class ModelLines:
         self.failed = 0
 
     def say(self, label: str, text: str) -> None:
-        """Print a line at once."""
         print(f"{label}: {text}", flush=True)
 
     @contextlib.contextmanager

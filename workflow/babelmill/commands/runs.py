@@ -80,7 +80,6 @@ class Run:
 
     @property
     def name(self) -> str:
-        """Return how the run is named in the list."""
         return self.model if self.is_present else f"{self.model} {self.fingerprint[:DIGITS]}"
 
     @property

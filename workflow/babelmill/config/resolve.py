@@ -174,7 +174,6 @@ class Configuration:
         return set(self.table) | set(self.top.models)
 
     def is_model(self, name: str) -> bool:
-        """Return whether `name` can be trained."""
         return name in self.table or name in self.top.models
 
     @functools.cache  # noqa: B019

@@ -1032,7 +1032,6 @@ class Experiment(Section):
 
     @property
     def bases(self) -> list[str]:
-        """Return `base` as a list."""
         return [self.base] if isinstance(self.base, str) else self.base
 
 

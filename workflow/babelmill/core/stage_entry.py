@@ -114,7 +114,6 @@ class BesideThePlugin(logging.Filter):
         self._log, self._gap, self._last = log_file, QUIET[0], time.monotonic()
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """Return whether a message is shown."""
         if self._log.lost and record.levelno > logging.WARNING:
             return True
         if hasattr(record, "bar") and time.monotonic() - self._last >= self._gap:
@@ -130,7 +129,6 @@ class Formatter(logging.Formatter):
         super().__init__(f"%(asctime)s {before}%(message)s", CLOCK)
 
     def format(self, record: logging.LogRecord) -> str:
-        """Return the lines of a message."""
         return escape.lines(super().format(record))
 
 

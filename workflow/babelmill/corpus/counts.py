@@ -31,7 +31,6 @@ class Counts:
             file.close()
 
     def add(self, digests: np.ndarray) -> None:
-        """Add digests, uint64 [N]."""
         digests = np.sort(digests)
         ends = np.searchsorted(digests >> np.uint64(64 - BITS), np.arange(1, 2**BITS, dtype=np.uint64))
         for file, part in zip(self._files, np.split(digests, ends), strict=True):

@@ -33,7 +33,6 @@ class Examples:
         self.add(step, before[start : start + LONGEST], after=after[start : start + LONGEST])
 
     def merge(self, part: "Examples") -> None:
-        """Add the examples of a part."""
         for step, found in part._steps.items():
             self._add(self._steps.setdefault(step, {}), found)
 

@@ -104,11 +104,9 @@ class LineBlock:
 
     @property
     def size(self) -> int:
-        """Return the bytes of text."""
         return len(self.block.raw)
 
     def read(self, reading: Reading, tally: Tally) -> Iterator[pa.RecordBatch]:
-        """Yield the documents."""
         batch = parse(SourceFile(self.path, reading, tally), self.block)
         tally.read += batch.num_rows
         yield batch
@@ -123,7 +121,6 @@ class RowGroups:
     size: int
 
     def read(self, reading: Reading, tally: Tally) -> Iterator[pa.RecordBatch]:
-        """Yield the documents."""
         file = SourceFile(self.path, reading, tally)
         with readers.reporting(self.path, tally):
             parquet = _opened(file)

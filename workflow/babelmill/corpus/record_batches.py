@@ -125,7 +125,6 @@ class Spool:
         self._stream: pa.RecordBatchStreamWriter | None = None
 
     def write(self, batch: pa.RecordBatch) -> None:
-        """Add a batch."""
         if self._stream is None:
             options = pa.ipc.IpcWriteOptions(compression="lz4")
             self._stream = pa.ipc.new_stream(self._file, batch.schema, options=options)

@@ -50,7 +50,6 @@ class Writer:
         self.by_license: Counter[str] = Counter()
 
     def write(self, batch: pa.RecordBatch) -> None:
-        """Add documents."""
         if not batch.num_rows:
             return
         size = int(sizes_of(batch).sum())

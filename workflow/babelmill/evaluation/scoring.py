@@ -55,7 +55,6 @@ class DocumentPart(NamedTuple):
 
     @property
     def length(self) -> int:
-        """Return the number of positions."""
         return self.end - self.start
 
 

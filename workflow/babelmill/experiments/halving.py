@@ -50,7 +50,6 @@ class Standing:
 
     @property
     def is_over(self) -> bool:
-        """Return whether all rounds are decided."""
         return self.decided == len(TRIALS)
 
     def says(self, model: str) -> str | None:

@@ -50,7 +50,6 @@ class Table:
 
     @property
     def heads(self) -> list[str]:
-        """Return the titles of what rows begin with."""
         several = [len({each[i] for each in self.lines}) > 1 for i in (0, 1)]
         return [part for part, shown in zip(("base", "language", "cell"), [*several, True], strict=True) if shown]
 

@@ -41,11 +41,9 @@ class Files:
 
     @property
     def names(self) -> list[str]:
-        """Return the names of all files."""
         return list(self.sizes)
 
     def json(self, name: str) -> Any:
-        """Fetch and read a JSON file."""
         return outside.read_json(self.get([name])[name], f"{self.where}: {name}")
 
     def some(self, *names: str) -> dict[str, Path]:

@@ -49,17 +49,14 @@ class LabelsCard(ModelCard):
         return files
 
     def values(self) -> dict[str, Any]:
-        """Return what the template shows."""
         return super().values() | {"shown": shown, "value_of": value_of, "codes_listed": CODES}
 
     @property
     def tasks(self) -> list[str]:
-        """Return the only task of the model, by the Hub's name."""
         return [TASK]
 
     @property
     def tags(self) -> list[str]:
-        """Return the card's tags."""
         return [self.model_type or "gpt-bert", TASK, "custom_code"]
 
     @property

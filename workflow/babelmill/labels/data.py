@@ -255,11 +255,9 @@ class DocumentRows:
         return self.documents
 
     def bounds(self, row: np.ndarray, length: int) -> tuple[np.ndarray, np.ndarray]:
-        """See `Layout.bounds`."""
         return self._offsets[row], self._offsets[row + 1]
 
     def targets(self, row: np.ndarray, length: int) -> tuple[np.ndarray, np.ndarray]:
-        """See `Layout.targets`."""
         codes = self._code_offsets[row + 1] - self._code_offsets[row]
         return codes, codes
 
@@ -354,7 +352,6 @@ class LabelledData(Data):
         }
 
     def stream(self, split: str, network: Network, objective: Objective, device: torch.device) -> LabelStream:
-        """See `Data.stream`."""
         return self._streams[split].on(device)
 
     def cut(self) -> int:

@@ -115,7 +115,6 @@ class LabelledText:
         return [self._numbers.setdefault(code, len(self._numbers)) for code in codes]
 
     def texts(self) -> Iterator[Pair]:
-        """Yield all texts, in order."""
         for documents, chosen in zip(self._documents, self._chosen, strict=True):
             has_code = iter(chosen)
             for texts, sizes in documents.batches():

@@ -55,7 +55,6 @@ class LabelsFolder(Architecture):
     """Writes the folder of a label model."""
 
     def write(self, folder: Path, inputs: ExportInputs, export: Export) -> list[str]:
-        """See `Architecture.write`."""
         trained = read_json(inputs.model / "config.json")
         config = hub_config(trained)
         ours = config["model_type"] == "babelmill_gpt_bert"
@@ -72,7 +71,6 @@ class LabelsFolder(Architecture):
         return [*files, "config.json"]
 
     def trained(self, model: Path, variant: str, frozen: Path | None = None) -> nn.Module:
-        """See `Architecture.trained`."""
         values = read_json(model / "config.json")
         encoder = make_encoder(encoder_from(values["config"], len(values["labels"]["codes"])))
         trained = with_decoder(encoder, values["labels"]).eval()
@@ -87,7 +85,6 @@ class LabelsFolder(Architecture):
         return scores[:, None] if mode == "classes" else symbols
 
     def exported_logits(self, exported: nn.Module, row: torch.Tensor, mode: str) -> torch.Tensor:
-        """See `Architecture.exported_logits`."""
         if mode == "classes":
             more = -row.size(1) % getattr(exported.config, "downsampling_rate", 1)  # the card explains this
             row = F.pad(row, (0, more), value=getattr(exported.config, "pad_token_id", None) or 0)

@@ -85,7 +85,6 @@ class WithLabelLoss(nn.Module):
         self.register_buffer("class_weights", class_weights, persistent=False)
 
     def forward(self, batch: LabelBatch, groups: int) -> tuple[torch.Tensor, torch.Tensor]:
-        """See `Network.forward`."""
         of_codes, of_rows, of_empty = batch.weights
         scores, symbols = self.model(batch.input_ids, batch.seen, batch.blocks)
         sums = torch.zeros(groups, len(STATISTICS), dtype=torch.float64, device=scores.device)

@@ -60,19 +60,16 @@ class Windows:
         return self._folder / f"{number:06}.csv"
 
     def write(self, rows: Iterable[list[str]]) -> None:
-        """Write the rows of the next window to disk."""
         with atomic_write(self._path(self.done), "w") as file:
             write_rows(file, rows)
         self.done += 1
 
     def read(self, number: int) -> list[list[str]]:
-        """Return the rows of a window."""
         csv.field_size_limit(MAX_FIELD)
         with open(self._path(number), encoding="utf-8", newline="") as file:
             return list(csv.reader(file))
 
     def __iter__(self) -> Iterator[list[str]]:
-        """Yield the rows of all windows."""
         for number in range(self.done):
             yield from self.read(number)
 

@@ -169,12 +169,10 @@ class Canvas:
         self.parts: list[str] = []  # the SVG so far
 
     def text(self, x: float, y: float, text: str, anchor: str = "middle", look: str = "") -> None:
-        """Draw a text."""
         of_class = f' class="{look}"' if look else ""
         self.parts.append(f'<text{of_class} x="{x:g}" y="{y:g}" text-anchor="{anchor}">{safe(text)}</text>')
 
     def across(self, y: float, look: str = "grid") -> None:
-        """Draw a line from the left to the right."""
         self.parts.append(f'<line class="{look}" x1="{LEFT}" x2="{self.width - RIGHT}" y1="{y:g}" y2="{y:g}"/>')
 
     def panel(self, title: str, y: Scale, marks: Sequence[float], columns: Sequence[float], unit: float = 1) -> None:

@@ -95,5 +95,4 @@ class PackedLinear(nn.Module):
         self._bias = layer.bias
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """Return x W^T + b."""
         return torch.ops.mkldnn._linear_pointwise(x, self._weight, self._bias, "none", [], "")

@@ -103,7 +103,6 @@ class OfSentences(Kind):
         raise NotImplementedError
 
     def score(self, model: "ScoringModel", items: pa.Table, settings: ScoreSettings, partial: Path) -> pa.Table:
-        """Return the table of items with columns for the scores of each method; scores are kept in `partial`."""
         texts, prompts, mean = self.texts(items), self.prompts(items, settings), settings.score == "mean"
         scored, found = items, dict[str, np.ndarray]()
         for name in sorted(settings.methods, key="fused".__eq__):  # "fused" comes last: it is the sum of the other two
@@ -116,7 +115,6 @@ class OfSentences(Kind):
         return scored
 
     def summary(self, scored: pa.Table, method: str, settings: ScoreSettings) -> dict[str, Any]:
-        """Return the entry of a method in scores.json, for the scored items of a language."""
         sampled = most_pairs(settings.asked, method) is not None
         return summary(scored, self.points(scored, method), sampled, settings.headline == "phenomena")
 
@@ -130,15 +128,12 @@ class Pairs(OfSentences):
     margin = "ln p of the good sentence (+) minus ln p of the bad one (-)"
 
     def has_scores(self, scored: pa.Table, method: str) -> bool:
-        """Return whether a table has scores of a method."""
         return f"{method}_good" in scored.column_names
 
     def texts(self, items: pa.Table) -> list[list[str]]:
-        """Return the good and the bad sentence of each pair."""
         return [list(pair) for pair in zip(items["good"].to_pylist(), items["bad"].to_pylist(), strict=True)]
 
     def with_scores(self, items: pa.Table, method: str, found: np.ndarray, settings: ScoreSettings) -> pa.Table:
-        """Return the table with the columns of a method."""
         for column, values in zip(("good", "bad", "error"), found.T, strict=True):
             if column != "error" or method == "bound":
                 items = items.append_column(f"{method}_{column}", pa.array(values, from_pandas=True))
@@ -155,7 +150,6 @@ class Pairs(OfSentences):
         return good - bad
 
     def shown(self, item: dict[str, Any]) -> list[tuple[str, str]]:
-        """Return both sentences of a pair."""
         return [("+", item["good"]), ("-", item["bad"])]
 
     def _scores(self, scored: pa.Table, method: str) -> list[np.ndarray]:
@@ -172,11 +166,9 @@ class Choices(OfSentences):
     """
 
     def has_scores(self, scored: pa.Table, method: str) -> bool:
-        """Return whether a table has scores of a method."""
         return method in scored.column_names
 
     def texts(self, items: pa.Table) -> list[list[str]]:
-        """Return prompt and option together, for each option."""
         return texts_of(items)
 
     def prompts(self, items: pa.Table, settings: ScoreSettings) -> list[list[int]] | None:
@@ -196,7 +188,6 @@ class Choices(OfSentences):
         return super().score(model, items, settings, partial)
 
     def with_scores(self, items: pa.Table, method: str, found: np.ndarray, settings: ScoreSettings) -> pa.Table:
-        """Return the table with the columns of a method."""
         points: Callable[[np.ndarray, int], float] = first_probability if has_ratio(items) else POINTS[settings.ties]
         scores, shares = [], []
         counts = (len(options) for options in items["options"].to_pylist())
@@ -211,7 +202,6 @@ class Choices(OfSentences):
         return items.append_column(f"{method}_points", pa.array(shares, pa.float64()))
 
     def points(self, scored: pa.Table, method: str) -> np.ndarray:
-        """Return the points of each item; nan without a score."""
         return scored[f"{method}_points"].to_numpy().astype(float)
 
     def margins(self, scored: pa.Table, method: str) -> np.ndarray:
@@ -223,12 +213,10 @@ class Choices(OfSentences):
         return np.array(found)
 
     def shown(self, item: dict[str, Any]) -> list[tuple[str, str]]:
-        """Return the options of an item, each after its prompt."""
         both = zip(item["prompts"], item["options"], strict=True)
         return [("+" if i == item["right"] else "-", prompt + option) for i, (prompt, option) in enumerate(both)]
 
     def summary(self, scored: pa.Table, method: str, settings: ScoreSettings) -> dict[str, Any]:
-        """Return the entry of a method in scores.json, for the scored items of a language."""
         if not has_ratio(scored):
             return super().summary(scored, method, settings)
         points, ratios = self.points(scored, method), scored["ratio"].to_numpy()
@@ -296,7 +284,6 @@ class ReadingTimes(OfWords):
     """Words with reading times. A method's columns are {method}, the word's surprisal, and that of the word before."""
 
     def score(self, model: "ScoringModel", items: pa.Table, settings: ScoreSettings, partial: Path) -> pa.Table:
-        """Return the table of items with columns for the scores of each method; scores are kept in `partial`."""
         words, own, before = reading.words_of(items)
 
         def predicted(mask: int | None) -> list[Word]:
@@ -314,21 +301,17 @@ class ReadingTimes(OfWords):
         return scored[method].to_numpy().astype(float), scored[f"{method}_prev"].to_numpy().astype(float)
 
     def summary(self, scored: pa.Table, method: str, settings: ScoreSettings) -> dict[str, Any]:
-        """Return the entry of a method in scores.json, for the scored items of a language."""
         return reading.summary(scored, *self.surprisals(scored, method))
 
     def texts(self, scored: pa.Table) -> list[tuple[str, str]]:
-        """Return the context and the word of each item."""
         return list(zip(scored["item"].to_pylist(), scored["word"].to_pylist(), strict=True))
 
     def difference(self, sides: list[Scored]) -> tuple[str, float, list[float]] | None:
-        """Return what the difference of two models is taken over, the difference, and its 95 % interval."""
         found = [reading.draws_of(rows, *self.surprisals(rows, method)) for rows, method, _ in sides]
         value = found[0][0][reading.ALL] - found[1][0][reading.ALL]
         return plural(len(sides[0][0]), "word"), value, reading.difference(found[0][1], found[1][1], value)
 
     def measure(self, scored: pa.Table) -> str | None:
-        """Return what the score is."""
         return "partial R²"
 
 
@@ -374,7 +357,6 @@ class Acquisition(OfWords):
         return table.append_column("vocabulary", pa.array([model.tokenizer.vocab_size] * len(table), pa.int64()))
 
     def summary(self, scored: pa.Table, method: str, settings: ScoreSettings) -> dict[str, Any]:
-        """Return the entry of a method in scores.json, for the scored items of a language."""
         size = len(scored) // len(set(scored["snapshot"].to_pylist()))
         rows = scored.slice(0, size).select(["target_word", "children", "tokens"]).to_pylist()
         surprisal = scored[method].to_numpy().astype(float).reshape(-1, size)
@@ -395,13 +377,11 @@ class Acquisition(OfWords):
         return list(dict.fromkeys(pairs))
 
     def difference(self, sides: list[Scored]) -> tuple[str, float, list[float]] | None:
-        """Return what the difference of two models is taken over, the difference, and its 95 % interval."""
         first, second = (entry["words"] for _, _, entry in sides)
         found = acquisition.difference(first, second)
         return found and (f"the {found[0]} words that both know", found[1], found[2])
 
     def measure(self, scored: pa.Table) -> str | None:
-        """Return what the score is."""
         return "correlation"
 
 

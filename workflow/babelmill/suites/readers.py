@@ -42,7 +42,6 @@ class Row(NamedTuple):
     where: str  # the file and the number of the row, for errors
 
     def filled(self, template: str) -> str:
-        """Return a template, filled in."""
         return fill(template, self.cells | {OF_FILE: self.file})
 
 
@@ -184,7 +183,6 @@ class ReadingTimes(Reader):
         return read_reading_times(path)
 
     def figures(self, items: pa.Table) -> dict[str, Any]:
-        """Return counts."""
         return {"pairs": len(items), "phenomena": 2, "paradigms": 6}  # those of `reading.summary`
 
 

@@ -53,7 +53,6 @@ class Records:
                 return
 
     def __iter__(self) -> Iterator[Record]:
-        """Yield the records."""
         width = len(self.heading)
         for number, row, problem in self._rows:
             if not row and not problem:

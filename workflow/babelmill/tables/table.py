@@ -74,7 +74,6 @@ class Table:
             self.rows = self._scan()
 
     def __iter__(self) -> Iterator[list[str]]:
-        """Yield the rows, in order."""
         with self._errors():
             if self._format == ".parquet":
                 yield from self._parquet()

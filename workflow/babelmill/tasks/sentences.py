@@ -39,7 +39,6 @@ class EncodedSentences:
         return len(self.ids)
 
     def chosen(self, rows: Sequence[int]) -> "EncodedSentences":
-        """Return some of the sentences, in this order."""
         ids, words = [self.ids[row] for row in rows], [self.words[row] for row in rows]
         labels, reached = [self.labels[row] for row in rows], [self.reached[row] for row in rows]
         return EncodedSentences(ids, words, labels, reached, self.classes, 0)
@@ -73,7 +72,6 @@ class EncodedSentences:
         return np.split(found, np.cumsum([*map(len, self.reached)])[:-1])
 
     def score(self, metric: str, logits: np.ndarray) -> float:
-        """Return a metric of what a model says of all sentences."""
         counts = metrics.counts_of_words(metric, self.labels, self.predictions(logits), self.classes)
         return float(metrics.of_counts(counts.sum(0)))
 

@@ -57,7 +57,6 @@ class Tuning(NamedTuple):
 
     @property
     def checkpoints(self) -> Path:
-        """Return the folder in which it is made."""
         return Path("results/tuning", self.settings.name, self.settings.task, str(self.settings.seed))
 
     @property
@@ -67,7 +66,6 @@ class Tuning(NamedTuple):
 
     @property
     def log(self) -> Path:
-        """Return its log."""
         return LOGS / self.settings.name / self.settings.task / f"{self.settings.seed}.log"
 
     def is_made(self, export: Path) -> bool:

@@ -75,7 +75,6 @@ class EncodedRows:
         return len(self.ids)
 
     def chosen(self, rows: Sequence[int]) -> "EncodedRows":
-        """Return some of the rows, in this order."""
         types = self.types and [self.types[row] for row in rows]
         return EncodedRows([self.ids[row] for row in rows], self.labels[list(rows)], 0, types)
 
@@ -86,11 +85,9 @@ class EncodedRows:
         return EncodedRows(self.ids + other.ids, labels, self.cut + other.cut, types)
 
     def targets(self, rows: Sequence[int]) -> np.ndarray:
-        """Return the classes of some rows."""
         return self.labels[rows]
 
     def score(self, metric: str, logits: np.ndarray) -> float:
-        """Return a metric of the logits of all rows, [rows, classes]."""
         return metrics.value(metric, self.labels, logits.argmax(1), logits.shape[1])
 
     def batch(self, rows: Sequence[int], padding: "Padding") -> list[torch.Tensor]:

@@ -105,7 +105,6 @@ class Stream:
         return found
 
     def close(self) -> None:
-        """Close the file."""
         if self._stream:
             self._stream.close()
 

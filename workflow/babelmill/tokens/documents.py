@@ -60,7 +60,6 @@ class Documents:
                 yield from zip(batch[LABELS].to_pylist(), batch[ORIGIN].to_pylist(), strict=True)
 
     def texts(self) -> Iterator[list[str]]:
-        """Yield only the texts, in batches."""
         with pq.ParquetFile(self.path) as parquet:
             for batch in parquet.iter_batches(columns=["text"]):
                 yield batch["text"].to_pylist()

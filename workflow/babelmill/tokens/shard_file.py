@@ -51,7 +51,6 @@ class Texts:
     offsets: np.ndarray  # [documents + 1] int64: document i has `content[offsets[i]:offsets[i + 1]]`
 
     def __getitem__(self, document: int) -> str:
-        """Return the text of a document."""
         return bytes(self.content[self.offsets[document] : self.offsets[document + 1]]).decode()
 
 

@@ -61,7 +61,6 @@ class Vocabulary:
 
     @property
     def entries(self) -> int:
-        """Return the number of the tokenizer's entries."""
         return self.size - len(self.aliases)
 
     def given(self, ids: Any) -> Any:

@@ -83,7 +83,6 @@ class CUDAGraph:
                     raise
 
     def repeat(self) -> None:
-        """Do what the function did."""
         self._graph.replay()
 
 

@@ -58,7 +58,6 @@ class Window:
         return {name: getattr(self, name) for name in self.SAVED} | more
 
     def restore(self, state: dict[str, Any]) -> None:
-        """Continue from what `state` returned."""
         for name in self.SAVED:
             setattr(self, name, state.get(name, 0))  # checkpoints of earlier versions have no energy
         self.sums, self.counts = np.array(state["sums"]), np.array(state["counts"])

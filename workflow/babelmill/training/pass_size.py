@@ -107,7 +107,6 @@ class Fitted:
         return all(len(each) <= rows and each.targets.sum() <= targets for each in passes)
 
     def add(self, length: int, passes: Sequence[Rows]) -> None:
-        """Remember forward passes that have fitted."""
         rows, targets = self._largest.get(length, (0, 0))
         rows = max([rows, *(len(each) for each in passes)])
         self._largest[length] = rows, max([targets, *(int(each.targets.sum()) for each in passes)])

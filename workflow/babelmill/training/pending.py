@@ -101,7 +101,6 @@ class Stopwatch:
             self._events[0].record()
 
     def end(self) -> "Stopwatch":
-        """Record the end."""
         self._ended = time.perf_counter()
         if self._events:
             self._events[1].record()

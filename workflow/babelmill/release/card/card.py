@@ -56,7 +56,6 @@ class SuiteScores(NamedTuple):
 
     @property
     def kind(self) -> str:
-        """Return its kind."""
         return self.found.get("kind", "pairs")
 
     @property
@@ -142,7 +141,6 @@ class ModelCard:
         return ["README.md", *([] if self.record is None else training_history.write(folder, self.record, self.name))]
 
     def text(self) -> str:
-        """Return the whole card."""
         return render(self.template, self.values())
 
     def values(self) -> dict[str, Any]:
@@ -194,14 +192,12 @@ class ModelCard:
 
     @property
     def tags(self) -> list[str]:
-        """Return the card's tags."""
         if self.model_type:
             return [self.model_type, "babylm"]
         return [*(["norbert4"] if self.is_norbert4 else []), "gpt-bert", "babylm", "custom_code"]
 
     @property
     def is_norbert4(self) -> bool:
-        """Return whether the model is a NorBERT4."""
         return self.settings.get("model", {}).get("architecture") == "norbert4"
 
     @property
@@ -337,7 +333,6 @@ class ModelCard:
 
     @property
     def metrics(self) -> dict[str, Metric]:
-        """Return the metrics of the evaluation."""
         return metrics_of(self.evaluation)
 
     def score_rows(self) -> list[dict[str, Any]]:
@@ -479,7 +474,6 @@ class ModelCard:
         ]
 
     def settings_rows(self) -> list[list[dict[str, Any]]]:
-        """Return a table of each section of the settings."""
         tables = []
         for section, values in self.settings.items():
             unused = ["epochs"] if values.get("max_steps") or values.get("words") else []
@@ -488,7 +482,6 @@ class ModelCard:
         return tables
 
     def code_rows(self) -> list[dict[str, Any]]:
-        """Return the table of the digests of the folder's code."""
         return [{"code file": code(name), "sha256": code(digest)} for name, digest in sorted(self.code.items())]
 
 

@@ -131,7 +131,6 @@ class GPTBertFolder(Architecture):
     """Writes the folder of a GPT-BERT, which includes its own code."""
 
     def write(self, folder: Path, inputs: ExportInputs, export: Export) -> list[str]:
-        """See `Architecture.write`."""
         shape = read_json(inputs.model / "config.json")
         files = write_code(folder)
         for variant in export.variants:
@@ -141,14 +140,12 @@ class GPTBertFolder(Architecture):
         return [*files, "config.json"]
 
     def trained(self, model: Path, variant: str, frozen: Path | None = None) -> nn.Module:
-        """See `Architecture.trained`."""
         shape = read_json(model / "config.json")
         trained = GPTBert(GPTBertShape(**{name: shape[name] for name in GPTBertShape.__dataclass_fields__})).eval()
         trained.load_state_dict(load_file(model / WEIGHTS[variant]))
         return trained
 
     def logits(self, trained: nn.Module, row: torch.Tensor, mode: str) -> torch.Tensor:
-        """See `Architecture.logits`."""
         allowed = torch.ones(1, 1, row.size(1), row.size(1), dtype=torch.bool)
         return trained(row, allowed.tril() if mode == "causal" else allowed)
 
@@ -181,7 +178,6 @@ class NorBERT4Folder(GPTBertFolder):
     """Writes the folder of a NorBERT4, with the published names of weights and keys."""
 
     def write(self, folder: Path, inputs: ExportInputs, export: Export) -> list[str]:
-        """See `Architecture.write`."""
         files = write_code(folder, CODE_OF_NORBERT4)
         for variant in export.variants:
             files.append(weights_name(variant, export.default_variant))
@@ -203,7 +199,6 @@ class NorBERT4Folder(GPTBertFolder):
         return [*files, "config.json"]
 
     def trained(self, model: Path, variant: str, frozen: Path | None = None) -> nn.Module:
-        """See `Architecture.trained`."""
         shape = read_json(model / "config.json")
         trained = NorBERT4(NorBERT4Shape(**{name: shape[name] for name in NorBERT4Shape.__dataclass_fields__})).eval()
         trained.load_state_dict(load_file(model / WEIGHTS[variant]))
@@ -232,7 +227,6 @@ class TransformersFolder(Architecture):
     """Writes the folder of a transformers model."""
 
     def write(self, folder: Path, inputs: ExportInputs, export: Export) -> list[str]:
-        """See `Architecture.write`."""
         files, trained = [], read_json(inputs.model / "config.json")
         for variant in export.variants:
             files.append(weights_name(variant, export.default_variant))
@@ -275,7 +269,6 @@ class TransformersFolder(Architecture):
         return trained
 
     def logits(self, trained: nn.Module, row: torch.Tensor, mode: str) -> torch.Tensor:
-        """See `Architecture.logits`."""
         from babelmill.training.networks.document_masks import documents
 
         with documents(torch.zeros_like(row)):

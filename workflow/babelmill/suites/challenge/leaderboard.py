@@ -28,7 +28,6 @@ class Score:
     least: float = 0.0  # the least score that is possible; the most is 100
 
     def as_json(self) -> dict[str, Any]:
-        """Return the score for the summary."""
         interval = [max(self.least, self.value - self.half), min(100.0, self.value + self.half)]
         return {"score": self.value, "interval": interval, "missing": self.missing}
 

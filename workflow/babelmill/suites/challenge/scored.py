@@ -34,7 +34,6 @@ class Scored:
 
     @cached_property
     def scores(self) -> dict[str, Any]:
-        """Return scores.json."""
         manifest.verify(self.folder, "scores.json")
         return read_json(self.folder / "scores.json")
 

@@ -64,7 +64,6 @@ class GPTBertNetwork(Network):
         self.keys.begin_step(number)
 
     def forward(self, batch: MicroBatch, groups: int) -> tuple[torch.Tensor, torch.Tensor]:
-        """See `Network.forward`."""
         model = self._gpt_bert
         with torch.autocast(self._device.type, torch.bfloat16, enabled=self._train.precision == "bf16"):
             seen, length = training_mask(batch.segments, batch.causal), batch.input_ids.size(1)
@@ -75,5 +74,4 @@ class GPTBertNetwork(Network):
             return loss(features, matrix, bias, batch, self._train.z_loss_weight, groups, self._from_scores)
 
     def flops(self, length: int, positions: float, targets: Amount) -> Amount:
-        """See `Network.flops`."""
         return cost.flops(self._shape, self._shape.vocab_size, length, positions, targets)

@@ -60,7 +60,6 @@ class _ScoresAndLoss(nn.Module):
         output_layer(model).forward = pass_through
 
     def forward(self, batch: MicroBatch, groups: int) -> tuple[torch.Tensor, torch.Tensor]:
-        """See `Network.forward`."""
         given = {"input_ids": batch.input_ids}
         if self._first_position is not None:
             given["position_ids"] = positions(batch.segments) + self._first_position
@@ -164,7 +163,6 @@ class TransformersNetwork(Network):
         """Do nothing: dropout uses PyTorch's generator, which the trainer seeds for each micro-batch."""
 
     def forward(self, batch: MicroBatch, groups: int) -> tuple[torch.Tensor, torch.Tensor]:
-        """See `Network.forward`."""
         with self._first_pass:
             result = self._with_loss(batch, groups)
         self._first_pass = contextlib.nullcontext()
@@ -173,7 +171,6 @@ class TransformersNetwork(Network):
         return result
 
     def flops(self, length: int, positions: float, targets: Amount) -> Amount:
-        """See `Network.flops`."""
         return cost.flops(self._size, 0, length, positions, targets)
 
     def decays(self, name: str, parameter: nn.Parameter) -> bool:
