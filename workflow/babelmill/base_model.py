@@ -53,10 +53,7 @@ log = logging.getLogger("babelmill.base_model")
 
 
 def check_architecture(settings: BaseModelSettings, kind: ForeignKind, config: dict[str, Any], where: str) -> None:
-    """Raise a UserError if the model has another architecture than the configuration says.
-
-    This is checked before the weights are fetched.
-    """
+    """Raise a UserError, before the weights are fetched, if the configuration asks for another architecture."""
     of_transformers = kind in ("llada", "transformers")
     if of_transformers and not settings.auto_class:
         raise UserError(
@@ -73,11 +70,7 @@ def check_architecture(settings: BaseModelSettings, kind: ForeignKind, config: d
 def under_its_names(
     model: ForeignModel, weights: ForeignWeights, auto_class: str, asked: dict[str, Any], where: str
 ) -> ForeignModel:
-    """Return a transformers model whose tensors have the names that its class uses.
-
-    A UserError says that some weights are missing, or the model's shape differs from what the configuration says
-    (`asked`).
-    """
+    """Return a model with the names of its class; raise a UserError if weights are missing, or the shape is another."""
     from babelmill.release.elsewhere.transformers_names import (  # imports transformers, for seconds
         encoder_names_of,
         names_of,
@@ -95,10 +88,7 @@ def under_its_names(
 
 
 def write_tokenizer(folder: Path, paths: dict[str, Path], kind: ForeignKind, rows: int, where: str) -> list[str]:
-    """Write the tokenizer's files and return their names.
-
-    A UserError says that the tokenizer has more entries than the embedding has `rows`.
-    """
+    """Write the tokenizer's files, and return their names; raise a UserError if it has more entries than `rows`."""
     adapted = kind == "published"
     if kind == "published_norbert4" and "tokenizer.json" in paths:
         trial.check(paths["tokenizer.json"], f"{where}: tokenizer.json")

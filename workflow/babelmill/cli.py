@@ -122,10 +122,7 @@ def refuse_another_checkout() -> None:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run a command and return its exit code: 1 after an error, which is one line if the user can fix it.
-
-    The reader of the output may stop reading at any time, as in `babelmill status | head`.
-    """
+    """Run a command, and return its exit code: 1 after an error. Whoever reads its output may stop at any time."""
     complete_in_the_shell()
     try:
         return run(sys.argv[1:] if arguments is None else arguments)

@@ -112,10 +112,7 @@ class Repository:
         return {entry.path: entry for entry in entries if isinstance(entry, RepoFile)}
 
     def earlier_files(self, commit: str, there: dict[str, RepoFile]) -> set[str]:
-        """Return the files that were published here before: those that the manifest in the repository lists.
-
-        A UserError says that the manifest is that of another model.
-        """
+        """Return the files that the repository's manifest lists; raise a UserError if it is that of another model."""
         if manifest.NAME not in there:
             return set()
         path = self.api.hf_hub_download(self.name, manifest.NAME, revision=commit)

@@ -47,10 +47,7 @@ log = logging.getLogger("babelmill.score")
 
 
 def report(scored: pa.Table, settings: ScoreSettings) -> dict[str, Any]:
-    """Return the entries `headline` and `languages` of scores.json.
-
-    A UserError says that no pair of a language has a score.
-    """
+    """Return the entries `headline` and `languages` of scores.json; raise a UserError if a language has no score."""
     kind = KINDS[settings.kind]
     names = kind.methods(settings)
     found: dict[str, Any] = {"headline": {"method": names[-1], "of": settings.headline}, "languages": {}}
@@ -83,10 +80,7 @@ def about_kind(kind: Kind, settings: ScoreSettings, scored: pa.Table) -> dict[st
 def score_suites(
     model: ScoringModel, suites: list[Path], settings: ScoreSettings, partial: Path
 ) -> tuple[pa.Table, dict[str, Any]]:
-    """Score the items in the folders of the stage `suite`, one folder per language of the settings.
-
-    Return the rows of pairs.parquet or items.parquet, and the content of scores.json.
-    """
+    """Score the items in a folder for each language; return the rows of the table, and the content of scores.json."""
     kind, tables, figures = KINDS[settings.kind], [], {}
     for code, folder in zip(settings.covered, suites, strict=True):
         figures[code] = manifest.verify(folder, kind.table)["figures"]

@@ -159,11 +159,7 @@ def _lookup(written: Callable[[], dict[str, Any]], types: dict[str, type[Section
 
 
 def read_settings(path: str | Path, settings: type[T]) -> T:
-    """Read the settings file of a stage as the type that the stage's entry in the table names.
-
-    A UserError says that the file is another stage's, holds what the type does not allow, or was written for other
-    code.
-    """
+    """Read a settings file as a stage's type; raise a UserError if it is another stage's, wrong, or of other code."""
     raw = read_json(path)
     stage = next((entry for entry in STAGES.values() if entry.settings is settings), None)
     expected = stage.name if stage else "run"
@@ -212,10 +208,7 @@ def recorded(raw: dict[str, Any], settings: type[T], where: str | Path) -> T:
 
 
 def check_code(path: str | Path, stage: Stage, raw: dict[str, Any]) -> bool:
-    """Return whether the stage runs its code for label models.
-
-    A UserError says that the settings file was written for other code than the present code.
-    """
+    """Return whether the stage runs its code for label models; raise a UserError if the file is for other code."""
     sections = {name: section for name, section in stage.settings.sections().items() if name in raw}
     lookup, of_labels = _lookup(lambda: raw, sections), _of_labels(Path(path), raw)
     now = ""

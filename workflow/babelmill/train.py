@@ -74,10 +74,7 @@ AGAIN = "again"  # in the folder of a trial: a run that repeats what another one
 
 
 def verify(settings: TrainSettings, tokenizer: Path, shards: list[Path], source: Path | None) -> None:
-    """Check all input files, once for all processes.
-
-    A UserError says that a file is damaged or does not belong to the others.
-    """
+    """Check all input files, once for all processes; raise a UserError if one is damaged or of other results."""
     if len(shards) != len(settings.languages):
         raise UserError(f"--shards: {len(shards)} folders for the languages {escape.some(settings.languages)}")
     if (source is None) != (settings.begin_with is None):

@@ -46,10 +46,7 @@ def as_it_is(corpus: Corpus) -> Corpus:
 
 
 def look(configuration: Configuration, code: str, made: bool, threads: int) -> dict[str, Any]:
-    """Return what is found in the text of a language: in its sources, or in the corpus that was made of them.
-
-    A UserError says that the text is not there.
-    """
+    """Return what is found in a language's sources, or in its corpus; raise a UserError if there is no text."""
     from babelmill.corpus.__main__ import Inputs, inputs
     from babelmill.corpus.reading import Reading
     from babelmill.survey.walk import survey

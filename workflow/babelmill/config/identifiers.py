@@ -89,10 +89,7 @@ def megabytes(configuration: Configuration, code: str) -> int:
 
 
 def identification(configuration: Configuration, code: str) -> dict[str, Any]:
-    """Return what the stage `corpus` must know for `corpus.language_filter`; {} without it.
-
-    A UserError says that there is no such model.
-    """
+    """Return what `corpus` must know for `corpus.language_filter`; raise a UserError if there is no such model."""
     resolved = configuration.corpus(code)
     asked = resolved.corpus.language_filter
     if asked is None:

@@ -270,10 +270,7 @@ class Configuration:
         return self._experiments.get(model)
 
     def ancestors(self, model: str) -> list[str]:
-        """Return the models of this workflow that a model continues (`model.source`), the nearest first.
-
-        A UserError says that a model continues itself.
-        """
+        """Return the models here that a model continues, the nearest first; raise a UserError if there is a circle."""
         chain, names, where = [model], self.known_models(), ""
         while (source := self._set_source(chain[-1])) and kind_of(source[0], names) == "model":
             where = where or source[1]
@@ -698,10 +695,7 @@ def as_read(field: FieldInfo, value: Any) -> Any:
 
 
 def language_of_entry(code: str, entry: LanguageEntry, table: dict[str, Language], where: str) -> Language:
-    """Return the row of an entry of `languages:`: what it leaves out is as in the table, or as in its `language`.
-
-    A UserError says that its `language` is unknown.
-    """
+    """Return the row of an entry of `languages:`; raise a UserError if its `language` is unknown."""
     base = table.get(code) or Language(code, code, 3, "", 1.0, tag_of(code))
     if entry.language and entry.language != code:
         if entry.language not in table:

@@ -100,10 +100,7 @@ def checkpoints_of(challenge: Challenge, asked: list[float]) -> list[float]:
 
 @functools.cache
 def read_rules(name: str) -> Rules:
-    """Return the rules with this name: a file of `config/submissions/`, or the path of a .yaml file of one's own.
-
-    A UserError says that there is no such file, or what is wrong with it.
-    """
+    """Return the rules of a file of `config/submissions/`, or of a .yaml's path; raise a UserError for a mistake."""
     path = Path(name) if name.endswith(".yaml") else config_file(f"{FOLDER}{name}.yaml")
     if not path.is_file():
         raise UserError(f"submission: there is no file {path}{nearest(name, config_names(FOLDER))}")

@@ -71,10 +71,7 @@ def languages_of_suite(configuration: Configuration, model: str, name: str) -> l
 
 
 def suites_of_corpus(configuration: Configuration, code: str) -> list[str]:
-    """Return the suites whose items no document of a language may hold: those of the key that cover the language.
-
-    They are sorted, since their order changes nothing.
-    """
+    """Return the suites, sorted, whose items no document of a language may hold."""
     asked = sorted({*configuration.corpus(code).corpus.decontaminate})
     return [name for name in asked if code_in_suite(configuration, configuration.suite(name), code)]
 

@@ -29,10 +29,7 @@ DATA = "{evaluation_data}/"  # begins the path of a file in the challenge's fold
 
 
 def tasks_of_model(configuration: Configuration, model: str) -> list[str]:
-    """Return the tasks of `evaluation.tasks` that cover one of a model's languages.
-
-    A UserError says that the entry of this model in `models:` names a task that covers none.
-    """
+    """Return the tasks that cover a language of a model; raise a UserError if its own entry names another one."""
     resolved = configuration.model(model)
     if resolved.train.objective == "labels":
         return []
@@ -145,10 +142,7 @@ def _place(configuration: Configuration, task: Task, name: str) -> str:
 
 
 def files_of(configuration: Configuration, task: Task, name: str, code: str, split: str) -> list[str]:
-    """Return the globs of a split's files in a language.
-
-    A UserError says that they are in the challenge's folder, which the configuration does not name.
-    """
+    """Return the globs of a split in a language; raise a UserError if the challenge's folder is not configured."""
     patterns = [pattern.replace("{language}", task.covered[code]) for pattern in getattr(task, split)]
     if not any(pattern.startswith(DATA) for pattern in patterns):
         return patterns

@@ -35,10 +35,7 @@ NUMBERS = ("tag:yaml.org,2002:int", "tag:yaml.org,2002:float")
 
 
 def read_json(path: str | Path, where: object = None) -> Any:
-    """Read a JSON file from elsewhere, within the limits. `where` begins errors; the default is the path.
-
-    A UserError says why it cannot be read.
-    """
+    """Read a JSON file from elsewhere, within the limits; raise a UserError, which begins with `where`."""
     where = path if where is None else where
     too_large(path, LARGEST, where)
     try:
@@ -170,10 +167,7 @@ def _measure(node: yaml.Node, known: dict[int, tuple[int, int]]) -> tuple[int, i
 
 
 def front_matter(card: Path, where: object, as_text: bool = False) -> dict[str, Any]:
-    """Return the values at the beginning of a card (README.md), between two lines `---`; {} if there are none.
-
-    A UserError says why they cannot be read.
-    """
+    """Return the values between two lines `---` at the beginning of a card; raise a UserError if it cannot be read."""
     too_large(card, CARD, where)
     try:
         found = FRONT.match(card.read_text(encoding="utf-8-sig"))

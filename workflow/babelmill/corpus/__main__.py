@@ -60,11 +60,7 @@ log = logging.getLogger("babelmill.corpus")
 
 
 def expand(patterns: Iterable[str], key: str, file_format: str | None = None) -> list[Path]:
-    """Return the files that the globs match, sorted, each once. `file_format` is `corpus.format`.
-
-    Raises:
-        UserError: see `files_of`.
-    """
+    """Return the files that the globs match, sorted, each once; see `files_of`. `file_format` is `corpus.format`."""
     found = {path for pattern in patterns for path in local_sources.files_of(pattern, f"corpus.{key}:", file_format)}
     return [Path(path) for path in sorted(found)]
 
@@ -182,10 +178,7 @@ def from_python(reading: Reading, tally: Tally) -> Iterator[pa.RecordBatch]:
 def all_documents(
     sources: Inputs, reading: Reading, tally: Tally, threads: int, folders: Sequence[Path] = ()
 ) -> Iterator[pa.RecordBatch]:
-    """Yield the clean documents of the files and of Python's, with their digests.
-
-    If other jobs have read and cleaned the files, `folders` hold the parts that they made.
-    """
+    """Yield the clean documents of the files, or of their parts in `folders`, and of Python's, with digests."""
     yield from parts.read_all(folders, tally) if folders else read_all(sources.train, reading, tally, threads)
     if reading.corpus.builtin:
         yield from from_python(reading, tally)
@@ -473,10 +466,7 @@ class Hashing:
             self._done.set_exception(error)
 
     def listing(self) -> list[dict[str, Any]]:
-        """Return the path, bytes and sha256 of each file.
-
-        A UserError says that a file changed since the beginning, or since another job read it.
-        """
+        """Return path, bytes and sha256 of each file; raise a UserError if one changed since it was first read."""
         if not self._thread.ident:
             self._hash()
         entries = self._done.result()

@@ -173,10 +173,7 @@ class Tally:
         self.warn((path, reason), f"{path}: {where}: {problem}; skipped")
 
     def bad_file(self, path: Path, problem: str, whole: bool = False) -> None:
-        """Report a file whose end cannot be read: raise a UserError, or note the file and keep its readable part.
-
-        `whole`: nothing of the file can be read.
-        """
+        """Report a file that cannot be read to its end, or at all (`whole`): raise a UserError, or note it."""
         if self.on_error == "stop":
             use = "leave the file out" if whole else "use its readable part"
             replace = "" if problem.endswith("replace the file") else " replace the file,"

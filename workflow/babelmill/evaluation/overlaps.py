@@ -20,10 +20,7 @@ MEANING = (
 
 
 def overlap_of(folder: Path) -> Path | None:
-    """Return the file in the results of the stage `score`; None for suites of words, and for earlier releases.
-
-    A UserError says that the file is missing or damaged.
-    """
+    """Return overlap.json of a score; None if it has none; raise a UserError if the file is missing or damaged."""
     if OVERLAP not in manifest.read(folder)["files"]:
         return None
     manifest.verify(folder, OVERLAP)
@@ -48,10 +45,7 @@ def lines_of_suite(folder: Path) -> list[str]:
 
 
 def in_training_text(overlap: dict[str, Any], code: str) -> str:
-    """Return how many items of a language stand in the training text, and the score without them.
-
-    `overlap`: the content of overlap.json; `code`: the language of the items.
-    """
+    """Return how many items of a language stand in the training text, and the score without them."""
     gone = "; ".join(overlap["not_looked_in"].values())
     if not overlap["looked_in"]:
         return f"not looked for in the training text: {gone}"

@@ -174,10 +174,7 @@ def expected(race: Race, count: int) -> int:
 
 
 def decide(asked: dict[str, Any], number: str, earlier: dict[str, Any] | None) -> dict[str, Any]:
-    """Return the decision of a round, for its file.
-
-    A UserError says that a trial is missing, or nothing is left of a race.
-    """
+    """Return the decision of a round; raise a UserError if a trial is missing, or nothing is left of a race."""
     races = entrants(asked, earlier)
     made = made_with(asked, races, number)
     if missing := [model for model, found in made["trials"].items() if found is None]:

@@ -94,10 +94,7 @@ def resolve(use: Use, repository: str, revision: str) -> str:
 
 
 def explanation(use: Use, repository: str, revision: str, error: BaseException) -> str | None:
-    """Return one line that says what happened and what to do; None for errors of other kinds.
-
-    It explains errors of the Hub, the network and the disk.
-    """
+    """Return what happened and what to do, after an error of the Hub, the network or the disk; None for others."""
     while isinstance(error, errors.LocalEntryNotFoundError | errors.RevisionResolutionError) and error.__cause__:
         error = error.__cause__
     where = f"the {use.noun} {repository} on {constants.ENDPOINT}"

@@ -140,10 +140,7 @@ class Typos:
         self._share, self._seed, self._tokenizer = share, seed, tokenizer
 
     def tokens(self, rows: Rows, shards: Sequence[ShardFile]) -> dict[int, np.ndarray]:
-        """Return the tokens of the texts that get typos, by the index of the row in `rows`.
-
-        A UserError says that the shards do not have the texts.
-        """
+        """Return the tokens of the texts that get typos, by their index in `rows`; raise a UserError without texts."""
         keys = randomness.key(self._seed, TYPOS, rows.number)
         places = np.flatnonzero(randomness.uniform(keys) < self._share).tolist()
         if not places:

@@ -211,10 +211,7 @@ def encoder_config(settings: TrainSettings, source: Path | None, vocabulary: Voc
 
 @torch.no_grad()
 def prove_padding(encoder: PreTrainedModel, length: int) -> None:
-    """Check that padding does not change the scores of a row that is not full.
-
-    A UserError says that padding changes them.
-    """
+    """Raise a UserError if padding changes the scores of a row that is not full."""
     encoder.eval()
     pad = getattr(encoder.config, "pad_token_id", None) or 0
     ordinary = torch.randint(encoder.config.vocab_size // 2, encoder.config.vocab_size, (1, max(2, length // 2)))

@@ -215,10 +215,7 @@ def fitted(draw: Callable[[int], Markup], alone: bool) -> Markup:
 
 
 def training_pictures(runs: Sequence[tuple[str, dict[str, Any]]]) -> list[Markup]:
-    """Draw the curves of training runs over tokens and steps, given as (name of the model, `training_curves`).
-
-    All pictures have the same axes, so that they can be compared.
-    """
+    """Draw the curves of runs, (name of the model, `training_curves`), over tokens and steps, all on the same axes."""
     tokens = max((curves["tokens"] for _, curves in runs), default=0) or 1
     losses: dict[str, list[float]] = {}
     for kind, found in (each for _, curves in runs for each in curves["kinds"].items()):

@@ -59,10 +59,7 @@ class PublishedFile(Section):
 
 
 def published(suite: str, language: str, path: Path = FILE) -> list[PublishedScore]:
-    """Return the published scores on a suite in a language, in the order of the file.
-
-    A UserError says that the file has a mistake.
-    """
+    """Return the published scores on a suite in a language, in order; raise a UserError if the file has a mistake."""
     return [row for row in read(path) if (row.suite, row.language) == (suite, language)]
 
 

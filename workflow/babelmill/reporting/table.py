@@ -88,10 +88,7 @@ def of_suite(model: str, code: str, suite: str, scores: dict[str, Any]) -> Itera
 
 
 def head(model: str, code: str, suite: str, scores: dict[str, Any], method: str = "") -> ScoreRow | None:
-    """Return the headline score of a language, from scores.json or the entry of a snapshot in it.
-
-    `method`: that of another score to return instead.
-    """
+    """Return the headline score (or that of a `method`) of a language, from scores.json or a snapshot's entry in it."""
     method = method or headline_method(scores)
     return next((row for row in of_suite(model, code, suite, scores) if row.method == method and row.is_whole), None)
 

@@ -372,10 +372,7 @@ class Tuner:
 
 
 def held_out(rows: int, share: float, seed: int) -> tuple[list[int], list[int]]:
-    """Return the numbers of the rows to train on, and of those that choose the best epoch, both in order.
-
-    A UserError says that there are too few rows to hold any out.
-    """
+    """Return the rows to train on, and those that choose the best epoch; raise a UserError if there are too few."""
     count = round(rows * share)
     if not 0 < count < rows:
         raise UserError(

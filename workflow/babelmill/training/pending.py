@@ -74,10 +74,7 @@ class Pending:
     data: list["Stopwatch"]  # the times that the device of this process spends on making micro-batches
 
     def read(self, stop: Stop | None = None) -> Outcome:
-        """Wait for the numbers and return them.
-
-        A UserError says that the numbers do not arrive, since another process has died and NCCL waits for it.
-        """
+        """Wait for the numbers; raise a UserError if another process has died, for which NCCL waits."""
         began = time.monotonic()
         while not self.whole.over():
             signalled = None if stop is None else stop.signalled

@@ -80,11 +80,7 @@ class TrainingState:
                 self._processes.from_main_(tensor)
 
     def compare_replicas(self) -> None:
-        """Compare the tensors of all replicas, which should be the same to the last bit.
-
-        Raises:
-            UserError: they are not. It names the processes that differ from the majority.
-        """
+        """Compare the tensors of all replicas bit by bit; raise a UserError that names the processes that differ."""
         if self._network.sharded:
             return
         processes = self._processes

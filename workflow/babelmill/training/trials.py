@@ -26,10 +26,7 @@ MASK_RATE = 0.15  # the share of tokens that masked rows hide
 
 
 def step_of(until: Fraction, steps: int) -> int:
-    """Return the step at which a trial stops: the share `until` of all `steps`, rounded up.
-
-    A UserError says that the training has too few steps for trials.
-    """
+    """Return the step at which a trial stops: a share of all, rounded up; raise a UserError if there are too few."""
     if steps < until.denominator:
         raise UserError(
             f"the training has {steps} steps, too few to stop it at {until} of them, as sweep: halving does;"

@@ -22,11 +22,7 @@ from babelmill.text_files.opening import Unreadable, damage_as_unreadable, open_
 
 
 def read(path: Path, reading: Reading, tally: Tally) -> Iterator[pa.RecordBatch]:
-    """Yield the documents of a file, in order, as record batches. See `SourceFile`.
-
-    Raises:
-        UserError: no such file; no such column; and, unless skipped, undecodable or truncated input.
-    """
+    """Yield the documents of a file, in order, as record batches; raise a UserError unless bad input is skipped."""
     file = SourceFile(path, reading, tally)
     with reporting(path, tally):
         for batch in _batches(file):

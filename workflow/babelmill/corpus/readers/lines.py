@@ -155,10 +155,7 @@ def has_document(file: SourceFile, block: Block) -> bool:
 
 
 def _row(line: str, file: SourceFile) -> dict[str, Any]:
-    """Return the object of a line. Raise BadRow if it is none, or if a key is missing or does not hold what it should.
-
-    Keys of labels and of context may hold numbers, too.
-    """
+    """Return the object of a line; raise BadRow if it is none, or a key is missing or does not hold what it should."""
     row = object_of(line)
     for asked in file.asked:
         if asked.column not in row:
@@ -168,10 +165,7 @@ def _row(line: str, file: SourceFile) -> dict[str, Any]:
 
 
 def blocks_of_text(file: SourceFile, stream: Stream) -> Iterator[Block]:
-    """Yield the blocks of a file whose lines (or paragraphs) are documents.
-
-    Reports a file whose lines end with CR alone.
-    """
+    """Yield the blocks of a file whose lines (or paragraphs) are documents. Report line ends of CR alone."""
     held_back = None  # a first line with a CR in it, until another line follows
     for block in blocks(file.path, stream, last_blank_line if file.corpus.document == "paragraph" else last_line):
         if held_back:

@@ -40,11 +40,7 @@ class EarlierCard:
 
 
 def read_card(path: Path | None, where: str) -> EarlierCard:
-    """Read a README.md. If there is none (`path` is None), return an empty card.
-
-    Raises:
-        UserError: the front matter cannot be read. The message begins with `where`.
-    """
+    """Read a README.md (None: an empty card); raise a UserError if its front matter cannot be read."""
     if path is None:
         return EarlierCard()
     data = outside.front_matter(path, f"{where}: the front matter of README.md")

@@ -98,11 +98,7 @@ def kind_of(config: dict[str, Any], where: str) -> ForeignKind:
 
 
 def read_model(kind: ForeignKind, config: dict[str, Any], weights: ForeignWeights, where: str) -> ForeignModel:
-    """Return a model's configuration and names. `config` is the content of its config.json.
-
-    Raises:
-        UserError: configuration and weights do not fit together. The message begins with `where`.
-    """
+    """Return configuration and names; raise a UserError, which begins with `where`, if they do not fit together."""
     of_config = f"{where}: config.json"
     check_layers(config, where, len(weights.shapes))
     if kind == "transformers":
@@ -187,11 +183,7 @@ def _parts(index: str, content: Any, names: list[str], where: str) -> list[str]:
 
 
 def open_weights(paths: Mapping[str, Path], where: str) -> ForeignWeights:
-    """Open files of weights. `paths` is {file name: path}.
-
-    Raises:
-        UserError: a file is damaged, or two files hold the same weight. The message begins with `where`.
-    """
+    """Open {file name: path} of weights; raise a UserError if one is damaged, or two hold the same weight."""
     shapes: dict[str, Tensor] = {}
     loads: dict[str, Callable[[str], Tensor]] = {}
     key = None

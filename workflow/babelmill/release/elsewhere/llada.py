@@ -80,10 +80,7 @@ def config_of(config: dict[str, Any], where: str) -> dict[str, Any]:
 
 
 def names_of(names: Iterable[str], layers: int, where: str) -> dict[str, str]:
-    """Return {EuroBERT's name: LLaDA's name} of all weights; errors begin with `where`.
-
-    A UserError says that weights are missing, or that there are others.
-    """
+    """Return {EuroBERT's name: LLaDA's name}; raise a UserError if weights are missing, or there are others."""
     found: dict[str, str] = {}
     blocks = (f"model.layers.{layer}.{part}.weight" for layer in range(layers) for part in IN_A_BLOCK.values())
     expected = {*(f"{name}.weight" for name in OUTSIDE.values()), *blocks}

@@ -206,10 +206,7 @@ def on_card(languages: list[str]) -> dict[str, dict[str, Any]]:
 
 @contextlib.contextmanager
 def scratch_beside(out: Path) -> Iterator[Path]:
-    """Make a temporary folder beside `out`. At the end, remove it and the empty parent folders that were made for it.
-
-    A UserError says that `out` exists.
-    """
+    """Make a temporary folder beside `out`, and remove it at the end; raise a UserError if `out` exists."""
     if out.exists():
         raise UserError(f"--out {out} already exists; remove it or name another folder")
     made = [folder for folder in out.parents if not folder.exists()]

@@ -60,10 +60,7 @@ class Architecture(ABC):
 
     @abstractmethod
     def trained(self, model: Path, variant: str, frozen: Path | None = None) -> nn.Module:
-        """Return the network as it was trained, in evaluation mode, from the folder of the stage `train`.
-
-        For `frozen`, see `ExportInputs`.
-        """
+        """Return the network as the stage `train` left it, in evaluation mode; for `frozen`, see `ExportInputs`."""
 
     @abstractmethod
     def logits(self, trained: nn.Module, row: torch.Tensor, mode: str) -> torch.Tensor:
@@ -94,10 +91,7 @@ CLASSES = {
 
 
 def write_code(folder: Path, code: list[Path] = CODE) -> list[str]:
-    """Copy code into the folder. Return the names of the files.
-
-    All files are in one folder, so imports from the parent package become imports from the same folder.
-    """
+    """Copy code into one folder, from which it then imports; return the names of the files."""
     for path in code:
         with atomic_write(folder / path.name, "w") as file:
             file.write(path.read_text(encoding="utf-8").replace("from ..", "from ."))

@@ -122,13 +122,7 @@ def build(folder: Path, inputs: ExportInputs, export: Export) -> list[str]:
 
 
 def prove(folder: Path, inputs: ExportInputs, export: Export, out: Path) -> None:
-    """Let a new process load the folder and compare it with the training model.
-
-    `out` is the folder's final place, for the message.
-
-    Raises:
-        UserError: they differ, or cannot be compared. The message ends with the last line of the process.
-    """
+    """Compare the folder, in a new process, with the training model; raise a UserError if they differ."""
     command = [sys.executable, "-m", "babelmill.release.folder.prove", "--folder", folder, "--model", inputs.model]
     command += [
         "--tokenizer",

@@ -56,10 +56,7 @@ def special_tokens(vocabulary: Vocabulary) -> dict[str, int | None]:
 
 
 def make_config(model: schema.Model, auto: str, vocabulary: Vocabulary) -> PreTrainedConfig:
-    """Return the configuration of a model of the class `auto`, from `model.config`, the vocabulary and the length.
-
-    A UserError says that transformers has no such model, or its configuration has no such key.
-    """
+    """Return the configuration of a new model of the class `auto`; raise a UserError if it has no such key."""
     values = dict(model.config or {})
     model_type = values.pop("model_type")
     if model_type not in CONFIG_MAPPING_NAMES:
@@ -145,10 +142,7 @@ def counted_without(
 
 
 def planned(model: schema.Model, train: schema.Train, vocab_size: int) -> Counted:
-    """Count the parameters of the model that the settings describe.
-
-    A UserError says that transformers has no such model, or its configuration has no such key.
-    """
+    """Count the parameters of the model of the settings; raise a UserError if there is no such model or key."""
     vocabulary = Vocabulary(vocab_size, 1, 2, 3, 4, tuple(range(len(SPECIAL_TOKENS))))
     auto = auto_class(train)
     made = on_meta(make_config(model, auto, vocabulary), auto)

@@ -67,10 +67,7 @@ def refused(model_type: str, why: object) -> UserError:
 
 
 def read_config(values: dict[str, Any], auto: str, where: str) -> PreTrainedConfig:
-    """Return the configuration of a published model from the values of its config.json. Errors begin with `where`.
-
-    A UserError says that transformers has no class `auto` for the model, or its weights cannot be trained.
-    """
+    """Return a published model's configuration; raise a UserError, which begins with `where`, if it can't be trained."""
     model_type = str(values.get("model_type"))
     if model_type not in CLASSES[auto][1]:
         raise UserError(f"{where}: model_type = {model_type!r}: transformers has no {auto} for it; see train.objective")
@@ -238,10 +235,7 @@ def without_values() -> contextlib.AbstractContextManager[None]:
 
 
 def checkpoint_activations(model: PreTrainedModel) -> None:
-    """Let a model compute its layers' activations again in the backward pass, instead of keeping them.
-
-    A UserError says that the model's class does not support this.
-    """
+    """Let layers compute activations again in the backward pass; raise a UserError if the class cannot do this."""
     try:
         model.activation_checkpointing_enable()
     except ValueError as error:
