@@ -200,12 +200,7 @@ def hashed(local: str, out: Path) -> list[dict[str, str]]:
     return [{"path": path, "sha256": digest} for path, digest in content.items()]
 
 
-def main() -> None:
-    """Run the stage from the command line."""
+if __name__ == "__main__":
     parser = stage_entry.arguments(__doc__)
     parser.add_argument("--out", required=True, type=Path, help="output folder, results/base_models/{model}")
     sys.exit(stage_entry.run(run, parser.parse_args()))
-
-
-if __name__ == "__main__":
-    main()

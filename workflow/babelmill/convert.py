@@ -146,8 +146,7 @@ def token_of(folder: Path, role: str) -> str | None:
     return found["content"] if isinstance(found, dict) else found
 
 
-def main() -> int:
-    """Run the stage from the command line."""
+if __name__ == "__main__":
     parser = stage_entry.arguments(__doc__)
     parser.add_argument("--export", **stage_entry.FOLDER, help="results/exports/{model}")
     parser.add_argument("--evaluation", **stage_entry.FOLDER, help="results/evaluations/{model}")
@@ -158,8 +157,4 @@ def main() -> int:
     parser.add_argument("--model", **stage_entry.FOLDER, help="results/models/{model}")
     parser.add_argument("--made-with", default=[], type=Path, nargs="+", help="settings files of the earlier stages")
     parser.add_argument("--out", required=True, type=Path, help="converted/{model}")
-    return stage_entry.run(convert, parser.parse_args())
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(stage_entry.run(convert, parser.parse_args()))

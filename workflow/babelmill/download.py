@@ -290,12 +290,7 @@ def refuse_repeats(parts: list[DatasetPart]) -> None:
         seen |= files
 
 
-def main() -> None:
-    """Run the stage from the command line."""
+if __name__ == "__main__":
     parser = stage_entry.arguments(__doc__)
     parser.add_argument("--out", **stage_entry.FOLDER, help="output folder, results/downloads/{language}")
     sys.exit(stage_entry.run(run, parser.parse_args()))
-
-
-if __name__ == "__main__":
-    main()

@@ -278,8 +278,7 @@ def evaluate_text(args: argparse.Namespace, settings: EvaluateSettings) -> tuple
     return evaluation, of_documents(texts, nats)
 
 
-def main() -> None:
-    """Run the stage from the command line."""
+if __name__ == "__main__":
     parser = stage_entry.arguments(__doc__)
     parser.add_argument("--export", **stage_entry.FOLDER, help="results/exports/{model}")
     parser.add_argument("--corpora", **stage_entry.FOLDERS, help="corpora, in order of languages")
@@ -288,7 +287,3 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--gpus", type=int, default=0, help="1 for a GPU, 0 for the CPU")
     sys.exit(stage_entry.run(run, parser.parse_args()))
-
-
-if __name__ == "__main__":
-    main()

@@ -35,12 +35,7 @@ def run(args: argparse.Namespace) -> None:
     manifest.write_sealed(args.settings.with_name(MADE_WITH), record)
 
 
-def main() -> None:
-    """Run the stage from the command line."""
+if __name__ == "__main__":
     parser = stage_entry.arguments(__doc__)
     parser.add_argument("--out", required=True, type=Path, help="output folder, experiments/{experiment}")
     sys.exit(stage_entry.run(run, parser.parse_args()))
-
-
-if __name__ == "__main__":
-    main()

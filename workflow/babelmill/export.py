@@ -164,8 +164,7 @@ def make(args: argparse.Namespace, settings: ExportSettings, upstream: list[Path
         manifest.write(folder, settings, files, upstream, {"roles": roles} if roles else None)
 
 
-def main() -> int:
-    """Run the stage from the command line."""
+if __name__ == "__main__":
     parser = stage_entry.arguments(__doc__)
     parser.add_argument("--model", **stage_entry.FOLDER, help="results/models/{model}")
     parser.add_argument("--tokenizer", **stage_entry.FOLDER, help="results/tokenizers/{model}")
@@ -173,8 +172,4 @@ def main() -> int:
     parser.add_argument("--source", **stage_entry.ANY_FOLDERS, help="the model on which adapters were trained")
     parser.add_argument("--checkpoints", required=True, type=Path, help="the model's folder of runs")
     parser.add_argument("--out", required=True, type=Path, help="results/exports/{model}")
-    return stage_entry.run(run, parser.parse_args())
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(stage_entry.run(run, parser.parse_args()))

@@ -44,12 +44,7 @@ def run(args: argparse.Namespace) -> None:
         manifest.write(folder, settings, [FILE], figures={"hub": settings.source | {"sha256": found}})
 
 
-def main() -> None:
-    """Run the stage from the command line."""
+if __name__ == "__main__":
     parser = stage_entry.arguments(__doc__)
     parser.add_argument("--out", required=True, type=Path, help="output folder, results/identifiers/{language}")
     sys.exit(stage_entry.run(run, parser.parse_args()))
-
-
-if __name__ == "__main__":
-    main()

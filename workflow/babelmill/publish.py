@@ -258,16 +258,11 @@ def publish(args: argparse.Namespace) -> None:
     log.info("published: %s", published["url"])
 
 
-def main() -> int:
-    """Run the stage from the command line."""
+if __name__ == "__main__":
     parser = stage_entry.arguments(__doc__)
     parser.add_argument("--folder", **stage_entry.FOLDER, help="converted/{model}")
     parser.add_argument(
         "--submission", type=Path, nargs="*", default=[], help="submissions/{model}.json, for a model of a challenge"
     )
     parser.add_argument("--out", required=True, type=Path, help="the receipt, published/{model}.json")
-    return stage_entry.run(publish, parser.parse_args())
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(stage_entry.run(publish, parser.parse_args()))

@@ -168,8 +168,7 @@ def make(args: argparse.Namespace, settings: ShardsSettings, upstream: list[Path
     manifest.write(args.out, settings, files, upstream, figures, remember=True)
 
 
-def main() -> None:
-    """Run the stage from the command line."""
+if __name__ == "__main__":
     parser = stage_entry.arguments(__doc__)
     parser.add_argument("--language", required=True, help="the language's code")
     parser.add_argument("--tokenizer", **stage_entry.FOLDER, help="results/tokenizers/{model}")
@@ -177,7 +176,3 @@ def main() -> None:
     parser.add_argument("--out", **stage_entry.FOLDER, help="output folder")
     parser.add_argument("--threads", type=int, default=1, help="number of threads")
     sys.exit(stage_entry.run(run, parser.parse_args()))
-
-
-if __name__ == "__main__":
-    main()

@@ -167,16 +167,11 @@ def words_of(model: Path, converted: Path, checkpoints: list[str]) -> dict[str, 
     }
 
 
-def main() -> int:
-    """Run the stage from the command line."""
+if __name__ == "__main__":
     parser = stage_entry.arguments(__doc__)
     parser.add_argument("--scores", **stage_entry.ANY_FOLDERS, help="results/scores/{model}/{suite}")
     parser.add_argument("--tuned", **stage_entry.ANY_FOLDERS, help="results/tuned/{model}/{task}/{seed}")
     parser.add_argument("--model", **stage_entry.FOLDER, help="results/models/{model}")
     parser.add_argument("--converted", required=True, type=Path, help="converted/{model}")
     parser.add_argument("--out", required=True, type=Path, help="the summary, submissions/{model}.json")
-    return stage_entry.run(run, parser.parse_args())
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(stage_entry.run(run, parser.parse_args()))

@@ -79,12 +79,7 @@ def run(args: argparse.Namespace) -> None:
     log.info("%s, %s: %s", settings.suite, settings.name, plural(len(table), reader.items.removesuffix("s")))
 
 
-def main() -> None:
-    """Run the stage from the command line."""
+if __name__ == "__main__":
     parser = stage_entry.arguments(__doc__)
     parser.add_argument("--out", **stage_entry.FOLDER, help="output folder, results/suites/{suite}/{language}")
     sys.exit(stage_entry.run(run, parser.parse_args()))
-
-
-if __name__ == "__main__":
-    main()

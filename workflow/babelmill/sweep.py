@@ -31,13 +31,8 @@ def run(args: argparse.Namespace) -> None:
     manifest.write_sealed(args.out, decision)
 
 
-def main() -> None:
-    """Run the command."""
+if __name__ == "__main__":
     parser = stage_entry.arguments(__doc__)
     parser.add_argument("--round", required=True, choices=TRIALS, help="the number of the round")
     parser.add_argument("--out", required=True, type=Path, help="the file of the decision")
     sys.exit(stage_entry.run(run, parser.parse_args()))
-
-
-if __name__ == "__main__":
-    main()

@@ -193,12 +193,7 @@ def run(args: argparse.Namespace) -> None:
     )
 
 
-def main() -> None:
-    """Run the stage from the command line."""
+if __name__ == "__main__":
     parser = stage_entry.arguments(__doc__)
     parser.add_argument("--out", **stage_entry.FOLDER, help="output folder, results/tasks/{task}/{language}")
     sys.exit(stage_entry.run(run, parser.parse_args()))
-
-
-if __name__ == "__main__":
-    main()

@@ -320,15 +320,10 @@ def write(out: Path, tokenizer: Tokenizer, published: Path | None) -> list[str]:
     return files
 
 
-def main() -> None:
-    """Run the stage from the command line."""
+if __name__ == "__main__":
     parser = stage_entry.arguments(__doc__)
     parser.add_argument("--corpora", **stage_entry.FOLDERS, help="corpora, in order of languages")
     parser.add_argument("--source", **stage_entry.ANY_FOLDERS, help="the folder with the tokenizer of model.source")
     parser.add_argument("--out", **stage_entry.FOLDER, help="output folder, results/tokenizers/{model}")
     parser.add_argument("--threads", type=int, default=1, help="number of threads")
     sys.exit(stage_entry.run(run, parser.parse_args()))
-
-
-if __name__ == "__main__":
-    main()

@@ -394,8 +394,7 @@ def run(args: argparse.Namespace) -> int:
         return tune(args.export, made_of, settings, args.tasks, args.checkpoints, args.out, upstream)
 
 
-def main() -> None:
-    """Run the stage from the command line."""
+if __name__ == "__main__":
     parser = stage_entry.arguments(__doc__)
     parser.add_argument("--export", **stage_entry.FOLDER, help="results/exports/{model}")
     parser.add_argument("--tasks", **stage_entry.FOLDERS, help="folders of rows, in the order of languages")
@@ -404,7 +403,3 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--gpus", type=int, default=0, help="1 for a GPU, 0 for the CPU")
     sys.exit(stage_entry.run(run, parser.parse_args()))
-
-
-if __name__ == "__main__":
-    main()

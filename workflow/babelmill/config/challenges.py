@@ -65,7 +65,7 @@ def check_format(resolved: "ResolvedCorpus") -> None:
 
 
 def check_limit(resolved: "ResolvedModel", name: str, challenge: Challenge, sources: list["ResolvedModel"]) -> None:
-    """Raise a UserError if a model, and the `sources` that it continues, may read more words than its challenge allows."""
+    """Raise a UserError if a model, with the `sources` that it continues, may read more words than allowed."""
     where, limit = resolved.origins["train.words"], f"{challenge.words:,} words at most"
     if resolved.source and (not sources or [*sources][-1].source):
         raise UserError(

@@ -482,8 +482,7 @@ class Hashing:
         return [{"path": path, "bytes": self._identities[path][0], "sha256": content[path]} for path in content]
 
 
-def main() -> None:
-    """Run the stage from the command line."""
+if __name__ == "__main__":
     parser = stage_entry.arguments(__doc__)
     parser.add_argument("--out", **stage_entry.FOLDER, help="output folder, results/corpora/{language}")
     parser.add_argument(
@@ -505,7 +504,3 @@ def main() -> None:
     parser.add_argument("--parts", **stage_entry.ANY_FOLDERS, help="folders of all parts, in order, if there are some")
     parser.add_argument("--threads", type=int, default=1, help="number of processes that read and clean text")
     sys.exit(stage_entry.run(run, parser.parse_args()))
-
-
-if __name__ == "__main__":
-    main()

@@ -174,8 +174,7 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def main() -> None:
-    """Run the job from the command line."""
+if __name__ == "__main__":
     parser = stage_entry.arguments(__doc__)
     add = parser.add_argument
     add("--tunings", required=True, nargs="+", type=Path, help="the settings files of the stage `tune`")
@@ -185,7 +184,3 @@ def main() -> None:
     add("--gpus", type=int, default=0, help="1 for a GPU, 0 for the CPU")
     add("--requeue", type=int, default=0, help="1: requeue the SLURM job if it must end early")
     sys.exit(stage_entry.run(run, parser.parse_args()))
-
-
-if __name__ == "__main__":
-    main()

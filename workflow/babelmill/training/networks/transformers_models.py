@@ -67,7 +67,7 @@ def refused(model_type: str, why: object) -> UserError:
 
 
 def read_config(values: dict[str, Any], auto: str, where: str) -> PreTrainedConfig:
-    """Return a published model's configuration; raise a UserError, which begins with `where`, if it can't be trained."""
+    """Return a published model's configuration; raise a UserError (with `where`) if it cannot be trained."""
     model_type = str(values.get("model_type"))
     if model_type not in CLASSES[auto][1]:
         raise UserError(f"{where}: model_type = {model_type!r}: transformers has no {auto} for it; see train.objective")
