@@ -94,9 +94,7 @@ class TokenizerSettings(Settings):
 
 
 class ShardsSettings(Settings):
-    """The settings of `shards`: how to read labels, for a model that learns them.
-
-    For other models, only the tokenizer and the corpus matter.
+    """The settings of `shards`: how to read labels. Otherwise only the tokenizer and the corpus matter.
 
     `labelled`: whether the model learns labels; `code_list`: the sha256 of the file `labels.codes`.
     """

@@ -60,12 +60,9 @@ class Reading:
 
 
 class SourceFile:
-    """A file that is read.
+    """A file that is read; its tally says whether bad input is an error or a drop.
 
-    Args:
-        path: the file. Its name tells format and compression, unless `corpus.format` says the format.
-        reading: how to read it.
-        tally: counts its documents, and says whether bad input is an error or a drop.
+    Its name tells format and compression, unless `corpus.format` says the format.
     """
 
     def __init__(self, path: Path, reading: Reading, tally: Tally):

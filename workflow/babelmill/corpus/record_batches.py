@@ -101,9 +101,7 @@ def joined(parts: pa.ListArray, stays: np.ndarray, between: str) -> pa.StringArr
 def _strings(values: list[str | None]) -> pa.StringArray:
     """Return texts as an Arrow array. For strings that are not ASCII, this is four times as fast as `pa.array`.
 
-    Raises:
-        UnicodeEncodeError: a text has a lone surrogate.
-        AttributeError: a value is not text.
+    A UnicodeEncodeError says that a text has a lone surrogate, an AttributeError that a value is not text.
     """
     encoded = [value if value is None else value.encode() for value in values]
     return pa.array(encoded, pa.binary()).view(pa.string())

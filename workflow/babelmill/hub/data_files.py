@@ -89,15 +89,11 @@ def matching(names: Iterable[str], globs: list[str]) -> list[str]:
 
 
 def data_files(names: list[str], part: dict[str, Any], card: Path | None, where: str) -> DataFiles:
-    """Return the files of a repository that the user asks for.
+    """Return the files of a repository that the user asks for by `part`, see `DatasetPart` in `config/schema.py`.
 
-    Args:
-        part: `config` and `files`, if the user gave them; see `DatasetPart` in `config/schema.py`. `format`: the format
-            of the files that `files` names, if their names do not say it (`corpus.format`).
-
-    Raises:
-        UserError: the configuration does not exist; there are several and the user names none; or no file can be read.
-            If the user names files, those for validation are enough: other text may be trained on.
+    Its `format` is that of the files that `files` names, if their names do not say it. A UserError says that the
+    configuration does not exist, that there are several and the user names none, or that no file can be read. If the
+    user names files, those for validation are enough: other text may be trained on.
     """
     declared, config, globs = configurations(card, where), part.get("config"), part.get("files")
     format = part.get("format") if globs else None  # without globs, a README would be data, too

@@ -104,21 +104,16 @@ def listed(path: str, labels: schema.Labels) -> dict[str, str]:
 
 
 class CodeReader:
-    """Turns the cells of the columns of labels into codes.
-
-    Attributes:
-        bad: number of codes that were skipped (`labels.on_error: skip`).
-        without: number of documents without a code, or without a valid one.
-        first: the first problem; "" if there is none.
-    """
+    """Turns the cells of the columns of labels into codes."""
 
     def __init__(self, labels: schema.Labels):
         self._labels, self._about = labels, SYSTEMS[labels.code]
         self._known = listed(labels.codes, labels) if labels.codes else dict[str, str]()
         self._names = frozenset(self._known.values())
         self._spelt: dict[str, tuple[str, str]] = {}  # {code: how the corpus writes it, and where first}
-        self.bad = self.without = 0
-        self.first = ""
+        self.bad = 0  # codes that were skipped (`labels.on_error: skip`)
+        self.without = 0  # documents without a valid code
+        self.first = ""  # the first problem
 
     def read(self, rows: Iterable[tuple[list[str | None], str]]) -> Labels:
         """Return the codes of the documents of a split: for each, the cells of its columns, and its origin.

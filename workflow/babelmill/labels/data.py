@@ -159,12 +159,10 @@ class Typos:
 
 
 class LabelStream:
-    """Holds the documents of all languages and their codes.
+    """Holds the documents of all languages and their codes, at most `blocks` of a document.
 
-    Args:
-        shards: one per language. The stream holds copies whose labels are `in_terms_of` the codes.
-        blocks: n, the largest number of codes of a document.
-        unknown_context: share of the rows whose context is hidden.
+    The stream holds copies of the shards, whose labels are `in_terms_of` the codes. The context of a share of the rows,
+    `unknown_context`, is hidden.
     """
 
     def __init__(
@@ -302,18 +300,8 @@ def begun(source: Path | None, codes: Codes, labels: schema.Labels) -> Begun:
 class LabelledData(Data):
     """Holds the shards of labelled text: each document is a row, with its codes.
 
-    Args:
-        settings, tokenizer, folders: see `Data`.
-
-    Attributes:
-        codes: the codes that the model knows: those of the training shards, or the source's if these include them.
-        blocks: the largest number of codes of a training document.
-        blocks_weight: the share of spelt codes in the loss; 0 if codes are not spelt.
-        begun: what the model takes over from its source.
-
-    Raises:
-        UserError: the shards have no labels, the training text has fewer than two codes, or the validation text has no
-            code that the model knows.
+    A UserError says that the shards have no labels, that the training text has fewer than two codes, or that the
+    validation text has no code that the model knows.
     """
 
     def __init__(self, settings: TrainSettings, tokenizer: Path, folders: list[Path], source: Path | None = None):
@@ -326,7 +314,7 @@ class LabelledData(Data):
         if len(names := occurring(shards)) < 2:  # the model may know more codes, from labels.codes
             found = f"only one code, {names[0]!r}" if names else "no code (labels.on_error: skip)"
             raise UserError(f"the training text of {settings.name} has {found}: there is nothing to learn")
-        self.blocks = most_codes(shards)
+        self.blocks = most_codes(shards)  # the largest number of codes of a training document
         self.begun = begun(source, known_codes(shards, labels.code, labels.block_size, labels.symbol_separator), labels)
         self.codes = self.begun.codes
         self.blocks_weight = labels.blocks_weight if self.codes.block_size else 0.0

@@ -50,19 +50,7 @@ Predicted = dict[str, dict[str, Predictions]]  # by variant and method
 class LabelledText:
     """The labelled validation text of all languages, one after another, without texts that have no code.
 
-    Args:
-        known: the codes that the model knows.
-
-    Attributes:
-        names: all codes, those that the model knows first: code i is `names[i]`.
-        known: how many codes the model knows.
-        truth: the codes of each text.
-        languages, contexts: [texts] int64, indices into `language_names` and `context_names`, those that occur.
-        columns: {column of labels: the codes in it, for each text}; empty if there is only one column.
-        documents: {language: counts}: `of`, all documents; `with_code`, those with a code; `scored`, the same ones.
-
-    Raises:
-        UserError: a corpus has no labels, or no text has a code.
+    A UserError says that a corpus has no labels, or that no text has a code.
     """
 
     def __init__(self, corpora: dict[str, Path], labels: schema.Labels, known: list[str]):
@@ -77,15 +65,19 @@ class LabelledText:
         if not truth:
             raise UserError(f"no validation text of {escape.some(corpora)} has a code: there is nothing to measure")
         sizes = [int(chosen.sum()) for chosen in self._chosen]
+        # {language: counts} of all documents, of those with a code, and of the scored ones, which are the same
         self.documents = {
             language: {"scored": size, "of": documents.count, "with_code": size}
             for language, size, documents in zip(corpora, sizes, self._documents, strict=True)
         }
+        # the codes of each text; code i is `names[i]`, and the first `known` ones are those that the model knows
         self.truth, self.names = Sets.of(truth), list(self._numbers)
+        # [texts] int64, indices into `language_names`; `contexts`, into `context_names`
         self.languages = np.repeat(np.arange(len(corpora)), sizes)
         contexts: dict[str, int] = {}
         self.contexts = np.array([contexts.setdefault(context, len(contexts)) for context, _ in self.texts()])
         self.context_names = list(contexts)
+        # {column of labels: the codes in it, for each text}; empty if there is only one column
         several = self._columns if len(self._columns) > 1 else {}
         self.columns = {name: Sets.of([codes.get(i, []) for i in range(len(truth))]) for name, codes in several.items()}
 
@@ -167,12 +159,10 @@ def always(frequent: list[int], texts: int) -> Predictions:
 
 
 class Report:
-    """Turns predictions into evaluation.json.
+    """Turns predictions into evaluation.json. `names` are those of codes that have one.
 
-    Args:
-        about: `labels` in the exported folder's config.json.
-        training: how many training texts have each of the codes that the model knows, [codes].
-        names: {code: name} for the codes that have names.
+    `about` is `labels` in the exported folder's config.json; `training`, [codes], counts the training texts with each
+    code.
     """
 
     def __init__(self, text: LabelledText, about: dict[str, Any], training: np.ndarray, names: dict[str, str]):

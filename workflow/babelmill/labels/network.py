@@ -35,24 +35,20 @@ TOLERANCE = 1e-4  # how much padding may change a score, relative to the largest
 
 
 def block_losses(logits: torch.Tensor, blocks: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return losses of codes and of empty blocks that do not depend on the order of the codes.
+    """Return losses of codes, [B, n], and of empty blocks that do not depend on the order of the codes.
 
     This is the loss of OccCANINE (Dahl et al., 2024, arXiv:2402.13604). "Farmer and fisher" has two codes, and their
     order has no meaning. So each of a text's k codes is compared with each of the first k blocks that the model
-    predicts, by the mean cross-entropy of the code's symbols. The smallest of these k numbers is the loss of the code.
-    The blocks after the k-th are trained to be empty.
+    predicts, by the mean cross-entropy of the code's symbols. The smallest of these k numbers is the loss of the code;
+    at empty blocks it is 0. The blocks after the k-th are trained to be empty: [B] holds the sum of their mean
+    cross-entropies, divided by n.
 
     Only the first k blocks count. In training, the decoder sees the earlier codes, so it could otherwise repeat them in
     a later block. The published code divides by the largest number of codes of a text in the batch. Here a batch may be
     cut between any two rows, so losses are returned per code and per row.
 
-    Args:
-        logits: [B, n s, V], scores of the symbols of n blocks with s symbols each.
-        blocks: [B, n, s] int64, the symbols of each row's codes; blocks after its last code hold only `PAD`.
-
-    Returns:
-        The loss of each code, [B, n], which is 0 at empty blocks. And for each row, [B], the sum of the mean
-        cross-entropies of the blocks that should be empty, divided by n.
+    `logits` [B, n s, V] score the symbols of n blocks with s symbols each; `blocks` [B, n, s] int64 are the symbols of
+    each row's codes, and hold only `PAD` after its last code.
     """
     rows, count, size = blocks.shape
     log_probabilities = logits.view(rows, count, size, -1).log_softmax(-1)
@@ -70,11 +66,9 @@ def block_losses(logits: torch.Tensor, blocks: torch.Tensor) -> tuple[torch.Tens
 
 
 class WithLabelLoss(nn.Module):
-    """Computes the scores of a model, and then the loss.
+    """Computes the scores of a model, and then the loss, with a weight of each class, [K].
 
-    Args:
-        exclusive: whether classes exclude each other, since each text has one code.
-        class_weights: [K], weight of each class in the loss.
+    Classes are `exclusive` if each text has one code.
     """
 
     class_weights: torch.Tensor
@@ -124,12 +118,9 @@ def right_codes(symbols: torch.Tensor, blocks: torch.Tensor) -> torch.Tensor:
 class LabelsNetwork(TransformersNetwork):
     """Trains a label model, which is spread over all processes (`fsdp.py`).
 
-    Args:
-        blocks: n, the largest number of codes of a text.
-        heads: prefixes of the names of the heads' weights that are read from the source (`Begun`).
-
-    Raises:
-        UserError: transformers has no classifier for this encoder, or padding changes the encoder's scores.
+    A text has at most `blocks` codes. `heads` are prefixes of the names of weights that are read from the source
+    (`Begun`). A UserError says that transformers has no classifier for this encoder, or that padding changes its
+    scores.
     """
 
     def __init__(

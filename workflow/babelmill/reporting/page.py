@@ -336,12 +336,10 @@ def cost(model: ReportedModel) -> dict[str, Any]:
 
 
 def made_with(models: list[ReportedModel]) -> dict[str, Any]:
-    """Return what a reader asks first: which processors and which code trained the models, and the cost in all.
+    """Return which processors and which code trained the models, [(text, number of models)], and the cost in all.
 
-    Returns:
-        "processors", "code": [(text, number of models)], the most frequent first. Earlier releases noted only their
-        version. "cost": the sums over all trainings, and their number. A model that was taken from another one counts
-        only if the other one is not in the report.
+    Earlier releases noted only their version. A model that was taken from another one counts only if the other one is
+    not in the report.
     """
     trained = [model for model in models if ("train", "") in model.manifests]
     found: dict[str, Counter[str]] = {"processors": Counter(), "code": Counter()}
@@ -373,9 +371,8 @@ def is_taken(model: ReportedModel) -> bool:
 def recipes(models: list[ReportedModel]) -> dict[str, Any]:
     """Return the recipes of the models: those with the same languages and settings, but other seeds.
 
-    Returns:
-        "models": the names of each recipe's models; "tables": in parts that fit a printed page, the settings in which
-        the recipes differ, and their values for each recipe.
+    "models" are the names of each recipe's models; "tables", in parts that fit a printed page, the settings in which
+    the recipes differ, and their values for each recipe.
     """
     differing, found = differing_settings(models), {}
     for model in models:

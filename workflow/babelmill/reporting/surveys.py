@@ -36,12 +36,7 @@ def surveys(codes: Iterable[str]) -> dict[str, dict[str, Any]]:
 
 
 def line_of(figures: dict[str, Any]) -> dict[str, Any]:
-    """Return the main numbers of a text.
-
-    Returns:
-        "of" (which text was looked at), "documents", "words", "median" (characters); shares: "script" and "language"
-        (the most frequent one with its share of the documents), "copies", "shared_lines", "odd", "mojibake".
-    """
+    """Return the main numbers of a text; "of" says which text was looked at, and "median" is in characters."""
     documents, judged, lines = figures["documents"], figures["judged"], figures["lines"]
     languages = {code: each["documents"] for code, each in figures["languages"].items()}
     return {

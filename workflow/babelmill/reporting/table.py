@@ -124,11 +124,10 @@ def differing_settings(models: list[ReportedModel]) -> dict[str, dict[str, str]]
 
 
 def write_csv(models: list[ReportedModel], file: IO[str]) -> None:
-    """Write the table of all models: a row's attributes, and these columns.
+    """Write the table of all models: a row's attributes, the seed, and these columns.
 
-    * `million_words`: for a snapshot, after how many words it was kept; empty for finished models.
-    * `seed`: the seed of the training.
-    * `settings`: those of `differing_settings`, as `train.learning_rate=0.01 train.optimizer="lamb"`.
+    `million_words` says after how many words a snapshot was kept. `settings` are those of `differing_settings`, as
+    `train.learning_rate=0.01 train.optimizer="lamb"`.
     """
     writer = csv.writer(file, lineterminator="\n")
     writer.writerow([*ScoreRow._fields, "million_words", "seed", "settings"])

@@ -161,14 +161,10 @@ def summary(
 ) -> dict[str, Any]:
     """Return the entry of a method in scores.json, with the keys that a suite of pairs has, and some more.
 
-    Args:
-        children: {word: the share of children who say it at each of MONTHS}.
-        tokens: {word: the number of its tokens in a sentence}.
-
-    Returns:
-        Beside `pairs` (the headline), `by_paradigm` (the scores by each rule) and so on: `rules`, {rule: {"r", "p",
-        "n"}} before a rule replaces r by 0, and `words`, the ages of each word: {word, `children`: months, and for
-        each rule log10 of the model's words}.
+    `children`: {word: the share of children who say it at each of MONTHS}; `tokens`: {word: the number of its tokens in
+    a sentence}. Beside `pairs` (the headline) and `by_paradigm` (the scores by each rule), the entry has `rules`,
+    {rule: {"r", "p", "n"}} before a rule replaces r by 0, and `words`, the ages of each word: {word, `children`:
+    months, and for each rule log10 of the model's words}.
     """
     places: dict[str, list[int]] = {}
     for number, word in enumerate(words):

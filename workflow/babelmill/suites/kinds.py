@@ -30,15 +30,10 @@ log = logging.getLogger("babelmill.score")
 
 
 class Kind:
-    """A kind of suite.
+    """A kind of suite."""
 
-    Attributes:
-        table: the name of the file with the items, in the results of the stages `suite` and `score`.
-        of_run: whether the score is one of all snapshots of a run together, so that a snapshot has none.
-    """
-
-    table = "items.parquet"
-    of_run = False
+    table = "items.parquet"  # the name of the file with the items, in the results of the stages `suite` and `score`
+    of_run = False  # whether the score is one of all snapshots of a run together, so that a snapshot has none
 
     def methods(self, settings: ScoreSettings) -> list[str]:
         """Return the methods by which the items are scored; the last is the headline's if several scored as many."""
@@ -62,17 +57,12 @@ class Kind:
 
 
 class OfSentences(Kind):
-    """A kind whose items are sentences of which the likeliest one should be the right one.
+    """A kind whose items are sentences of which the likeliest one should be the right one."""
 
-    Attributes:
-        item, items: what an item is called, in messages.
-        equal: what has equal scores if the point of an item is shared, in messages.
-        margin: what `margins` returns, in words.
-    """
-
+    # item, items: what an item is called, in messages
     item, items = "item", "items"
-    equal = "several options"
-    margin = "score of the right option (+) minus the best score of another one (-)"
+    equal = "several options"  # what has equal scores if the point of an item is shared, in messages
+    margin = "score of the right option (+) minus the best score of another one (-)"  # what `margins` returns, in words
 
     def has_scores(self, scored: pa.Table, method: str) -> bool:
         """Return whether a table has scores of a method."""

@@ -46,15 +46,10 @@ class Row(NamedTuple):
 
 
 class Reader:
-    """Reads the items of one kind of suite.
+    """Reads the items of one kind of suite."""
 
-    Attributes:
-        table: the name of the file for the items.
-        items: what the items are called, in messages.
-    """
-
-    table = "items.parquet"
-    items = "items"
+    table = "items.parquet"  # the name of the file for the items
+    items = "items"  # what the items are called, in messages
 
     def read(self, settings: SuiteSettings, paths: Sequence[Path], scratch: Path | None = None) -> pa.Table:
         """Return the items of files (.csv, .tsv, .jsonl or .parquet, plain or compressed), in order.

@@ -155,11 +155,9 @@ def _encode(tokenizer: Any, texts: list[str], causal: bool, prompts: Sequence[in
 
 
 class Scorer:
-    """Scores rows with a model.
+    """Scores rows with a model, whose `logits` are [rows, length, vocabulary].
 
-    Args:
-        model: takes `input_ids` and `attention_mask`, and returns `logits` [rows, length, vocabulary].
-        causal: whether the model's scores for a token stand at the position before it.
+    If it is causal, its scores for a token stand at the position before it.
     """
 
     def __init__(self, model: Any, tokenizer: Any, causal: bool):
@@ -226,12 +224,9 @@ class Scorer:
     def at(self, rows: Sequence[Sequence[int]], asked: np.ndarray) -> np.ndarray:
         """Return ln p of tokens at places of rows: [tokens] float64. Rows of similar length are read together.
 
-        Args:
-            asked: [tokens, 3] int64, sorted by row: the number of each token's row, its place there, and its id. For a
-                causal model, a place may be the one after a row's last token.
-
-        Raises:
-            UserError: a score is not a number.
+        What is `asked`, [tokens, 3] int64, is sorted by row: the number of each token's row, its place there, and its
+        id. For a causal model, a place may be the one after a row's last token. A UserError says that a score is not a
+        number.
         """
         order = np.argsort([len(row) for row in rows], kind="stable")
         starts = np.searchsorted(asked[:, 0], np.arange(len(rows) + 1)).tolist()

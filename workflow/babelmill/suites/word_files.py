@@ -74,19 +74,11 @@ def read_reading_times(path: Path) -> pa.Table:
 
 
 def read_acquisition(contexts: Path, human: Path) -> tuple[pa.Table, list[str]]:
-    """Return the contexts of words, and what children know of these words.
+    """Return the contexts of words with what children know of them, a table like ACQUISITION, and what `human` lacks.
 
-    Args:
-        contexts: a file such as cdi_childes.json: {word: [{"context": text}, ...]}. Words of one letter are left out.
-        human: a file such as cdi_human.csv: the column `word`, and the share of children who say the word at 16, 17,
-            ... 30 months of age.
-
-    Returns:
-        A table with the columns of ACQUISITION: a row per context, in the order of the file; `children` holds a number
-        for each of MONTHS, or is null for a word that `human` lacks. And the words that it lacks.
-
-    Raises:
-        UserError: a file has another form, or `human` has none of the words.
+    `contexts` is a file such as cdi_childes.json: {word: [{"context": text}, ...]}; words of one letter are left out.
+    `human` is one such as cdi_human.csv: the column `word`, and the share of children who say the word at 16, 17, ...
+    30 months of age. A UserError says that a file has another form, or that `human` has none of the words.
     """
     found = _contexts(contexts)
     table = _table(human, "table of what children say (cdi_human.csv)", ("word",), ("word",))

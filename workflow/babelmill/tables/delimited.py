@@ -21,20 +21,9 @@ Record = tuple[int, list[str], str]  # the line in which it begins, its fields, 
 class Records:
     """Yields the records of a file after its heading.
 
-    Blank lines are skipped. But in a table with a single column, a blank line is a record with an empty field.
-
-    Args:
-        suffix: its format, .csv or .tsv.
-        delimiter: the character between the fields; None stands for a tab in .tsv and a comma otherwise.
-        quoting: whether fields may stand between quotation marks: `csv`, `none`, or as in files of its `format`.
-        section: the section of the configuration that says how the file is read, or `--` for arguments, for advice.
-
-    Attributes:
-        quoted: whether fields may stand between quotation marks.
-        heading: the names of the columns; empty if the file is.
-
-    Raises:
-        NoColumn: the heading cannot be read.
+    Blank lines are skipped. But in a table with a single column, a blank line is a record with an empty field. Fields
+    may stand between quotation marks by `quoting`: `csv`, `none`, or as in files of its `format`. `section`, or `--`
+    for arguments, says in advice where that is set. NoColumn says that the heading cannot be read.
     """
 
     def __init__(
@@ -44,7 +33,7 @@ class Records:
         self._delimiter = delimiter or DELIMITERS[suffix]
         self.quoted = quoting == "csv" or (quoting == "format" and suffix == ".csv")
         self._rows = (_quoted if self.quoted else _unquoted)(lines, self._delimiter)
-        self.heading: list[str] = []
+        self.heading: list[str] = []  # empty if the file is
         for number, row, problem in self._rows:
             if problem:
                 raise NoColumn(f"line {number}: {problem}")

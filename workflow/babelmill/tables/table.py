@@ -32,20 +32,10 @@ ROWS = 1024  # how many rows of a Parquet file are in memory at once
 class Table:
     """Yields the rows of a file, as often as needed. Each row is a list of strings; missing values are "".
 
-    Args:
-        delimiter: the delimiter of .csv and .tsv. None stands for a comma in .csv and a tab in .tsv.
-        encoding: the encoding of .csv and .tsv: utf-8, latin-1 or cp1252.
-        quoting: whether quotation marks enclose fields of .csv and .tsv (see `Records`).
-        section: the section of the configuration that says all this, or `--` for arguments, for errors.
-
-    Attributes:
-        columns: the names of the columns. For .jsonl, all keys in the order in which they first appear.
-        rows: the number of rows.
-        warnings: what a person should know about the table, a line each.
-
-    Raises:
-        UserError: the file is missing, not a table, damaged, or in another encoding; a column that is asked for is
-            missing, is there twice, or holds other values.
+    `delimiter` (None: a comma in .csv, a tab in .tsv), `encoding` and `quoting` (see `Records`) are those of .csv and
+    .tsv; `section`, or `--` for arguments, says in errors where they are set. A UserError says that the file is
+    missing, not a table, damaged, or in another encoding, or that a column is missing, is there twice, or holds other
+    values than asked.
     """
 
     def __init__(
@@ -68,8 +58,8 @@ class Table:
                 f"{self._where}: this file format cannot be read; allowed are {allowed}, each also with .gz or .zst"
             )
         self._delimiter, self._encoding, self._quoting = delimiter, encoding, quoting
-        self.columns: list[str] = []
-        self.warnings: list[str] = []
+        self.columns: list[str] = []  # of .jsonl, all keys in the order in which they first appear
+        self.warnings: list[str] = []  # what a person should know about the table
         with self._errors():
             self.rows = self._scan()
 

@@ -99,9 +99,8 @@ def entry_of_counts(counts: np.ndarray) -> dict[str, Any]:
 def majority(predictions: np.ndarray, labels: np.ndarray, classes: list[str]) -> dict[str, Any] | None:
     """Return the class that a model gives nearly all rows, with its shares; None if it tells rows apart, or has none.
 
-    Returns:
-        {"class": its label, "predicted": share of the predictions, "share": share of the labels, which is the accuracy
-        that such a model has}.
+    The shares are those of the predictions (`predicted`) and of the labels (`share`), the accuracy that such a model
+    has.
     """
     if not len(predictions):
         return None

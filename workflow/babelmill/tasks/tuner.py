@@ -172,16 +172,10 @@ class Outcome(NamedTuple):
 
 
 class Tuner:
-    """Trains a classifier on rows and chooses the weights of an epoch.
+    """Trains a classifier on rows and chooses the weights of an epoch, by a metric of the rows `judge`.
 
-    Args:
-        model: returns logits [targets, classes] of what `Rows.batch` gives. It was made after `set_seed`.
-        metric: what chooses the best epoch.
-        train: the rows to train on.
-        judge: the rows that choose the epoch.
-
-    Raises:
-        UserError: there are fewer rows than one batch has.
+    The model returns logits [targets, classes] of what `Rows.batch` gives, and was made after `set_seed`. A UserError
+    says that there are fewer rows than one batch has.
     """
 
     def __init__(

@@ -16,17 +16,7 @@ CONTEXT, LABELS, ORIGIN = "context", "labels", "origin"  # columns of labelled t
 
 
 class Documents:
-    """Reads the documents of one Parquet file, in order.
-
-    Args:
-        contexts: whether to read the contexts of labelled text, too. (A language model learns only the text.)
-
-    Attributes:
-        pieces: number of texts per document. If documents have prompts or contexts, this is 2 (the prompt or context,
-            which may be empty, and the text). Otherwise it is 1.
-        prompted: whether the documents have prompts.
-        labelled: whether the documents have labels.
-    """
+    """Reads the documents of one Parquet file, in order; with `contexts`, also those of labelled text."""
 
     def __init__(self, path: str | Path, contexts: bool = False):
         self.path = Path(path)
@@ -41,8 +31,11 @@ class Documents:
         if "text" not in names:
             raise UserError(f"{path}: no column `text`; delete it and run the workflow again")
         first = [name for name in ("prompt", *([CONTEXT] if contexts else [])) if name in names]
+        # labelled: whether the documents have labels
         self._names, self.labelled = [*first, "text"], LABELS in names
-        self.prompted = "prompt" in names
+        self.prompted = "prompt" in names  # whether the documents have prompts
+        # number of texts per document. If documents have prompts or contexts, this is 2 (the prompt or context, which
+        # may be empty, and the text). Otherwise it is 1.
         self.pieces = len(self._names)
 
     def _columns(self) -> Iterator[tuple[pa.RecordBatch, np.ndarray]]:

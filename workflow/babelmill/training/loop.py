@@ -65,16 +65,11 @@ class Window:
 
 
 class Loop:
-    """Trains from the first step that is not done to the end.
+    """Trains from the first step that is not done to the end, or to the step `until`, with a checkpoint.
 
-    Args:
-        folder: folder of the run, which the main process has opened.
-        done: what the folder contained before.
-        state: state of the loop from the checkpoint, or None if there is no checkpoint.
-        snapshots: {step: points}, the steps after which to keep the weights, from the present one on; points are in
-            million words.
-        until: the step after which to stop, with a checkpoint; None: the last step of the run. Nothing else depends on
-            it, so a run that continues from there is the same as one that never stopped.
+    `done` is what the run's folder contained before, and `state` that of the loop in the checkpoint. `snapshots`,
+    {step: million words}, are the steps after which to keep the weights. Nothing else depends on `until`, so a run that
+    continues from there is the same as one that never stopped.
     """
 
     def __init__(

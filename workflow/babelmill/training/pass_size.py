@@ -27,11 +27,7 @@ SHARE_OF_MEMORY = 0.85  # share of a GPU's memory that forward passes and all te
 
 
 class PassSize:
-    """Holds the size of a process's forward passes.
-
-    Args:
-        tokens: largest number of tokens of a pass; None: as many as fit, see `find`.
-    """
+    """Holds the size of a process's forward passes: at most `tokens`, or as many as fit (None; see `find`)."""
 
     def __init__(self, tokens: int | None, network: Network, train: schema.Train, processes: Processes):
         self._network, self._train, self._processes = network, train, processes

@@ -43,10 +43,8 @@ DOCUMENTS_TO_FIT = 4096  # documents per language whose rows are searched for th
 class Trainer:
     """Holds a run in progress on one process, and does its steps.
 
-    Args:
-        micro_batch_tokens: largest number of tokens of a forward pass; None: as many as fit, see `PassSize`.
-        validation_documents: largest number of documents per language that a validation measures; None: all.
-        validation_tokens: largest number of tokens that a validation measures; None: all.
+    A pass has at most `micro_batch_tokens` (None: as many as fit, see `PassSize`). A validation measures at most so
+    many documents of a language, and tokens.
     """
 
     def __init__(

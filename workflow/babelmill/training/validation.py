@@ -33,12 +33,8 @@ MEASURED = "targets"  # in a validation line: how many targets it measured, in w
 class Validation:
     """Measures the validation split, or as much of it as the bounds allow, once for each kind of rows in training.
 
-    Rows have the length of the first phase, so that numbers can be compared along the run.
-
-    Args:
-        plan: says what kinds of rows there are.
-        documents: largest number of documents per language that is measured; None: all.
-        tokens: largest number of tokens that is measured; None: all.
+    Rows have the length of the first phase, so that numbers can be compared along the run. `documents` (of a language)
+    and `tokens` bound what is measured; None: all.
     """
 
     def __init__(

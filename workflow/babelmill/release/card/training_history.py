@@ -121,13 +121,11 @@ def _mean(weighted: list[tuple[float | None, float]]) -> float | None:
 
 
 def training_curves(record: list[Line]) -> dict[str, Any]:
-    """Return the curves of a run over its tokens.
+    """Return the curves of a run over its tokens, each a list of (tokens, value) without unknown values.
 
-    Returns:
-        "steps" and "tokens" of the run; the curves "learning_rate" and "sequence_length"; and "kinds", with three
-        curves of losses for each kind of rows: "training" (with dropout, if it is used), and, on the validation text,
-        "raw" (last weights) and "averaged" (averaged weights). Each curve is a list of (tokens, value); unknown values
-        are left out.
+    Beside "steps" and "tokens" of the run and the curves "learning_rate" and "sequence_length", there are "kinds", with
+    three curves of losses for each kind of rows: "training" (with dropout, if it is used), and, on the validation text,
+    "raw" (last weights) and "averaged" (averaged weights).
     """
     found, train, validations = history(record), _of_kind(record, "train"), _of_kind(record, "validation")
     steps = [0, *(line["step"] for line in train)]

@@ -55,12 +55,7 @@ def choose(
 ) -> torch.Tensor:
     """Choose exactly `count` maskable positions per row: whole spans in random order, and a part of the last span.
 
-    Args:
-        maskable: [B, T] bool, at least `count` of them per row.
-        count: [B] int64.
-
-    Returns:
-        [B, T] bool.
+    `maskable` is [B, T] bool, and so is the result; each row has at least `count` [B] of them.
     """
     rank = torch.where(maskable, draw(keys[:, None], span) * len(position) + position, NEVER)
     last = _sorted_rows(rank).gather(1, (count - 1).clamp(min=0)[:, None])
@@ -77,13 +72,9 @@ def corrupt(
     ordinary: torch.Tensor,
     hiding: Hiding,
 ) -> torch.Tensor:
-    """Replace the chosen tokens by `<mask>`, by random tokens or by themselves, with one action per span.
+    """Replace the chosen tokens, [B, T], by `<mask>`, random tokens or themselves, with one action per span (`hiding`).
 
-    Args:
-        tokens: [B, T] int64.
-        chosen, span: [B, T].
-        ordinary: [n] int64, ids from which random tokens are drawn (no special tokens).
-        hiding: says how often each action is taken.
+    Random tokens are drawn from `ordinary` [n] int64, ids that are no special tokens.
     """
     action = draw(keys.action[:, None], span)
     random = ordinary[below(draw(keys.replacement[:, None], position), len(ordinary))]

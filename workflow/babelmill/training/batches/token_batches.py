@@ -77,9 +77,8 @@ def _batched(
 class TokenStream:
     """Builds micro-batches from the tokens of all languages, in the memory maps of their shards.
 
-    Args:
-        in_place: predict hidden tokens where they stand, not one position before; then a row's input is its T tokens
-            themselves. This is for models that predict in this way, and for objectives whose rows all hide tokens.
+    With `in_place`, hidden tokens are predicted where they stand, not one position before; a row's input is then its T
+    tokens themselves. This is for models that predict so, and for objectives whose rows all hide tokens.
     """
 
     def __init__(
@@ -130,12 +129,10 @@ class TokenStream:
     def micro_batch(
         self, rows: Rows, length: int, weights: Weights, stream: int = 0, pad_rows_to: int = 1
     ) -> MicroBatch:
-        """Build rows of `length` tokens.
+        """Build rows of `length` tokens. The `weights` of kinds of targets are multiplied by their importance.
 
-        Args:
-            weights: weight of a target of each kind, before it is multiplied by the target's importance.
-            stream: separates the random numbers of different uses (0 in training, another one in validation).
-            pad_rows_to: add empty rows up to a multiple of this, so that few shapes occur (for `torch.compile`).
+        `stream` separates the random numbers of different uses (0 in training, another one in validation). Empty rows
+        are added up to a multiple of `pad_rows_to`, so that few shapes occur (for `torch.compile`).
         """
         padded = -(-len(rows) // pad_rows_to) * pad_rows_to
         sent = self.send(rows, length, weights, padded, stream)
@@ -165,12 +162,10 @@ class TokenStream:
 
     @torch.no_grad()
     def build(self, sent: Sent, targets: int, important: bool) -> MicroBatch:
-        """Build a micro-batch on the device, which the host need not wait for.
+        """Build a micro-batch of rows that were sent on the device, which the host need not wait for.
 
-        Args:
-            sent: the rows, see `send`.
-            targets: the number of targets, which the plan knows. If it is larger, targets without weight are added.
-            important: whether targets have an importance; with it, added targets count as none.
+        The plan knows the number of `targets`; if it is larger, targets without weight are added. If they are
+        `important`, targets have an importance, and added ones count as none.
         """
         length = sent.tokens.shape[1]
         input_ids, segments, causal, wanted, whole = self._show(*sent, self._position(length))

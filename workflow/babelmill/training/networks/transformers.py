@@ -49,8 +49,7 @@ BASE_LAYER = ".base_layer."  # peft inserts this into the names of frozen weight
 class _ScoresAndLoss(nn.Module):
     """Computes scores and loss in one forward pass, since only during this pass a process has the whole output matrix.
 
-    Args:
-        first_position: the first position id, or None if the model counts positions by itself.
+    Position ids begin with `first_position`; None: the model counts positions by itself.
     """
 
     def __init__(self, model: PreTrainedModel, z_loss_weight: float, first_position: int | None):
