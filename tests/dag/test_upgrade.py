@@ -103,35 +103,6 @@ def test_a_new_key_at_its_neutral_value_repeats_nothing(checkout):
     assert checkout.would_run("converted/eng") == []
 
 
-def test_a_key_that_moved_repeats_nothing(checkout):
-    """Checkpointing of activations becomes a matter of the model: its place in files stays, in all that names it."""
-    line = "    activation_checkpointing: bool\n"
-    checkout.package("config/schema.py", line, "")
-    moved = '    activation_checkpointing: Annotated[bool, Was("train.activation_checkpointing")]\n'
-    line = "    layer_mixing: Annotated[bool, new_gpt_bert(True)]\n"
-    checkout.package("config/schema.py", line, f"{line}{moved}")
-    defaults = (checkout.path / "config/defaults.yaml").read_text()
-    line = next(line for line in defaults.splitlines(True) if "activation_checkpointing:" in line)
-    checkout.edit("config/defaults.yaml", line, "")
-    checkout.edit("config/defaults.yaml", "  layer_mixing: true", f"{line}  layer_mixing: true")
-    old, new = (f"GPTBert(shape, {value})" for value in ("train.activation_checkpointing", "checkpointing"))
-    checkout.package("training/networks/gpt_bert.py", old, new)
-    old, new = (f"processes: Processes,{more}\n        by_hand" for more in ("", "\n        checkpointing: bool,"))
-    checkout.package("training/networks/gpt_bert.py", old, new)
-    old, new = (
-        f"settings.train, processes{more}, graphs" for more in ("", ", settings.model.activation_checkpointing")
-    )
-    checkout.package("train.py", f"GPTBertNetwork(shape, {old}", f"GPTBertNetwork(shape, {new}")
-    others = 'exclude={"architecture", "config", "source", "revision"'
-    checkout.package("config/schema.py", others, f'{others}, "activation_checkpointing"')
-    assert checkout.would_run("converted/eng") == AFTER_TRAIN  # the trainer was edited
-    assert NOW in checkout.babelmill("accept", "train")
-    assert checkout.would_run("converted/eng") == []
-    checkout.configure(SETTINGS | {"models": {"eng": {"model": {"activation_checkpointing": True}}}})
-    assert "train.activation_checkpointing False -> True" in checkout.babelmill("why", "eng")
-    checkout.snakemake("results/models/eng/manifest.json")  # and the stage finds it where it is now
-
-
 def test_an_accepted_edit_repeats_nothing(checkout):
     checkout.package(*LOSS)
     assert f"train: this code counts as {NOW} (" in checkout.babelmill("accept", "train")

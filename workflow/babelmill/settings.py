@@ -154,8 +154,13 @@ def _lookup(written: Callable[[], dict[str, Any]], types: dict[str, type[Section
 
     Few versions are limited to some values, so it does nothing before it is called.
     """
-    values = functools.cache(lambda: canonical.values_by_key(canonical.from_file(written(), types), types))
-    return lambda key: values().get(key, code_versions.UNKNOWN)
+    values = functools.cache(lambda: canonical.from_file(written(), types))
+
+    def lookup(key: str) -> Any:
+        section, _, name = key.partition(".")
+        return values().get(section, {}).get(name, code_versions.UNKNOWN)
+
+    return lookup
 
 
 def read_settings(path: str | Path, settings: type[T]) -> T:
@@ -166,10 +171,7 @@ def read_settings(path: str | Path, settings: type[T]) -> T:
     if not isinstance(raw, dict) or raw.get("stage") != expected:
         found = raw.get("stage") if isinstance(raw, dict) else raw
         raise UserError(f"{path}: these are settings of the stage {found!r}, not of {expected!r}")
-    known = {
-        place.partition(".")[0] for name, kind in settings.sections().items() for place in canonical.places(name, kind)
-    }
-    if unknown := raw.keys() - settings.model_fields.keys() - known:
+    if unknown := raw.keys() - settings.model_fields.keys():
         raise UserError(f"{path}: unknown key {min(unknown)}; delete the file, and run the workflow again")
     modules = stage.modules(labelled=check_code(path, stage, raw)) if stage else {}
     refuse_removed(path, raw)

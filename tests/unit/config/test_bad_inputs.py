@@ -10,7 +10,6 @@ from tokenizers import Tokenizer, models
 from babelmill.cli import main
 from babelmill.commands import show
 from babelmill.config import loading
-from babelmill.config.canonical import places
 from babelmill.config.layers import OTHER_NAMES
 from babelmill.config.resolve import Configuration
 from babelmill.config.schema import SECTIONS, Tuning
@@ -460,9 +459,3 @@ def test_links_that_lead_back_are_followed_once(project):
     assert expand_glob(f"{project}/texts/**") == [f"{project}/{path}" for path in expected]
     assert expand_glob("**/b.txt") == ["texts/deep/er/b.txt"]
     assert expand_glob("texts/*/*.txt") == ["texts/again/a.txt", "texts/far/d.txt"][1:]
-
-
-def test_no_two_keys_stand_in_one_place_of_a_settings_file():
-    """A key that moved keeps its place, which no other key may take."""
-    claimed = [place for name, section in SECTIONS.items() for place in places(name, section)]
-    assert len(claimed) == len(set(claimed)) > 60

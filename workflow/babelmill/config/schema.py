@@ -165,13 +165,6 @@ def new_model(otherwise: Any) -> OnlyIf:
     return OnlyIf(architecture=OURS, source=None, otherwise=otherwise)
 
 
-@dataclasses.dataclass(frozen=True)
-class Was:
-    """Marks a key that has moved: settings files keep it in its old place, `section.key`."""
-
-    key: str
-
-
 # Values of `corpus.document`, for editors.
 DOCUMENT_UNIT = Literal["file", "paragraph", "line"] | Annotated[str, Field(pattern=r"^[1-9][0-9]* words$")]
 
