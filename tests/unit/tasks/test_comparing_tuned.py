@@ -94,7 +94,7 @@ def test_tags_of_words_are_compared_by_sentences(monkeypatch):
     right = np.stack([10 * (random.random(40) < share) for share in (0.8, 0.6)])
     sides = [[np.stack([each, *[np.full(40, 10)] * 2], 1)[None]] for each in right]
     found = difference_of_words(sides)
-    monkeypatch.setattr("babelmill.tasks.comparing.AT_ONCE", 400)
+    monkeypatch.setattr("babelmill.suites.statistics.AT_ONCE", 400)
     assert difference_of_words(sides) == found, "in small parts, too"
     assert found.test is None and found.scores == pytest.approx(right.mean(1) / 10)
     drawn = [right[:, random.integers(40, size=40)].mean(1) / 10 for _ in range(3000)]

@@ -87,15 +87,9 @@ class ScoringModel:
         found[kept.items] = kept.scores
         found[~chosen] = np.nan
         total, left = sum(chosen[i] for i in able), [i for i in able if chosen[i] and np.isnan(found[i, 0])]
-        count = total - len(left)
-        bar = Bar(total, count)
-        for rows in scores(scorer, items, left, how):
-            numbers, left = left[: len(rows)], left[len(rows) :]
-            kept.add(numbers, rows)
-            found[numbers] = rows
-            count += len(rows)
-            bar.show(count, f"{name}: {count:,} of {plural(total, 'item')}")
-        bar.close()
+        self._fill(
+            found, left, scores(scorer, items, left, how), kept, total, f"{name}: {{:,}} of {plural(total, 'item')}"
+        )
         if mean:
             for row, item in zip(found, items, strict=True):
                 row[: len(item)] /= [len(each.scored) or 1 for each in item]
@@ -120,19 +114,26 @@ class ScoringModel:
         self.too_long = len(asked) - len(able)
         digest = hashlib.sha256(canonical_json([*map(list, words)]).encode()).hexdigest()
         kept = Kept(partial / f"{name}.rows", self._made_of | {"method": name, "words": digest}, 1)
-        found = np.full(len(asked), np.nan)
-        found[kept.items] = kept.scores[:, 0]
-        left = [i for i in able if np.isnan(found[i])]
-        count = len(able) - len(left)
-        bar = Bar(len(able), count)
-        for values in predictions.surprisals(scorer, asked, left, how.causal):
-            numbers, left = left[: len(values)], left[len(values) :]
-            kept.add(numbers, values[:, None])
-            found[numbers] = values
-            count += len(values)
-            bar.show(count, f"{name}: {count:,} of {plural(len(able), 'word')}")
+        found = np.full((len(asked), 1), np.nan)
+        found[kept.items] = kept.scores
+        left = [i for i in able if np.isnan(found[i, 0])]
+        values = (each[:, None] for each in predictions.surprisals(scorer, asked, left, how.causal))
+        self._fill(found, left, values, kept, len(able), f"{name}: {{:,}} of {plural(len(able), 'word')}")
+        return found[:, 0]
+
+    def _fill(
+        self, found: np.ndarray, left: list[int], values: Iterator[np.ndarray], kept: Kept, total: int, text: str
+    ) -> None:
+        """Put the values of the items `left`, in their order, into `found` as they are computed, and keep them."""
+        count = total - len(left)
+        bar = Bar(total, count)
+        for rows in values:
+            numbers, left = left[: len(rows)], left[len(rows) :]
+            kept.add(numbers, rows)
+            found[numbers] = rows
+            count += len(rows)
+            bar.show(count, text.format(count))
         bar.close()
-        return found
 
     def snapshots(self) -> Iterator[tuple[str, dict[str, Any], "ScoringModel"]]:
         """Yield each snapshot of the model's run, the earliest first: its name, its place in the run, and the model."""

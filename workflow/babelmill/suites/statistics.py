@@ -11,7 +11,7 @@ documents.
 
 import statistics
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -91,10 +91,19 @@ def _means(points: np.ndarray, random: np.random.Generator, draws: int) -> np.nd
     """
     kinds, counts = np.unique(points, axis=1, return_counts=True)
     total = points.shape[1]
-    part = max(1, AT_ONCE // len(counts))
-    sizes = [min(part, draws - start) for start in range(0, draws, part)]
-    drawn = [random.multinomial(total, counts / total, size) @ kinds.T for size in sizes]
-    return np.concatenate(drawn) / total
+    return np.concatenate([drawn @ kinds.T for drawn in resamples(counts, total, draws, random)]) / total
+
+
+def resamples(
+    counts: np.ndarray, total: int, draws: int, random: np.random.Generator, width: int = 1
+) -> Iterator[np.ndarray]:
+    """Yield how often each kind is drawn among `total` rows, [draws, kinds], some draws at a time.
+
+    `counts`: how often each kind occurs. `width`: how many numbers a draw takes, if more than there are kinds.
+    """
+    part = max(1, AT_ONCE // max(len(counts), width))
+    for start in range(0, draws, part):
+        yield random.multinomial(total, counts / total, min(part, draws - start))
 
 
 def of_models(scores: np.ndarray, random: np.random.Generator) -> np.ndarray:

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from babelmill.suites.statistics import AT_ONCE, DRAWS, McNemar, mcnemar, of_models
+from babelmill.suites.statistics import DRAWS, McNemar, mcnemar, of_models, resamples
 from babelmill.tasks.metrics import from_counts, of_counts
 
 
@@ -82,9 +82,7 @@ def _resampled(
     often each kind occurs.
     """
     kinds, counts = np.unique(np.concatenate([labels[None], predictions]), axis=1, return_counts=True)
-    part, share = max(1, AT_ONCE // max(len(counts), classes**2)), counts / len(labels)
-    sizes = [min(part, draws - start) for start in range(0, draws, part)]
-    drawn = (random.multinomial(len(labels), share, size) for size in sizes)
+    drawn = resamples(counts, len(labels), draws, random, classes**2)
     return np.concatenate([_scores(metric, kinds[0], kinds[1:], classes, each) for each in drawn])
 
 
@@ -109,9 +107,7 @@ def difference_of_words(sides: Sequence[Sequence[np.ndarray]], draws: int = DRAW
     """
     counts = np.concatenate([seeds for side in sides for seeds in side]).astype(float)
     random, sentences = np.random.default_rng(0), counts.shape[1]
-    part, share = max(1, AT_ONCE // sentences), np.full(sentences, 1 / sentences)
-    sizes = [min(part, draws - start) for start in range(0, draws, part)]
-    drawn = (random.multinomial(sentences, share, size) for size in sizes)
+    drawn = resamples(np.ones(sentences), sentences, draws, random)
     of_draws = np.concatenate([np.stack([of_counts(weights @ run) for run in counts], 1) for weights in drawn])
     of_all = of_counts(counts.sum(1))[None]
     return _tested(sides, of_all, of_draws, 1, random)

@@ -98,44 +98,45 @@ def write_code(folder: Path, code: list[Path] = CODE) -> list[str]:
     return [path.name for path in code]
 
 
-def write_weights(source: Path, target: Path) -> None:
-    """Write weights under the names that the transformers classes use: all but those of the head begin with `model.`"""
-    weights = load_file(source)
-    named = {name if name.startswith("classifier.") else f"model.{name}": value for name, value in weights.items()}
-    with atomic_write(target) as file:
-        file.write(save(named, metadata={"format": "pt"}))
-
-
-def model_config(shape: dict[str, Any], logits_alignment: str) -> dict[str, Any]:
-    """Return config.json, made from that of the trained model."""
-    return shape | {
-        "architectures": ["GPTBertForMaskedLM"],
-        "model_type": "babelmill_gpt_bert",
-        "auto_map": {"AutoConfig": "configuration_gpt_bert.GPTBertConfig"}
-        | {auto: f"modeling_gpt_bert.{name}" for auto, name in CLASSES.items()},
-        "attention_mode": None,
-        "logits_alignment": logits_alignment,
-        "classifier_dropout": shape["hidden_dropout_prob"],
-        "tie_word_embeddings": True,
-        "torch_dtype": "float32",
-    }
-
-
 class GPTBertFolder(Architecture):
     """Writes the folder of a GPT-BERT, which includes its own code."""
 
+    network: Any = GPTBert
+    shape: Any = GPTBertShape
+    name, module, code, classes = "GPTBert", "gpt_bert", CODE, CLASSES
+
     def write(self, folder: Path, inputs: ExportInputs, export: Export) -> list[str]:
-        shape = read_json(inputs.model / "config.json")
-        files = write_code(folder)
+        files = write_code(folder, self.code)
         for variant in export.variants:
             files.append(weights_name(variant, export.default_variant))
-            write_weights(inputs.model / WEIGHTS[variant], folder / files[-1])
-        write_json(folder / "config.json", model_config(shape, export.logits_alignment))
+            self.write_weights(inputs.model / WEIGHTS[variant], folder / files[-1])
+        config = self.config(read_json(inputs.model / "config.json")) | {
+            "architectures": [self.classes["AutoModelForMaskedLM"]],
+            "model_type": f"babelmill_{self.module}",
+            "auto_map": {"AutoConfig": f"configuration_{self.module}.{self.name}Config"}
+            | {auto: f"modeling_{self.module}.{name}" for auto, name in self.classes.items()},
+            "attention_mode": None,
+            "logits_alignment": export.logits_alignment,
+            "tie_word_embeddings": True,
+            "torch_dtype": "float32",
+        }
+        write_json(folder / "config.json", config)
         return [*files, "config.json"]
+
+    def write_weights(self, source: Path, target: Path) -> None:
+        """Write weights by the names of the transformers classes: all but those of the head begin with `model.`"""
+        weights = load_file(source)
+        named = {name if name.startswith("classifier.") else f"model.{name}": value for name, value in weights.items()}
+        with atomic_write(target) as file:
+            file.write(save(named, metadata={"format": "pt"}))
+
+    def config(self, trained: dict[str, Any]) -> dict[str, Any]:
+        """Return the shape of the model, and the dropout of its classifiers, from config.json of the training."""
+        return trained | {"classifier_dropout": trained["hidden_dropout_prob"]}
 
     def trained(self, model: Path, variant: str, frozen: Path | None = None) -> nn.Module:
         shape = read_json(model / "config.json")
-        trained = GPTBert(GPTBertShape(**{name: shape[name] for name in GPTBertShape.__dataclass_fields__})).eval()
+        trained = self.network(self.shape(**{name: shape[name] for name in self.shape.__dataclass_fields__})).eval()
         trained.load_state_dict(load_file(model / WEIGHTS[variant]))
         return trained
 
@@ -171,32 +172,15 @@ CLASSES_OF_NORBERT4["AutoModelForMultipleChoice"] = "NorBERT4ForMultipleChoice"
 class NorBERT4Folder(GPTBertFolder):
     """Writes the folder of a NorBERT4, with the published names of weights and keys."""
 
-    def write(self, folder: Path, inputs: ExportInputs, export: Export) -> list[str]:
-        files = write_code(folder, CODE_OF_NORBERT4)
-        for variant in export.variants:
-            files.append(weights_name(variant, export.default_variant))
-            copy_file(inputs.model / WEIGHTS[variant], folder / files[-1])
-        trained = read_json(inputs.model / "config.json")
-        config = {key: value for key, value in trained.items() if key not in ("architecture", *NORBERT4_NAMES)}
-        config |= {
-            "architectures": ["NorBERT4ForMaskedLM"],
-            "model_type": "babelmill_norbert4",
-            "auto_map": {"AutoConfig": "configuration_norbert4.NorBERT4Config"}
-            | {auto: f"modeling_norbert4.{name}" for auto, name in CLASSES_OF_NORBERT4.items()},
-            "attention_mode": None,
-            "logits_alignment": export.logits_alignment,
-            "classifier_dropout": trained["hidden_dropout"],
-            "tie_word_embeddings": True,
-            "torch_dtype": "float32",
-        }
-        write_json(folder / "config.json", config)
-        return [*files, "config.json"]
+    network, shape = NorBERT4, NorBERT4Shape
+    name, module, code, classes = "NorBERT4", "norbert4", CODE_OF_NORBERT4, CLASSES_OF_NORBERT4
 
-    def trained(self, model: Path, variant: str, frozen: Path | None = None) -> nn.Module:
-        shape = read_json(model / "config.json")
-        trained = NorBERT4(NorBERT4Shape(**{name: shape[name] for name in NorBERT4Shape.__dataclass_fields__})).eval()
-        trained.load_state_dict(load_file(model / WEIGHTS[variant]))
-        return trained
+    def write_weights(self, source: Path, target: Path) -> None:
+        copy_file(source, target)
+
+    def config(self, trained: dict[str, Any]) -> dict[str, Any]:
+        shape = {key: value for key, value in trained.items() if key not in ("architecture", *NORBERT4_NAMES)}
+        return shape | {"classifier_dropout": trained["hidden_dropout"]}
 
 
 # Transformers models, whose folder needs no code.

@@ -124,14 +124,8 @@ def build(folder: Path, inputs: ExportInputs, export: Export) -> list[str]:
 def prove(folder: Path, inputs: ExportInputs, export: Export, out: Path) -> None:
     """Compare the folder, in a new process, with the training model; raise a UserError if they differ."""
     command = [sys.executable, "-m", "babelmill.release.folder.prove", "--folder", folder, "--model", inputs.model]
-    command += [
-        "--tokenizer",
-        inputs.tokenizer,
-        "--variants",
-        *export.variants,
-        "--default-variant",
-        export.default_variant,
-    ]
+    command += ["--tokenizer", inputs.tokenizer, "--default-variant", export.default_variant]
+    command += ["--variants", *export.variants]
     command += ["--shards", *inputs.shards, *(["--frozen", inputs.frozen] if inputs.frozen else [])]
     done = subprocess.run([str(word) for word in command], capture_output=True, text=True)
     if done.returncode:
