@@ -11,7 +11,6 @@ This stage needs a network, which compute nodes often lack.
 """
 
 import argparse
-import fnmatch
 import logging
 import sys
 from pathlib import Path
@@ -22,8 +21,8 @@ from huggingface_hub.utils import disable_progress_bars
 
 from babelmill.config.stage_settings import SuiteSettings
 from babelmill.config.suites import located
-from babelmill.core import escape, local_sources, manifest, stage_entry
-from babelmill.core.files import UserError, atomic_write
+from babelmill.core import local_sources, manifest, stage_entry
+from babelmill.core.files import atomic_write
 from babelmill.core.globs import distinct
 from babelmill.core.words import plural
 from babelmill.hub import revisions
@@ -39,12 +38,7 @@ def from_the_hub(settings: SuiteSettings, source: dict[str, Any]) -> tuple[list[
     """Fetch the files that match the globs; return their paths, sorted, and where they come from."""
     key = revisions.dataset_key(source["repository"], source["revision"])
     files = of_source(SUITE, key, source, below=True)
-    names = [name for name in files.names if any(fnmatch.fnmatchcase(name, pattern) for pattern in settings.files)]
-    if not names:
-        raise UserError(
-            f"{files.where} has no file {escape.some(settings.files)} for {settings.name}; it has"
-            f" {escape.some(files.names) or 'no files'}"
-        )
+    names = files.matching(settings.files, settings.name)
     log.info("%s of %s at %s", plural(len(names), "file"), source["repository"], files.figures["commit"])
     paths = files.get(names)
     revisions.record(key, **files.figures)

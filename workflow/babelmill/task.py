@@ -50,18 +50,12 @@ def from_the_hub(settings: TaskSettings, source: dict[str, Any]) -> tuple[dict[s
     key = revisions.dataset_key(source["repository"], source["revision"])
     files = of_source(TASK, key, source, below=True)
     names = {
-        split: [name for name in files.names if any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns)]
+        split: files.matching(patterns, f"the split {split} of {settings.task} in {settings.name}")
         for split, patterns in settings.files.items()
     }
-    for split, found in names.items():
-        if settings.kind == "tagging":  # as of local files
-            patterns = settings.files[split]
-            found.sort(key=lambda name: [fnmatch.fnmatchcase(name, pattern) for pattern in patterns].index(True))
-        if not found:
-            raise UserError(
-                f"{files.where} has no file {escape.some(settings.files[split])} for the split {split} of"
-                f" {settings.task} in {settings.name}; it has {escape.some(files.names) or 'no files'}"
-            )
+    if settings.kind == "tagging":  # as of local files
+        for split, patterns in settings.files.items():
+            names[split].sort(key=lambda name: [fnmatch.fnmatchcase(name, each) for each in patterns].index(True))
     log.info("%s at %s", source["repository"], files.figures["commit"])
     paths = files.get(sorted({name for found in names.values() for name in found}))
     revisions.record(key, **files.figures)

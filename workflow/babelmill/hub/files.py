@@ -1,5 +1,6 @@
 """Fetch files of a repository on the Hub through the user's Hugging Face cache, and check them by their hashes."""
 
+import fnmatch
 import functools
 import glob
 import logging
@@ -14,7 +15,7 @@ import huggingface_hub
 from huggingface_hub.utils import tqdm
 
 from babelmill.core import outside
-from babelmill.core.escape import line
+from babelmill.core.escape import line, some
 from babelmill.core.files import UserError, sha256
 from babelmill.hub import revisions
 from babelmill.hub.client import explained, git_oid, patiently
@@ -42,6 +43,14 @@ class Files:
     @property
     def names(self) -> list[str]:
         return list(self.sizes)
+
+    def matching(self, patterns: list[str], what: str) -> list[str]:
+        """Return the names of the files that match globs; raise a UserError if there are none of `what`."""
+        found = [name for name in self.names if any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns)]
+        if not found:
+            has = some(self.names) or "no files"
+            raise UserError(f"{self.where} has no file {some(patterns)} for {what}; it has {has}")
+        return found
 
     def json(self, name: str) -> Any:
         return outside.read_json(self.get([name])[name], f"{self.where}: {name}")

@@ -10,7 +10,7 @@ import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.json as pj
@@ -23,26 +23,15 @@ from babelmill.core.templates import OF_FILE, columns_of, fill
 from babelmill.core.words import plural
 from babelmill.suites.texts import texts_of
 from babelmill.suites.word_files import read_acquisition, read_reading_times
-from babelmill.tables.columns import Asked, NoColumn, check_names
+from babelmill.tables.columns import Asked
 from babelmill.tables.parquet_file import opened, seekable
-from babelmill.tables.table import Table
+from babelmill.tables.table import Row, rows_of
 from babelmill.text_files.opening import open_file
 
 log = logging.getLogger("babelmill.suite")
 
 GROUPS = ("phenomenon", "paradigm")
 THE_FILE = f"{{{OF_FILE}}}"
-
-
-class Row(NamedTuple):
-    """A row of a file."""
-
-    cells: dict[str, str]  # {column: text}
-    file: str  # the name of the file without its ending
-    where: str  # the file and the number of the row, for errors
-
-    def filled(self, template: str) -> str:
-        return fill(template, self.cells | {OF_FILE: self.file})
 
 
 class Reader:
@@ -81,7 +70,7 @@ class Pairs(Reader):
         of_columns = [(key, name) for key, name in named.items() if name != THE_FILE]
         asked = [Asked(name, f"{section}.{key}", key in sentences, key not in sentences) for key, name in of_columns]
         rows = []
-        for row in rows_of(paths, asked, settings, scratch):
+        for row in rows_of(paths, asked, settings.columns, section, scratch, settings.columns.get("quoting", "csv")):
             item = {key: row.file if name == THE_FILE else row.cells[name] for key, name in named.items()}
             for key in sentences:
                 if not item[key].strip():
@@ -131,7 +120,9 @@ class Choices(Reader):
         lists = [Asked(column_of(how["options"]), f"{section}.options")] if isinstance(how["options"], str) else []
         rows, counts, drop = [], Counter[str](), how.get("drop", "")
         ids = harness_ids(paths, scratch) if how.get("harness_ids") else None
-        for row in rows_of(paths, asked, settings, scratch, lists):
+        for row in rows_of(
+            paths, asked, settings.columns, section, scratch, settings.columns.get("quoting", "csv"), lists
+        ):
             options = options_of(row, how["options"])
             harness_id = next(ids) if ids else ""
             if drop and any(drop in option for option in options):
@@ -228,38 +219,6 @@ READERS: dict[str, Reader] = {
     "reading": ReadingTimes(),
     "acquisition": Acquisition(),
 }
-
-
-def rows_of(
-    paths: Sequence[Path],
-    asked: Sequence[Asked],
-    settings: SuiteSettings,
-    scratch: Path | None,
-    anything: Sequence[Asked] = (),
-) -> Iterator[Row]:
-    """Yield the rows of files, in order. The columns of `anything` must be there, too, and may hold lists."""
-    columns = settings.columns
-    for path in paths:
-        table = Table(
-            path,
-            asked,
-            delimiter=columns.get("delimiter"),
-            encoding=columns.get("encoding", "utf-8"),
-            quoting=columns.get("quoting", "csv"),
-            section=f"suites.{settings.suite}",
-            scratch=scratch,
-        )
-        for warning in table.warnings:
-            log.warning("%s", warning)
-        try:
-            check_names(table.columns, anything)
-        except NoColumn as problem:
-            raise UserError(f"{escape.line(path)}: {problem}") from None
-        places = {each.column: table.place(each.column) for each in (*asked, *anything)}
-        stem = Path(path.stem).stem if split_name(path)[1] else path.stem
-        for number, cells in enumerate(table, 1):
-            where = f"{escape.line(path)}: row {number}"
-            yield Row({name: cells[place] for name, place in places.items()}, stem, where)
 
 
 def harness_ids(paths: Sequence[Path], scratch: Path | None) -> Iterator[str]:

@@ -7,10 +7,12 @@ and not after hours.
 
 import contextlib
 import datetime
+import functools
 import json
-from collections.abc import Iterator, Sequence
+import logging
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -18,12 +20,14 @@ import pyarrow.parquet as pq
 from babelmill.core import escape
 from babelmill.core.files import UserError
 from babelmill.core.formats import DELIMITERS, split_name
+from babelmill.core.templates import OF_FILE, fill
 from babelmill.tables.columns import Asked, BadRow, NoColumn, check_cell, check_names, object_of
 from babelmill.tables.delimited import Records, encloses, setting
-from babelmill.tables.parquet_file import as_strings, holds_text, opened, plain, seekable
+from babelmill.tables.parquet_file import as_strings, check, holds_text, opened, plain, seekable
 from babelmill.text_files.encodings import INVISIBLE, MARK, MARK_INSIDE, decodes, garbled
 from babelmill.text_files.opening import Unreadable, damage_as_unreadable, lines, open_file
 
+log = logging.getLogger("babelmill.table")
 FORMATS = (*DELIMITERS, ".parquet", ".jsonl", ".json")
 HAS_NUL = "has a NUL; remove it"
 ROWS = 1024  # how many rows of a Parquet file are in memory at once
@@ -212,6 +216,44 @@ class Table:
         values = plain(column).cast(pa.large_binary()).to_pylist()
         bad = next(i for i, value in enumerate(values, number) if value is not None and not decodes(value, "utf-8"))
         return f"{self._where}: row {bad}: column {escape.line(repr(name), 100)} contains bytes that are not UTF-8"
+
+
+class Row(NamedTuple):
+    """A row of a file: some of its cells."""
+
+    cells: dict[str, str]  # {column: text}
+    file: str  # the name of the file without its ending
+    where: str  # the file and the number of the row, for errors
+
+    def filled(self, template: str) -> str:
+        return fill(template, self.cells | {OF_FILE: self.file})
+
+
+def rows_of(
+    paths: Iterable[Path],
+    asked: Sequence[Asked],
+    columns: Mapping[str, str],
+    section: str,
+    scratch: Path | None,
+    quoting: str = "format",
+    anything: Sequence[Asked] = (),
+) -> Iterator[Row]:
+    """Yield the rows of tables, in order. The columns of `anything` must be there, too, and may hold lists.
+
+    `columns`: the keys `delimiter` and `encoding` of the configuration's `section`.
+    """
+    delimiter, encoding = columns.get("delimiter"), columns.get("encoding", "utf-8")
+    how = functools.partial(Table, delimiter=delimiter, encoding=encoding, quoting=quoting, section=section)
+    for path in paths:
+        table = how(path, asked, scratch=scratch)
+        for warning in table.warnings:
+            log.warning("%s", warning)
+        check(path, table.columns, anything)
+        places = {each.column: table.place(each.column) for each in (*asked, *anything)}
+        stem = Path(path.stem).stem if split_name(path)[1] else path.stem
+        for number, cells in enumerate(table, 1):
+            where = f"{escape.line(path)}: row {number}"
+            yield Row({name: cells[place] for name, place in places.items()}, stem, where)
 
 
 def texts_of(column: pa.Array) -> list[str] | None:
