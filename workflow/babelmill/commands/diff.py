@@ -27,22 +27,13 @@ OF_SCORE = {"pairs": "all", "masked_pairs": "all", "snapshots": False}  # keys o
 
 
 class Settings:
-    """The settings of a model.
-
-    Attributes:
-        name: the name of the model.
-        languages: the codes of its languages.
-        values: the values of its settings.
-        corpora: {language: values of its corpus}.
-        made: the stages whose settings are those of their results.
-        planned: the stages whose settings are those of the configuration.
-    """
+    """The settings of a model, and those of the corpus of each of its languages."""
 
     def __init__(self, configuration: Configuration, name: str) -> None:
         """Read the settings of a model; raise a UserError if neither results nor the configuration have it."""
         self.name = name
-        self.made: list[str] = []
-        self.planned: list[str] = []
+        self.made: list[str] = []  # the stages whose settings are those of their results
+        self.planned: list[str] = []  # the stages whose settings are those of the configuration
         self._configuration = configuration
         trained = STAGES["train"].record(name, "")
         if trained.is_file():

@@ -47,18 +47,7 @@ def names() -> list[str]:
 
 
 class Preset:
-    """What a preset asks for, and what it costs.
-
-    Attributes:
-        about: what it is for, and how long it takes: the first comment of its file.
-        sections: the content of its file.
-        gpus: number of GPUs in its file; 0 if the file names none, as for laptops.
-        train: its section `train`, with the defaults.
-        budget: the amount of text that it sets; None if it sets none.
-        text: the amount of text that the cost is for.
-        parameters, memory, hours: parameters of the model, GiB (per GPU), hours of training; "?" if not known.
-        unknown: why the size is not known; "" if it is.
-    """
+    """What a preset asks for, and what it costs: parameters, GiB per GPU and hours of training ("?": not known)."""
 
     def __init__(self, name: str, gpu: str, out_of_reach: str = "") -> None:
         """Read a preset, and calculate what it costs on GPUs of one kind. Raise a UserError if its file is wrong.
@@ -67,15 +56,16 @@ class Preset:
         """
         path = config_file(f"{PRESETS}{name}.yaml")
         self.name, self.about, self.sections = name, about_of(path), read_yaml(path)
-        self.gpus = self.sections.get("resources", {}).get("gpus", 0)
+        self.gpus = self.sections.get("resources", {}).get("gpus", 0)  # none for laptops
         configuration = Configuration([("presets", {"preset": name, "targets": [LANGUAGE]})])
         resolved = configuration.model(LANGUAGE)
         self.train, self.budget = resolved.train, configuration.corpus(LANGUAGE).corpus.budget
         budget = self.budget or f"{100 if self.gpus else 1}000000 words"
         number, unit = budget.split(maxsplit=1) if isinstance(budget, str) else (budget, "MB")
+        # The amount of text that the cost is for.
         self.text = f"{budget:g} MB" if unit == "MB" else f"{short(int(number)).replace('.0 ', ' ')} {unit}"
         self.parameters = self.memory = self.hours = "?"
-        self.unknown = out_of_reach if resolved.source else ""
+        self.unknown = out_of_reach if resolved.source else ""  # why the size is not known
         if self.unknown:
             return
         try:
