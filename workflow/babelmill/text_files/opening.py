@@ -57,9 +57,8 @@ class Stream:
     def read(self, size: int = BLOCK) -> bytes:
         """Return the next bytes: `size` of them, or fewer at the end of the file.
 
-        Raises:
-            Unreadable: the file is damaged or ends early, and all that can be read was returned before; or it unpacks
-                to more than is plausible.
+        `Unreadable` says that the file is damaged or ends early, and all that can be read was returned before, or that
+        it unpacks to more than is plausible.
         """
         ahead, self._ahead = self._ahead[:size], self._ahead[size:]
         found = ahead + self._read(size - len(ahead)) if len(ahead) < size else ahead

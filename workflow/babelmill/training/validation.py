@@ -80,10 +80,9 @@ class Validation:
     def measure(
         self, leave: Callable[[], bool] = lambda: False, show: Callable[[float], None] = lambda share: None
     ) -> dict[str, Any] | None:
-        """Measure. `show` is called with the share that is done.
+        """Return the fields of a validation line of the record (see `record.py`); None if a process had to `leave`.
 
-        Returns:
-            the fields of a validation line of the record (see `record.py`); None if a process had to `leave` meanwhile.
+        `show` is called with the share that is done.
         """
         if not self._average.differs:
             found = average = self.measure_weights(leave, show)

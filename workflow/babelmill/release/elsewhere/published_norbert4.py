@@ -50,8 +50,7 @@ def our_names(names: Iterable[str], load: Callable[[str], Tensor], where: object
 def shape_in(config: Mapping[str, Any], shapes: Mapping[str, Tensor], where: str) -> dict[str, Any]:
     """Return the shape that a config.json describes, for weights of these `shapes` under our names.
 
-    Raises:
-        UserError: a value is impossible, or the weights do not fit it. The message begins with `where`.
+    A UserError, which begins with `where`, says that a value is impossible, or that the weights do not fit it.
     """
     for key in SIZES:
         value: Any = config.get(key)

@@ -25,10 +25,9 @@ def runs_code(folder: Path) -> bool:
 
 
 def tokenizer_of(folder: Path) -> Any:
-    """Load the tokenizer of a folder.
+    """Load the tokenizer of a folder; raise a UserError if there is none.
 
-    Raises:
-        UserError: there is none. For some models, transformers itself would make one that knows only special tokens.
+    For some models, transformers itself would make one that knows only special tokens.
     """
     from transformers import AutoTokenizer
 

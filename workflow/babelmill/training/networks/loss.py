@@ -17,23 +17,16 @@ STATISTICS = ("cross_entropy", "z", "correct")  # what `loss` sums for each grou
 
 
 def from_scores(
-    scores: torch.Tensor, targets: torch.Tensor, weights: torch.Tensor, z_loss_weight: float, learning: bool
+    scores: torch.Tensor,  # [m, V], s
+    targets: torch.Tensor,  # [m] int64, t
+    weights: torch.Tensor,  # [m], w
+    z_loss_weight: float,  # c
+    learning: bool,
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor | None]:
-    """Return the loss of some targets, their statistics, and the gradient of the scores.
+    """Return the loss of some targets, a scalar, their statistics, [m, 3] (see `STATISTICS`), and a gradient.
 
-    For scores s with normalizer z = logsumexp(s), the gradient of w (z - s_t + c z^2) is
-    w (1 + 2 c z) softmax(s) - w 1_t.
-
-    Args:
-        scores: [m, V].
-        targets: [m] int64.
-        weights: [m], w.
-        z_loss_weight: c.
-        learning: whether to return a gradient.
-
-    Returns:
-        the loss, a scalar; [m, 3], see `STATISTICS`; [m, V] in the type of `scores`, or None. The first two are in
-        fp32, or in the type of `scores` if that is wider.
+    With the normalizer z = logsumexp(s), the gradient of w (z - s_t + c z^2) is w (1 + 2 c z) softmax(s) - w 1_t. It is
+    [m, V] in the type of `scores`; None without `learning`. The others are in fp32, or in that type if it is wider.
     """
     dtype, wide = scores.dtype, torch.promote_types(scores.dtype, torch.float32)
     scores, target, weight = scores.to(wide), targets[:, None], weights[:, None].to(wide)
@@ -127,27 +120,18 @@ class _CrossEntropy(torch.autograd.Function):
 
 
 def loss(
-    features: torch.Tensor,
-    matrix: torch.Tensor,
-    bias: torch.Tensor,
-    batch: MicroBatch,
-    z_loss_weight: float,
-    groups: int,
+    features: torch.Tensor,  # [n, H], the output layer's input at the positions that have a target
+    matrix: torch.Tensor,  # [V, H], of the output layer; under autocast, scores are computed in its type
+    bias: torch.Tensor,  # [V]
+    batch: MicroBatch,  # has targets [n], weights [n] (times their importance), groups [n] and importance [n] or None
+    z_loss_weight: float,  # weight of logsumexp^2, which keeps logits from drifting (PaLM, Chowdhery et al., 2022)
+    groups: int,  # number of groups of targets
     function: FromScores = from_scores,
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return the weighted loss of a micro-batch's targets, and sums to report.
+    """Return the weighted loss of a micro-batch's targets, a scalar, and sums to report.
 
-    Args:
-        features: [n, H], the output layer's input at the positions that have a target.
-        matrix, bias: [V, H] and [V], the output layer; under autocast, scores are computed in its type.
-        batch: has targets [n], weights [n] (times their importance), groups [n] and importance [n] or None.
-        z_loss_weight: weight of logsumexp^2, which keeps logits from drifting (PaLM, Chowdhery et al., 2022).
-        groups: number of groups of targets.
-        function: `from_scores`, or a compiled version of it.
-
-    Returns:
-        the loss, a scalar; [groups, 3] float64, sums of cross-entropy, logsumexp^2 and right predictions, in which each
-        target is multiplied by its importance.
+    The sums, [groups, 3] float64, are of cross-entropy, logsumexp^2 and right predictions, in which each target is
+    multiplied by its importance.
     """
     dtype = compute_dtype(features)
     with torch.autocast(features.device.type, enabled=False):
