@@ -18,7 +18,7 @@ from babelmill.config.model_source import SHAPE
 from babelmill.config.snapshots import FOLDER
 from babelmill.config.stage_settings import ConvertSettings, CorpusSettings, ExportSettings, TokenizerSettings
 from babelmill.core import manifest, stage_entry
-from babelmill.core.files import atomic_folder, atomic_write, copy_file, link_or_copy, read_json, sha256, write_json
+from babelmill.core.files import atomic_folder, copy_file, link_or_copy, read_json, sha256, write_json, write_text
 from babelmill.evaluation.overlaps import overlap_of
 from babelmill.evaluation.tuned_scores import summarize
 from babelmill.labels.card import LabelsCard, completed
@@ -123,8 +123,7 @@ def convert_snapshots(export: Path, folder: Path, adapters_only: bool, settings:
         for file in files:
             (target / file).parent.mkdir(parents=True, exist_ok=True)
             link_or_copy(source / file, target / file)
-        with atomic_write(target / "README.md", "w") as file:
-            file.write(snapshot_card(settings.name, name, settings.card.license, figures))
+        write_text(target / "README.md", snapshot_card(settings.name, name, settings.card.license, figures))
         manifest.write(target, settings, [*files, "README.md"], [source], figures)
         found[name] = sha256(target / manifest.NAME)
     return found

@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 
 from babelmill.core import manifest, stage_entry
-from babelmill.core.files import atomic_write, read_json
+from babelmill.core.files import atomic_write, read_json, write_text
 from babelmill.experiments.asked import FILES
 from babelmill.experiments.page import experiment_page
 from babelmill.experiments.tables import latex, markdown, table_of, write_csv
@@ -29,8 +29,7 @@ def run(args: argparse.Namespace) -> None:
         write_csv(asked, models, file)
     texts = {"table.md": markdown(table), "table.tex": latex(table), "page.html": experiment_page(asked, models, table)}
     for name, text in texts.items():
-        with atomic_write(args.out / name, "w") as file:
-            file.write(text)
+        write_text(args.out / name, text)
     record = made_with(args.settings, asked, [args.out / name for name in FILES])
     manifest.write_sealed(args.settings.with_name(MADE_WITH), record)
 

@@ -34,7 +34,7 @@ from babelmill.config.schema import Export
 from babelmill.config.snapshots import FOLDER
 from babelmill.config.stage_settings import ExportSettings
 from babelmill.core import manifest, stage_entry
-from babelmill.core.files import UserError, atomic_folder, atomic_write, copy_file
+from babelmill.core.files import UserError, atomic_folder, copy_file, write_text
 from babelmill.release.folder.adapters import frozen_file
 from babelmill.release.folder.architectures import ExportInputs
 from babelmill.release.folder.hub_folder import build, prove
@@ -96,8 +96,7 @@ def copy_checkpoint(folder: Path, model: Path, checkpoints: Path, name: str) -> 
     files = [f"{step}.safetensors", f"{step}.json", "identity.json", "metrics.jsonl"]
     for file in files:
         copy_file(source / file, folder / RAW_FOLDER / run / file)
-    with atomic_write(folder / RAW_FOLDER / "README.md", "w") as file:
-        file.write(RAW.format(run=run, step=step, model=name))
+    write_text(folder / RAW_FOLDER / "README.md", RAW.format(run=run, step=step, model=name))
     return [f"{RAW_FOLDER}/README.md", *(f"{RAW_FOLDER}/{run}/{file}" for file in files)]
 
 

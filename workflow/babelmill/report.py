@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from babelmill.core import manifest, stage_entry
-from babelmill.core.files import atomic_write, read_json
+from babelmill.core.files import atomic_write, read_json, write_text
 from babelmill.reporting.asked import MADE_WITH, made_with
 from babelmill.reporting.page import page
 from babelmill.reporting.results import ReportedModel, read_all
@@ -28,8 +28,7 @@ def write(asked: dict[str, Any], models: list[ReportedModel], html: Path, table:
         path.parent.mkdir(parents=True, exist_ok=True)
     with atomic_write(table, "w") as file:
         write_csv(models, file)
-    with atomic_write(html, "w") as file:
-        file.write(text)
+    write_text(html, text)
 
 
 def run(args: argparse.Namespace) -> None:

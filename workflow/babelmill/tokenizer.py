@@ -28,7 +28,7 @@ from babelmill.config.inputs import check_tokenizer
 from babelmill.config.stage_settings import TokenizerSettings
 from babelmill.core import manifest, stage_entry
 from babelmill.core.escape import some
-from babelmill.core.files import UserError, atomic_write, copy_file
+from babelmill.core.files import UserError, copy_file, write_text
 from babelmill.hub import revisions
 from babelmill.hub.files import of_source
 from babelmill.hub.sources import TOKENIZER
@@ -315,8 +315,7 @@ def write(out: Path, tokenizer: Tokenizer, published: Path | None) -> list[str]:
         for name in files:
             copy_file(published / name, out / name)
         return files
-    with atomic_write(out / "tokenizer.json", "w") as file:
-        file.write(tokenizer.to_str(pretty=True))
+    write_text(out / "tokenizer.json", tokenizer.to_str(pretty=True))
     return files
 
 

@@ -17,7 +17,7 @@ import pydantic
 from babelmill.config.resolve import ROOT
 from babelmill.config.schema import SECTIONS, read_alone
 from babelmill.core import code_versions
-from babelmill.core.files import UserError, atomic_write
+from babelmill.core.files import UserError, write_text
 from babelmill.core.yaml_file import parse
 from babelmill.stages import STAGES, Stage
 
@@ -74,8 +74,7 @@ def note_results(label: str, text: str) -> None:
     heading = re.search(r"^### Results\n\n", section[0], re.MULTILINE)
     place = section.start() + heading.end() if heading else section.end()
     new = line if heading else f"\n### Results\n\n{line}\n"
-    with atomic_write(CHANGELOG, "w") as file:
-        file.write(f"{changelog[:place]}{new}{changelog[place:]}")
+    write_text(CHANGELOG, f"{changelog[:place]}{new}{changelog[place:]}")
 
 
 def accept(

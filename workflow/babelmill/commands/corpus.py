@@ -21,7 +21,7 @@ from babelmill.config.canonical import at_neutral
 from babelmill.config.resolve import Configuration
 from babelmill.config.schema import Corpus
 from babelmill.core import manifest
-from babelmill.core.files import UserError, atomic_write, sha256, write_json
+from babelmill.core.files import UserError, sha256, write_json, write_text
 from babelmill.core.words import plural
 from babelmill.reporting.surveys import FOLDER, MADE, SOURCE
 from babelmill.stages import STAGES
@@ -120,6 +120,5 @@ def run(args: argparse.Namespace) -> None:
     names = {each.tag: each.name for each in reversed(configuration.table.values())} | {"zxx": "no language"}
     html = FOLDER / f"{args.language}.html"
     write_json(html.with_suffix(".json"), figures)
-    with atomic_write(html, "w") as file:
-        file.write(page(args.language, figures, names))
+    write_text(html, page(args.language, figures, names))
     print("\n".join([*summary(figures), f"{html}, {html.with_suffix('.json')}"]))

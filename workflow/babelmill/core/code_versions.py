@@ -30,7 +30,7 @@ from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import Any
 
-from babelmill.core.files import UserError, atomic_write
+from babelmill.core.files import UserError, write_text
 from babelmill.core.places import PACKAGE
 
 PATH = PACKAGE / "code_versions.txt"
@@ -187,8 +187,7 @@ def _replace_unreleased(stage: str, kept: Collection[str], added: list[str]) -> 
     lines = PATH.read_text(encoding="utf-8").splitlines()
     unreleased = re.compile(rf"{stage} \d+ \w{{8}} (\w{{16}}) unreleased")
     lines = [line for line in lines if not (found := unreleased.fullmatch(line)) or found[1] in kept]
-    with atomic_write(PATH, "w") as file:
-        file.write("".join(f"{line}\n" for line in [*lines, *added]))
+    write_text(PATH, "".join(f"{line}\n" for line in [*lines, *added]))
     read.cache_clear()
 
 

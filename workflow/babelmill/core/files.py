@@ -145,10 +145,15 @@ def canonical_json(value: object) -> str:
     return json.dumps(value, indent=1, sort_keys=True, ensure_ascii=False) + "\n"
 
 
+def write_text(path: str | Path, text: str) -> None:
+    """Write a text file, atomically."""
+    with atomic_write(path, "w") as file:
+        file.write(text)
+
+
 def write_json(path: str | Path, value: object) -> None:
     """Write canonical JSON: equal values give equal files."""
-    with atomic_write(path, "w") as file:
-        file.write(canonical_json(value))
+    write_text(path, canonical_json(value))
 
 
 def read_text(path: str | Path) -> str:

@@ -1,6 +1,7 @@
 """Write the tables of an experiment: tidy scores as .csv, and means with intervals as Markdown and LaTeX."""
 
 import csv
+import itertools
 import json
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -37,11 +38,13 @@ class Table:
     seeds: int  # the number of seeds
     dropped: int = 0  # the number of cells that a sweep has dropped, which have no scores
 
-    def row_names(self, line: Line) -> list[str]:
-        """Return what a row begins with: its base and language if there are several, and its cell."""
+    def _shown(self, *names: str) -> list[str]:
+        """Return those of a base, language and cell that rows begin with: the first two only if there are several."""
         several = [len({each[i] for each in self.lines}) > 1 for i in (0, 1)]
-        parts = line.base, line.language, self.labels[line.cell]
-        return [part for part, shown in zip(parts, [*several, True], strict=True) if shown]
+        return list(itertools.compress(names, [*several, True]))
+
+    def row_names(self, line: Line) -> list[str]:
+        return self._shown(line.base, line.language, self.labels[line.cell])
 
     @property
     def reference_label(self) -> str:
@@ -50,8 +53,7 @@ class Table:
 
     @property
     def heads(self) -> list[str]:
-        several = [len({each[i] for each in self.lines}) > 1 for i in (0, 1)]
-        return [part for part, shown in zip(("base", "language", "cell"), [*several, True], strict=True) if shown]
+        return self._shown("base", "language", "cell")
 
 
 def table_of(asked: dict[str, Any], models: list[ReportedModel]) -> Table:

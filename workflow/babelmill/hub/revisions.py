@@ -14,7 +14,7 @@ from typing import Any
 
 import yaml
 
-from babelmill.core.files import UserError, atomic_write, read_json, write_json
+from babelmill.core.files import UserError, read_json, write_json, write_text
 from babelmill.core.yaml_file import read_yaml
 
 RECORDS = Path("results/revisions")
@@ -67,8 +67,7 @@ def read_lock() -> dict[str, dict[str, Any]]:
 
 def write_lock(entries: dict[str, dict[str, Any]]) -> None:
     """Add entries to the lock file; they replace entries with the same keys."""
-    with atomic_write(LOCK, "w") as file:
-        file.write(HEADER + yaml.safe_dump(read_lock() | entries))
+    write_text(LOCK, HEADER + yaml.safe_dump(read_lock() | entries))
     read_lock.cache_clear()
 
 

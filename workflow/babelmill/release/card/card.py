@@ -20,7 +20,7 @@ from babelmill.config.layers import flatten
 from babelmill.config.objectives import OBJECTIVES
 from babelmill.core import escape
 from babelmill.core.escape import Markdown, code, markdown, plain
-from babelmill.core.files import atomic_write
+from babelmill.core.files import write_text
 from babelmill.core.words import plural
 from babelmill.evaluation.metrics import METRICS, Metric, metrics_of, shown, units, value_of
 from babelmill.evaluation.overlaps import MEANING, in_training_text
@@ -136,8 +136,7 @@ class ModelCard:
 
     def write(self, folder: Path) -> list[str]:
         """Write README.md and, if there is a record, the training history. Return the names of the files."""
-        with atomic_write(folder / "README.md", "w") as file:
-            file.write(self.text())
+        write_text(folder / "README.md", self.text())
         return ["README.md", *([] if self.record is None else training_history.write(folder, self.record, self.name))]
 
     def text(self) -> str:

@@ -17,7 +17,7 @@ from torch import nn
 from babelmill.config.model_source import NORBERT4_NAMES
 from babelmill.config.schema import Export
 from babelmill.core import manifest
-from babelmill.core.files import UserError, atomic_write, copy_file, read_json, write_json
+from babelmill.core.files import UserError, atomic_write, copy_file, read_json, write_json, write_text
 from babelmill.model import __file__ as model_package
 from babelmill.model.gpt_bert import GPTBert, GPTBertShape
 from babelmill.model.norbert4 import NorBERT4, NorBERT4Shape
@@ -93,8 +93,7 @@ CLASSES = {
 def write_code(folder: Path, code: list[Path] = CODE) -> list[str]:
     """Copy code into one folder, from which it then imports; return the names of the files."""
     for path in code:
-        with atomic_write(folder / path.name, "w") as file:
-            file.write(path.read_text(encoding="utf-8").replace("from ..", "from ."))
+        write_text(folder / path.name, path.read_text(encoding="utf-8").replace("from ..", "from ."))
     return [path.name for path in code]
 
 
