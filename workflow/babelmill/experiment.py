@@ -34,7 +34,12 @@ def run(args: argparse.Namespace) -> None:
     manifest.write_sealed(args.settings.with_name(MADE_WITH), record)
 
 
-if __name__ == "__main__":
+def main() -> int:
+    """Run the stage from the command line."""
     parser = stage_entry.arguments(__doc__)
     parser.add_argument("--out", required=True, type=Path, help="output folder, experiments/{experiment}")
-    sys.exit(stage_entry.run(run, parser.parse_args()))
+    return stage_entry.run(run, parser.parse_args())
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -258,11 +258,16 @@ def publish(args: argparse.Namespace) -> None:
     log.info("published: %s", published["url"])
 
 
-if __name__ == "__main__":
+def main() -> int:
+    """Run the stage from the command line."""
     parser = stage_entry.arguments(__doc__)
     parser.add_argument("--folder", **stage_entry.FOLDER, help="converted/{model}")
     parser.add_argument(
         "--submission", type=Path, nargs="*", default=[], help="submissions/{model}.json, for a model of a challenge"
     )
     parser.add_argument("--out", required=True, type=Path, help="the receipt, published/{model}.json")
-    sys.exit(stage_entry.run(publish, parser.parse_args()))
+    return stage_entry.run(publish, parser.parse_args())
+
+
+if __name__ == "__main__":
+    sys.exit(main())

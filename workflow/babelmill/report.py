@@ -39,8 +39,13 @@ def run(args: argparse.Namespace) -> None:
     manifest.write_sealed(args.settings.with_name(MADE_WITH), record)
 
 
-if __name__ == "__main__":
+def main() -> int:
+    """Run the stage from the command line."""
     parser = stage_entry.arguments(__doc__)
     parser.add_argument("--out", required=True, type=Path, help="reports/{batch}.html")
     parser.add_argument("--csv", required=True, type=Path, help="reports/{batch}.csv")
-    sys.exit(stage_entry.run(run, parser.parse_args()))
+    return stage_entry.run(run, parser.parse_args())
+
+
+if __name__ == "__main__":
+    sys.exit(main())
