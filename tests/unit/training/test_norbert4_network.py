@@ -61,6 +61,12 @@ def test_passes_of_any_size_give_the_same_gradient(make, objective):
     assert differ(gradient(make(objective=objective, dropout=0.0)), wanted) > 0.01
 
 
+def test_in_bf16_the_gradient_differs_by_rounding(make):
+    """There, another function computes attention on a CPU. Windows are shorter than rows, which hold several documents."""
+    exact, rounded = (gradient(make(dropout=0.0, precision=precision)) for precision in ("fp32", "bf16"))
+    assert 1e-4 < differ(rounded, exact) < 0.02
+
+
 def test_it_learns_and_resumes_to_the_bit(make):
     """A run that is restored from its state in the middle ends with the same weights."""
     whole = make(max_steps=24, learning_rate=0.01)
