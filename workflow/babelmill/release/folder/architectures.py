@@ -6,7 +6,7 @@ beside the trained weights names it.
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -112,16 +112,19 @@ def write_weights(source: Path, target: Path) -> None:
         file.write(save(named, metadata={"format": "pt"}))
 
 
-def model_config(shape: dict[str, Any], logits_alignment: str) -> dict[str, Any]:
-    """Return config.json, made from that of the trained model."""
+def model_config(
+    shape: dict[str, Any], name: str, classes: dict[str, str], dropout: float, logits_alignment: str
+) -> dict[str, Any]:
+    """Return config.json, made from that of the trained model. `name`: how the files with the classes end."""
+    prefix = classes["AutoModel"].removesuffix("Model")
     return shape | {
-        "architectures": ["GPTBertForMaskedLM"],
-        "model_type": "babelmill_gpt_bert",
-        "auto_map": {"AutoConfig": "configuration_gpt_bert.GPTBertConfig"}
-        | {auto: f"modeling_gpt_bert.{name}" for auto, name in CLASSES.items()},
+        "architectures": [classes["AutoModelForMaskedLM"]],
+        "model_type": f"babelmill_{name}",
+        "auto_map": {"AutoConfig": f"configuration_{name}.{prefix}Config"}
+        | {auto: f"modeling_{name}.{cls}" for auto, cls in classes.items()},
         "attention_mode": None,
         "logits_alignment": logits_alignment,
-        "classifier_dropout": shape["hidden_dropout_prob"],
+        "classifier_dropout": dropout,
         "tie_word_embeddings": True,
         "torch_dtype": "float32",
     }
@@ -130,6 +133,9 @@ def model_config(shape: dict[str, Any], logits_alignment: str) -> dict[str, Any]
 class GPTBertFolder(Architecture):
     """Writes the folder of a GPT-BERT, which includes its own code."""
 
+    network: type[nn.Module] = GPTBert
+    shape: type[Any] = GPTBertShape
+
     def write(self, folder: Path, inputs: ExportInputs, export: Export) -> list[str]:
         """See `Architecture.write`."""
         shape = read_json(inputs.model / "config.json")
@@ -137,13 +143,14 @@ class GPTBertFolder(Architecture):
         for variant in export.variants:
             files.append(weights_name(variant, export.default_variant))
             write_weights(inputs.model / WEIGHTS[variant], folder / files[-1])
-        write_json(folder / "config.json", model_config(shape, export.logits_alignment))
+        config = model_config(shape, "gpt_bert", CLASSES, shape["hidden_dropout_prob"], export.logits_alignment)
+        write_json(folder / "config.json", config)
         return [*files, "config.json"]
 
     def trained(self, model: Path, variant: str, frozen: Path | None = None) -> nn.Module:
         """See `Architecture.trained`."""
         shape = read_json(model / "config.json")
-        trained = GPTBert(GPTBertShape(**{name: shape[name] for name in GPTBertShape.__dataclass_fields__})).eval()
+        trained = self.network(self.shape(**{field.name: shape[field.name] for field in fields(self.shape)})).eval()
         trained.load_state_dict(load_file(model / WEIGHTS[variant]))
         return trained
 
@@ -180,6 +187,8 @@ CLASSES_OF_NORBERT4["AutoModelForMultipleChoice"] = "NorBERT4ForMultipleChoice"
 class NorBERT4Folder(GPTBertFolder):
     """Writes the folder of a NorBERT4, with the published names of weights and keys."""
 
+    network, shape = NorBERT4, NorBERT4Shape
+
     def write(self, folder: Path, inputs: ExportInputs, export: Export) -> list[str]:
         """See `Architecture.write`."""
         files = write_code(folder, CODE_OF_NORBERT4)
@@ -188,26 +197,11 @@ class NorBERT4Folder(GPTBertFolder):
             copy_file(inputs.model / WEIGHTS[variant], folder / files[-1])
         trained = read_json(inputs.model / "config.json")
         config = {key: value for key, value in trained.items() if key not in ("architecture", *NORBERT4_NAMES)}
-        config |= {
-            "architectures": ["NorBERT4ForMaskedLM"],
-            "model_type": "babelmill_norbert4",
-            "auto_map": {"AutoConfig": "configuration_norbert4.NorBERT4Config"}
-            | {auto: f"modeling_norbert4.{name}" for auto, name in CLASSES_OF_NORBERT4.items()},
-            "attention_mode": None,
-            "logits_alignment": export.logits_alignment,
-            "classifier_dropout": trained["hidden_dropout"],
-            "tie_word_embeddings": True,
-            "torch_dtype": "float32",
-        }
+        config = model_config(
+            config, "norbert4", CLASSES_OF_NORBERT4, trained["hidden_dropout"], export.logits_alignment
+        )
         write_json(folder / "config.json", config)
         return [*files, "config.json"]
-
-    def trained(self, model: Path, variant: str, frozen: Path | None = None) -> nn.Module:
-        """See `Architecture.trained`."""
-        shape = read_json(model / "config.json")
-        trained = NorBERT4(NorBERT4Shape(**{name: shape[name] for name in NorBERT4Shape.__dataclass_fields__})).eval()
-        trained.load_state_dict(load_file(model / WEIGHTS[variant]))
-        return trained
 
 
 # Transformers models, whose folder needs no code.

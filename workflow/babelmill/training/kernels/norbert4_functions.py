@@ -1,8 +1,8 @@
 """Put into a NorBERT4 what training needs: dropout keyed by row, and faster functions for CPUs.
 
 Attention is PyTorch's own, with two exceptions, where the formula is computed. PyTorch's dropout is not keyed by row,
-so with `model.attention_probs_dropout_prob` above 0 the formula is needed; it takes more memory, and on a GPU more time.
-And in bf16 on a CPU, the formula is faster: see `benchmarks/README.md`, "NorBERT4".
+so `model.attention_probs_dropout_prob` above 0 needs the formula. It takes more memory, and on a GPU more time. In bf16
+on a CPU, the formula is faster: see `benchmarks/README.md`, "NorBERT4".
 """
 
 import torch
