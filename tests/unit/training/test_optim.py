@@ -169,6 +169,14 @@ def test_muon_is_pytorchs(precision, tolerance, at_once, monkeypatch):
             torch.testing.assert_close(a, b, msg=name)
 
 
+def test_muon_computes_in_the_precision_of_training():
+    """So the weights differ by the rounding of the updates alone."""
+    exact, rounded = (train_layers(precision=precision).matrices() for precision in ("fp32", "bf16"))
+    start = Layers().matrices()
+    for name, weight in exact.items():
+        assert 1e-4 < (rounded[name] - weight).norm() / (weight - start[name]).norm() < 0.03, name
+
+
 def test_muon_gets_the_matrices_of_layers(tmp_path):
     """Not those of embeddings, of relative positions and of the head."""
     named = {"gpt_bert": trainer_maker(tmp_path)().network}
