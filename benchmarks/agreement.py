@@ -1,11 +1,12 @@
 """Measure whether gradients depend on the number of processes: the relative difference to one process.
 
-    python benchmarks/agreement.py [--sharded] [--optimizer muon] [--processes 2 3 4] [--save FILE.json]
+    python benchmarks/agreement.py [--sharded] [--norbert4] [--optimizer muon] [--processes 2 3 4] [--save FILE.json]
 
 This trains nothing. It computes the gradients of one step of 17 rows of a small model with dropout on 1, 2, 3 and 4
 processes (gloo), with one thread each. It does so for three ratios of hybrid and for diffusion, for two precisions, and
 for forward passes of at most 1, 3 and 16 rows, or 1, 3, 16 and 1 on the four processes ("mixed"). All gradients are
-compared with those of one process that computes 16 rows at once. With `--sharded`, the models are those of
+compared with those of one process that computes 16 rows at once. The model is a GPT-BERT, with `--norbert4` a NorBERT4
+whose first layer sees six tokens to each side. With `--sharded`, the models are those of
 transformers, spread over the processes, and some of them are frozen and have adapters. Their dropout (GPT-2's) depends
 on the micro-batch. So micro-batches of 1, 3 and 16 rows are compared with one process that has the same ones. With
 `--optimizer`, what is compared is not the gradients but what this optimizer makes of them: how far the weights move. Of
@@ -30,15 +31,14 @@ OBJECTIVES, PRECISIONS, ROWS = (*HYBRID, "diffusion"), ("fp32", "bf16"), (1, 3, 
 SHARDED = ("llama", "eurobert", "gpt2", "llama, adapters", "eurobert, adapters")
 
 
-def gradients(optimizer: str | None) -> dict:
+def gradients(optimizer: str | None, architecture: str) -> dict:
     """Return the gradients of each case, or what an optimizer makes of them, on the processes that torchrun started."""
     import torch
 
-    from babelmill.model.gpt_bert import GPTBertShape
     from babelmill.runtime.processes import Processes
+    from babelmill.train import make_network
     from babelmill.training.arithmetic import set_gpu_options
     from babelmill.training.batches.token_batches import TokenStream
-    from babelmill.training.networks.gpt_bert import GPTBertNetwork
     from babelmill.training.plan.layouts import Packed
     from babelmill.training.plan.plan import Plan
     from babelmill.training.trainer import Trainer
@@ -49,8 +49,7 @@ def gradients(optimizer: str | None) -> dict:
     with tempfile.TemporaryDirectory() as folder:
         shards = [write_documents(Path(folder) / f"{i}.safetensors", documents(80 >> i, seed=i)) for i in range(2)]
     counts = [Packed(shard.offsets) for shard in shards]
-    model = section("model")
-    shape = GPTBertShape(vocab_size=VOCABULARY.size, **model.shape())
+    model = section("model", architecture=architecture, local_global_ratio=2, local_window_length=6)
     for name in OBJECTIVES:
         for precision in PRECISIONS:
             objective = {"hybrid_ratio": name} if name in HYBRID else {"objective": name}
@@ -65,9 +64,9 @@ def gradients(optimizer: str | None) -> dict:
                     continue
                 most = (1, 3, 16, 1)[processes.rank] if rows == "mixed" else rows
                 tokens = TokenStream(shards, VOCABULARY, 7, processes.device, plan.objective)
-                network = GPTBertNetwork(shape, train, processes)
+                network = make_network(settings, VOCABULARY, None, processes)
                 trainer = Trainer(settings, network, plan, tokens, (counts, tokens), processes, 32 * most)
-                last = f"dwa_modules.alphas.{2 * shape.num_hidden_layers - 1}"
+                last = f"dwa_modules.alphas.{2 * model.num_hidden_layers - 1}"
                 weights = [p for key, p in trainer.model.named_parameters() if not key.endswith(last)]
                 before = [weight.detach().clone() for weight in weights]
                 trainer.run_step(35)
@@ -131,13 +130,16 @@ def main() -> None:
     parser.add_argument(
         "--processes", type=int, nargs="+", default=[2, 3, 4], help="numbers of processes (default: 2 3 4)"
     )
-    parser.add_argument("--sharded", action="store_true", help="measure transformers models")
+    kinds = parser.add_mutually_exclusive_group()
+    kinds.add_argument("--sharded", action="store_true", help="measure transformers models")
+    kinds.add_argument("--norbert4", action="store_true", help="measure a NorBERT4")
     parser.add_argument("--optimizer", choices=["lamb", "adamw", "muon"], help="compare what this optimizer does")
     parser.add_argument("--save", type=Path, help="file to which all differences are written as JSON")
     parser.add_argument("--gradients", type=Path, help=argparse.SUPPRESS)  # starts one process
     args = parser.parse_args()
     if args.gradients:
-        if found := (sharded_gradients if args.sharded else gradients)(args.optimizer):
+        ours = "norbert4" if args.norbert4 else "gpt_bert"
+        if found := sharded_gradients(args.optimizer) if args.sharded else gradients(args.optimizer, ours):
             torch.save(found, args.gradients)
         return
     differences, os.environ["OMP_NUM_THREADS"] = {}, "1"
@@ -145,7 +147,8 @@ def main() -> None:
         files = {size: str(Path(folder) / f"{size}.pt") for size in (1, *args.processes)}
         for size, file in files.items():
             torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(size)]
-            asked = [*["--sharded"][: args.sharded], *(["--optimizer", args.optimizer] if args.optimizer else [])]
+            asked = [*["--sharded"][: args.sharded], *["--norbert4"][: args.norbert4]]
+            asked += ["--optimizer", args.optimizer] if args.optimizer else []
             subprocess.run([*torchrun, __file__, "--gradients", file, *asked], check=True)
         alone = torch.load(files[1])
         for size in files:

@@ -7,9 +7,13 @@ import pytest
 import torch
 from torch.nn import functional as F
 
+from babelmill.model.attention import visible
 from babelmill.model.gpt_bert import training_mask
+from babelmill.model.norbert4 import attention
 from babelmill.runtime.processes import Processes
 from babelmill.tokens.shard_file import ShardFile
+from babelmill.training.kernels.dropout import Keys
+from babelmill.training.kernels.norbert4_functions import KeyedNorBERT4Attention
 from helpers.training.tiny_trainer import ALONE, make_trainer, train_together
 from helpers.training.training_data import documents, write_documents
 
@@ -59,6 +63,25 @@ def test_passes_of_any_size_give_the_same_gradient(make, objective):
     for changes in ({"micro_batch_tokens": 320}, {"by_hand": False}, {"activation_checkpointing": True}):
         assert differ(gradient(make(objective=objective, **changes)), wanted) < 1e-6, changes
     assert differ(gradient(make(objective=objective, dropout=0.0)), wanted) > 0.01
+
+
+def test_dropout_drops_weights_of_attention_and_keeps_the_mean():
+    """Of many rows that are alike but for their keys."""
+    torch.manual_seed(0)
+    tensors, seen = torch.randn(3, 1, 2, 9, 6), visible(torch.ones(1, 1, 9, 9, dtype=torch.bool).tril(), torch.float32)
+    keys = Keys(0, torch.device("cpu"))
+    keys.rows = torch.randint(-(2**31), 2**31, (4000,), dtype=torch.int32)
+    found, _ = KeyedNorBERT4Attention(1, keys)(*tensors.expand(3, 4000, 2, 9, 6), seen, dropout=0.3)
+    expected, _ = attention(*tensors, seen)
+    error = found.std(0) / 4000**0.5
+    assert error.min() > 0
+    assert ((found.mean(0) - expected[0]).abs() < 6 * error).all()
+
+
+def test_in_bf16_the_gradient_differs_by_rounding(make):
+    """There, another function computes attention on a CPU. Windows are shorter than rows, which hold several documents."""
+    exact, rounded = (gradient(make(dropout=0.0, precision=precision)) for precision in ("fp32", "bf16"))
+    assert 1e-4 < differ(rounded, exact) < 0.02
 
 
 def test_it_learns_and_resumes_to_the_bit(make):

@@ -15,6 +15,7 @@ from babelmill.training.plan.plan import LanguageSchedule, Plan, interleave
 from babelmill.training.plan.schedule import (
     PERIOD,
     learning_rate_factor,
+    mean_from,
     phase_starts,
     proportions,
     rows_by_step,
@@ -43,6 +44,11 @@ def test_learning_rate_is_the_published_schedule():
     golden = load_file(DATA / "gpt_bert_tiny.safetensors")["lr_factor_1250"]
     ours = [learning_rate_factor(step, 1250, 0.016, 0.016, 0.1) for step in range(1250)]
     np.testing.assert_allclose(ours, golden, rtol=0, atol=1e-9)
+
+
+@pytest.mark.parametrize(("share", "first"), [(0.2, 32), (0.51, 20), (1.0, 0), (0.001, 39), (0.0, None)])
+def test_the_mean_is_of_the_last_steps_and_at_least_of_one(share, first):
+    assert mean_from(settings(average_last=share), 40) == first
 
 
 def test_a_step_does_not_depend_on_what_was_asked_before():

@@ -131,10 +131,11 @@ def test_dropout_is_another_at_each_step_and_in_each_place(make):
     assert len({tuple(row.tolist()) for row in masks}) == len(masks)
 
 
-def test_gradients_are_sent_while_the_backward_pass_runs(make, monkeypatch):
+@pytest.mark.parametrize("architecture", ["gpt_bert", "norbert4"])
+def test_gradients_are_sent_while_the_backward_pass_runs(make, monkeypatch, architecture):
     """The first bucket leaves as soon as the last layer is done, the others as they fill, the shared ones at the end."""
     monkeypatch.setattr(gradients, "BUCKET_ELEMENTS", 2000)
-    trainer = make(layers=6)
+    trainer = make(layers=6, architecture=architecture)
     buckets = trainer._gradients = gradients.FlatGradients(trainer.model, Processes(0, 2, 2, torch.device("cpu")))
     sent, arrived = [], []
     for parameter in trainer.model.parameters():
@@ -149,7 +150,7 @@ def test_gradients_are_sent_while_the_backward_pass_runs(make, monkeypatch):
     trainer._learn(step.rows[:2], step.length, step.weights, last=True)
     buckets.reduce()
     assert len(sent) >= 6
-    assert sent[0] < len(arrived) / 6 and sent[len(sent) // 2] < 0.7 * len(arrived)
+    assert sent[0] < len(arrived) / 6 and sent[len(sent) // 2] < 0.75 * len(arrived)
 
 
 def test_backward_passes_add_the_gradients_that_there_are(make, monkeypatch):

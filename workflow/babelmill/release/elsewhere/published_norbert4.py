@@ -5,7 +5,7 @@ the output layer.
 """
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import asdict
+from dataclasses import MISSING, asdict, fields
 from typing import Any
 
 import torch
@@ -17,19 +17,7 @@ from babelmill.model.norbert4 import NorBERT4, NorBERT4Shape
 from babelmill.release.elsewhere.published_checkpoint import EMBEDDING, LARGEST, difference
 
 OURS = "babelmill_norbert4"  # the model_type of those that we export
-SIZES = (
-    "vocab_size",
-    "hidden_size",
-    "intermediate_size",
-    "num_layers",
-    "num_attention_heads",
-    "query_key_head_size",
-    "value_head_size",
-    "max_sequence_length",
-    "local_global_ratio",
-    "local_window_length",
-    "global_window_length",
-)
+SIZES = [field.name for field in fields(NorBERT4Shape) if field.default is MISSING]  # keys of config.json
 HEAD = "classifier.emb2vocab.weight"
 
 

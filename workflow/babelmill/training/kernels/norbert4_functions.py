@@ -1,7 +1,8 @@
 """Put into a NorBERT4 what training needs: dropout keyed by row, and faster functions for CPUs.
 
-Attention is PyTorch's own as long as none of its weights is dropped. PyTorch's dropout is not keyed by row, so with
-`model.attention_probs_dropout_prob` above 0 the formula is computed here, which takes more time and memory.
+Attention is PyTorch's own, with two exceptions, where the formula is computed. PyTorch's dropout is not keyed by row,
+so `model.attention_probs_dropout_prob` above 0 needs the formula. It takes more memory, and on a GPU more time. In bf16
+on a CPU, the formula is faster: see `benchmarks/README.md`, "NorBERT4".
 """
 
 import torch
@@ -26,7 +27,8 @@ class KeyedNorBERT4Attention(KeyedAttention):
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
         """Do what `norbert4.attention` does."""
         if not dropout:
-            return attention(query, key, value, visible, implementation=implementation)
+            slow = query.device.type == "cpu" and query.dtype == torch.bfloat16  # PyTorch's fused attention
+            return attention(query, key, value, visible, implementation="plain" if slow else implementation)
         weights = attention_weights(query, key, visible).to(value.dtype)
         kept = self.kept(weights.shape, dropout).mul_(1 / (1 - dropout))
         return (weights * kept.to(weights.dtype)) @ value, weights

@@ -26,14 +26,13 @@ def in_order_of_arrival(model: nn.Module) -> list[nn.Parameter]:
     """Return the parameters of one of our models in the order in which a backward pass finishes their gradients.
 
     These are the parameters of the classifier, of the layers from the last to the first, and those that all layers
-    share.
+    share. Of a NorBERT4, this is the order in which it is defined, reversed. A GPT-BERT has all blocks of attention in
+    one list, and all feed-forward blocks in another.
     """
 
     def key(name: str) -> tuple[int, int, bool]:
-        if layer := re.match(r"transformer\.(attention|mlp)_layers\.(\d+)\.", name):  # of a GPT-BERT
+        if layer := re.match(r"transformer\.(attention|mlp)_layers\.(\d+)\.", name):
             return 1, -int(layer[2]), layer[1] == "attention"
-        if layer := re.match(r"encoder\.layers\.(\d+)\.(attention)?", name):  # of a NorBERT4
-            return 1, -int(layer[1]), bool(layer[2])
         return (0 if name.startswith("classifier.") else 2), 0, False
 
     named = [(name, parameter) for name, parameter in reversed(list(model.named_parameters()))]

@@ -351,7 +351,7 @@ class MovingAverage:
     def __init__(self, named: Mapping[str, torch.Tensor], decay: float, mean_from: int | None = None):
         """Begin with the weights `named`. If these are always their own average, no copy is made."""
         self._weights = dict(named)
-        self._decay, self._mean_from = decay, mean_from
+        self._decay, self._mean_from = decay, math.inf if mean_from is None else mean_from
         own = self.differs = bool(decay) or mean_from is not None
         self.tensors = {name: weight.detach().clone() for name, weight in named.items()} if own else None
 
@@ -367,10 +367,9 @@ class MovingAverage:
         if self.tensors is None:
             return
         decay, average = min(self._decay, (1 + step) / (60 + step)), list(self.tensors.values())
-        new, is_mean = 1 - decay, self._mean_from is not None and step >= self._mean_from
-        if self._mean_from is not None and is_mean:
-            new = 1 / (1 + step - self._mean_from)
-        self.differs = decay > 0 or is_mean
+        in_mean = 1 + step - self._mean_from  # how many weights it is the mean of; 0 or less: it is no mean yet
+        new = 1 / in_mean if in_mean > 0 else 1 - decay
+        self.differs = decay > 0 or in_mean > 0
         torch._foreach_lerp_(average, list(self._weights.values()), new)  # pyright: ignore[reportPrivateImportUsage]
 
     @contextlib.contextmanager
