@@ -5,6 +5,7 @@
 # exit code for job_ended.sh.
 cd "$(expr "$PBS_O_WORKDIR" '|' .)" || exit      # PBS begins in the home folder
 job=$(expr "$LSB_JOBID" '|' "$PBS_JOBID" '|' "$BABELMILL_JOB" '|' "$JOB_ID")  # BABELMILL_JOB: set by the profile
+export PATH="${{PATH:-/usr/local/bin:/usr/bin:/bin}}"   # HTCondor sets none
 mkdir -p .snakemake/jobs
 rm -f ".snakemake/jobs/$job".*                   # of the turn before, or of an earlier job with this number
 minutes=$(sed -n 's/.*"runtime": \([0-9]*\).*/\1/p' <<'PROPERTIES'

@@ -1,7 +1,8 @@
-"""The workflow on a real Grid Engine: from text to folder, a job that is put back, one that is deleted, Ctrl-C."""
+"""The workflow on a real Grid Engine and a real HTCondor: from text to folder, a job that is put back, a deleted one, Ctrl-C."""
 
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -16,58 +17,100 @@ from conftest import ROOT, SMALL
 
 HERE = Path(__file__).parent
 PATIENCE = 900  # seconds
-pytestmark = [pytest.mark.xdist_group("gridengine"), pytest.mark.timeout(1800)]
+pytestmark = pytest.mark.timeout(1800)
 
 
-class GridEngine:
-    """What the tests ask of Grid Engine and do to it."""
+class Cluster:
+    """What the tests ask of a scheduler and do to it.
+
+    Attributes:
+        name: of its profile, and of the scripts that start and stop it.
+        too_much: what this machine has not, and jobs ask for.
+        notice: the signal by which a job that is deleted learns of it.
+        delete: the command that deletes jobs.
+        prefix: what runs a command as a user who may submit jobs.
+        owner: this user.
+    """
+
+    name: str
+    too_much: str
+    notice: str
+    delete: tuple[str, ...]
+    prefix: tuple[str, ...] = ()
+    owner = "root"
 
     def __init__(self):
-        folder = Path(os.environ.get("GRIDENGINE_FOLDER", Path(tempfile.gettempdir(), "babelmill-gridengine")))
-        lines = (folder / "settings.sh").read_text().split()[1:]
-        self.environment = os.environ | dict(word.split("=", 1) for word in lines)
+        folder = Path(os.environ.get(f"{self.name.upper()}_FOLDER", f"{tempfile.gettempdir()}/babelmill-{self.name}"))
+        settings = ["sh", "-c", f'. "{folder}/settings.sh" && env -0']
+        lines = subprocess.run(settings, capture_output=True, text=True, check=True).stdout.split("\0")
+        self.environment = dict(line.split("=", 1) for line in lines if line)
 
     def ask(self, *command) -> str:
         """What a command says, also if it fails."""
+        program = shutil.which(command[0], path=self.environment["PATH"])
+        command = [*self.prefix, program, *command[1:]]
         done = subprocess.run(command, env=self.environment, capture_output=True, text=True)
         return done.stdout + done.stderr
+
+
+class GridEngine(Cluster):
+    name, too_much, notice, delete = "gridengine", "mem_free={resources.mem_mb}M,", "SIGUSR2", ("qdel", "-f")
 
     def jobs(self) -> list[str]:
         """The numbers of all jobs that are not over."""
         return re.findall(r"^ +(\d+) ", self.ask("qstat"), re.MULTILINE)
 
 
-@pytest.fixture(scope="module")
-def grid():
-    done = subprocess.run([HERE / "gridengine_up.sh"], capture_output=True, text=True)
+class HTCondor(Cluster):
+    name, too_much, notice, delete = "htcondor", "", "SIGTERM", ("condor_rm",)
+    # As in htcondor_up.sh.
+    powers = "+dac_override,+dac_read_search,+fowner,+chown"
+    prefix = ("setpriv", "--reuid", "daemon", "--regid", "daemon", "--clear-groups")
+    prefix += ("--inh-caps", powers, "--ambient-caps", powers)
+    owner = "daemon"
+
+    def jobs(self) -> list[str]:
+        """The numbers of all jobs that are not over."""
+        return self.ask("condor_q", "-allusers", "-af:j", "").split()
+
+
+@pytest.fixture(scope="module", params=[GridEngine, HTCondor], ids=lambda kind: kind.name)
+def cluster(request):
+    kind = request.param
+    done = subprocess.run([HERE / f"{kind.name}_up.sh"], capture_output=True, text=True)
     if done.returncode:
         pytest.fail(done.stderr.strip(), pytrace=False)
-    yield GridEngine()
-    subprocess.run([HERE / "gridengine_down.sh"], check=True)
+    yield kind()
+    subprocess.run([HERE / f"{kind.name}_down.sh"], check=True)
 
 
 @pytest.fixture
-def start(grid, workspace):
+def start(cluster, workspace):
     """Start Snakemake with the shipped profile; whatever happens, nothing of it is left when the test ends."""
-    text = (ROOT / "profiles/gridengine/profile.yaml").read_text()
-    ours = workspace.path / "gridengine"
+    shipped = ROOT / "profiles" / cluster.name
+    ours = workspace.path / cluster.name
     ours.mkdir()
-    # This machine has less memory than jobs ask for.
-    (ours / "profile.yaml").write_text(text.replace("mem_free={resources.mem_mb}M,", ""))
-    (ours / "status.sh").symlink_to(ROOT / "profiles/gridengine/status.sh")
+    text = (shipped / "profile.yaml").read_text()
+    (ours / "profile.yaml").write_text(text.replace(cluster.too_much, ""))
+    (ours / "status.sh").symlink_to(shipped / "status.sh")
     for script in ("jobscript.sh", "job_ended.sh"):
         (workspace.path / script).symlink_to(ROOT / "profiles" / script)
+    subprocess.run(["chown", "-R", cluster.owner, workspace.path], check=True)
+    for folder in workspace.path.parents:
+        if folder.stat().st_mode & 0o077 == 0:  # made by pytest, for root alone
+            folder.chmod(0o711)
     runs = []
 
     def start(*targets) -> subprocess.Popen:
-        command = [sys.executable, "-m", "snakemake", "--snakefile", ROOT / "Snakefile", "--profile", ours, *targets]
+        command = [*cluster.prefix, sys.executable, "-m", "snakemake", "--snakefile", ROOT / "Snakefile"]
+        command += ["--profile", ours, *targets]
         command += ["--latency-wait", "5", "--retries", "0", "--max-status-checks-per-second", "10"]
         output = open(workspace.path / f"snakemake-{len(runs)}.txt", "w+")  # noqa: SIM115
         runs.append(
             subprocess.Popen(
                 [*map(str, command)],
                 cwd=workspace.path,
-                env=grid.environment,
+                env=cluster.environment,
                 stdout=output,
                 stderr=output,
                 start_new_session=True,
@@ -81,8 +124,8 @@ def start(grid, workspace):
         if run.poll() is None:
             os.killpg(run.pid, signal.SIGKILL)
             run.wait()
-    if jobs := grid.jobs():
-        grid.ask("qdel", "-f", *jobs)
+    if jobs := cluster.jobs():
+        cluster.ask(*cluster.delete, *jobs)
 
 
 def wait(what: str, condition):
@@ -112,8 +155,8 @@ def test_from_text_to_folder(workspace, start):
     assert workspace.babelmill("status", "eng").splitlines()[1].split()[:3] == ["eng", "convert", "converted"]
 
 
-def test_put_back_deleted_and_interrupted(workspace, grid, start):
-    """A training saves and asks for another turn; qdel and Ctrl-C also leave a checkpoint, and no job."""
+def test_put_back_deleted_and_interrupted(workspace, cluster, start):
+    """A training saves and asks for another turn; a deletion and Ctrl-C also leave a checkpoint, and no job."""
     endless = SMALL["train"] | {"max_steps": 1_000_000}
     run_keys = SMALL["run"] | {"checkpoint_every": 1_000_000}
     workspace.configure(SMALL | {"models": {"eng": {"train": endless}}, "run": run_keys})
@@ -130,19 +173,19 @@ def test_put_back_deleted_and_interrupted(workspace, grid, start):
 
     run = start("results/models/eng/manifest.json")
     training = wait("training", lambda: log.exists() and " step " in log.read_text() and trainer(workspace))
-    (job,) = grid.jobs()
+    (job,) = cluster.jobs()
     training.send_signal(signal.SIGTERM)
     wait("another turn", lambda: goes_on(1))
-    assert grid.jobs() == [job], "the same job"
+    assert cluster.jobs() == [job], "the same job"
 
-    grid.ask("qdel", job)
+    cluster.ask(cluster.delete[0], job)
     assert run.wait(PATIENCE) == 1, run.printed()
-    assert printed().count("received SIGUSR2") == 1
-    assert not grid.jobs()
+    assert printed().count(f"received {cluster.notice}") == 1
+    assert not cluster.jobs()
 
     run = start("results/models/eng/manifest.json")
     wait("training", lambda: goes_on(2))
     os.killpg(run.pid, signal.SIGINT)
     assert run.wait(PATIENCE) == 1
-    wait("the end of the job", lambda: not grid.jobs() and trainer(workspace) is None)
-    assert printed().count("received SIGUSR2") == 2, "Ctrl-C deletes the job"
+    wait("the end of the job", lambda: not cluster.jobs() and trainer(workspace) is None)
+    assert printed().count(f"received {cluster.notice}") == 2, "Ctrl-C deletes the job"
