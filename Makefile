@@ -15,7 +15,7 @@ help:  ## show this list
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1	/p' $(MAKEFILE_LIST)
 
 demo: $(SETUP)  ## train a tiny English model in a few minutes, from text that comes with Python
-	@[ -z "$$(ls .snakemake/locks 2>/dev/null)" ] || $(BIN)/babelmill unlock --profile profiles/demo
+	@[ -z "$$(ls .snakemake/locks 2>/dev/null)" ] || $(BIN)/babelmill unlock
 	$(BIN)/snakemake --profile profiles/demo converted/eng
 	@$(BIN)/babelmill show converted/eng --masked "This function returns the <mask> of the list." --prompt "The function returns"
 

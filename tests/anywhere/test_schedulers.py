@@ -92,9 +92,10 @@ def start(cluster, workspace):
     ours.mkdir()
     text = (shipped / "profile.yaml").read_text()
     (ours / "profile.yaml").write_text(text.replace(cluster.too_much, ""))
-    (ours / "status.sh").symlink_to(shipped / "status.sh")
-    for script in ("jobscript.sh", "job_ended.sh"):
-        (workspace.path / script).symlink_to(ROOT / "profiles" / script)
+    for script in shipped.glob("*.sh"):
+        (ours / script.name).symlink_to(script)
+    for script in shipped.parent.glob("*.sh"):
+        (workspace.path / script.name).symlink_to(script)
     subprocess.run(["chown", "-R", cluster.owner, workspace.path], check=True)
     for folder in workspace.path.parents:
         if folder.stat().st_mode & 0o077 == 0:  # made by pytest, for root alone
@@ -189,3 +190,4 @@ def test_put_back_deleted_and_interrupted(workspace, cluster, start):
     assert run.wait(PATIENCE) == 1
     wait("the end of the job", lambda: not cluster.jobs() and trainer(workspace) is None)
     assert printed().count(f"received {cluster.notice}") == 2, "Ctrl-C deletes the job"
+    assert not list(workspace.path.glob(".snakemake/jobs/*script*"))

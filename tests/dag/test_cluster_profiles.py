@@ -66,7 +66,7 @@ def test_jobs_are_submitted_and_are_seen_to_succeed_and_to_fail(workspace, start
     assert not [words for words in ASKED[profile] if words not in f"{asked[0]}\n"], asked[0]
     codes = [path.read_text() for path in (workspace.path / ".snakemake/jobs").glob("*.code")]
     assert sorted(codes) == ["0\n", "1\n"]
-    assert not list((workspace.path / ".snakemake/jobs").glob("script.*"))
+    assert not list((workspace.path / ".snakemake/jobs").glob("*script*"))
 
 
 @pytest.mark.parametrize(
@@ -85,6 +85,10 @@ def test_only_an_answer_of_kubernetes_counts(tmp_path, code, told, state):
     kubectl.chmod(0o755)
     (tmp_path / ".snakemake/jobs").mkdir(parents=True)
     (tmp_path / ".snakemake/jobs/babelmill-1.code").write_text("0\n")
+    copy = tmp_path / ".snakemake/jobs/script.1"
+    copy.touch()
+    link = copy.with_name("babelmill-1.script")
+    link.symlink_to(copy)
     done = subprocess.run(
         [ROOT / "profiles/kubernetes/status.sh", "job.batch/babelmill-1"],
         cwd=tmp_path,
@@ -93,6 +97,7 @@ def test_only_an_answer_of_kubernetes_counts(tmp_path, code, told, state):
         text=True,
     )
     assert done.stdout == f"{state}\n"
+    assert copy.exists() == link.is_symlink() == (state == "running"), "a job that may start again needs its script"
 
 
 def test_training_saves_at_sigterm_to_the_job_script_alone_and_has_another_turn(workspace, start):
@@ -125,4 +130,5 @@ def test_training_saves_at_sigterm_to_the_job_script_alone_and_has_another_turn(
     while job.exists() and time.monotonic() < end:
         time.sleep(0.1)
     assert not job.exists()
+    assert not list(workspace.path.glob(".snakemake/jobs/*script*")), "it would have started again with it"
     assert len(list(workspace.path.glob("results/checkpoints/eng/*/step-*.json"))) == 2
