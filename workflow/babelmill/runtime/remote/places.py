@@ -175,7 +175,7 @@ Place = Bucket | Folder
 
 
 def check_package(url: str) -> None:
-    """Raise a UserError if a place needs a package that is not installed. The package is not imported, which is slow."""
+    """Raise a UserError if a place needs a package that is not installed; the package is not imported."""
     if url.startswith("s3://") and find_spec("s3fs") is None:
         raise UserError(
             f"run.checkpoints: {url} needs the package s3fs, in the environment of all jobs:"
