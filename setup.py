@@ -17,7 +17,7 @@ PROJECT += ("config", "profiles", "envs", "docs", "README.md", "CHANGELOG.md")
 
 
 def put_committed_settings(project: Path) -> None:
-    """Put the last commit's config/config.yaml there, not the settings of whoever builds. Without git, keep what is there."""
+    """Put config/config.yaml of the last commit there, not that of whoever builds. Without git, the file stays."""
     name = "config/config.yaml"
     if Path(".git").exists() and shutil.which("git"):
         committed = subprocess.run(["git", "show", f"HEAD:{name}"], capture_output=True)
