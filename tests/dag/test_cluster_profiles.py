@@ -69,37 +69,6 @@ def test_jobs_are_submitted_and_are_seen_to_succeed_and_to_fail(workspace, start
     assert not list((workspace.path / ".snakemake/jobs").glob("*script*"))
 
 
-@pytest.mark.parametrize(
-    ("code", "told", "state"),
-    [
-        (0, "SuccessCriteriaMet Complete", "success"),
-        (0, "", "running"),
-        (1, 'Error from server (NotFound): jobs.batch "babelmill-1" not found', "success"),
-        (1, "The connection to the server was refused. Failed to answer", "running"),
-    ],
-)
-def test_only_an_answer_of_kubernetes_counts(tmp_path, code, told, state):
-    kubectl = tmp_path / "bin/kubectl"
-    kubectl.parent.mkdir()
-    kubectl.write_text(f"#!/bin/sh\necho '{told}'\nexit {code}\n")
-    kubectl.chmod(0o755)
-    (tmp_path / ".snakemake/jobs").mkdir(parents=True)
-    (tmp_path / ".snakemake/jobs/babelmill-1.code").write_text("0\n")
-    copy = tmp_path / ".snakemake/jobs/script.1"
-    copy.touch()
-    link = copy.with_name("babelmill-1.script")
-    link.symlink_to(copy)
-    done = subprocess.run(
-        [ROOT / "profiles/kubernetes/status.sh", "job.batch/babelmill-1"],
-        cwd=tmp_path,
-        env=os.environ | {"PATH": f"{kubectl.parent}:{os.environ['PATH']}"},
-        capture_output=True,
-        text=True,
-    )
-    assert done.stdout == f"{state}\n"
-    assert copy.exists() == link.is_symlink() == (state == "running"), "a job that may start again needs its script"
-
-
 def test_training_saves_at_sigterm_to_the_job_script_alone_and_has_another_turn(workspace, start):
     """HTCondor and Kubernetes send it only there. Ctrl-C in Snakemake then ends the job."""
     endless = SMALL["train"] | {"max_steps": 1_000_000}
