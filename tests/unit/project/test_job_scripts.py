@@ -63,9 +63,8 @@ def test_a_job_that_wants_another_turn_keeps_its_script(job):
 @pytest.mark.parametrize("to_all", [False, True])
 def test_a_job_may_save_when_it_gets_a_signal(job, to_all):
     """HTCondor and Kubernetes send TERM to the script alone, others to all processes."""
-    run = job(
-        "trap 'sleep 0.3; touch saved; exit 75' TERM; touch begun; while :; do sleep 0.1; done", BABELMILL_JOB="1"
-    )
+    saving = "trap 'sleep 0.3; touch saved; exit 75' TERM; touch begun; while :; do sleep 0.1; done"
+    run = job(f'sh -c "{saving}"; exit $?', BABELMILL_JOB="1")
     while not (job.jobs.parents[1] / "begun").exists():
         time.sleep(0.02)
     (os.killpg if to_all else os.kill)(run.pid, signal.SIGTERM)
@@ -102,13 +101,14 @@ ANSWERS = [
         1,
         "running",
     ),
+    ("htcondor", "", 1, "running"),
     ("htcondor", HELD, 0, "removed"),
     ("gridengine", "job_number: 12\nerror reason    1: can't chdir", 0, "removed"),
     ("gridengine", "Following jobs do not exist or permissions are not sufficient: \n12", 1, "ended"),
     ("gridengine", "job_number: 12", 0, "running"),
     ("gridengine", "error: commlib error: got select error (Connection refused)", 1, "running"),
-    ("kubernetes", "SuccessCriteriaMet Complete", 0, "ended"),
-    ("kubernetes", "FailureTarget Failed", 0, "ended"),
+    *[("kubernetes", told, 0, "ended") for told in ("Complete", "SuccessCriteriaMet Complete")],
+    *[("kubernetes", told, 0, "ended") for told in ("Failed", "FailureTarget Failed")],
     *[("kubernetes", told, 0, "running") for told in ("", "Suspended", "FailureTarget")],
     ("kubernetes", 'Error from server (NotFound): jobs.batch "12" not found', 1, "ended"),
     ("kubernetes", "The connection to the server was refused. Failed to answer", 1, "running"),
