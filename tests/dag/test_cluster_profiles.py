@@ -18,7 +18,7 @@ from helpers.programs.prepared import Program
 ASKED = {
     "lsf": ["-n 2 ", "-gpu num=3", "mem=5000MB", "-W 20 ", "-Q 99", "-J babelmill.tokenizer "],
     "pbs": ["ncpus=2:", "ngpus=3", "mem=5000mb", "walltime=1200", "-N bm.tokenizer "],
-    "htcondor": ["request_cpus = 2\n", "request_gpus = 3\n", "request_memory = 5000MB", "duration = 1200\n"],
+    "htcondor": ["request_cpus = 2\n", "request_gpus = 3\n", "request_memory = 5000MB", "job_duration = 1200\n"],
     "kubernetes": ["cpu: 2\n", "nvidia.com/gpu: 3\n", "memory: 5000M\n", "activeDeadlineSeconds: 1200", "tokenizer\n"],
 }
 NEEDS = ["--set-threads", "tokenizer=2", "--set-resources", "tokenizer:gpu=3", "tokenizer:mem_mb=5000"]
