@@ -15,14 +15,14 @@ help:  ## show this list
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1	/p' $(MAKEFILE_LIST)
 
 demo: $(SETUP)  ## train a tiny English model in a few minutes, from text that comes with Python
-	@[ -z "$$(ls .snakemake/locks 2>/dev/null)" ] || $(BIN)/babelmill unlock --profile profiles/demo
+	@[ -z "$$(ls .snakemake/locks 2>/dev/null)" ] || $(BIN)/babelmill unlock
 	$(BIN)/snakemake --profile profiles/demo converted/eng
 	@$(BIN)/babelmill show converted/eng --masked "This function returns the <mask> of the list." --prompt "The function returns"
 
 test: $(SETUP)  ## all tests on all cores; not root on Debian or Ubuntu: make test ARGS='--ignore tests/slurm'
 	$(BIN)/pytest -n auto --dist loadgroup --ignore tests/anywhere $(ARGS)
 
-test-anywhere: $(SETUP)  ## the tutorial's notebook; a wheel by itself; a real Grid Engine (needs root on Debian or Ubuntu)
+test-anywhere: $(SETUP)  ## the tutorial's notebook; a wheel by itself; a real Grid Engine and HTCondor (needs root on Debian or Ubuntu)
 	$(BIN)/pytest tests/anywhere $(ARGS)
 
 lint: $(SETUP)  ## ruff, snakefmt, import-linter, pyright, snakemake --lint

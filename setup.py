@@ -4,14 +4,35 @@
 """
 
 import shutil
+import subprocess
 from pathlib import Path
 
 from setuptools import setup
 from setuptools.command.build_py import build_py
+from setuptools.command.sdist import sdist
 
 # MANIFEST.in has the same names, for the source distribution, from which wheels are built, too.
 PROJECT = ("workflow/Snakefile", "workflow/rules", "workflow/report")
 PROJECT += ("config", "profiles", "envs", "docs", "README.md", "CHANGELOG.md")
+
+
+def put_committed_settings(project: Path) -> None:
+    """Put config/config.yaml of the last commit there, not that of whoever builds. Without git, the file stays."""
+    name = "config/config.yaml"
+    if Path(".git").exists() and shutil.which("git"):
+        committed = subprocess.run(["git", "show", f"HEAD:{name}"], capture_output=True)
+        if committed.returncode == 0:
+            (project / name).unlink(missing_ok=True)  # it may be a hard link to the builder's file
+            (project / name).write_bytes(committed.stdout)
+
+
+class SourceDistribution(sdist):
+    """Makes the source distribution, with the committed settings."""
+
+    def make_release_tree(self, base_dir: str, files: list[str]) -> None:
+        """Make the folder that is packed."""
+        super().make_release_tree(base_dir, files)
+        put_committed_settings(Path(base_dir))
 
 
 class BuildWithProject(build_py):
@@ -31,6 +52,7 @@ class BuildWithProject(build_py):
                 shutil.copytree(name, project / name, ignore=shutil.ignore_patterns("lock.yaml", "__pycache__"))
             else:
                 shutil.copy(name, project / name)
+        put_committed_settings(project)
 
 
-setup(cmdclass={"build_py": BuildWithProject})
+setup(cmdclass={"build_py": BuildWithProject, "sdist": SourceDistribution})

@@ -7,4 +7,5 @@ for _ in $(seq 30); do
   [ -s "$code" ] && break
   sleep 1
 done
+"$(dirname "$0")/forget_script.sh" "$1"
 if [ "$(cat "$code" 2>/dev/null)" = 0 ]; then echo success; else echo failed; fi

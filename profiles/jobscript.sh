@@ -5,8 +5,9 @@
 # exit code for job_ended.sh.
 cd "$(expr "$PBS_O_WORKDIR" '|' .)" || exit      # PBS begins in the home folder
 job=$(expr "$LSB_JOBID" '|' "$PBS_JOBID" '|' "$BABELMILL_JOB" '|' "$JOB_ID")  # BABELMILL_JOB: set by the profile
+export PATH="${{PATH:-/usr/local/bin:/usr/bin:/bin}}"   # HTCondor sets none
 mkdir -p .snakemake/jobs
-rm -f ".snakemake/jobs/$job".*                   # of the turn before, or of an earlier job with this number
+rm -f ".snakemake/jobs/$job.again" ".snakemake/jobs/$job.code"  # of the turn before, or of an earlier job with this number
 minutes=$(sed -n 's/.*"runtime": \([0-9]*\).*/\1/p' <<'PROPERTIES'
 {properties}
 PROPERTIES
@@ -26,6 +27,6 @@ while :; do
   kill -0 $child 2>/dev/null || break            # else a signal has ended the waiting
 done
 [ ! -e "$BABELMILL_AGAIN" ] || exit 99
-case "$0" in */.snakemake/jobs/script.*) rm -f "$0" ;; esac   # the copy that HTCondor and Kubernetes have started
+case "$0" in */.snakemake/jobs/script.*) rm -f "$0" ".snakemake/jobs/$job.script" ;; esac   # HTCondor and Kubernetes run a copy
 echo "$code" > ".snakemake/jobs/$job.code"
 exit "$code"

@@ -1,3 +1,4 @@
 #!/bin/sh
-# cancel.sh JOB...: deletes jobs. Their trainings get terminationGracePeriodSeconds to save.
-exec kubectl delete --wait=false "$@"
+# cancel.sh JOB...: deletes jobs, and the scripts that they run. Their trainings get terminationGracePeriodSeconds to save.
+kubectl delete --wait=false "$@"
+for job; do "$(dirname "$0")/../forget_script.sh" "${job#*/}"; done

@@ -14,6 +14,7 @@ import yaml
 from conftest import ROOT, SMALL, write_texts
 
 NAMES = ("pyproject.toml", "setup.py", "MANIFEST.in", "LICENSE", "README.md", "CHANGELOG.md", "Snakefile")
+OWN = "targets: [my_secret_language]\n"
 FOLDERS = ("workflow", "config", "profiles", "envs", "docs")
 
 
@@ -40,8 +41,16 @@ def python(tmp_path_factory) -> Path:
         shutil.copytree(ROOT / name, source / name, ignore=shutil.ignore_patterns("*.egg-info", "__pycache__"))
     for name in NAMES:
         shutil.copy(ROOT / name, source)
+    git = ("git", "-c", "user.name=me", "-c", "user.email=me@example.org")
+    for words in (("init", "--quiet"), ("add", "config"), ("commit", "--quiet", "--message", "all")):
+        run(*git, *words, cwd=source)
+    settings = source / "config/config.yaml"
+    settings.write_text(OWN)  # of whoever builds the wheel
     shutil.unpack_archive(build("sdist", source, folder / "sdist"), unpacked, filter="data")
     (sources,) = unpacked.iterdir()
+    assert settings.read_text() == OWN != (sources / "config/config.yaml").read_text()
+    shutil.copytree(source / ".git", sources / ".git")  # as if the wheel were built in the clone
+    (sources / "config/config.yaml").write_text(OWN)
     wheel = build("wheel", sources, folder / "wheel")
     environment = folder / "environment"
     run(sys.executable, "-m", "venv", "--without-pip", environment)
@@ -60,6 +69,7 @@ def test_it_holds_what_a_clone_has_besides_the_tests(python):
         found = {path.relative_to(project) for path in (project / folder).rglob("*.*")}
         compiled = {path for path in files | found if "__pycache__" in path.parts}  # pip compiles docs/site
         assert files - compiled == found - compiled
+    assert (project / "config/config.yaml").read_bytes() == (ROOT / "config/config.yaml").read_bytes()
 
 
 def test_a_model_is_made_without_a_clone_and_a_clone_repeats_nothing(python, tmp_path):

@@ -106,15 +106,13 @@ def test_a_killed_snakemake_is_unlocked_and_goes_on(undisturbed, workspace, monk
     process = start(workspace, prepared=False)
     monkeypatch.chdir(workspace.path)
     assert f"another Snakemake, process {process.pid}, works on the same files" in who_holds_the_lock()
-    unlock = ("-m", "babelmill", "unlock", "--profile", "profile")
+    unlock = ("-m", "babelmill", "unlock")
     assert workspace.python(*unlock).stdout == f"Snakemake runs here, process {process.pid}: its lock stays.\n"
     os.kill(process.pid, signal.SIGKILL)
     process.wait()
     orphans = trainers(workspace)
     assert orphans, "the trainer outlives its Snakemake"
     launcher = min(orphans)  # it has started the others
-    (workspace.path / "profile").mkdir()
-    (workspace.path / "profile/profile.yaml").write_text(f"snakefile: {ROOT / 'Snakefile'}\ncores: 1\n")
     goal = ("results/models/eng/manifest.json", "--rerun-incomplete")
     local = (*goal, "--profile", ROOT / "profiles/local")
     assert "note: this folder is locked" in workspace.snakemake(*local, "--dry-run").stdout

@@ -10,6 +10,7 @@ from babelmill.commands.progress import earlier_runs
 from babelmill.commands.terminal import run_summary
 from babelmill.config.tasks import task_note
 from babelmill.core.words import said_once
+from babelmill.runtime.remote.places import check_package
 
 
 def asked_for():
@@ -32,6 +33,15 @@ def refuse_living_jobs():
     trials = [job.wildcards_dict for job in jobs if job.rule.name == "trial"]
     words |= {f"{TRIAL.settings_name(each['round'])} {each['model']}" for each in trials}
     earlier_runs.refuse_beside_themselves(words)
+
+
+@one_line
+def refuse_missing_package():
+    """Stop with an error if a training would find no package for `run.checkpoints`, perhaps days after its corpus."""
+    if not (WITH_CONDA or WITH_IMAGE):  # else jobs have other packages than this process
+        for job in workflow.dag.needrun_jobs():
+            if job.rule.name in ("train", "trial"):
+                check_package(CONFIG.model(job.wildcards_dict["model"]).run.checkpoints or "")
 
 
 def say_idle_gpus():
@@ -66,6 +76,7 @@ def end(logs):
 
 onstart:
     refuse_living_jobs()
+    refuse_missing_package()
     earlier_runs.cancel_slurm_jobs()
     say_idle_gpus()
 

@@ -76,7 +76,7 @@ def main(name: str, *arguments: str) -> str:
     if name == "condor_submit":
         text = sys.stdin.read()
         values = dict(line.split(" = ", 1) for line in text.splitlines() if " = " in line)
-        variable, value = values["environment"].strip('"').split("=")
+        variable, value = values["environment"].strip('"').split()[0].split("=")
         value = value.replace("$(ClusterId)", "NUMBER").replace("$(ProcId)", "0")
         number = submit(text, [values["executable"]], {variable: value}, values["initialdir"])
         return f"{number}.0 - {number}.0"

@@ -21,7 +21,7 @@ from babelmill.commands.estimates.machine import has_gpu
 from babelmill.commands.estimates.text_size import training_text
 from babelmill.commands.estimates.training_cost import tenths
 from babelmill.commands.estimates.tuning_cost import TuningCost, flops_of
-from babelmill.commands.plan import not_taken
+from babelmill.commands.plan import not_taken, tuning_table
 from babelmill.config import loading
 from babelmill.config.model_size import parameters
 from babelmill.config.resolve import Configuration
@@ -45,6 +45,19 @@ def plan(workspace, *arguments):
     """Rows of the plan by model, as text."""
     done = workspace.python("-m", "babelmill", "plan", *arguments, "--tsv", check=True)
     return {row["model"]: row for row in csv.DictReader(io.StringIO(done.stdout), delimiter="\t")}
+
+
+@pytest.mark.parametrize(
+    ("sources", "hours"),
+    [(("measured", "measured"), "2.0"), (("measured", "assumed"), "2.0 ?"), (("measured", ""), "1.0 + ?")],
+)
+def test_a_total_with_a_guess_says_so(sources, hours):
+    costs = [
+        TuningCost("eng", f"task{number}", 1, 100, 10, 1e12, 1.0 if source else None, source)
+        for number, source in enumerate(sources)
+    ]
+    total = next(line for line in tuning_table(costs, []) if line.startswith("2 tasks"))
+    assert total.endswith(f"  {hours}")
 
 
 @pytest.mark.parametrize(("gate", "mixing", "layers"), list(itertools.product([False, True], [False, True], [1, 3])))

@@ -44,6 +44,17 @@ def test_a_failed_stage_its_error_and_its_log(workspace):
     assert rest == ["2 models: 1 converted, 1 failed", "eng: logs/tokenizer/eng.log"]
 
 
+def test_a_failure_with_other_settings_is_over(workspace):
+    workspace.configure(SMALL | {"models": {"eng": {"tokenizer": {"vocab_size": 100_000}}}})
+    assert workspace.snakemake("converted/eng", check=False).returncode == 1
+    workspace.configure(SMALL | {"tokenizer": {"vocab_size": 300}})
+    for _ in range(2):
+        lines, rest = status(workspace, "eng")
+        assert re.search(r"tokenizer +waiting +it failed with other settings than those of today$", lines["eng"])
+        assert rest == ["1 model: 1 waiting"]
+        workspace.snakemake("converted/eng", "--dry-run")  # writes the settings files
+
+
 def test_a_mistake_in_one_model_is_in_its_row_and_hides_no_other(workspace):
     models = {"one": {"languages": ["eng"], "evaluation": {"suites": ["nosuch"]}}}
     workspace.configure(SMALL | {"models": models})

@@ -179,6 +179,8 @@ publish: {repo_template: "a/../{model}"} => owner/name
 run: {hf_token: x} => run.hf_token | environment
 run: {checkpoints: "s3://key:secret@bucket/x"} => run.checkpoints = 's3:***@bucket/x' | s3://bucket/prefix | environment
 run: {checkpoints: ["s3://key:sec ret@bucket/x"]} => run.checkpoints = ['s3:***@bucket/x']
+run: {checkpoints: "gs://bucket/x"} => run.checkpoints = 'gs://bucket/x' | s3://bucket/prefix or file:///path
+run: {checkpoints: "https://h/x?token=1 2"} => run.checkpoints = 'https://h/x?*** | s3://bucket/prefix
 run.checkpoints: "s3://key:sec@ret@bucket/x" => run: {checkpoints: s3:***@bucket/x}
 languages: {eng: {corpus: {files: ["nothing/*.txt"]}}} => nothing/*.txt | no such file
 languages: {due: {corpus: {files: []}}} => languages.due | `name` | deu

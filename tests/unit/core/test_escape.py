@@ -58,6 +58,18 @@ def test_no_line_of_a_message_looks_like_the_beginning_of_another():
     )
 
 
+def test_a_message_shows_no_key_of_an_address():
+    text = (
+        "GET 'https://host/a?X-Amz-Signature=1f&b=2' of s3://somebody:se/cret@bucket, https://me:pw@h/x\nhttp://h?t=1."
+    )
+    shown = escape.lines(text)
+    assert shown.startswith("GET 'https://host/a?***' of s3://"), shown
+    assert "https://me:***@h/x\n  http://h?***" in shown
+    assert (
+        escape.lines("is it s3://bucket/a? no: see https://host/b#c") == "is it s3://bucket/a? no: see https://host/b#c"
+    )
+
+
 def test_a_terminal_shows_tables_and_obeys_nothing_in_them():
     assert escape.terminal("a\tb\x1b]0;title\x07\n\r\n") == "a\tb\\x1b]0;title\\x07\n\\r\n"
 

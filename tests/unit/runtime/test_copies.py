@@ -2,10 +2,12 @@
 
 import json
 import logging
+import os
 
 import pytest
 import torch
 
+from babelmill.core import writers
 from babelmill.runtime.checkpoint import Checkpoints
 from babelmill.runtime.remote import copies
 from babelmill.runtime.remote.copies import Copies
@@ -150,3 +152,29 @@ def test_the_end_of_a_training_is_shorter_than_what_slurm_leaves_for_it():
     from babelmill.runtime.remote import claim
 
     assert copies.PATIENCE + claim.TO_GIVE_BACK < slurm.RESERVE
+
+
+def test_parts_of_uploads_that_were_killed_are_removed_and_those_of_other_runs_stay(machine, object_store):  # noqa: F811
+    def begin(key: str) -> None:
+        made = object_store.files.call_s3("create_multipart_upload", Bucket="bucket", Key=key)
+        part = {"PartNumber": 1, "UploadId": made["UploadId"], "Body": b"x" * (5 << 20)}
+        object_store.files.call_s3("upload_part", Bucket="bucket", Key=key, **part)
+
+    def begun() -> list[str]:
+        found = object_store.files.call_s3("list_multipart_uploads", Bucket="bucket")
+        return sorted(upload["Key"] for upload in found.get("Uploads", []))
+
+    others = ["parts/deu/0123/step-00000010.f00.safetensors", "parts/eng/01234/step-00000010.f00.safetensors"]
+    for key in (f"parts/eng/0123/{FIRST}.f00.safetensors", *others):
+        begin(key)
+    copied("s3://bucket/parts", machine("a", 10))
+    assert begun() == others
+
+
+def test_half_a_file_of_a_killed_process_is_removed_from_a_folder(machine, url, tmp_path):
+    kept = tmp_path / "kept/eng/0123"
+    (kept / "snapshots").mkdir(parents=True)
+    half = kept / "snapshots" / f".{FIRST}.{writers._here()}-{os.getpid()}-0.a_0b1c2d"  # this process began later
+    half.touch()
+    copied(url, machine("a", 10))
+    assert not half.exists() and len(weights(tmp_path, FIRST)) == 1

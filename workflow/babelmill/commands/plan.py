@@ -220,8 +220,9 @@ def tuning_table(tuned: list[TuningCost], costs: list[Cost]) -> list[str]:
         rows.append([task, f"{len(of_task)}", f"{jobs:,}", " to ".join(counted), " to ".join(epochs), work, hours])
     known = [each for each in tuned if each.hours is not None]
     more = "" if len(known) == len(tuned) else " + ?"
+    guessed = "" if all(each.source == "measured" for each in known) else " ?"
     work = f"{sum(each.flops for each in known):.1e}{more}" if known else ""
-    whole = hours_text(sum(each.hours or 0 for each in known)) + more if known else "unknown"
+    whole = hours_text(sum(each.hours or 0 for each in known)) + (more or guessed) if known else "unknown"
     rows.append([plural(len(rows) - 1, "task"), "", f"{sum(each.jobs for each in tuned):,}", "", "", work, whole])
     found = aligned(rows, (number > 0 for number in range(len(rows[0]))))
     found.append("Fine-tuning: hours of all jobs, one after the other, without the start of each (a few seconds).")

@@ -59,8 +59,9 @@ LONGEST_MAPPING = 50  # of a value with keys of its own; a longer one hides what
 
 
 def shown(value: object) -> str:
-    """Return a value for a message, without the password of an address (`s3://key:secret@bucket`)."""
-    return line(re.sub(r":.*@", ":***@", str(value), flags=re.DOTALL), LONGEST)
+    """Return a value for a message, without the keys in an address (`s3://key:secret@bucket`, `https://host/x?key=1`)."""
+    without_password = re.sub(r":.*@", ":***@", str(value), flags=re.DOTALL)
+    return line(re.sub(r"(://[^\s?]*\?).*", r"\1***", without_password, flags=re.DOTALL), LONGEST)
 
 
 def where_set(layers: list[Layer], key: str, message: str) -> str:

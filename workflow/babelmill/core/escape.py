@@ -33,6 +33,8 @@ LATEX = str.maketrans(
 BLOCK = re.compile(r"^(\d+(?=[.)]( |$))|(?=[-+=]))")  # what begins a list, or underlines a heading
 # Renderers make links of addresses even if entities spell them, but not in code.
 ADDRESS = re.compile(r"://|www\.|@", re.IGNORECASE)
+PASSWORD = re.compile(r"(://[^\s/?#:@]*):[^\s/?#]*@")
+QUERY = re.compile(r"""(://[^\s?#'"<>]+\?)[^\s'"<>]+""")
 # A spreadsheet skips white space and takes wide signs (of Chinese and Japanese fonts) for plain ones.
 FORMULA = re.compile(r"'*\s*[=+\-@＝＋－＠]")
 SIGNED = re.compile(r"[+-][\d\s.,:/%()+-]*([eE][+-]?\d+)?")  # numbers, telephone numbers, a sign alone
@@ -56,9 +58,14 @@ def line(text: object, longest: int = 0) -> str:
     return f"{shown[:longest]}... ({len(shown):,} characters)" if 0 < longest < len(shown) else shown
 
 
+def without_keys(text: str) -> str:
+    """Return text without the passwords and queries of its addresses: a query may be a key, as of a signed link."""
+    return QUERY.sub(r"\1***", PASSWORD.sub(r"\1:***@", text))
+
+
 def lines(text: object) -> str:
     """Return a message that may have several lines. All but the first are indented: none looks like a new message."""
-    first, *others = str(text).split("\n")
+    first, *others = without_keys(str(text)).split("\n")
     return "\n".join([line(first), *(other and f"  {line(other.removeprefix('  '))}" for other in others)])
 
 

@@ -14,11 +14,12 @@ from pathlib import Path
 from babelmill.commands.progress.logs import last_words, metrics
 from babelmill.config.inputs import PREDICTIONS
 from babelmill.config.resolve import Configuration
-from babelmill.core.files import UserError, read_json
+from babelmill.core.files import UserError, canonical_json, read_json
 from babelmill.experiments import halving as sweeps
 from babelmill.graph import CHECKPOINTS, Job, explain, reasons_to_predict
 from babelmill.runtime.record import newest_log
 from babelmill.runtime.run_lock import DEAD_AFTER, died_here
+from babelmill.settings import settings_of
 from babelmill.stages import STAGES, TO_CONVERTED, TRIAL, leading_to
 
 SNAKEMAKE = Path(".snakemake")
@@ -165,13 +166,28 @@ def gpu_figures(line: dict[str, float]) -> str:
     return " ".join(text.format(line[name] / size) for name, size, text in figures if name in line)
 
 
-def status_of_stage(stage: str, model: str, jobs: list[Job]) -> Status:
+def forget_earlier_settings(configuration: Configuration, status: Status, job: Job) -> None:
+    """Take a job that failed with other settings than those of today for one that has not been tried."""
+    if status.state != "failed" or status.log is None:
+        return
+    asked = job.stage.settings_file(job.name, job.part)
+    for path in (asked, asked.with_name("run.json"))[: 2 if job.stage.name in ("train", "trial") else 1]:
+        # A dry run writes them, too: they are then younger than the log.
+        if path.is_file() and (
+            path.stat().st_mtime > status.log.stat().st_mtime
+            or path.read_text(encoding="utf-8") != canonical_json(settings_of(configuration, job.name, path.stem))
+        ):
+            status.state, status.note = "waiting", "it failed with other settings than those of today"
+
+
+def status_of_stage(configuration: Configuration, stage: str, model: str, jobs: list[Job]) -> Status:
     """Return the status of a stage that is not done; `jobs`: all its jobs."""
     found = []
     for job in jobs:
         if job.reasons:
             part = f"{job.part}/{job.name}" if stage == "suite" else job.part  # the name of its log
             found.append(state_of_job(stage, model, part, job.folder))
+            forget_earlier_settings(configuration, found[-1], job)
             if found[-1].state == "outdated":
                 found[-1].note = job.reasons[0]
     status = min(found, key=lambda status: STATES.index(status.state))
@@ -195,7 +211,7 @@ def status_of(configuration: Configuration, model: str) -> Status:
         of_stage = (job for job in explained if job.stage.name == stage)
         mine = [job for job in of_stage if job.stage.of == "language" or job.name == model]
         if any(job.reasons for job in mine):
-            statuses[stage] = status_of_stage(stage, model, mine)
+            statuses[stage] = status_of_stage(configuration, stage, model, mine)
     under_way = [stage for stage, status in statuses.items() if status.state in ("running", "queued")]
     stage = next(iter([*under_way, *statuses]), None)
     status = statuses[stage] if stage else Status(model, "convert", "converted")
@@ -219,6 +235,7 @@ def status_of_trials(configuration: Configuration, training: Status) -> Status:
         if (folder / "manifest.json").is_file():
             continue
         status = state_of_job("trial", model, part, folder)
+        forget_earlier_settings(configuration, status, Job(TRIAL, model, part))
         status.stage = f"trial {part}"
         return status
     name = configuration.experiment_of(model)
@@ -240,7 +257,7 @@ def status_of_tables(configuration: Configuration, converted: Status) -> Status:
         return dataclasses.replace(converted, note=note)
     stage = STAGES["predict"]
     jobs = [Job(stage, converted.model, table, because) for table, because in tables.items()]
-    status = status_of_stage("predict", converted.model, jobs)
+    status = status_of_stage(configuration, "predict", converted.model, jobs)
     if status.state == "waiting":
         return dataclasses.replace(converted, note=note)
     done = []

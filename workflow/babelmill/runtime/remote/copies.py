@@ -62,6 +62,7 @@ class Copies:
         self._place = place_of(self.url, f"{self._folder.parent.name}/{self._folder.name}")
         with self._answering():
             self._claim = self._opened.enter_context(Claim(self._place))
+            self._place.remove_parts()
         return self
 
     def __exit__(self, *_: type[BaseException] | BaseException | TracebackType | None) -> None:

@@ -5,10 +5,12 @@ file only if it still is what the caller has read: object stores have no locks a
 (`If-None-Match`, `If-Match`). Each method raises what its library raises if the place does not answer.
 """
 
+import contextlib
 import hashlib
 import logging
 import os
 from collections.abc import Callable
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -27,11 +29,9 @@ class Bucket:
 
     def __init__(self, url: str):
         """Prepare to use the objects below `s3://bucket/prefix`; nothing is sent yet."""
-        try:
-            import s3fs  # an optional dependency
-        except ImportError as error:
-            message = "needs the package s3fs, in the environment of all jobs: pip install 'babelmill[s3]'"
-            raise UserError(f"run.checkpoints: {url} {message}") from error
+        check_package(url)
+        import s3fs
+
         for name in ("aiobotocore", "botocore"):  # they log where the keys were found
             logging.getLogger(name).setLevel(logging.WARNING)
         self.url = url
@@ -81,6 +81,18 @@ class Bucket:
         callback = Callback(hooks={"moved": lambda *_, **__: moved()})
         part = max(PART, path.stat().st_size // MOST_PARTS + 1)
         self._store.put_file(str(path), self._key(name), chunksize=part, callback=callback)
+
+    def remove_parts(self) -> None:
+        """Remove the parts of uploads that killed processes have left: they cost money, and no listing shows them.
+
+        Some stores do not tell of them, or do not allow it: then the bucket's own rule has to remove them.
+        """
+        bucket, _, prefix = self._key("").partition("/")
+        with contextlib.suppress(Exception):
+            found = self._store.call_s3("list_multipart_uploads", Bucket=bucket, Prefix=prefix)
+            for upload in found.get("Uploads", []):
+                which = {"Key": upload["Key"], "UploadId": upload["UploadId"]}
+                self._store.call_s3("abort_multipart_upload", Bucket=bucket, **which)
 
     def download(self, name: str, path: Path) -> None:
         """Write a file to `path`."""
@@ -145,6 +157,11 @@ class Folder:
                 os.fsync(write.fileno())  # else all of the time passes at the end
                 moved()
 
+    def remove_parts(self) -> None:
+        """Remove what killed processes have left half-written."""
+        for path in writers.leftovers([self._root], deep=True):
+            path.unlink(missing_ok=True)
+
     def download(self, name: str, path: Path) -> None:
         """Write a file to `path`."""
         copy_file(self._path(name), path)
@@ -155,6 +172,15 @@ class Folder:
 
 
 Place = Bucket | Folder
+
+
+def check_package(url: str) -> None:
+    """Raise a UserError if a place needs a package that is not installed; the package is not imported."""
+    if url.startswith("s3://") and find_spec("s3fs") is None:
+        raise UserError(
+            f"run.checkpoints: {url} needs the package s3fs, in the environment of all jobs:"
+            " pip install 'babelmill[s3]'"
+        )
 
 
 def place_of(url: str, below: str) -> Place:
