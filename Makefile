@@ -25,13 +25,15 @@ test: $(SETUP)  ## all tests on all cores; not root on Debian or Ubuntu: make te
 test-anywhere: $(SETUP)  ## the tutorial's notebook; a wheel by itself; a real Grid Engine (needs root on Debian or Ubuntu)
 	$(BIN)/pytest tests/anywhere $(ARGS)
 
-lint: $(SETUP)  ## ruff, snakefmt, import-linter, pyright, snakemake --lint
+lint: $(SETUP)  ## ruff, snakefmt, import-linter, pyright, snakemake --lint, shellcheck
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/snakefmt --check .
 	$(BIN)/lint-imports
 	$(BIN)/pyright
 	$(BIN)/snakemake --lint
+	$(BIN)/shellcheck $$(git ls-files '*.sh' ':!profiles/jobscript.sh') .ci/run
+	sed 's/{exec_job}/true/' profiles/jobscript.sh | $(BIN)/shellcheck --severity warning -  # a template
 
 bench: $(SETUP)  ## speed of a training step beside BERT's and of scoring beside others', a micro_batch_tokens for this machine
 	$(BIN)/python benchmarks/step.py
