@@ -22,7 +22,7 @@ demo: $(SETUP)  ## train a tiny English model in a few minutes, from text that c
 test: $(SETUP)  ## all tests on all cores; not root on Debian or Ubuntu: make test ARGS='--ignore tests/slurm'
 	$(BIN)/pytest -n auto --dist loadgroup --ignore tests/anywhere $(ARGS)
 
-test-anywhere: $(SETUP)  ## the tutorial's notebook; a wheel by itself; a real Grid Engine (needs root on Debian or Ubuntu)
+test-anywhere: $(SETUP)  ## the tutorial's notebook; a wheel by itself; a real Grid Engine and Apptainer (needs root on Debian or Ubuntu)
 	$(BIN)/pytest tests/anywhere $(ARGS)
 
 lint: $(SETUP)  ## ruff, snakefmt, import-linter, pyright, snakemake --lint, shellcheck

@@ -27,6 +27,9 @@ make_root() { # FOLDER SUITE PACKAGES. (A mirror may be too old to be valid.)
 make_root "$FOLDER/root" sid apptainer,ca-certificates &
 make_root "$FOLDER/base" bookworm python3-venv,ca-certificates
 wait $!
+# pip trusts in it whom this machine trusts.
+cp /etc/ssl/certs/ca-certificates.crt "$FOLDER/base/etc/ssl/certs/ca-certificates.crt"
+printf '[global]\ncert = /etc/ssl/certs/ca-certificates.crt\n' >"$FOLDER/base/etc/pip.conf"
 
 # It sees the folders of this machine under their usual names. Its user is root in a namespace alone, so that it works also
 # where root may not do all.
