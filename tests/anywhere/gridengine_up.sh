@@ -30,7 +30,6 @@ for part in bin lib util utilbin; do ln -s "/var/lib/gridengine/$part" "$FOLDER/
 cat >"$FOLDER/settings.sh" <<END
 export SGE_ROOT=$FOLDER SGE_CELL=default SGE_QMASTER_PORT=16444 SGE_EXECD_PORT=16445
 END
-# shellcheck source=/dev/null
 source "$FOLDER/settings.sh"
 cat >"$FOLDER/default/common/bootstrap" <<END
 admin_user sgeadmin
