@@ -13,7 +13,7 @@ import yaml
 from babelmill import __version__
 from conftest import ROOT, SMALL, write_texts
 
-pytestmark = pytest.mark.timeout(1800)
+pytestmark = pytest.mark.timeout(3600)
 
 
 def run(*command, cwd: Path, path: Path) -> str:
