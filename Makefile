@@ -22,16 +22,18 @@ demo: $(SETUP)  ## train a tiny English model in a few minutes, from text that c
 test: $(SETUP)  ## all tests on all cores; not root on Debian or Ubuntu: make test ARGS='--ignore tests/slurm'
 	$(BIN)/pytest -n auto --dist loadgroup --ignore tests/anywhere $(ARGS)
 
-test-anywhere: $(SETUP)  ## the tutorial's notebook; a wheel by itself; a real Grid Engine and HTCondor (needs root on Debian or Ubuntu)
+test-anywhere: $(SETUP)  ## the tutorial's notebook; a wheel; Grid Engine, HTCondor, Apptainer (needs root on Debian or Ubuntu)
 	$(BIN)/pytest tests/anywhere $(ARGS)
 
-lint: $(SETUP)  ## ruff, snakefmt, import-linter, pyright, snakemake --lint
+lint: $(SETUP)  ## ruff, snakefmt, import-linter, pyright, snakemake --lint, shellcheck
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/snakefmt --check .
 	$(BIN)/lint-imports
 	$(BIN)/pyright
 	$(BIN)/snakemake --lint
+	$(BIN)/shellcheck --exclude SC1091 $$(git ls-files '*.sh' ':!profiles/jobscript.sh') .ci/run
+	sed 's/{exec_job}/true/; s/{{/{/g; s/}}/}/g' profiles/jobscript.sh | $(BIN)/shellcheck --severity warning -  # a template
 
 bench: $(SETUP)  ## speed of a training step beside BERT's and of scoring beside others', a micro_batch_tokens for this machine
 	$(BIN)/python benchmarks/step.py

@@ -38,6 +38,6 @@ for file in "$folder"/torch*; do
   fi
   install "$file"
 done
-if run_pip check | grep -qE '^torch .* requires (nvidia|cuda|triton)'; then # a CUDA build without its libraries
+if run_pip check | grep -E '^torch .* requires (nvidia|cuda|triton)' >/dev/null; then # a CUDA build without its libraries
   sed "/^torch==/,/[^\\\\]\$/d" "$locks/lock-torch.txt" | install --require-hashes -r /dev/stdin
 fi

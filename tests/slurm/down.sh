@@ -19,7 +19,7 @@ fi
 for daemon in slurmd.n{1..4} slurmctld slurmdbd mariadbd munged; do
   alive "$daemon" && kill -9 "$(cat "$FOLDER/run/$daemon.pid")"
 done
-rm -rf "$FOLDER"/{state,mysql,spool.n{1..4},run,dev}
+rm -rf "${FOLDER:?}"/{state,mysql,spool.n{1..4},run,dev}
 for name in slurm gres cgroup slurmdbd; do
   [ "$(readlink "/etc/slurm/$name.conf")" = "$FOLDER/etc/$name.conf" ] && rm -f "/etc/slurm/$name.conf"
 done

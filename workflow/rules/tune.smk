@@ -37,8 +37,10 @@ rule tune:
         mem_mb=memory(16, 24),
         runtime=minutes(240, 960),
     shell:
-        MOVE_TUNED
-        if TUNES_TOGETHER
-        else "python -m babelmill.tune --settings {input.settings:q} --export {input.export:q} --tasks {input.tasks:q}"
-        " --checkpoints results/tuning/{wildcards.model:q}/{wildcards.task:q}/{wildcards.seed:q}"
-        " --out {output.manifest:q} --threads {threads} --gpus {resources.gpu} --log {log:q}"
+        (
+            MOVE_TUNED
+            if TUNES_TOGETHER
+            else "python -m babelmill.tune --settings {input.settings:q} --export {input.export:q} --tasks {input.tasks:q}"
+            " --checkpoints results/tuning/{wildcards.model:q}/{wildcards.task:q}/{wildcards.seed:q}"
+            " --out {output.manifest:q} --threads {threads} --gpus {resources.gpu} --log {log:q}"
+        )
