@@ -38,8 +38,9 @@ bench: $(SETUP)  ## speed of a training step beside BERT's and of scoring beside
 	$(BIN)/python benchmarks/suites.py
 	$(BIN)/python benchmarks/step.py --propose
 
-site: $(SETUP)  ## this documentation as a site, in build/site/index.html; a broken link is an error
-	$(BIN)/sphinx-build -E -n -W --keep-going -q -b html -c docs/site . build/site
+site: $(SETUP)  ## this documentation as a site, build/site/index.html, beside other versions; a broken link is an error
+	$(BIN)/sphinx-build -E -n -W --keep-going -q -b html -c docs/site . build/site/new
+	$(BIN)/python docs/site/versions.py build/site
 
 setup: $(SETUP)  ## install only the virtual environment
 	@echo "Installed. Next: source .venv/bin/activate && snakemake --profile profiles/local -n converted/eng"
