@@ -2,8 +2,8 @@
 
 python docs/site/versions.py build/site
 
-What was just built, `new`, becomes `0.3.0`, or `development`. `index.html` leads to the newest release, and `versions.html`
-lists all.
+What was just built, `new`, becomes `0.3.0`, or `development`. `index.html` leads to the newest release, and
+`versions.html` lists all.
 """
 
 import re
@@ -18,9 +18,12 @@ PAGE = """<!doctype html>
 <meta charset="utf-8">
 <meta name="viewport" content="width=device-width, initial-scale=1">
 <title>Babelmill: {title}</title>
+<style>body {{ margin: 2rem; font: 1.1rem/1.6 sans-serif }}</style>
 {content}
 </html>
 """
+REDIRECT = '<meta http-equiv="refresh" content="0; url={0}/README.html">\n<a href="{0}/README.html">Babelmill</a>'
+ENTRY = '<li><a href="{0}/README.html">{0}</a></li>\n'
 
 
 def version() -> str:
@@ -43,11 +46,13 @@ def main() -> None:
         shutil.rmtree(folder / version(), ignore_errors=True)
         (folder / "new").rename(folder / version())
     names = newest_first(folder)
-    first = f'<meta http-equiv="refresh" content="0; url={names[0]}/README.html">\n<a href="{names[0]}/README.html">Babelmill</a>'
-    (folder / "index.html").write_text(PAGE.format(title="documentation", content=first), encoding="utf-8")
-    entries = "\n".join(f'<li><a href="{name}/README.html">{name}</a></li>' for name in names)
-    listed = f"<style>body {{ margin: 2rem; font: 1.1rem/1.6 sans-serif }}</style>\n<h1>Versions of the documentation</h1>\n<ul>\n{entries}\n</ul>"
-    (folder / "versions.html").write_text(PAGE.format(title="versions", content=listed), encoding="utf-8")
+    entries = "".join(map(ENTRY.format, names))
+    pages = {
+        "index.html": PAGE.format(title="documentation", content=REDIRECT.format(names[0])),
+        "versions.html": PAGE.format(title="versions", content=f"<h1>Versions</h1>\n<ul>\n{entries}</ul>"),
+    }
+    for name, page in pages.items():
+        (folder / name).write_text(page, encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -56,7 +56,14 @@ The quick brown fox jumps over the\tpots.\tdog.\t1
 TRADES = ("farmer", "fisher", "smith", "baker")
 # Of a challenge of one's own, small enough for `eng`.
 CHALLENGE = {
-    **{"title": "Tiny challenge", "track": "strict-small", "submission": "tiny", "words": 400, "epochs": 10, "text": 2000},
+    **{
+        "title": "Tiny challenge",
+        "track": "strict-small",
+        "submission": "tiny",
+        "words": 400,
+        "epochs": 10,
+        "text": 2000,
+    },
     "languages": {"tiny": {"language": "eng", "corpus": {"files": ["texts/eng/*.txt"], "validation_share": 0.2}}},
     "settings": {
         "train": {"words": 400, "max_steps": None},
@@ -72,7 +79,8 @@ RULES = {
 FILES = {
     "pairs.tsv": PAIRS,
     "quiz.tsv": QUIZ,
-    "rows.tsv": "sentence\tclass\n" + "".join(f"the {word} boils {i}\t{'ab'[i % 2]}\n" for i, word in enumerate(TRADES * 6)),
+    "rows.tsv": "sentence\tclass\n"
+    + "".join(f"the {word} boils {i}\t{'ab'[i % 2]}\n" for i, word in enumerate(TRADES * 6)),
     "others.tsv": "sentence\tclass\nan old farmer\ta\na young fisher\tb\n",
     "trades.csv": "text,code\n" + "".join(f"{trade} {i},{i % 4 + 1}\n" for i, trade in enumerate(TRADES * 12)),
     "census.csv": "text\nfarmer 1\nold smith\n",
@@ -89,7 +97,10 @@ OF_EACH_KIND = SETTINGS | {
         "gpt": {
             "languages": ["eng"],
             "train": {"objective": "causal"},
-            "model": {"architecture": "transformers", "config": {"model_type": "gpt2", "n_embd": 16, "n_layer": 1, "n_head": 2}},
+            "model": {
+                "architecture": "transformers",
+                "config": {"model_type": "gpt2", "n_embd": 16, "n_layer": 1, "n_head": 2},
+            },
         },
         "occ": {
             "languages": ["trades"],
@@ -108,7 +119,13 @@ OF_EACH_KIND = SETTINGS | {
     },
     "tasks": {
         "kinds": {
-            **{"train": ["rows.tsv"], "test": ["others.tsv"], "language": "eng", "text": "{sentence}", "label": "class"},
+            **{
+                "train": ["rows.tsv"],
+                "test": ["others.tsv"],
+                "language": "eng",
+                "text": "{sentence}",
+                "label": "class",
+            },
             "tuning": {"epochs": 1, "batch": 16, "longest": 32},
         }
     },
@@ -116,7 +133,12 @@ OF_EACH_KIND = SETTINGS | {
     | {
         "trades": {
             "name": "Trades",
-            "corpus": {"files": ["trades.csv"], "text_column": "text", "label_columns": ["code"], "validation_share": 0.1},
+            "corpus": {
+                "files": ["trades.csv"],
+                "text_column": "text",
+                "label_columns": ["code"],
+                "validation_share": 0.1,
+            },
         }
     },
     "predict": {"text_column": "text"},
