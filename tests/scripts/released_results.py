@@ -182,6 +182,9 @@ def write() -> None:
             if path.name != "metadata":
                 shutil.rmtree(path)
         shutil.rmtree(workspace.path / "results/benchmarks")
+        for path in (workspace.path / "results/checkpoints").iterdir():
+            if path.name != "deu":  # trainings that ended do not need theirs, which are most of the bytes
+                shutil.rmtree(path)
         with tarfile.open(made, "w:xz") as archive:
             for path in sorted(workspace.path.iterdir()):
                 archive.add(path, path.name, filter=anonymous)
