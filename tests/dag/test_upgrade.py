@@ -35,7 +35,9 @@ def test_an_upgrade_repeats_nothing(tmp_path, release):
     assert checkout.would_run(*made) == []
     assert "up to date" in (output := checkout.babelmill("why", "eng")) and "changed" not in output
     assert checkout.would_run("converted/deu") == AFTER_TRAIN
-    assert re.search(r"^ +0\.0 MiB +would be freed", checkout.babelmill("clean"), re.MULTILINE), "checkpoints are in use"
+    assert re.search(r"^ +0\.0 MiB +would be freed", checkout.babelmill("clean"), re.MULTILINE), (
+        "checkpoints are in use"
+    )
 
 
 def test_a_changed_licence_is_a_new_card_and_nothing_else(checkout):

@@ -81,7 +81,9 @@ def test_every_field_of_results_is_explained(tmp_path):
     """Of those of earlier releases; tests of the stages look at those of today."""
     for release in RELEASES:
         results = unpack(tmp_path / release, release)
-        evaluations = [path for path in results.rglob("evaluation.json") if "labels" not in read_json(path)]  # labels.md
+        evaluations = [
+            path for path in results.rglob("evaluation.json") if "labels" not in read_json(path)
+        ]  # labels.md
         records = [*results.rglob("metrics.jsonl"), *evaluations]
         assert len(records) >= 3
         for path in records:
