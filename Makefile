@@ -9,7 +9,7 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-com
 SETUP := .venv/.installed
 RELEASE := build/release/.installed
 
-.PHONY: demo test test-anywhere lint bench site setup lock sbom audit help
+.PHONY: demo test test-anywhere lint bench site setup lock release sbom dist audit help
 
 help:  ## show this list
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1	/p' $(MAKEFILE_LIST)
@@ -40,8 +40,9 @@ bench: $(SETUP)  ## speed of a training step beside BERT's and of scoring beside
 	$(BIN)/python benchmarks/suites.py
 	$(BIN)/python benchmarks/step.py --propose
 
-site: $(SETUP)  ## this documentation as a site, in build/site/index.html; a broken link is an error
-	$(BIN)/sphinx-build -E -n -W --keep-going -q -b html -c docs/site . build/site
+site: $(SETUP)  ## this documentation as a site, build/site/index.html, beside other versions; a broken link is an error
+	$(BIN)/sphinx-build -E -n -W --keep-going -q -b html -c docs/site . build/site/new
+	$(BIN)/python docs/site/versions.py build/site
 
 setup: $(SETUP)  ## install only the virtual environment
 	@echo "Installed. Next: source .venv/bin/activate && snakemake --profile profiles/local -n converted/eng"
@@ -51,12 +52,18 @@ lock: $(RELEASE)  ## after you change pins: write envs/lock*.txt again, install,
 	$(MAKE) setup
 	$(BIN)/python envs/licences.py > envs/licences.txt
 
-sbom: $(RELEASE)  ## dist/babelmill.cdx.json: what a release needs, with versions and hashes (CycloneDX)
+release: $(SETUP)  ## make release VERSION=0.3.0: write the number of a release everywhere; the other steps are in SECURITY.md
+	$(BIN)/python tests/scripts/release.py $(VERSION)
+
+sbom: $(SETUP) $(RELEASE)  ## dist/babelmill.cdx.json: what a release needs, with versions and hashes (CycloneDX)
 	@mkdir -p dist
 	cat envs/lock.txt envs/lock-torch.txt | $(dir $(RELEASE))bin/cyclonedx-py requirements --pyproject pyproject.toml \
 	  --output-reproducible --output-file dist/babelmill.cdx.json -
 	$(PYTHON) -c "import json, babelmill; path = 'dist/babelmill.cdx.json'; about = json.load(open(path)); \
 	  about['metadata']['component']['version'] = babelmill.__version__; json.dump(about, open(path, 'w'), indent=2)"
+
+dist: sbom  ## dist/: the wheel and the SBOM of a release
+	$(BIN)/python -m pip wheel --quiet --no-deps --no-build-isolation --wheel-dir dist .
 
 audit: $(RELEASE)  ## look for known weaknesses of all packages in PyPI's data; fails if it cannot be had
 	for lock in lock lock-tools lock-torch lock-release; do \

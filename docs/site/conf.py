@@ -12,13 +12,12 @@ from sphinx.application import Sphinx
 ROOT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT / "workflow"), str(Path(__file__).parent)]
 
+import versions  # noqa: E402
 from reference import GENERATED, contents  # noqa: E402
-
-from babelmill import __version__  # noqa: E402
 
 project = "Babelmill"
 author = "the authors of Babelmill"
-version = release = __version__
+version = release = versions.version()
 language = "en"
 
 extensions = ["myst_parser"]
@@ -41,6 +40,7 @@ html_title = f"Babelmill {release}"
 html_static_path = ["style.css"]
 html_css_files = ["style.css"]
 html_extra_path = ["index.html"]
+templates_path = ["templates"]  # the last line of the menu
 html_copy_source = False
 html_show_copyright = False
 html_show_sourcelink = False

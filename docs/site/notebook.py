@@ -17,6 +17,7 @@ DOCS = Path(__file__).resolve().parents[1]
 BLOCK = re.compile(r"^```(yaml|sh|console)\n(.*?)^```\n", re.MULTILINE | re.DOTALL)
 COMMAND = re.compile(r"^\$ (.*)\n((?:[^$].*\n|\n)*)", re.MULTILINE)  # of a console, with its output
 BEFORE = "git clone"  # begins a block that is run before there can be a notebook
+OTHER = re.compile(r"^This page is also .*\n\n", re.MULTILINE)  # the way to the notebook
 ABOUT = """
 This notebook is the [tutorial](tutorial.md), with cells to run in place of its commands, and the output that these gave
 there. Install first (step 1), then `pip install notebook && jupyter notebook docs/tutorial.ipynb` in the same
@@ -47,6 +48,7 @@ def command_cell(command: str, output: str) -> Any:
 def notebook() -> Any:
     """Return the notebook of the tutorial as it stands."""
     title, text = (DOCS / "tutorial.md").read_text(encoding="utf-8").split("\n", 1)
+    text = OTHER.sub("", text)
     cells, settings, end = [new_markdown_cell(f"{title}\n{ABOUT}".rstrip()), new_code_cell(FOLDER)], {}, 0
     for block in BLOCK.finditer(text):
         if block[2].startswith(BEFORE):

@@ -7,7 +7,7 @@ import pytest
 
 from babelmill.core import code_versions
 from helpers.results.checkouts import Checkout
-from scripts.released_results import SETTINGS, unpack
+from scripts.released_results import RELEASES, SETTINGS, unpack
 
 NUMBER = code_versions.newest("train").number
 NOW, NEXT = f"train {NUMBER}", f"train {NUMBER + 1}"
@@ -24,13 +24,20 @@ def checkout(tmp_path) -> Checkout:
     return Checkout(tmp_path / "checkout", unpack(tmp_path / "work"))
 
 
-def test_the_release_itself_repeats_nothing(checkout):
-    """With all that Snakemake remembers of it, and without."""
-    assert checkout.would_run("converted/eng") == []
-    shutil.rmtree(checkout.results / ".snakemake")
-    assert checkout.would_run("converted/eng") == []
+@pytest.mark.parametrize("release", RELEASES)
+def test_an_upgrade_repeats_nothing(tmp_path, release):
+    """With all that Snakemake remembers of the results, and without; and the interrupted training goes on."""
+    checkout = Checkout(tmp_path / "checkout", results := unpack(tmp_path / "work", release))
+    kinds = ("converted/*", "predictions/*/*.csv", "submissions/*.json", "experiments/*", "reports/*.html")
+    made = [path.relative_to(results) for kind in kinds for path in results.glob(kind)]
+    assert checkout.would_run(*made) == []
+    shutil.rmtree(results / ".snakemake")
+    assert checkout.would_run(*made) == []
     assert "up to date" in (output := checkout.babelmill("why", "eng")) and "changed" not in output
     assert checkout.would_run("converted/deu") == AFTER_TRAIN
+    assert re.search(r"^ +0\.0 MiB +would be freed", checkout.babelmill("clean"), re.MULTILINE), (
+        "checkpoints are in use"
+    )
 
 
 def test_a_changed_licence_is_a_new_card_and_nothing_else(checkout):

@@ -1,10 +1,11 @@
-"""Keep a results tree that an earlier commit made, so that tests can try an upgrade on it.
+"""Keep a results tree that a release made, so that tests can try an upgrade on it.
 
     python tests/scripts/released_results.py --write
 
-runs the workflow for two tiny models and packs the folder into `data/released_results.tar.xz`: `eng` is converted, `deu`
-was interrupted in the middle of its training. It is made again only when its results would have to be, by a new version
-of a stage (`babelmill accept --new`); then users train again, too.
+runs the workflow for a few tiny models and packs the folder into `data/results_of_VERSION.tar.xz`: models of each
+kind, with all that a user may ask for them, and `deu`, which was interrupted in the middle of its training. `make release`
+does this. It is made again only when its results would have to be, by a new version of a stage (`babelmill accept --new`);
+then users train again, too, and the trees of releases before that version are deleted.
 """
 
 import argparse
@@ -17,14 +18,19 @@ import tarfile
 import tempfile
 import time
 from pathlib import Path
+from typing import Any
+
+import yaml
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
+from babelmill import __version__
 from conftest import WORDS, Workspace, write_texts
 from helpers import DATA
 
-ARCHIVE = DATA / "released_results.tar.xz"
-SETTINGS = {
+RELEASES = sorted(path.name.removeprefix("results_of_").removesuffix(".tar.xz") for path in DATA.glob("results_of_*"))
+# What the results of 0.2.0 were made with.
+SETTINGS: dict[str, Any] = {
     "targets": ["eng", "deu"],
     "preset": "tiny",
     "tokenizer": {"vocab_size": 300},
@@ -38,10 +44,112 @@ SETTINGS = {
     "models": {"deu": {"train": {"max_steps": 400}}},
 }
 
+PAIRS = """good\tbad\tparadigm
+the quick fox\tfox quick the\torder
+seven wizards boil water\twater seven boil wizards\torder
+warm water\twater wram\twords
+"""
+QUIZ = """prompt\tfirst\tsecond\tanswer
+The wizards boil the\twater.\tfox.\t0
+The quick brown fox jumps over the\tpots.\tdog.\t1
+"""
+TRADES = ("farmer", "fisher", "smith", "baker")
+# Of a challenge of one's own, small enough for `eng`.
+CHALLENGE = {
+    **{
+        "title": "Tiny challenge",
+        "track": "strict-small",
+        "submission": "tiny",
+        "words": 400,
+        "epochs": 10,
+        "text": 2000,
+    },
+    "languages": {"tiny": {"language": "eng", "corpus": {"files": ["texts/eng/*.txt"], "validation_share": 0.2}}},
+    "settings": {
+        "train": {"words": 400, "max_steps": None},
+        "run": {"snapshots": [0.0002, 0.0004]},
+        "evaluation": {"suites": ["pairs"], "snapshot_suites": ["pairs"]},
+    },
+}
+RULES = {
+    **{"state": "the state of the test", "form": "strict", "checkpoints": [0.0002, 0.0004]},
+    "tasks": {"pairs": {"suite": "pairs", "sizes": {"order": 2, "words": 1}}},
+    "numbers": {"pairs": {"title": "Pairs", "tasks": ["pairs"]}},
+}
+FILES = {
+    "pairs.tsv": PAIRS,
+    "quiz.tsv": QUIZ,
+    "rows.tsv": "sentence\tclass\n"
+    + "".join(f"the {word} boils {i}\t{'ab'[i % 2]}\n" for i, word in enumerate(TRADES * 6)),
+    "others.tsv": "sentence\tclass\nan old farmer\ta\na young fisher\tb\n",
+    "trades.csv": "text,code\n" + "".join(f"{trade} {i},{i % 4 + 1}\n" for i, trade in enumerate(TRADES * 12)),
+    "census.csv": "text\nfarmer 1\nold smith\n",
+    "config/challenges/tiny.yaml": yaml.safe_dump(CHALLENGE),
+    "config/submissions/tiny.yaml": yaml.safe_dump(RULES),
+}
+OF_LABELS = {"objective": "labels", "optimizer": "adamw", "sequence_lengths": [32], "phase_starts": [0.0]}
+# What the results of the present release are made with: each stage, and each kind of model.
+OF_EACH_KIND = SETTINGS | {
+    "models": SETTINGS["models"]
+    | {
+        "eng": {"evaluation": {"suites": ["pairs", "quiz"], "tasks": ["kinds"], "task_seeds": [1]}},
+        "nor": {"languages": ["eng"], "model": {"architecture": "norbert4"}},
+        "gpt": {
+            "languages": ["eng"],
+            "train": {"objective": "causal"},
+            "model": {
+                "architecture": "transformers",
+                "config": {"model_type": "gpt2", "n_embd": 16, "n_layer": 1, "n_head": 2},
+            },
+        },
+        "occ": {
+            "languages": ["trades"],
+            "train": OF_LABELS | {"global_batch_tokens": 640},
+            "predict": {"inputs": {"census": "census.csv"}},
+        },
+        "mine": {"challenge": "tiny"},
+    },
+    "experiments": {"rates": {"base": "eng", "vary": {"train.learning_rate": [0.003, 0.01]}, "seeds": 1}},
+    "suites": {
+        "pairs": {"files": ["pairs.tsv"], "language": "eng", "good": "good", "bad": "bad", "paradigm": "paradigm"},
+        "quiz": {
+            **{"files": ["quiz.tsv"], "language": "eng", "kind": "choices", "prompt": "{prompt}"},
+            **{"options": [" {first}", " {second}"], "right": "answer", "scored": "completion"},
+        },
+    },
+    "tasks": {
+        "kinds": {
+            **{
+                "train": ["rows.tsv"],
+                "test": ["others.tsv"],
+                "language": "eng",
+                "text": "{sentence}",
+                "label": "class",
+            },
+            "tuning": {"epochs": 1, "batch": 16, "longest": 32},
+        }
+    },
+    "languages": SETTINGS["languages"]
+    | {
+        "trades": {
+            "name": "Trades",
+            "corpus": {
+                "files": ["trades.csv"],
+                "text_column": "text",
+                "label_columns": ["code"],
+                "validation_share": 0.1,
+            },
+        }
+    },
+    "predict": {"text_column": "text"},
+}
+TARGETS = [f"converted/{name}" for name in ("eng", "nor", "gpt", "occ")]
+TARGETS += ["predictions/occ/census.csv", "experiments/rates", "submissions/mine.json", "reports/rates.html"]
 
-def unpack(folder: Path) -> Path:
-    """Unpack the results into a folder, and return it."""
-    with tarfile.open(ARCHIVE) as archive:
+
+def unpack(folder: Path, release: str = "0.2.0") -> Path:
+    """Unpack the results of a release into a folder, and return it."""
+    with tarfile.open(DATA / f"results_of_{release}.tar.xz") as archive:
         archive.extractall(folder, filter="data")
     return folder
 
@@ -58,21 +166,29 @@ def interrupt_after_a_checkpoint(workspace: Workspace) -> None:
 
 def write() -> None:
     """Make the results and pack them."""
+    made = DATA / f"results_of_{__version__}.tar.xz"
     with tempfile.TemporaryDirectory() as folder:
         workspace = Workspace(Path(folder))
-        workspace.configure(SETTINGS)
+        workspace.configure(OF_EACH_KIND)
+        for name, text in FILES.items():
+            path = workspace.path / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text, encoding="utf-8")
         for language in WORDS:
             write_texts(workspace.path / "texts" / language, language, documents=24)
-        workspace.snakemake("converted/eng")
+        workspace.snakemake(*TARGETS)
         interrupt_after_a_checkpoint(workspace)
         for path in (workspace.path / ".snakemake").iterdir():  # of what Snakemake remembers, the checksums of inputs
             if path.name != "metadata":
                 shutil.rmtree(path)
         shutil.rmtree(workspace.path / "results/benchmarks")
-        with tarfile.open(ARCHIVE, "w:xz") as archive:
+        for path in (workspace.path / "results/checkpoints").iterdir():
+            if path.name != "deu":  # trainings that ended do not need theirs, which are most of the bytes
+                shutil.rmtree(path)
+        with tarfile.open(made, "w:xz") as archive:
             for path in sorted(workspace.path.iterdir()):
                 archive.add(path, path.name, filter=anonymous)
-    print(f"{ARCHIVE}: {ARCHIVE.stat().st_size:,} bytes")
+    print(f"{made}: {made.stat().st_size:,} bytes")
 
 
 def anonymous(member: tarfile.TarInfo) -> tarfile.TarInfo:

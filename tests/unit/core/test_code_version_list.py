@@ -182,6 +182,17 @@ def test_accept_tells_an_edit_of_labels_from_other_edits(versions, capsys):
     assert code_versions.version_of("train", plain).digests == [of_labels, plain]
 
 
+def test_new_results_stand_in_a_section_of_what_is_not_released(tmp_path, monkeypatch):
+    monkeypatch.setattr(accept, "CHANGELOG", path := tmp_path / "CHANGELOG.md")
+    released = "## [0.3.0] - 2026-11-27\n\n### Results\n\n- Results: train 5 (aaaaaaaa): faster\n"
+    path.write_text(f"# Changelog\n\n{released}")
+    accept.note_results("train 6 (bbbbbbbb)", "other\nmasks")
+    accept.note_results("train 7 (cccccccc)", "other rows")
+    new = ["- Results: train 7 (cccccccc): other rows", "- Results: train 6 (bbbbbbbb): other masks"]
+    first, rest = path.read_text().split(released)
+    assert first.split("\n") == ["# Changelog", "", "## [Unreleased]", "", "### Results", "", *new, "", ""] and not rest
+
+
 def test_a_line_that_is_none_is_named(versions):
     path = versions(f"train 1 aaaaaaaa {A} began", "train one two three")
     with pytest.raises(UserError, match=rf"{re.escape(str(path))}, line 3: .* 'train one two three'"):

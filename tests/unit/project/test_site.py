@@ -4,15 +4,18 @@ import json
 import runpy
 import subprocess
 import sys
-import tarfile
+from pathlib import Path
 
 import pytest
 
 from babelmill.cli import COMMANDS
 from babelmill.config.resolve import ROOT
 from babelmill.config.schema import REMOVED, SECTIONS, User
+from babelmill.core.files import read_json
 from helpers.browser import Browser
+from helpers.programs.prepared import run_python
 from helpers.results.fields import undocumented
+from scripts.released_results import RELEASES, unpack
 
 
 @pytest.fixture(scope="module")
@@ -20,10 +23,17 @@ def site(tmp_path_factory):
     """The site as `make site` builds it: a broken link or anchor, or a page that is in no menu, is an error."""
     folder = tmp_path_factory.mktemp("site")
     makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
-    command = makefile.split("$(BIN)/sphinx-build ")[1].splitlines()[0].replace("build/site", str(folder)).split()
+    command = (
+        makefile.split("$(BIN)/sphinx-build ")[1].splitlines()[0].replace("build/site/new", str(folder / "new")).split()
+    )
     done = subprocess.run([sys.executable, "-m", "sphinx", *command], cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
-    return folder
+    for earlier in ("0.0.9", "0.0.10"):
+        (folder / earlier).mkdir()
+        (folder / earlier / "README.html").touch()
+    run_python("docs/site/versions.py", folder, cwd=ROOT, check=True)
+    (new,) = {path.parent.name for path in folder.glob("*/README.html")} - {"0.0.9", "0.0.10"}
+    return folder / new
 
 
 def test_the_reference_has_every_setting_and_command(site):
@@ -47,6 +57,17 @@ def test_pages_fit_a_phone_and_need_no_network(site):
             assert {address.split(":")[0] for address in browser.requests} <= {"file", "data"}, page
 
 
+def test_each_page_leads_to_the_other_versions_and_the_first_page_to_the_newest(site):
+    with Browser() as browser:
+        browser.open(site / "docs/tutorial.html", 1280)
+        others = browser.value("document.querySelector('.sidebar-drawer .versions a').href")
+        browser.open(Path(others.removeprefix("file://")), 1280)
+        listed = browser.value("[...document.querySelectorAll('li')].map(each => each.innerText)")
+    wanted = ["0.0.10", "0.0.9", site.name] if site.name == "development" else [site.name, "0.0.10", "0.0.9"]
+    assert listed == wanted
+    assert f'url={wanted[0]}/README.html"' in (site.parent / "index.html").read_text()
+
+
 def test_the_search_finds_a_key_from_a_folder_of_files(site):
     found = "document.getElementById('search-results').innerText"
     ready = f"new Promise(done => {{ const look = () => {found}.includes('finished') ? done({found}) : setTimeout(look, 20); look() }})"
@@ -57,13 +78,16 @@ def test_the_search_finds_a_key_from_a_folder_of_files(site):
 
 
 def test_every_field_of_results_is_explained(tmp_path):
-    """Of those of the release before; tests of the stages look at those of today."""
-    with tarfile.open(ROOT / "tests/data/released_results.tar.xz") as archive:
-        names = [name for name in archive.getnames() if name.endswith(("metrics.jsonl", "evaluation.json"))]
-        archive.extractall(tmp_path, members=[archive.getmember(name) for name in names], filter="data")
-    assert len(names) >= 3
-    for name in names:
-        assert not undocumented(tmp_path / name), name
+    """Of those of earlier releases; tests of the stages look at those of today."""
+    for release in RELEASES:
+        results = unpack(tmp_path / release, release)
+        evaluations = [
+            path for path in results.rglob("evaluation.json") if "labels" not in read_json(path)
+        ]  # labels.md
+        records = [*results.rglob("metrics.jsonl"), *evaluations]
+        assert len(records) >= 3
+        for path in records:
+            assert not undocumented(path), path
 
 
 def test_the_notebook_is_the_tutorial():

@@ -23,6 +23,7 @@ from babelmill.stages import STAGES, Stage
 
 EXAMPLE = "train.objective=causal"
 CHANGELOG = ROOT / "CHANGELOG.md"
+UNRELEASED = "## [Unreleased]"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -65,15 +66,19 @@ def limits(pairs: list[str], option: str = "--when") -> dict[str, list[Any]]:
 
 
 def note_results(label: str, text: str) -> None:
-    """Add a "Results" line to the newest section of the CHANGELOG."""
+    """Add a "Results" line to the CHANGELOG's section of what is not released, which is the first one."""
     changelog = CHANGELOG.read_text(encoding="utf-8")
-    section = re.search(r"^## .*\n(?:(?!^## ).*\n)*", changelog, re.MULTILINE)
-    if section is None:
+    first = re.search(r"^## ", changelog, re.MULTILINE)
+    if first is None:
         raise UserError(f"{CHANGELOG} has no section (## ...) to which a line can be added")
+    if not changelog.startswith(UNRELEASED, first.start()):
+        changelog = f"{changelog[: first.start()]}{UNRELEASED}\n\n{changelog[first.start() :]}"
+    section = re.compile(r"## .*\n(?:(?!^## ).*\n)*", re.MULTILINE).match(changelog, first.start())
+    assert section
     line = f"- Results: {label}: {' '.join(text.split())}\n"
     heading = re.search(r"^### Results\n\n", section[0], re.MULTILINE)
     place = section.start() + heading.end() if heading else section.end()
-    new = line if heading else f"\n### Results\n\n{line}\n"
+    new = line if heading else f"### Results\n\n{line}\n"
     write_text(CHANGELOG, f"{changelog[:place]}{new}{changelog[place:]}")
 
 
