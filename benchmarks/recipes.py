@@ -60,7 +60,7 @@ CELLS = {
     "big_ten": [
         {},
         muon(0.005, 2.0, order="documents") | NO_DROPOUT,
-        muon(0.005, 2.0, order="documents"),
+        *(muon(*each, order="documents") for each in ((0.005, 2.0), (0.005, 0.5), (0.005, 0.2), (0.0025, 1.0))),
         NO_DROPOUT | {"train.learning_rate": 0.02, "train.order": "documents"},
     ],
     "big_one": [{}, muon(0.01, 2.0) | NO_DROPOUT],

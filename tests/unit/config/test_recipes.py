@@ -29,7 +29,7 @@ def test_published_is_what_there_was_without_recipes(preset):
 def test_a_recipe_lies_between_preset_and_user():
     made = configuration({"preset": "tiny", "recipe": "tuned", "train": {"learning_rate": 0.003}})
     model = made.model("eng")
-    assert (model.train.optimizer, model.train.weight_decay, model.train.learning_rate) == ("muon", 2.0, 0.003)
+    assert (model.train.optimizer, model.train.weight_decay, model.train.learning_rate) == ("muon", 0.5, 0.003)
     assert model.origins["train.optimizer"] == TUNED and model.origins["train.learning_rate"] == "layer0.yaml"
     assert model.train.global_batch_tokens == 4096, "of the preset"
     assert preset_as_it_stands(made, "eng") == ""
