@@ -24,9 +24,3 @@ def test_a_training_that_could_not_keep_its_checkpoints_begins_nothing(workspace
     assert line in done.stderr
     assert "tokenizer eng" not in done.stdout + done.stderr, "no job has begun"
     assert "Nothing to be done" in run("deu").stderr, "it is trained already"
-
-
-def test_an_error_before_anything_runs_shows_no_key(workspace):
-    workspace.configure(SMALL | {"run": SMALL["run"] | {"checkpoints": "s3://me:key@bucket/prefix"}})
-    printed = workspace.snakemake("converted/eng", "--dry-run", check=False).stderr
-    assert "s3://***@bucket/prefix': expected s3://bucket/prefix" in printed and "key@" not in printed
