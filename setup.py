@@ -5,6 +5,7 @@
 
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 from setuptools import setup
@@ -17,13 +18,14 @@ PROJECT += ("config", "profiles", "envs", "docs", "README.md", "CHANGELOG.md")
 
 
 def put_committed_settings(project: Path) -> None:
-    """Put config/config.yaml of the last commit there, not that of whoever builds. Without git, the file stays."""
+    """Put config/config.yaml of the last commit there, not that of the builder. Without a clone, the file stays."""
     name = "config/config.yaml"
     if Path(".git").exists() and shutil.which("git"):
         committed = subprocess.run(["git", "show", f"HEAD:{name}"], capture_output=True)
-        if committed.returncode == 0:
-            (project / name).unlink(missing_ok=True)  # it may be a hard link to the builder's file
-            (project / name).write_bytes(committed.stdout)
+        if committed.returncode:
+            sys.exit(f"error: git does not show {name} of the last commit: {committed.stderr.decode().strip()}")
+        (project / name).unlink(missing_ok=True)  # it may be a hard link to the builder's file
+        (project / name).write_bytes(committed.stdout)
 
 
 class SourceDistribution(sdist):

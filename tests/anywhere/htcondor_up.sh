@@ -2,7 +2,7 @@
 # Start a real HTCondor on this machine: one host, whose cores, memory and GPUs are numbers that jobs count down.
 #
 # Programs and libraries are those of Debian 13, unpacked into one folder ($HTCONDOR_FOLDER) and installed nowhere, so any
-# Debian or Ubuntu will do. HTCondor refuses jobs of root: all runs as the user `daemon`, with the powers of root over
+# Debian or Ubuntu on x86-64 will do. HTCondor refuses jobs of root: all runs as the user `daemon`, with the powers of root over
 # files. `source FOLDER/settings.sh` sets what condor_submit and its like need. htcondor_down.sh stops it. Needs root.
 set -euo pipefail
 FOLDER=${HTCONDOR_FOLDER:-${TMPDIR:-/tmp}/babelmill-htcondor}
@@ -20,6 +20,8 @@ if ! command -v mmdebstrap >/dev/null || ! command -v patchelf >/dev/null; then
 fi
 
 umask 022
+mkdir -p "$FOLDER"
+[ -O "$FOLDER" ] && [ ! -L "$FOLDER" ] || fail "$FOLDER is not a folder of root; remove it, or set HTCONDOR_FOLDER"
 "$HERE/htcondor_down.sh"
 rm -rf "$FOLDER/local"
 mkdir -p "$FOLDER"/local/{log,lock,run,spool,execute}
@@ -50,11 +52,13 @@ COLLECTOR_HOST = 127.0.0.1:16450
 UID_DOMAIN = babelmill.test
 FILESYSTEM_DOMAIN = babelmill.test
 SEC_DEFAULT_AUTHENTICATION_METHODS = FS
+# Other users of this machine may look, but start nothing: their jobs would have the powers of ours.
+OURS = daemon@babelmill.test/127.0.0.1, condor@family/127.0.0.1
 ALLOW_READ = *
-ALLOW_WRITE = *
-ALLOW_DAEMON = *
-ALLOW_NEGOTIATOR = *
-ALLOW_ADMINISTRATOR = *
+ALLOW_WRITE = \$(OURS)
+ALLOW_DAEMON = \$(OURS)
+ALLOW_NEGOTIATOR = \$(OURS)
+ALLOW_ADMINISTRATOR = \$(OURS)
 # Stand-ins: more than this machine has.
 NUM_CPUS = 32
 MEMORY = 200000

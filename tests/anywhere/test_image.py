@@ -25,9 +25,10 @@ def run(*command, cwd: Path, path: Path) -> str:
 
 
 @pytest.fixture(scope="module")
-def apptainer(tmp_path_factory):
+def apptainer(tmp_path_factory, request):
     """A folder with the program (in bin/) and the image, which is a folder, too: to pack it takes minutes."""
     folder = tmp_path_factory.mktemp("apptainer")
+    request.addfinalizer(lambda: shutil.rmtree(folder))  # 2 GB
     done = subprocess.run([Path(__file__).with_name("apptainer_up.sh"), folder], capture_output=True, text=True)
     if done.returncode:
         pytest.fail(done.stderr.strip(), pytrace=False)
@@ -42,8 +43,7 @@ def apptainer(tmp_path_factory):
     for name, value in arguments.items():
         command += ["--build-arg", f"{name}={value}"]
     run(*command, folder / "babelmill.sif", "envs/babelmill.def", cwd=ROOT, path=folder / "bin")
-    yield folder
-    shutil.rmtree(folder)  # 2 GB
+    return folder
 
 
 def test_a_model_is_made_by_jobs_in_the_image(apptainer, tmp_path):

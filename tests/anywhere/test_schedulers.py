@@ -100,9 +100,9 @@ def start(cluster, workspace):
     for script in shipped.parent.glob("*.sh"):
         (workspace.path / script.name).symlink_to(script)
     subprocess.run(["chown", "-R", cluster.owner, workspace.path], check=True)
-    for folder in workspace.path.parents:
-        if folder.stat().st_mode & 0o077 == 0:  # made by pytest, for root alone
-            folder.chmod(0o711)
+    private = [folder for folder in workspace.path.parents if folder.stat().st_mode & 0o077 == 0]  # made by pytest
+    for folder in private:
+        folder.chmod(0o711)
     runs = []
 
     def start(*targets) -> subprocess.Popen:
@@ -130,6 +130,8 @@ def start(cluster, workspace):
             run.wait()
     if jobs := cluster.jobs():
         cluster.ask(*cluster.delete, *jobs)
+    for folder in private:
+        folder.chmod(0o700)
 
 
 def wait(what: str, condition):

@@ -41,6 +41,9 @@ def python(tmp_path_factory) -> Path:
         shutil.copytree(ROOT / name, source / name, ignore=shutil.ignore_patterns("*.egg-info", "__pycache__"))
     for name in NAMES:
         shutil.copy(ROOT / name, source)
+    (source / ".git").mkdir()  # git refuses it, as it does a folder of another user
+    with pytest.raises(AssertionError, match=r"error: git does not show config/config.yaml of the last commit"):
+        build("sdist", source, folder / "refused")
     git = ("git", "-c", "user.name=me", "-c", "user.email=me@example.org")
     for words in (("init", "--quiet"), ("add", "config"), ("commit", "--quiet", "--message", "all")):
         run(*git, *words, cwd=source)

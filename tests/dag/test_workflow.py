@@ -100,6 +100,7 @@ def test_a_part_of_a_batch(fresh):
         ("tier4", ["error: there is no target tier4; did you mean", "tier1"]),
         ("published/eng", ["error: there is no target published/eng; did you mean published/eng.json?"]),
         ("converted/a/b", ["error: there is no model 'a/b'"]),
+        ("converted/a?sig=1f", ["error: there is no model 'a?***'"]),  # as a key of an address
         ("converted/eng/config.json", ["error: there is no model 'eng/config.json'"]),
         ("results/downloads/eng", ["error: the text of eng does not come from the Hub", "results/corpora/eng"]),
     ],

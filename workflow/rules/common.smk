@@ -112,7 +112,7 @@ from babelmill.reporting import asked as reports
 from babelmill.settings import training_asked
 from babelmill.stages import STAGES, TO_CONVERTED, TRIAL, leading_to
 from babelmill.tokens.limits import TRAINING_BYTES
-from babelmill.core import manifest
+from babelmill.core import escape, manifest
 from babelmill.core.files import UserError, not_found, read_json, write_json
 from babelmill.core.stage_entry import accept_all_letters
 from babelmill.core.trouble import trouble
@@ -130,11 +130,11 @@ def one_line(function):
         try:
             return function(*wildcards)
         except UserError as error:
-            sys.exit(f"error: {error}")
+            sys.exit(escape.lines(f"error: {error}"))
         except Exception as error:
             if not (problem := trouble(error)):
                 raise
-            sys.exit(f"error: {problem}")
+            sys.exit(escape.lines(f"error: {problem}"))
 
     return wrapped
 

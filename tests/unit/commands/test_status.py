@@ -7,6 +7,8 @@ import re
 import signal
 import time
 
+from babelmill.commands.progress.model_status import Status
+from babelmill.commands.terminal.status_table import status_table
 from babelmill.runtime import run_lock
 from conftest import SMALL
 from helpers.programs.prepared import Program
@@ -44,15 +46,21 @@ def test_a_failed_stage_its_error_and_its_log(workspace):
     assert rest == ["2 models: 1 converted, 1 failed", "eng: logs/tokenizer/eng.log"]
 
 
-def test_a_failure_with_other_settings_is_over(workspace):
+def test_a_failure_perhaps_with_other_settings_stays_with_its_error(workspace):
     workspace.configure(SMALL | {"models": {"eng": {"tokenizer": {"vocab_size": 100_000}}}})
     assert workspace.snakemake("converted/eng", check=False).returncode == 1
     workspace.configure(SMALL | {"tokenizer": {"vocab_size": 300}})
     for _ in range(2):
         lines, rest = status(workspace, "eng")
-        assert re.search(r"tokenizer +waiting +it failed with other settings than those of today$", lines["eng"])
-        assert rest == ["1 model: 1 waiting"]
+        note = "perhaps with other settings: tokenizer.vocab_size = 100000: "
+        assert re.search(rf"tokenizer +failed +{note}", lines["eng"])
+        assert rest == ["1 model: 1 failed", "eng: logs/tokenizer/eng.log"]
         workspace.snakemake("converted/eng", "--dry-run")  # writes the settings files
+
+
+def test_the_table_shows_no_key_of_an_address():
+    failed = Status("eng", "train", "failed", note="cannot read https://me:pw@host/a?sig=1f")
+    assert "cannot read https://***@host/a?***\n" in status_table([failed], 200)
 
 
 def test_a_mistake_in_one_model_is_in_its_row_and_hides_no_other(workspace):

@@ -191,6 +191,9 @@ def test_new_results_stand_in_a_section_of_what_is_not_released(tmp_path, monkey
     new = ["- Results: train 7 (cccccccc): other rows", "- Results: train 6 (bbbbbbbb): other masks"]
     first, rest = path.read_text().split(released)
     assert first.split("\n") == ["# Changelog", "", "## [Unreleased]", "", "### Results", "", *new, "", ""] and not rest
+    path.write_text("# Changelog\n\n## [Unreleased]\n\n### Added\n\n- this\n")  # nothing is released
+    accept.note_results("train 6 (bbbbbbbb)", "other masks")
+    assert path.read_text().endswith("- this\n\n### Results\n\n- Results: train 6 (bbbbbbbb): other masks\n")
 
 
 def test_a_line_that_is_none_is_named(versions):

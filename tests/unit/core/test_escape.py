@@ -64,10 +64,12 @@ def test_a_message_shows_no_key_of_an_address():
     )
     shown = escape.lines(text)
     assert shown.startswith("GET 'https://host/a?***' of s3://"), shown
-    assert "https://me:***@h/x\n  http://h?***" in shown
-    assert (
-        escape.lines("is it s3://bucket/a? no: see https://host/b#c") == "is it s3://bucket/a? no: see https://host/b#c"
-    )
+    assert "https://***@h/x\n  http://h?***." in shown
+    shown = escape.lines("https://hf_token@host/x: see https://host/b#access_token=1f with url: /p?sig=1f (and")
+    assert shown == "https://***@host/x: see https://host/b#*** with url: /p?*** (and"
+    for plain in ("is it s3://bucket/a? no: see https://host/b#c", "file:///data/part-??.jsonl", "(?i:a=b) #n=3"):
+        assert escape.lines(plain) == plain
+    assert escape.lines("(https://h/p?sig=a), and") == "(https://h/p?***), and", "the text's own punctuation stays"
 
 
 def test_a_terminal_shows_tables_and_obeys_nothing_in_them():

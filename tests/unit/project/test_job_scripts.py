@@ -5,8 +5,10 @@ import signal
 import subprocess
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
+import yaml
 
 from conftest import ROOT
 
@@ -143,3 +145,42 @@ def test_only_an_answer_of_the_scheduler_ends_a_job(tmp_path, profile, told, cod
                 "a job that starts again needs its script"
             )
     assert Path(tmp_path, "removed").exists() == (state == "removed")
+
+
+@pytest.fixture
+def scheduler(tmp_path):
+    """A function that runs a command with programs, given by what each does in the shell."""
+    programs = tmp_path / "bin"
+    programs.mkdir()
+
+    def run(command: str, **programs_of: str) -> subprocess.CompletedProcess:
+        for name, does in programs_of.items():
+            (programs / name).write_text(f"#!/bin/sh\n{does}\n")
+            (programs / name).chmod(0o755)
+        path = {"PATH": f"{programs}:{os.environ['PATH']}", "HOME": "/home/me"}
+        return subprocess.run(["/bin/sh", "-c", command], cwd=tmp_path, env=path, capture_output=True, text=True)
+
+    return run
+
+
+@pytest.mark.parametrize(("profile", "told"), [("htcondor", "12.0 - 12.0"), ("kubernetes", "job.batch/babelmill-x")])
+def test_a_submitted_job_is_told_whatever_happens_then(scheduler, tmp_path, profile, told):
+    """Snakemake would submit it again."""
+    (tmp_path / "job.sh").touch()
+    text = yaml.safe_load((PROFILES / profile / "profile.yaml").read_text())["cluster-generic-submit-cmd"]
+    resources = SimpleNamespace(mem_mb=1000, gpu=0, runtime=20)
+    command = f"{text.format(rule='train', threads=1, resources=resources)} job.sh"
+    submit = {"condor_submit" if profile == "htcondor" else "kubectl": f"cat >/dev/null; echo '{told}'"}
+    done = scheduler(command, ln="exit 1", **submit)
+    assert (done.returncode, done.stdout) == (0, f"{told.split()[0]}\n"), "a volume without links"
+
+
+@pytest.mark.parametrize(("profile", "job"), [("htcondor", "12.0"), ("kubernetes", "job.batch/12.0")])
+def test_a_job_that_cannot_be_deleted_keeps_its_script(scheduler, tmp_path, profile, job):
+    jobs = tmp_path / ".snakemake/jobs"
+    jobs.mkdir(parents=True)
+    (jobs / "script.Xy1").touch()
+    (jobs / "12.0.script").symlink_to(jobs / "script.Xy1")
+    command, program = f"{PROFILES}/{profile}/cancel.sh {job}", "condor_rm" if profile == "htcondor" else "kubectl"
+    assert scheduler(command, **{program: "exit 1"}).returncode == 1 and (jobs / "script.Xy1").exists()
+    assert scheduler(command, **{program: "exit 0"}).returncode == 0 and not list(jobs.iterdir())

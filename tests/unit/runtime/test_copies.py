@@ -176,5 +176,7 @@ def test_half_a_file_of_a_killed_process_is_removed_from_a_folder(machine, url, 
     (kept / "snapshots").mkdir(parents=True)
     half = kept / "snapshots" / f".{FIRST}.{writers._here()}-{os.getpid()}-0.a_0b1c2d"  # this process began later
     half.touch()
+    folder = half.with_name(f"{half.name[:-1]}e")
+    folder.mkdir()
     copied(url, machine("a", 10))
-    assert not half.exists() and len(weights(tmp_path, FIRST)) == 1
+    assert not half.exists() and not folder.exists() and len(weights(tmp_path, FIRST)) == 1

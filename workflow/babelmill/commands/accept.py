@@ -78,8 +78,11 @@ def note_results(label: str, text: str) -> None:
     line = f"- Results: {label}: {' '.join(text.split())}\n"
     heading = re.search(r"^### Results\n\n", section[0], re.MULTILINE)
     place = section.start() + heading.end() if heading else section.end()
-    new = line if heading else f"### Results\n\n{line}\n"
-    write_text(CHANGELOG, f"{changelog[:place]}{new}{changelog[place:]}")
+    if heading:
+        changed = f"{changelog[:place]}{line}{changelog[place:]}"
+    else:
+        changed = f"{changelog[:place].rstrip()}\n\n### Results\n\n{line}\n{changelog[place:]}".rstrip() + "\n"
+    write_text(CHANGELOG, changed)
 
 
 def accept(

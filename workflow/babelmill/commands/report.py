@@ -12,6 +12,7 @@ from pathlib import Path
 
 from babelmill.commands.progress.model_status import status_of
 from babelmill.config import loading
+from babelmill.core import escape
 from babelmill.core.words import plural
 
 
@@ -36,7 +37,8 @@ def run(args: argparse.Namespace) -> None:
     for model in asked["models"]:
         status = status_of(configuration, model)
         of_stage = f"{status.state} ({status.stage})" if status.state != "converted" else status.state
-        states[model] = (of_stage, f"{status.note}{f' ({status.log})' if status.log else ''}".strip())
+        note = f"{status.note}{f' ({status.log})' if status.log else ''}".strip()
+        states[model] = (of_stage, escape.without_keys(note))
     models = read_all(asked, states)
     html = Path("reports", f"{asked['name']}.html")
     write(asked, models, html, html.with_suffix(".csv"))

@@ -33,8 +33,9 @@ LATEX = str.maketrans(
 BLOCK = re.compile(r"^(\d+(?=[.)]( |$))|(?=[-+=]))")  # what begins a list, or underlines a heading
 # Renderers make links of addresses even if entities spell them, but not in code.
 ADDRESS = re.compile(r"://|www\.|@", re.IGNORECASE)
-PASSWORD = re.compile(r"(://[^\s/?#:@]*):[^\s/?#]*@")
-QUERY = re.compile(r"""(://[^\s?#'"<>]+\?)[^\s'"<>]+""")
+# The login of an address; a query or fragment (`?sig=...`, also without its host) up to the punctuation of the text.
+LOGIN = re.compile(r"""://[^\s/?#'"<>]+@""")
+QUERY = re.compile(r"""(?<=\S)([?&#])[\w.~%\[\]-]+=[^\s'"<>]*[^\s'"<>.,:;!?()\[\]{}]""")
 # A spreadsheet skips white space and takes wide signs (of Chinese and Japanese fonts) for plain ones.
 FORMULA = re.compile(r"'*\s*[=+\-@＝＋－＠]")
 SIGNED = re.compile(r"[+-][\d\s.,:/%()+-]*([eE][+-]?\d+)?")  # numbers, telephone numbers, a sign alone
@@ -59,8 +60,8 @@ def line(text: object, longest: int = 0) -> str:
 
 
 def without_keys(text: str) -> str:
-    """Return text without the passwords and queries of its addresses: a query may be a key, as of a signed link."""
-    return QUERY.sub(r"\1***", PASSWORD.sub(r"\1:***@", text))
+    """Return text without the logins and queries of its addresses: a query may be a key, as of a signed link."""
+    return QUERY.sub(r"\1***", LOGIN.sub("://***@", text))
 
 
 def lines(text: object) -> str:

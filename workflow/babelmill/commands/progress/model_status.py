@@ -166,18 +166,16 @@ def gpu_figures(line: dict[str, float]) -> str:
     return " ".join(text.format(line[name] / size) for name, size, text in figures if name in line)
 
 
-def forget_earlier_settings(configuration: Configuration, status: Status, job: Job) -> None:
-    """Take a job that failed with other settings than those of today for one that has not been tried."""
-    if status.state != "failed" or status.log is None:
+def mention_earlier_settings(configuration: Configuration, status: Status, job: Job) -> None:
+    """Say of a job that failed if that may have been with other settings than those of today."""
+    path = job.stage.settings_file(job.name, job.part)
+    if status.state != "failed" or status.log is None or not path.is_file():
         return
-    asked = job.stage.settings_file(job.name, job.part)
-    for path in (asked, asked.with_name("run.json"))[: 2 if job.stage.name in ("train", "trial") else 1]:
-        # A dry run writes them, too: they are then younger than the log.
-        if path.is_file() and (
-            path.stat().st_mtime > status.log.stat().st_mtime
-            or path.read_text(encoding="utf-8") != canonical_json(settings_of(configuration, job.name, path.stem))
-        ):
-            status.state, status.note = "waiting", "it failed with other settings than those of today"
+    # A dry run writes the file, too: it is then younger than the log.
+    if path.stat().st_mtime > status.log.stat().st_mtime or path.read_text(encoding="utf-8") != canonical_json(
+        settings_of(configuration, job.name, path.stem)
+    ):
+        status.note = f"perhaps with other settings: {status.note}"
 
 
 def status_of_stage(configuration: Configuration, stage: str, model: str, jobs: list[Job]) -> Status:
@@ -187,7 +185,7 @@ def status_of_stage(configuration: Configuration, stage: str, model: str, jobs: 
         if job.reasons:
             part = f"{job.part}/{job.name}" if stage == "suite" else job.part  # the name of its log
             found.append(state_of_job(stage, model, part, job.folder))
-            forget_earlier_settings(configuration, found[-1], job)
+            mention_earlier_settings(configuration, found[-1], job)
             if found[-1].state == "outdated":
                 found[-1].note = job.reasons[0]
     status = min(found, key=lambda status: STATES.index(status.state))
@@ -235,7 +233,7 @@ def status_of_trials(configuration: Configuration, training: Status) -> Status:
         if (folder / "manifest.json").is_file():
             continue
         status = state_of_job("trial", model, part, folder)
-        forget_earlier_settings(configuration, status, Job(TRIAL, model, part))
+        mention_earlier_settings(configuration, status, Job(TRIAL, model, part))
         status.stage = f"trial {part}"
         return status
     name = configuration.experiment_of(model)

@@ -1,6 +1,7 @@
 """Show how far models are as a table, one line per model."""
 
 from babelmill.commands.progress.model_status import DROPPED, STATES, Status
+from babelmill.core import escape
 from babelmill.core.words import aligned, clock, plural
 
 RIGHT = ("step", "loss", "tokens/s", "left", "attempt")  # columns of numbers
@@ -22,7 +23,7 @@ def status_table(statuses: list[Status], width: int) -> str:
                 "" if s.attempt is None else str(s.attempt),
                 s.job or "",
                 s.gpus,
-                s.note,
+                escape.without_keys(s.note),
             )
         )
     columns = [column for column in zip(*rows, strict=True) if any(column[1:])]

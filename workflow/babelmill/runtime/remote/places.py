@@ -160,7 +160,7 @@ class Folder:
     def remove_parts(self) -> None:
         """Remove what killed processes have left half-written."""
         for path in writers.leftovers([self._root], deep=True):
-            path.unlink(missing_ok=True)
+            writers.remove(path)
 
     def download(self, name: str, path: Path) -> None:
         """Write a file to `path`."""
