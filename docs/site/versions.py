@@ -41,11 +41,17 @@ def newest_first(folder: Path) -> list[str]:
 
 def main() -> None:
     """Name what is new, and write both pages."""
+    if len(sys.argv) != 2:
+        sys.exit("error: name the folder of the site, such as build/site")
     folder = Path(sys.argv[1])
     if (folder / "new").is_dir():
-        shutil.rmtree(folder / version(), ignore_errors=True)
-        (folder / "new").rename(folder / version())
-    names = newest_first(folder)
+        old = folder / version()
+        if old.is_dir() and old.name != DEVELOPMENT:
+            sys.exit(f"error: {old} has the pages of a release; delete it if they are to be made again")
+        shutil.rmtree(old, ignore_errors=True)
+        (folder / "new").rename(old)
+    if not (names := newest_first(folder)):
+        sys.exit(f"error: {folder} has no version of the documentation")
     entries = "".join(map(ENTRY.format, names))
     pages = {
         "index.html": PAGE.format(title="documentation", content=REDIRECT.format(names[0])),

@@ -19,44 +19,64 @@ from babelmill.core.files import UserError
 from babelmill.stages import STAGES
 from helpers import ROOT
 
+TAKE_BACK = "`git checkout .` takes its changes back; then run the same command again"
+
 
 def number(version: str) -> tuple[int, ...]:
     """Return a version as numbers, which can be compared."""
-    if not re.fullmatch(r"\d+\.\d+\.\d+", version):
+    if not re.fullmatch(r"(0|[1-9]\d*)(\.(0|[1-9]\d*)){2}", version):
         raise UserError(f"VERSION={version}: a release has three numbers, such as 0.3.0")
     return tuple(map(int, version.split(".")))
 
 
+def git(*arguments: str) -> str:
+    """Return what a command of git prints."""
+    return subprocess.run(["git", *arguments], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+
+
 def refuse(version: str) -> None:
     """Raise a UserError that says why there can be no such release now."""
-    if number(version) <= number(__version__):
+    wanted = number(version)
+    if git("status", "--porcelain"):
+        raise UserError(f"git status lists changes: commit them first. If a release stopped: {TAKE_BACK}")
+    if wanted <= number(__version__):
         raise UserError(f"VERSION={version}: the last release is {__version__}, so the next one has a higher number")
+    if git("tag", "--list", f"v{version}"):
+        raise UserError(f"VERSION={version}: git has a tag v{version}")
     if edited := [stage.name for stage in STAGES.values() if not state_of(stage)[0]]:
         raise UserError(f"the code of {', '.join(edited)} is edited and not accepted: see babelmill accept")
-    if subprocess.run(["git", "status", "--porcelain"], cwd=ROOT, capture_output=True, check=True).stdout:
-        raise UserError("git status lists changes: commit them first")
 
 
-def put(name: str, pattern: str, new: str, times: int = 1) -> None:
-    """Replace what stands so many times in a file (0: any number of times)."""
-    path = ROOT / name
-    text, count = re.subn(pattern, new, path.read_text(encoding="utf-8"), flags=re.MULTILINE)
-    if times and count != times:
-        raise UserError(f"{name} has {pattern!r} {count} times, and not {times}")
-    path.write_text(text, encoding="utf-8")
+def replaced(version: str) -> dict[Path, str]:
+    """Return the files with the number of a release, and their new text."""
+    today = datetime.date.today().isoformat()
+    texts: dict[Path, str] = {}
+    for name, pattern, new in (
+        ("workflow/babelmill/__init__.py", r"^__version__ = .*", f'__version__ = "{version}"'),
+        ("CITATION.cff", r"^version: .*", f"version: {version}"),
+        ("CITATION.cff", r"^date-released: .*", f'date-released: "{today}"'),
+        ("CHANGELOG.md", r"^## \[Unreleased\]$", f"## [{version}] - {today}"),
+    ):
+        path = ROOT / name
+        text = texts.get(path) or path.read_text(encoding="utf-8")
+        texts[path], count = re.subn(pattern, new, text, flags=re.MULTILINE)
+        if count != 1:
+            raise UserError(f"{name} has {pattern!r} {count} times, and not once")
+    path = ROOT / "workflow/babelmill/code_versions.txt"  # any number of times
+    texts[path] = re.sub(r" unreleased$", f" {version}", path.read_text(encoding="utf-8"), flags=re.MULTILINE)
+    return texts
 
 
 def main() -> None:
     """Change the files, and make the results."""
-    version, today = sys.argv[1], datetime.date.today().isoformat()
+    version = "".join(sys.argv[1:])
     refuse(version)
-    put("workflow/babelmill/__init__.py", r"^__version__ = .*", f'__version__ = "{version}"')
-    put("CITATION.cff", r"^version: .*", f"version: {version}")
-    put("CITATION.cff", r"^date-released: .*", f'date-released: "{today}"')
-    put("CHANGELOG.md", r"^## \[Unreleased\]$", f"## [{version}] - {today}")
-    put("workflow/babelmill/code_versions.txt", r" unreleased$", f" {version}", times=0)
-    # In another process, which has the new number.
-    subprocess.run([sys.executable, "tests/scripts/released_results.py", "--write"], cwd=ROOT, check=True)
+    for path, text in replaced(version).items():
+        path.write_text(text, encoding="utf-8")
+    try:  # in another process, which has the new number
+        subprocess.run([sys.executable, "tests/scripts/released_results.py", "--write"], cwd=ROOT, check=True)
+    except (subprocess.CalledProcessError, KeyboardInterrupt):
+        raise UserError(f"the results were not made, see above. {TAKE_BACK}") from None
 
 
 if __name__ == "__main__":

@@ -4,12 +4,12 @@
 
 runs the workflow for a few tiny models and packs the folder into `data/results_of_VERSION.tar.xz`: models of each
 kind, with all that a user may ask for them, and `deu`, which was interrupted in the middle of its training. `make release`
-does this. It is made again only when its results would have to be, by a new version of a stage (`babelmill accept --new`);
-then users train again, too, and the trees of releases before that version are deleted.
+does this, and later code cannot write it again: it shows what users of this release have.
 """
 
 import argparse
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -25,8 +25,9 @@ import yaml
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from babelmill import __version__
+from babelmill.core.files import UserError, atomic_write, read_json, write_json
 from conftest import WORDS, Workspace, write_texts
-from helpers import DATA
+from helpers import DATA, ROOT
 
 RELEASES = sorted(path.name.removeprefix("results_of_").removesuffix(".tar.xz") for path in DATA.glob("results_of_*"))
 # What the results of 0.2.0 were made with.
@@ -158,14 +159,23 @@ def interrupt_after_a_checkpoint(workspace: Workspace) -> None:
     """Start the training of `deu`, and end it by SIGTERM once there is a checkpoint."""
     command = workspace.command("results/models/deu/manifest.json")
     process = subprocess.Popen(command, start_new_session=True)
-    while not list(workspace.path.glob("results/checkpoints/deu/*/step-*.json")):
-        time.sleep(0.05)
-    os.killpg(process.pid, signal.SIGTERM)
-    process.wait()
+    try:
+        while not list(workspace.path.glob("results/checkpoints/deu/*/step-*.json")):
+            if process.poll() is not None:
+                raise UserError("the training of deu ended without a checkpoint: see above")
+            time.sleep(0.05)
+    finally:
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGTERM)
+            process.wait()
 
 
 def write() -> None:
     """Make the results and pack them."""
+    if f"\n## [{__version__}]" != re.findall(r"\n## \[.*?\]", (ROOT / "CHANGELOG.md").read_text(encoding="utf-8"))[0]:
+        raise UserError(
+            f"this code is later than {__version__}, whose results stay: `make release` makes those of the next"
+        )
     made = DATA / f"results_of_{__version__}.tar.xz"
     with tempfile.TemporaryDirectory() as folder:
         workspace = Workspace(Path(folder))
@@ -185,7 +195,9 @@ def write() -> None:
         for path in (workspace.path / "results/checkpoints").iterdir():
             if path.name != "deu":  # trainings that ended do not need theirs, which are most of the bytes
                 shutil.rmtree(path)
-        with tarfile.open(made, "w:xz") as archive:
+        for path in workspace.path.glob("results/**/attempt.json"):
+            write_json(path, read_json(path) | {"host": "host"})
+        with atomic_write(made) as file, tarfile.open(fileobj=file, mode="w:xz") as archive:
             for path in sorted(workspace.path.iterdir()):
                 archive.add(path, path.name, filter=anonymous)
     print(f"{made}: {made.stat().st_size:,} bytes")
@@ -202,4 +214,7 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--write", action="store_true", required=True)
     parser.parse_args()
-    write()
+    try:
+        write()
+    except UserError as error:
+        sys.exit(f"error: {error}")

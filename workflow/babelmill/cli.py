@@ -162,7 +162,8 @@ def run(arguments: list[str]) -> int:
                 if isinstance(value, Path):  # a shell expands `--out ~/a`, but not `--out=~/a`
                     setattr(args, name, Path(at_home(str(value))))
             configure_logging(None)
-            refuse_another_checkout()
+            if args.command != "init":  # which makes a folder elsewhere, and may be called where the wheel was made
+                refuse_another_checkout()
             shown: Any = Terminal(sys.stdout) if sys.stdout.isatty() else sys.stdout
             with contextlib.redirect_stdout(shown):
                 return command_module(args.command).run(args) or 0

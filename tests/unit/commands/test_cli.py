@@ -90,6 +90,7 @@ def test_another_checkouts_script_refuses(tmp_path):
     done = babelmill("status", cwd=tmp_path)
     assert done.returncode == 1 and done.stderr.count("\n") == 1
     assert done.stderr.startswith(f"error: this babelmill belongs to {ROOT}, but this folder has its own")
+    assert "files written" in babelmill("init", "study", cwd=tmp_path).stdout
 
 
 def test_the_shell_completes_commands_and_options():
