@@ -40,7 +40,7 @@ class KeyedNorBERT4Attention(KeyedAttention):
 
 
 def install(model: NorBERT4, keys: Keys, by_hand: bool) -> None:
-    """Put dropout keyed by row and, with `by_hand`, faster functions into a model. Its weights do not change."""
+    """Put dropout keyed by row, its attention and, with `by_hand`, faster GEGLU into a model; its weights stay."""
     if by_hand:
         pytorch_kernels.install(model, geglu=True)
     dropout.install(model, keys, KeyedNorBERT4Attention)
