@@ -70,7 +70,10 @@ def check_architecture(settings: BaseModelSettings, kind: ForeignKind, config: d
 def under_its_names(
     model: ForeignModel, weights: ForeignWeights, auto_class: str, asked: dict[str, Any], where: str
 ) -> ForeignModel:
-    """Return a model with the names of its class; raise a UserError if weights are missing, or the shape is another."""
+    """Return a transformers model whose tensors have the names that its class uses.
+
+    A UserError says that weights are missing, or that the shape differs from what the configuration says (`asked`).
+    """
     from babelmill.release.elsewhere.transformers_names import (  # imports transformers, for seconds
         encoder_names_of,
         names_of,
@@ -88,7 +91,10 @@ def under_its_names(
 
 
 def write_tokenizer(folder: Path, paths: dict[str, Path], kind: ForeignKind, rows: int, where: str) -> list[str]:
-    """Write the tokenizer's files, and return their names; raise a UserError if it has more entries than `rows`."""
+    """Write the tokenizer's files and return their names.
+
+    A UserError says that the tokenizer has more entries than the embedding has `rows`.
+    """
     adapted = kind == "published"
     if kind == "published_norbert4" and "tokenizer.json" in paths:
         trial.check(paths["tokenizer.json"], f"{where}: tokenizer.json")

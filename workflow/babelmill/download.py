@@ -152,9 +152,9 @@ def check_columns(path: Path, asked: dict[str, Any], text_column: str | None) ->
 
 
 class Arriving:
-    """Shows the progress bar of a download: the callback returns its text, which says what has been fetched so far.
+    """Shows the progress bar of a download. `text` returns the bar's text, which says what has been fetched so far.
 
-    If the bar counts no bytes, the caller sets `done`.
+    The bar is full at `total`. If it does not count bytes, the caller sets `done`.
     """
 
     def __init__(self, total: float, text: Callable[[], str], of_bytes: bool = False):

@@ -121,7 +121,10 @@ def rows_of(metric: str, stream: ScoringStream, vocabulary: Vocabulary, evaluati
 def evaluate_model(
     folder: Path, texts: dict[str, Text], vocabulary: Vocabulary, settings: EvaluateSettings
 ) -> tuple[Scores, Nats]:
-    """Return {language: {variant: {metric: score}}}, and nats; raise a UserError if a score is not a number."""
+    """Score all variants of an exported model: {language: {variant: {metric: score}}}, and the nats of each document.
+
+    A UserError says that a score is not a number.
+    """
     exported = recorded(manifest.read(folder)["settings"], ExportSettings, folder).export
     device = scoring_device()
     scores: Scores = {language: {} for language in texts}
@@ -161,7 +164,10 @@ def check_length(folder: Path, length: int) -> None:
 
 
 def tokenizer_figures(tokenizer: Tokenizer, language: str, text: Text, lossy: bool) -> dict[str, float]:
-    """Measure the tokenizer on the validation text; raise a UserError if it loses text and may not be `lossy`."""
+    """Measure the tokenizer on the whole validation text.
+
+    A UserError says that decoding does not give the text back (see `Text.bytes`), and the tokenizer may not be `lossy`.
+    """
     figures = measure(tokenizer, (batch for batch, _ in text.documents.batches()))
     if figures["round_trip_rate"] < 1 and not lossy:
         raise UserError(

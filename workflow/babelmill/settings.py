@@ -164,7 +164,11 @@ def _lookup(written: Callable[[], dict[str, Any]], types: dict[str, type[Section
 
 
 def read_settings(path: str | Path, settings: type[T]) -> T:
-    """Read a settings file as a stage's type; raise a UserError if it is another stage's, wrong, or of other code."""
+    """Read the settings file of a stage as the type that the stage's entry in the table names.
+
+    A UserError says that the file is another stage's, holds what the type does not allow, or was written for other
+    code.
+    """
     raw = read_json(path)
     stage = next((entry for entry in STAGES.values() if entry.settings is settings), None)
     expected = stage.name if stage else "run"

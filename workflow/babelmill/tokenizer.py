@@ -187,7 +187,10 @@ def tokenizer_files(made: dict[str, Any]) -> list[str]:
 
 
 def fetch(source: dict[str, Any]) -> tuple[str, dict[str, Any]]:
-    """Fetch and check a repository's tokenizer.json; return its path in the cache, its repository, revision, commit."""
+    """Fetch a repository's tokenizer.json, and check its content.
+
+    Return its path in the Hugging Face cache, and its repository, revision and commit.
+    """
     key = revisions.tokenizer_key(source["repository"], source["revision"])
     files = of_source(TOKENIZER, key, source)
     if "tokenizer.json" not in files.names:
@@ -219,7 +222,10 @@ def excerpt(corpus: Documents) -> Iterator[list[str]]:
 
 
 def report(tokenizer: Tokenizer, corpora: dict[str, Path], lossy: bool) -> dict[str, dict[str, float]]:
-    """Return the tokenizer's quality for each language; raise a UserError if it loses text and may not be `lossy`."""
+    """Return the tokenizer's quality for each language, on its validation text, or on training text if it has none.
+
+    A UserError says that decoding does not restore a document, and that the tokenizer may not be `lossy`.
+    """
     figures = {}
     for language, folder in corpora.items():
         training = Documents(folder / "train.parquet")
@@ -235,7 +241,11 @@ def report(tokenizer: Tokenizer, corpora: dict[str, Path], lossy: bool) -> dict[
 
 
 def trained(settings: TokenizerSettings, corpora: list[Documents], size: int) -> Tokenizer:
-    """Train the tokenizer of the settings on corpora of `size` bytes; raise a UserError if this text is too small."""
+    """Train the tokenizer of the settings on corpora of `size` bytes.
+
+    A UserError says that the text is too small for the wanted number of entries. (That of labelled tables may have
+    fewer.)
+    """
     wanted = settings.tokenizer.vocab_size
     log.info("training on %.1f MB of %s", min(size, TRAINING_BYTES) / 1e6, " ".join(settings.languages))
     space = settings.tokenizer.prefix_space

@@ -74,7 +74,10 @@ AGAIN = "again"  # in the folder of a trial: a run that repeats what another one
 
 
 def verify(settings: TrainSettings, tokenizer: Path, shards: list[Path], source: Path | None) -> None:
-    """Check all input files, once for all processes; raise a UserError if one is damaged or of other results."""
+    """Check all input files, once for all processes.
+
+    A UserError says that a file is damaged or does not belong to the others.
+    """
     if len(shards) != len(settings.languages):
         raise UserError(f"--shards: {len(shards)} folders for the languages {escape.some(settings.languages)}")
     if (source is None) != (settings.begin_with is None):
@@ -226,7 +229,10 @@ def write_trial(
     began: float,
     problem: str = "",
 ) -> None:
-    """Write the manifest of a trial, which stopped after step `until`, with its bits per byte, which are the result."""
+    """Write the manifest of a trial, which stopped after step `until`, with its bits per byte, which are the result.
+
+    `began`: when this process began, by `time.monotonic()`; `problem`: why the run can go no further, "" if it can.
+    """
     names = [plan.objective.kinds[kind].name for kind in plan.objective.validated]
     line = None if problem else read_json(measured_in(folder, until))
     kinds = bits_per_byte(line, names, settings.languages, args.shards) if line else dict.fromkeys(names)
@@ -324,7 +330,10 @@ def describe(trainer: Trainer, done: int, rate: WordRate) -> str:
 
 
 def announce(trainer: Trainer, folder: Path, done: int, gpus: int, rate: WordRate) -> None:
-    """Log what will run in a folder, and warn about wasted resources."""
+    """Log what will run in a folder after `done` steps, and warn about wasted resources.
+
+    `rate`: how many words a token stands for; `gpus`: how many GPUs the job has.
+    """
     log.info("%s: %s", folder, describe(trainer, done, rate))
     if gpus and trainer.device.type == "cpu":
         level = logging.WARNING if slurm.job_id() else logging.INFO  # the user's own machine may have no GPU

@@ -33,7 +33,10 @@ def digest_of(settings: dict[str, Any]) -> str:
 
 
 def number_of(name: str) -> tuple[str, int, int]:
-    """Return the digest, number (from 1) and count in the name of a part; raise a UserError if it is none."""
+    """Return what the name of a part says: the digest of its settings, its number (from 1), and how many there are.
+
+    A UserError says that it is no such name.
+    """
     if not (found := NAME.fullmatch(name)) or int(found[2]) > int(found[3]):
         raise UserError(f"{name}: not the name of a part of a corpus, such as 3f2a91c0-3-of-7")
     return found[1], int(found[2]), int(found[3])

@@ -191,7 +191,10 @@ def model_files(folder: str) -> list[str]:
 
 
 def corpus_sources(configuration: Configuration, code: str) -> dict[str, Any]:
-    """Return what each glob of a language matches, and Python's text; raise a UserError if there is no text."""
+    """Return the local text of a language: what each glob matches (see `local_sources.py`), and Python's built-in text.
+
+    A UserError says that the language has no text at all, or that a glob matches no file.
+    """
     resolved = configuration.corpus(code)
     corpus, where = resolved.corpus, resolved.origins["corpus.files"]
     if not corpus.files and not corpus.builtin and not corpus.hub:
@@ -264,7 +267,10 @@ def architecture_name(configuration: Configuration, model: str) -> str:
 
 
 def repository(configuration: Configuration, model: str) -> str:
-    """Return where a model is published, perhaps with {username}; raise a UserError if it is not owner/name."""
+    """Return where a model is published, `owner/name`; `{username}` stays in it if it means the token's account.
+
+    A UserError says that this cannot be the name of a repository.
+    """
     resolved = configuration.model(model)
     publish, variants = resolved.publish, resolved.export.variants
     name = publish.repo_template.format(

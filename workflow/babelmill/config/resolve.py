@@ -695,7 +695,10 @@ def as_read(field: FieldInfo, value: Any) -> Any:
 
 
 def language_of_entry(code: str, entry: LanguageEntry, table: dict[str, Language], where: str) -> Language:
-    """Return the row of an entry of `languages:`; raise a UserError if its `language` is unknown."""
+    """Return the row of an entry of `languages:`: what it leaves out is as in the table, or as in its `language`.
+
+    A UserError says that its `language` is unknown.
+    """
     base = table.get(code) or Language(code, code, 3, "", 1.0, tag_of(code))
     if entry.language and entry.language != code:
         if entry.language not in table:

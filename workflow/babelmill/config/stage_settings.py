@@ -94,7 +94,7 @@ class TokenizerSettings(Settings):
 
 
 class ShardsSettings(Settings):
-    """The settings of `shards`: how to read labels. Otherwise only the tokenizer and the corpus matter.
+    """The settings of `shards`: how to read labels. For models without labels, only tokenizer and corpus matter.
 
     `labelled`: whether the model learns labels; `code_list`: the sha256 of the file `labels.codes`.
     """

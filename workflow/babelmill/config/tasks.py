@@ -29,7 +29,10 @@ DATA = "{evaluation_data}/"  # begins the path of a file in the challenge's fold
 
 
 def tasks_of_model(configuration: Configuration, model: str) -> list[str]:
-    """Return the tasks that cover a language of a model; raise a UserError if its own entry names another one."""
+    """Return the tasks of `evaluation.tasks` that cover one of a model's languages.
+
+    A UserError says that the model's own entry names a task that covers none of its languages.
+    """
     resolved = configuration.model(model)
     if resolved.train.objective == "labels":
         return []

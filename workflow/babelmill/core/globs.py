@@ -26,7 +26,10 @@ def at_home(path: str) -> str:
 
 
 def expand_glob(pattern: str) -> list[str]:
-    """Return the files that a glob matches, sorted; `**` crosses folders. A UserError: a folder cannot be read."""
+    """Return the files that a glob matches, sorted; `**` crosses folders.
+
+    A UserError says that a folder cannot be read.
+    """
     parts = parts_of(pattern)
     return distinct(_below("", parts)) if parts else []
 

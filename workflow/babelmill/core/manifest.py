@@ -183,7 +183,10 @@ def unsealed(content: Any, where: object, remedy: str) -> Any:
 
 
 def read(path: str | Path) -> dict[str, Any]:
-    """Return a folder's manifest, or that of a .json file; raise a UserError if it is missing, changed or none."""
+    """Return the manifest of a folder, or what a single .json file says about itself (`predictions/`, `published/`).
+
+    A UserError says that it is missing, was changed, or is no manifest.
+    """
     path = Path(path)
     folder, path = (path.parent, path) if path.suffix == ".json" else (path, path / NAME)
     manifest = read_sealed(path)

@@ -66,8 +66,6 @@ class SourceFile:
     """
 
     def __init__(self, path: Path, reading: Reading, tally: Tally):
-        # corpus: the section `corpus`
-        # path, reading, tally: see above
         self.path, self.reading, self.tally, self.corpus = path, reading, tally, reading.corpus
         # suffix, compression: see `formats.split_name`
         self.suffix, self.compression = split_name(path, self.corpus.format)

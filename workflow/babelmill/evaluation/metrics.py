@@ -108,7 +108,7 @@ def entry(nats: "np.ndarray", size: "np.ndarray", tokens: int) -> Score:
 
     Its standard error says how much the score would vary with other documents like these. Bits per byte are a ratio of
     two sums over documents, and the error is that of such a ratio (Cochran 1977, section 2.11, without the finite
-    population correction). It is None for a single document.
+    population correction). It is None for a single document. `tokens`: how many tokens were scored.
     """
     documents, total, whole, error = len(size), float(nats.sum()), int(size.sum()), None
     if documents > 1:

@@ -22,7 +22,10 @@ FILES = ("results.csv", "table.md", "table.tex", "page.html")
 
 
 def cells_of(configuration: Configuration, name: str) -> list[dict[str, Any]]:
-    """Return the models of an experiment; raise a UserError if there is none, or a cell is not valid or there twice."""
+    """Return the models of an experiment, as its settings file lists them.
+
+    A UserError says that there is no such experiment, that a cell is not valid, or that two have the same settings.
+    """
     if name not in configuration.cells:
         hint = nearest(name, configuration.cells) if configuration.cells else "; `experiments:` is empty"
         raise UserError(f"there is no experiment {name!r}{hint}")

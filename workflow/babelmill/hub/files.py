@@ -83,7 +83,10 @@ def of_source(use: Use, key: str, source: dict[str, Any], below: bool = False) -
 
 
 def of_repository(use: Use, repository: str, commit: str, revision: str, below: bool = False) -> Files:
-    """Return the files of a repository at a commit, with `below` of all folders; raise a UserError if this fails."""
+    """Return the files of a repository at a commit, which the user named as `revision`; with `below`, of all folders.
+
+    A UserError says why the files cannot be fetched.
+    """
 
     def get(names: list[str], arrived: Callable[[int], None] | None = None) -> dict[str, Path]:
         with explained(functools.partial(explanation, use, repository, revision)):

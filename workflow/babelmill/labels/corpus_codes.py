@@ -89,7 +89,10 @@ def _is_heading(fields: list[str]) -> bool:
 
 
 def listed(path: str, labels: schema.Labels) -> dict[str, str]:
-    """Return {code: name} of the list, as the system writes codes; raise a UserError if one is bad or there twice."""
+    """Return {code: name} of the list of codes, each code as its system writes it.
+
+    A UserError says that a code does not belong to the system, or that two of them are the same code.
+    """
     names: dict[str, str] = {}
     spelt: dict[str, str] = {}
     for code, name in code_list(path).items():

@@ -140,7 +140,10 @@ class Typos:
         self._share, self._seed, self._tokenizer = share, seed, tokenizer
 
     def tokens(self, rows: Rows, shards: Sequence[ShardFile]) -> dict[int, np.ndarray]:
-        """Return the tokens of the texts that get typos, by their index in `rows`; raise a UserError without texts."""
+        """Return the tokens of the texts that get typos, by the index of the row in `rows`.
+
+        A UserError says that the shards do not have the texts.
+        """
         keys = randomness.key(self._seed, TYPOS, rows.number)
         places = np.flatnonzero(randomness.uniform(keys) < self._share).tolist()
         if not places:
@@ -162,7 +165,7 @@ class LabelStream:
     """Holds the documents of all languages and their codes, at most `blocks` of a document.
 
     The stream holds copies of the shards, whose labels are `in_terms_of` the codes. The context of a share of the rows,
-    `unknown_context`, is hidden.
+    `unknown_context`, is hidden. If `typos` is None, texts get none.
     """
 
     def __init__(
@@ -300,8 +303,9 @@ def begun(source: Path | None, codes: Codes, labels: schema.Labels) -> Begun:
 class LabelledData(Data):
     """Holds the shards of labelled text: each document is a row, with its codes.
 
-    A UserError says that the shards have no labels, that the training text has fewer than two codes, or that the
-    validation text has no code that the model knows.
+    `source` is the folder of the model that training starts from, or None. A UserError says that the shards have no
+    labels, that the training text has fewer than two codes, or that the validation text has no code that the model
+    knows.
     """
 
     def __init__(self, settings: TrainSettings, tokenizer: Path, folders: list[Path], source: Path | None = None):
@@ -315,8 +319,10 @@ class LabelledData(Data):
             found = f"only one code, {names[0]!r}" if names else "no code (labels.on_error: skip)"
             raise UserError(f"the training text of {settings.name} has {found}: there is nothing to learn")
         self.blocks = most_codes(shards)  # the largest number of codes of a training document
+        # what the model takes over from its source
         self.begun = begun(source, known_codes(shards, labels.code, labels.block_size, labels.symbol_separator), labels)
-        self.codes = self.begun.codes
+        self.codes = self.begun.codes  # those of the training shards, or the source's if these include them
+        # the share of spelt codes in the loss; 0 if codes are not spelt
         self.blocks_weight = labels.blocks_weight if self.codes.block_size else 0.0
         loaded, cpu = load_tokenizer(tokenizer / "tokenizer.json"), torch.device("cpu")
         self._frame = frame_of(loaded, self.vocabulary)

@@ -61,7 +61,7 @@ class LatestTexts(dict[bytes, tuple[str, ...]]):
 
 
 class Prediction:
-    """Predicts the rows of a table, from the columns that are asked, and adds windows to those that are done."""
+    """Predicts the rows of a table from the columns `asked`. New windows are added to those that are done."""
 
     def __init__(self, table: Table, asked: TextColumns, predictor: Predictor, wanted: Wanted, windows: Windows):
         self._table, self._predictor, self._wanted, self._windows = table, predictor, wanted, windows

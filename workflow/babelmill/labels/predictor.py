@@ -32,16 +32,17 @@ class Wanted(NamedTuple):
 class Predictor:
     """Predicts the codes of texts with an exported folder, such as `converted/{model}`, and a variant of its weights.
 
-    A UserError says that the folder does not contain a label model.
+    The variant is None for the folder's default. A UserError says that the folder does not contain a label model.
     """
 
     def __init__(self, folder: Path, device: torch.device, variant: str | None = None):
-        self.labels, self.device = labels_of(folder), device
+        self.labels, self.device = labels_of(folder), device  # labels: `labels` in the folder's config.json
         import transformers  # takes seconds
 
         transformers.utils.logging.disable_progress_bar()
         self._tokenizer = loading.tokenizer_of(folder)
         self._model: Any = loading.load(transformers.AutoModel, folder, variant).to(device)
+        # how many tokens the encoder can read
         self.longest = int(min(self._tokenizer.model_max_length, longest_text(self._model.config) or 1 << 20))
 
     def tokens(self, pairs: Sequence[Pair]) -> list[list[int]]:

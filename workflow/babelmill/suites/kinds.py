@@ -242,7 +242,10 @@ class OfWords(Kind):
     """A kind whose items are words after contexts; all are scored, by the methods `causal` and `masked`."""
 
     def methods(self, settings: ScoreSettings) -> list[str]:
-        """Return the methods, `causal` last if there is one; raise a UserError if the model has neither."""
+        """Return the methods of the two that the model has. The last is the headline's: `causal`, if it has this one.
+
+        A UserError says that the model has none of the two.
+        """
         found = [name for name in ("masked", "causal") if name in settings.methods]
         if not found:
             raise UserError(
@@ -260,7 +263,10 @@ class OfWords(Kind):
         raise NotImplementedError
 
     def difference(self, sides: list[Scored]) -> tuple[str, float, list[float]] | None:
-        """Return what a difference of two models is taken over, the difference, and its 95 % interval; or None."""
+        """Return what the difference of two models is taken over, the difference, and its 95 % interval.
+
+        None if it cannot be told.
+        """
         raise NotImplementedError
 
 
@@ -308,7 +314,10 @@ class Acquisition(OfWords):
     of_run = True
 
     def score(self, model: "ScoringModel", items: pa.Table, settings: ScoreSettings, partial: Path) -> pa.Table:
-        """Return a table with all items for each snapshot, in order; raise a UserError if there are no snapshots."""
+        """Return a table with all items for each snapshot, the earliest first; scores are kept in `partial`.
+
+        A UserError says that the run has no snapshots.
+        """
         contexts, words = (items[name].to_pylist() for name in ("context", "target_word"))
         tokens = acquisition.tokens_in_a_sentence(model.tokenizer, list(dict.fromkeys(words)))
         parts = []

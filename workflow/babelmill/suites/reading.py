@@ -98,12 +98,12 @@ def _ids(tokenizer: Any, texts: list[str], special: bool) -> list[list[int]]:
 def draws_of(
     table: pa.Table, surprisal: np.ndarray, before: np.ndarray
 ) -> tuple[dict[str, float], dict[str, np.ndarray]]:
-    """Return the partial R² of each measure and of their means, and the same over resampled rows: {name: [DRAWS]}.
+    """Return the partial R² of each measure and of their means, {name: R²}, and over resampled rows, {name: [DRAWS]}.
 
-    The table has the columns NUMBERS; the surprisal of a row's word, and of the word before it, is nan if there is
-    none. The names are those of EYE_TRACKING, `rt` (their mean), `spr` (self-paced reading), and ALL (the mean of these
-    two). Any two models have the same resamples of the same rows. A UserError says that there are too few rows for a
-    regression.
+    The table has the columns NUMBERS. `surprisal` [rows] is that of each row's word, and `before` [rows] that of the
+    word before it; nan if there is none. The names are those of EYE_TRACKING, `rt` (their mean), `spr` (self-paced
+    reading), and ALL (the mean of these two). Any two models have the same resamples of the same rows. A UserError says
+    that there are too few rows for a regression.
     """
     columns = {name: table[name].to_numpy(zero_copy_only=False).astype(float) for name in NUMBERS}
     of_word = [columns[name] for name in PREDICTORS]

@@ -74,11 +74,13 @@ def read_reading_times(path: Path) -> pa.Table:
 
 
 def read_acquisition(contexts: Path, human: Path) -> tuple[pa.Table, list[str]]:
-    """Return the contexts of words with what children know of them, a table like ACQUISITION, and what `human` lacks.
+    """Return the contexts of words with what children know of these words, and the words that `human` lacks.
 
     `contexts` is a file such as cdi_childes.json: {word: [{"context": text}, ...]}; words of one letter are left out.
     `human` is one such as cdi_human.csv: the column `word`, and the share of children who say the word at 16, 17, ...
-    30 months of age. A UserError says that a file has another form, or that `human` has none of the words.
+    30 months of age. The table has the columns of ACQUISITION and a row per context, in the order of the file;
+    `children` has a number for each of MONTHS, or is null for a word that `human` lacks. A UserError says that a file
+    has another form, or that `human` has none of the words.
     """
     found = _contexts(contexts)
     table = _table(human, "table of what children say (cdi_human.csv)", ("word",), ("word",))

@@ -49,7 +49,10 @@ GROUPS = {"category": "Categories, by size", "data-source": "Sources, by size", 
 
 
 def page(code: str, figures: dict[str, Any], names: dict[str, str]) -> str:
-    """Return the page about a text as one HTML file; `names` are those of languages by the code of the model."""
+    """Return the page about a text as one HTML file.
+
+    `code` is the name of the text. `names`: {code of a language as the model that judges them has it: name}.
+    """
     title = figures["asked"]["name"]
     return (
         environment()

@@ -21,9 +21,11 @@ Record = tuple[int, list[str], str]  # the line in which it begins, its fields, 
 class Records:
     """Yields the records of a file after its heading.
 
-    Blank lines are skipped. But in a table with a single column, a blank line is a record with an empty field. Fields
-    may stand between quotation marks by `quoting`: `csv`, `none`, or as in files of its `format`. `section`, or `--`
-    for arguments, says in advice where that is set. NoColumn says that the heading cannot be read.
+    Blank lines are skipped. But in a table with a single column, a blank line is a record with an empty field.
+
+    `delimiter`: the character between fields; None: a tab in .tsv, otherwise a comma. `quoting`: whether fields may
+    stand between quotation marks: `csv`, `none`, or as in files of its `format`. `section`: the section of the
+    configuration that says all this, or `--` for arguments, for advice. NoColumn says that the heading cannot be read.
     """
 
     def __init__(

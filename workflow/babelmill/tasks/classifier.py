@@ -88,7 +88,7 @@ class ChallengeHead(nn.Sequential):
 class PooledClassifier(nn.Module):
     """A model without its head, and the challenge's head on the state of the first or the last position.
 
-    The last position of a padded row is its end only if padding stands on the left.
+    `position`, "first" or "last": which one of the padded row the head reads. So "last" needs padding on the left.
     """
 
     def __init__(self, folder: Path, classes: int, position: Literal["first", "last"], dropout: float):

@@ -28,7 +28,10 @@ class Tested(NamedTuple):
 def difference(
     metric: str, labels: np.ndarray, sides: Sequence[Sequence[np.ndarray]], classes: int, draws: int = DRAWS
 ) -> Tested:
-    """Test the difference between two sides: for each, the predictions of its models, [seeds, rows] each."""
+    """Test the difference between two sides, whose predictions are [seeds, rows] for each of their models.
+
+    The metric is accuracy, f1 or mcc. `labels` [rows] are the numbers of the right classes.
+    """
     predictions = np.concatenate([seeds for side in sides for seeds in side])
     random = np.random.default_rng(0)
     whole = _scores(metric, labels, predictions, classes, np.ones((1, len(labels)), int))

@@ -54,7 +54,10 @@ def _quick(metric: str, labels: np.ndarray, predictions: np.ndarray, classes: in
 
 
 def from_counts(metric: str, right: np.ndarray, true: np.ndarray, told: np.ndarray) -> np.ndarray:
-    """Return a metric as `value` does, from the right, true and predicted rows of each class, [..., classes]."""
+    """Return a metric (accuracy, f1 or mcc) as `value` does, from the numbers of rows of each class, [..., classes].
+
+    `right`: how many are predicted rightly; `true`: how many there are; `told`: how many are predicted.
+    """
     n = true.sum(-1)
     if metric == "accuracy":
         return right.sum(-1) / n

@@ -172,10 +172,11 @@ class Outcome(NamedTuple):
 
 
 class Tuner:
-    """Trains a classifier on rows and chooses the weights of an epoch, by a metric of the rows `judge`.
+    """Trains a classifier on the rows `train` and chooses the weights of an epoch, by a metric of the rows `judge`.
 
-    The model returns logits [targets, classes] of what `Rows.batch` gives, and was made after `set_seed`. A UserError
-    says that there are fewer rows than one batch has.
+    The model returns logits [targets, classes] of what `Rows.batch` gives, and was made after `set_seed`. `how` is the
+    protocol. If it shuffles by epoch, the order of rows follows from `seed`. Checkpoints are kept in `folder`. A
+    UserError says that there are fewer rows than one batch has.
     """
 
     def __init__(
@@ -366,7 +367,10 @@ class Tuner:
 
 
 def held_out(rows: int, share: float, seed: int) -> tuple[list[int], list[int]]:
-    """Return the rows to train on, and those that choose the best epoch; raise a UserError if there are too few."""
+    """Return the numbers of the rows to train on, and of those that choose the best epoch, both in order.
+
+    A UserError says that there are too few rows to hold any out.
+    """
     count = round(rows * share)
     if not 0 < count < rows:
         raise UserError(

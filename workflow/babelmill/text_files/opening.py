@@ -7,6 +7,7 @@ a read that fails returns nothing, so the readable part of a damaged file is rea
 import contextlib
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Literal
 
 import pyarrow as pa
 
@@ -30,12 +31,13 @@ class Unreadable(Exception):
 
 
 class Stream:
-    """The unpacked content of a file, which must be `wanted`; its compression follows from its name.
+    """The unpacked content of a file, which must be what is `wanted`.
 
-    `Unreadable` says that the content is something else, or that the file is a folder.
+    Its compression, `gzip`, `zstd` or None, follows from its name. `Unreadable` says that the content is something
+    else, or that the file is a folder.
     """
 
-    def __init__(self, path: Path, compression: str | None, wanted: str = "text"):
+    def __init__(self, path: Path, compression: str | None, wanted: Literal["text", "parquet"] = "text"):
         if path.is_dir():
             raise Unreadable("this is a folder; name a file in it", whole=True)
         self._path, self._compression = path, compression

@@ -11,7 +11,10 @@ from babelmill.text_files.opening import Stream, Unreadable, damage_as_unreadabl
 
 
 def read_text(path: Path) -> str:
-    """Return the text of a UTF-8 file, plain or compressed; raise a UserError if it is not text, or has a NUL."""
+    """Return the text of a UTF-8 file, plain or compressed, without byte order marks at the beginnings of lines.
+
+    A UserError says that the file is missing, is not text, is not UTF-8, or has a NUL.
+    """
     where = escape.line(path)
     try:
         with damage_as_unreadable(path), Stream(path, split_name(path)[1]) as stream:

@@ -67,7 +67,8 @@ class Window:
 class Loop:
     """Trains from the first step that is not done to the end, or to the step `until`, with a checkpoint.
 
-    `done` is what the run's folder contained before, and `state` that of the loop in the checkpoint. `snapshots`,
+    `done` is what the run's folder contained before, and `state` that of the loop in the checkpoint (None: there is no
+    checkpoint). `rate` is the number of words per token. `snapshots`,
     {step: million words}, are the steps after which to keep the weights. Nothing else depends on `until`, so a run that
     continues from there is the same as one that never stopped.
     """

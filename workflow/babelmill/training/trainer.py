@@ -43,8 +43,8 @@ DOCUMENTS_TO_FIT = 4096  # documents per language whose rows are searched for th
 class Trainer:
     """Holds a run in progress on one process, and does its steps.
 
-    A pass has at most `micro_batch_tokens` (None: as many as fit, see `PassSize`). A validation measures at most so
-    many documents of a language, and tokens.
+    A pass has at most `micro_batch_tokens` (None: as many as fit, see `PassSize`). A validation measures at most
+    `validation_documents` documents of each language, and at most `validation_tokens` tokens (None: all).
     """
 
     def __init__(

@@ -22,7 +22,10 @@ from babelmill.text_files.opening import Unreadable, damage_as_unreadable, open_
 
 
 def read(path: Path, reading: Reading, tally: Tally) -> Iterator[pa.RecordBatch]:
-    """Yield the documents of a file, in order, as record batches; raise a UserError unless bad input is skipped."""
+    """Yield the documents of a file, in order, as record batches. See `SourceFile`.
+
+    A UserError says that there is no such file or column, or, unless it is skipped, that input is bad or ends early.
+    """
     file = SourceFile(path, reading, tally)
     with reporting(path, tally):
         for batch in _batches(file):

@@ -155,7 +155,10 @@ def has_document(file: SourceFile, block: Block) -> bool:
 
 
 def _row(line: str, file: SourceFile) -> dict[str, Any]:
-    """Return the object of a line; raise BadRow if it is none, or a key is missing or does not hold what it should."""
+    """Return the object of a line. Raise BadRow if it is none, or if a key is missing or does not hold what it should.
+
+    Keys of labels and of context may hold numbers, too.
+    """
     row = object_of(line)
     for asked in file.asked:
         if asked.column not in row:

@@ -183,7 +183,10 @@ def _parts(index: str, content: Any, names: list[str], where: str) -> list[str]:
 
 
 def open_weights(paths: Mapping[str, Path], where: str) -> ForeignWeights:
-    """Open {file name: path} of weights; raise a UserError if one is damaged, or two hold the same weight."""
+    """Open files of weights. `paths` is {file name: path}.
+
+    A UserError, which begins with `where`, says that a file is damaged, or that two files hold the same weight.
+    """
     shapes: dict[str, Tensor] = {}
     loads: dict[str, Callable[[str], Tensor]] = {}
     key = None

@@ -154,9 +154,9 @@ def read_repository(
 ) -> FoundModel:
     """Read the model and the card of a repository or a folder; `config` is the JSON file with the model's shape.
 
-    If it is None which token masked positions predicted (`masked_target`, "next" or "same"), the model is tested. The
-    adapted tokenizer is written to `scratch`. A UserError says that the files do not fit together, or that the model
-    has learnt too little to tell.
+    `masked_target`: the token that masked positions predicted, "next" or "same"; None: the model is tested. The adapted
+    tokenizer is written to the folder `scratch`. A UserError says that the files do not fit together, or that the model
+    has learnt too little to tell its masked target.
     """
     earlier = read_card(files.path("README.md"), files.where)
     shape, tensors, default = read_weights(files, weights, config)

@@ -151,7 +151,10 @@ def origin(source: dict[str, Any]) -> str:
 
 
 def already(old: OldModel) -> str | None:
-    """Return a message if the target already holds this model; raise a UserError if it holds something else."""
+    """Return a message if another repository, the target, already holds this model, made from this commit; else None.
+
+    A UserError says that the target holds something else.
+    """
     info = sources.state(OLD, old.target) if old.target != old.source.get("repository") else None
     if info is None:
         return None

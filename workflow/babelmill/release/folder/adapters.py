@@ -107,7 +107,10 @@ def _transposed(trained: dict[str, Any]) -> set[str]:
 
 
 def merge_by_peft(model: nn.Module, adapters: dict[str, torch.Tensor], adapter: dict[str, int]) -> None:
-    """Let peft merge adapters (rank and alpha) into a model; raise a UserError if they do not belong to it."""
+    """Put adapters into a model and let peft merge them. `adapter` is their rank and alpha.
+
+    A UserError says that the adapters do not belong to this model.
+    """
     from peft.tuners.lora import LoraLayer
 
     add_adapters(model, adapter["rank"], adapter["alpha"])

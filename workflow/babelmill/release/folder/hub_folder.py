@@ -122,7 +122,11 @@ def build(folder: Path, inputs: ExportInputs, export: Export) -> list[str]:
 
 
 def prove(folder: Path, inputs: ExportInputs, export: Export, out: Path) -> None:
-    """Compare the folder, in a new process, with the training model; raise a UserError if they differ."""
+    """Let a new process load the folder and compare it with the training model.
+
+    `out` is the folder's final place, for the message. A UserError says that they differ, or cannot be compared; it
+    ends with the last line of the process.
+    """
     command = [sys.executable, "-m", "babelmill.release.folder.prove", "--folder", folder, "--model", inputs.model]
     command += ["--tokenizer", inputs.tokenizer, "--default-variant", export.default_variant]
     command += ["--variants", *export.variants]

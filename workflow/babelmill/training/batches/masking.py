@@ -51,11 +51,15 @@ def _(values: torch.Tensor) -> torch.Tensor:
 
 
 def choose(
-    maskable: torch.Tensor, count: torch.Tensor, span: torch.Tensor, keys: torch.Tensor, position: torch.Tensor
+    maskable: torch.Tensor,  # [B, T] bool, at least `count` of them per row
+    count: torch.Tensor,  # [B] int64
+    span: torch.Tensor,  # [B, T] int64, from `spans`
+    keys: torch.Tensor,  # [B] int64, `MaskKeys.priority`
+    position: torch.Tensor,  # [T] int64, 0 .. T - 1
 ) -> torch.Tensor:
     """Choose exactly `count` maskable positions per row: whole spans in random order, and a part of the last span.
 
-    `maskable` is [B, T] bool, and so is the result; each row has at least `count` [B] of them.
+    The result is [B, T] bool.
     """
     rank = torch.where(maskable, draw(keys[:, None], span) * len(position) + position, NEVER)
     last = _sorted_rows(rank).gather(1, (count - 1).clamp(min=0)[:, None])
@@ -63,19 +67,16 @@ def choose(
 
 
 def corrupt(
-    tokens: torch.Tensor,
-    chosen: torch.Tensor,
-    span: torch.Tensor,
+    tokens: torch.Tensor,  # [B, T] int64
+    chosen: torch.Tensor,  # [B, T] bool, from `choose`
+    span: torch.Tensor,  # [B, T] int64, from `spans`
     keys: MaskKeys,
-    position: torch.Tensor,
+    position: torch.Tensor,  # [T] int64, 0 .. T - 1
     mask_id: int,
-    ordinary: torch.Tensor,
-    hiding: Hiding,
+    ordinary: torch.Tensor,  # [n] int64, ids from which random tokens are drawn (no special tokens)
+    hiding: Hiding,  # how often each action is taken
 ) -> torch.Tensor:
-    """Replace the chosen tokens, [B, T], by `<mask>`, random tokens or themselves, with one action per span (`hiding`).
-
-    Random tokens are drawn from `ordinary` [n] int64, ids that are no special tokens.
-    """
+    """Replace the chosen tokens by `<mask>`, by random tokens or by themselves, with one action per span."""
     action = draw(keys.action[:, None], span)
     random = ordinary[below(draw(keys.replacement[:, None], position), len(ordinary))]
     masked, replaced = int((1 - hiding.random - hiding.keep) * 2**32), int((1 - hiding.keep) * 2**32)

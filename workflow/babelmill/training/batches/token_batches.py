@@ -129,8 +129,9 @@ class TokenStream:
     def micro_batch(
         self, rows: Rows, length: int, weights: Weights, stream: int = 0, pad_rows_to: int = 1
     ) -> MicroBatch:
-        """Build rows of `length` tokens. The `weights` of kinds of targets are multiplied by their importance.
+        """Build rows of `length` tokens.
 
+        `weights`: the weight of a target of each kind, before it is multiplied by the target's importance.
         `stream` separates the random numbers of different uses (0 in training, another one in validation). Empty rows
         are added up to a multiple of `pad_rows_to`, so that few shapes occur (for `torch.compile`).
         """
@@ -162,7 +163,7 @@ class TokenStream:
 
     @torch.no_grad()
     def build(self, sent: Sent, targets: int, important: bool) -> MicroBatch:
-        """Build a micro-batch of rows that were sent on the device, which the host need not wait for.
+        """Build, on the device, a micro-batch of the rows that were sent; the host need not wait for it.
 
         The plan knows the number of `targets`; if it is larger, targets without weight are added. If they are
         `important`, targets have an importance, and added ones count as none.

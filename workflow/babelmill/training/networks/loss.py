@@ -150,7 +150,10 @@ def no_sums(groups: int, device: torch.device) -> torch.Tensor:
 
 
 def summarize(sums: np.ndarray, counts: np.ndarray, languages: list[str], objective: Objective) -> dict[str, Any]:
-    """Return means, computed from sums by group, [groups, 3] (see `STATISTICS`); `Objective` says what a group is."""
+    """Return means, computed from sums by group; `Objective` says what a group is.
+
+    The sums are [groups, 3] (see `STATISTICS`), and the counts of targets [groups].
+    """
     losses = [f"loss_{kind.name}" for kind in objective.kinds]
 
     def means(sums: np.ndarray, counts: np.ndarray) -> dict[str, float | None]:

@@ -119,7 +119,10 @@ class Network(ABC):
         return self.weights()
 
     def names_in(self, saved: Collection[str], where: str) -> dict[str, str]:
-        """Return {name in `begun_with`: name in a file}; raise a UserError if the file lacks a weight."""
+        """Return {name in `begun_with`: name in a file}; by default both names are the same.
+
+        A UserError, which names the file (`where`), says that it does not have the weights that it should have.
+        """
         weights = self.begun_with()
         if odd := sorted(set(saved) ^ weights.keys()):
             raise UserError(f"{where}: {odd[0]} is {'missing' if odd[0] in weights else 'not a weight of the model'}")

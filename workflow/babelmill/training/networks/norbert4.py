@@ -60,7 +60,8 @@ class NorBERT4Network(Network):
         shape: the shape of the model.
         train: seed, precision and so on.
         processes: this process among the others.
-        by_hand: use faster functions, see `kernels/norbert4_functions.py`; False: use the shipped operations.
+        by_hand: use faster functions in the feed-forward blocks on a CPU; False: use the shipped operations there. For
+            attention, see `kernels/norbert4_functions.py`.
         graphs: compiles functions; None: nothing is compiled.
     """
 

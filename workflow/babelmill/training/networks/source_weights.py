@@ -94,7 +94,10 @@ def published_config(source: Path) -> dict[str, Any]:
 
 @torch.no_grad()
 def load_weights(path: Path, network: Network) -> None:
-    """Copy the weights of a safetensors file into a network; raise a UserError if names or shapes differ."""
+    """Copy the weights of a safetensors file into a network, one tensor at a time.
+
+    A UserError says that the file has other names or shapes than the network.
+    """
     weights, sharding = network.begun_with(), network.sharding
     saved = SavedTensors(path, sharding.rows)
     for name, in_file in network.names_in(set(saved), str(path)).items():

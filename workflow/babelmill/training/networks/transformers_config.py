@@ -56,7 +56,10 @@ def special_tokens(vocabulary: Vocabulary) -> dict[str, int | None]:
 
 
 def make_config(model: schema.Model, auto: str, vocabulary: Vocabulary) -> PreTrainedConfig:
-    """Return the configuration of a new model of the class `auto`; raise a UserError if it has no such key."""
+    """Return the configuration of a model of the class `auto`, from `model.config`, the vocabulary and the length.
+
+    A UserError says that transformers has no such model, or that its configuration has no such key.
+    """
     values = dict(model.config or {})
     model_type = values.pop("model_type")
     if model_type not in CONFIG_MAPPING_NAMES:
@@ -123,7 +126,10 @@ def counted(model: PreTrainedModel, frozen: bool = False) -> Counted:
 def counted_without(
     model: nn.Module, layer: nn.Module | None, output: int, width: int, frozen: bool = False
 ) -> Counted:
-    """Count the parameters of a model whose output layer (`output` elements) computes only with the targets."""
+    """Count the parameters of a model whose output `layer`, if it has one, computes only with the targets.
+
+    `output`: the number of elements of its matrix; `width`: the width of its features; `frozen`: see `counted`.
+    """
     blocks = blocks_of(model)
     matrices = [m.weight for m in model.modules() if isinstance(m, nn.Linear | Conv1D) and m is not layer]
     widths = [max(p.shape) for block in blocks[:1] for p in block.parameters() if p.ndim == 2]
@@ -142,7 +148,10 @@ def counted_without(
 
 
 def planned(model: schema.Model, train: schema.Train, vocab_size: int) -> Counted:
-    """Count the parameters of the model of the settings; raise a UserError if there is no such model or key."""
+    """Count the parameters of the model that the settings describe.
+
+    A UserError says that transformers has no such model, or that its configuration has no such key.
+    """
     vocabulary = Vocabulary(vocab_size, 1, 2, 3, 4, tuple(range(len(SPECIAL_TOKENS))))
     auto = auto_class(train)
     made = on_meta(make_config(model, auto, vocabulary), auto)

@@ -26,7 +26,7 @@ def in_order_of_arrival(model: nn.Module) -> list[nn.Parameter]:
     """Return the parameters of one of our models in the order in which a backward pass finishes their gradients.
 
     These are the parameters of the classifier, of the layers from the last to the first, and those that all layers
-    share. Of a NorBERT4, this is the order in which it is defined, reversed. A GPT-BERT has all blocks of attention in
+    share. Of a NorBERT4, this is the order of `named_parameters`, reversed. A GPT-BERT has all blocks of attention in
     one list, and all feed-forward blocks in another.
     """
 
