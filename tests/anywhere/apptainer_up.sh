@@ -19,8 +19,7 @@ fi
 
 mkdir -p "$FOLDER/bin"
 make_root() { # FOLDER SUITE PACKAGES. (A mirror may be too old to be valid.)
-  mmdebstrap --quiet --variant=minbase --aptopt='Acquire::Check-Valid-Until "false"' --include="$3" "$2" "$1" \
-    http://deb.debian.org/debian
+  mmdebstrap --quiet --variant=minbase --aptopt='Acquire::Check-Valid-Until "false"' --include="$3" "$2" "$1"
   rm -r "${1:?}"/dev/*         # Apptainer cannot copy devices
   cp /etc/hosts "$1/etc/hosts" # Apptainer wants it
 }

@@ -29,7 +29,7 @@ ROOT=$FOLDER/root
 LIBRARIES=$ROOT/usr/lib/x86_64-linux-gnu
 if [ ! -e "$FOLDER/unpacked" ]; then
   rm -rf "$ROOT"
-  mmdebstrap --quiet --variant=extract --include=htcondor trixie "$ROOT" http://deb.debian.org/debian
+  mmdebstrap --quiet --variant=extract --include=htcondor trixie "$ROOT"
   # They need a newer C library than this machine has, and its loader is in our folder.
   for file in "$ROOT"/usr/bin/condor_* "$ROOT"/usr/sbin/condor_* "$ROOT"/usr/libexec/condor/condor_*; do
     patchelf --set-interpreter "$LIBRARIES/ld-linux-x86-64.so.2" --force-rpath --set-rpath "$LIBRARIES:$ROOT/usr/lib" "$file" 2>/dev/null || true

@@ -168,7 +168,7 @@ def test_what_failed_and_what_is_not_there_yet(browser, tmp_path, monkeypatch, c
     (tmp_path / "results/models/fra/manifest.json").unlink()
     log = tmp_path / "logs/suite/multiblimp/fra.log"
     log.parent.mkdir(parents=True)
-    log.write_text(f"2026-01-01 error: out of memory {NOT_SAFE}\n")
+    log.write_text(f"2026-01-01 error: out of memory {NOT_SAFE} of s3://me:pw@bucket/a?sig=1f\n")
     (tmp_path / "results/evaluations/fra/manifest.json").unlink()
     assert cli.main(["report", "all", "--configfile", "config.yaml"]) == 0
     assert "reports/all.html, reports/all.csv: 4 models" in capsys.readouterr().out
@@ -176,6 +176,7 @@ def test_what_failed_and_what_is_not_there_yet(browser, tmp_path, monkeypatch, c
     text = path.read_text()
     assert "Not complete" in text and NOT_SAFE not in text and "no score yet" in text
     assert "failed (suite)" in text and "out of memory &lt;script&gt;" in text
+    assert "s3://***@bucket/a?***" in text
     assert "scores.json: 2 bytes, but" in text
     rows = table(path.with_suffix(".csv"))
     assert {row["model"] for row in rows} == {"eng", "deu", "fra"}

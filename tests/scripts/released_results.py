@@ -55,28 +55,30 @@ The wizards boil the\twater.\tfox.\t0
 The quick brown fox jumps over the\tpots.\tdog.\t1
 """
 TRADES = ("farmer", "fisher", "smith", "baker")
-# Of a challenge of one's own, small enough for `eng`.
-CHALLENGE = {
-    **{
-        "title": "Tiny challenge",
-        "track": "strict-small",
-        "submission": "tiny",
-        "words": 400,
-        "epochs": 10,
-        "text": 2000,
-    },
-    "languages": {"tiny": {"language": "eng", "corpus": {"files": ["texts/eng/*.txt"], "validation_share": 0.2}}},
-    "settings": {
-        "train": {"words": 400, "max_steps": None},
-        "run": {"snapshots": [0.0002, 0.0004]},
-        "evaluation": {"suites": ["pairs"], "snapshot_suites": ["pairs"]},
-    },
-}
-RULES = {
-    **{"state": "the state of the test", "form": "strict", "checkpoints": [0.0002, 0.0004]},
-    "tasks": {"pairs": {"suite": "pairs", "sizes": {"order": 2, "words": 1}}},
-    "numbers": {"pairs": {"title": "Pairs", "tasks": ["pairs"]}},
-}
+# A challenge of one's own, small enough for `eng`.
+CHALLENGE = """
+title: Tiny challenge
+track: strict-small
+submission: tiny
+words: 400
+epochs: 10
+text: 2000
+languages:
+  tiny: {language: eng, corpus: {files: [texts/eng/*.txt], validation_share: 0.2}}
+settings:
+  train: {words: 400, max_steps: null}
+  run: {snapshots: [0.0002, 0.0004]}
+  evaluation: {suites: [pairs], snapshot_suites: [pairs]}
+"""
+RULES = """
+state: the state of the test
+form: strict
+checkpoints: [0.0002, 0.0004]
+tasks:
+  pairs: {suite: pairs, sizes: {order: 2, words: 1}}
+numbers:
+  pairs: {title: Pairs, tasks: [pairs]}
+"""
 FILES = {
     "pairs.tsv": PAIRS,
     "quiz.tsv": QUIZ,
@@ -85,65 +87,50 @@ FILES = {
     "others.tsv": "sentence\tclass\nan old farmer\ta\na young fisher\tb\n",
     "trades.csv": "text,code\n" + "".join(f"{trade} {i},{i % 4 + 1}\n" for i, trade in enumerate(TRADES * 12)),
     "census.csv": "text\nfarmer 1\nold smith\n",
-    "config/challenges/tiny.yaml": yaml.safe_dump(CHALLENGE),
-    "config/submissions/tiny.yaml": yaml.safe_dump(RULES),
+    "config/challenges/tiny.yaml": CHALLENGE,
+    "config/submissions/tiny.yaml": RULES,
 }
-OF_LABELS = {"objective": "labels", "optimizer": "adamw", "sequence_lengths": [32], "phase_starts": [0.0]}
-# What the results of the present release are made with: each stage, and each kind of model.
-OF_EACH_KIND = SETTINGS | {
-    "models": SETTINGS["models"]
-    | {
-        "eng": {"evaluation": {"suites": ["pairs", "quiz"], "tasks": ["kinds"], "task_seeds": [1]}},
-        "nor": {"languages": ["eng"], "model": {"architecture": "norbert4"}},
-        "gpt": {
-            "languages": ["eng"],
-            "train": {"objective": "causal"},
-            "model": {
-                "architecture": "transformers",
-                "config": {"model_type": "gpt2", "n_embd": 16, "n_layer": 1, "n_head": 2},
-            },
-        },
-        "occ": {
-            "languages": ["trades"],
-            "train": OF_LABELS | {"global_batch_tokens": 640},
-            "predict": {"inputs": {"census": "census.csv"}},
-        },
-        "mine": {"challenge": "tiny"},
-    },
-    "experiments": {"rates": {"base": "eng", "vary": {"train.learning_rate": [0.003, 0.01]}, "seeds": 1}},
-    "suites": {
-        "pairs": {"files": ["pairs.tsv"], "language": "eng", "good": "good", "bad": "bad", "paradigm": "paradigm"},
-        "quiz": {
-            **{"files": ["quiz.tsv"], "language": "eng", "kind": "choices", "prompt": "{prompt}"},
-            **{"options": [" {first}", " {second}"], "right": "answer", "scored": "completion"},
-        },
-    },
-    "tasks": {
-        "kinds": {
-            **{
-                "train": ["rows.tsv"],
-                "test": ["others.tsv"],
-                "language": "eng",
-                "text": "{sentence}",
-                "label": "class",
-            },
-            "tuning": {"epochs": 1, "batch": 16, "longest": 32},
-        }
-    },
-    "languages": SETTINGS["languages"]
-    | {
-        "trades": {
-            "name": "Trades",
-            "corpus": {
-                "files": ["trades.csv"],
-                "text_column": "text",
-                "label_columns": ["code"],
-                "validation_share": 0.1,
-            },
-        }
-    },
-    "predict": {"text_column": "text"},
-}
+# What the results of the present release are made with: SETTINGS, and each stage and each kind of model.
+EACH_KIND = """
+models:
+  deu: {train: {max_steps: 400}}
+  eng: {evaluation: {suites: [pairs, quiz], tasks: [kinds], task_seeds: [1]}}
+  nor: {languages: [eng], model: {architecture: norbert4}}
+  gpt:
+    languages: [eng]
+    train: {objective: causal}
+    model: {architecture: transformers, config: {model_type: gpt2, n_embd: 16, n_layer: 1, n_head: 2}}
+  occ:
+    languages: [trades]
+    train: {objective: labels, optimizer: adamw, sequence_lengths: [32], phase_starts: [0.0], global_batch_tokens: 640}
+    predict: {inputs: {census: census.csv}}
+  mine: {challenge: tiny}
+experiments:
+  rates: {base: eng, vary: {train.learning_rate: [0.003, 0.01]}, seeds: 1}
+suites:
+  pairs: {files: [pairs.tsv], language: eng, good: good, bad: bad, paradigm: paradigm}
+  quiz:
+    files: [quiz.tsv]
+    language: eng
+    kind: choices
+    prompt: "{prompt}"
+    options: [" {first}", " {second}"]
+    right: answer
+    scored: completion
+tasks:
+  kinds:
+    train: [rows.tsv]
+    test: [others.tsv]
+    language: eng
+    text: "{sentence}"
+    label: class
+    tuning: {epochs: 1, batch: 16, longest: 32}
+languages:
+  trades:
+    name: Trades
+    corpus: {files: [trades.csv], text_column: text, label_columns: [code], validation_share: 0.1}
+predict: {text_column: text}
+"""
 TARGETS = [f"converted/{name}" for name in ("eng", "nor", "gpt", "occ")]
 TARGETS += ["predictions/occ/census.csv", "experiments/rates", "submissions/mine.json", "reports/rates.html"]
 
@@ -179,7 +166,8 @@ def write() -> None:
     made = DATA / f"results_of_{__version__}.tar.xz"
     with tempfile.TemporaryDirectory() as folder:
         workspace = Workspace(Path(folder))
-        workspace.configure(OF_EACH_KIND)
+        asked = yaml.safe_load(EACH_KIND)
+        workspace.configure(SETTINGS | asked | {"languages": SETTINGS["languages"] | asked["languages"]})
         for name, text in FILES.items():
             path = workspace.path / name
             path.parent.mkdir(parents=True, exist_ok=True)
