@@ -25,8 +25,7 @@ class FreePositions:
     """Computes attention of tokens that may have any position. It replaces the attention of a model."""
 
     def __init__(self, model: Any):
-        # the positions of the tokens in the next rows that the model reads, [B, T] int64, each below T; None for 0, 1,
-        # 2,
+        # [B, T] int64: the positions (below T) of the tokens in the rows that are read next; None: 0, 1, 2, ... T - 1
         self.positions: torch.Tensor | None = None
         for layer in model.model.transformer.attention_layers:
             layer.attend = self
