@@ -41,6 +41,7 @@ from babelmill.labels.data import LabelledData
 from babelmill.model.norbert4 import NorBERT4Shape
 from babelmill.runtime import checkpoint, gpu_claims, slurm, store
 from babelmill.runtime.checkpoint import Checkpoints
+from babelmill.runtime.cost import BF16_IS_SLOW, slow_in_bf16
 from babelmill.runtime.launch import launch
 from babelmill.runtime.processes import Processes, forget_other_launchers, was_launched
 from babelmill.runtime.progress import device_name
@@ -340,6 +341,8 @@ def announce(trainer: Trainer, folder: Path, done: int, gpus: int, rate: WordRat
         log.log(level, "%s, but PyTorch sees none here: training on the CPU", gpu_claims.asked_for(gpus))
     if trainer.device.type == "cuda" and trainer.train.precision == "fp32":
         log.info("train.precision: fp32 computes without the GPU's fast matrix units; bf16 is several times as fast")
+    if trainer.device.type == "cpu" and trainer.train.precision == "bf16" and slow_in_bf16():
+        log.warning(BF16_IS_SLOW)
     if trainer.train.micro_batch_tokens and not trainer.network.sharded:
         log.warning("train.micro_batch_tokens has no effect here; set run.micro_batch_tokens")
     if trainer.network.drops_by_micro_batch:

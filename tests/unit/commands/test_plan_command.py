@@ -27,6 +27,7 @@ from babelmill.config.model_size import parameters
 from babelmill.config.resolve import Configuration
 from babelmill.core import manifest
 from babelmill.model.gpt_bert import GPTBert, GPTBertShape
+from babelmill.runtime import cost
 from babelmill.runtime.cost import flops, peak_of
 from babelmill.stages import leading_to
 from conftest import SMALL, Workspace
@@ -367,6 +368,41 @@ def test_without_a_gpu_the_hours_are_of_this_machine(workspace):
         float(each["hours"]) * float(each["flops_per_second"]) for each in (fewer, guessed)
     ]  # speeds are measured anew
     assert work[0] < work[1] and "validations take" in output
+
+
+OLD, NEW = "fma sse4_2 avx avx2", "fma avx avx2 avx512f avx512dq avx512bw avx512vl"
+NO_BF16 = "eng: train.precision: bf16 takes about 10 times as long as fp32 on this processor"
+
+
+@pytest.mark.parametrize(
+    ("processor", "slow"),
+    [
+        (f"model name : A\nflags\t\t: {OLD}\n", True),
+        (f"flags : {NEW}\n", False),
+        ("Features : fp asimd bf16\n", False),
+        (None, False),
+    ],
+    ids=["AVX2", "AVX-512", "ARM", "no Linux"],
+)
+def test_bf16_on_a_processor_without_it_is_named(fresh, monkeypatch, capsys, processor, slow):
+    """PyTorch computes it ten times as slowly as fp32 there, which is what the preset `tiny` has."""
+    info = fresh.path / "cpuinfo"
+    if processor:
+        info.write_text(processor)
+    monkeypatch.setattr(cost, "CPU_INFO", info)
+    monkeypatch.chdir(fresh.path)
+
+    def output(precision: str, *arguments: str) -> str:
+        fresh.configure({"train": {"precision": precision}})
+        assert cli.main(["plan", "eng", "--gpus", "0", *arguments]) == 0
+        return capsys.readouterr().out
+
+    assert (NO_BF16 in output("bf16")) is slow and NO_BF16 not in output("fp32")
+    hours = [
+        float(next(csv.DictReader(io.StringIO(output(each, "--tsv")), delimiter="\t"))["hours"])
+        for each in ("bf16", "fp32")
+    ]
+    assert hours[0] / hours[1] == pytest.approx(10 if slow else 1)
 
 
 # As the repository of LLaDA-8B has it, as far as it counts.

@@ -11,8 +11,9 @@ from torch.nn import functional as F
 
 from babelmill.core.files import UserError
 from babelmill.model.gpt_bert import training_mask
+from babelmill.runtime import cost
 from babelmill.runtime.processes import Processes
-from babelmill.train import describe
+from babelmill.train import announce, describe
 from babelmill.training.kernels import dropout
 from babelmill.training.optimization import gradients
 from babelmill.training.optimization.sharding import Sharding
@@ -347,3 +348,15 @@ def test_a_run_opens_with_what_it_is(make):
         "  precision   fp32",
         "  device      cpu",
     ]
+
+
+@pytest.mark.parametrize(
+    ("flags", "precision", "warned"), [("avx2", "bf16", 1), ("avx2", "fp32", 0), (None, "bf16", 0)]
+)
+def test_bf16_on_a_processor_without_it_gets_a_warning(make, tmp_path, monkeypatch, caplog, flags, precision, warned):
+    monkeypatch.setattr(cost, "CPU_INFO", tmp_path / "cpuinfo")
+    if flags:
+        cost.CPU_INFO.write_text(f"flags : fpu {flags}\n")
+    announce(make(precision=precision), tmp_path, 0, 0, WordRate(0.25, exact=True))
+    warnings = [record.message for record in caplog.records if record.levelname == "WARNING"]
+    assert warnings == [cost.BF16_IS_SLOW] * warned

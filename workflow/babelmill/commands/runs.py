@@ -33,7 +33,7 @@ from babelmill.config.inputs import SETTINGS
 from babelmill.config.resolve import Configuration
 from babelmill.core import manifest
 from babelmill.core.escape import csv_cell
-from babelmill.core.files import UserError, atomic_write, canonical_json, read_json
+from babelmill.core.files import UNREADABLE, UserError, atomic_write, canonical_json, read_json
 from babelmill.core.words import aligned, plural, short
 from babelmill.evaluation.metrics import metrics_of, value_of
 from babelmill.evaluation.suite_scores import measure_of
@@ -41,7 +41,7 @@ from babelmill.evaluation.tuned_scores import summarize
 from babelmill.experiments.halving import SWEEPS
 from babelmill.graph import CHECKPOINTS
 from babelmill.release.card.training_history import Line, read_record, training_hours
-from babelmill.reporting.results import UNREADABLE, ReportedModel, read_into
+from babelmill.reporting.results import ReportedModel, read_into
 from babelmill.reporting.table import head
 from babelmill.runtime.record import LOGS, newest_log
 from babelmill.runtime.store import TAKEN

@@ -132,8 +132,7 @@ def hub_model(configuration: Configuration, model: str) -> dict[str, Any] | None
 
 def labels_are_classes(configuration: Configuration, code: str) -> bool:
     """Return whether a model of a language learns labels as they stand, and not as numbers of a fixed system."""
-    models = [code, *(name for name in configuration.top.models if code in configuration.languages_of(name))]
-    resolved = (configuration.model(name) for name in dict.fromkeys(models))
+    resolved = (configuration.model(name) for name in configuration.models_reading(code))
     return any(each.train.objective == "labels" and each.labels.code in ("classes", "general") for each in resolved)
 
 

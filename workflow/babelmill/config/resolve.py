@@ -195,6 +195,11 @@ class Configuration:
         self._check_languages(f"{self.origin('models.' + model)}: models.{model}.languages", languages)
         return tuple(languages)
 
+    def models_reading(self, code: str) -> tuple[str, ...]:
+        """Return the models of a language: its own, and the mixtures that it is in."""
+        mixtures = (name for name in self.top.models if code in self.languages_of(name))
+        return tuple(dict.fromkeys((code, *mixtures)))
+
     def like(self, model: str) -> str:
         """Return the model that a model inherits from directly; "" if there is none."""
         return (*self._inherited(model)[-2:-1], "")[0]

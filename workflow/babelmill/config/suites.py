@@ -79,8 +79,7 @@ def suites_of_corpus(configuration: Configuration, code: str) -> list[str]:
 @functools.cache
 def suites_of_language(configuration: Configuration, code: str) -> list[str]:
     """Return the suites that cover a language and that its corpus, or the score of some model of it, needs."""
-    mixtures = [name for name in configuration.top.models if code in configuration.languages_of(name)]
-    asked = [suite for model in dict.fromkeys([code, *mixtures]) for suite in suites_of_model(configuration, model)]
+    asked = [suite for model in configuration.models_reading(code) for suite in suites_of_model(configuration, model)]
     asked += suites_of_corpus(configuration, code)
     return [name for name in dict.fromkeys(asked) if code_in_suite(configuration, configuration.suite(name), code)]
 

@@ -75,8 +75,7 @@ def seeds_of_task(configuration: Configuration, model: str, name: str) -> list[i
 @functools.cache
 def tasks_of_language(configuration: Configuration, code: str) -> list[str]:
     """Return the tasks that cover a language and that some model of this language is tuned for."""
-    mixtures = [name for name in configuration.top.models if code in configuration.languages_of(name)]
-    asked = [task for model in dict.fromkeys([code, *mixtures]) for task in tasks_of_model(configuration, model)]
+    asked = [task for model in configuration.models_reading(code) for task in tasks_of_model(configuration, model)]
     return [name for name in dict.fromkeys(asked) if code_in_suite(configuration, configuration.task(name), code)]
 
 

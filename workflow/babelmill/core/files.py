@@ -24,6 +24,9 @@ class UserError(Exception):
     """An error that the user can fix. The message is one line: what, where (file, key, value), what to do."""
 
 
+UNREADABLE = (UserError, OSError, LookupError, TypeError, ValueError)  # from damaged or old results
+
+
 def not_found(path: str | Path, what: str = "file") -> str:
     """Return `no such file` (or `folder`), with the folder in which a relative path begins."""
     where = "" if os.path.isabs(path) else f" (relative to {escape.line(os.getcwd())})"

@@ -6,13 +6,12 @@ from pathlib import Path
 from typing import Any
 
 from babelmill.core import manifest
-from babelmill.core.files import UserError, read_json
+from babelmill.core.files import UNREADABLE, UserError, read_json
 from babelmill.evaluation.overlaps import overlap_of
 from babelmill.release.card.training_history import Line, read_record
 from babelmill.stages import STAGES
 
 READ = {"evaluate": "evaluation.json", "score": "scores.json", "tune": "scores.json", "train": "metrics.jsonl"}
-UNREADABLE = (UserError, OSError, LookupError, TypeError, ValueError)  # from damaged or old results
 
 
 @dataclasses.dataclass

@@ -10,7 +10,7 @@ from typing import Any
 from babelmill.commands.progress.logs import metrics
 from babelmill.core import manifest
 from babelmill.core.escape import line, some
-from babelmill.core.files import UserError, read_json
+from babelmill.core.files import UNREADABLE, read_json
 from babelmill.core.words import and_words, short
 from babelmill.evaluation.metrics import metrics_of, shown, units
 from babelmill.evaluation.suite_scores import in_words
@@ -18,8 +18,6 @@ from babelmill.experiments import halving
 from babelmill.runtime.store import TAKEN
 from babelmill.settings import bytes_per_word
 from babelmill.stages import STAGES
-
-UNREADABLE = (UserError, OSError, LookupError, TypeError, ValueError)  # from old or damaged results
 
 
 def span(values: Iterable[float]) -> str:

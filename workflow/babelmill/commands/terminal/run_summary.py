@@ -12,9 +12,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from babelmill.commands.progress.logs import last_words, tail
-from babelmill.commands.terminal.key_figures import UNREADABLE, of_converted, units_of
+from babelmill.commands.terminal.key_figures import of_converted, units_of
 from babelmill.config.resolve import Configuration
 from babelmill.core import manifest
+from babelmill.core.files import UNREADABLE
 from babelmill.core.words import aligned, duration, plural
 from babelmill.experiments.halving import why_not_trained
 from babelmill.graph import explain

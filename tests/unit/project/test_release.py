@@ -1,0 +1,95 @@
+"""`make release` writes a number wherever it stands, and refuses what is no next release."""
+
+import subprocess
+from datetime import date
+
+import pytest
+import yaml
+
+from babelmill import __version__
+from babelmill.core.files import UserError
+from helpers import ROOT
+from scripts import release
+
+NUMBERED = (
+    "workflow/babelmill/__init__.py",
+    "workflow/babelmill/code_versions.txt",
+    "CITATION.cff",
+    "CHANGELOG.md",
+)
+
+
+@pytest.fixture
+def clone(tmp_path, monkeypatch):
+    """A repository that holds the files with a number, and in which all code is accepted."""
+    for name in NUMBERED:
+        path = tmp_path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes((ROOT / name).read_bytes())
+    changes = tmp_path / "CHANGELOG.md"
+    if "## [Unreleased]\n" not in (text := changes.read_text()):
+        changes.write_text(text.replace("\n## [", "\n## [Unreleased]\n\n## [", 1))
+    with (tmp_path / "workflow/babelmill/code_versions.txt").open("a") as versions:
+        versions.write("train 1 aaaaaaaa aaaaaaaaaaaaaaaa unreleased\n")
+    monkeypatch.setattr(release, "ROOT", tmp_path)
+    monkeypatch.setattr(release, "state_of", lambda stage: (True, []))
+    monkeypatch.setattr("sys.argv", ["release.py", "98.0.0"])
+    git("init", "--quiet")
+    git("add", "--all")
+    git("-c", "user.name=A", "-c", "user.email=a@b.example", "commit", "--quiet", "--message", "All")
+    return tmp_path
+
+
+def git(*arguments):
+    return subprocess.run(["git", *arguments], cwd=release.ROOT, check=True, capture_output=True, text=True).stdout
+
+
+def test_a_release_writes_its_number_wherever_it_stands(clone):
+    texts = {path.relative_to(clone).as_posix(): text for path, text in release.replaced("98.0.0").items()}
+    assert sorted(texts) == sorted(NUMBERED)
+    assert '__version__ = "98.0.0"\n' in texts["workflow/babelmill/__init__.py"]
+    citation = yaml.safe_load(texts["CITATION.cff"])
+    assert (citation["version"], citation["date-released"]) == ("98.0.0", date.today().isoformat())
+    assert f"\n## [98.0.0] - {date.today().isoformat()}\n" in texts["CHANGELOG.md"]
+    assert "[Unreleased]" not in texts["CHANGELOG.md"]
+    before = (clone / "workflow/babelmill/code_versions.txt").read_text()
+    after = texts["workflow/babelmill/code_versions.txt"]
+    assert " unreleased\n" in before
+    assert after.splitlines() == [line.replace(" unreleased", " 98.0.0") for line in before.splitlines()]
+
+
+@pytest.mark.parametrize(
+    ("version", "reason"),
+    [
+        ("", "three numbers"),
+        ("98.0", "three numbers"),
+        ("v98.0.0", "three numbers"),
+        ("98.0.01", "three numbers"),
+        (__version__, "the next one has a higher number"),
+        ("0.0.1", "the next one has a higher number"),
+        ("99.0.0", "git has a tag v99.0.0"),
+    ],
+)
+def test_what_is_no_next_release_is_refused(clone, version, reason):
+    git("tag", "v99.0.0")
+    with pytest.raises(UserError, match=reason):
+        release.refuse(version)
+
+
+def test_a_release_needs_committed_and_accepted_code(clone, monkeypatch):
+    release.refuse("98.0.0")
+    (clone / "new.txt").write_text("")
+    with pytest.raises(UserError, match="git status lists changes"):
+        release.refuse("98.0.0")
+    (clone / "new.txt").unlink()
+    monkeypatch.setattr(release, "state_of", lambda stage: (stage.name != "train", []))
+    with pytest.raises(UserError, match="the code of train is edited and not accepted"):
+        release.refuse("98.0.0")
+
+
+def test_a_release_whose_results_fail_says_how_to_take_it_back(clone):
+    with pytest.raises(UserError, match=r"the results were not made, see above.*git checkout"):
+        release.main()  # no tests/scripts are in this repository
+    assert "98.0.0" in git("diff")
+    git("checkout", ".")
+    release.refuse("98.0.0")
