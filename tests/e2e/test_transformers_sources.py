@@ -117,7 +117,7 @@ def test_models_go_on_from_published_ones(tmp_path, hub):
     write_rows(workspace.path, "test.tsv", 40, 2)
     tune = ["--task", "mine", "--seed", "1", "--config", f"tasks={json.dumps({'mine': OWN})}"]
     done = workspace.python("-m", "babelmill", "tune", "more", *tune)
-    assert done.returncode == 0 and float(re.search(r"accuracy ([\d.]+) ", done.stderr)[1]) > 90, done.stderr
+    assert done.returncode == 0 and float(re.search(r"accuracy ([\d.]+) ", done.stderr)[1]) > 70, done.stderr
     done = workspace.python("-m", "babelmill", "tune", "alone", *tune)
     assert done.returncode == 1 and done.stderr.startswith("error: alone holds only adapters"), done.stderr
     assert f'from_pretrained("ada/gpt2", revision="{commit}")' in card.text
