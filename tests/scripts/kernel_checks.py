@@ -1,8 +1,8 @@
 """Compare our Triton kernels with the formula, in Triton's interpreter, which checks all memory that they use.
 
-    TRITON_INTERPRET=1 python tests/scripts/kernel_checks.py attention|feed_forward|sums|edges|step SIZE ...
+    TRITON_INTERPRET=1 python tests/scripts/kernel_checks.py attention|feed_forward|sums|edges|mixed_step|added_step SIZE ...
 
-The sizes are tokens per row, widths, numbers of hidden states (twice), and tokens per row again. TRITON_INTERPRET is read at the
+A size is a number of tokens per row (attention, steps), of hidden states (sums, edges), or a width (feed_forward). TRITON_INTERPRET is read at the
 import.
 """
 
@@ -82,7 +82,7 @@ def check_sums(rows: int) -> None:
 
 
 def check_edges(rows: int) -> None:
-    """Check the kernels of sums where numbers are far apart, no numbers, or at the end of memory."""
+    """Check the kernels of sums where tokens are rounded much, values are NaN, sums cancel, or memory ends."""
     check_a_narrow_model()
     check_a_part_that_is_no_number(rows)
     check_the_identity()
@@ -98,7 +98,7 @@ def check_a_narrow_model() -> None:
 
 def check_a_part_that_is_no_number(rows: int, products=mixing_triton._products) -> None:
     """It is the worst difference, whichever part it is in: kernels that pass a trial have none."""
-    mixing_triton._products = lambda *rows: products(*rows) * torch.nan  # the gradients of the weights alone
+    mixing_triton._products = lambda *given: products(*given) * torch.nan  # the gradients of the weights alone
     assert math.isnan(of_sums(CPU, 77, True, torch.float32, rows))
     mixing_triton._products = products
 
@@ -140,7 +140,7 @@ class AsOnAGPU(GPTBertNetwork):
         return result
 
 
-def check_step(length: int) -> None:
+def compare_steps(length: int, adds: type, kind: torch.dtype, most: float, **values: bool) -> None:
     """Compare a step of training with dropout, as on a GPU, with a CPU's: its gradients, and its sums in evaluation too.
 
     Its passes have 3 and 2 rows, of so many tokens; most have several documents.
@@ -152,41 +152,43 @@ def check_step(length: int) -> None:
     )
     sizes = {"global_batch_tokens": 5 * length, "micro_batch_tokens": 3 * length, "dropout": 0.1, "width": 32}
     sizes |= {"sequence_lengths": [length], "phase_starts": [0.0]}
-    # Where nothing is rounded, the numbers are nearly equal.
-    cases = [
-        ("mixed", torch.float32, {}, 1e-5),
-        ("added", torch.bfloat16, {"mixes": False, "activation_checkpointing": True}, 0.05),
-    ]
-    for name, kind, values, most in cases:
-        FusedMixing.kind = FusedResidual.kind = kind
-        with tempfile.TemporaryDirectory() as folder:
-            make = trainer_maker(Path(folder))
-            plain = make(**sizes, **values)
-            precision = "bf16" if kind == torch.bfloat16 else "fp32"
-            fused = make(network=AsOnAGPU, graphs=Graphs("aot_eager"), precision=precision, **sizes, **values)
-        kinds, sums = (
-            [type(module) for module in fused.model.modules()],
-            FusedMixing if name == "mixed" else FusedResidual,
-        )
-        assert (kinds.count(FusedAttention), kinds.count(NormalizedGEGLU), kinds.count(sums)) == (2, 2, 1)
-        assert [n for n, _ in fused.model.named_parameters()] == [n for n, _ in plain.model.named_parameters()]
-        found = []
-        for trainer in (plain, fused):
-            step = trainer.plan.step(3)
-            trainer.network.begin_step(3)
-            batch = trainer.network.micro_batch(trainer._stream, step.rows[:3], length, step.weights)
-            with torch.no_grad():
-                trainer.model.eval()
-                evaluated = trainer.network.forward(batch, trainer.plan.groups)[1]
-            trainer.model.train()
-            found.append((trainer._learn_share(step, []), evaluated, trainer._gradients.flat))
-        seen = fused.network.keys.spans
-        assert seen.shape[2] == length // 16 and len(seen.unique()) > 2, "some tiles see a part of the row"
-        (wanted_sums, wanted_evaluated, wanted), (sums, evaluated, gradient) = found
-        difference = ((gradient - wanted).norm() / wanted.norm()).item()
-        print(f"the gradient of a step, {name}, {kind}: {difference:.1e}", flush=True)
-        assert difference < most
-        torch.testing.assert_close((sums, evaluated), (wanted_sums, wanted_evaluated), rtol=most, atol=most)
+    FusedMixing.kind = FusedResidual.kind = kind
+    with tempfile.TemporaryDirectory() as folder:
+        make = trainer_maker(Path(folder))
+        plain = make(**sizes, **values)
+        precision = "bf16" if kind == torch.bfloat16 else "fp32"
+        fused = make(network=AsOnAGPU, graphs=Graphs("aot_eager"), precision=precision, **sizes, **values)
+    kinds = [type(module) for module in fused.model.modules()]
+    assert (kinds.count(FusedAttention), kinds.count(NormalizedGEGLU), kinds.count(adds)) == (2, 2, 1)
+    assert [n for n, _ in fused.model.named_parameters()] == [n for n, _ in plain.model.named_parameters()]
+    found = []
+    for trainer in (plain, fused):
+        step = trainer.plan.step(3)
+        trainer.network.begin_step(3)
+        batch = trainer.network.micro_batch(trainer._stream, step.rows[:3], length, step.weights)
+        with torch.no_grad():
+            trainer.model.eval()
+            evaluated = trainer.network.forward(batch, trainer.plan.groups)[1]
+        trainer.model.train()
+        found.append((trainer._learn_share(step, []), evaluated, trainer._gradients.flat))
+    seen = fused.network.keys.spans
+    assert seen.shape[2] == length // 16 and len(seen.unique()) > 2, "some tiles see a part of the row"
+    (wanted_sums, wanted_evaluated, wanted), (sums, evaluated, gradient) = found
+    difference = ((gradient - wanted).norm() / wanted.norm()).item()
+    print(f"the gradient of a step, {adds.__name__}, {kind}: {difference:.1e}", flush=True)
+    assert difference < most
+    torch.testing.assert_close((sums, evaluated), (wanted_sums, wanted_evaluated), rtol=most, atol=most)
+
+
+def check_mixed_step(length: int) -> None:
+    """Compare steps of a network that mixes its layers."""
+    compare_steps(length, FusedMixing, torch.float32, 1e-5)  # nothing is rounded
+    compare_steps(length, FusedMixing, torch.bfloat16, 0.05, activation_checkpointing=True)
+
+
+def check_added_step(length: int) -> None:
+    """Compare a step of a network that adds its layers."""
+    compare_steps(length, FusedResidual, torch.float32, 1e-5, mixes=False, activation_checkpointing=True)
 
 
 if __name__ == "__main__":

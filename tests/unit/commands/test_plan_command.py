@@ -11,6 +11,7 @@ import re
 import shutil
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -20,7 +21,7 @@ from babelmill import cli
 from babelmill.commands.estimates.machine import has_gpu
 from babelmill.commands.estimates.text_size import training_text
 from babelmill.commands.estimates.training_cost import tenths
-from babelmill.commands.estimates.tuning_cost import TuningCost, flops_of
+from babelmill.commands.estimates.tuning_cost import TuningCost, assumed, flops_of
 from babelmill.commands.plan import not_taken, tuning_table
 from babelmill.config import loading
 from babelmill.config.model_size import parameters
@@ -371,7 +372,7 @@ def test_without_a_gpu_the_hours_are_of_this_machine(workspace):
 
 
 OLD, NEW = "fma sse4_2 avx avx2", "fma avx avx2 avx512f avx512dq avx512bw avx512vl"
-NO_BF16 = "eng: train.precision: bf16 takes about 10 times as long as fp32 on this processor"
+NO_BF16 = "eng: train.precision: bf16 takes many times as long as fp32 on processors without AVX-512, such as this one"
 
 
 @pytest.mark.parametrize(
@@ -403,6 +404,10 @@ def test_bf16_on_a_processor_without_it_is_named(fresh, monkeypatch, capsys, pro
         for each in ("bf16", "fp32")
     ]
     assert hours[0] / hours[1] == pytest.approx(10 if slow else 1)
+    speeds = [
+        assumed(SimpleNamespace(flops_per_second=6e9 / cost.slowdown(each)), "", each) for each in ("bf16", "fp32")
+    ]
+    assert speeds == [6e9, 6e9], "fine-tuning computes in fp32"
 
 
 # As the repository of LLaDA-8B has it, as far as it counts.

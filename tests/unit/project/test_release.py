@@ -36,7 +36,18 @@ def clone(tmp_path, monkeypatch):
     monkeypatch.setattr("sys.argv", ["release.py", "98.0.0"])
     git("init", "--quiet")
     git("add", "--all")
-    git("-c", "user.name=A", "-c", "user.email=a@b.example", "commit", "--quiet", "--message", "All")
+    git(
+        "-c",
+        "user.name=A",
+        "-c",
+        "user.email=a@b.example",
+        "-c",
+        "commit.gpgsign=false",
+        "commit",
+        "--quiet",
+        "--message",
+        "All",
+    )
     return tmp_path
 
 

@@ -21,7 +21,8 @@ CHECKS = {
     "sums": ("2 11", {"float32: ": 4, "bfloat16: ": 4}),
     "edges": ("3", {}),
     # All kernels in compiled graphs, as on a GPU, against the plain network.
-    "step": ("32", {"the gradient of a step, ": 2}),
+    "mixed_step": ("32", {"the gradient of a step, ": 2}),
+    "added_step": ("32", {"the gradient of a step, ": 1}),
 }
 BUILT = {"sm_80": 10, "sm_90": 17, "gfx90a": 9, "gfx942": 3}  # kernels for A100, H100, MI250X, MI300X
 

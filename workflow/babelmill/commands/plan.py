@@ -45,7 +45,7 @@ from babelmill.core.files import UserError
 from babelmill.core.words import aligned, plural, said_once, short
 from babelmill.experiments.halving import ROUNDS, expected, races_of, standing
 from babelmill.graph import CHECKPOINTS, explain
-from babelmill.runtime.cost import BF16_IS_SLOW, slow_in_bf16
+from babelmill.runtime.cost import BF16_IS_SLOW, slowdown
 from babelmill.settings import UP_TO_TRAINING, same_asked, settings_of, trainings_there
 from babelmill.stages import STAGES
 
@@ -335,8 +335,8 @@ def run(args: argparse.Namespace) -> None:
     asked = {*names, *(configuration.top.targets if "all" in names else [])}
     sweeps = [sweep_note(configuration, name, costs) for name in configuration.sweeps if name in asked]
     without = said_once((cost.model, note) for cost in costs if (note := task_note(configuration, cost.model)))
-    on_cpu = (cost.model for cost in costs if not cost.gpus and slow_in_bf16())
-    slow = said_once((name, BF16_IS_SLOW) for name in on_cpu if configuration.model(name).train.precision == "bf16")
+    on_cpu = (cost.model for cost in costs if not cost.gpus)
+    slow = said_once((name, BF16_IS_SLOW) for name in on_cpu if slowdown(configuration.model(name).train.precision) > 1)
     lines = [*table(costs, alike), *notes(costs, gpu, alike), *slow, *sweeps, *snapshots, *challenges, *without]
     lines += tuning_table(not_taken(tuned, alike), costs)
     print(*lines, *download_notes(configuration, list(codes)), sep="\n")

@@ -51,8 +51,8 @@ CPU_INFO = Path("/proc/cpuinfo")
 BF16_NEEDS = {"avx512bw", "avx512vl", "avx512dq"}  # of oneDNN, which computes PyTorch's products on x86 processors
 SLOWER_IN_BF16 = 10  # with GPT-BERT of 3.7 M parameters on AMD Zen 3; single products are 8 to 40 times as slow
 BF16_IS_SLOW = (
-    f"train.precision: bf16 takes about {SLOWER_IN_BF16} times as long as fp32 on this processor, which has no AVX-512;"
-    " set train.precision: fp32."
+    "train.precision: bf16 takes many times as long as fp32 on processors without AVX-512, such as this one"
+    f" ({SLOWER_IN_BF16} times in our measurement); set train.precision: fp32."
 )
 
 
@@ -62,7 +62,12 @@ def slow_in_bf16() -> bool:
         for line in CPU_INFO.read_text(encoding="utf-8", errors="replace").splitlines():
             if line.startswith("flags"):  # x86
                 return not BF16_NEEDS.issubset(line.split())
-    return False
+    return False  # or not known
+
+
+def slowdown(precision: str) -> int:
+    """Return how many times as long as in fp32 a training in `precision` takes on this machine's processor."""
+    return SLOWER_IN_BF16 if precision == "bf16" and slow_in_bf16() else 1
 
 
 Amount = TypeVar("Amount", float, np.ndarray)

@@ -18,7 +18,7 @@ from babelmill.config.model_size import Counted, layer_matrices, parameters
 from babelmill.config.resolve import Configuration, ResolvedModel
 from babelmill.config.snapshots import kept_at_the_end, points
 from babelmill.core.files import UserError
-from babelmill.runtime.cost import SLOWER_IN_BF16, flops, slow_in_bf16
+from babelmill.runtime.cost import flops, slowdown
 from babelmill.training.plan.objectives import objective_of
 from babelmill.training.plan.schedule import (
     CHUNK,
@@ -122,8 +122,8 @@ def cost_of(
         rate = mfu or (known.rate if known else assumed_mfu(size.hidden_size))
         hours = longer * float((of_step * longest / micro_batches).sum()) / (known_peak(gpu) * rate) / 3600
     else:
-        slower = SLOWER_IN_BF16 if train.precision == "bf16" and slow_in_bf16() else 1
-        rate = known.rate if known else assumed_speed(size.hidden_size, size.intermediate_size) / slower
+        guess = assumed_speed(size.hidden_size, size.intermediate_size) / slowdown(train.precision)
+        rate = known.rate if known else guess
         hours = longer * float(of_step.sum()) / rate / 3600
 
     at_once = whole_tokens(train) if gpus else CPU_TOKENS

@@ -24,7 +24,7 @@ from babelmill.config.schema import Tuning
 from babelmill.config.tasks import languages_of_task, seeds_of_task, tasks_of_model
 from babelmill.core import manifest
 from babelmill.core.files import UserError
-from babelmill.runtime.cost import flops
+from babelmill.runtime.cost import flops, slowdown
 from babelmill.stages import STAGES
 
 OF_TRAINING = 0.1  # assumed speed of a tuning on a GPU, relative to a training in bf16, until it is measured
@@ -59,14 +59,16 @@ def tuning_costs(configuration: Configuration, cost: Cost, gpu: str) -> list[Tun
             continue
         known = speeds[task] or others
         source = "measured" if speeds[task] else "other tasks" if others else "assumed"
-        speed = statistics.median(known) if known else assumed(cost, gpu)
+        precision = configuration.model(model).train.precision
+        speed = statistics.median(known) if known else assumed(cost, gpu, precision)
         found.append(TuningCost(model, task, jobs, rows, epochs, jobs * of_job, jobs * of_job / speed / 3600, source))
     return found
 
 
-def assumed(cost: Cost, gpu: str) -> float:
-    """Return the FLOP/s to assume for fine-tuning a model."""
-    return cost.flops_per_second or OF_TRAINING * (cost.mfu or 0) * known_peak(gpu)
+def assumed(cost: Cost, gpu: str, precision: str) -> float:
+    """Return the FLOP/s to assume for fine-tuning a model whose training has this precision."""
+    of_training = (cost.flops_per_second or 0) * slowdown(precision)  # tunings compute in fp32
+    return of_training or OF_TRAINING * (cost.mfu or 0) * known_peak(gpu)
 
 
 def flops_of(configuration: Configuration, model: str, task: str, how: Tuning) -> tuple[int, float]:
