@@ -95,7 +95,7 @@ def write_text(clone: Path, path: Path, suffix: str, places: int, of_each: int) 
                     out.write(json.dumps({"text": " ".join(part[first : first + DOCUMENT])}) + "\n")
 
 
-def configuration(folder: Path, blimp: bool) -> dict[str, Any]:
+def configuration(folder: Path, blimp: bool, precision: str = "bf16") -> dict[str, Any]:
     """Return the configuration: a language for each text, and an experiment on it."""
     corpora, models = {}, {}
     for name in CELLS:
@@ -111,7 +111,7 @@ def configuration(folder: Path, blimp: bool) -> dict[str, Any]:
         name: {"base": f"english_{name}", "vary": cells, "seeds": 6 if "big" in name else 2, "compare_with": {}}
         for name, cells in CELLS.items()
     }
-    rest = {"train": {"global_batch_tokens": 2048, "precision": "bf16"}, "evaluation": {"documents": None}}
+    rest = {"train": {"global_batch_tokens": 2048, "precision": precision}, "evaluation": {"documents": None}}
     return {"preset": "tiny", "targets": [], "languages": corpora, "models": models, "experiments": experiments} | rest
 
 
@@ -121,12 +121,13 @@ def main() -> None:
     parser.add_argument("folder", type=Path)
     parser.add_argument("--clone", type=Path, required=True, help="a clone of moritzlad/BabyLM-Tiny")
     parser.add_argument("--blimp", action="store_true", help="also score the larger models on pairs of BLiMP")
+    parser.add_argument("--precision", choices=["bf16", "fp32"], default="bf16", help="fp32 for CPUs without AVX-512")
     args = parser.parse_args()
     folder = args.folder.resolve()
     folder.mkdir(parents=True, exist_ok=True)
     for name, (suffix, places, of_each) in TEXTS.items():
         write_text(args.clone, folder / f"{name}.jsonl", suffix, places, of_each)
-    text = yaml.safe_dump(configuration(folder, args.blimp), sort_keys=False)
+    text = yaml.safe_dump(configuration(folder, args.blimp, args.precision), sort_keys=False)
     (folder / "config.yaml").write_text(text, encoding="utf-8")
     print(f"next: snakemake --profile profiles/local --configfile {folder / 'config.yaml'} -n experiments/ten")
 
