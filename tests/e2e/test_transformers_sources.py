@@ -113,11 +113,11 @@ def test_models_go_on_from_published_ones(tmp_path, hub):
         "error: alone holds only adapters (export.adapter: only), and its card says how to load them; to try the model"
         " here, set export.adapter: also\n"
     )
-    write_rows(workspace.path, "train.tsv", 96, 1)
+    write_rows(workspace.path, "train.tsv", 384, 1)  # so that it is learnt whatever the processor rounds
     write_rows(workspace.path, "test.tsv", 40, 2)
     tune = ["--task", "mine", "--seed", "1", "--config", f"tasks={json.dumps({'mine': OWN})}"]
     done = workspace.python("-m", "babelmill", "tune", "more", *tune)
-    assert done.returncode == 0 and float(re.search(r"accuracy ([\d.]+) ", done.stderr)[1]) > 70, done.stderr
+    assert done.returncode == 0 and float(re.search(r"accuracy ([\d.]+) ", done.stderr)[1]) > 90, done.stderr
     done = workspace.python("-m", "babelmill", "tune", "alone", *tune)
     assert done.returncode == 1 and done.stderr.startswith("error: alone holds only adapters"), done.stderr
     assert f'from_pretrained("ada/gpt2", revision="{commit}")' in card.text

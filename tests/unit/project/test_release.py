@@ -36,18 +36,9 @@ def clone(tmp_path, monkeypatch):
     monkeypatch.setattr("sys.argv", ["release.py", "98.0.0"])
     git("init", "--quiet")
     git("add", "--all")
-    git(
-        "-c",
-        "user.name=A",
-        "-c",
-        "user.email=a@b.example",
-        "-c",
-        "commit.gpgsign=false",
-        "commit",
-        "--quiet",
-        "--message",
-        "All",
-    )
+    for setting in (("user.name", "A"), ("user.email", "a@b.example"), ("commit.gpgsign", "false")):
+        git("config", *setting)
+    git("commit", "--quiet", "--message", "All")
     return tmp_path
 
 

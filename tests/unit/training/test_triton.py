@@ -14,7 +14,7 @@ from helpers.training.tiny_trainer import ALONE
 # By part of `kernel_checks.py`: its sizes, and how often lines with these words are among what it prints.
 CHECKS = {
     # Rows of these lengths.
-    "attention": ("16 128 129", {"T 16, ": 3, "T 128, ": 3, "T 129, ": 3}),
+    "attention": ("16 128 129", {"T 16, ": 6, "T 128, ": 6, "T 129, ": 6}),
     # Blocks of an odd width, of one that is a power of two, and of one of parts.
     "feed_forward": ("77 128 1280", {"in 1 parts, ": 4, "in 5 parts, ": 2}),
     # What is between sub-blocks.
