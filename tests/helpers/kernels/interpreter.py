@@ -1,12 +1,16 @@
-"""Let Triton's interpreter compute in bfloat16 as GPUs do, in half the time, and find what is read or written outside of tensors.
+"""Let Triton's interpreter compute in bfloat16 as GPUs do, in less time, and find what is read or written outside of tensors.
 
 Import this before the kernels run.
 
 The interpreter holds a bfloat16 as the integer of its bits. It multiplies matrices of these integers, and takes an
-integer for the bits when it converts it; and it rounds a float32 towards 0. It also puts its own functions in the place
-of Triton's at each call of a function in a kernel; once per launch is enough.
+integer for the bits when it converts it; and it rounds a float32 towards 0.
+
+It spends much time on what is not needed here. It puts its own functions in the place of Triton's at each call of a function
+in a kernel; once per launch is enough. It computes whether sums of integers are too large, and ignores the answer unless it
+debugs. It makes a table of all types each time that it needs NumPy's name of one.
 """
 
+import functools
 from types import ModuleType
 from typing import Any
 
@@ -21,7 +25,12 @@ ROOM = 2**15  # numbers before and after each tensor: more than a tile of rows
 _patch, _restore = interpreter._patch_lang, interpreter._LangPatchScope.restore
 _patched: set[int] = set()  # the modules for which this was done since the launch began
 _truncated = InterpreterBuilder.create_fp_trunc
+_type_of_numbers = functools.cache(interpreter._get_np_dtype)
 _converted = InterpreterBuilder.create_si_to_fp
+
+
+def _type_in_numpy(kind: Any) -> np.dtype:
+    return np.dtype(np.uint64) if kind.scalar.is_ptr() else _type_of_numbers(kind.scalar)
 
 
 def _rounded(numbers: np.ndarray) -> np.ndarray:
@@ -52,9 +61,11 @@ def _truncate(self: Any, source: Any, kind: Any) -> TensorHandle:
     return TensorHandle(_rounded(source.data), tl.bfloat16)
 
 
+interpreter._get_np_dtype = _type_in_numpy
 InterpreterBuilder.create_dot = _dot
 InterpreterBuilder.create_ui_to_fp = InterpreterBuilder.create_si_to_fp = _convert
 InterpreterBuilder.create_fp_trunc = _truncate
+interpreter.interpreter_builder.options = interpreter.InterpreterOptions(sanitize_overflow=False)
 
 
 def _patch_once(function: Any) -> Any:
