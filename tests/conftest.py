@@ -16,6 +16,8 @@ import pytest
 import yaml
 from filelock import FileLock
 
+from babelmill.config import inputs, suites
+from babelmill.hub import revisions
 from helpers import ROOT
 from helpers.programs.prepared import run_module, run_python, start_server
 
@@ -196,6 +198,13 @@ def workspace(built, tmp_path) -> Workspace:
     """Return a copy of the built workflow with its file times, which a test may change."""
     shutil.copytree(built, tmp_path / "work", symlinks=True)
     return Workspace(tmp_path / "work")
+
+
+@pytest.fixture(autouse=True)
+def forget_files() -> None:
+    """Have no test know files of another's folder: a process reads most files of the settings only once."""
+    for read in (inputs._folder, inputs._snapshot, inputs.check_tokenizer, suites._snapshot, revisions.read_lock):
+        read.cache_clear()
 
 
 @pytest.fixture

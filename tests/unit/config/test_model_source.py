@@ -27,7 +27,6 @@ MORE = {"more": {"model": {"source": "eng"}, "train": {"epochs": 1}}}
 @pytest.fixture(autouse=True)
 def folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    revisions.read_lock.cache_clear()
     return tmp_path
 
 

@@ -133,6 +133,7 @@ def test_a_corpus_made_by_hand_needs_the_suites(given):
 
 
 def test_the_order_of_suites_changes_no_settings():
+    write_jsonl("a.jsonl", ["a text"])
     orders = [[*SUITES], [*SUITES][::-1]]
     one, other = (settings_of(configuration(decontaminate=order), "eng", "corpus") for order in orders)
     assert one == other
