@@ -3,14 +3,15 @@
     git clone https://github.com/moritzlad/BabyLM-Tiny
     python benchmarks/recipes.py FOLDER --clone BabyLM-Tiny [--blimp]
     snakemake --profile profiles/local --configfile FOLDER/config.yaml experiments/ten experiments/one
-    snakemake --profile profiles/local --configfile FOLDER/config.yaml experiments/big_ten experiments/big_one
+    snakemake --profile profiles/local --configfile FOLDER/config.yaml experiments/tuned experiments/tuned_once
 
 This writes texts and `config.yaml` into FOLDER and trains nothing. The texts are of five kinds in equal shares, words
 from eight places of each. `ten` are ten epochs of 75,000 words, `one` is one epoch of 650,000 words, both with 1.2 M
-parameters (preset `tiny`): each model takes two to three minutes of CPU time. `big_ten` (ten epochs of 300,000 words)
-and `big_one` compare the best with the published recipe at 3.7 M parameters and with six seeds: a training takes about
-20 minutes of CPU time (4 in `big_one`). With `--blimp`, these are also scored on pairs of BLiMP, which come from the
-Hub. Then `benchmarks/learning_curves.py` draws their losses.
+parameters (preset `tiny`): each model takes two to three minutes of CPU time. `noise` is masked diffusion on the text
+of `one`. `big_ten` are ten epochs of 300,000 words with 3.7 M parameters. `tuned` (on the same text) and `tuned_once`
+(on that of `one`) compare these recipes with the published one at this size and with six seeds: a training takes
+about 20 minutes of CPU time (4 of `tuned_once`). With `--blimp`, the larger models are also scored on pairs of BLiMP,
+which come from the Hub. Then `benchmarks/learning_curves.py` draws their losses.
 """
 
 import argparse
@@ -57,16 +58,21 @@ CELLS = {
         *(muon(*each) | NO_DROPOUT for each in ((0.01, 0.1), (0.02, 0.1), (0.01, 2.0), (0.005, 2.0))),
         muon(0.01, 2.0, order="documents") | NO_DROPOUT,
     ],
+    "noise": [{"train.noise": "uniform"}, {"train.noise": "cosine"}],
     "big_ten": [
         {},
         muon(0.005, 2.0, order="documents") | NO_DROPOUT,
         *(muon(*each, order="documents") for each in ((0.005, 2.0), (0.005, 0.5), (0.005, 0.2), (0.0025, 1.0))),
         NO_DROPOUT | {"train.learning_rate": 0.02, "train.order": "documents"},
     ],
-    "big_one": [{}, muon(0.01, 2.0) | NO_DROPOUT],
+    "tuned": [{}, {"recipe": "tuned"}],
+    "tuned_once": [{}, {"recipe": "tuned_once"}],
 }
+SEEDS = {"noise": 3, "big_ten": 1, "tuned": 6, "tuned_once": 6}  # else 2
+BASES = {"tuned": "big_ten", "tuned_once": "big_one"}  # the texts of experiments that have none of their own
 
-VALIDATE_EVERY = {"ten": 220, "one": 193, "big_ten": 250, "big_one": 100}  # steps; of the small ones, a third
+# Steps; of the small models, a third.
+VALIDATE_EVERY = {"ten": 220, "one": 193, "noise": 193, "big_ten": 250, "big_one": 100}
 BIG = {
     "tokenizer": {"vocab_size": 4096},
     "model": {"hidden_size": 192, "intermediate_size": 512, "num_attention_heads": 6, "num_hidden_layers": 6},
@@ -98,17 +104,25 @@ def write_text(clone: Path, path: Path, suffix: str, places: int, of_each: int) 
 def configuration(folder: Path, blimp: bool, precision: str = "bf16") -> dict[str, Any]:
     """Return the configuration: a language for each text, and an experiment on it."""
     corpora, models = {}, {}
-    for name in CELLS:
-        text, epochs = folder / f"{'one' if name == 'big_one' else name}.jsonl", 1 if "one" in name else 10
-        files = {"files": [str(text)], "validation_files": [str(folder / "validation.jsonl")]}
+    for name, validate_every in VALIDATE_EVERY.items():
+        text, epochs = (name, 10) if "ten" in name else ("one", 1)
+        files = {"files": [str(folder / f"{text}.jsonl")], "validation_files": [str(folder / "validation.jsonl")]}
         corpora[f"english_{name}"] = {"language": "eng", "corpus": files}
-        train = {"epochs": epochs} | ({} if "big" in name else {"average_last": 0.2})
-        models[f"english_{name}"] = {"train": train, "run": {"validate_every": VALIDATE_EVERY[name]}}
+        train: dict[str, Any] = {"epochs": epochs} | ({} if "big" in name else {"average_last": 0.2})
+        models[f"english_{name}"] = {"train": train, "run": {"validate_every": validate_every}}
         models[f"english_{name}"] |= BIG if "big" in name else {}
+        if name == "noise":
+            train |= {"objective": "diffusion", "optimizer": "muon", "learning_rate": 0.01, "weight_decay": 2.0}
+            models[f"english_{name}"]["model"] = {key.removeprefix("model."): rate for key, rate in NO_DROPOUT.items()}
         if blimp and "big" in name:
             models[f"english_{name}"]["evaluation"] = {"suites": ["blimp"], "pairs": 200, "masked_pairs": 20}
     experiments = {
-        name: {"base": f"english_{name}", "vary": cells, "seeds": 6 if "big" in name else 2, "compare_with": {}}
+        name: {
+            "base": f"english_{BASES.get(name, name)}",
+            "vary": cells,
+            "seeds": SEEDS.get(name, 2),
+            "compare_with": cells[0],
+        }
         for name, cells in CELLS.items()
     }
     rest = {"train": {"global_batch_tokens": 2048, "precision": precision}, "evaluation": {"documents": None}}

@@ -28,6 +28,7 @@ from helpers.programs.prepared import START
 from helpers.training.training_data import (
     EXPECTED,
     MUON,
+    NORBERT4,
     STEPS,
     UNDISTURBED,
     Data,
@@ -158,10 +159,10 @@ def test_killed_at_random_moments(data, finished, seed, kills):
     assert "step 60/60" not in killed and len(logs) > 1
 
 
-@pytest.mark.parametrize("train", [{"objective": "diffusion"}, MUON], ids=["diffusion", "muon"])
+@pytest.mark.parametrize("train", [{"objective": "diffusion"}, MUON, NORBERT4], ids=["diffusion", "muon", "norbert4"])
 @pytest.mark.parametrize(("seed", "kills"), SEEDS_AND_KILLS)
 def test_others_killed_at_random_moments(data, seed, kills, train):
-    """The same with another objective, and with another optimizer."""
+    """The same with another objective, another optimizer, and another model."""
     data.settings(max_steps=STEPS, **train)
     data.train("calm")
     shutil.rmtree(data.folder / "checkpoints")

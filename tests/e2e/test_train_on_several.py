@@ -7,6 +7,7 @@ import signal
 import time
 
 import psutil
+import pytest
 from safetensors.torch import load_file
 
 from conftest import ROOT
@@ -15,6 +16,7 @@ from helpers.programs.prepared import Program, run_module
 from helpers.training.training_data import (
     EXPECTED,
     MUON,
+    NORBERT4,
     UNDISTURBED,
     assert_near,
     largest_difference,
@@ -90,9 +92,10 @@ def test_three_processes_then_two_then_one(data, finished):
     assert_near(data, finished)
 
 
-def test_muon_on_two_processes_then_one(data):
-    """Of three, one is killed; the two that remain in the next attempt are asked to leave."""
-    data.settings(**UNDISTURBED, **MUON)
+@pytest.mark.parametrize("train", [MUON, NORBERT4], ids=["muon", "norbert4"])
+def test_others_on_two_processes_then_one(data, train):
+    """With another optimizer, and another model. Of three, one is killed; the next two are asked to leave."""
+    data.settings(**UNDISTURBED, **train)
     data.train("calm")
     shutil.rmtree(data.folder / "checkpoints")
     process = data.start("model", 3, hold="vote 13")

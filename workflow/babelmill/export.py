@@ -52,7 +52,7 @@ RAW = """\
 
 `{run}/{step}.safetensors` is the state of the training run after its last step, without anything that could run code:
 
-* `model.*`: the last weights; `average.*`: their moving average, if there is one (names as in the training code);
+* `model.*`: the last weights; `average.*`: their average, if there is one (names as in the training code);
 * `optimizer.I.J.KEY`: the state of optimizer I for its parameter J. Its parameters are numbered in the order of its
   groups. The groups are in the metadata, with the names of the parameters and everything else that is not a tensor:
 
@@ -65,6 +65,8 @@ with safe_open("{run}/{step}.safetensors", "pt") as file:
     optimizers = json.loads(file.metadata()["state"])["optimizers"]  # each is a list of groups
 names = [name for group in optimizers[0] for name in group["param_names"]]  # names[J]
 ```
+
+* `optimizer.momentum.NAME`: the momentum of a matrix that Muon trains; such a matrix is in no group.
 
 `identity.json` says which settings, code and data the run had, and `metrics.jsonl` holds its losses. If settings, code
 and data are the same, Babelmill can use the checkpoint: copy `{run}` into `results/checkpoints/{model}/` and run the

@@ -106,6 +106,11 @@ def test_a_recipe_that_an_experiment_varies_is_left_out_there():
         ({}, ""),
         ({"epochs": 2}, "train.epochs = 2 of model eng: config/recipes/tuned.yaml is for 5 epochs or more"),
         ({"epochs": 2, "max_steps": 9}, ""),
+        (
+            {"recipe": "tuned_once"},
+            "train.epochs = 10 of model eng: config/recipes/tuned_once.yaml is for 1 epochs or fewer",
+        ),
+        ({"recipe": "tuned_once", "epochs": 0.5}, ""),
         ({"optimizer": "lamb"}, "train.learning_rate and train.weight_decay still come from config/recipes/tuned.yaml"),
         ({"optimizer": "lamb", "learning_rate": 0.01}, "of model eng: train.weight_decay still come"),
         ({"optimizer": "lamb", "learning_rate": 0.01, "weight_decay": 0.1}, ""),
@@ -113,6 +118,7 @@ def test_a_recipe_that_an_experiment_varies_is_left_out_there():
 )
 def test_what_a_recipe_was_not_measured_with_is_a_warning(caplog, train, warning):
     resolve._warn.cache_clear()
-    configuration({"preset": "tiny", "recipe": "tuned", "train": train}).model("eng")
+    train = {"epochs": 10} | train
+    configuration({"preset": "tiny", "recipe": train.pop("recipe", "tuned"), "train": train}).model("eng")
     said = [record.getMessage() for record in caplog.records if "recipe" in record.getMessage()]
     assert len(said) == bool(warning) and warning in "".join(said)

@@ -580,6 +580,15 @@ HISCO = {
     "digits": [0.9, 0.8],
     "threshold": {"value": 0.42, "f1": 0.77},
 }
+
+
+def test_the_card_says_what_the_averaged_weights_are():
+    facts = trained("hybrid") | {"variants": ["main", "ema"]}
+    assert 'has the moving average of the weights; `variant="main"`' in render(card(**facts))
+    facts["settings"]["train"]["average_last"] = 0.2
+    assert 'has the mean of the weights over the last 20 % of the steps; `variant="main"`' in render(card(**facts))
+
+
 # One card for each kind of model and of origin: (facts that are not those of `card()`, metrics.jsonl).
 KINDS = {
     "hybrid": (trained("hybrid") | {"authors": ["A. Author"], "description": "A *short* text.\n\nMore."}, RECORD),

@@ -154,7 +154,7 @@ def test_text_that_is_not_there_is_one_line(capsys):
     configured()
     assert cli.main(["corpus", "nld"]) == 1
     error = capsys.readouterr().err
-    assert "`snakemake results/downloads/nld/manifest.json` fetches it" in error and error.count("\n") == 1
+    assert "`snakemake results/downloads/nld` fetches it" in error and error.count("\n") == 1
     configured(files=["nothing/*.txt"])
     assert cli.main(["corpus", "nld"]) == 1 and "nothing/*.txt" in capsys.readouterr().err
 

@@ -8,7 +8,7 @@
 languages, copies and repeated lines, odd characters, categories and sources, 20 documents drawn at random and the
 oddest ones. `reports/corpora/eng.json` has the numbers, and a report of the model (`babelmill report eng`) shows the
 main ones. Nothing is changed, and nothing runs again. If the text comes from the Hub, it must be there already
-(`snakemake results/downloads/eng/manifest.json`).
+(`snakemake results/downloads/eng`).
 """
 
 import argparse
@@ -68,8 +68,7 @@ def look(configuration: Configuration, code: str, made: bool, threads: int) -> d
     download = None if corpus.files or corpus.builtin else STAGES["download"].path(code, "")
     if download and not (download / manifest.NAME).is_file():
         raise UserError(
-            f"the text of {code} is on the Hub ({corpus.hub}); `snakemake {download}/{manifest.NAME}` fetches it,"
-            " or set corpus.files"
+            f"the text of {code} is on the Hub ({corpus.hub}); `snakemake {download}` fetches it, or set corpus.files"
         )
     sources = inputs(corpus, download)
     FOLDER.mkdir(parents=True, exist_ok=True)

@@ -11,6 +11,7 @@ import functools
 import glob
 import itertools
 import logging
+import math
 import re
 from collections.abc import Callable, Collection, Iterable, Sequence
 from pathlib import Path
@@ -579,12 +580,12 @@ class Configuration:
         """Warn if a model's settings leave no more than a part of what its recipe was measured with."""
         name, train, path = resolved.name, resolved.train, f"{RECIPES}{resolved.recipe}.yaml"
         values = self._recipe_values(resolved.recipe)
-        least = values.get("least_epochs", 0)
-        if train.max_steps is None and train.words is None and train.epochs < least:
-            where = resolved.origins["train.epochs"]
+        least, most = values.get("least_epochs", 0), values.get("most_epochs") or math.inf
+        if train.max_steps is None and train.words is None and not least <= train.epochs <= most:
+            meant = f"{least:g} epochs or more" if train.epochs < least else f"{most:g} epochs or fewer"
             _warn(
-                f"{where}: train.epochs = {train.epochs:g} of model {name}: {path} is for {least:g} epochs or more;"
-                " with fewer, compare it with recipe: published"
+                f"{resolved.origins['train.epochs']}: train.epochs = {train.epochs:g} of model {name}: {path} is for"
+                f" {meant}; compare it with recipe: published"
             )
         kept = [f"train.{key}" for key in ("learning_rate", "weight_decay")]
         kept = [key for key in kept if resolved.origins[key] == path]

@@ -1000,7 +1000,9 @@ class Recipe(Section):
 
     # Values that a model must have, by dotted key: one, or a list of several; the recipe is refused for other models.
     only: dict[str, Any] = {}
-    least_epochs: Annotated[Number, Field(ge=0)] = 0  # fewer epochs get a warning
+    # A smaller or larger `train.epochs` gets a warning.
+    least_epochs: Annotated[Number, Field(ge=0)] = 0
+    most_epochs: Annotated[Number, Field(gt=0)] | None = None
     # model, train: sections of its models.
     model: dict[str, Any] = {}
     train: dict[str, Any] = {}

@@ -22,7 +22,7 @@ from babelmill.training.plan.schedule import CPU_TOKENS, whole_tokens
 log = logging.getLogger(__name__)
 
 FIRST_TOKENS = 4096  # tokens of the first forward passes, which test what this machine can do
-MOMENT_BYTES = 8  # of the optimizer's two moments in fp32, per trained element
+MOMENT_BYTES = 8  # of the optimizer's two moments in fp32, per element
 SHARE_OF_MEMORY = 0.85  # share of a GPU's memory that forward passes and all tensors of training may take
 
 
@@ -72,12 +72,13 @@ class PassSize:
         """Set the size to the smallest one of all processes."""
         self.tokens = -int(self._processes.max_(torch.tensor([-self.tokens], device=self._processes.device)))
 
-    def find(self, make: Callable[[int], None]) -> None:
-        """Find the size, by trying the longest rows with the most targets: `make` makes a pass of so many rows."""
+    def find(self, make: Callable[[int], None], moments: int) -> None:
+        """Find the size, by trying the longest rows with the most targets: `make` makes a pass of so many rows.
+
+        `moments`: how many elements the first step of the optimizer makes two moments of.
+        """
         length = max(self._train.sequence_lengths)
-        trained = sum(part.numel() for part in self._network.trained().values())
-        later = MOMENT_BYTES * trained
-        fitting = rows_that_fit(make, max(1, FIRST_TOKENS // length), later, self._processes.device)
+        fitting = rows_that_fit(make, max(1, FIRST_TOKENS // length), MOMENT_BYTES * moments, self._processes.device)
         self.tokens = min(fitting * length, self._train.global_batch_tokens)
         log.info("forward passes of %d tokens fit into memory", self.tokens)
 

@@ -107,7 +107,8 @@ class Trainer:
     def find_size(self) -> None:
         """Find how large forward passes may be."""
         length = max(self.train.sequence_lengths)
-        self.size.find(lambda rows: self._try_pass(length, rows, training=True))
+        with_moments = sum(part.numel() for group in self._optimizer.param_groups for part in group["params"])
+        self.size.find(lambda rows: self._try_pass(length, rows, training=True), with_moments)
 
     def _make_graph(self, length: int, training: bool) -> None:
         self._try_pass(length, max(LEAST_ROWS, min(self.size.tokens, FIRST_TOKENS) // length), training)

@@ -24,6 +24,7 @@ from babelmill.training.plan.schedule import (
     CHUNK,
     CPU_TOKENS,
     end_with,
+    mean_from,
     rows_by_step,
     steps_for,
     tokens_wanted,
@@ -179,10 +180,12 @@ def flops_by_step(
 def validated_tokens(run: schema.Run, train: schema.Train, validation: float, steps: int) -> float:
     """Return the number of tokens that all validations read, of a text of `validation` tokens.
 
-    Each reads the text with the weights and with their average.
+    Each reads the text with the weights and, as soon as it differs, with their average.
     """
-    bound = validation_bound(run, train, steps)
-    passes = len(validation_steps(run, steps)) * len(objective_of(train).validated) * (2 if train.averages else 1)
+    bound, after = validation_bound(run, train, steps), validation_steps(run, steps)
+    first = 0 if train.ema_decay else mean_from(train, steps)
+    averaged = 0 if first is None else sum(step > first for step in after)
+    passes = (len(after) + averaged) * len(objective_of(train).validated)
     return passes * (validation if bound is None else min(validation, bound))
 
 
