@@ -7,11 +7,12 @@
 
 This writes texts and `config.yaml` into FOLDER and trains nothing. The texts are of five kinds in equal shares, words
 from eight places of each. `ten` are ten epochs of 75,000 words, `one` is one epoch of 650,000 words, both with 1.2 M
-parameters (preset `tiny`): each model takes two to three minutes of CPU time. `noise` is masked diffusion on the text
-of `one`. `big_ten` are ten epochs of 300,000 words with 3.7 M parameters. `tuned` (on the same text) and `tuned_once`
-(on that of `one`) compare these recipes with the published one at this size and with six seeds: a training takes
-about 20 minutes of CPU time (4 of `tuned_once`). With `--blimp`, the larger models are also scored on pairs of BLiMP,
-which come from the Hub. Then `benchmarks/learning_curves.py` draws their losses.
+parameters (preset `tiny`): each model takes two to three minutes of CPU time. `lengths` varies the lengths of rows on
+the text of `ten`. `noise` is masked diffusion on the text of `one`. `big_ten` are ten epochs of 300,000 words with
+3.7 M parameters. `tuned` (on the same text) and `tuned_once` (on that of `one`) compare these recipes with the
+published one at this size and with six seeds: a training takes about 20 minutes of CPU time (4 of `tuned_once`). With
+`--blimp`, the larger models are also scored on pairs of BLiMP, which come from the Hub. Then
+`benchmarks/learning_curves.py` draws their losses.
 """
 
 import argparse
@@ -58,6 +59,11 @@ CELLS = {
         *(muon(*each) | NO_DROPOUT for each in ((0.01, 0.1), (0.02, 0.1), (0.01, 2.0), (0.005, 2.0))),
         muon(0.01, 2.0, order="documents") | NO_DROPOUT,
     ],
+    "lengths": [
+        {},
+        {"train.sequence_lengths": [128], "train.phase_starts": [0.0]},
+        {"train.sequence_lengths": [64, 128, 256, 512], "train.phase_starts": [0.0, 0.35, 0.7, 0.9]},
+    ],
     "noise": [{"train.noise": "uniform"}, {"train.noise": "cosine"}],
     "big_ten": [
         {},
@@ -68,8 +74,12 @@ CELLS = {
     "tuned": [{}, {"recipe": "tuned"}],
     "tuned_once": [{}, {"recipe": "tuned_once"}],
 }
-SEEDS = {"noise": 3, "big_ten": 1, "tuned": 6, "tuned_once": 6}  # else 2
-BASES = {"tuned": "big_ten", "tuned_once": "big_one"}  # the texts of experiments that have none of their own
+SEEDS = {"lengths": 1, "noise": 1, "big_ten": 1, "tuned": 6, "tuned_once": 6}  # else 2
+BASES = {
+    "lengths": "ten",
+    "tuned": "big_ten",
+    "tuned_once": "big_one",
+}  # the texts of experiments that have none of their own
 
 # Steps; of the small models, a third.
 VALIDATE_EVERY = {"ten": 220, "one": 193, "noise": 193, "big_ten": 250, "big_one": 100}
