@@ -75,11 +75,7 @@ CELLS = {
     "tuned_once": [{}, {"recipe": "tuned_once"}],
 }
 SEEDS = {"lengths": 1, "noise": 1, "big_ten": 1, "tuned": 6, "tuned_once": 6}  # else 2
-BASES = {
-    "lengths": "ten",
-    "tuned": "big_ten",
-    "tuned_once": "big_one",
-}  # the texts of experiments that have none of their own
+BASES = {"lengths": "ten", "tuned": "big_ten", "tuned_once": "big_one"}  # of experiments without a text of their own
 
 # Steps; of the small models, a third.
 VALIDATE_EVERY = {"ten": 220, "one": 193, "noise": 193, "big_ten": 250, "big_one": 100}
