@@ -263,13 +263,14 @@ def test_what_does_not_fit_is_halved_and_the_step_repeated(make, small_device, c
     assert elsewhere.size.tokens == 320
 
 
-@pytest.mark.parametrize(("memory", "rows"), [(100, 6), (16, 1), (2, 1)])
-def test_the_largest_passes_that_fit_are_found(make, monkeypatch, memory, rows):
+@pytest.mark.parametrize(("memory", "rows", "optimizer"), [(100, 6, "lamb"), (16, 1, "lamb"), (2, 1, "muon")])
+def test_the_largest_passes_that_fit_are_found(make, monkeypatch, memory, rows, optimizer):
     """A simulated GPU that has 10 kB taken already, where a row takes 12.5 kB; 85 % of it may be used.
 
-    Meanwhile memory is taken for what comes later: two moments of each weight, in fp32.
+    Meanwhile memory is taken for what comes later: two moments of each weight, in fp32; with Muon, its matrices have
+    their momentum already.
     """
-    trainer, seen, later = make(objective="masked"), [], []
+    trainer, seen, later = make(objective="masked", optimizer=optimizer), [], []
     embedding, per_row, taken, empty = F.embedding, 12.5, 10.0, torch.empty
 
     def watched(ids, *args, **more):
@@ -287,7 +288,9 @@ def test_the_largest_passes_that_fit_are_found(make, monkeypatch, memory, rows):
     monkeypatch.setattr(torch, "empty", lambda *size, **more: later.append(size) or empty(*size, **more))
     trainer.find_size()
     assert trainer.size.tokens == rows * max(trainer.train.sequence_lengths)
-    assert later[0] == (2 * sum(parameter.nbytes for parameter in trainer.model.parameters()),)
+    ready = trainer.network.matrices() if optimizer == "muon" else ()
+    weights = trainer.network.trained()
+    assert later[0] == (2 * sum(weight.nbytes for name, weight in weights.items() if name not in ready),)
 
 
 def test_passes_with_more_targets_have_not_fitted(make):

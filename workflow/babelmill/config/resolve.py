@@ -582,7 +582,7 @@ class Configuration:
         values = self._recipe_values(resolved.recipe)
         least, most = values.get("least_epochs", 0), values.get("most_epochs") or math.inf
         if train.max_steps is None and train.words is None and not least <= train.epochs <= most:
-            meant = f"{least:g} epochs or more" if train.epochs < least else f"{most:g} epochs or fewer"
+            meant = f"at least {least:g}" if train.epochs < least else f"at most {most:g}"
             _warn(
                 f"{resolved.origins['train.epochs']}: train.epochs = {train.epochs:g} of model {name}: {path} is for"
                 f" {meant}; compare it with recipe: published"
