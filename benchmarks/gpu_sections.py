@@ -14,6 +14,7 @@ import time
 from pathlib import Path
 
 SCRIPT = Path(__file__).with_name("gpu.py")
+SMALL, TINY = ("small", 128, 8192), ("tiny", 32, 256)  # preset, tokens per row and in a pass; TINY for a CPU
 KINDS = {  # kinds of kernels, as patterns of their names; the first that fits counts
     "NCCL": "nccl",
     "feed-forward, without products": "^_geglu",
@@ -64,7 +65,7 @@ def environment(case) -> None:
 
 
 def exact(case) -> None:
-    """Compare with the published numbers in float64, and then with this machine's CPU."""
+    """Compare with the published numbers in float64, then gradients with this machine's CPU; and resume."""
     torch, device = case.torch, case.device
     import test_model
     from safetensors import safe_open
@@ -80,18 +81,8 @@ def exact(case) -> None:
         test_model.test_equals_the_published_implementation((shape, tensors), model, implementation)
     case.note(golden="hidden states, logits, losses and gradients equal to 1e-9 in float64")
 
-    small = ("small", 128, 8192) if case.cuda else ("tiny", 32, 256)
-    wanted, sums = case.gradient(case.trainer(*small, device=torch.device("cpu"), dropout=0.0, precision="fp32"))
-    failed, limits = [], {"fp32": 1e-4, "bf16": 5e-2}
-    for compiled in (False, True) if case.cuda else (False,):
-        for precision, limit in limits.items():
-            trainer = case.trainer(*small, compiled=compiled, dropout=0.0, precision=precision)
-            got, found = case.gradient(trainer)
-            again, _ = case.gradient(trainer)
-            error, name = difference(got, wanted), f"{'compiled' if compiled else 'eager'} {precision}"
-            loss = difference(found[:, 0], sums[:, 0])
-            case.note(run=name, gradient_error=error, loss_error=loss, repeats_bitwise=torch.equal(got, again))
-            failed += [name] if error > limit else []
+    compare_gradients(case, "eager", "compiled", dropout=0.0)
+    small = SMALL if case.cuda else TINY
     trainer = case.trainer(*small)
     for number in range(3):
         trainer.run_step(number).read()
@@ -106,18 +97,53 @@ def exact(case) -> None:
         each.run_step(3).read()
         ends.append(torch.cat([p.detach().double().flatten().cpu() for p in each.model.parameters()]))
     case.note(run="resumed", weights_error=difference(*ends), bitwise=torch.equal(*ends))
+
+
+def dropped(case) -> None:
+    """Compare gradients with dropout, which drops the same elements on each device: GPT-BERT's and NorBERT4's."""
+    for values in ({}, {"mixes": False}, {"architecture": "norbert4"}):
+        compare_gradients(case, "compiled", **values)
+
+
+def compare_gradients(case, *ways: str, **values) -> None:
+    """Compare the gradient of a step with that of this machine's CPU in fp32; in fp32 and bf16, and twice each."""
+    torch, small = case.torch, SMALL if case.cuda else TINY
+    given = " ".join(map(str, values.values()))
+    wanted, sums = case.gradient(case.trainer(*small, device=torch.device("cpu"), precision="fp32", **values))
+    failed = []
+    for way in ways if case.cuda else ways[:1]:
+        for precision, limit in {"fp32": 1e-4, "bf16": 5e-2}.items():
+            trainer = case.trainer(*small, compiled=case.cuda and way == "compiled", precision=precision, **values)
+            got, found = case.gradient(trainer)
+            again, _ = case.gradient(trainer)
+            error, name = difference(got, wanted), f"{way} {precision} {given}"
+            loss = difference(found[:, 0], sums[:, 0])
+            case.note(run=name, gradient_error=error, loss_error=loss, repeats_bitwise=torch.equal(got, again))
+            failed += [name] if not error < limit else []
     assert not failed, failed
 
 
-def speed(case, preset, length, micro, *unmixed) -> None:
-    """Measure steps as in training: time, MFU, memory, kernels by kind; with "unmixed", without layer mixing."""
+def speed(case, preset, length, micro, kind="") -> None:
+    """Measure steps as in training: time, MFU, memory, kernels by kind.
+
+    Kinds: "unmixed" (without layer mixing), "muon" (as in the recipe `tuned`), "norbert4", "unrecorded" (without CUDA
+    graphs), and "attention", "feed-forward", "mixing", "residual" (without our kernel of this part).
+    """
     from babelmill.runtime.progress import peak_flops, peak_memory
+    from babelmill.training.kernels import kernel_trial
 
     if not case.cuda:
         preset, length, micro = "tiny", 32, 128
     length = int(length)
     began = time.monotonic()
-    trainer = case.trainer(preset, length, int(micro), mixes=not unmixed)
+    values = {"norbert4": {"architecture": "norbert4"}, "muon": {"optimizer": "muon", "weight_decay": 0.5}}.get(
+        kind, {}
+    )
+    if kind in ("attention", "feed-forward", "mixing", "residual"):
+        tried = kernel_trial.passed
+        kernel_trial.passed = lambda processes, trial, words: kind not in words and tried(processes, trial, words)
+    trainer = case.trainer(preset, length, int(micro), mixes=kind not in ("unmixed", "residual"), **values)
+    trainer._recorder._works = trainer._recorder._works and kind != "unrecorded"
     first, steps = (8, 12) if case.cuda else (2, 2)  # in the first ones, passes are compiled and recorded
     for number in range(first):
         trainer.run_step(number).read()
@@ -208,7 +234,7 @@ def waits(case) -> None:
     trainer = case.trainer(
         *(("small", 128, 2048) if case.cuda else ("tiny", 32, 128)), batch=8192 if case.cuda else 256
     )
-    trainer._recorder.stop()
+    trainer._recorder._works = False
     for number in range(3):
         trainer.run_step(number).read()
     if case.cuda:

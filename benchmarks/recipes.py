@@ -4,15 +4,17 @@
     python benchmarks/recipes.py FOLDER --clone BabyLM-Tiny [--blimp]
     snakemake --profile profiles/local --configfile FOLDER/config.yaml experiments/ten experiments/one
     snakemake --profile profiles/local --configfile FOLDER/config.yaml experiments/tuned experiments/tuned_once
+    snakemake --profile profiles/local --configfile FOLDER/config.yaml experiments/small_ten experiments/small_once
 
 This writes texts and `config.yaml` into FOLDER and trains nothing. The texts are of five kinds in equal shares, words
 from eight places of each. `ten` are ten epochs of 75,000 words, `one` is one epoch of 650,000 words, both with 1.2 M
 parameters (preset `tiny`): each model takes two to three minutes of CPU time. `lengths` varies the lengths of rows on
 the text of `ten`. `noise` is masked diffusion on the text of `one`. `big_ten` are ten epochs of 300,000 words with
 3.7 M parameters. `tuned` (on the same text) and `tuned_once` (on that of `one`) compare these recipes with the
-published one at this size and with six seeds: a training takes about 20 minutes of CPU time (4 of `tuned_once`). With
-`--blimp`, the larger models are also scored on pairs of BLiMP, which come from the Hub. Then
-`benchmarks/learning_curves.py` draws their losses.
+published one at this size and with six seeds: a training takes about 20 minutes of CPU time (4 of `tuned_once`).
+`small_ten` and `small_once` do so with the preset `small` on all 3 million words, for a GPU. With `--blimp`, the larger
+models are also scored on pairs of BLiMP, which come from the Hub. Then `benchmarks/learning_curves.py` draws their
+losses.
 """
 
 import argparse
@@ -24,7 +26,13 @@ from typing import Any
 import yaml
 
 KINDS = ("bnc_spoken", "childes", "gutenberg", "open_subtitles", "simple_wiki")
-TEXTS = {"ten": ("", 8, 15_000), "big_ten": ("", 8, 60_000), "one": ("", 8, 130_000), "validation": ("_dev", 2, 4_000)}
+TEXTS = {  # the file's suffix, places, and words of each kind; of "full", all
+    "ten": ("", 8, 15_000),
+    "big_ten": ("", 8, 60_000),
+    "one": ("", 8, 130_000),
+    "full": ("", 1, 10_000_000),
+    "validation": ("_dev", 2, 4_000),
+}
 DOCUMENT = 250  # words
 
 MUON, NO_DROPOUT = (
@@ -73,12 +81,22 @@ CELLS = {
     ],
     "tuned": [{}, {"recipe": "tuned"}],
     "tuned_once": [{}, {"recipe": "tuned_once"}],
+    "small_ten": [{}, {"recipe": "tuned"}],
+    "small_once": [{}, {"recipe": "tuned_once"}],
 }
-SEEDS = {"lengths": 1, "noise": 1, "big_ten": 1, "tuned": 6, "tuned_once": 6}  # else 2
+SEEDS = {"lengths": 1, "noise": 1, "big_ten": 1, "tuned": 6, "tuned_once": 6, "small_ten": 3, "small_once": 3}  # else 2
 BASES = {"lengths": "ten", "tuned": "big_ten", "tuned_once": "big_one"}  # of experiments without a text of their own
 
 # Steps; of the small models, a third.
-VALIDATE_EVERY = {"ten": 220, "one": 193, "noise": 193, "big_ten": 250, "big_one": 100}
+VALIDATE_EVERY = {
+    "ten": 220,
+    "one": 193,
+    "noise": 193,
+    "big_ten": 250,
+    "big_one": 100,
+    "small_ten": 250,
+    "small_once": 50,
+}
 BIG = {
     "tokenizer": {"vocab_size": 4096},
     "model": {"hidden_size": 192, "intermediate_size": 512, "num_attention_heads": 6, "num_hidden_layers": 6},
@@ -103,7 +121,7 @@ def write_text(clone: Path, path: Path, suffix: str, places: int, of_each: int) 
             for place in range(places):
                 begin, number = len(words) * place // places, of_each // places
                 part = words[begin : begin + number]
-                for first in range(0, number, DOCUMENT):
+                for first in range(0, len(part), DOCUMENT):
                     out.write(json.dumps({"text": " ".join(part[first : first + DOCUMENT])}) + "\n")
 
 
@@ -111,16 +129,21 @@ def configuration(folder: Path, blimp: bool, precision: str = "bf16") -> dict[st
     """Return the configuration: a language for each text, and an experiment on it."""
     corpora, models = {}, {}
     for name, validate_every in VALIDATE_EVERY.items():
-        text, epochs = (name, 10) if "ten" in name else ("one", 1)
+        epochs = 10 if "ten" in name else 1
+        text = "full" if "small" in name else name if "ten" in name else "one"
         files = {"files": [str(folder / f"{text}.jsonl")], "validation_files": [str(folder / "validation.jsonl")]}
         corpora[f"english_{name}"] = {"language": "eng", "corpus": files}
-        train: dict[str, Any] = {"epochs": epochs} | ({} if "big" in name else {"average_last": 0.2})
+        larger = "big" in name or "small" in name
+        train: dict[str, Any] = {"epochs": epochs} | ({} if larger else {"average_last": 0.2})
         models[f"english_{name}"] = {"train": train, "run": {"validate_every": validate_every}}
         models[f"english_{name}"] |= BIG if "big" in name else {}
+        if "small" in name:
+            models[f"english_{name}"]["preset"] = "small"
+            train |= {"global_batch_tokens": 16384, "precision": "bf16"}
         if name == "noise":
             train |= {"objective": "diffusion", "optimizer": "muon", "learning_rate": 0.01, "weight_decay": 2.0}
             models[f"english_{name}"]["model"] = {key.removeprefix("model."): rate for key, rate in NO_DROPOUT.items()}
-        if blimp and "big" in name:
+        if blimp and larger:
             models[f"english_{name}"]["evaluation"] = {"suites": ["blimp"], "pairs": 200, "masked_pairs": 20}
     experiments = {
         name: {

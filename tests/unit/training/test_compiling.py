@@ -104,6 +104,18 @@ def test_all_graphs_are_made_before_the_first_step(make, monkeypatch, caplog):
     assert "has no compiled kernels" in line and "size mismatch at index 1" in line
 
 
+def test_a_norbert4_computes_the_same_in_graphs(make):
+    values, (graphs, counting) = {"architecture": "norbert4", "layers": 3}, counted("aot_eager")
+    trainer, plain = make(graphs=graphs, **values), make(**values)
+    trainer.begin_alike()
+    number = counting.frame_count
+    assert number > 0
+    for step in (SHORT, LONG):
+        plain.model.load_state_dict(trainer.model.state_dict())
+        assert close(gradient(trainer, step), gradient(plain, step))
+    assert counting.frame_count == number
+
+
 def test_where_a_compilation_fails(make, caplog):
     """The run goes on without graphs, with the same numbers, and says why; or it ends, where they were required."""
 

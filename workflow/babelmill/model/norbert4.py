@@ -167,7 +167,8 @@ class TwoLinear(nn.Module):
         self.scale = nn.Parameter(torch.empty(inputs))
 
     def forward(self, input: torch.Tensor) -> torch.Tensor:
-        return F.linear(input, torch.cat([*self.weights]) * (1 + self.scale))
+        both = torch.cat([self.weights[0], self.weights[1]])  # PyTorch 2.11 cannot compile a loop over a ParameterList
+        return F.linear(input, both * (1 + self.scale))
 
 
 class Embedding(nn.Module):

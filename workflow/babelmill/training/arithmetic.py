@@ -3,6 +3,8 @@
 `runtime/` is in no code digest, so what changes a number stands here.
 """
 
+import warnings
+
 import torch
 
 from babelmill.runtime.processes import let_segments_grow
@@ -16,6 +18,9 @@ def set_gpu_options() -> None:
     """
     torch.backends.cuda.enable_cudnn_sdp(False)
     torch.backends.cuda.matmul.allow_bf16_reduced_precision_reduction = False
+    # PyTorch's warnings of what is meant so: the thread of backward passes begins without a context, and fp32 is fp32.
+    for words in ("Attempting to run cuBLAS, but there was no current CUDA context", "TensorFloat32 tensor cores for"):
+        warnings.filterwarnings("ignore", words)
 
 
 def scoring_device() -> torch.device:

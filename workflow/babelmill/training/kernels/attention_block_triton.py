@@ -6,7 +6,9 @@ its results are parts of one tensor from the beginning. `attention_triton.py` co
 file multiply them by the gate and normalise them. Backwards they also compute what attention's backward pass needs of
 the values and their gradient: `delta`, for each head the sum of their products.
 
-The kernels have not run on a GPU yet: tests run them in Triton's interpreter and compile them for sm_80 and sm_90.
+The kernels ran on an H200 (PyTorch 2.11, Triton 3.6): without them and those of `attention_triton.py`, a step of the
+preset `base` takes 21 % longer (`benchmarks/README.md`, "On a GPU, measured"). Tests run them in Triton's interpreter
+and build them for sm_80 and sm_90.
 """
 
 # pyright: reportMissingParameterType=false, reportArgumentType=false, reportIndexIssue=false, reportCallIssue=false

@@ -7,8 +7,7 @@ are enough, so the trainer replaces them by the functions of this file, which co
 * On a GPU, attention without atomic additions. The shipped model copies the products of queries and keys with the
   position tables to their places among the scores. The gradient of such a copy adds many numbers at one address. A GPU
   does so with atomic additions, which are slow and come in another order in each run. Here a product with a one-hot
-  table copies the numbers instead. Its gradient is a matrix product, too, so every run computes the same numbers. (This
-  has not run on a GPU yet.)
+  table copies the numbers instead. Its gradient is a matrix product, too, so every run computes the same numbers.
 * On both, layer mixing; `babelmill.model.mixing` has the formula. There each sum is a new tensor, and so are its
   gradients. Here all h (the embedding and the outputs of the sub-blocks) are rows of one buffer. One product over all
   rows known so far computes their part of the next few x (the inputs of the sub-blocks). The gradient of h_i is a

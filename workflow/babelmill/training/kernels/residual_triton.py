@@ -5,7 +5,9 @@ sub-block and the classifier. Here one kernel per sub-block does all three. It a
 float32, and returns the normalised sum. The backward pass does the same with the gradient of the stream. So it must run
 from the last sub-block to the first one; no other kind of backward pass is supported.
 
-The kernels have not run on a GPU yet: tests run them in Triton's interpreter and build them for GPUs of NVIDIA and AMD.
+The kernels ran on an H200 (PyTorch 2.11, Triton 3.6): without them, a step of the preset `base` without layer mixing
+takes 7 % longer (`benchmarks/README.md`, "On a GPU, measured"). Tests run them in Triton's interpreter and build them
+for GPUs of NVIDIA and AMD.
 """
 
 # pyright: reportMissingParameterType=false, reportArgumentType=false, reportIndexIssue=false, reportCallIssue=false

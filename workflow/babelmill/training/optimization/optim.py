@@ -179,7 +179,7 @@ class Muon(FusedAdamW):
     The factor gives u the size of an update of AdamW (Liu et al., 2025, arXiv:2502.16982). This is `torch.optim.Muon`
     with `adjust_lr_fn="match_rms_adamw"`, which updates one whole matrix after the other, and always in bf16. Here all
     matrices of a shape are updated together. If each process holds some rows of each matrix, the processes send each
-    other the rows, so that each orthogonalizes some of the matrices. This exchange was not run on a GPU yet.
+    other the rows, so that each orthogonalizes some of the matrices. This exchange was not run on GPUs yet.
 
     Args:
         params, lr, betas, eps, sharding: see `FusedAdamW`; `params` are the other parameters.
