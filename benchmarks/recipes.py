@@ -7,14 +7,14 @@
     snakemake --profile profiles/local --configfile FOLDER/config.yaml experiments/small_ten experiments/small_once
 
 This writes texts and `config.yaml` into FOLDER and trains nothing. The texts are of five kinds in equal shares, words
-from eight places of each. `ten` are ten epochs of 75,000 words, `one` is one epoch of 650,000 words, both with 1.2 M
-parameters (preset `tiny`): each model takes two to three minutes of CPU time. `lengths` varies the lengths of rows on
-the text of `ten`. `noise` is masked diffusion on the text of `one`. `big_ten` are ten epochs of 300,000 words with
-3.7 M parameters. `tuned` (on the same text) and `tuned_once` (on that of `one`) compare these recipes with the
-published one at this size and with six seeds: a training takes about 20 minutes of CPU time (4 of `tuned_once`).
-`small_ten` and `small_once` do so with the preset `small` on all 3 million words, for a GPU. With `--blimp`, the larger
-models are also scored on pairs of BLiMP, which come from the Hub. Then `benchmarks/learning_curves.py` draws their
-losses.
+from eight places of each (all words for `small_ten` and `small_once`). `ten` are ten epochs of 75,000 words, `one` is
+one epoch of 650,000 words, both with 1.2 M parameters (preset `tiny`): each model takes two to three minutes of CPU
+time. `lengths` varies the lengths of rows on the text of `ten`. `noise` is masked diffusion on the text of `one`.
+`big_ten` are ten epochs of 300,000 words with 3.7 M parameters. `tuned` (on the same text) and `tuned_once` (on that
+of `one`) compare these recipes with the published one at this size and with six seeds: a training takes about 20
+minutes of CPU time (4 of `tuned_once`). `small_ten` and `small_once` do so with three seeds of the preset `small` on
+3 million words, for a GPU. With `--blimp`, the larger models are also scored on pairs of BLiMP, which come from the
+Hub. Then `benchmarks/learning_curves.py` draws their losses.
 """
 
 import argparse
@@ -26,7 +26,7 @@ from typing import Any
 import yaml
 
 KINDS = ("bnc_spoken", "childes", "gutenberg", "open_subtitles", "simple_wiki")
-TEXTS = {  # the file's suffix, places, and words of each kind; of "full", all
+TEXTS = {  # the file's suffix, places, and words of each kind; "full" has all words
     "ten": ("", 8, 15_000),
     "big_ten": ("", 8, 60_000),
     "one": ("", 8, 130_000),
@@ -87,7 +87,7 @@ CELLS = {
 SEEDS = {"lengths": 1, "noise": 1, "big_ten": 1, "tuned": 6, "tuned_once": 6, "small_ten": 3, "small_once": 3}  # else 2
 BASES = {"lengths": "ten", "tuned": "big_ten", "tuned_once": "big_one"}  # of experiments without a text of their own
 
-# Steps; of the small models, a third.
+# Steps; of the models of 1.2 M parameters, a third.
 VALIDATE_EVERY = {
     "ten": 220,
     "one": 193,
@@ -164,7 +164,9 @@ def main() -> None:
     parser.add_argument("folder", type=Path)
     parser.add_argument("--clone", type=Path, required=True, help="a clone of moritzlad/BabyLM-Tiny")
     parser.add_argument("--blimp", action="store_true", help="also score the larger models on pairs of BLiMP")
-    parser.add_argument("--precision", choices=["bf16", "fp32"], default="bf16", help="fp32 for CPUs without AVX-512")
+    parser.add_argument(
+        "--precision", choices=["bf16", "fp32"], default="bf16", help="fp32 for CPUs without AVX-512 (not of small_*)"
+    )
     args = parser.parse_args()
     folder = args.folder.resolve()
     folder.mkdir(parents=True, exist_ok=True)

@@ -18,7 +18,7 @@ def set_gpu_options() -> None:
     """
     torch.backends.cuda.enable_cudnn_sdp(False)
     torch.backends.cuda.matmul.allow_bf16_reduced_precision_reduction = False
-    # PyTorch's warnings of what is meant so: the thread of backward passes begins without a context, and fp32 is fp32.
+    # Two harmless warnings: the thread of backward passes begins without a CUDA context, and fp32 does not use TF32.
     for words in ("Attempting to run cuBLAS, but there was no current CUDA context", "TensorFloat32 tensor cores for"):
         warnings.filterwarnings("ignore", words)
 

@@ -9,8 +9,8 @@ A recording is made for one shape. So that few shapes occur, rows without tokens
 A shape is recorded when it occurs for the second time. The same pass is then also computed without the recording: if
 the results differ, or if a pass cannot be recorded, a warning says so, and nothing is recorded any more.
 
-On an H200, a step of the preset `small` takes 15.6 ms with recordings and 61.0 ms without (PyTorch 2.11). Tests record
-on a CPU, with a stand-in for CUDA graphs.
+On an H200 with a slow host, a step of the preset `small` takes 15.6 ms with recordings and 61.0 ms without (PyTorch
+2.11). Tests record on a CPU, with a stand-in for CUDA graphs.
 """
 
 import contextlib

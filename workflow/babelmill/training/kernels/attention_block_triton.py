@@ -7,7 +7,7 @@ file multiply them by the gate and normalise them. Backwards they also compute w
 the values and their gradient: `delta`, for each head the sum of their products.
 
 The kernels ran on an H200 (PyTorch 2.11, Triton 3.6): without them and those of `attention_triton.py`, a step of the
-preset `base` takes 21 % longer (`benchmarks/README.md`, "On a GPU, measured"). Tests run them in Triton's interpreter
+preset `base` takes 22 % longer (`benchmarks/README.md`, "On a GPU, measured"). Tests run them in Triton's interpreter
 and build them for sm_80 and sm_90.
 """
 
