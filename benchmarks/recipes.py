@@ -9,12 +9,12 @@
 This writes texts and `config.yaml` into FOLDER and trains nothing. The texts are of five kinds in equal shares, words
 from eight places of each (all words for `small_ten` and `small_once`). `ten` are ten epochs of 75,000 words, `one` is
 one epoch of 650,000 words, both with 1.2 M parameters (preset `tiny`): each model takes two to three minutes of CPU
-time. `lengths` varies the lengths of rows on the text of `ten`. `noise` is masked diffusion on the text of `one`.
-`big_ten` are ten epochs of 300,000 words with 3.7 M parameters. `tuned` (on the same text) and `tuned_once` (on that
-of `one`) compare these recipes with the published one at this size and with six seeds: a training takes about 20
-minutes of CPU time (4 of `tuned_once`). `small_ten` and `small_once` do so with three seeds of the preset `small` on
-3 million words, for a GPU. With `--blimp`, the larger models are also scored on pairs of BLiMP, which come from the
-Hub. Then `benchmarks/learning_curves.py` draws their losses.
+time. `lengths` varies the lengths of rows on the text of `ten`, `masks` the shares of masked tokens. `noise` is
+masked diffusion on the text of `one`. `big_ten` are ten epochs of 300,000 words with 3.7 M parameters. `tuned` (on
+the same text) and `tuned_once` (on that of `one`) compare these recipes with the published one at this size and with
+six seeds: a training takes about 20 minutes of CPU time (4 of `tuned_once`). `small_ten` and `small_once` do so with
+three seeds of the preset `small` on 3 million words, for a GPU. With `--blimp`, the larger models are also scored on
+pairs of BLiMP, which come from the Hub. Then `benchmarks/learning_curves.py` draws their losses.
 """
 
 import argparse
@@ -47,6 +47,7 @@ def muon(learning_rate: float, weight_decay: float, **train: Any) -> dict[str, A
     return MUON | {f"train.{key}": value for key, value in asked.items()}
 
 
+BEST = muon(0.005, 2.0, order="documents") | NO_DROPOUT  # of ten epochs with 1.2 M parameters
 CELLS = {
     "ten": [
         {},
@@ -58,7 +59,7 @@ CELLS = {
         NO_DROPOUT | {"train.learning_rate": 0.02, "train.order": "documents"},
         *(muon(*each) for each in ((0.005, 2.0), (0.01, 2.0), (0.005, 4.0), (0.01, 1.0))),
         *(muon(*each) | NO_DROPOUT for each in ((0.005, 2.0), (0.0035, 3.0))),
-        muon(0.005, 2.0, order="documents") | NO_DROPOUT,
+        BEST,
     ],
     "one": [
         {},
@@ -72,6 +73,7 @@ CELLS = {
         {"train.sequence_lengths": [128], "train.phase_starts": [0.0]},
         {"train.sequence_lengths": [64, 128, 256, 512], "train.phase_starts": [0.0, 0.35, 0.7, 0.9]},
     ],
+    "masks": [BEST, BEST | {"train.mask_rate_end": 0.3}, BEST | {"train.mask_rate_start": 0.15}],
     "noise": [{"train.noise": "uniform"}, {"train.noise": "cosine"}],
     "big_ten": [
         {},
@@ -84,8 +86,22 @@ CELLS = {
     "small_ten": [{}, {"recipe": "tuned"}],
     "small_once": [{}, {"recipe": "tuned_once"}],
 }
-SEEDS = {"lengths": 1, "noise": 1, "big_ten": 1, "tuned": 6, "tuned_once": 6, "small_ten": 3, "small_once": 3}  # else 2
-BASES = {"lengths": "ten", "tuned": "big_ten", "tuned_once": "big_one"}  # of experiments without a text of their own
+SEEDS = {
+    "lengths": 1,
+    "masks": 1,
+    "noise": 1,
+    "big_ten": 1,
+    "tuned": 6,
+    "tuned_once": 6,
+    "small_ten": 3,
+    "small_once": 3,
+}  # else 2
+BASES = {
+    "lengths": "ten",
+    "masks": "ten",
+    "tuned": "big_ten",
+    "tuned_once": "big_one",
+}  # of experiments without a text of their own
 
 # Steps; of the models of 1.2 M parameters, a third.
 VALIDATE_EVERY = {
