@@ -1,14 +1,13 @@
 """Attention: the implementations agree with each other and with the formula, and masks mean what they say."""
 
 import math
-import warnings
 
 import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from babelmill.model.attention import attention, position_buckets, visible
-from babelmill.training.arithmetic import scoring_device, set_gpu_options
+from babelmill.training.arithmetic import scoring_device
 from babelmill.training.kernels.dropout import KeyedAttention, Keys
 from babelmill.training.kernels.pytorch_kernels import CPUAttention, OneHotAttention
 
@@ -166,16 +165,6 @@ def test_attention_with_one_hot_products_drops_what_the_formula_drops():
         found.append([values, *torch.autograd.grad(values, inputs, gradient)])
     for wanted, got in zip(*found, strict=True):
         torch.testing.assert_close(got, wanted, rtol=0, atol=1e-12)
-
-
-def test_what_pytorch_says_of_our_choices_is_not_in_the_log():
-    words = "Attempting to run cuBLAS, but there was no current CUDA context! Attempting to set the primary context..."
-    with warnings.catch_warnings(record=True) as seen:
-        warnings.simplefilter("always")
-        set_gpu_options()
-        for text in (words, "TensorFloat32 tensor cores for float32 matrix multiplication available", "another"):
-            warnings.warn(text, stacklevel=1)
-    assert [str(warning.message) for warning in seen] == ["another"]
 
 
 def test_scores_on_a_gpu_are_not_computed_by_cudnn(monkeypatch):

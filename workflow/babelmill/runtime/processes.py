@@ -9,6 +9,7 @@ import contextlib
 import ctypes
 import os
 import sys
+import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import timedelta
@@ -70,6 +71,7 @@ class Processes:
         keep_freed_memory()
         device = torch.device("cpu")
         let_segments_grow()
+        ignore_gpu_warnings()
         if torch.cuda.is_available():
             if torch.cuda.device_count() <= local_rank:
                 raise UserError(
@@ -201,6 +203,12 @@ def let_segments_grow() -> None:
     """
     if torch.version.cuda is not None and not os.environ.keys() & ALLOCATOR_VARIABLES:
         os.environ["PYTORCH_CUDA_ALLOC_CONF"] = "expandable_segments:True"
+
+
+def ignore_gpu_warnings() -> None:
+    """Ignore two warnings of PyTorch: the thread of backward passes begins without a CUDA context; fp32 is not TF32."""
+    for words in ("Attempting to run cuBLAS, but there was no current CUDA context", "TensorFloat32 tensor cores for"):
+        warnings.filterwarnings("ignore", words)
 
 
 def keep_freed_memory() -> None:

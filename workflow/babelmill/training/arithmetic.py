@@ -3,11 +3,9 @@
 `runtime/` is in no code digest, so what changes a number stands here.
 """
 
-import warnings
-
 import torch
 
-from babelmill.runtime.processes import let_segments_grow
+from babelmill.runtime.processes import ignore_gpu_warnings, let_segments_grow
 
 
 def set_gpu_options() -> None:
@@ -18,9 +16,6 @@ def set_gpu_options() -> None:
     """
     torch.backends.cuda.enable_cudnn_sdp(False)
     torch.backends.cuda.matmul.allow_bf16_reduced_precision_reduction = False
-    # Two harmless warnings: the thread of backward passes begins without a CUDA context, and fp32 does not use TF32.
-    for words in ("Attempting to run cuBLAS, but there was no current CUDA context", "TensorFloat32 tensor cores for"):
-        warnings.filterwarnings("ignore", words)
 
 
 def scoring_device() -> torch.device:
@@ -28,5 +23,6 @@ def scoring_device() -> torch.device:
     if not torch.cuda.is_available():
         return torch.device("cpu")
     let_segments_grow()
+    ignore_gpu_warnings()
     set_gpu_options()
     return torch.device("cuda")
