@@ -2,9 +2,9 @@
 
     git clone https://github.com/moritzlad/BabyLM-Tiny
     python benchmarks/recipes.py FOLDER --clone BabyLM-Tiny [--blimp]
-    snakemake --profile profiles/local --configfile FOLDER/config.yaml experiments/ten experiments/one
-    snakemake --profile profiles/local --configfile FOLDER/config.yaml experiments/tuned experiments/tuned_once
-    snakemake --profile profiles/local --configfile FOLDER/config.yaml experiments/small_ten experiments/small_once
+    snakemake --profile profiles/local experiments/ten experiments/one --configfile FOLDER/config.yaml
+    snakemake --profile profiles/local experiments/tuned experiments/tuned_once --configfile FOLDER/config.yaml
+    snakemake --profile profiles/local experiments/small_ten experiments/small_once --configfile FOLDER/config.yaml
 
 This writes texts and `config.yaml` into FOLDER and trains nothing. The texts are of five kinds in equal shares, words
 from eight places of each (all words for `small_ten` and `small_once`). `ten` are ten epochs of 75,000 words, `one` is
@@ -80,6 +80,17 @@ CELLS = {
         muon(0.005, 2.0, order="documents") | NO_DROPOUT,
         *(muon(*each, order="documents") for each in ((0.005, 2.0), (0.005, 0.5), (0.005, 0.2), (0.0025, 1.0))),
         NO_DROPOUT | {"train.learning_rate": 0.02, "train.order": "documents"},
+        *(
+            {"train.order": "documents"} | cell  # of LAMB, as published but for this
+            for cell in (
+                {},
+                {"train.learning_rate": 0.007},
+                {"train.learning_rate": 0.014},
+                {"train.weight_decay": 0.03},
+                {"train.weight_decay": 0.3},
+                {"model.hidden_dropout_prob": 0.2, "model.attention_probs_dropout_prob": 0.2},
+            )
+        ),
     ],
     "tuned": [{}, {"recipe": "tuned"}],
     "tuned_once": [{}, {"recipe": "tuned_once"}],
