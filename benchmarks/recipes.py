@@ -91,8 +91,11 @@ CELLS = {
                 {"model.hidden_dropout_prob": 0.2, "model.attention_probs_dropout_prob": 0.2},
             )
         ),
+        {"train.hybrid_ratio": "1/4"},
+        {"recipe": "tuned", "train.hybrid_ratio": "1/4", "train.mask_rate_end": 0.3},
+        {"recipe": "tuned", "train.mask_rate_end": 0.05},
     ],
-    "tuned": [{}, {"recipe": "tuned"}],
+    "tuned": [{}, {"recipe": "tuned"}, {"recipe": "tuned", "train.hybrid_ratio": "1/4"}],
     "tuned_once": [{}, {"recipe": "tuned_once"}],
     "small_ten": [{}, {"recipe": "tuned"}],
     "small_once": [{}, {"recipe": "tuned_once"}],
