@@ -2,9 +2,10 @@
 PYTHON ?= python3.11
 BIN := .venv/bin
 export PYTHONPATH := workflow
+# Without bytecode, each process would compile PyTorch and Snakemake again. Some images and CI machines set this variable.
+unexport PYTHONDONTWRITEBYTECODE
 # pyright would look on the network for a newer version.
 export PYRIGHT_PYTHON_IGNORE_WARNINGS := 1
-# Python compiles a module when it is first imported, which takes less time than to compile all of them here.
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile
 SETUP := .venv/.installed
 RELEASE := build/release/.installed

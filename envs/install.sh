@@ -8,8 +8,8 @@ set -eu
 python=$1
 shift
 locks=$(dirname "$0")
+unset PYTHONDONTWRITEBYTECODE
 run_pip() { "$python" -m pip --disable-pip-version-check "$@"; }
-# Python compiles a module when it is first imported, which takes less time than to compile all of them here.
 install() { run_pip install --quiet --no-compile --no-deps "$@"; }
 lines_of() { sed -n "/^$1==/,/[^\\\\]\$/p" "$2"; } # of one package, in a lock file
 folder=$(mktemp -d)
@@ -41,3 +41,9 @@ done
 if run_pip check | grep -E '^torch .* requires (nvidia|cuda|triton)' >/dev/null; then # a CUDA build without its libraries
   sed "/^torch==/,/[^\\\\]\$/d" "$locks/lock-torch.txt" | install --require-hashes -r /dev/stdin
 fi
+# Python compiles a module when it is first imported. To compile all modules would take three times as long, so compile
+# those of the first run, on two cores; otherwise its stages would do that, one after the other.
+for module in snakemake.cli transformers.modeling_utils; do
+  "$python" -c "import $module" 2>/dev/null &
+done
+wait

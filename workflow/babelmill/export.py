@@ -19,12 +19,14 @@ With `include_raw`, `training_checkpoint/` holds the run's final checkpoint, whi
 """
 
 import argparse
+import contextlib
 import dataclasses
 import logging
 import sys
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from safetensors import safe_open
@@ -74,6 +76,15 @@ workflow, which then does not train again.
 """
 
 
+class Snapshot(NamedTuple):
+    """A snapshot in the exported folder: its folder, the weights it was made from, its files, and when it was kept."""
+
+    folder: Path
+    model: Path
+    files: list[str]
+    figures: dict[str, Any]
+
+
 def copy_checkpoint(folder: Path, model: Path, checkpoints: Path, name: str) -> list[str]:
     """Copy the final checkpoint of the run that made a model, and write how to use it; return the names of the files.
 
@@ -102,29 +113,27 @@ def copy_checkpoint(folder: Path, model: Path, checkpoints: Path, name: str) -> 
     return [f"{RAW_FOLDER}/README.md", *(f"{RAW_FOLDER}/{run}/{file}" for file in files)]
 
 
-def export_snapshots(
-    folder: Path, run: Path, inputs: ExportInputs, export: Export, asked: manifest.StageSettings
-) -> list[str]:
-    """Write and prove the snapshots that a run has kept. Return the names of their manifests below `folder`."""
+@contextlib.contextmanager
+def built_snapshots(folder: Path, run: Path, inputs: ExportInputs, export: Export) -> Iterator[dict[str, Snapshot]]:
+    """Write the snapshots that a run has kept, which are not proven yet; yield them by name.
+
+    Their models, with which they are compared, are there only inside this context.
+    """
     kept = Snapshots(run)
     one = export.model_copy(update={"variants": ["ema"], "default_variant": "ema"})
-    found = []
-    for name, figures in kept.kept().items():
-        target = folder / FOLDER / name
-        target.mkdir(parents=True)
-        with tempfile.TemporaryDirectory(prefix="babelmill-snapshot-") as place:
-            model = Path(place)
+    found = {}
+    with tempfile.TemporaryDirectory(prefix="babelmill-snapshots-") as place:
+        for name, figures in kept.kept().items():
+            target, model = folder / FOLDER / name, Path(place, name)
+            target.mkdir(parents=True)
+            model.mkdir()
             for file in ("config.json", manifest.NAME):  # the manifest names the weights on which adapters were trained
                 copy_file(inputs.model / file, model / file)
             for weights in WEIGHTS.values():
                 (model / weights).symlink_to(kept.weights(name).resolve())
-            proven = dataclasses.replace(inputs, model=model)
-            files = build(target, proven, one)
-            prove(target, proven, one, target)
-        manifest.write(target, asked, files, [inputs.model], figures)
-        found.append(f"{FOLDER}/{name}/{manifest.NAME}")
-        log.info("%s: proven", name)
-    return found
+            files = build(target, dataclasses.replace(inputs, model=model), one)
+            found[name] = Snapshot(target, model, files, figures)
+        yield found
 
 
 def run(args: argparse.Namespace) -> None:
@@ -158,9 +167,13 @@ def make(args: argparse.Namespace, settings: ExportSettings, upstream: list[Path
         files = build(folder, inputs, settings.export)
         if settings.export.include_raw:
             files += copy_checkpoint(folder, args.model, args.checkpoints, settings.name)
-        prove(folder, inputs, settings.export, args.out)
         run = args.checkpoints / manifest.read(args.model)["figures"].get("fingerprint", "none")
-        files += export_snapshots(folder, run, inputs, settings.export, settings)
+        with built_snapshots(folder, run, inputs, settings.export) as snapshots:
+            pairs = [path for snapshot in snapshots.values() for path in (snapshot.folder, snapshot.model)]
+            prove(folder, inputs, settings.export, args.out, pairs)
+        for name, snapshot in snapshots.items():
+            manifest.write(snapshot.folder, settings, snapshot.files, [args.model], snapshot.figures)
+            files.append(f"{FOLDER}/{name}/{manifest.NAME}")
         roles = published_roles(args.tokenizer)
         manifest.write(folder, settings, files, upstream, {"roles": roles} if roles else None)
 

@@ -89,5 +89,5 @@ def test_a_model_of_another_type_has_none_of_a_presets_keys():
 
 
 def test_a_preset_of_labels_shows_tables_and_no_plain_text():
-    lines = "\n".join(presets.commands(presets.Preset("labels_tiny", "H100")))
+    lines = "\n".join(presets.commands(presets.preset("labels_tiny")))
     assert "label_columns" in lines and "preset: labels_tiny" in lines and "c4" not in lines

@@ -1,13 +1,11 @@
-"""Show what each preset is for and what it costs, or how to run one preset; also the challenges.
+"""List the presets and the challenges, or show what one of them holds and how to run it.
 
-    babelmill presets                       # hours on GPUs like those of this machine, as many as each preset asks for
-    babelmill presets --gpu A100            # on GPUs of another kind
+    babelmill presets
     babelmill presets 1gpu_standard
     babelmill presets babylm_strict_small   # a challenge (config/challenges/)
 
-A preset is a file in `config/presets/`; your own files in this folder are listed, too. The cost is for a text of the
-preset's budget. Without a budget, it is for 100 million words of English, or one million words if the preset asks for
-no GPU.
+A preset is a file in `config/presets/`; your own files in this folder are listed, too. `babelmill plan --config
+preset=NAME` says what its training costs.
 """
 
 import argparse
@@ -15,12 +13,9 @@ import itertools
 import re
 import textwrap
 from pathlib import Path
+from typing import Any, NamedTuple
 
-from babelmill.commands.estimates.machine import ASSUMED_GPU, gpu_here, known_peak
-from babelmill.commands.estimates.text_size import BYTES_PER_TOKEN, TrainingText
-from babelmill.commands.estimates.training_cost import cost_of, hours_text, tenths
 from babelmill.config.challenges import file_of
-from babelmill.config.job_sizes import budget_bytes
 from babelmill.config.layers import CHALLENGES, PRESETS, nearest
 from babelmill.config.own_files import config_file, config_names
 from babelmill.config.resolve import Configuration
@@ -29,16 +24,26 @@ from babelmill.config.suites import scores_asked
 from babelmill.core.files import UserError
 from babelmill.core.words import aligned, plural, short
 from babelmill.core.yaml_file import read_yaml
-from babelmill.hub.client import impatiently
 
-LANGUAGE = "eng"
-HEADING = ("preset", "parameters", "GPUs", "GiB", "text", "hours", "for")
-NOTE = (
-    "Hours of training are calculated for as many {gpu}s as the preset asks for ({peak:,.0f} TFLOP/s each); without"
-    " GPUs, for this machine's processor. `babelmill plan` calculates them for your text. A preset also runs on fewer"
-    " GPUs than it asks for, with the same result. `babelmill presets NAME` says more about a preset and how to run it."
-)
 WIDTH = 100  # characters per line
+
+
+class Preset(NamedTuple):
+    """What a preset's file says."""
+
+    name: str
+    about: str  # what it is for
+    sections: dict[str, Any]
+
+    @property
+    def gpus(self) -> int:
+        """Return how many GPUs a training takes; 0 for presets of laptops."""
+        return self.sections.get("resources", {}).get("gpus", 0)
+
+    @property
+    def budget(self) -> str:
+        """Return how much text it is for, if it says so."""
+        return self.sections.get("corpus", {}).get("budget", "")
 
 
 def names() -> list[str]:
@@ -46,66 +51,18 @@ def names() -> list[str]:
     return sorted(config_names(PRESETS))
 
 
-class Preset:
-    """What a preset asks for, and what it costs: parameters, GiB per GPU and hours of training ("?": not known)."""
-
-    def __init__(self, name: str, gpu: str, out_of_reach: str = "") -> None:
-        """Read a preset, and calculate what it costs on GPUs of one kind. Raise a UserError if its file is wrong.
-
-        `out_of_reach`: why the Hub cannot be asked for the size of a model, if this is already known.
-        """
-        path = config_file(f"{PRESETS}{name}.yaml")
-        self.name, self.about, self.sections = name, about_of(path), read_yaml(path)
-        self.gpus = self.sections.get("resources", {}).get("gpus", 0)  # none for laptops
-        configuration = Configuration([("presets", {"preset": name, "targets": [LANGUAGE]})])
-        resolved = configuration.model(LANGUAGE)
-        self.train, self.budget = resolved.train, configuration.corpus(LANGUAGE).corpus.budget
-        budget = self.budget or f"{100 if self.gpus else 1}000000 words"
-        number, unit = budget.split(maxsplit=1) if isinstance(budget, str) else (budget, "MB")
-        # The amount of text that the cost is for.
-        self.text = f"{budget:g} MB" if unit == "MB" else f"{short(int(number)).replace('.0 ', ' ')} {unit}"
-        self.parameters = self.memory = self.hours = "?"
-        self.unknown = out_of_reach if resolved.source else ""  # why the size is not known
-        if self.unknown:
-            return
-        try:
-            with impatiently():
-                text = TrainingText(budget_bytes(budget, 1.0) / BYTES_PER_TOKEN, "budget")
-                cost = cost_of(configuration, LANGUAGE, self.gpus, gpu, None, text)
-        except UserError as error:
-            if not resolved.source:
-                raise
-            self.unknown = str(error)  # it starts from a model of the Hub, whose size cannot be read now
-        else:
-            self.parameters, self.memory = short(cost.parameters), tenths(cost.memory_gib)
-            self.hours = hours_text(cost.hours)
+def preset(name: str) -> Preset:
+    """Read the preset with this name."""
+    path = config_file(f"{PRESETS}{name}.yaml")
+    return Preset(name, about_of(path), read_yaml(path))
 
 
-def every_preset(gpu: str) -> tuple[list[Preset], list[str]]:
-    """Return what all presets cost, and lines about those that cannot be read or whose size is not known.
-
-    The Hub is asked until it does not answer: it may take long to notice this, and the other requests would fail, too.
-    """
-    found: list[Preset] = []
-    problems: list[str] = []
-    out_of_reach = ""
-    for name in names():
-        try:
-            found.append(Preset(name, gpu, out_of_reach))
-            out_of_reach = out_of_reach or (found[-1].unknown if "cannot be reached" in found[-1].unknown else "")
-        except UserError as error:
-            problems.append(str(error))
-    for why in dict.fromkeys(each.unknown for each in found if each.unknown):
-        problems.append(f"{', '.join(each.name for each in found if each.unknown == why)}: size not known: {why}")
-    return found, problems
-
-
-def table(presets: list[Preset]) -> list[str]:
+def preset_table() -> list[str]:
     """Return a heading and one line per preset, which ends with its purpose, shortened to fit."""
-    rows = [[each.name, each.parameters, f"{each.gpus}", each.memory, each.text, each.hours] for each in presets]
-    lines = aligned([list(HEADING[:-1]), *rows], [False] + [True] * 5)
+    presets = [preset(name) for name in names()]
+    lines = aligned([["preset", "GPUs"], *([each.name, f"{each.gpus}"] for each in presets)], [False, True])
     room = WIDTH - len(lines[0]) - 2
-    purposes = [HEADING[-1], *(re.split(r"\.\s+(?=[A-Z])|: ", each.about)[0] for each in presets)]
+    purposes = ["for", *(re.split(r"\.\s+(?=[A-Z])|: ", each.about)[0] for each in presets)]
     shortened = (textwrap.shorten(purpose, room, placeholder=" ...") for purpose in purposes)
     return [f"{line}  {purpose}" for line, purpose in zip(lines, shortened, strict=True)]
 
@@ -144,27 +101,19 @@ def about_of(path: Path) -> str:
     return " ".join(line.lstrip("#").strip() for line in comment if "yaml-language-server" not in line)
 
 
-def description(found: Preset, gpu: str) -> list[str]:
-    """Return paragraphs on a preset: its purpose, size and cost, its values, and how to run it."""
-    where = f"on {plural(found.gpus, gpu)}" if found.gpus else "on this machine's processor"
-    cost = (
-        f"{found.parameters} parameters, {found.train.global_batch_tokens:,} tokens per batch, {found.memory} GiB of"
-        f" memory{' of a GPU' * bool(found.gpus)}; {found.hours} hours of training on {found.text} {where}, calculated."
-    )
-    paragraphs = [textwrap.fill(found.about, WIDTH), textwrap.fill(cost, WIDTH)]
-    if found.unknown:
-        paragraphs[-1] += "\n" + textwrap.fill(f"The size is not known: {found.unknown}", WIDTH)
+def description(found: Preset) -> list[str]:
+    """Return paragraphs on a preset: its purpose, its values, and how to run it."""
     values = (
         f"{section}: " + ", ".join(f"{key} {value}" for key, value in keys.items())
         for section, keys in found.sections.items()
     )
-    return [*paragraphs, "\n".join(values), *commands(found)]
+    return [textwrap.fill(found.about, WIDTH), "\n".join(values), *commands(found)]
 
 
 def commands(found: Preset) -> list[str]:
     """Return paragraphs that show how to run a preset: with the user's text, with a dataset, and on fewer GPUs."""
     run = "snakemake --profile profiles/local" + (f" --resources gpu={found.gpus}" if found.gpus else "")
-    if found.train.objective == "labels":
+    if found.sections.get("train", {}).get("objective") == "labels":
         return [
             "In config/config.yaml, with the columns of your table (docs/labels.md):",
             "targets: [occ]\n"
@@ -188,22 +137,16 @@ def commands(found: Preset) -> list[str]:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's arguments."""
     parser.add_argument("name", nargs="?", metavar="NAME", help="show this preset, and the command that runs it")
-    parser.add_argument("--gpu", help=f"assume this GPU, such as A100 (default: the one here, or {ASSUMED_GPU})")
 
 
 def run(args: argparse.Namespace) -> None:
     """List the presets, or show one."""
-    gpu = args.gpu or gpu_here() or ASSUMED_GPU
-    peak = known_peak(gpu)
-    if args.name is None:
-        found, problems = every_preset(gpu)
-        notes = [NOTE.format(gpu=gpu, peak=peak / 1e12), *problems]
-        print(*table(found), *(textwrap.fill(note, WIDTH) for note in notes), *challenge_table(), sep="\n")
-        return
     challenges = config_names(CHALLENGES)
-    if args.name in challenges:
+    if args.name is None:
+        print(*preset_table(), *challenge_table(), "`babelmill presets NAME` says how to run one.", sep="\n")
+    elif args.name in challenges:
         print("\n\n".join(challenge_description(args.name)))
-        return
-    if args.name not in names():
+    elif args.name in names():
+        print("\n\n".join(description(preset(args.name))))
+    else:
         raise UserError(f"there is no preset {args.name!r}{nearest(args.name, [*names(), *challenges])}")
-    print("\n\n".join(description(Preset(args.name, gpu), gpu)))

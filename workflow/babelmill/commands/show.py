@@ -2,19 +2,25 @@
 
     babelmill show converted/eng
     babelmill show converted/eng --masked "The cat <mask> on the mat." --prompt "The cat"
+    babelmill show converted/eng --held-out 5
 
 Only the converted folder is read, with the classes that its users load. So this is also the quickest check that the
-folder works where it is.
+folder works where it is. `--held-out` also reads the validation text, from `results/corpora`: it shows the first
+sentences, each with a hidden word, the model's guesses and the right word.
 """
 
 import argparse
+import logging
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 from babelmill.core import manifest
 from babelmill.core.files import UserError, read_json
 from babelmill.core.stage_entry import utf8
 from babelmill.release.elsewhere.given_model import converted_folder, meant
+
+log = logging.getLogger("babelmill")
 
 
 def figures(folder: Path) -> str:
@@ -61,11 +67,22 @@ def suites(folder: Path) -> str:
     return "\n".join([title, *lines] if lines else [])
 
 
+def validation_texts(folder: Path) -> Iterator[str]:
+    """Yield the validation documents of a converted model. A UserError says where they are not."""
+    import pyarrow.parquet as pq
+
+    for corpus in (Path(name) for name in manifest.read(folder)["upstream"] if "corpora" in Path(name).parts):
+        manifest.verify(corpus, "validation.parquet")
+        for batch in pq.ParquetFile(corpus / "validation.parquet").iter_batches(columns=["text"]):
+            yield from batch["text"].to_pylist()
+
+
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's arguments."""
     add = parser.add_argument
     add("folder", type=converted_folder, metavar="FOLDER", help="a model, such as converted/eng (or just eng)")
     add("--masked", type=utf8, metavar="TEXT", help="let the model fill each <mask> in this text")
+    add("--held-out", type=int, metavar="N", help="let the model guess a hidden word in N sentences it has not seen")
     add("--prompt", type=utf8, metavar="TEXT", help="let the model continue this text")
     add("--steps", type=int, metavar="N", help="masked diffusion: use N passes (default: one per token); few are fast")
 
@@ -80,8 +97,8 @@ def run(args: argparse.Namespace) -> None:
     print(args.folder.resolve())
     print(figures(args.folder))
     if pairs := suites(args.folder):
-        print(pairs)
-    tried = args.masked is not None or args.prompt is not None
+        print(pairs, flush=True)
+    tried = not {args.masked, args.prompt, args.held_out} <= {None}
     if tried and not any(args.folder.glob("model*.safetensors")):
         raise UserError(
             f"{args.folder} holds only adapters (export.adapter: only), and its card says how to load them; to try the"
@@ -91,12 +108,17 @@ def run(args: argparse.Namespace) -> None:
         raise UserError(f"{args.folder}: a label model cannot fill masks or write text; its card says how to use it")
     if tried:
         os.environ.setdefault("HF_HUB_OFFLINE", "1")  # the folder holds everything
-        from transformers.utils import logging
+        log.info("loading transformers and the model")
+        from transformers.utils import logging as of_transformers
 
         from babelmill.release.folder import trying  # imports PyTorch
 
-        logging.set_verbosity_error()
-        logging.disable_progress_bar()
+        of_transformers.set_verbosity_error()
+        of_transformers.disable_progress_bar()
+        if args.held_out is not None:
+            print("  sentences of the validation text with a hidden word, and the likeliest guesses")
+            for line in trying.guess_hidden_words(args.folder, validation_texts(args.folder), args.held_out):
+                print(line)
         if args.masked is not None:
             print(trying.fill_mask(args.folder, args.masked))
         if args.prompt is not None:

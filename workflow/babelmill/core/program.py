@@ -17,8 +17,10 @@ IMPORTED_FROM = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(
 def prepare() -> None:
     """Import only from the package and the environment; show an error that nothing catches in one line.
 
-    Where memory is limited (`ulimit -v`), OpenBLAS gets one thread, since it takes 32 MB for each when it is loaded.
+    Bytecode is written, or each process would compile PyTorch again: some images and CI machines say that none is. Where memory is limited (`ulimit -v`), OpenBLAS gets one thread, since it takes 32 MB for each when it is loaded.
     """
+    sys.dont_write_bytecode = False
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     set_by_user = ["", *os.environ.get("PYTHONPATH", "").split(os.pathsep)]  # "" is the working folder
     library = os.path.dirname(os.__file__)
     environment = {*site.getsitepackages(), library, os.path.join(library, "lib-dynload")}

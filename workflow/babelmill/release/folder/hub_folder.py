@@ -7,13 +7,16 @@ model trained by masked diffusion also gets its sampler. Because of an index, `v
 
 import logging
 import pkgutil
+import re
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from babelmill.config.schema import Export
 from babelmill.core import manifest
+from babelmill.core.bars import Bar
 from babelmill.core.files import UserError, copy_file, read_json, write_json
 from babelmill.model.transformers import diffusion_generation
 from babelmill.release.folder.architectures import (
@@ -121,24 +124,34 @@ def build(folder: Path, inputs: ExportInputs, export: Export) -> list[str]:
     return [*files, "tokenizer.json", *written]
 
 
-def prove(folder: Path, inputs: ExportInputs, export: Export, out: Path) -> None:
-    """Let a new process load the folder and compare it with the training model.
+def prove(folder: Path, inputs: ExportInputs, export: Export, out: Path, snapshots: Sequence[Path] = ()) -> None:
+    """Let a new process load the folder and compare it with the training model. Show how far it is.
 
-    `out` is the folder's final place, for the message. A UserError says that they differ, or cannot be compared; it
-    ends with the last line of the process.
+    `out` is the folder's final place, for the message. `snapshots`: for each snapshot its folder and its model, one
+    after the other. A UserError says that they differ, or cannot be compared; it ends with the last line of the
+    process.
     """
     command = [sys.executable, "-m", "babelmill.release.folder.prove", "--folder", folder, "--model", inputs.model]
     command += ["--tokenizer", inputs.tokenizer, "--default-variant", export.default_variant]
-    command += ["--variants", *export.variants]
+    command += ["--variants", *export.variants, "--snapshots", *snapshots]
     command += ["--shards", *inputs.shards, *(["--frozen", inputs.frozen] if inputs.frozen else [])]
-    done = subprocess.run([str(word) for word in command], capture_output=True, text=True)
-    if done.returncode:
-        killed = "its process was killed, perhaps because memory ran out"
-        lines = (done.stderr + done.stdout).strip().splitlines() or [killed]
+    lines: list[str] = []
+    bar = Bar(1.0)
+    bar.show(0.0, "comparing the exported folder with the trained model")
+    words = [str(word) for word in command]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
+        assert process.stdout
+        for line in filter(None, map(str.strip, process.stdout)):
+            if share := re.fullmatch(r"(\d+)/(\d+)", line):
+                bar.show(int(share[1]) / int(share[2]), f"{share[1]} of {share[2]} sets of weights are proven")
+            else:
+                lines.append(line)
+    bar.close()
+    if process.returncode:
         log.error("%s", "\n".join(lines[-30:]))
-        done_what = "differs from" if done.returncode == DIFFERS else "could not be compared with"
+        done_what = "differs from" if process.returncode == DIFFERS else "could not be compared with"
+        why = lines[-1] if lines else "its process was killed, perhaps because memory ran out"
         raise UserError(
-            f"{out}: the exported folder {done_what} the trained model, so it is deleted:"
-            f" {lines[-1].removeprefix('error: ')}"
+            f"{out}: the exported folder {done_what} the trained model, so it is deleted: {why.removeprefix('error: ')}"
         )
-    log.info("%s", done.stdout.strip())
+    log.info("%s", lines[-1])

@@ -6,12 +6,13 @@
 The proof checks every variant, and every case that the architecture names (`architectures.py`). transformers must find
 every weight and no other. The logits of real validation documents (of random tokens if `--shards` names no folder) must
 agree with those of the training model. In float64 they may differ by 1e-9, and a wrong weight, mask or alignment would
-give a larger difference. In float32 they may differ by a few times the training model's own rounding error. Equal bits
-would be too strict: the two models run different code, and the last bit of a sum depends on the processor.
+give a larger difference; the two longest documents of each language show that. In float32, in which users compute, the
+logits of all documents may differ by a few times the training model's own rounding error on these two. Equal bits would
+be too strict: the two models run different code, and the last bit of a sum depends on the processor.
 
 Only one model at a time is in memory, in float32, except for the parts that compute in float64 at the moment. The
 proof runs in a separate process, since a process that has loaded one folder's code might use the same code for the
-next folder.
+next folder. The snapshots of a run have the same code, so one process proves them all.
 """
 
 import argparse
@@ -20,7 +21,7 @@ import math
 import os
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -33,6 +34,7 @@ if __name__ == "__main__":  # transformers reads these variables when it is impo
 import torch
 import transformers
 from torch import nn
+from transformers.utils.logging import disable_progress_bar
 
 from babelmill.core.files import UserError, read_json
 from babelmill.release.folder.architectures import Architecture, Case, ExportInputs
@@ -43,7 +45,7 @@ from babelmill.tokens.tokenizer_file import load_tokenizer
 from babelmill.tokens.vocabulary import Vocabulary, published_roles
 from babelmill.training.networks.transformers_models import blocks_of
 
-DOCUMENTS = 8  # documents per language
+DOCUMENTS, DOUBLE = 8, 2  # documents per language that are compared in float32, and those of them in float64, too
 LONGEST = 1024  # tokens per document
 KEPT = 2**27  # logits that are kept per precision while the other model is loaded
 EXACT = 1e-9  # largest difference of two logits in float64
@@ -51,27 +53,32 @@ ROUNDING = 8  # largest difference of two logits in float32, as a multiple of th
 
 
 class Logits(NamedTuple):
-    """Holds the logits of rows, each [1, T, V], in float32 and in float64."""
+    """Holds the logits of rows, each [1, T, V], in float32, and of the first of these rows also in float64."""
 
     single: list[torch.Tensor]
     double: list[torch.Tensor]
 
 
-def documents(shards: list[Path], length: int, vocabulary: Vocabulary) -> list[torch.Tensor]:
-    """Return the first validation documents of each language with `<s>`, [1, T] int64, at most `length` tokens each."""
-    rows = []
+def documents(shards: list[Path], length: int, vocabulary: Vocabulary) -> tuple[list[torch.Tensor], int]:
+    """Return the first validation documents of each language, and how many of them are compared in float64, too.
+
+    These are the longest of each language, and come first. A document is [1, T] int64 with `<s>`, cut to `length`.
+    """
+    exact, others = [], []
     for folder in shards:
-        shard = ShardFile.open(folder / "validation.safetensors")
+        shard, rows = ShardFile.open(folder / "validation.safetensors"), []
         for start, end in zip(shard.offsets[:DOCUMENTS], shard.offsets[1 : DOCUMENTS + 1], strict=False):
             tokens = vocabulary.given(shard.tokens[start : min(end, start + length)].astype("int64"))
             rows.append(torch.tensor(tokens)[None])
-    return rows
+        rows.sort(key=torch.numel, reverse=True)
+        exact, others = exact + rows[:DOUBLE], others + rows[DOUBLE:]
+    return exact + others, len(exact)
 
 
 def random_rows(vocab_size: int, length: int) -> list[torch.Tensor]:
-    """Return rows of random tokens, of lengths from 1 to `length`: [1, T] int64, the same on every call."""
+    """Return rows of random tokens, of lengths from `length` to 1: [1, T] int64, the same on every call."""
     generator = torch.Generator().manual_seed(0)
-    lengths = torch.linspace(1, length, DOCUMENTS).int().tolist()
+    lengths = torch.linspace(length, 1, DOCUMENTS).int().tolist()
     return [torch.randint(vocab_size, (1, size), generator=generator) for size in lengths]
 
 
@@ -94,7 +101,7 @@ def check_tokenizer(folder: Path, own: Path, texts: list[torch.Tensor], vocab_si
             raise UserError(f"{folder}: the tokenizer as users load it encodes a text differently: {text[:60]!r}")
 
 
-def portions(rows: list[torch.Tensor], vocab_size: int) -> Iterator[list[torch.Tensor]]:
+def portions(rows: Sequence[torch.Tensor], vocab_size: int) -> Iterator[list[torch.Tensor]]:
     """Yield the rows in portions of at most `KEPT` logits each. A longer row is a portion by itself."""
     portion: list[torch.Tensor] = []
     for row in rows:
@@ -161,15 +168,18 @@ def logits_of(
     rows: list[torch.Tensor],
     score: Callable[[nn.Module, torch.Tensor, str], torch.Tensor],
     *modes: str,
+    double: int | None = None,
 ) -> dict[str, Logits]:
-    """Return the logits of rows, each [1, T] int64, in float32 and in float64, by mode. Do not use the model again.
+    """Return the logits of rows, each [1, T] int64, by mode. Do not use the model again.
 
-    `score` takes the model, a row and a mode, and returns logits [1, T, V].
+    Args:
+        score: takes the model, a row and a mode, and returns logits [1, T, V].
+        double: how many rows are computed in float64, too; None for all of them.
     """
-    single = {mode: [score(model, row, mode) for row in rows] for mode in modes}
+    in_single = {mode: [score(model, row, mode) for row in rows] for mode in modes}
     with in_float64(model):
-        double = {mode: [score(model, row, mode) for row in rows] for mode in modes}
-    return {mode: Logits(single[mode], double[mode]) for mode in modes}
+        in_double = {mode: [score(model, row, mode) for row in rows[:double]] for mode in modes}
+    return {mode: Logits(in_single[mode], in_double[mode]) for mode in modes}
 
 
 def differences(wanted: Logits, found: Logits, case: Case) -> dict[str, float]:
@@ -177,18 +187,17 @@ def differences(wanted: Logits, found: Logits, case: Case) -> dict[str, float]:
 
     Return the largest difference in `float64` and in `float32`, and the training model's own `rounding` error.
     """
-    largest = {"float64": 0.0, "float32": 0.0, "rounding": 0.0}
-    for ours, theirs in zip(zip(*wanted, strict=True), zip(*found, strict=True), strict=True):
-        single, double = (logits[:, case.trained].double() for logits in ours)
-        pairs = {
-            "float64": (theirs[1][:, case.exported], double),
-            "float32": (theirs[0][:, case.exported].double(), single),
-            "rounding": (single, double),
-        }
-        for name, (a, b) in pairs.items():
-            if a.numel():
-                largest[name] = max(largest[name], (a - b).abs().max().nan_to_num(math.inf).item())
-    return largest
+    single, double = ([logits[:, case.trained].double() for logits in each] for each in wanted)
+    theirs, theirs_double = ([logits[:, case.exported].double() for logits in each] for each in found)
+    pairs = {
+        "float64": zip(theirs_double, double, strict=True),
+        "float32": zip(theirs, single, strict=True),
+        "rounding": zip(single, double, strict=False),
+    }
+    return {
+        name: max(((a - b).abs().max().nan_to_num(math.inf).item() for a, b in rows if a.numel()), default=0.0)
+        for name, rows in pairs.items()
+    }
 
 
 def compare_variant(
@@ -197,19 +206,20 @@ def compare_variant(
     exported: tuple[Path, str | None],
     variant: str,
     rows: list[torch.Tensor],
+    double: int | None = None,
 ) -> Iterator[tuple[Case, dict[str, float]]]:
     """Yield each case with the differences between the logits. Only one model at a time is in memory.
 
     `inputs`: the folders that the export was made from. `exported`: the folder, and the variant as `from_pretrained`
-    takes it. `rows`: documents, token ids, each [1, T] int64.
+    takes it. `rows`: documents, token ids, each [1, T] int64; for `double`, see `logits_of`.
     """
     cases = architecture.cases(inputs.model)
     trained = architecture.trained(inputs.model, variant, inputs.frozen)
-    wanted = logits_of(trained, rows, architecture.logits, *{case.mode for case in cases})
+    wanted = logits_of(trained, rows, architecture.logits, *{case.mode for case in cases}, double=double)
     del trained
     for case in cases:
         model = load(getattr(transformers, case.auto_class), *exported, **case.settings)
-        found = logits_of(model, rows, architecture.exported_logits, case.mode)[case.mode]
+        found = logits_of(model, rows, architecture.exported_logits, case.mode, double=double)[case.mode]
         yield case, differences(wanted[case.mode], found, case)
         del model
 
@@ -225,29 +235,41 @@ def check_differences(what: str, differences: dict[str, float]) -> None:
         )
 
 
-def compare(args: argparse.Namespace) -> str:
-    """Compare every variant in every case. Return the result in one line. A UserError names the first difference."""
+def compare(args: argparse.Namespace) -> Iterator[str]:
+    """Compare every variant of the folder and of its snapshots in every case.
+
+    Yield how much is done, as a share such as `3/8`, and at the end the result in a line. A UserError names the first
+    difference.
+    """
     shape = read_json(args.model / "config.json")
     length, vocab_size = min(shape["max_position_embeddings"], LONGEST), shape["vocab_size"]
     path = args.tokenizer / "tokenizer.json"
-    rows = documents(args.shards, length, Vocabulary.read(path, vocab_size))
+    rows, exact = documents(args.shards, length, Vocabulary.read(path, vocab_size))
     check_tokenizer(args.folder, path, rows, vocab_size, published_roles(args.tokenizer) is not None)
-    rows = rows or random_rows(vocab_size, length)
+    if not rows:
+        rows, exact = random_rows(vocab_size, length), DOUBLE
     architecture = architecture_of(args.model)
-    inputs = ExportInputs(args.model, args.tokenizer, args.shards, args.frozen)
+    scores = len(shape["labels"]["codes"]) if "labels" in shape else vocab_size
+    asked = [(args.folder, args.model, variant, variant == args.default_variant) for variant in args.variants]
+    pairs = zip(args.snapshots[::2], args.snapshots[1::2], strict=True)
+    asked += [(folder, model, "ema", True) for folder, model in pairs]
     done, largest = 0, {"float64": 0.0, "float32": 0.0}
-    for variant in args.variants:
-        exported = args.folder, None if variant == args.default_variant else variant
+    for number, (folder, model, variant, default) in enumerate(asked):
+        yield f"{number}/{len(asked)}"
+        inputs = ExportInputs(model, args.tokenizer, args.shards, args.frozen)
         by_case: dict[str, dict[str, float]] = {}
-        for portion in portions(rows, len(shape["labels"]["codes"]) if "labels" in shape else vocab_size):
-            for case, found in compare_variant(architecture, inputs, exported, variant, portion):
+        first = 0  # of the rows of a portion
+        for portion in portions(rows, scores):
+            exported = folder, None if default else variant
+            for case, found in compare_variant(architecture, inputs, exported, variant, portion, max(0, exact - first)):
                 known = by_case.get(str(case), dict.fromkeys(found, 0.0))
                 by_case[str(case)] = {key: max(value, found[key]) for key, value in known.items()}
                 done += len(portion)
+            first += len(portion)
         for case, found in by_case.items():
-            check_differences(f"variant {variant}, {case}", found)
+            check_differences(f"{'' if folder == args.folder else folder.name + ': '}variant {variant}, {case}", found)
             largest = {key: max(value, found[key]) for key, value in largest.items()}
-    return (
+    yield (
         f"{done} comparisons with the training model: difference at most {largest['float64']:.1e} in float64,"
         f" {largest['float32']:.1e} in float32"
     )
@@ -258,13 +280,18 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--folder", required=True, type=Path, help="the exported folder")
     parser.add_argument("--model", required=True, type=Path, help="results/models/{model}")
+    parser.add_argument(
+        "--snapshots", default=[], nargs="*", type=Path, help="pairs: the folder of a snapshot, and its model"
+    )
     parser.add_argument("--tokenizer", required=True, type=Path, help="results/tokenizers/{model}")
     parser.add_argument("--shards", required=True, type=Path, nargs="*", help="folders with validation.safetensors")
     parser.add_argument("--frozen", type=Path, help="the weights on which adapters were trained")
     parser.add_argument("--variants", required=True, nargs="+", choices=list(WEIGHTS))
     parser.add_argument("--default-variant", required=True, choices=list(WEIGHTS))
+    disable_progress_bar()
     try:
-        print(compare(parser.parse_args()))
+        for line in compare(parser.parse_args()):
+            print(line, flush=True)
     except UserError as error:
         print(f"error: {error}", file=sys.stderr)
         return DIFFERS
