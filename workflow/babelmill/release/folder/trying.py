@@ -76,13 +76,12 @@ def guess_hidden_words(folder: Path, documents: Iterable[str], count: int) -> It
         tokens[place] = tokenizer.mask_token_id
         row = torch.tensor([tokens])
         with torch.no_grad():
-            chances, likeliest = (
-                model(row, attention_mask=torch.ones_like(row)).logits[0, place].softmax(-1).topk(GUESSES)
-            )
+            logits = model(row, attention_mask=torch.ones_like(row)).logits[0, place]
+        chances, likeliest = logits.softmax(-1).topk(GUESSES)
         guesses = zip(tokenizer.batch_decode(likeliest[:, None]), chances.tolist(), strict=True)
+        shown = ", ".join(f"{guess.strip() or guess!r} {chance:.2f}" for guess, chance in guesses)
         yield f"    {sentence[:start]}____{sentence[end:]}"
-        shown = ", ".join(f"{guess.strip()!r} {chance:.2f}" for guess, chance in guesses)
-        yield f"      {shown}; it is {sentence[start:end]!r}"
+        yield f"      {shown} (right: {sentence[start:end]})"
 
 
 def hidden_in(tokenizer: Any, document: str) -> tuple[str, tuple[int, int], list[int], int] | None:
