@@ -18,7 +18,7 @@ help:  ## show this list
 demo: $(SETUP)  ## train a tiny English model in a few minutes, from text that comes with Python
 	@[ -z "$$(ls .snakemake/locks 2>/dev/null)" ] || $(BIN)/babelmill unlock
 	$(BIN)/snakemake --profile profiles/demo converted/eng
-	@$(BIN)/babelmill show converted/eng --masked "This function returns the <mask> of the list." --prompt "The function returns"
+	@$(BIN)/babelmill show converted/eng --held-out 5 --prompt "The function returns"
 
 test: $(SETUP)  ## all tests on all cores; not root on Debian or Ubuntu: make test ARGS='--ignore tests/slurm'
 	$(BIN)/pytest -n auto --dist loadgroup --ignore tests/anywhere $(ARGS)

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from babelmill.config.model_source import SHAPE
-from babelmill.config.snapshots import FOLDER
+from babelmill.config.snapshots import FOLDER, names
 from babelmill.config.stage_settings import ConvertSettings, CorpusSettings, ExportSettings, TokenizerSettings
 from babelmill.core import manifest, stage_entry
 from babelmill.core.files import atomic_folder, copy_file, link_or_copy, read_json, sha256, write_json, write_text
@@ -24,7 +24,6 @@ from babelmill.evaluation.tuned_scores import summarize
 from babelmill.labels.card import LabelsCard, completed
 from babelmill.release.card.card import ModelCard, SuiteScores, shown_settings, snapshot_card, without_path
 from babelmill.release.card.training_history import read_record
-from babelmill.runtime.checkpoint import names
 from babelmill.settings import read_settings, recorded
 from babelmill.tokens import prefix_space
 

@@ -27,14 +27,13 @@ import pyarrow.parquet as pq
 import torch
 from transformers.utils.logging import disable_progress_bar
 
-from babelmill.config.snapshots import FOLDER
+from babelmill.config.snapshots import FOLDER, about, names
 from babelmill.config.stage_settings import ScoreSettings
 from babelmill.core import manifest, stage_entry
 from babelmill.core.files import UserError, atomic_write, sha256, write_json
 from babelmill.evaluation.overlaps import OVERLAP, in_training_text
 from babelmill.evaluation.suite_scores import headline, headline_method, in_words
 from babelmill.runtime import gpu_claims, store
-from babelmill.runtime.checkpoint import about, names
 from babelmill.runtime.run_lock import Lock
 from babelmill.settings import read_settings
 from babelmill.suites.kinds import KINDS, Kind

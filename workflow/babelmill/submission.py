@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from babelmill.config.snapshots import FOLDER
+from babelmill.config.snapshots import FOLDER, about, names
 from babelmill.config.stage_settings import SubmissionSettings
 from babelmill.config.submissions import METHODS, Rules
 from babelmill.core import escape, manifest, stage_entry
@@ -26,7 +26,6 @@ from babelmill.core.files import UserError, atomic_folder
 from babelmill.core.words import aligned, plural
 from babelmill.evaluation.overlaps import lines_of_suite
 from babelmill.reporting.published import beside
-from babelmill.runtime.checkpoint import about, names
 from babelmill.settings import read_settings
 from babelmill.suites.challenge import checks, files, leaderboard
 from babelmill.suites.challenge.scored import Scored

@@ -8,11 +8,13 @@ whitespace; for scripts that do not separate words, see `Language.bytes_per_word
 import math
 from collections.abc import Sequence
 from decimal import Decimal
+from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator
 
 from babelmill.config.values import number
+from babelmill.core import manifest
 from babelmill.core.escape import some
 
 BABYLM = (*range(1, 10), *range(10, 100, 10), *range(100, 1001, 100))
@@ -111,3 +113,14 @@ def say_probably_missing(missing: Sequence[float], million_words: float) -> str:
 def named(missing: Sequence[float]) -> str:
     """Return `snapshot chck_1M`, or `snapshots chck_1M, chck_2M`."""
     return f"snapshot{'s' * (len(missing) > 1)} {some(map(name_of, missing), 3)}"
+
+
+def names(folder: Path) -> list[str]:
+    """Return the names of the snapshots in a folder of a model, the earliest first."""
+    found = {path.parent.name: about(path.parent) for path in (folder / FOLDER).glob(f"*/{manifest.NAME}")}
+    return sorted(found, key=lambda name: found[name]["million_words"])
+
+
+def about(folder: Path) -> dict[str, Any]:
+    """Return the place of a snapshot in the run: `million_words`, `step`, `tokens`, and, if known, the true `words`."""
+    return manifest.read(folder)["figures"]

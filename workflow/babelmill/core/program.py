@@ -17,7 +17,8 @@ IMPORTED_FROM = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(
 def prepare() -> None:
     """Import only from the package and the environment; show an error that nothing catches in one line.
 
-    Bytecode is written, or each process would compile PyTorch again: some images and CI machines say that none is. Where memory is limited (`ulimit -v`), OpenBLAS gets one thread, since it takes 32 MB for each when it is loaded.
+    Bytecode is written, also where the machine says that none is: else each process would compile PyTorch again. Where
+    memory is limited (`ulimit -v`), OpenBLAS gets one thread, since it takes 32 MB for each when it is loaded.
     """
     sys.dont_write_bytecode = False
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)

@@ -25,7 +25,6 @@ import torch
 from safetensors import safe_open
 
 from babelmill.config.snapshots import FOLDER, name_of
-from babelmill.core import manifest
 from babelmill.core.files import UserError, atomic_write, read_json, sha256, write_json
 
 log = logging.getLogger(__name__)
@@ -180,17 +179,6 @@ class SavedTensors(Mapping[str, torch.Tensor]):
 
     def __len__(self) -> int:
         return len(self._names)
-
-
-def names(folder: Path) -> list[str]:
-    """Return the names of the snapshots in a folder of a model, the earliest first."""
-    found = {path.parent.name: about(path.parent) for path in (folder / FOLDER).glob(f"*/{manifest.NAME}")}
-    return sorted(found, key=lambda name: found[name]["million_words"])
-
-
-def about(folder: Path) -> dict[str, Any]:
-    """Return the place of a snapshot in the run: `million_words`, `step`, `tokens`, and, if known, the true `words`."""
-    return manifest.read(folder)["figures"]
 
 
 class Snapshots:

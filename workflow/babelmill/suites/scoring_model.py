@@ -8,13 +8,12 @@ from typing import Any
 import numpy as np
 from transformers import AutoModelForCausalLM, AutoModelForMaskedLM
 
-from babelmill.config.snapshots import FOLDER
+from babelmill.config.snapshots import FOLDER, about, names
 from babelmill.core import manifest
 from babelmill.core.bars import Bar
 from babelmill.core.files import UserError, canonical_json, read_json
 from babelmill.core.words import plural
 from babelmill.release.folder.loading import aligned, load, runs_code, tokenizer_of
-from babelmill.runtime.checkpoint import about, names
 from babelmill.suites import predictions
 from babelmill.suites.partial import Kept
 from babelmill.suites.sentences import Item, Method, Scorer, encode, in_order, scores
