@@ -45,7 +45,7 @@ def check(model, version: str, home: Path, *options, architecture: str = "gpt_be
 
 # Graphs are PyTorch's matter, the same one in both environments, and take most of the time.
 GRAPHS = "compiled or compiles or exports"
-VERSIONS = [("5.23.0", ""), ("4.57.6", f"not ({GRAPHS})"), pytest.param("4.57.6", GRAPHS, marks=pytest.mark.slow)]
+VERSIONS = [("5.23.0", ""), ("4.57.6", f"not ({GRAPHS})"), pytest.param("4.57.6", GRAPHS, marks=pytest.mark.nightly)]
 
 
 @pytest.mark.parametrize(("version", "which"), VERSIONS, ids=["5.23.0", "4.57.6", "4.57.6 graphs"])

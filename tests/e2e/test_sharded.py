@@ -28,7 +28,7 @@ KINDS = {
     "eurobert": ("masked", {}),
     "eurobert, adapters": ("masked", {"lora_rank": 32, "learning_rate": 0.02}),
 }
-OTHERS = [pytest.param(kind, marks=pytest.mark.slow) for kind in ("eurobert", "eurobert, adapters")]
+OTHERS = [pytest.param(kind, marks=pytest.mark.nightly) for kind in ("eurobert", "eurobert, adapters")]
 
 
 def expected(kind: str) -> list[tuple[int, str]]:
@@ -107,7 +107,7 @@ def test_the_number_of_processes_changes_along_a_run(data, finished, kind):
     assert sorted((line["step"], line["kind"]) for line in data.metrics()) == expected(kind)
 
 
-MANY = [pytest.param(1, 12, kind, marks=pytest.mark.slow) for kind in KINDS]
+MANY = [pytest.param(1, 12, kind, marks=pytest.mark.nightly) for kind in KINDS]
 
 
 @pytest.mark.parametrize(("seed", "kills", "kind"), [(0, 2, "eurobert, adapters"), *MANY])

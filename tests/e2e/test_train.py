@@ -107,7 +107,7 @@ def test_variables_that_another_launcher_left_are_named_and_not_used(data):
     assert "WORLD_SIZE in the environment" in data.train("model", 2, environment={"WORLD_SIZE": "4"})
 
 
-@pytest.mark.slow  # Inductor compiles C++ for a minute and a half
+@pytest.mark.nightly  # Inductor compiles C++ for a minute and a half
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_while_kernels_are_compiled_ends_in_75(data, tmp_path, number):
     """Sent to the whole process group, with Inductor's own processes at work."""
@@ -144,7 +144,7 @@ def logs_of(data: Data) -> list[Path]:
     return sorted((data.runs[0] / "logs").glob("*.log"))
 
 
-SEEDS_AND_KILLS = [(0, 4), *(pytest.param(seed, 5, marks=pytest.mark.slow) for seed in range(1, 5))]
+SEEDS_AND_KILLS = [(0, 4), *(pytest.param(seed, 5, marks=pytest.mark.nightly) for seed in range(1, 5))]
 
 
 @pytest.mark.parametrize(("seed", "kills"), SEEDS_AND_KILLS)
@@ -250,7 +250,7 @@ def test_weights_and_biases(data, monkeypatch):
         assert not list(data.runs[0].rglob("wandb"))
 
 
-@pytest.mark.parametrize("kills", [2, pytest.param(10, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("kills", [2, pytest.param(10, marks=pytest.mark.nightly)])
 def test_killed_while_a_checkpoint_is_written(data, kills):
     """Several times in one run, in the first or the second checkpoint that an attempt writes."""
     most = 2 * kills  # steps: each kill lets it write at most one checkpoint

@@ -119,7 +119,7 @@ def test_scores_are_those_of_the_objective(made):
     check_scores(made, SIZES)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_others_are_trained_evaluated_and_loaded(tmp_path):
     """In both versions of transformers, without trust; the longest row that is allowed is read."""
     workspace = Workspace(tmp_path)

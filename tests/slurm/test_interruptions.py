@@ -87,7 +87,7 @@ def preempted_and_then_without_node(training, cluster):
 
 
 @pytest.mark.timeout(1200)  # it waits for time limits, which SLURM counts in minutes
-@pytest.mark.parametrize("time_limits", [1, pytest.param(3, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("time_limits", [1, pytest.param(3, marks=pytest.mark.nightly)])
 def test_interrupted_in_every_way(workspace, calm, cluster, start, time_limits):
     workspace.configure(long_run())
     text = (ROOT / "profiles/slurm/profile.yaml").read_text()

@@ -232,7 +232,7 @@ def same(a: MicroBatch, b: MicroBatch) -> bool:
     [
         ("aot_eager", "hybrid", False, True, [16, 32]),
         ("aot_eager", "diffusion", True, False, [16, 32]),
-        pytest.param("inductor", "hybrid", False, False, [32], marks=pytest.mark.slow),
+        pytest.param("inductor", "hybrid", False, False, [32], marks=pytest.mark.nightly),
     ],
 )
 def test_compiled_micro_batches_are_the_plain_ones(backend, objective, in_place, prompts, lengths, tmp_path):
