@@ -398,12 +398,12 @@ def test_bf16_on_a_processor_without_it_is_named(fresh, monkeypatch, capsys, pro
         assert cli.main(["plan", "eng", "--gpus", "0", *arguments]) == 0
         return capsys.readouterr().out
 
-    assert (NO_BF16 in output("bf16")) is slow and NO_BF16 not in output("fp32")
+    assert (NO_BF16 in output("bf16")) is slow and NO_BF16 not in output("fp32") + output("auto")
     hours = [
         float(next(csv.DictReader(io.StringIO(output(each, "--tsv")), delimiter="\t"))["hours"])
-        for each in ("bf16", "fp32")
+        for each in ("bf16", "fp32", "auto")
     ]
-    assert hours[0] / hours[1] == pytest.approx(10 if slow else 1)
+    assert hours[0] / hours[1] == pytest.approx(10 if slow else 1) and hours[2] == pytest.approx(hours[1])
     speeds = [
         assumed(SimpleNamespace(flops_per_second=6e9 / cost.slowdown(each)), "", each) for each in ("bf16", "fp32")
     ]
