@@ -44,7 +44,7 @@ def test_a_run_keeps_the_precision_in_which_it_began(data):
     shutil.rmtree(data.folder / "model")
     output = train(data, SLOW)
     assert "going on after step 8" in output and "precision   bf16" in output
-    assert "training goes on in bf16, in which it began; a new run would begin in fp32 here" in output
+    assert "this run stays in bf16, in which it began; a new one would be in fp32 here" in output
     assert BF16_IS_SLOW not in output
     assert data.weights() == weights and recorded(data) == ["bf16", "bf16", "auto"]
     (run / "attempt.json").unlink()
@@ -58,7 +58,7 @@ def test_a_run_keeps_the_precision_in_which_it_began(data):
 
 
 def test_the_card_names_what_ran(workspace):
-    """And so does the manifest beside it, which goes where the model goes."""
+    """And so does the manifest beside it, which goes where the model goes: the comparison reads it."""
     values = yaml.safe_load(workspace.config_file.read_text())
     values["train"] |= {"precision": "auto"}
     workspace.configure(values)
@@ -69,3 +69,5 @@ def test_the_card_names_what_ran(workspace):
     assert (trained["settings"]["train"]["precision"], trained["figures"]["precision"]) == ("auto", here)
     assert f"| `train.precision` | {here} |" in (folder / "README.md").read_text()
     assert manifest.read(folder)["figures"]["precision"] == here
+    compared = workspace.python("-m", "babelmill", "compare", "converted/eng", "deu").stdout
+    assert ("\nnote: eng ran in bf16, deu in fp32\n" in compared) == (here == "bf16")

@@ -349,7 +349,7 @@ def announce(trainer: Trainer, folder: Path, done: int, gpus: int, rate: WordRat
         level = logging.WARNING if slurm.job_id() else logging.INFO  # the user's own machine may have no GPU
         log.log(level, "%s, but PyTorch sees none here: training on the CPU", gpu_claims.asked_for(gpus))
     if precision != here:
-        log.info("training goes on in %s, in which it began; a new run would begin in %s here", precision, here)
+        log.info("this run stays in %s, in which it began; a new one would be in %s here", precision, here)
     elif on_gpu and precision == "fp32" and fast_in_bf16(trainer.device):
         log.info("train.precision: fp32 computes without the GPU's fast matrix units; bf16 is several times as fast")
     elif not on_gpu and precision == "bf16" and slow_in_bf16():

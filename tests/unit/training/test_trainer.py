@@ -353,7 +353,7 @@ def test_a_run_opens_with_what_it_is(make):
     ]
 
 
-GOES_ON = "training goes on in bf16, in which it began; a new run would begin in fp32 here"
+GOES_ON = "this run stays in bf16, in which it began; a new one would be in fp32 here"
 
 
 @pytest.mark.parametrize(
