@@ -52,7 +52,8 @@ def convert(args: argparse.Namespace) -> None:
     exported = recorded(export["settings"], ExportSettings, args.export).export
     asked = recorded(manifest.read(args.tokenizer)["settings"], TokenizerSettings, args.tokenizer)
     source = asked.of_model or asked.tokenizer.source
-    shown, config = shown_settings(model["settings"]), read_json(args.export / "config.json")
+    precision = model["figures"].get("precision")
+    shown, config = shown_settings(model["settings"], precision), read_json(args.export / "config.json")
     corpora = {folder.name: manifest.read(folder) for folder in args.corpora}
     if "labels" in config:
         sections = [recorded(each["settings"], CorpusSettings, name).corpus for name, each in corpora.items()]
@@ -102,6 +103,7 @@ def convert(args: argparse.Namespace) -> None:
         upstream = [args.export, args.evaluation, *args.scores, *args.tuned, args.model, args.tokenizer, *args.corpora]
         known: dict[str, Any] = {"evaluation": evaluation} | ({"scores": scores} if scores else {})
         known |= {"tuned": tuned} if tuned else {}
+        known |= {"precision": precision} if precision else {}
         if snapshots := convert_snapshots(args.export, folder, exported.adapter == "only", settings):
             known["snapshots"] = snapshots
         made_with = {path.as_posix(): sha256(path) for path in args.made_with}

@@ -41,7 +41,7 @@ from babelmill.labels.data import LabelledData
 from babelmill.model.norbert4 import NorBERT4Shape
 from babelmill.runtime import checkpoint, gpu_claims, slurm, store
 from babelmill.runtime.checkpoint import Checkpoints
-from babelmill.runtime.cost import BF16_IS_SLOW, slow_in_bf16
+from babelmill.runtime.cost import BF16_IS_SLOW, precision_of, slow_in_bf16
 from babelmill.runtime.launch import launch
 from babelmill.runtime.processes import Processes, forget_other_launchers, was_launched
 from babelmill.runtime.progress import device_name
@@ -52,7 +52,7 @@ from babelmill.settings import read_settings
 from babelmill.stages import TRIAL
 from babelmill.tokens.shard_file import ShardFile
 from babelmill.tokens.vocabulary import Vocabulary
-from babelmill.training.arithmetic import set_gpu_options
+from babelmill.training.arithmetic import fast_in_bf16, set_gpu_options
 from babelmill.training.data import Data
 from babelmill.training.kernels.compilation import Graphs, graphs_of
 from babelmill.training.loop import Loop, NotFinite
@@ -138,6 +138,7 @@ def train(args: argparse.Namespace) -> int:
     plan = Plan(settings.train, float(settings.mixture.weights), data.layouts["train"], data.blocks_weight, words)
     until = None if args.until is None else step_of(args.until, plan.steps)
     runs, fork = args.checkpoints, False
+    here = precision_of(settings.train.precision, fast_in_bf16(processes.device))  # of a run that begins here
     if until is not None:
         processes.on_main(RunFolder(args.checkpoints, run_identity, run).fetch)
         fork = processes.on_main(lambda: has_passed(args.checkpoints / fingerprint(run_identity), until))
@@ -147,15 +148,21 @@ def train(args: argparse.Namespace) -> int:
             return 0
         if fork:
             runs, run = args.out / AGAIN, run.model_copy(update={"tracking": "none", "checkpoints": None})
+            passed = Checkpoints(kept.parent, keep=1)
+            here = processes.on_main(lambda: passed.began_in(passed.newest(), here))
     compiles = settings.model.architecture in schema.OURS and settings.train.objective != "labels"
     graphs = graphs_of(run, processes, compiles, args.threads, args.compiled)
-    if isinstance(data, LabelledData):
-        network = make_labels_network(settings, data, source, processes)
-    else:
-        network = make_network(settings, data.vocabulary, source, processes, graphs)
     with RunFolder(runs, run_identity, run, looked_after.preset) as folder:
         tokens = plan.tokens_until(plan.steps)
-        done = processes.on_main(lambda: folder.open(settings.name, args.attempt, plan.steps, tokens))
+        done = processes.on_main(lambda: folder.open(settings.name, args.attempt, plan.steps, tokens, here))
+        # `settings.raw`, which the run's identity and the manifest have, stays as asked.
+        settings = settings.model_copy(
+            update={"train": settings.train.model_copy(update={"precision": done.precision})}
+        )
+        if isinstance(data, LabelledData):
+            network = make_labels_network(settings, data, source, processes)
+        else:
+            network = make_network(settings, data.vocabulary, source, processes, graphs)
         trainer = make_trainer(settings, network, data, plan, processes, run)
         if source and settings.begin_with and (not done.steps or network.frozen):
             load_weights(source / settings.begin_with, network)
@@ -170,7 +177,7 @@ def train(args: argparse.Namespace) -> int:
             of_loop = state["loop"]
         rate = processes.on_main(lambda: word_rate(plan, counted()))
         if processes.main:
-            announce(trainer, folder.path, done.steps, args.gpus, rate)
+            announce(trainer, folder.path, done.steps, args.gpus, rate, here)
         trainer.begin_alike(lambda: done.steps == (until or plan.steps) or stop.signalled is not None)
         snapshots = DueSnapshots(looked_after, plan, rate, folder)
         due = {} if fork else processes.on_main(lambda: snapshots.due(done))
@@ -330,18 +337,22 @@ def describe(trainer: Trainer, done: int, rate: WordRate) -> str:
     return "\n".join([first, *(f"  {name:<10}  {text}" for name, text in lines.items())])
 
 
-def announce(trainer: Trainer, folder: Path, done: int, gpus: int, rate: WordRate) -> None:
+def announce(trainer: Trainer, folder: Path, done: int, gpus: int, rate: WordRate, here: str) -> None:
     """Log what will run in a folder after `done` steps, and warn about wasted resources.
 
-    `rate`: how many words a token stands for; `gpus`: how many GPUs the job has.
+    `rate`: how many words a token stands for; `gpus`: how many GPUs the job has; `here`: the precision of a run that
+    begins here.
     """
+    precision, on_gpu = trainer.train.precision, trainer.device.type == "cuda"
     log.info("%s: %s", folder, describe(trainer, done, rate))
     if gpus and trainer.device.type == "cpu":
         level = logging.WARNING if slurm.job_id() else logging.INFO  # the user's own machine may have no GPU
         log.log(level, "%s, but PyTorch sees none here: training on the CPU", gpu_claims.asked_for(gpus))
-    if trainer.device.type == "cuda" and trainer.train.precision == "fp32":
+    if precision != here:
+        log.info("this run stays in %s, in which it began; a new one would be in %s here", precision, here)
+    elif on_gpu and precision == "fp32" and fast_in_bf16(trainer.device):
         log.info("train.precision: fp32 computes without the GPU's fast matrix units; bf16 is several times as fast")
-    if trainer.device.type == "cpu" and trainer.train.precision == "bf16" and slow_in_bf16():
+    elif not on_gpu and precision == "bf16" and slow_in_bf16():
         log.warning(BF16_IS_SLOW)
     if trainer.train.micro_batch_tokens and not trainer.network.sharded:
         log.warning("train.micro_batch_tokens has no effect here; set run.micro_batch_tokens")
@@ -381,6 +392,7 @@ def write_results(
             "tokens": plan.tokens_until(plan.steps),
             "epochs": plan.epochs(plan.steps),
             "parameters": trainer.network.parameters,
+            "precision": settings.train.precision,
             "seconds": round(time.monotonic() - began, 1),
             "fingerprint": folder.name,
         }

@@ -13,7 +13,7 @@ from scipy.stats import binomtest
 
 from babelmill.cli import main
 from babelmill.core import manifest
-from babelmill.core.files import read_json, write_json
+from babelmill.core.files import read_json, sha256, write_json
 from babelmill.evaluation.metrics import described, entry
 from babelmill.evaluation.suite_scores import headline
 from babelmill.suites.kinds import Pairs
@@ -109,6 +109,29 @@ def test_two_models(capsys):
     assert marked == ["one"], "where they differ"
     assert lines[next(i for i, line in enumerate(lines) if "p (Holm)" in line) + 1].split()[:2] == ["*", "one"]
     assert sum(line.startswith("    + Good") for line in lines) == 2
+
+
+def trained(name, precision) -> None:
+    """The training of an evaluated model."""
+    folder = Path(f"results/models/{name}")
+    folder.mkdir(parents=True)
+    manifest.write(folder, manifest.StageRequest("train", name, {}), [], figures={"precision": precision})
+    record = Path(f"results/evaluations/{name}/manifest.json")
+    made_from = {folder.as_posix(): sha256(folder / "manifest.json")}
+    write_json(record, read_json(record) | {"made_from": made_from})
+
+
+def test_different_precisions_are_said(capsys):
+    for name in "abcd":
+        evaluated(name, 1.5)
+    for name, precision in {"a": "bf16", "b": "fp32", "c": "bf16"}.items():
+        trained(name, precision)
+    assert "\nnote: a ran in bf16, b in fp32\n" in compare(capsys, "a", "b")
+    assert "\nnote: a, c ran in bf16, b in fp32\n" in compare(capsys, "a,c", "b,d")
+    for known_alike in (("a", "c"), ("a", "d")):
+        assert "note:" not in compare(capsys, *known_alike)
+    manifest.write(Path("results/models/b"), manifest.StageRequest("train", "b", {}), [], figures={"precision": "bf32"})
+    assert "note:" not in compare(capsys, "a", "b"), "b was trained again, and not evaluated"
 
 
 def test_recipes_are_compared_over_their_seeds(capsys):

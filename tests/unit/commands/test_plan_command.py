@@ -398,16 +398,33 @@ def test_bf16_on_a_processor_without_it_is_named(fresh, monkeypatch, capsys, pro
         assert cli.main(["plan", "eng", "--gpus", "0", *arguments]) == 0
         return capsys.readouterr().out
 
-    assert (NO_BF16 in output("bf16")) is slow and NO_BF16 not in output("fp32")
+    assert (NO_BF16 in output("bf16")) is slow and NO_BF16 not in output("fp32") + output("auto")
     hours = [
         float(next(csv.DictReader(io.StringIO(output(each, "--tsv")), delimiter="\t"))["hours"])
-        for each in ("bf16", "fp32")
+        for each in ("bf16", "fp32", "auto")
     ]
-    assert hours[0] / hours[1] == pytest.approx(10 if slow else 1)
+    assert hours[0] / hours[1] == pytest.approx(10 if slow else 1) and hours[2] == pytest.approx(hours[1])
     speeds = [
         assumed(SimpleNamespace(flops_per_second=6e9 / cost.slowdown(each)), "", each) for each in ("bf16", "fp32")
     ]
     assert speeds == [6e9, 6e9], "fine-tuning computes in fp32"
+
+
+@pytest.mark.parametrize(
+    ("flags", "gpus", "same"), [(NEW, "0", "fp32"), (f"{NEW} avx512_bf16", "0", "bf16"), (OLD, "1", "bf16")]
+)
+def test_auto_is_planned_as_it_will_run(fresh, monkeypatch, capsys, flags, gpus, same):
+    """On GPUs in bf16: the machine that plans may be a login node."""
+    monkeypatch.setattr(cost, "CPU_INFO", fresh.path / "cpuinfo")
+    cost.CPU_INFO.write_text(f"flags : {flags}\n")
+    monkeypatch.chdir(fresh.path)
+    memory = {}
+    for precision in ("auto", "bf16", "fp32"):
+        fresh.configure({"train": {"precision": precision}})
+        assert cli.main(["plan", "eng", "--gpus", gpus, "--tsv"]) == 0
+        (row,) = csv.DictReader(io.StringIO(capsys.readouterr().out), delimiter="\t")
+        memory[precision] = row["memory_gib"]
+    assert memory["auto"] == memory[same] and memory["bf16"] != memory["fp32"]
 
 
 # As the repository of LLaDA-8B has it, as far as it counts.

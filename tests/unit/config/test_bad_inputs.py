@@ -148,7 +148,7 @@ tokenizer: {source: odd.json} => tokenizer.source: odd.json: not a tokenizer
 tokenizer: {source: plain.json} => tokenizer.source: plain.json has no token <s>
 corpus: {validation_files: [odd.xml]} => odd.xml: this file format cannot be read | .jsonl
 corpus: {validation_files: ['texts/*.md']} => texts/*.md: no such file
-train: {precision: fp16} => train.precision = 'fp16' | choose bf16 | fp32
+train: {precision: fp16} => train.precision = 'fp16' | choose auto | fp32
 models: {eng: {train: {epoch: 1}}} => models.eng.train.epoch | epochs
 tran: {} => tran | train
 train: {mask_rate_start: 1.5} => train.mask_rate_start = 1.5 | less than or equal to 1

@@ -380,7 +380,7 @@ def test_the_logs_of_all_attempts_are_counted(tmp_path):
     before = logging.getLogger().handlers[:]
     for _ in range(3):
         with RunFolder(tmp_path, {}, section("run"), "tiny") as folder:
-            folder.open("test", attempt=1, steps=40, tokens=0)
+            folder.open("test", attempt=1, steps=40, tokens=0, precision="fp32")
     for handler in set(logging.getLogger().handlers) - {*before}:
         logging.getLogger().removeHandler(handler)
         handler.close()

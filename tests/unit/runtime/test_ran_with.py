@@ -18,7 +18,7 @@ TWO = ONE | {"processors": "4 x NVIDIA H100"}
 
 
 def begin(folder, ran: dict[str, str], done: int) -> None:
-    begin_attempt(folder, 1, done, steps=10, tokens=100, device="cpu", ran_with=ran)
+    begin_attempt(folder, 1, done, steps=10, tokens=100, device="cpu", precision="fp32", ran_with=ran)
 
 
 def test_all_attempts_that_trained_are_named(tmp_path):

@@ -353,13 +353,22 @@ def test_a_run_opens_with_what_it_is(make):
     ]
 
 
+GOES_ON = "this run stays in bf16, in which it began; a new one would be in fp32 here"
+
+
 @pytest.mark.parametrize(
-    ("flags", "precision", "warned"), [("avx2", "bf16", 1), ("avx2", "fp32", 0), (None, "bf16", 0)]
+    ("flags", "precision", "here", "said"),
+    [
+        ("avx2", "bf16", "bf16", cost.BF16_IS_SLOW),
+        ("avx2", "bf16", "fp32", GOES_ON),
+        ("avx2", "fp32", "fp32", None),
+        (None, "bf16", "bf16", None),
+    ],
 )
-def test_bf16_on_a_processor_without_it_gets_a_warning(make, tmp_path, monkeypatch, caplog, flags, precision, warned):
+def test_bf16_on_a_processor_without_it_is_said_once(make, tmp_path, monkeypatch, caplog, flags, precision, here, said):
     monkeypatch.setattr(cost, "CPU_INFO", tmp_path / "cpuinfo")
     if flags:
         cost.CPU_INFO.write_text(f"flags : fpu {flags}\n")
-    announce(make(precision=precision), tmp_path, 0, 0, WordRate(0.25, exact=True))
-    warnings = [record.message for record in caplog.records if record.levelname == "WARNING"]
-    assert warnings == [cost.BF16_IS_SLOW] * warned
+    caplog.set_level("INFO")
+    announce(make(precision=precision), tmp_path, 0, 0, WordRate(0.25, exact=True), here)
+    assert caplog.messages[1:] == [said] * bool(said)

@@ -401,7 +401,7 @@ class Train(Section):
     freeze: Annotated[Literal["none", "encoder"], OnlyIf(objective="labels")] = "none"
     unknown_context: Annotated[Share, OnlyIf(objective="labels")] = 0.0
     typos: Share = 0.0
-    precision: Annotated[Literal["bf16", "fp32"], BeforeValidator(precision)]
+    precision: Annotated[Literal["auto", "bf16", "fp32"], BeforeValidator(precision)]
     gradient_reduction: Literal["bf16", "fp32"] = "fp32"  # see REMOVED
     activation_checkpointing: bool
     non_finite: Literal["stop", "skip"]

@@ -77,7 +77,7 @@ def fingerprint(identity: dict[str, Any]) -> str:
 
 
 def begin_attempt(
-    path: Path, attempt: int, done: int, steps: int, tokens: int, device: str, ran_with: dict[str, str]
+    path: Path, attempt: int, done: int, steps: int, tokens: int, device: str, precision: str, ran_with: dict[str, str]
 ) -> None:
     """Record in the run's folder that an attempt begins; `babelmill status` and `plan` read this record.
 
@@ -89,7 +89,7 @@ def begin_attempt(
         attempt: the number of the attempt: 1, or more for a retry.
         done: the number of steps that were done before.
         steps, tokens: the number of steps and tokens of the whole run.
-        device: the device that trains, "cuda" or "cpu".
+        device: the device that trains, "cuda" or "cpu"; precision: "bf16" or "fp32".
         ran_with: the processors and the code of this attempt. The record has those of all attempts.
 
     Raises:
@@ -115,7 +115,7 @@ def begin_attempt(
             " fix the cause and run the workflow again"
         )
     note = {"attempt": attempt, "job": job, "began_after_step": done, "fruitless": fruitless}
-    note |= {"steps": steps, "tokens": tokens, "host": platform.node(), "device": device}
+    note |= {"steps": steps, "tokens": tokens, "host": platform.node(), "device": device, "precision": precision}
     before_this = last.get("ran_with", []) if done else []
     write_json(record, note | {"ran_with": [each for each in before_this if each != ran_with] + [ran_with]})
 

@@ -301,7 +301,7 @@ class Loop:
         began = time.monotonic()
         state = self._trainer.state
         state.compare_replicas()
-        numbers = state.numbers() | {"loop": self._window.state()}
+        numbers = state.numbers() | {"loop": self._window.state(), "precision": self._trainer.train.precision}
 
         def save(tensors: dict[str, torch.Tensor], load: Load) -> None:
             self._folder.check()

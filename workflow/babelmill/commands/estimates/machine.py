@@ -25,7 +25,7 @@ from babelmill.config.stage_settings import TrainSettings
 from babelmill.core import manifest
 from babelmill.core.files import UserError, canonical_json, read_json
 from babelmill.graph import CHECKPOINTS
-from babelmill.runtime.cost import flops, peak_of
+from babelmill.runtime.cost import fast_in_bf16, flops, peak_of, precision_of
 from babelmill.runtime.record import SOURCE
 from babelmill.settings import recorded
 from babelmill.stages import STAGES
@@ -102,12 +102,13 @@ def measured(on_gpus: bool) -> dict[SpeedKey, Measured]:
         try:
             run = read_json(path)
             settings = recorded(run["settings"], TrainSettings, path)
-            train, model = settings.train, with_shape(settings.model, run["data"].get(SOURCE, {}).get("shape") or {})
+            attempt = read_json(path.with_name("attempt.json"))
+            train = settings.train.model_copy(update={"precision": attempt["precision"]})
+            model = with_shape(settings.model, run["data"].get(SOURCE, {}).get("shape") or {})
             if model.architecture == "transformers" and not model.config:
                 continue  # it started from another model, whose configuration is not in the run's record
             size, vocab_size = None, 0
             if not on_gpus:
-                attempt = read_json(path.with_name("attempt.json"))
                 if (attempt.get("host"), attempt.get("device")) != (platform.node(), "cpu"):
                     continue
                 tokenizer = STAGES["tokenizer"].path(path.parents[1].name, "")
@@ -134,6 +135,11 @@ def speed_key(model: schema.Model, train: schema.Train) -> SpeedKey:
     """Return the settings that utilisation and memory depend on."""
     sizes = canonical_json(model.model_dump(exclude={"source", "revision"}))
     return sizes, train.micro_batch_tokens, train.precision, train.activation_checkpointing, train.lora_rank
+
+
+def as_trained(train: schema.Train, on_gpus: bool) -> schema.Train:
+    """Return the settings with the precision of a training on GPUs, or on this machine's processor."""
+    return train.model_copy(update={"precision": precision_of(train.precision, on_gpus or fast_in_bf16())})
 
 
 def assumed_mfu(hidden_size: int) -> float:

@@ -495,15 +495,17 @@ def snapshot_card(model: str, snapshot: str, license: str, figures: dict[str, An
     return render("release/card/card.snapshot.md", figures | values)
 
 
-def shown_settings(settings: dict[str, Any]) -> dict[str, dict[str, Any]]:
+def shown_settings(settings: dict[str, Any], precision: str | None = None) -> dict[str, dict[str, Any]]:
     """Return the sections of the training settings that a card shows. A section without any value is not shown.
 
-    Settings leave out a key at its neutral value, so a section may be empty: `labels` of plain classes.
+    Settings leave out a key at its neutral value, so a section may be empty: `labels` of plain classes. `precision`:
+    the one that ran, if it is known, since the settings may say `auto`.
     """
     names = ["model", "train", *(["mixture"] if len(settings["languages"]) > 1 else [])]
     if settings["train"].get("objective") == "labels":
         names.append("labels")
-    return {name: settings[name] for name in names if settings.get(name)}
+    shown = {name: settings[name] for name in names if settings.get(name)}
+    return shown | ({"train": settings["train"] | {"precision": precision}} if precision else {})
 
 
 def without_path(source: str) -> str:
