@@ -12,7 +12,7 @@ from babelmill.commands.estimates.machine import has_gpu
 from babelmill.commands.terminal.key_figures import scores
 from babelmill.commands.terminal.run_summary import idle_gpus
 from babelmill.commands.terminal.run_view import AnnouncedJob, RunView, would_run
-from babelmill.core.stage_entry import TERMINAL
+from babelmill.core.bars import TERMINAL
 from babelmill.evaluation.metrics import described
 from babelmill.stages import STAGES as STAGES_BY_NAME
 from babelmill.stages import TO_CONVERTED, TRIAL
