@@ -15,6 +15,7 @@ from types import SimpleNamespace
 from babelmill.core import bars
 from babelmill.core.bars import Bar
 
+READY = "import sys; print(flush=True); sys.stdin.read()"  # waits until all programs are ready
 # Programs that share a terminal: a stage with a bar that is wider than the terminal, a stage that warns, and Snakemake.
 STAGE = """
 import logging, os; from pathlib import Path; from babelmill.core import stage_entry
@@ -24,19 +25,23 @@ stage_entry.configure_logging(Path(os.devnull), "train eng")
 WITH_BAR = f"""{STAGE}
 from babelmill.core.bars import Bar
 Bar.DRAWN_EVERY = Bar.EVERY = 0.0
-bar = Bar(1000)
-for done in range(500):
-    bar.show(done, f"step {{done}} " + "of 1000 " * 30)
+{READY}
+bar = Bar(10_000)
+for done in range(2000):
+    bar.show(done, f"step {{done}} " + "of 10,000 " * 30)
     logging.info("step %d", done)
 bar.close()
 """
 WITH_WARNINGS = f"""{STAGE}
-for number in range(200): logging.warning("warning %d ends", number)
+{READY}
+for number in range(2000): logging.warning("warning %d ends", number)
 """
-SNAKEMAKE = """
+SNAKEMAKE = f"""
 import logging; from babelmill.commands.terminal.run_view import RunView
 view = RunView(dry_run=False, quiet=False, commands=False, verbose=False)
-for number in range(200): view.show(logging.makeLogRecord({"msg": f"message {number} ends", "levelno": logging.INFO}))
+{READY}
+for number in range(2000):
+    view.show(logging.LogRecord("snakemake", logging.INFO, "", 0, "message %d ends", (number,), None))
 """
 
 
@@ -100,20 +105,28 @@ def test_a_terminal_has_whole_lines_whoever_writes_them(tmp_path):
     ours, theirs = pty.openpty()
     termios.tcsetwinsize(theirs, (24, 150))
     programs = [
-        subprocess.Popen([sys.executable, "-c", code], stderr=theirs, cwd=tmp_path)
+        subprocess.Popen(
+            [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=theirs, cwd=tmp_path
+        )
         for code in (WITH_BAR, WITH_WARNINGS, SNAKEMAKE)
     ]
     os.close(theirs)
+    for program in programs:
+        program.stdout.read(1)
+    for program in programs:
+        program.stdin.close()
     output = b""
     with contextlib.suppress(OSError):  # the last program has closed the terminal
         while data := os.read(ours, 65536):
             output += data
     os.close(ours)
-    assert [program.wait() for program in programs] == [0, 0, 0]
-    assert b"] step 499 of 1000" in output
+    for program in programs:
+        program.stdout.close()
+        assert program.wait() == 0
+    assert b"] step 1999 of 10,000" in output
     *lines, last = screen(output.decode(), 150)
     shown = [re.sub("^[0-9: ]+train eng  ", "", line) for line in lines]
-    assert sorted(shown) == sorted(f"{what} {i} ends" for what in ("warning", "message") for i in range(200))
+    assert sorted(shown) == sorted(f"{what} {i} ends" for what in ("warning", "message") for i in range(2000))
     assert not last
 
 

@@ -159,7 +159,7 @@ def notes(costs: list[Cost], gpu: str, alike: dict[str, str]) -> list[str]:
         source = (
             "is an assumed share of the GPU's peak (--mfu sets it),"
             if on_gpus
-            else "is estimated from matrix products, within a factor of two or three,"
+            else "is estimated from a matrix product, within a factor of two or three,"
         )
         memory = "a GPU's memory" if on_gpus else "memory"
         found.append(

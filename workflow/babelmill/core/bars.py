@@ -35,9 +35,9 @@ def terminal_id() -> str:
 
 def say(text: str, stream: TextIO | None = None) -> None:
     """Write a line to a stream (standard error if it is None). On a terminal, it replaces what was drawn there."""
-    stream = stream or sys.stderr
-    stream.write(f"{CLEAR if stream.isatty() else ''}{text}\n")
-    stream.flush()
+    where = stream or sys.stderr
+    where.write(f"{CLEAR if where.isatty() else ''}{text}\n")
+    where.flush()
 
 
 def draw(text: str) -> None:

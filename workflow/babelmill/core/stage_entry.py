@@ -73,7 +73,7 @@ def write_if_no_memory(descriptor: int) -> None:
 class TerminalHandler(logging.StreamHandler[TextIO]):
     """Standard error. What cannot be written there is lost, except that memory is short."""
 
-    def filter(self, record: logging.LogRecord) -> bool | logging.LogRecord:
+    def filter(self, record: logging.LogRecord) -> bool:
         """Leave out progress that this process draws as a bar."""
         return not getattr(record, "bar", False) and super().filter(record)
 
