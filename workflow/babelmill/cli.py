@@ -15,7 +15,7 @@ from types import ModuleType
 from typing import Any, TextIO
 
 from babelmill import __version__
-from babelmill.core import escape
+from babelmill.core import bars, escape
 from babelmill.core.files import UserError
 from babelmill.core.globs import at_home
 from babelmill.core.places import PACKAGE
@@ -170,12 +170,12 @@ def run(arguments: list[str]) -> int:
         finally:
             sys.stdout.flush()
     except UserError as error:
-        print(escape.lines(f"error: {error}"), file=sys.stderr)
+        bars.say(escape.lines(f"error: {error}"))
     except KeyboardInterrupt:
         return 130
     except Exception as error:
         if not (problem := trouble(error)):
             raise
-        print(escape.lines(f"error: {problem}"), file=sys.stderr)
+        bars.say(escape.lines(f"error: {problem}"))
         discard(sys.stdout)
     return 1

@@ -33,7 +33,7 @@ from babelmill.config import schema
 from babelmill.config.objectives import OBJECTIVES
 from babelmill.config.snapshots import name_of, points
 from babelmill.config.stage_settings import RunSettings, TrainSettings
-from babelmill.core import escape, manifest, stage_entry
+from babelmill.core import bars, escape, manifest, stage_entry
 from babelmill.core.files import UserError, atomic_write, copy_file, link_or_copy, read_json, sha256, write_json
 from babelmill.core.words import first_line, plural
 from babelmill.labels.codes import CODES_OF_SOURCE
@@ -539,7 +539,7 @@ def main() -> int:
             else work(args)
         )
     except UserError as error:
-        print(f"error: {escape.lines(error)}", file=sys.stderr)
+        bars.say(f"error: {escape.lines(error)}")
         return 1
     if code == EXIT_CODE and not slurm.on_first_node():
         return 0  # an error code would end the first node's task before it requeues the job (srun --kill-on-bad-exit)

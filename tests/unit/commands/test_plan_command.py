@@ -18,7 +18,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from babelmill import cli
-from babelmill.commands.estimates.machine import has_gpu
+from babelmill.commands.estimates import machine
+from babelmill.commands.estimates.machine import assumed_speed, busy, has_gpu
 from babelmill.commands.estimates.text_size import training_text
 from babelmill.commands.estimates.training_cost import tenths
 from babelmill.commands.estimates.tuning_cost import TuningCost, assumed, flops_of
@@ -66,6 +67,25 @@ def test_a_total_with_a_guess_says_so(sources, hours):
 def test_the_number_of_parameters_is_the_models(gate, mixing, layers):
     config = GPTBertShape(400, 32, 48, 2, layers, gate=gate, layer_mixing=mixing)
     assert parameters(config, 400) == sum(parameter.numel() for parameter in GPTBert(config).parameters())
+
+
+def test_the_speed_of_the_processor_is_the_same_on_a_busy_machine():
+    """A product of microseconds is not interrupted. The load is a line of its own."""
+    alone = assumed_speed.__wrapped__()
+    others = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(2 * (os.cpu_count() or 1))]
+    try:
+        assert alone / 2 < assumed_speed.__wrapped__() < 2 * alone
+    finally:
+        for other in others:
+            other.kill()
+            other.wait()
+
+
+def test_a_busy_machine_is_said_to_be(monkeypatch):
+    monkeypatch.setattr(machine, "cores", lambda: 2)
+    for load, note in ((1.9, ""), (7.93, "This machine is busy (load 7.9 on 2 cores)")):
+        monkeypatch.setattr(os, "getloadavg", lambda load=load: (load, 0.0, 0.0))
+        assert busy().partition(":")[0] == note
 
 
 def test_it_foretells_what_training_did(workspace):

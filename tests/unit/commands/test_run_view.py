@@ -12,7 +12,7 @@ from babelmill.commands.estimates.machine import has_gpu
 from babelmill.commands.terminal.key_figures import scores
 from babelmill.commands.terminal.run_summary import idle_gpus
 from babelmill.commands.terminal.run_view import AnnouncedJob, RunView, would_run
-from babelmill.core.stage_entry import TERMINAL
+from babelmill.core.bars import TERMINAL
 from babelmill.evaluation.metrics import described
 from babelmill.stages import STAGES as STAGES_BY_NAME
 from babelmill.stages import TO_CONVERTED, TRIAL
@@ -79,7 +79,7 @@ def test_a_stage_beside_the_plugin_says_warnings(tmp_path):
         "import logging; from pathlib import Path; from babelmill.core import stage_entry\n"
         "stage_entry.QUIET = (0, 0); stage_entry.configure_logging(Path('stage.log'), 'train eng')\n"
         "for level in (logging.INFO, logging.WARNING, logging.ERROR): logging.log(level, 'level %d', level)\n"
-        "logging.info('progress', extra={'bar': True})"
+        "logging.info('progress', extra={'bar': False})"
     )
     seen = {}
     for where in ("terminal", "elsewhere"):

@@ -16,7 +16,7 @@ from pyarrow import ArrowMemoryError
 from safetensors import SafetensorError
 
 from babelmill import cli
-from babelmill.core import manifest, stage_entry, writers
+from babelmill.core import bars, manifest, stage_entry, writers
 from babelmill.core.files import UserError, atomic_folder, atomic_write, read_json, write_json
 from babelmill.runtime.run_lock import Lock
 from helpers.programs.prepared import run_python
@@ -229,7 +229,7 @@ def test_a_bug_keeps_its_traceback(capsys):
 
 def test_a_log_on_a_full_disk_ends_nothing(tmp_path, monkeypatch, capsys):
     """The error is then on the terminal, even beside the plugin, which quotes errors from logs."""
-    monkeypatch.setenv(stage_entry.TERMINAL, stage_entry.terminal_id())
+    monkeypatch.setenv(bars.TERMINAL, bars.terminal_id())
 
     class Another(logging.FileHandler):  # such as that of an attempt's log
         def close(self):

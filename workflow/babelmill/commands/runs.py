@@ -31,7 +31,7 @@ from babelmill.commands.progress.recorded_settings import Values, shown, values_
 from babelmill.config import loading
 from babelmill.config.inputs import SETTINGS
 from babelmill.config.resolve import Configuration
-from babelmill.core import manifest
+from babelmill.core import bars, manifest
 from babelmill.core.escape import csv_cell
 from babelmill.core.files import UNREADABLE, UserError, atomic_write, canonical_json, read_json
 from babelmill.core.words import aligned, plural, short
@@ -351,7 +351,7 @@ def run(args: argparse.Namespace) -> None:
     """Print the runs, or write them to a file."""
     runs, problems = all_runs(functools.cache(lambda: loading.from_arguments(args)))
     for problem in problems:
-        print(f"not read: {problem}", file=sys.stderr)
+        bars.say(f"not read: {problem}")
     if args.csv:
         with atomic_write(args.csv, "w") as file:
             write_csv(runs, file)

@@ -168,6 +168,7 @@ def different_documents(
 
 def from_python(reading: Reading, tally: Tally) -> Iterator[pa.RecordBatch]:
     """Yield the clean documents that come with Python, as `pieces.work` returns them."""
+    log.info("reading the texts that come with Python")
     for batch in builtin.python_docs():
         tally.read += batch.num_rows
         done = work(TalliedBatches([batch], Tally()), reading)

@@ -121,6 +121,8 @@ class Loop:
         for point in self._snapshots.get(done, []):  # asked for since the run was here
             self._keep_snapshot(done, point)
         saved = done
+        if done < self._until:
+            log.info("training begins with step %d of %d", done + 1, self._until)
         while done < self._until and not self._leaving:
             self._pending.append(self._trainer.run_step(done, partial(self._votes, done + 1)))
             done += 1

@@ -46,6 +46,7 @@ def training_words(shards: Path, tokenizer: Path, bytes_per_word: float | None, 
     with contextlib.suppress(UserError, KeyError, TypeError):  # missing or damaged: it is written again
         known = dict(read_json(kept))
         return known[shards.name]["words"], known[shards.name]["exact"]
+    log.info("counting the words of %s", shards)
     shard, decoder = ShardFile.open(shards / "train.safetensors"), load_tokenizer(tokenizer / "tokenizer.json")
     found = words_in_shard(shard, decoder), len(shard.tokens) <= BLOCK * BLOCKS and gives_back(decoder, SAMPLE)
     write_json(kept, known | {shards.name: {"words": found[0], "exact": found[1]}})

@@ -130,7 +130,7 @@ def cost_of(
         rate = mfu or (known.rate if known else assumed_mfu(size.hidden_size))
         hours = longer * float((of_step * longest / micro_batches).sum()) / (known_peak(gpu) * rate) / 3600
     else:
-        guess = assumed_speed(size.hidden_size, size.intermediate_size) / slowdown(train.precision)
+        guess = assumed_speed() / slowdown(train.precision)
         rate = known.rate if known else guess
         hours = longer * float(of_step.sum()) / rate / 3600
 
