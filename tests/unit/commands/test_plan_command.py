@@ -486,7 +486,17 @@ def test_presets_are_listed_and_described_without_network(fresh):
 
     output = presets().stdout
     lines = {line.split()[0]: line for line in output.splitlines()}
-    assert lines["h200_8gpu_fast"].split()[1:] == "8 For eight H200s, a first model in minutes".split()
+    assert lines["h200_8gpu_fast"].split()[1:] == [
+        "8",
+        "For",
+        "eight",
+        "H200s,",
+        "a",
+        "first",
+        "model",
+        "in",
+        "minutes",
+    ]
     assert lines["diffusion_8b"].split()[1] == "8" and lines["tiny"].split()[1] == "0"
     assert max(map(len, output.splitlines())) <= 100
     output = presets("4gpu_standard").stdout
