@@ -99,12 +99,12 @@ def unused_part(configuration: Configuration, folder: Path) -> str | None:
 
 
 def difference(before: dict[str, Any], settings: dict[str, Any], data: dict[str, Any], data_now: dict[str, Any]) -> str:
-    """Return how a run differs from what would be trained now: in data, code or settings, of which a few are named."""
+    """Return how a run differs from what would be trained now: in data, version, or settings (a few are named)."""
     if other := sorted(key for key in data.keys() | data_now.keys() if data.get(key) != data_now.get(key)):
         settings_too = "the present settings, but " if before == settings else ""
         return f"made with {settings_too}other data: {escape.some(other)}"
-    if before.get("code") != settings["code"]:
-        return f"made with other code: {before.get('code')}, now {settings['code']}"
+    if before["version"] != settings["version"]:
+        return f"made by version {before['version']} of stage train, now {settings['version']}"
     changed = changed_values(before, settings)
     return f"an edit away: {'; '.join(changed)}" if len(changed) <= FEW else f"{len(changed)} settings differ"
 
