@@ -25,7 +25,7 @@ def put(
     upstream = {path.as_posix(): sha256(root / path / manifest.NAME) for path in before}
     about = {"stage": stage, "name": name, "version": "1.0.0", "upstream": upstream, "files": written}
     about |= {"figures": figures or {}, "settings": settings | {"version": 3, "name": name}}
-    write_json(folder / manifest.NAME, about | {"key": name})
+    write_json(folder / manifest.NAME, about | {"key": name, "made_with": {}, "made_from": upstream})
 
 
 def record_of(draw: random.Random, steps: int) -> list[dict[str, Any]]:

@@ -4,7 +4,7 @@
     babelmill clean --remove    # delete the unused ones
 
 A finished run keeps its last checkpoint, so that going back to earlier settings takes seconds; this costs disk space,
-which this command frees. A folder is in use if the present configuration, code and data would train in it, and held if
+which this command frees. A folder is in use if the present settings, version and data would train in it, and held if
 a process is training in it now; both stay. (Cells that a sweep has dropped are not trained further.) For others, the
 command says how they differ from what would be trained now. "An edit away" means that a few settings differ: if you set
 them back, training uses the folder again.

@@ -422,7 +422,7 @@ def challenges(asked: dict[str, Any], models: list[ReportedModel]) -> list[dict[
 
 
 def versions(models: list[ReportedModel]) -> list[tuple[str, str, list[str]]]:
-    """Return the versions of the code that made the results: (stage, version, models made by it)."""
+    """Return the versions that made the results: (stage, version, models made by it)."""
     found: dict[tuple[str, str], list[str]] = {}
     for model in models:
         for (stage, _), about in model.manifests.items():

@@ -59,7 +59,7 @@ def identity(
     """Return the identity of a run, for JSON.
 
     Args:
-        settings: the content of the stage's settings file, which also names the version of the code.
+        settings: the content of the stage's settings file, with the version of the stage.
         tokenizer, shards: the folders of the data, whose manifests are read.
         source: the folder of the model that the run continues.
     """
