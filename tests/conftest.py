@@ -58,7 +58,7 @@ LONGEST = [
     "workflow_on_slurm", "interruptions", "transformers_models", "transformers_sources", "sharded", "life",
     "diffusion", "train_labels", "hub", "sharding", "replicas", "evaluate_labels", "compiling", "predict",
     "rehost_an_owner", "train_on_several", "datasets_of_the_guide", "canine", "snapshots", "suites", "train",
-    "prompts", "one_code", "triton", "dataset_parts", "upgrade", "continue",
+    "prompts", "one_code", "triton", "dataset_parts", "edits", "continue",
 ]
 # fmt: on
 

@@ -106,8 +106,7 @@ def convert(args: argparse.Namespace) -> None:
         known |= {"precision": precision} if precision else {}
         if snapshots := convert_snapshots(args.export, folder, exported.adapter == "only", settings):
             known["snapshots"] = snapshots
-        made_with = {path.as_posix(): sha256(path) for path in args.made_with}
-        manifest.write(folder, settings, files, upstream, known | {"made_with": made_with})
+        manifest.write(folder, settings, files, upstream, known)
 
 
 def convert_snapshots(export: Path, folder: Path, adapters_only: bool, settings: ConvertSettings) -> dict[str, str]:
@@ -155,6 +154,5 @@ if __name__ == "__main__":
     parser.add_argument("--corpora", **stage_entry.FOLDERS, help="one for each language")
     parser.add_argument("--tokenizer", **stage_entry.FOLDER, help="results/tokenizers/{model}")
     parser.add_argument("--model", **stage_entry.FOLDER, help="results/models/{model}")
-    parser.add_argument("--made-with", default=[], type=Path, nargs="+", help="settings files of the earlier stages")
     parser.add_argument("--out", required=True, type=Path, help="converted/{model}")
     sys.exit(stage_entry.run(convert, parser.parse_args()))

@@ -76,7 +76,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("babelmill.evaluate")
 
-MASKS = 7  # passes of the masked score, each of which hides every seventh token
 Scores = dict[str, dict[str, dict[str, Score]]]  # by language, variant and metric
 Nats = dict[str, dict[str, dict[str, np.ndarray]]]  # the same of each document
 
@@ -113,7 +112,7 @@ def rows_of(metric: str, stream: ScoringStream, vocabulary: Vocabulary, evaluati
     if metric == "causal":
         return causal_rows(stream, length, vocabulary)
     if metric == "masked":
-        return masked_rows(stream, length, MASKS, vocabulary)
+        return masked_rows(stream, length, schema.MASKS, vocabulary)
     return diffusion_rows(stream, length, evaluation.diffusion_samples, vocabulary)
 
 

@@ -7,8 +7,9 @@ With `--processes` above 1 this command is a launcher (`runtime/launch.py`) that
 before a SLURM allocation ends, training finishes the current step, saves a checkpoint and exits with code 75. The same
 command resumes from there, with any number of processes.
 
-A run's identity is its settings, its code and its data. Their fingerprint is the name of its folder in `--checkpoints`.
-The last checkpoint of a finished run stays there, so going back to earlier settings takes seconds.
+A run's identity is its settings, with the version of the stage, and its data. Their fingerprint is the name of its
+folder in `--checkpoints`. The last checkpoint of a finished run stays there, so going back to earlier settings takes
+seconds.
 
 With `--until 1/3`, training stops after a third of its steps, with a checkpoint, and the result is a manifest with the
 bits per byte at that point (rule `trial`). Without it, the same command continues from there, and its weights are bit
@@ -45,7 +46,7 @@ from babelmill.runtime.cost import BF16_IS_SLOW, precision_of, slow_in_bf16
 from babelmill.runtime.launch import launch
 from babelmill.runtime.processes import Processes, forget_other_launchers, was_launched
 from babelmill.runtime.progress import device_name
-from babelmill.runtime.record import SPLITS, energy_kwh, fingerprint, finite, identity, ran_with
+from babelmill.runtime.record import SPLITS, energy_kwh, fingerprint, finite, identity, modules_of, ran_with
 from babelmill.runtime.run_folder import RunFolder
 from babelmill.runtime.slurm import EXIT_CODE, Stop
 from babelmill.settings import read_settings
@@ -66,7 +67,7 @@ from babelmill.training.plan.schedule import validation_bound
 from babelmill.training.trainer import Trainer
 from babelmill.training.trials import bits_per_byte, hiding, mean_of, measured_in, share_of_text, step_of
 from babelmill.training.validation import Validation
-from babelmill.training.words_read import DueSnapshots, WordRate, training_words, word_rate
+from babelmill.training.words_read import DueSnapshots, training_words
 
 log = logging.getLogger(__name__)
 
@@ -128,22 +129,21 @@ def train(args: argparse.Namespace) -> int:
     data = LabelledData(*given, source) if settings.train.objective == "labels" else Data(*given)
     run_identity = identity(settings.raw, args.tokenizer, args.shards, source)
     sizes = settings.bytes_per_word if settings.train.words else looked_after.bytes_per_word
-    kept = args.checkpoints / fingerprint(run_identity) / "words.json"
+    kept = args.checkpoints / fingerprint(run_identity)
 
-    def counted() -> list[tuple[float, bool]]:
-        parts = zip(settings.languages, args.shards, strict=True)
-        return [training_words(shards, args.tokenizer, sizes.get(code), kept) for code, shards in parts]
+    def counted() -> list[float]:
+        return [training_words(of, sizes.get(code)) for code, of in zip(settings.languages, args.shards, strict=True)]
 
-    words = [count for count, _ in processes.on_main(counted)] if settings.train.words else ()
+    words = processes.on_main(counted) if settings.train.words else ()
     plan = Plan(settings.train, float(settings.mixture.weights), data.layouts["train"], data.blocks_weight, words)
     until = None if args.until is None else step_of(args.until, plan.steps)
     runs, fork = args.checkpoints, False
     here = precision_of(settings.train.precision, fast_in_bf16(processes.device))  # of a run that begins here
     if until is not None:
         processes.on_main(RunFolder(args.checkpoints, run_identity, run).fetch)
-        fork = processes.on_main(lambda: has_passed(args.checkpoints / fingerprint(run_identity), until))
+        fork = processes.on_main(lambda: has_passed(kept, until))
         if fork is None:
-            processes.on_main(lambda: write_trial(args, settings, plan, until, kept.parent, began))
+            processes.on_main(lambda: write_trial(args, settings, plan, until, kept, began))
             processes.stop()
             return 0
         if fork:
@@ -175,7 +175,7 @@ def train(args: argparse.Namespace) -> int:
             tensors, state = folder.checkpoints.load(done.steps, trainer.state.rows)
             trainer.state.restore(tensors, state)
             of_loop = state["loop"]
-        rate = processes.on_main(lambda: word_rate(plan, counted()))
+        rate = plan.words_per_token(processes.on_main(counted))
         if processes.main:
             announce(trainer, folder.path, done.steps, args.gpus, rate, here)
         trainer.begin_alike(lambda: done.steps == (until or plan.steps) or stop.signalled is not None)
@@ -190,8 +190,8 @@ def train(args: argparse.Namespace) -> int:
         elif finished := loop.run():
             missing = processes.on_main(snapshots.missing)
             there = processes.on_main(lambda: [*folder.snapshots.kept()])
-            about = rate.figures(tokens) | ({"missing_snapshots": missing} if missing else {})
-            about |= {"snapshots": there} if there else {}
+            about: dict[str, Any] = {"words": round(rate * tokens)} | ({"snapshots": there} if there else {})
+            about |= {"missing_snapshots": missing} if missing else {}
             write_results(args, trainer, data.vocabulary, folder, began, about)
     if finished and runs != args.checkpoints:
         processes.on_main(lambda: shutil.rmtree(runs))
@@ -307,13 +307,14 @@ def make_trainer(
     )
 
 
-def describe(trainer: Trainer, done: int, rate: WordRate) -> str:
+def describe(trainer: Trainer, done: int, rate: float) -> str:
     """Describe a run after `done` of its steps. `rate`: its words per token."""
     plan, train, processes = trainer.plan, trainer.train, trainer.processes
+    words = plural(round(rate * plan.tokens_until(plan.steps)), "word")
     first = (
         f"{trainer.network.parameters / 1e6:.1f} M parameters, {plan.steps:,} steps,"
         f" {plan.epochs(plan.steps):.1f} epochs of {plan.tokens:,} tokens,"
-        f" {rate.say(plan.tokens_until(plan.steps))} in all; {processes.size} x {processes.device.type}"
+        f" {words} in all; {processes.size} x {processes.device.type}"
     )
     if done:
         first += "; already trained" if done == plan.steps else f"; going on after step {done:,}"
@@ -337,7 +338,7 @@ def describe(trainer: Trainer, done: int, rate: WordRate) -> str:
     return "\n".join([first, *(f"  {name:<10}  {text}" for name, text in lines.items())])
 
 
-def announce(trainer: Trainer, folder: Path, done: int, gpus: int, rate: WordRate, here: str) -> None:
+def announce(trainer: Trainer, folder: Path, done: int, gpus: int, rate: float, here: str) -> None:
     """Log what will run in a folder after `done` steps, and warn about wasted resources.
 
     `rate`: how many words a token stands for; `gpus`: how many GPUs the job has; `here`: the precision of a run that
@@ -405,7 +406,8 @@ def write_results(
         for source in args.source[:1]:
             figures["source"] = lineage(settings, source)
         files = ["model.safetensors", "ema.safetensors", "config.json", "metrics.jsonl"]
-        manifest.write(out, settings, files, [args.tokenizer, *args.shards, *args.source[:1]], figures)
+        upstream = [args.tokenizer, *args.shards, *args.source[:1]]
+        manifest.write(out, settings, files, upstream, figures, began_with=modules_of(folder.path))
 
     names = [key for prefix in prefixes.values() if prefix for key in state.tensors() if key.startswith(prefix)]
     state.with_whole(names, write)

@@ -48,8 +48,8 @@ def scored(name, shares, seed=0, of="pairs", digest="a" * 64, sampled=None, good
     manifest.write(folder, manifest.StageRequest("score", name, {}), ["pairs.parquet", "scores.json"])
 
 
-def evaluated(name, value, corpus="c" * 64, documents=10, of_documents=True) -> None:
-    """An evaluation, of release 0.2 without `of_documents`; the models differ by as much on each document, nearly."""
+def evaluated(name, value, corpus="c" * 64, documents=10) -> None:
+    """An evaluation; the models differ by as much on each document, nearly."""
     folder = Path(f"results/evaluations/{name}")
     random = np.random.default_rng(0)
     size = random.integers(50, 150, documents)
@@ -58,15 +58,12 @@ def evaluated(name, value, corpus="c" * 64, documents=10, of_documents=True) -> 
     nats *= value * math.log(2) * size.sum() / nats.sum()
     score = entry(nats, size, 9)
     evaluation = {"variants": {"ema": {"causal": score}}, "documents": {"scored": documents, "of": documents}}
-    evaluation["unigram"] = score
+    evaluation |= {"unigram": score, "metrics": described(["causal"])}
     write_json(folder / "evaluation.json", evaluation)
-    files = ["evaluation.json"]
-    if of_documents:
-        columns = {"language": ["eng"] * documents, "document": np.arange(documents), "bytes": size}
-        columns |= {"whole_bytes": [int(size.sum())] * documents, "ema_causal": nats}
-        pq.write_table(pa.table(columns), folder / "documents.parquet")
-        files.append("documents.parquet")
-    manifest.write(folder, manifest.StageRequest("evaluate", name, {}), files)
+    columns = {"language": ["eng"] * documents, "document": np.arange(documents), "bytes": size}
+    columns |= {"whole_bytes": [int(size.sum())] * documents, "ema_causal": nats}
+    pq.write_table(pa.table(columns), folder / "documents.parquet")
+    manifest.write(folder, manifest.StageRequest("evaluate", name, {}), ["evaluation.json", "documents.parquet"])
     about = manifest.read(folder)
     write_json(folder / "manifest.json", about | {"upstream": {"results/corpora/eng": corpus}})
 
@@ -165,15 +162,6 @@ def test_the_mean_of_paradigms_is_that_of_the_scores(capsys):
     assert "300 pairs; score: the unweighted mean of paradigms that are right, causal" in compare(capsys, "a", "b")
 
 
-def test_an_evaluation_of_an_earlier_release_has_no_interval(capsys):
-    for name, value, of_documents in (("a", 1.5, True), ("b", 1.75, False)):
-        scored(name, (0.5, 0.5, 0.5))
-        evaluated(name, value, of_documents=of_documents)
-    found = compare(capsys, "a", "b")
-    assert "no interval: b was evaluated before version 0.3" in found and "-0.250\n" in found
-    assert "delete\n  results/evaluations/b and run the workflow again" in found
-
-
 def test_models_of_labels_have_no_scores_of_documents(capsys):
     for name, value in (("a", 0.5), ("b", 0.75)):
         scored(name, (0.5, 0.5, 0.5))
@@ -183,7 +171,7 @@ def test_models_of_labels_have_no_scores_of_documents(capsys):
         write_json(folder / "evaluation.json", evaluation | {"metrics": described(["exact"])})
         manifest.write(folder, manifest.StageRequest("evaluate", name, {}), ["evaluation.json"])
     found = compare(capsys, "a", "b")
-    assert "share of 9 documents, ± standard errors\n" in found and "-0.250\n" in found and "version 0.3" not in found
+    assert "share of 9 documents, ± standard errors\n" in found and "-0.250\n" in found
 
 
 @pytest.mark.parametrize("of", ["pairs", "paradigms"])

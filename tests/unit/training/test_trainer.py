@@ -21,7 +21,6 @@ from babelmill.training.pass_size import Fitted
 from babelmill.training.pending import Votes
 from babelmill.training.plan import rows as dealing
 from babelmill.training.trainer import Trainer
-from babelmill.training.words_read import WordRate
 from helpers.training.tiny_trainer import ALONE, make_trainer, shrink_device, trainer_maker
 from helpers.training.training_data import every_row, write_documents
 
@@ -340,7 +339,7 @@ def test_what_a_process_votes_for_is_read_with_the_numbers_of_the_step(make):
 def test_a_run_opens_with_what_it_is(make):
     trainer = make(learning_rate=0.004)
     trainer.processes = dataclasses.replace(ALONE, size=4)
-    first, *lines = describe(trainer, 12, WordRate(0.25, exact=True)).splitlines()
+    first, *lines = describe(trainer, 12, 0.25).splitlines()
     words = f"{0.25 * trainer.plan.tokens_until(40):,.0f} words in all"
     assert first.endswith(f"tokens, {words}; 4 x cpu; going on after step 12") and "M parameters, 40 steps" in first
     assert lines == [
@@ -370,5 +369,5 @@ def test_bf16_on_a_processor_without_it_is_said_once(make, tmp_path, monkeypatch
     if flags:
         cost.CPU_INFO.write_text(f"flags : fpu {flags}\n")
     caplog.set_level("INFO")
-    announce(make(precision=precision), tmp_path, 0, 0, WordRate(0.25, exact=True), here)
+    announce(make(precision=precision), tmp_path, 0, 0, 0.25, here)
     assert caplog.messages[1:] == [said] * bool(said)

@@ -8,7 +8,6 @@ logs/                   the log of each attempt (record.py)
 step-00000040.*         checkpoints (checkpoint.py)
 metrics.jsonl           the record (record.py)
 snapshots/              weights after given numbers of words (checkpoint.py)
-words.json              the words of shards that do not say them (training/words_read.py)
 training_history.*      lists and a picture of the losses (followers.py)
 """
 
@@ -27,7 +26,7 @@ from babelmill.runtime import checkout
 from babelmill.runtime.checkpoint import Checkpoints, Snapshots
 from babelmill.runtime.followers import History, mirror
 from babelmill.runtime.progress import processors
-from babelmill.runtime.record import Record, begin_attempt, fingerprint, keep_log
+from babelmill.runtime.record import Record, begin_attempt, fingerprint, keep_log, say_edited
 from babelmill.runtime.remote.copies import Copies
 from babelmill.runtime.run_lock import Lock
 
@@ -89,6 +88,8 @@ class RunFolder:
             done = self._opened.enter_context(self._copies).fetch(done)
         precision = self.checkpoints.began_in(done, precision)
         write_json(self.path / "identity.json", self._identity)
+        if done:
+            say_edited(self.path)
         if done < steps:
             device = "cuda" if torch.cuda.is_available() else "cpu"
             ran_with = {"processors": processors(), "code": checkout.code()}

@@ -86,7 +86,7 @@ def lost(folder: Path, export: Path) -> str | None:
     """Return why the text that a model was trained on cannot be read; None if it is in this folder of a corpus."""
     if not (folder / manifest.NAME).is_file() or not (folder / SPLIT).is_file():
         return f"{folder} is gone"
-    read = manifest.made_from(manifest.read(export)).get(folder.as_posix())
+    read = manifest.read(export)["made_from"].get(folder.as_posix())
     if read is None:
         return f"it is not known whether {folder} is the training text"
     if read != sha256(folder / manifest.NAME):

@@ -21,7 +21,7 @@ from babelmill.core import manifest
 from babelmill.core.escape import line, some
 from babelmill.core.files import UserError, read_json, sha256
 from babelmill.core.words import plural
-from babelmill.evaluation.metrics import DOCUMENTS, metrics_of, shown, units, value_of
+from babelmill.evaluation.metrics import DOCUMENTS, metrics_of, shown, units
 from babelmill.evaluation.suite_scores import METHODS, headline, headline_method, most_pairs, weighting
 from babelmill.reporting.results import different_precisions
 from babelmill.stages import STAGES
@@ -92,7 +92,7 @@ class ComparedModel:
     variant: str = ""  # the variant whose bits per byte are compared
     # The corpora on which bits per byte were measured, as {folder: sha256 of its manifest}.
     texts: dict[str, str] = field(default_factory=dict)
-    # The table of the documents' scores; None if the evaluation is of release 0.2 or before.
+    # The table of the documents' scores; None for a model of labels.
     documents: Path | None = None
     precision: str | None = None  # the precision in which it was trained; None if this is not known
 
@@ -137,7 +137,7 @@ def results_of(word: str) -> ComparedModel:
             return ComparedModel(name, scores_in(results / "scores" / name), tuned_in(results / "tuned" / name))
         about, evaluation = manifest.verify(folder), read_json(folder / "evaluation.json")
         trained = STAGES["train"].record(name, "")
-        theirs = trained.is_file() and sha256(trained) == manifest.made_from(about).get(trained.parent.as_posix())
+        theirs = trained.is_file() and sha256(trained) == about["made_from"].get(trained.parent.as_posix())
         precision = manifest.read(trained.parent)["figures"].get("precision") if theirs else None
     scores, tuned = scores_in(results / "scores" / name), tuned_in(results / "tuned" / name)
     export = upstream(about, "exports")
@@ -207,19 +207,12 @@ def bits_per_byte(sides: list[list[ComparedModel]], names: list[str]) -> list[st
         lines = [f"{what}, ± standard errors; difference with its 95 % interval over documents"]
     else:
         lines = [f"{what}, ± standard errors"]
-        if not any("labels" in model.evaluation for model in everyone):
-            old = [model.name for model in everyone if model.documents is None]
-            notes = [
-                f"  no interval: {' and '.join(old)} {'were' if old[1:] else 'was'} evaluated before version 0.3,",
-                "  which keeps the score of each document; for an interval, delete",
-                f"  {' and '.join(f'{RESULTS}/evaluations/{name}' for name in old)} and run the workflow again",
-            ]
     rows = [["", *names, "difference"]]
     for name, metric in metrics_of(first.evaluation).items():
         scores = [[model.evaluation["variants"][model.variant].get(name) for model in side] for side in sides]
         if not all(map(all, scores)):
             continue
-        values = [[value_of(score) for score in side] for side in scores]
+        values = [[score["value"] for score in side] for side in scores]
         cells = [shown(side[0], metric) for side in scores]
         if recipes:
             cells, difference = [mean_and_ends(side) for side in values], over_seeds(*values)

@@ -87,7 +87,7 @@ class AnnouncedJob:
         """Make a job from Snakemake's event."""
         wildcards = dict(record.wildcards or {})
         stage = TRIAL if record.rule_name == "trial" else STAGES.get(record.rule_name)
-        folder = Path(stage.folder.format(**wildcards)) if stage else None
+        folder = stage.path_of(wildcards) if stage else None
         if record.rule_name == "sweep":
             folder = decision_path(wildcards["experiment"], wildcards["round"])
         return cls(
