@@ -99,7 +99,7 @@ def test_scores_and_what_is_asked_for_are_shown(tmp_path, capsys, monkeypatch):
     assert cli.run(["show", str(folder)]) == 0
     assert "gpt\\x1b[2J\n  bits per byte" in sys.stdout.getvalue()
     monkeypatch.undo()
-    show.run(argparse.Namespace(folder=folder, held_out=None, masked=None, held_out=None, prompt="", steps=None))
+    show.run(argparse.Namespace(folder=folder, held_out=None, masked=None, prompt="", steps=None))
     shown = capsys.readouterr().out
     assert "\n    blimp eng: causal 73.0 (68.0 to 78.0)" in shown and shown.count("...\n") == 1
     with pytest.raises(UserError, match="--masked '': "):
