@@ -7,10 +7,11 @@ unexport PYTHONDONTWRITEBYTECODE
 # pyright would look on the network for a newer version.
 export PYRIGHT_PYTHON_IGNORE_WARNINGS := 1
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile
+PYTEST := $(BIN)/pytest -n auto --dist loadgroup
 SETUP := .venv/.installed
 RELEASE := build/release/.installed
 
-.PHONY: demo test test-anywhere lint bench site setup lock release sbom dist audit help
+.PHONY: demo test test-all test-nightly lint bench site setup lock release sbom dist audit help
 
 help:  ## show this list
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1	/p' $(MAKEFILE_LIST)
@@ -20,11 +21,14 @@ demo: $(SETUP)  ## train a tiny English model in a few minutes, from text that c
 	$(BIN)/snakemake --profile profiles/demo converted/eng
 	@$(BIN)/babelmill show converted/eng --held-out 5 --prompt "The function returns"
 
-test: $(SETUP)  ## all tests on all cores; not root on Debian or Ubuntu: make test ARGS='--ignore tests/slurm'
-	$(BIN)/pytest -n auto --dist loadgroup --ignore tests/anywhere $(ARGS)
+test: $(SETUP)  ## what matters most, in a few minutes: from the plan of a training to a killed run and a converted folder
+	$(PYTEST) -m "not slow and not nightly" $(ARGS)
 
-test-anywhere: $(SETUP)  ## the tutorial's notebook; a wheel; Grid Engine, HTCondor, Apptainer (needs root on Debian or Ubuntu)
-	$(BIN)/pytest tests/anywhere $(ARGS)
+test-all: $(SETUP)  ## the other tests: real clusters, browsers, a wheel; root on Debian or Ubuntu, or ARGS='--ignore tests/slurm'
+	$(PYTEST) -m "slow and not nightly" $(ARGS)
+
+test-nightly: $(SETUP)  ## what repeats another test many times, and what tests the tests
+	$(PYTEST) -m nightly $(ARGS)
 
 lint: $(SETUP)  ## ruff, snakefmt, import-linter, pyright, snakemake --lint, shellcheck
 	$(BIN)/ruff check .

@@ -122,7 +122,7 @@ class Case:
         configured = Configuration([("gpu", {"preset": preset})]).model("eng")
         one_length = dict(sequence_lengths=[length], phase_starts=[0.0], batch_reduction=1.0, max_steps=100_000)
         sizes = dict(global_batch_tokens=batch or micro, micro_batch_tokens=micro)
-        section = step.laid_over(configured.train, **one_length, **sizes, **train)
+        section = step.laid_over(configured.train, **one_length, **sizes, **{"precision": "bf16"} | train)
         drop = {} if dropout is None else dict(hidden_dropout_prob=dropout, attention_probs_dropout_prob=dropout)
         model = step.laid_over(configured.model, layer_mixing=mixes, architecture=architecture, **drop)
         size, rank = int(os.environ.get("WORLD_SIZE", 1)), int(os.environ.get("RANK", 0))

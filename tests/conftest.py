@@ -58,7 +58,7 @@ LONGEST = [
     "workflow_on_slurm", "interruptions", "transformers_models", "transformers_sources", "sharded", "life",
     "diffusion", "train_labels", "hub", "sharding", "replicas", "evaluate_labels", "compiling", "predict",
     "rehost_an_owner", "train_on_several", "datasets_of_the_guide", "canine", "snapshots", "suites", "train",
-    "prompts", "one_code", "triton", "dataset_parts", "upgrade", "continue",
+    "prompts", "one_code", "triton", "dataset_parts", "edits", "continue",
 ]
 # fmt: on
 
@@ -79,14 +79,16 @@ def pytest_configure(config) -> None:
 
 
 def pytest_xdist_auto_num_workers(config) -> int:
-    """Return two processes more than cores, since those with the SLURM tests mostly wait for time limits."""
-    return len(os.sched_getaffinity(0)) + 2
+    """Return as many processes as cores; with the slow tests two more, since those of SLURM mostly wait for time limits."""
+    return len(os.sched_getaffinity(0)) + (0 if "not slow" in config.option.markexpr else 2)
 
 
 @pytest.hookimpl(tryfirst=True)  # before pytest-xdist reads the groups
 def pytest_collection_modifyitems(items) -> None:
     """Have tests that share a fixture of their module run in one process, and begin with those that take longest."""
     for item in items:
+        if item.path.parent.name in ("slurm", "anywhere"):
+            item.add_marker(pytest.mark.slow)
         made = [each.scope for found in item._fixtureinfo.name2fixturedefs.values() for each in found]
         if "module" in made and not item.get_closest_marker("xdist_group"):
             item.add_marker(pytest.mark.xdist_group(item.path.stem))

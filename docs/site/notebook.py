@@ -3,7 +3,7 @@
 python docs/site/notebook.py
 
 Blocks of commands and of settings become cells to run; the others stay text. `make test` compares the notebook with
-the tutorial, and `make test-anywhere` runs it.
+the tutorial, and `make test-all` runs it.
 """
 
 import re

@@ -7,7 +7,7 @@ from typing import Literal, get_args, get_origin
 import pytest
 
 from babelmill.config.resolve import Configuration
-from babelmill.config.schema import OF_NORBERT4, REMOVED, SECTIONS
+from babelmill.config.schema import OF_NORBERT4, SECTIONS
 from babelmill.settings import settings_of
 from babelmill.stages import STAGES, TO_CONVERTED
 from conftest import SMALL
@@ -78,7 +78,7 @@ SEVERAL |= {f"predict.{name}" for name in SECTIONS["predict"].model_fields}  # o
 def keys():
     for section, schema in SECTIONS.items():
         for name in schema.model_fields:
-            if f"{section}.{name}" not in {*SEVERAL, *REMOVED}:
+            if f"{section}.{name}" not in SEVERAL:
                 yield section, name
 
 

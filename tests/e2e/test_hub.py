@@ -96,7 +96,6 @@ def test_a_folder_for_the_mntp_backend(trained):
     words = Vocabulary.read(trained.folder / "tokenizer/tokenizer.json", len(logits[0][0, 0]))
     text = SimpleNamespace(stream=ScoringStream(shard.tokens), count=1, score=lambda nats: {"value": nats.sum()})
     evaluation = yaml.safe_load((ROOT / "config/defaults.yaml").read_text())["evaluation"]
-    evaluation["disjoint_masks"] = 7  # which is no key any more
     settings = SimpleNamespace(evaluation=schema.Evaluation.model_validate(evaluation), scores=["causal", "masked"])
     scores = [evaluate.evaluate_model(path, {"eng": text}, words, settings)[0] for path in folders]
     assert scores[0] == scores[1] and scores[0]["eng"]["main"]["masked"]["value"] > 0

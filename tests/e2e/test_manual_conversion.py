@@ -62,15 +62,18 @@ def test_a_trained_model_is_what_the_workflow_exports(built, tmp_path):
 def test_a_checkpoint_and_its_identity_are_enough(built, tmp_path):
     """The last checkpoint's weights are the trained model's."""
     run = next((built / "results/checkpoints/eng").iterdir())
-    for name in ("step-00000008.safetensors", "identity.json"):
-        shutil.copy(run / name, tmp_path)
+    shutil.copy(run / "step-00000008.safetensors", tmp_path)
+    identity = read_json(run / "identity.json")
+    identity["settings"]["train"]["precision"] = "auto"
+    write_json(tmp_path / "identity.json", identity)
     arguments = ["convert-training", "step-00000008.safetensors", "--tokenizer"]
     tokenizer = built / "results/tokenizers/eng"
     done = convert(tmp_path, *arguments, tokenizer, "--out", "out")
     assert done.returncode == 0, done.stderr
     for name in ("model.safetensors", "model.main.safetensors", "config.json", "tokenizer_config.json"):
         assert sha256(tmp_path / "out" / name) == sha256(built / "results/exports/eng" / name)
-    assert "after 8 steps" in (tmp_path / "out/README.md").read_text()
+    text = (tmp_path / "out/README.md").read_text()
+    assert "after 8 steps" in text and "| `train.precision` | fp32 |" in text, "the checkpoint names what ran"
     other = convert(tmp_path, *arguments, built / "results/tokenizers/deu/tokenizer.json", "--out", "other")
     assert "is not the tokenizer with which step-00000008.safetensors was trained" in message(other)
     (tmp_path / "identity.json").unlink()

@@ -147,8 +147,8 @@ def test_an_attempt_that_is_killed_at_a_snapshot_goes_on_at_its_last_group(expor
 def test_what_the_scores_do_not_depend_on_is_not_in_the_seal(exported):
     """Only what is loaded, and the code; not other variants of the weights, notes, or another key of the settings."""
     values = {"name": "x", "stage": "score", "languages": ["eng"], "methods": ["causal"]}
-    first = ScoreSettings(**values, raw={"code": "score 3"})
-    other = ScoreSettings(**values, snapshots=True, headline="paradigms", raw={"code": "score 3", "snapshots": True})
+    first = ScoreSettings(**values, version=3)
+    other = ScoreSettings(**values, snapshots=True, headline="paradigms", version=3)
     found = made_of(exported / "export", first)
     assert found == made_of(exported / "export", other)
     assert {"model.safetensors", "config.json", "tokenizer.json", "modeling_gpt_bert.py"} <= found["files"].keys()

@@ -1,6 +1,6 @@
 """The training stage with a model that is spread over processes: interrupted, killed, continued on others.
 
-In `make test`, a Llama (trained by Muon) changes its number of processes, and adapters on a EuroBERT are killed; `slow` does all to all.
+Without `nightly`, a Llama (trained by Muon) changes its number of processes, and adapters on a EuroBERT are killed; `nightly` does all to all.
 """
 
 import functools

@@ -3,8 +3,8 @@
     python tests/scripts/stored_figures.py --write                       # store them: results have changed, and should have
     python tests/scripts/stored_figures.py --out found.json plan batches # compute some sections
 
-`babelmill accept STAGE` says that edited code gives the same results; `tests/unit/training/test_stored_figures.py` compares
-these figures with the stored ones (`tests/data/stored_figures.json`), after every edit and every change of a pin. There
+Who edits code and does not raise the version of its stage says that its results stay; `tests/unit/training/test_stored_figures.py`
+compares these figures with the stored ones (`tests/data/stored_figures.json`), after every edit and every change of a pin. There
 are three kinds of figures:
 
 * exact: documents, tokens, rows of the plan, integers of batches;

@@ -10,12 +10,12 @@ FOLDER=${SLURM_FOLDER:-${TMPDIR:-/tmp}/babelmill-slurm}
 NODES=4 GPUS=4 CPUS=16 MEMORY=128000
 
 fail() { echo "error: $*" >&2; exit 1; }
-[ "$(id -u)" = 0 ] || fail "a SLURM of one's own needs root; leave its tests out: make test ARGS='--ignore tests/slurm'"
+[ "$(id -u)" = 0 ] || fail "a SLURM of one's own needs root; leave its tests out: make test-all ARGS='--ignore tests/slurm'"
 if [ -e /etc/slurm/slurm.conf ] && [ "$(readlink /etc/slurm/slurm.conf)" != "$FOLDER/etc/slurm.conf" ]; then
   fail "this machine has a SLURM (/etc/slurm/slurm.conf); the tests start one of their own, elsewhere"
 fi
 if ! type -P munged mariadbd slurmdbd slurmctld slurmd >/dev/null; then # all of them
-  command -v apt-get >/dev/null || fail "SLURM is not installed and there is no apt-get; leave its tests out: make test ARGS='--ignore tests/slurm'"
+  command -v apt-get >/dev/null || fail "SLURM is not installed and there is no apt-get; leave its tests out: make test-all ARGS='--ignore tests/slurm'"
   apt-get -qq update
   # No daemon of the packages may start: they are configured for the whole machine.
   if [ ! -e /usr/sbin/policy-rc.d ]; then

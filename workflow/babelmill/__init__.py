@@ -6,7 +6,7 @@ If this is the program that was started (`python -m babelmill.train`, `babelmill
 
 import sys
 
-__version__ = "0.3.0"
+__version__ = "1.0.0.dev0"
 
 if sys.argv[:1] == ["-m"] or (sys.argv[:1] and sys.argv[0].endswith(("/babelmill", "babelmill.exe"))):
     from babelmill.core import program

@@ -15,7 +15,7 @@ from types import ModuleType
 from typing import Any, TextIO
 
 from babelmill import __version__
-from babelmill.core import escape
+from babelmill.core import bars, escape, manifest
 from babelmill.core.files import UserError
 from babelmill.core.globs import at_home
 from babelmill.core.places import PACKAGE
@@ -45,12 +45,11 @@ COMMANDS = {
     "publish": "publish a converted folder on the Hub, by hand",
     "rehost": "repair GPT-BERTs on the Hub that older scripts pushed",
     "unlock": "remove the lock that a killed Snakemake left",
-    "accept": "record whether edited code gives the same results",
     "convert-training": "convert results of training, without the workflow",
     "convert-gpt-bert": "convert a published GPT-BERT checkpoint",
 }
 # Few users need these, and messages name them where they help: only their names are listed.
-RARE = ("lock", "publish", "rehost", "unlock", "accept", "convert-training", "convert-gpt-bert")
+RARE = ("lock", "publish", "rehost", "unlock", "convert-training", "convert-gpt-bert")
 
 
 def command_module(command: str) -> ModuleType:
@@ -164,18 +163,19 @@ def run(arguments: list[str]) -> int:
             configure_logging(None)
             if args.command != "init":  # which makes a folder elsewhere, and may be called where the wheel was made
                 refuse_another_checkout()
+                manifest.refuse_earlier_results()
             shown: Any = Terminal(sys.stdout) if sys.stdout.isatty() else sys.stdout
             with contextlib.redirect_stdout(shown):
                 return command_module(args.command).run(args) or 0
         finally:
             sys.stdout.flush()
     except UserError as error:
-        print(escape.lines(f"error: {error}"), file=sys.stderr)
+        bars.say(escape.lines(f"error: {error}"))
     except KeyboardInterrupt:
         return 130
     except Exception as error:
         if not (problem := trouble(error)):
             raise
-        print(escape.lines(f"error: {problem}"), file=sys.stderr)
+        bars.say(escape.lines(f"error: {problem}"))
         discard(sys.stdout)
     return 1

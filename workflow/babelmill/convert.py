@@ -52,7 +52,8 @@ def convert(args: argparse.Namespace) -> None:
     exported = recorded(export["settings"], ExportSettings, args.export).export
     asked = recorded(manifest.read(args.tokenizer)["settings"], TokenizerSettings, args.tokenizer)
     source = asked.of_model or asked.tokenizer.source
-    shown, config = shown_settings(model["settings"]), read_json(args.export / "config.json")
+    precision = model["figures"].get("precision")
+    shown, config = shown_settings(model["settings"], precision), read_json(args.export / "config.json")
     corpora = {folder.name: manifest.read(folder) for folder in args.corpora}
     if "labels" in config:
         sections = [recorded(each["settings"], CorpusSettings, name).corpus for name, each in corpora.items()]
@@ -102,10 +103,10 @@ def convert(args: argparse.Namespace) -> None:
         upstream = [args.export, args.evaluation, *args.scores, *args.tuned, args.model, args.tokenizer, *args.corpora]
         known: dict[str, Any] = {"evaluation": evaluation} | ({"scores": scores} if scores else {})
         known |= {"tuned": tuned} if tuned else {}
+        known |= {"precision": precision} if precision else {}
         if snapshots := convert_snapshots(args.export, folder, exported.adapter == "only", settings):
             known["snapshots"] = snapshots
-        made_with = {path.as_posix(): sha256(path) for path in args.made_with}
-        manifest.write(folder, settings, files, upstream, known | {"made_with": made_with})
+        manifest.write(folder, settings, files, upstream, known)
 
 
 def convert_snapshots(export: Path, folder: Path, adapters_only: bool, settings: ConvertSettings) -> dict[str, str]:
@@ -153,6 +154,5 @@ if __name__ == "__main__":
     parser.add_argument("--corpora", **stage_entry.FOLDERS, help="one for each language")
     parser.add_argument("--tokenizer", **stage_entry.FOLDER, help="results/tokenizers/{model}")
     parser.add_argument("--model", **stage_entry.FOLDER, help="results/models/{model}")
-    parser.add_argument("--made-with", default=[], type=Path, nargs="+", help="settings files of the earlier stages")
     parser.add_argument("--out", required=True, type=Path, help="converted/{model}")
     sys.exit(stage_entry.run(convert, parser.parse_args()))

@@ -33,6 +33,7 @@ does, and every place that shows a score shows this count, too.
 """
 
 import argparse
+import contextlib
 import logging
 import sys
 import time
@@ -51,6 +52,7 @@ from transformers.utils.logging import disable_progress_bar
 from babelmill.config import schema
 from babelmill.config.stage_settings import EvaluateSettings, ExportSettings
 from babelmill.core import manifest, stage_entry
+from babelmill.core.bars import Bar
 from babelmill.core.files import UserError, atomic_write, read_json, sha256, write_json
 from babelmill.core.words import NOT_A_NUMBER
 from babelmill.evaluation.metrics import DOCUMENTS, Score, described, pooled
@@ -74,27 +76,23 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("babelmill.evaluate")
 
-PROGRESS_SECONDS = 10
-MASKS = 7  # passes of the masked score, each of which hides every seventh token
 Scores = dict[str, dict[str, dict[str, Score]]]  # by language, variant and metric
 Nats = dict[str, dict[str, dict[str, np.ndarray]]]  # the same of each document
 
 
 class ScoringProgress:
-    """Logs the progress of one score every `PROGRESS_SECONDS`."""
+    """Shows the progress of one score."""
 
     def __init__(self, name: str, tokens: int, part: float = 1, unit: str = "targets"):
         """Start the clock; `part`: which part of a token each one that is scored stands for."""
         self.name, self.tokens, self.part, self.done, self.unit = name, tokens, part, 0, unit
-        self.began = self.reported = time.monotonic()
+        self.bar, self.began = Bar(tokens), time.monotonic()
 
     def __call__(self, tokens: float) -> None:
         self.done += self.part * tokens
-        now = time.monotonic()
-        if now - self.reported > PROGRESS_SECONDS:
-            self.reported = now
-            rate = self.done / (now - self.began)
-            log.info("%s: %.0f %%, %.0f %s/s", self.name, 100 * self.done / self.tokens, rate, self.unit)
+        rate = self.done / (time.monotonic() - self.began)
+        # The tokens of some scores are an estimate: the bar ends when it is closed.
+        self.bar.show(min(self.done, 0.99 * self.tokens), f"{self.name}: {rate:,.0f} {self.unit}/s")
 
 
 # For each metric, the class that loads the model; `rows_of` says how it is measured.
@@ -114,7 +112,7 @@ def rows_of(metric: str, stream: ScoringStream, vocabulary: Vocabulary, evaluati
     if metric == "causal":
         return causal_rows(stream, length, vocabulary)
     if metric == "masked":
-        return masked_rows(stream, length, MASKS, vocabulary)
+        return masked_rows(stream, length, schema.MASKS, vocabulary)
     return diffusion_rows(stream, length, evaluation.diffusion_samples, vocabulary)
 
 
@@ -138,7 +136,8 @@ def evaluate_model(
                 rows = rows_of(metric, text.stream, vocabulary, settings.evaluation)
                 part = 2 / rows.samples if rows.samples else 1  # a sample scores half of the tokens on average
                 progress = ScoringProgress(f"{variant} {metric} {language}", text.count, part)
-                found = nats(model, rows, vocabulary, progress)
+                with contextlib.closing(progress.bar):
+                    found = nats(model, rows, vocabulary, progress)
                 if wrong := int((~np.isfinite(found)).sum()):
                     raise UserError(
                         f"{folder}: the {metric} scores ({variant}) of {wrong} of {len(found)} validation documents of"
@@ -218,7 +217,8 @@ def evaluate_labels(args: argparse.Namespace, settings: EvaluateSettings) -> dic
         named = None if variant == exported.default_variant else variant
         progress = ScoringProgress(variant, len(text.languages), unit="texts")
         try:
-            predicted[variant], cut = predict(Predictor(folder, scoring_device(), named), text, methods, progress)
+            with contextlib.closing(progress.bar):
+                predicted[variant], cut = predict(Predictor(folder, scoring_device(), named), text, methods, progress)
         except UserError as error:
             raise UserError(f"{folder} ({variant}): {error}") from None
     names = listed(settings.labels.codes, settings.labels) if settings.labels.codes else {}
@@ -259,6 +259,7 @@ def evaluate_text(args: argparse.Namespace, settings: EvaluateSettings) -> tuple
     tokenizer, digest = load_tokenizer(path), sha256(path)
     vocabulary = Vocabulary.read(path, vocab_size(tokenizer))
     check_length(args.export, settings.evaluation.sequence_length)
+    log.info("reading the validation text of %s", " ".join(settings.languages))
     texts = {
         language: Text(corpus, shards, tokenizer, digest, vocabulary, settings.evaluation.documents, settings.lossy)
         for language, corpus, shards in zip(settings.languages, args.corpora, args.shards, strict=True)
@@ -270,6 +271,7 @@ def evaluate_text(args: argparse.Namespace, settings: EvaluateSettings) -> tuple
                 *(language, text.changed, text.size["scored"]),
             )
     scores, nats = evaluate_model(args.export, texts, vocabulary, settings)
+    log.info("measuring the tokenizer")
     evaluation = overall(scores, texts, settings.scores) | {
         "vocab_size": vocabulary.entries,
         "sequence_length": settings.evaluation.sequence_length,

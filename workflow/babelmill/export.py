@@ -70,8 +70,8 @@ names = [name for group in optimizers[0] for name in group["param_names"]]  # na
 
 * `optimizer.momentum.NAME`: the momentum of a matrix that Muon trains; such a matrix is in no group.
 
-`identity.json` says which settings, code and data the run had, and `metrics.jsonl` holds its losses. If settings, code
-and data are the same, Babelmill can use the checkpoint: copy `{run}` into `results/checkpoints/{model}/` and run the
+`identity.json` says which settings, version and data the run had, and `metrics.jsonl` holds its losses. If all of them
+are the same, Babelmill can use the checkpoint: copy `{run}` into `results/checkpoints/{model}/` and run the
 workflow, which then does not train again.
 """
 

@@ -17,7 +17,7 @@ import contextlib
 import itertools
 import os
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from datetime import datetime
 from pathlib import Path
 
@@ -25,7 +25,7 @@ from babelmill.config.inputs import SETTINGS
 from babelmill.config.resolve import Configuration
 from babelmill.core import local_sources, manifest
 from babelmill.core.files import UserError, atomic_write
-from babelmill.graph import Job, jobs_of, own_reasons, settings_fit, sources_fit
+from babelmill.graph import Job, edits, jobs_of, own_reasons, settings_fit, sources_fit
 from babelmill.settings import write_settings
 from babelmill.stages import STAGES, TRIAL, Stage, leading_to
 
@@ -41,6 +41,7 @@ class FileTimes:
     def __init__(self, configuration: Configuration):
         self._configuration = configuration
         self._own: dict[Path, list[str]] = {}  # the reasons of a job, by its folder
+        self._jobs: list[Job] = []  # one for each of these folders
         self._newest: dict[Path, int] = {}  # the time of a job's newest result, by its folder
         self._outdated: dict[Path, bool] = {}
         self._runs: dict[Path, bool] = {}  # whether a job, or one that it reads, directly or not, is outdated
@@ -92,7 +93,12 @@ class FileTimes:
         """Return `own_reasons`; it is asked again for each model that reads a corpus, so the answer is kept."""
         if job.folder not in self._own:
             self._own[job.folder] = own_reasons(configuration, job)
+            self._jobs.append(job)
         return self._own[job.folder]
+
+    def edits(self, run: Collection[Path]) -> list[str]:
+        """Return `graph.edits` of all results but those of the jobs that run, which are given by their folders."""
+        return edits(job for job in self._jobs if job.folder not in run)
 
     def _settle(self, settings: Path, jobs: list[Job], model: str) -> None:
         """Set the times of a settings file and of the results of its jobs; those of what they read are right already.

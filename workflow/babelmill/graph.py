@@ -1,33 +1,34 @@
 """Compare results with what is asked of them: which stages would run, and why.
 
-The manifests in the results say what they were made from: settings, code, and the manifests of the results that were
-read. This module compares them with the present settings, code and files. It needs no records of Snakemake. `babelmill
-why` shows the answer, and `file_times.py` gives it to Snakemake, so both always say the same.
+The manifests in the results say what they were made from: settings with the version of the stage, and the manifests of
+the results that were read. This module compares them with the present settings, versions and files. It needs no records
+of Snakemake. `babelmill why` shows the answer, and `file_times.py` gives it to Snakemake, so both always say the same.
 """
 
 import dataclasses
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from babelmill import __version__
 from babelmill.config.inputs import CORPORA, has_tokenizer_of_source
 from babelmill.config.layers import flatten
 from babelmill.config.model_source import ModelSource
-from babelmill.config.resolve import ROOT, Configuration
-from babelmill.core import code_versions, manifest
-from babelmill.core.code_versions import results_between
+from babelmill.config.resolve import Configuration
+from babelmill.core import escape, manifest, modules
 from babelmill.core.files import canonical_json, sha256
 from babelmill.core.globs import expand_glob
 from babelmill.core.local_sources import hashes
 from babelmill.runtime.record import fingerprint, identity
-from babelmill.settings import settings_of, versions_of_others
-from babelmill.stages import STAGES, TO_CONVERTED, TRIAL, Stage, leading_to, learns_labels
+from babelmill.settings import settings_of
+from babelmill.stages import STAGES, TO_CONVERTED, TRIAL, Stage, leading_to
 
 Own = Callable[[Configuration, "Job"], list[str]]
 CHECKPOINTS = Path("results/checkpoints")
-OWN_WORDS = ("code", "sources")  # keys of a settings file that `changed_code` and `changed_sources` explain
+FEW = 3  # edited modules that are named
+OWN_WORDS = ("sources",)  # the key of a settings file that `changed_sources` explains
 
 
 @dataclasses.dataclass(eq=False)
@@ -113,25 +114,6 @@ def changed_values(before: dict[str, Any], now: dict[str, Any]) -> list[str]:
     return [f"{key} {before.get(key, 'unset')} -> {now.get(key, 'unset')}" for key in keys]
 
 
-def changed_code(
-    stage: Stage, recorded: dict[str, Any], now: str, others: set[str], labelled: bool = False
-) -> list[str]:
-    """Name the modules that were edited, or quote what the CHANGELOG says of a new version.
-
-    `others`: labels of versions that are limited to other settings. `labelled`: whether the model learns labels.
-    """
-    before = recorded["settings"].get("code", "")
-    if before == now:
-        return []
-    if results := results_between(before, now, ROOT / "CHANGELOG.md", others):
-        return [f"{now} instead of {before}: {'; '.join(results)}"]
-    known = recorded.get("code") or {}
-    present = stage.modules(labelled)
-    edited = [part for part in sorted(known | present) if known.get(part) != present.get(part)]
-    where = f" in {', '.join(edited)}" if known and edited else ""
-    return [f"source code of babelmill.{stage.name} changed{where}"]
-
-
 def changed_sources(recorded: dict[str, Any], now: dict[str, Any], folder: Path) -> list[str]:
     """Name the local text that differs from what a manifest lists: files, and the text that comes with Python."""
     if recorded["settings"].get("sources") == now.get("sources"):
@@ -164,15 +146,13 @@ def changed_table(recorded: dict[str, Any], now: dict[str, Any]) -> list[str]:
 
 
 def own_reasons(configuration: Configuration, job: Job) -> list[str]:
-    """Return what has changed since a job ran: settings, code, files or inputs. Without results: nothing."""
+    """Return what has changed since a job ran: settings, version, files or inputs. Without results: nothing."""
     stage, name, recorded = job.stage, job.name, job.record
     if recorded is None:
         return []
     now = settings_of(configuration, name, stage.settings_name(job.part))
     found = changed_table(recorded, now)
     found += changed_values(recorded["settings"], now)
-    labelled = stage.of == "model" and learns_labels(configuration.model(name))
-    found += changed_code(stage, recorded, now["code"], versions_of_others(configuration, name, stage), labelled)
     found += changed_sources(recorded, now, CORPORA / name)
     for file, entry in recorded["files"].items() if stage.name != "publish" else ():  # those are on the Hub
         path = stage.record(name, job.part).parent / file
@@ -185,33 +165,35 @@ def own_reasons(configuration: Configuration, job: Job) -> list[str]:
     return found
 
 
+def edits(jobs: Iterable[Job]) -> list[str]:
+    """Return a line for each stage of jobs that do not run though modules were edited since their results were made.
+
+    Nothing is said of results that another release made: their versions answer for it. A receipt of `publish` has none.
+    """
+    found: dict[str, dict[str, None]] = {}
+    for job in jobs:
+        if job.record and job.record["version"] == __version__:
+            found.setdefault(job.stage.name, {}).update(dict.fromkeys(modules.edited(job.record.get("modules", {}))))
+    first = {"train": ", once the model's folder in results/checkpoints is removed"}
+    return [
+        f"{stage}: {escape.some(names, FEW)} {'was' if len(names) == 1 else 'were'} edited since; results stay"
+        f" (snakemake -R {stage} makes them again{first.get(stage, '')})"
+        for stage, names in found.items()
+        if names
+    ]
+
+
 def settings_fit(configuration: Configuration, job: Job, model: str) -> bool | None:
     """Return whether later results were made with the present settings of a stage; None if they do not say.
 
     This is for a stage whose own results are missing.
     """
-    records = [later.record for later in job.later() if later.record]
-    converted = Path("converted", model)
-    if not records and not (converted / manifest.NAME).is_file():
-        return None
+    folder, noted = job.folder.as_posix(), [later.record["made_with"] for later in job.later() if later.record]
+    found = {made_with[folder] for made_with in noted if folder in made_with}
+    if not found:  # a stage of a model was added since the model was converted
+        return False if job.stage.of == "model" and (Path("converted", model) / manifest.NAME).is_file() else None
     now = settings_of(configuration, job.name, job.stage.settings_name(job.part))
-    # An edit that was accepted later made results under its digest.
-    versions = code_versions.read().get(job.stage.name, [])
-    codes = {now["code"], *(digest for each in versions if each.label == now["code"] for digest in each.digests)}
-    present = {hashlib.sha256(canonical_json(now | {"code": code}).encode()).hexdigest() for code in codes}
-    folder = job.folder.as_posix()
-    noted = [record.get("made_with", {}) for record in records]
-    if found := [made_with[folder] for made_with in noted if folder in made_with]:
-        return present.issuperset(found)
-    if not (converted / manifest.NAME).is_file():
-        return None
-    path = job.stage.settings_file(
-        job.name, job.part
-    ).as_posix()  # release 0.2.0 noted it in the converted folder alone
-    of_stages = manifest.read(converted)["figures"].get("made_with", {})
-    if path not in of_stages:  # not all stages of a language are noted; a stage of a model was added since then
-        return None if job.stage.of == "language" else False
-    return of_stages[path] in present
+    return found == {hashlib.sha256(canonical_json(now).encode()).hexdigest()}
 
 
 def sources_fit(job: Job) -> bool | None:
@@ -220,7 +202,7 @@ def sources_fit(job: Job) -> bool | None:
     This is for a stage whose own results are missing. Results that it reads and that are missing, too, are no matter
     here: each missing stage answers for what it reads itself.
     """
-    noted = [manifest.made_from(later.record) for later in job.later() if later.record]
+    noted = [later.record["made_from"] for later in job.later() if later.record]
     known = True
     for source in job.reads:
         if source.there:

@@ -47,14 +47,14 @@ def predict(
 
     `partial` is the folder of the rows done so far, which this process has locked: a call with the same `identity`,
     which identifies the table's content and how it is read, continues from there. (This function adds the model and the
-    code.) `review`: how many rows a person should check first, and the file to write them to.
+    version of the stage.) `review`: how many rows a person should check first, and the file to write them to.
     """
     for path in [out, *([review[1]] if review else [])]:
         check_name(path)
     device = scoring_device()
     identity = identity | wanted._asdict() | {"columns": [asked.text, asked.context, asked.one_context]}
     identity["rows"] = table.rows
-    identity |= {"model": identity_of(folder), "code": STAGES["predict"].digest(labelled=True)}
+    identity |= {"model": identity_of(folder), "version": STAGES["predict"].version}
     check_threshold(folder, labels_of(folder), wanted)
     predictor = Predictor(folder, device)
     windows = Windows(partial, identity)
@@ -81,7 +81,7 @@ def run(args: argparse.Namespace) -> None:
         asked.columns("predict.text_column", "predict.context_column"),
         delimiter=columns.get("delimiter"),
         encoding=columns.get("encoding", "utf-8"),
-        quoting=columns.get("quoting", "csv"),  # see `config/earlier_results.py`
+        quoting=columns["quoting"],
         section="predict",
         scratch=args.out.parent,
     )

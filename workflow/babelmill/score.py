@@ -96,7 +96,6 @@ def score_suites(
         **about_kind(kind, settings, scored),
         "headline": found["headline"],
         **kind.asked(settings),
-        "within_word_l2r": False,  # a removed setting, which scores.json of earlier releases has
         "too_long": model.too_long,
         "tokenizer": sha256(tokenizer) if tokenizer.is_file() else None,
         "languages": {code: each | {"pairs": figures[code]} for code, each in found["languages"].items()},
@@ -159,11 +158,11 @@ def score(
 
 
 def made_of(folder: Path, settings: ScoreSettings) -> dict[str, Any]:
-    """Return what all scores of an exported folder depend on: the code, and the files that are loaded from the folder.
+    """Return what all scores of an exported folder depend on: the version of the stage, and the files that are loaded.
 
     The folder's other files (other variants of the weights, notes) and all other settings change no score.
     """
-    return {"code": settings.raw.get("code"), "files": loaded_files(folder)}
+    return {"version": settings.version, "files": loaded_files(folder)}
 
 
 def run(args: argparse.Namespace) -> None:

@@ -1,6 +1,6 @@
 """Read and write settings files, `results/settings/{name}/{stage}.json`: what a stage is asked to do.
 
-Such a file holds exactly the part of the configuration that this stage reads, and the version of the stage's code.
+Such a file holds exactly the part of the configuration that this stage reads, and the version of the stage.
 It is an input of the stage's rule, so a changed value invalidates exactly that stage and the stages after it. It is
 canonical (sorted, typed, without values that cannot matter): `1e-3` and `0.001`, or another order of keys, give the
 same file.
@@ -11,23 +11,21 @@ matter, and `write_settings` writes the file where it differs.
 """
 
 import contextlib
-import functools
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, TypeVar
 
 import pydantic
 
-from babelmill.config import canonical, inputs, schema
+from babelmill.config import canonical, inputs
 from babelmill.config.inputs import SETTINGS, require_labels, set_aside
 from babelmill.config.mistakes import worded
-from babelmill.config.resolve import Configuration, Resolved
-from babelmill.config.schema import Section
+from babelmill.config.resolve import Configuration
 from babelmill.config.snapshots import name_of, points
 from babelmill.config.stage_settings import ONE_LANGUAGE, RunSettings, Settings
-from babelmill.core import code_versions, manifest
+from babelmill.core import manifest
 from babelmill.core.files import UserError, atomic_write, canonical_json, read_json
-from babelmill.stages import STAGES, TRIAL, Stage, learns_labels
+from babelmill.stages import STAGES, TRIAL
 
 T = TypeVar("T", bound=Settings)
 
@@ -59,7 +57,7 @@ def settings_of(configuration: Configuration, name: str, file: str) -> dict[str,
         return run_settings(configuration, name).written()
     word, _, part = file.partition(".")
     stage = TRIAL if word == "trial" else STAGES[word]
-    return stage.written(configuration, name, part) | {"code": _code(configuration, name, stage, part)}
+    return stage.written(configuration, name, part)
 
 
 UP_TO_TRAINING = ("tokenizer", "shards", "train")  # the stages that say what a training is asked to do
@@ -114,60 +112,11 @@ def run_settings(configuration: Configuration, name: str) -> RunSettings:
     )
 
 
-def _code(configuration: Configuration, name: str, stage: Stage, part: str) -> str:
-    """Return what the settings file says about the stage's code: its version, or its digest if no version has it.
-
-    If edited code made the results before the edit was accepted, they stay valid: their settings file keeps the digest
-    of this code.
-    """
-    resolved = stage.resolved(configuration, name)
-    digest = stage.digest(learns_labels(resolved))
-    found = code_versions.fitting(stage.name, digest, _lookup_of(resolved))
-    if not found:
-        return digest
-    made_by = _made_by(stage, name, [part] if part else resolved.languages)
-    return made_by if made_by in found[0].digests else found[0].label
-
-
-def versions_of_others(configuration: Configuration, name: str, stage: Stage) -> set[str]:
-    """Return the labels of the versions that are valid only for other settings than those of a language or model."""
-    lookup = _lookup_of(stage.resolved(configuration, name))
-    return {v.label for v in code_versions.read().get(stage.name, []) if v.holds(lookup) is False}
-
-
-def _lookup_of(resolved: Resolved) -> code_versions.Lookup:
-    """Return a function that looks up the values of a language or model by dotted key."""
-    types = {name: type(section) for name, section in resolved.sections.items()}
-    return _lookup(lambda: canonical.to_file(resolved.sections), types)
-
-
-def _made_by(stage: Stage, name: str, parts: Iterable[str]) -> str | None:
-    """Return the code that made the existing results, from their settings; None if there are no results."""
-    for part in parts:
-        with contextlib.suppress(UserError, KeyError, TypeError):
-            return manifest.read(stage.record(name, part))["settings"]["code"]
-    return None
-
-
-def _lookup(written: Callable[[], dict[str, Any]], types: dict[str, type[Section]]) -> code_versions.Lookup:
-    """Return a function that looks up values by dotted key, in sections as files hold them.
-
-    Few versions are limited to some values, so it does nothing before it is called.
-    """
-    values = functools.cache(lambda: canonical.from_file(written(), types))
-
-    def lookup(key: str) -> Any:
-        section, _, name = key.partition(".")
-        return values().get(section, {}).get(name, code_versions.UNKNOWN)
-
-    return lookup
-
-
 def read_settings(path: str | Path, settings: type[T]) -> T:
     """Read the settings file of a stage as the type that the stage's entry in the table names.
 
-    A UserError says that the file is another stage's, holds what the type does not allow, or was written for other
-    code.
+    A UserError says that the file is another stage's, holds what the type does not allow, or was written for another
+    version of the stage.
     """
     raw = read_json(path)
     stage = next((entry for entry in STAGES.values() if entry.settings is settings), None)
@@ -177,25 +126,14 @@ def read_settings(path: str | Path, settings: type[T]) -> T:
         raise UserError(f"{path}: these are settings of the stage {found!r}, not of {expected!r}")
     if unknown := raw.keys() - settings.model_fields.keys():
         raise UserError(f"{path}: unknown key {min(unknown)}; delete the file, and run the workflow again")
-    modules = stage.modules(labelled=check_code(path, stage, raw)) if stage else {}
-    refuse_removed(path, raw)
-    return recorded(raw, settings, path).model_copy(update={"modules": modules})
-
-
-def refuse_removed(path: str | Path, raw: dict[str, Any]) -> None:
-    """Raise a UserError if a settings file of an earlier release asks for what no longer exists."""
-    for dotted, (value, reason) in schema.REMOVED.items():
-        section, _, key = dotted.partition(".")
-        sections = [raw, raw.get(section, {})]  # `score` has the key without its section
-        given = next((each[key] for each in sections if isinstance(each, dict) and key in each), value)
-        if given != value and not raw.get("labelled"):  # a label model is not scored by tokens: its value cannot matter
-            raise UserError(f"{path}: {dotted} = {given!r}: this key no longer exists: {reason}")
+    if stage and raw.get("version") != stage.version:
+        raise UserError(f"{path}: written for another version of stage {stage.name}; run the workflow again")
+    return recorded(raw, settings, path)
 
 
 def bytes_per_word(language: str) -> float | None:
     """Return `Language.bytes_per_word` of a language, as its run settings say it."""
-    # The file may be missing, or of an earlier version.
-    with contextlib.suppress(UserError, LookupError, TypeError, AttributeError):
+    with contextlib.suppress(UserError, LookupError, TypeError, AttributeError):  # the file may be missing
         return read_json(SETTINGS / language / "run.json")["bytes_per_word"].get(language)
     return None
 
@@ -211,32 +149,3 @@ def recorded(raw: dict[str, Any], settings: type[T], where: str | Path) -> T:
         return settings.model_validate(values | {"raw": raw})
     except pydantic.ValidationError as error:
         raise UserError(f"{where}: {worded(error, values)[1]}") from None
-
-
-def check_code(path: str | Path, stage: Stage, raw: dict[str, Any]) -> bool:
-    """Return whether the stage runs its code for label models; raise a UserError if the file is for other code."""
-    sections = {name: section for name, section in stage.settings.sections().items() if name in raw}
-    lookup, of_labels = _lookup(lambda: raw, sections), _of_labels(Path(path), raw)
-    now = ""
-    for labelled in (False, True) if of_labels is None else (of_labels,):
-        digest = stage.digest(labelled)
-        possible = code_versions.fitting(stage.name, digest, lookup)
-        now = now or (possible[0].label if possible else digest)
-        allowed = {digest, *(version.label for version in possible)}
-        if raw.get("code") in allowed.union(*(version.digests for version in possible)):
-            return labelled
-    raise UserError(
-        f"{path}: the code of stage {stage.name} has changed since this file was written ({raw.get('code')}, now"
-        f" {now}); run the workflow again"
-    )
-
-
-def _of_labels(path: Path, raw: dict[str, Any]) -> bool | None:
-    """Return whether a model learns labels, as a settings file or that of its training beside it says.
-
-    It is None if there is no such file, as where a stage is run by hand with a copy of its settings.
-    """
-    with contextlib.suppress(UserError, KeyError, TypeError):
-        written = raw if "train" in raw else read_json(path.with_name("train.json"))
-        return written["train"]["objective"] == "labels"
-    return None

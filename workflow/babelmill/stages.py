@@ -12,26 +12,20 @@ from typing import Any, Literal, Protocol
 
 from babelmill.config import identifiers, inputs, schema, stage_settings, submissions, suites, tasks
 from babelmill.config.canonical import at_neutral
-from babelmill.config.earlier_results import (
-    chosen_otherwise,
-    labels_stay_as_they_stand,
-    quoting_in_settings,
-    quoting_of_download,
-)
 from babelmill.config.experiments import TRIALS
 from babelmill.config.objectives import OBJECTIVES
 from babelmill.config.resolve import Configuration, Resolved, ResolvedModel
-from babelmill.core import code_digest, manifest
+from babelmill.core import manifest
 from babelmill.core.files import UserError, not_found, sha256
 
 DOWNLOADS = Path("results/downloads")
 # Where a key cannot matter, settings files hold its smallest value, so that a change of it runs nothing.
 SMALLEST_TOKENIZER = schema.Tokenizer(source=None, revision="", vocab_size=16 + 256, min_frequency=1)
-OF_SUITES = ("suites", "pairs", "masked_pairs", "within_word_l2r", "snapshots", "snapshot_suites")  # of `score` alone
+OF_SUITES = ("suites", "pairs", "masked_pairs", "snapshots", "snapshot_suites")  # of `score` alone
 OF_TASKS = ("tasks", "task_seeds", "keep_tuned")  # of `tune` alone
 SUITE_TABLES = ("pairs.parquet", "items.parquet")  # the kind of a suite says which of them it has
 TABLE_OF_TASK = ("predicted.parquet",)  # tasks with `resplit` have it
-SMALLEST_ROWS = {"sequence_length": 2, "disjoint_masks": 2}
+SMALLEST_ROWS = {"sequence_length": schema.MASKS}
 
 
 class Named(Protocol):
@@ -51,18 +45,18 @@ class Stage:
     """
 
     name: str  # the name of the stage, its rule, its rules file and its module
+    version: int = 1  # raise it when the results of the stage change: it runs again, and what follows from it
     of: Literal["language", "model"] = "model"  # whether its settings belong to a language or to a model
     settings: type[stage_settings.Settings]  # the type of its settings
     # The path of its results, with {language}, {model} or both. If it has another wildcard, such as {suite}, each part
     # has a settings file of its own.
     folder: str
     reads: tuple[str, ...] = ()  # the stages whose results it reads
-    also: tuple[str, ...] = ()  # modules that it runs in another process or ships, without importing them
     # Whether its rule declares the folder of its results as its output, and not the files in it.
     gives_folder: bool = False
     # Whether its rule also declares the folder that has the name of its .json file as its output.
     folder_beside: bool = False
-    # Files of its manifest that are no output of its rule, since a released rule never gains outputs.
+    # Files of its manifest that are no output of its rule: not every result has them.
     undeclared: tuple[str, ...] = ()
     # Whether each part reads all results of the model, and not only those of its part.
     all_parts_read_the_same: bool = False
@@ -97,12 +91,13 @@ class Stage:
         return other.stage.name in self.reads and of_the_same
 
     def written(self, configuration: Configuration, name: str, part: str) -> dict[str, Any]:
-        """Return the content of the settings file, without the version of the code."""
+        """Return the content of the settings file."""
         return self.asked(configuration, name, part).written()
 
     def whose(self, resolved: Resolved) -> dict[str, Any]:
-        """Return the fields of its settings that say whose they are."""
-        return {"stage": self.name, "name": resolved.name, "languages": list(resolved.languages)}
+        """Return the fields of its settings that say whose they are, and its version."""
+        whose = {"stage": self.name, "name": resolved.name, "languages": list(resolved.languages)}
+        return whose | {"version": self.version}
 
     def resolved(self, configuration: Configuration, name: str) -> Resolved:
         """Return the configuration of a language or model."""
@@ -136,6 +131,10 @@ class Stage:
         """Return the part that the wildcards of a rule stand for, if it has a settings file of its own; else ""."""
         return ".".join(getattr(wildcards, each) for each in self._of_parts)
 
+    def path_of(self, wildcards: dict[str, str]) -> Path:
+        """Return the folder of the results of a rule's job, from its wildcards."""
+        return Path(self.folder.format(**wildcards))
+
     def path(self, name: str, part: str) -> Path:
         """Return the folder of its results, or the file that is its only result."""
         return self._fill_in(self.folder, name, part)
@@ -160,21 +159,6 @@ class Stage:
 
     def settings_file(self, name: str, part: str) -> Path:
         return inputs.SETTINGS / name / f"{self.settings_name(part)}.json"
-
-    # The code.
-
-    def modules(self, labelled: bool = False) -> dict[str, str]:
-        """Return {module: digest} of the stage's code; `labelled`: of a label model (see `code_digest.py`)."""
-        return code_digest.modules(self.name, self.also, labelled)
-
-    def digest(self, labelled: bool = False) -> str:
-        """Return the digest of the stage's code; `labelled`: for a label model."""
-        return code_digest.digest(self.name, self.also, labelled)
-
-    @property
-    def digests(self) -> list[str]:
-        """Return all digests of the stage's code: one, or two if it runs other code for label models."""
-        return list(dict.fromkeys([self.digest(), self.digest(labelled=True)]))
 
 
 def given(**fields: Any) -> dict[str, Any]:
@@ -214,8 +198,7 @@ class DownloadStage(Stage):
             values = {key: getattr(corpus, key) for key in usual}
             how = given(columns={key: value for key, value in values.items() if value != usual[key]})
         how |= {"source": found[0]} if isinstance(corpus.hub, str) else {"parts": found}
-        chosen_again = bool(found) and chosen_otherwise(DOWNLOADS / name)
-        return stage_settings.DownloadSettings(**self.whose(resolved), **how, **given(chosen_again=chosen_again))
+        return stage_settings.DownloadSettings(**self.whose(resolved), **how)
 
 
 class IdentifierStage(Stage):
@@ -337,33 +320,17 @@ class CorpusStage(Stage):
         """
         resolved = configuration.corpus(name)
         inputs.check_budget(configuration, name)
-        corpus, download = resolved.corpus, DOWNLOADS / name if inputs.hub_datasets(configuration, name) else None
+        corpus = resolved.corpus
         corpus = corpus.model_copy(update={"decontaminate": suites.suites_of_corpus(configuration, name)})
         byte_premium = configuration.table[name].byte_premium if corpus.budget else None
-        for_classes = bool(corpus.label_columns) and inputs.labels_are_classes(configuration, name)
-        made, raw = inputs.CORPORA / name, False
-        if corpus.label_columns:
-            raw = labels_stay_as_they_stand(corpus, for_classes, made, download)
+        if not inputs.hub_datasets(configuration, name):
+            corpus = corpus.model_copy(update={"hub": None, "revision": ""})
         return stage_settings.CorpusSettings(
             **self.whose(resolved),
-            corpus=at_neutral(corpus if download else corpus.model_copy(update={"hub": None, "revision": ""}), "parts"),
+            corpus=at_neutral(corpus, "parts"),
             sources=inputs.corpus_sources(configuration, name),
-            **given(byte_premium=byte_premium, raw_labels=raw),
-            **given(identification=identifiers.identification(configuration, name)),
+            **given(byte_premium=byte_premium, identification=identifiers.identification(configuration, name)),
         )
-
-    def written(self, configuration: Configuration, name: str, part: str) -> dict[str, Any]:
-        """Write `quoting` only where results depend on it, and then also its neutral value (`earlier_results.py`)."""
-        written, corpus = super().written(configuration, name, part), configuration.corpus(name).corpus
-        quoting = quoting_in_settings(
-            corpus.quoting, [*corpus.files, *corpus.validation_files], file_format=corpus.format
-        )
-        if inputs.hub_datasets(configuration, name):
-            quoting = quoting or quoting_of_download(corpus, inputs.CORPORA / name, DOWNLOADS / name)
-        else:
-            written["corpus"].pop("quoting", None)
-        written["corpus"] |= given(quoting=quoting)
-        return written
 
 
 class TokenizerStage(Stage):
@@ -439,8 +406,8 @@ class TrainStage(Stage):
 class TrialStage(TrainStage):
     """Train a cell of a sweep up to a share of its steps, as stage `train` would, which continues from there.
 
-    It is not in `STAGES`: it has the code and the settings of `train`. A copy of these settings is its settings file,
-    since the time of that file decides whether it runs.
+    It is not in `STAGES`: it has the version and the settings of `train`. A copy of these is its settings file, since
+    the time of that file decides whether it runs.
     """
 
     folder = "results/trials/{model}/{round}"
@@ -468,13 +435,6 @@ class ExportStage(Stage):
     folder = "results/exports/{model}"
     reads = ("train", "tokenizer", "shards")
     gives_folder = True
-    also = (
-        "labels.folder",
-        "release.folder.prove",
-        "model.transformers.modeling_gpt_bert",
-        "model.transformers.modeling_gpt_bert_codes",
-        "model.transformers.modeling_norbert4",
-    )
 
     def asked(self, configuration: Configuration, name: str, part: str) -> stage_settings.ExportSettings:
         resolved = configuration.model(name)
@@ -533,7 +493,7 @@ class ScoreStage(Stage):
         if evaluation.pairs != "all":
             how["pairs"] = evaluation.pairs
         if "masked" in methods:
-            how |= {"masked_pairs": evaluation.masked_pairs, "within_word_l2r": evaluation.within_word_l2r}
+            how["masked_pairs"] = evaluation.masked_pairs
         return stage_settings.ScoreSettings(
             **self.whose(resolved),
             suite=part,
@@ -670,26 +630,17 @@ class PublishStage(Stage):
     reads = ("convert", "submission")
 
     def asked(self, configuration: Configuration, name: str, part: str) -> stage_settings.PublishSettings:
-        """Name the repository on the Hub.
-
-        In the template, the architecture's name replaces {architecture}. So settings files look the same as before
-        this field existed.
-        """
+        """Name the repository on the Hub."""
         resolved = configuration.model(name)
-        template = resolved.publish.repo_template
-        template = template.replace("{architecture}", inputs.architecture_name(configuration, name))
-        return stage_settings.PublishSettings(
-            **self.whose(resolved),
-            publish=resolved.publish.model_copy(update={"repo_template": template}),
-            repository=inputs.repository(configuration, name),
-        )
+        repository = inputs.repository(configuration, name)
+        return stage_settings.PublishSettings(**self.whose(resolved), publish=resolved.publish, repository=repository)
 
 
 # What several stages are asked.
 
 
 def learns_labels(resolved: Resolved) -> bool:
-    """Return whether these settings are of a model that learns labels: its stages also run the code in `labels/`."""
+    """Return whether these settings are of a model that learns labels."""
     return isinstance(resolved, ResolvedModel) and resolved.train.objective == "labels"
 
 

@@ -230,6 +230,7 @@ def report(tokenizer: Tokenizer, corpora: dict[str, Path], lossy: bool) -> dict[
     for language, folder in corpora.items():
         training = Documents(folder / "train.parquet")
         held_out = Documents(folder / "validation.parquet")
+        log.info("measuring it on the text of %s", language)
         measured = measure(tokenizer, excerpt(held_out if held_out.count else training))
         counts = count_tokens(tokenizer, excerpt(training))
         measured["vocabulary_used"] = vocabulary_used(tokenizer, counts)

@@ -7,8 +7,9 @@ With `--processes` above 1 this command is a launcher (`runtime/launch.py`) that
 before a SLURM allocation ends, training finishes the current step, saves a checkpoint and exits with code 75. The same
 command resumes from there, with any number of processes.
 
-A run's identity is its settings, its code and its data. Their fingerprint is the name of its folder in `--checkpoints`.
-The last checkpoint of a finished run stays there, so going back to earlier settings takes seconds.
+A run's identity is its settings, with the version of the stage, and its data. Their fingerprint is the name of its
+folder in `--checkpoints`. The last checkpoint of a finished run stays there, so going back to earlier settings takes
+seconds.
 
 With `--until 1/3`, training stops after a third of its steps, with a checkpoint, and the result is a manifest with the
 bits per byte at that point (rule `trial`). Without it, the same command continues from there, and its weights are bit
@@ -33,7 +34,7 @@ from babelmill.config import schema
 from babelmill.config.objectives import OBJECTIVES
 from babelmill.config.snapshots import name_of, points
 from babelmill.config.stage_settings import RunSettings, TrainSettings
-from babelmill.core import escape, manifest, stage_entry
+from babelmill.core import bars, escape, manifest, stage_entry
 from babelmill.core.files import UserError, atomic_write, copy_file, link_or_copy, read_json, sha256, write_json
 from babelmill.core.words import first_line, plural
 from babelmill.labels.codes import CODES_OF_SOURCE
@@ -41,18 +42,18 @@ from babelmill.labels.data import LabelledData
 from babelmill.model.norbert4 import NorBERT4Shape
 from babelmill.runtime import checkpoint, gpu_claims, slurm, store
 from babelmill.runtime.checkpoint import Checkpoints
-from babelmill.runtime.cost import BF16_IS_SLOW, slow_in_bf16
+from babelmill.runtime.cost import BF16_IS_SLOW, precision_of, slow_in_bf16
 from babelmill.runtime.launch import launch
 from babelmill.runtime.processes import Processes, forget_other_launchers, was_launched
 from babelmill.runtime.progress import device_name
-from babelmill.runtime.record import SPLITS, energy_kwh, fingerprint, finite, identity, ran_with
+from babelmill.runtime.record import SPLITS, energy_kwh, fingerprint, finite, identity, modules_of, ran_with
 from babelmill.runtime.run_folder import RunFolder
 from babelmill.runtime.slurm import EXIT_CODE, Stop
 from babelmill.settings import read_settings
 from babelmill.stages import TRIAL
 from babelmill.tokens.shard_file import ShardFile
 from babelmill.tokens.vocabulary import Vocabulary
-from babelmill.training.arithmetic import set_gpu_options
+from babelmill.training.arithmetic import fast_in_bf16, set_gpu_options
 from babelmill.training.data import Data
 from babelmill.training.kernels.compilation import Graphs, graphs_of
 from babelmill.training.loop import Loop, NotFinite
@@ -66,7 +67,7 @@ from babelmill.training.plan.schedule import validation_bound
 from babelmill.training.trainer import Trainer
 from babelmill.training.trials import bits_per_byte, hiding, mean_of, measured_in, share_of_text, step_of
 from babelmill.training.validation import Validation
-from babelmill.training.words_read import DueSnapshots, WordRate, training_words, word_rate
+from babelmill.training.words_read import DueSnapshots, training_words
 
 log = logging.getLogger(__name__)
 
@@ -128,34 +129,40 @@ def train(args: argparse.Namespace) -> int:
     data = LabelledData(*given, source) if settings.train.objective == "labels" else Data(*given)
     run_identity = identity(settings.raw, args.tokenizer, args.shards, source)
     sizes = settings.bytes_per_word if settings.train.words else looked_after.bytes_per_word
-    kept = args.checkpoints / fingerprint(run_identity) / "words.json"
+    kept = args.checkpoints / fingerprint(run_identity)
 
-    def counted() -> list[tuple[float, bool]]:
-        parts = zip(settings.languages, args.shards, strict=True)
-        return [training_words(shards, args.tokenizer, sizes.get(code), kept) for code, shards in parts]
+    def counted() -> list[float]:
+        return [training_words(of, sizes.get(code)) for code, of in zip(settings.languages, args.shards, strict=True)]
 
-    words = [count for count, _ in processes.on_main(counted)] if settings.train.words else ()
+    words = processes.on_main(counted) if settings.train.words else ()
     plan = Plan(settings.train, float(settings.mixture.weights), data.layouts["train"], data.blocks_weight, words)
     until = None if args.until is None else step_of(args.until, plan.steps)
     runs, fork = args.checkpoints, False
+    here = precision_of(settings.train.precision, fast_in_bf16(processes.device))  # of a run that begins here
     if until is not None:
         processes.on_main(RunFolder(args.checkpoints, run_identity, run).fetch)
-        fork = processes.on_main(lambda: has_passed(args.checkpoints / fingerprint(run_identity), until))
+        fork = processes.on_main(lambda: has_passed(kept, until))
         if fork is None:
-            processes.on_main(lambda: write_trial(args, settings, plan, until, kept.parent, began))
+            processes.on_main(lambda: write_trial(args, settings, plan, until, kept, began))
             processes.stop()
             return 0
         if fork:
             runs, run = args.out / AGAIN, run.model_copy(update={"tracking": "none", "checkpoints": None})
+            passed = Checkpoints(kept.parent, keep=1)
+            here = processes.on_main(lambda: passed.began_in(passed.newest(), here))
     compiles = settings.model.architecture in schema.OURS and settings.train.objective != "labels"
     graphs = graphs_of(run, processes, compiles, args.threads, args.compiled)
-    if isinstance(data, LabelledData):
-        network = make_labels_network(settings, data, source, processes)
-    else:
-        network = make_network(settings, data.vocabulary, source, processes, graphs)
     with RunFolder(runs, run_identity, run, looked_after.preset) as folder:
         tokens = plan.tokens_until(plan.steps)
-        done = processes.on_main(lambda: folder.open(settings.name, args.attempt, plan.steps, tokens))
+        done = processes.on_main(lambda: folder.open(settings.name, args.attempt, plan.steps, tokens, here))
+        # `settings.raw`, which the run's identity and the manifest have, stays as asked.
+        settings = settings.model_copy(
+            update={"train": settings.train.model_copy(update={"precision": done.precision})}
+        )
+        if isinstance(data, LabelledData):
+            network = make_labels_network(settings, data, source, processes)
+        else:
+            network = make_network(settings, data.vocabulary, source, processes, graphs)
         trainer = make_trainer(settings, network, data, plan, processes, run)
         if source and settings.begin_with and (not done.steps or network.frozen):
             load_weights(source / settings.begin_with, network)
@@ -168,9 +175,9 @@ def train(args: argparse.Namespace) -> int:
             tensors, state = folder.checkpoints.load(done.steps, trainer.state.rows)
             trainer.state.restore(tensors, state)
             of_loop = state["loop"]
-        rate = processes.on_main(lambda: word_rate(plan, counted()))
+        rate = plan.words_per_token(processes.on_main(counted))
         if processes.main:
-            announce(trainer, folder.path, done.steps, args.gpus, rate)
+            announce(trainer, folder.path, done.steps, args.gpus, rate, here)
         trainer.begin_alike(lambda: done.steps == (until or plan.steps) or stop.signalled is not None)
         snapshots = DueSnapshots(looked_after, plan, rate, folder)
         due = {} if fork else processes.on_main(lambda: snapshots.due(done))
@@ -183,8 +190,8 @@ def train(args: argparse.Namespace) -> int:
         elif finished := loop.run():
             missing = processes.on_main(snapshots.missing)
             there = processes.on_main(lambda: [*folder.snapshots.kept()])
-            about = rate.figures(tokens) | ({"missing_snapshots": missing} if missing else {})
-            about |= {"snapshots": there} if there else {}
+            about: dict[str, Any] = {"words": round(rate * tokens)} | ({"snapshots": there} if there else {})
+            about |= {"missing_snapshots": missing} if missing else {}
             write_results(args, trainer, data.vocabulary, folder, began, about)
     if finished and runs != args.checkpoints:
         processes.on_main(lambda: shutil.rmtree(runs))
@@ -300,13 +307,14 @@ def make_trainer(
     )
 
 
-def describe(trainer: Trainer, done: int, rate: WordRate) -> str:
+def describe(trainer: Trainer, done: int, rate: float) -> str:
     """Describe a run after `done` of its steps. `rate`: its words per token."""
     plan, train, processes = trainer.plan, trainer.train, trainer.processes
+    words = plural(round(rate * plan.tokens_until(plan.steps)), "word")
     first = (
         f"{trainer.network.parameters / 1e6:.1f} M parameters, {plan.steps:,} steps,"
         f" {plan.epochs(plan.steps):.1f} epochs of {plan.tokens:,} tokens,"
-        f" {rate.say(plan.tokens_until(plan.steps))} in all; {processes.size} x {processes.device.type}"
+        f" {words} in all; {processes.size} x {processes.device.type}"
     )
     if done:
         first += "; already trained" if done == plan.steps else f"; going on after step {done:,}"
@@ -330,18 +338,22 @@ def describe(trainer: Trainer, done: int, rate: WordRate) -> str:
     return "\n".join([first, *(f"  {name:<10}  {text}" for name, text in lines.items())])
 
 
-def announce(trainer: Trainer, folder: Path, done: int, gpus: int, rate: WordRate) -> None:
+def announce(trainer: Trainer, folder: Path, done: int, gpus: int, rate: float, here: str) -> None:
     """Log what will run in a folder after `done` steps, and warn about wasted resources.
 
-    `rate`: how many words a token stands for; `gpus`: how many GPUs the job has.
+    `rate`: how many words a token stands for; `gpus`: how many GPUs the job has; `here`: the precision of a run that
+    begins here.
     """
+    precision, on_gpu = trainer.train.precision, trainer.device.type == "cuda"
     log.info("%s: %s", folder, describe(trainer, done, rate))
     if gpus and trainer.device.type == "cpu":
         level = logging.WARNING if slurm.job_id() else logging.INFO  # the user's own machine may have no GPU
         log.log(level, "%s, but PyTorch sees none here: training on the CPU", gpu_claims.asked_for(gpus))
-    if trainer.device.type == "cuda" and trainer.train.precision == "fp32":
+    if precision != here:
+        log.info("this run stays in %s, in which it began; a new one would be in %s here", precision, here)
+    elif on_gpu and precision == "fp32" and fast_in_bf16(trainer.device):
         log.info("train.precision: fp32 computes without the GPU's fast matrix units; bf16 is several times as fast")
-    if trainer.device.type == "cpu" and trainer.train.precision == "bf16" and slow_in_bf16():
+    elif not on_gpu and precision == "bf16" and slow_in_bf16():
         log.warning(BF16_IS_SLOW)
     if trainer.train.micro_batch_tokens and not trainer.network.sharded:
         log.warning("train.micro_batch_tokens has no effect here; set run.micro_batch_tokens")
@@ -381,6 +393,7 @@ def write_results(
             "tokens": plan.tokens_until(plan.steps),
             "epochs": plan.epochs(plan.steps),
             "parameters": trainer.network.parameters,
+            "precision": settings.train.precision,
             "seconds": round(time.monotonic() - began, 1),
             "fingerprint": folder.name,
         }
@@ -393,7 +406,8 @@ def write_results(
         for source in args.source[:1]:
             figures["source"] = lineage(settings, source)
         files = ["model.safetensors", "ema.safetensors", "config.json", "metrics.jsonl"]
-        manifest.write(out, settings, files, [args.tokenizer, *args.shards, *args.source[:1]], figures)
+        upstream = [args.tokenizer, *args.shards, *args.source[:1]]
+        manifest.write(out, settings, files, upstream, figures, began_with=modules_of(folder.path))
 
     names = [key for prefix in prefixes.values() if prefix for key in state.tensors() if key.startswith(prefix)]
     state.with_whole(names, write)
@@ -527,7 +541,7 @@ def main() -> int:
             else work(args)
         )
     except UserError as error:
-        print(f"error: {escape.lines(error)}", file=sys.stderr)
+        bars.say(f"error: {escape.lines(error)}")
         return 1
     if code == EXIT_CODE and not slurm.on_first_node():
         return 0  # an error code would end the first node's task before it requeues the job (srun --kill-on-bad-exit)

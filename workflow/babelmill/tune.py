@@ -164,6 +164,7 @@ def tune_languages(
     tokenizer = tokenizer_of(export)
     pad = next((each for each in (tokenizer.pad_token_id, tokenizer.eos_token_id) if each is not None), 0)
     of_words = settings.kind == "tagging"
+    log.info("loading the model")
     set_seed(settings.seed)
     with refusing(export):
         eos = tokenizer.eos_token_id if how.config_padding == "eos" else None
@@ -178,6 +179,7 @@ def tune_languages(
         rows = rows_of(task, split, tokenizer, classes, longest)
         return rows if model.reads_types else dataclasses.replace(rows, types=None)
 
+    log.info("reading the rows of %s", " ".join(about["name"] for about in abouts))
     with refusing(export):
         trains, tests = ([read(task, split) for task in tasks] for split in ("train", "test"))
     train = trains[0] if len(tasks) == 1 else equal_shares(trains)
@@ -199,6 +201,7 @@ def tune_languages(
         return None
     found = []
     for task, about, rows, test, cut in zip(tasks, abouts, scored, tests, cuts, strict=True):
+        log.info("predicting %s of %s", plural(len(rows), "row"), about["name"])
         outcome, code = tuner.outcome(rows), about["name"]
         scores = {
             **scores_of(settings, how, classes, rows, outcome),

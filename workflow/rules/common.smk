@@ -143,6 +143,7 @@ def check_profiles():
 @one_line
 def load_configuration():
     """Return the configuration: config/config.yaml, --configfile, --config, in this order, or a module's config."""
+    manifest.refuse_earlier_results()
     if IS_MODULE:
         configuration = Configuration([("the module's config", dict(config))])
     else:

@@ -32,4 +32,4 @@ rule convert:
     shell:
         "python -m babelmill.convert --settings {input.settings:q} --export {input.export:q}"
         " --evaluation {input.evaluation[0]:q} --scores {input.scores:q} --tuned {input.tuned:q} --corpora {input.corpora:q} --tokenizer {input.tokenizer:q}"
-        " --model {input.model[0]:q} --made-with {input.made_with:q} --out {output.folder:q} --log {log:q}"
+        " --model {input.model[0]:q} --out {output.folder:q} --log {log:q}"

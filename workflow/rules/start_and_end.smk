@@ -1,5 +1,6 @@
 """What a run does before its first job and after its last job."""
 
+import atexit
 import functools
 import re
 from datetime import datetime
@@ -62,6 +63,15 @@ def say_what_is_left_out():
     notes = [(model, note) for model in asked_for() if (note := task_note(CONFIG, model))]
     for line in said_once(notes):
         logger.info(f"note: {line}")
+
+
+@atexit.register
+def say_edits():
+    """At the end of a dry run, name the modules that were edited since results were made that stay."""
+    if workflow.dryrun and workflow.dag is not None:
+        jobs = [job for job in workflow.dag.needrun_jobs(exclude_finished=False) if job.rule.name in STAGES]
+        for line in FILE_TIMES.edits({STAGES[job.rule.name].path_of(job.wildcards_dict) for job in jobs}):
+            print(escape.lines(line))
 
 
 def end(logs):

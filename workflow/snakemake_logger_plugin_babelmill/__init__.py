@@ -7,6 +7,7 @@ Snakemake finds a logger plugin by the name of its package, so this package is b
 import logging
 import re
 import sys
+import threading
 from typing import TYPE_CHECKING
 
 from snakemake_interface_logger_plugins.base import LogHandlerBase
@@ -14,6 +15,7 @@ from snakemake_interface_logger_plugins.base import LogHandlerBase
 if TYPE_CHECKING:
     from babelmill.commands.terminal.run_view import RunView
 
+PATIENCE = 2.0  # seconds without a line
 AFTER = "takes all words up to the next option: name targets before it, or after --"
 # Options of Snakemake that take all following words, and the form of each word.
 LISTS = {
@@ -89,10 +91,22 @@ class LogHandler(LogHandlerBase):
 
     def __post_init__(self) -> None:
         self._view: RunView | None = None
+        self._soon = self._say_soon("reading the configuration")
+
+    def _say_soon(self, text: str) -> threading.Timer:
+        """Say on a terminal what Snakemake does, if that takes longer than `PATIENCE` until its next event."""
+        timer = threading.Timer(PATIENCE, print, [text], {"file": sys.stderr, "flush": True})
+        timer.daemon = True
+        if sys.stderr.isatty() and not self.common_settings.quiet:
+            timer.start()
+        return timer
 
     def emit(self, record: logging.LogRecord) -> None:
         """Show an event if it is of interest to the user."""
         try:
+            self._soon.cancel()
+            if record.getMessage().startswith("Building DAG of jobs"):
+                self._soon = self._say_soon("looking at what is there")
             if self._view is None:
                 if "babelmill" not in sys.modules:  # the Snakefile imports the package, and has not been read yet
                     if record.levelno >= logging.WARNING:
@@ -108,6 +122,7 @@ class LogHandler(LogHandlerBase):
 
     def close(self) -> None:
         """Show the table of a dry run at its end."""
+        self._soon.cancel()
         if self._view is not None:
             self._view.close()
         super().close()

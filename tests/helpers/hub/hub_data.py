@@ -137,7 +137,7 @@ class Trained:
             "stage": "export",
             "name": "test",
             "languages": ["eng"],
-            "code": STAGES["export"].digest(),
+            "version": STAGES["export"].version,
             "export": export,
         }
         write_json(self.folder / "export.json", values)

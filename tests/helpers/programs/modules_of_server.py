@@ -1,5 +1,6 @@
 """Let forked programs import our package without running it again: their parent process has it in memory."""
 
+import importlib
 import sys
 from importlib.machinery import ModuleSpec, PathFinder
 from types import ModuleType
@@ -36,8 +37,12 @@ class Shared:
         return self._modules.pop(spec.name)  # who imports it once more, after taking it away, gets a new one
 
     def exec_module(self, module: ModuleType) -> None:
-        """Restore the specification. The module's code has already run."""
+        """Restore the specification. The module's code has already run: what it imported has to be imported, too."""
         module.__spec__ = self._specs[module.__name__]
+        for value in [*vars(module).values()]:
+            name = value.__name__ if isinstance(value, ModuleType) else getattr(value, "__module__", None)
+            if name in self._modules and not str(name).startswith(f"{module.__name__}."):  # what a package contains
+                importlib.import_module(name)
 
     def get_code(self, name: str):
         """Return the code of a module, which `python -m` runs."""

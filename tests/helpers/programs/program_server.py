@@ -28,7 +28,7 @@ LIBRARIES += [f"scipy.{part}" for part in ("optimize", "sparse", "spatial")]
 LIBRARIES += ["filelock", "jinja2.sandbox", "truststore", "anyio", "h11", "httpcore2", "PIL.Image", "regex"]
 # Our modules that import neither transformers nor huggingface_hub, which read the environment.
 PACKAGE = "babelmill"
-COMMANDS = ["accept", "clean", "compare", "config", "plan", "report", "show", "status", "why"]
+COMMANDS = ["clean", "compare", "config", "plan", "report", "show", "status", "why"]
 OURS = ["settings", "corpus.__main__", "shards", "train", "export", "predict", "report", "cli", "hub.credentials"]
 OURS += [f"commands.{name}" for name in COMMANDS]
 MOST_BYTES = 200_000  # of a request; mostly environment variables
@@ -141,8 +141,6 @@ def prepare() -> None:
     with contextlib.suppress(Exception):  # a module that is being edited: programs will say what is wrong with it
         for module in OURS:
             __import__(f"{PACKAGE}.{module}")
-        for stage in sys.modules[f"{PACKAGE}.stages"].STAGES.values():
-            _ = stage.digests  # which it remembers
     sys.path.remove(WORKFLOW)
     Shared(PACKAGE)
     Known(found())

@@ -10,7 +10,7 @@ from babelmill.experiments import halving
 from babelmill.graph import Job, jobs_of
 from babelmill.reporting import asked
 from babelmill.settings import settings_of
-from babelmill.stages import STAGES, TO_CONVERTED, TRIAL, Stage, leading_to, learns_labels
+from babelmill.stages import STAGES, TO_CONVERTED, TRIAL, Stage, leading_to
 
 FILES = {
     "corpus": ("train.parquet", "validation.parquet"),
@@ -40,7 +40,7 @@ def finish_trial(configuration: Configuration, model: str, number: str, bits_per
     """Write the result of a trial, and of the stages before it, into the present folder."""
     finish(configuration, model, stages=leading_to("shards"))
     settings, job = settings_of(configuration, model, f"trial.{number}"), Job(TRIAL, model, number)
-    about = manifest.StageRequest("train", model, settings, TRIAL.modules())
+    about = manifest.StageRequest("train", model, settings)
     upstream = [STAGES["tokenizer"].path(model, "")]
     upstream += [STAGES["shards"].path(model, code) for code in configuration.languages_of(model)]
     figures = {"fingerprint": "0123", "step": 3 * int(number), "steps": 9, "bits_per_byte": bits_per_byte}
@@ -59,12 +59,11 @@ def decide_round(configuration: Configuration, name: str, number: str) -> None:
 def finish(configuration: Configuration, *models: str, stages: dict[str, Stage] = TO_CONVERTED) -> None:
     """Write the results of all stages (or these) of some models into the present folder, where there are none."""
     for model in models:
-        labelled = learns_labels(configuration.model(model))
         for job in jobs_of(configuration, model, stages):
             if job.stage.record(job.name, job.part).is_file():
                 continue
             settings = settings_of(configuration, job.name, job.stage.settings_name(job.part))
-            about = manifest.StageRequest(job.stage.name, job.name, settings, job.stage.modules(labelled))
+            about = manifest.StageRequest(job.stage.name, job.name, settings)
             names = FILES.get(job.stage.name, ("model.safetensors",))
             job.folder.mkdir(parents=True)
             for name in names:

@@ -23,9 +23,9 @@ def put(
     root = Path(folder.as_posix().rpartition("results/")[0])
     before = [STAGES[each].path(name, "") for each in of]
     upstream = {path.as_posix(): sha256(root / path / manifest.NAME) for path in before}
-    about = {"stage": stage, "name": name, "version": "0.1.0", "code": {}, "upstream": upstream, "files": written}
-    about |= {"figures": figures or {}, "settings": settings | {"code": f"{stage} 3 (0a1b2c3d)", "name": name}}
-    write_json(folder / manifest.NAME, about)
+    about = {"stage": stage, "name": name, "version": "1.0.0", "upstream": upstream, "files": written}
+    about |= {"figures": figures or {}, "settings": settings | {"version": 3, "name": name}}
+    write_json(folder / manifest.NAME, about | {"key": name, "made_with": {}, "made_from": upstream})
 
 
 def record_of(draw: random.Random, steps: int) -> list[dict[str, Any]]:
@@ -103,7 +103,13 @@ def scores_of(
     for point in snapshots:
         middle = 0.5 + 0.08 * math.log10(1 + point)
         now = {"methods": {name: method(name, middle) for name in ("causal", "masked", "fused")}}
-        about = {"name": f"chck_{point:g}M", "million_words": point, "tokens": 5e5 * point, "step": int(point * 40)}
+        about = {
+            "name": f"chck_{point:g}M",
+            "million_words": point,
+            "words": round(1e6 * point),
+            "tokens": 5e5 * point,
+            "step": int(point * 40),
+        }
         kept.append(about | {"languages": dict.fromkeys(languages, now)})
     more = {"snapshots": kept} if kept else {}
     return {"suite": suite, "headline": headline, "masked_pairs": masked_pairs, "languages": found} | more

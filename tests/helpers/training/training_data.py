@@ -14,7 +14,7 @@ import yaml
 
 from babelmill.config import canonical, schema
 from babelmill.config.stage_settings import Settings, TrainSettings
-from babelmill.core import code_versions, manifest
+from babelmill.core import manifest
 from babelmill.core.files import sha256, write_json
 from babelmill.stages import STAGES
 from babelmill.tokens.shard_file import Labels, ShardFile, write_shard
@@ -60,14 +60,6 @@ def train_settings(languages: list[str], model: schema.Model, train: schema.Trai
     """Return the settings of the training stage as it reads them."""
     sections = {"model": model, "train": train, "labels": section("labels"), "mixture": schema.Mixture(weights="size")}
     return TrainSettings(stage="train", name="test", languages=languages, **sections)
-
-
-def code_label(sections: dict[str, dict]) -> str:
-    """Return what a settings file with these sections says about the present code of the training stage."""
-    stage, values = STAGES["train"], {f"{name}.{key}": v for name, keys in sections.items() for key, v in keys.items()}
-    digest = stage.digest(labelled=values["train.objective"] == "labels")
-    versions = code_versions.fitting(stage.name, digest, lambda key: values.get(key, code_versions.UNKNOWN))
-    return versions[0].label if versions else digest
 
 
 def documents(count: int, seed: int = 0, longest: int = 60) -> list[np.ndarray]:
@@ -128,6 +120,7 @@ class Data:
                 "documents": {split: len(shard.offsets) - 1 for split, shard in made.items()},
                 "tokens": {split: len(shard.tokens) for split, shard in made.items()},
                 "bytes": {split: 5 * len(shard.tokens) for split, shard in made.items()},
+                "words": {split: len(shard.tokens) for split, shard in made.items()},
             }
             manifest.write(shards, Settings(stage="shards", name="test"), files, [tokenizer], figures)
         self.settings()
@@ -158,8 +151,7 @@ class Data:
         if sections["train"].objective == "labels":
             few = {"code": "general", "block_size": 7, "decoder_layers": 1}
             sections["labels"] = section("labels", **few | (labels or {}))
-        code = code_label({name: values.model_dump() for name, values in sections.items()})
-        about = {"stage": "train", "name": "test", "code": code, "languages": self.languages}
+        about = {"stage": "train", "name": "test", "version": STAGES["train"].version, "languages": self.languages}
         about |= {"begin_with": "model.safetensors"} if self.base else {}
         write_json(self.folder / "train.json", about | canonical.to_file(sections) | {"mixture": {"weights": mixture}})
 
@@ -355,8 +347,9 @@ def export(data: LabelledData) -> Path:
     from babelmill.settings import settings_of
 
     settings = settings_of(Configuration([("test", {})]), "eng", "export") | {"name": "test"}
-    code = STAGES["export"].digest(labelled=True)
-    write_json(data.folder / "export.json", settings | {"code": code, "languages": data.languages})
+    write_json(
+        data.folder / "export.json", settings | {"version": STAGES["export"].version, "languages": data.languages}
+    )
     given = {name: name for name in ("model", "tokenizer", "checkpoints")} | ({"source": "base"} if data.base else {})
     given["shards"] = [f"shards/{language}" for language in data.languages]
     run_module("babelmill.export", *data.options(settings="export.json", **given, out="export"), check=True)

@@ -84,7 +84,7 @@ def test_what_is_further_away_than_an_edit_is_told_apart(project):
     many = make_run(project, {"train": {"seed": 4, "eps": 0.1, "clip_norm": 3, "weight_decay": 0.2}})
     path = of_code / "identity.json"
     recorded = read_json(path)
-    write_json(path, recorded | {"settings": recorded["settings"] | {"code": "train 0 (0123abcd)"}})
+    write_json(path, recorded | {"settings": recorded["settings"] | {"version": 0}})
     recorded = read_json(of_data / "identity.json")
     other = of_data.rename(of_data.with_name("0123456789abcdef"))
     write_json(
@@ -94,7 +94,7 @@ def test_what_is_further_away_than_an_edit_is_told_apart(project):
     (strange / "identity.json").write_text("[]")
     messages = {line.split()[3].split("/")[-1]: line.split(maxsplit=4)[4] for line in clean()[:-1]}
     assert messages[other.name] == "made with the present settings, but other data: eng"
-    assert messages[of_code.name].startswith("made with other code: train 0 (0123abcd), now ")
+    assert messages[of_code.name].startswith("made by version 0 of stage train, now 1")
     assert messages[many.name] == "4 settings differ"
     assert messages[strange.name].endswith("identity.json has no record of settings and data")
 

@@ -69,7 +69,7 @@ def test_a_reader_that_has_enough_is_no_error():
     assert done.returncode == 0 and done.stderr == "" and ": languages " in done.stdout
 
 
-@pytest.mark.parametrize("arguments", [["--help"], ["status", "--help"], ["plan"], ["accept"], ["show", "nothing"]])
+@pytest.mark.parametrize("arguments", [["--help"], ["status", "--help"], ["plan"], ["show", "nothing"]])
 def test_a_reader_that_is_gone_is_no_traceback(arguments):
     """Whatever is written last, to standard output or to standard error, and when Python ends."""
     read, write = os.pipe()

@@ -13,7 +13,7 @@ from scipy.stats import binomtest
 
 from babelmill.cli import main
 from babelmill.core import manifest
-from babelmill.core.files import read_json, write_json
+from babelmill.core.files import read_json, sha256, write_json
 from babelmill.evaluation.metrics import described, entry
 from babelmill.evaluation.suite_scores import headline
 from babelmill.suites.kinds import Pairs
@@ -48,8 +48,8 @@ def scored(name, shares, seed=0, of="pairs", digest="a" * 64, sampled=None, good
     manifest.write(folder, manifest.StageRequest("score", name, {}), ["pairs.parquet", "scores.json"])
 
 
-def evaluated(name, value, corpus="c" * 64, documents=10, of_documents=True) -> None:
-    """An evaluation, of release 0.2 without `of_documents`; the models differ by as much on each document, nearly."""
+def evaluated(name, value, corpus="c" * 64, documents=10) -> None:
+    """An evaluation; the models differ by as much on each document, nearly."""
     folder = Path(f"results/evaluations/{name}")
     random = np.random.default_rng(0)
     size = random.integers(50, 150, documents)
@@ -58,15 +58,12 @@ def evaluated(name, value, corpus="c" * 64, documents=10, of_documents=True) -> 
     nats *= value * math.log(2) * size.sum() / nats.sum()
     score = entry(nats, size, 9)
     evaluation = {"variants": {"ema": {"causal": score}}, "documents": {"scored": documents, "of": documents}}
-    evaluation["unigram"] = score
+    evaluation |= {"unigram": score, "metrics": described(["causal"])}
     write_json(folder / "evaluation.json", evaluation)
-    files = ["evaluation.json"]
-    if of_documents:
-        columns = {"language": ["eng"] * documents, "document": np.arange(documents), "bytes": size}
-        columns |= {"whole_bytes": [int(size.sum())] * documents, "ema_causal": nats}
-        pq.write_table(pa.table(columns), folder / "documents.parquet")
-        files.append("documents.parquet")
-    manifest.write(folder, manifest.StageRequest("evaluate", name, {}), files)
+    columns = {"language": ["eng"] * documents, "document": np.arange(documents), "bytes": size}
+    columns |= {"whole_bytes": [int(size.sum())] * documents, "ema_causal": nats}
+    pq.write_table(pa.table(columns), folder / "documents.parquet")
+    manifest.write(folder, manifest.StageRequest("evaluate", name, {}), ["evaluation.json", "documents.parquet"])
     about = manifest.read(folder)
     write_json(folder / "manifest.json", about | {"upstream": {"results/corpora/eng": corpus}})
 
@@ -111,6 +108,29 @@ def test_two_models(capsys):
     assert sum(line.startswith("    + Good") for line in lines) == 2
 
 
+def trained(name, precision) -> None:
+    """The training of an evaluated model."""
+    folder = Path(f"results/models/{name}")
+    folder.mkdir(parents=True)
+    manifest.write(folder, manifest.StageRequest("train", name, {}), [], figures={"precision": precision})
+    record = Path(f"results/evaluations/{name}/manifest.json")
+    made_from = {folder.as_posix(): sha256(folder / "manifest.json")}
+    write_json(record, read_json(record) | {"made_from": made_from})
+
+
+def test_different_precisions_are_said(capsys):
+    for name in "abcd":
+        evaluated(name, 1.5)
+    for name, precision in {"a": "bf16", "b": "fp32", "c": "bf16"}.items():
+        trained(name, precision)
+    assert "\nnote: a ran in bf16, b in fp32\n" in compare(capsys, "a", "b")
+    assert "\nnote: a, c ran in bf16, b in fp32\n" in compare(capsys, "a,c", "b,d")
+    for known_alike in (("a", "c"), ("a", "d")):
+        assert "note:" not in compare(capsys, *known_alike)
+    manifest.write(Path("results/models/b"), manifest.StageRequest("train", "b", {}), [], figures={"precision": "bf32"})
+    assert "note:" not in compare(capsys, "a", "b"), "b was trained again, and not evaluated"
+
+
 def test_recipes_are_compared_over_their_seeds(capsys):
     for i in range(3):
         scored(f"a{i}", (0.8, 0.8, 0.8), seed=i)
@@ -142,15 +162,6 @@ def test_the_mean_of_paradigms_is_that_of_the_scores(capsys):
     assert "300 pairs; score: the unweighted mean of paradigms that are right, causal" in compare(capsys, "a", "b")
 
 
-def test_an_evaluation_of_an_earlier_release_has_no_interval(capsys):
-    for name, value, of_documents in (("a", 1.5, True), ("b", 1.75, False)):
-        scored(name, (0.5, 0.5, 0.5))
-        evaluated(name, value, of_documents=of_documents)
-    found = compare(capsys, "a", "b")
-    assert "no interval: b was evaluated before version 0.3" in found and "-0.250\n" in found
-    assert "delete\n  results/evaluations/b and run the workflow again" in found
-
-
 def test_models_of_labels_have_no_scores_of_documents(capsys):
     for name, value in (("a", 0.5), ("b", 0.75)):
         scored(name, (0.5, 0.5, 0.5))
@@ -160,7 +171,7 @@ def test_models_of_labels_have_no_scores_of_documents(capsys):
         write_json(folder / "evaluation.json", evaluation | {"metrics": described(["exact"])})
         manifest.write(folder, manifest.StageRequest("evaluate", name, {}), ["evaluation.json"])
     found = compare(capsys, "a", "b")
-    assert "share of 9 documents, ± standard errors\n" in found and "-0.250\n" in found and "version 0.3" not in found
+    assert "share of 9 documents, ± standard errors\n" in found and "-0.250\n" in found
 
 
 @pytest.mark.parametrize("of", ["pairs", "paradigms"])

@@ -18,7 +18,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from babelmill import cli
-from babelmill.commands.estimates.machine import has_gpu
+from babelmill.commands.estimates import machine
+from babelmill.commands.estimates.machine import assumed_speed, busy, has_gpu
 from babelmill.commands.estimates.text_size import training_text
 from babelmill.commands.estimates.training_cost import tenths
 from babelmill.commands.estimates.tuning_cost import TuningCost, assumed, flops_of
@@ -66,6 +67,25 @@ def test_a_total_with_a_guess_says_so(sources, hours):
 def test_the_number_of_parameters_is_the_models(gate, mixing, layers):
     config = GPTBertShape(400, 32, 48, 2, layers, gate=gate, layer_mixing=mixing)
     assert parameters(config, 400) == sum(parameter.numel() for parameter in GPTBert(config).parameters())
+
+
+def test_the_speed_of_the_processor_is_the_same_on_a_busy_machine():
+    """A product of microseconds is not interrupted. The load is a line of its own."""
+    alone = assumed_speed.__wrapped__()
+    others = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(2 * (os.cpu_count() or 1))]
+    try:
+        assert alone / 2 < assumed_speed.__wrapped__() < 2 * alone
+    finally:
+        for other in others:
+            other.kill()
+            other.wait()
+
+
+def test_a_busy_machine_is_said_to_be(monkeypatch):
+    monkeypatch.setattr(machine, "cores", lambda: 2)
+    for load, note in ((1.9, ""), (7.93, "This machine is busy (load 7.9 on 2 cores)")):
+        monkeypatch.setattr(os, "getloadavg", lambda load=load: (load, 0.0, 0.0))
+        assert busy().partition(":")[0] == note
 
 
 def test_it_foretells_what_training_did(workspace):
@@ -398,16 +418,33 @@ def test_bf16_on_a_processor_without_it_is_named(fresh, monkeypatch, capsys, pro
         assert cli.main(["plan", "eng", "--gpus", "0", *arguments]) == 0
         return capsys.readouterr().out
 
-    assert (NO_BF16 in output("bf16")) is slow and NO_BF16 not in output("fp32")
+    assert (NO_BF16 in output("bf16")) is slow and NO_BF16 not in output("fp32") + output("auto")
     hours = [
         float(next(csv.DictReader(io.StringIO(output(each, "--tsv")), delimiter="\t"))["hours"])
-        for each in ("bf16", "fp32")
+        for each in ("bf16", "fp32", "auto")
     ]
-    assert hours[0] / hours[1] == pytest.approx(10 if slow else 1)
+    assert hours[0] / hours[1] == pytest.approx(10 if slow else 1) and hours[2] == pytest.approx(hours[1])
     speeds = [
         assumed(SimpleNamespace(flops_per_second=6e9 / cost.slowdown(each)), "", each) for each in ("bf16", "fp32")
     ]
     assert speeds == [6e9, 6e9], "fine-tuning computes in fp32"
+
+
+@pytest.mark.parametrize(
+    ("flags", "gpus", "same"), [(NEW, "0", "fp32"), (f"{NEW} avx512_bf16", "0", "bf16"), (OLD, "1", "bf16")]
+)
+def test_auto_is_planned_as_it_will_run(fresh, monkeypatch, capsys, flags, gpus, same):
+    """On GPUs in bf16: the machine that plans may be a login node."""
+    monkeypatch.setattr(cost, "CPU_INFO", fresh.path / "cpuinfo")
+    cost.CPU_INFO.write_text(f"flags : {flags}\n")
+    monkeypatch.chdir(fresh.path)
+    memory = {}
+    for precision in ("auto", "bf16", "fp32"):
+        fresh.configure({"train": {"precision": precision}})
+        assert cli.main(["plan", "eng", "--gpus", gpus, "--tsv"]) == 0
+        (row,) = csv.DictReader(io.StringIO(capsys.readouterr().out), delimiter="\t")
+        memory[precision] = row["memory_gib"]
+    assert memory["auto"] == memory[same] and memory["bf16"] != memory["fp32"]
 
 
 # As the repository of LLaDA-8B has it, as far as it counts.
@@ -449,7 +486,17 @@ def test_presets_are_listed_and_described_without_network(fresh):
 
     output = presets().stdout
     lines = {line.split()[0]: line for line in output.splitlines()}
-    assert lines["h200_8gpu_fast"].split()[1:] == "8 For eight H200s, a first model in minutes".split()
+    assert lines["h200_8gpu_fast"].split()[1:] == [
+        "8",
+        "For",
+        "eight",
+        "H200s,",
+        "a",
+        "first",
+        "model",
+        "in",
+        "minutes",
+    ]
     assert lines["diffusion_8b"].split()[1] == "8" and lines["tiny"].split()[1] == "0"
     assert max(map(len, output.splitlines())) <= 100
     output = presets("4gpu_standard").stdout

@@ -1,5 +1,6 @@
 """The live view: its pictures, beside finished models, and on a terminal until Ctrl-C."""
 
+import argparse
 import json
 import os
 import pty
@@ -8,6 +9,7 @@ import select
 import signal
 import time
 
+from babelmill.commands import watch
 from babelmill.commands.terminal.curves import Point, curves
 from conftest import SMALL
 from helpers.programs.prepared import Program
@@ -89,6 +91,14 @@ def test_the_view_is_renewed_until_ctrl_c(workspace):
         assert process.wait() == 0
     finally:
         os.close(control)
+
+
+def test_the_wait_between_two_views_does_not_grow_with_the_load(monkeypatch):
+    """What counts is the processor time of a view, not how long it waited for the processor."""
+    monkeypatch.setattr(watch, "view", lambda *_: time.sleep(0.5) or ["all is well"])
+    before = watch.seconds_of_views()
+    assert watch.view_now(argparse.Namespace(), 80, 24) == ["all is well"]
+    assert 0 < watch.seconds_of_views() - before < 0.4
 
 
 def read_until(control: int, words: str) -> str:

@@ -126,7 +126,7 @@ train: {epochs: 1.0e+9} => train.epochs = 1000000000.0 | 1000000
 model: {hidden_size: 100000000} => model.hidden_size = 100000000 | 1048576
 train: {hybrid_ratio: 15/16, max_steps: 100, sequence_lengths: [128, 512], phase_starts: [0, 0.5], global_batch_tokens: 8192} => = 8192 with train.batch_reduction = 4 gives 10 rows of 512 | at step 50, fewer than the 16
 train: {hybrid_ratio: 63/64} => = 4096 with train.batch_reduction = 4 gives 8 rows of 128 | 64 that train.hybrid_ratio = 63/64
-evaluation: {sequence_length: 4} => evaluation.sequence_length = 4 is less than 7
+evaluation: {sequence_length: 4} => evaluation.sequence_length = 4: input should be greater than or equal to 7
 model: {hidden_size: 65536, num_attention_heads: 64, intermediate_size: 262144} => model.hidden_size = 65536 | parameters; at 20 bytes each | TiB, more than 2 TiB
 model: {architecture: transformers} => model.architecture = 'transformers' needs model.config | model_type:
 model: {config: {model_type: gpt2}} => model.architecture = 'gpt_bert' does not use model.config
@@ -148,7 +148,7 @@ tokenizer: {source: odd.json} => tokenizer.source: odd.json: not a tokenizer
 tokenizer: {source: plain.json} => tokenizer.source: plain.json has no token <s>
 corpus: {validation_files: [odd.xml]} => odd.xml: this file format cannot be read | .jsonl
 corpus: {validation_files: ['texts/*.md']} => texts/*.md: no such file
-train: {precision: fp16} => train.precision = 'fp16' | choose bf16 | fp32
+train: {precision: fp16} => train.precision = 'fp16' | choose auto | fp32
 models: {eng: {train: {epoch: 1}}} => models.eng.train.epoch | epochs
 tran: {} => tran | train
 train: {mask_rate_start: 1.5} => train.mask_rate_start = 1.5 | less than or equal to 1

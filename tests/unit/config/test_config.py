@@ -10,11 +10,10 @@ import yaml
 
 from babelmill.config.inputs import hub_datasets
 from babelmill.config.resolve import ROOT, Configuration
-from babelmill.config.schema import REMOVED, SECTIONS, User
+from babelmill.config.schema import SECTIONS, User
 from babelmill.config.values import typed
-from babelmill.core.files import UserError, write_json
-from babelmill.settings import read_settings, settings_of
-from babelmill.stages import STAGES
+from babelmill.core.files import UserError
+from babelmill.settings import settings_of
 
 TEXT = {"languages": {"eng": {"corpus": {"builtin": "python-docs"}}}}
 
@@ -38,8 +37,7 @@ def test_defaults_hold_every_key_and_document_it():
     values = yaml.safe_load(text)
     assert set(values) == {*User.model_fields, *SECTIONS}
     for section, section_type in SECTIONS.items():
-        keys = [key for key in section_type.model_fields if f"{section}.{key}" not in REMOVED]
-        assert list(values[section]) == keys, f"{section}: other keys, or in another order"
+        assert list(values[section]) == [*section_type.model_fields], f"{section}: other keys, or in another order"
     for line in text.splitlines():
         continued = line.startswith(" " * 8)
         if line.strip() and not line.strip().startswith("#") and not line.strip().endswith(":") and not continued:
@@ -114,56 +112,6 @@ def test_parts_of_datasets_have_one_spelling(folder):
     ]
 
 
-@pytest.mark.parametrize("key", REMOVED)
-def test_a_removed_key_is_refused_unless_it_asks_for_what_happens_anyway(key, caplog):
-    section, _, name = key.partition(".")
-    value, reason = REMOVED[key]
-    old = {"models": {"eng": {section: {name: str(value).lower()}}}}  # as on a command line
-    stages = ("train", "evaluate", "score.english_basics")
-    suites = {"evaluation": {"suites": ["english_basics"]}}
-    files = [[settings_of(configuration(TEXT, suites, each), "eng", stage) for stage in stages] for each in ({}, old)]
-    assert files[0] == files[1], "nothing runs again"
-    (warning,) = caplog.messages
-    assert warning.startswith(f"layer2.yaml, models.eng: {key} no longer exists") and reason in warning
-    others = {
-        "train.gradient_reduction": ["bf16", "fp16"],
-        "evaluation.disjoint_masks": [3, 1, 600],  # also what was never allowed
-        "evaluation.within_word_l2r": [True],
-    }
-    for other in others[key]:
-        assert (
-            refused({section: {name: other}}) == f"layer0.yaml: {key} = {other!r}: this key no longer exists: {reason}"
-        )
-
-
-@pytest.mark.parametrize(
-    ("stage", "place", "value"),
-    [
-        ("train", ("train", "gradient_reduction"), "bf16"),
-        ("evaluate", ("evaluation", "disjoint_masks"), 5),
-        ("score.english_basics", ("within_word_l2r",), True),
-    ],
-)
-def test_settings_files_of_an_earlier_release_that_ask_for_a_removed_key_are_refused(tmp_path, stage, place, value):
-    """A stage that is started by hand: the workflow itself would have refused the configuration."""
-    content = settings_of(configuration(TEXT, {"evaluation": {"suites": ["english_basics"]}}), "eng", stage)
-    values = content
-    for key in place[:-1]:
-        values = values[key]
-    values[place[-1]] = value
-    write_json(tmp_path / "settings.json", content)
-    with pytest.raises(UserError, match=f"settings.json: .*{place[-1]} = {value!r}: this key no longer exists"):
-        read_settings(tmp_path / "settings.json", STAGES[stage.partition(".")[0]].settings)
-
-
-def test_removed_keys_keep_their_place_in_settings_files():
-    """Those of earlier releases have them."""
-    assert settings_of(configuration(), "eng", "evaluate")["evaluation"]["disjoint_masks"] == 7
-    suites = {"evaluation": {"suites": ["english_basics"]}}
-    assert settings_of(configuration(TEXT, suites), "eng", "score.english_basics")["within_word_l2r"] is False
-    assert "gradient_reduction" not in settings_of(configuration(), "eng", "train")["train"]
-
-
 def test_weights_of_a_mixture_are_exponents():
     def weights(value):
         return configuration({"mixture": {"weights": value}}).model("multilingual_small").mixture.weights
@@ -183,7 +131,6 @@ def test_config_command_prints_values_and_their_layers(tmp_path):
     shorter = run("eng", "--profile", "profiles/demo", "--config", "train={max_steps: 50}").stdout
     assert re.search(r"train\.max_steps +50 +--config", shorter), "what the user types beats the demo"
     assert "config/presets/tiny.yaml" in lines["model.hidden_size"]
-    assert not lines.keys() & REMOVED
     bad = run("enf")
     assert bad.returncode == 1 and bad.stderr.count("\n") == 1 and "did you mean" in bad.stderr
 

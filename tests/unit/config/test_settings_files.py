@@ -148,24 +148,21 @@ def test_settings_are_read_as_they_were_configured(stage, folder):
         sections["tokenizer"] = sections["tokenizer"].model_copy(update={"revision": ""})
     if "predict" in sections:  # the table has a key of its own
         sections["predict"] = sections["predict"].model_copy(update={"inputs": {}})
-    if "publish" in sections:  # the architecture has its name
-        template = "{username}/babybabellm-gptbert-{model}{causal_suffix}{variant_suffix}"
-        sections["publish"] = sections["publish"].model_copy(update={"repo_template": template})
     assert {section: getattr(found, section) for section in sections} == sections
     assert (found.name, found.raw) == (name, values)
     assert found.languages == (list(resolved.languages) if stage else [])
-    assert found.code == values.get("code", "") and found.modules == (stage.modules() if stage else {})
+    assert found.version == (stage.version if stage else 1)
     other = STAGES["export" if stage and stage.name == "train" else "train"]
     with pytest.raises(UserError, match=rf"settings\.json: these are settings of the stage .*, not of '{other.name}'"):
         read_settings("settings.json", other.settings)
 
 
-def test_settings_for_other_code_are_refused(tmp_path):
-    """A job in the queue was submitted for the code of then; what it would make now is another result."""
+def test_settings_for_another_version_are_refused(tmp_path):
+    """A job in the queue was submitted for the version of then; what it would make now is another result."""
     path = tmp_path / "settings.json"
     values = settings_of(configuration(), "eng", "train")
-    write_json(path, values | {"code": "0123456789abcdef"})
-    with pytest.raises(UserError, match=r"settings\.json: the code of stage train has changed .* \(0123456789abcdef"):
+    write_json(path, values | {"version": 0})
+    with pytest.raises(UserError, match=r"settings\.json: written for another version of stage train; run"):
         read_settings(path, TrainSettings)
     write_json(path, values | {"model": values["model"] | {"hidden_size": "wide"}})
     with pytest.raises(UserError, match=r"settings\.json: model\.hidden_size = 'wide': "):
@@ -283,7 +280,7 @@ def test_the_stage_of_the_guide_has_a_job_for_each_task_and_seed():
     assert tune.benchmark("two", "mnli.2") == Path("results/benchmarks/tune/two/mnli/2.tsv")
     assert tune.settings_file("two", "mnli.2") == Path("results/settings/two/tune.mnli.2.json")
     assert tune.part_of(SimpleNamespace(model="two", task="mnli", seed="2")) == "mnli.2"
-    about = {"stage": "tune", "name": "two", "languages": ["eng", "deu"]}
+    about = {"stage": "tune", "name": "two", "languages": ["eng", "deu"], "version": 1}
     assert tune.written(made, "two", "mnli.2") == about | {"task": "mnli", "seed": 2}
 
 

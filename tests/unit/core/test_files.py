@@ -16,12 +16,12 @@ from pyarrow import ArrowMemoryError
 from safetensors import SafetensorError
 
 from babelmill import cli
-from babelmill.core import manifest, stage_entry, writers
+from babelmill.core import bars, manifest, stage_entry, writers
 from babelmill.core.files import UserError, atomic_folder, atomic_write, read_json, write_json
 from babelmill.runtime.run_lock import Lock
 from helpers.programs.prepared import run_python
 
-SETTINGS = manifest.StageRequest("corpus", "eng", {"stage": "corpus"}, {"corpus": "0123"})
+SETTINGS = manifest.StageRequest("corpus", "eng", {"stage": "corpus"})
 
 
 def test_a_failed_write_leaves_the_old_file_and_nothing_else(tmp_path):
@@ -229,7 +229,7 @@ def test_a_bug_keeps_its_traceback(capsys):
 
 def test_a_log_on_a_full_disk_ends_nothing(tmp_path, monkeypatch, capsys):
     """The error is then on the terminal, even beside the plugin, which quotes errors from logs."""
-    monkeypatch.setenv(stage_entry.TERMINAL, stage_entry.terminal_id())
+    monkeypatch.setenv(bars.TERMINAL, bars.terminal_id())
 
     class Another(logging.FileHandler):  # such as that of an attempt's log
         def close(self):
@@ -286,16 +286,15 @@ def test_what_a_killed_process_left_is_deleted_and_what_a_live_one_writes_is_not
     assert sorted(path.is_dir() for path in left) == [False, True]
     elsewhere, old = out / ".a.json.0000-1-1.abcdefgh", out / ".b.json.0000-1-1.abcdefgh"  # of another machine
     own = [out / ".hidden", out / ".a.json.abcdefgh", out / "a.json.0000-1-1.abcdefgh"]
-    earlier, writing = out / ".a.json.k2x9_a0b", out / ".b.json.k2x9_a0b"  # as release 0.2.0 named them
     own += [out / ".notes.v2_final", out / ".notes.20260101", out / ".notes.markdown", out / ".k2x9_a0b"]
-    for path in (elsewhere, old, earlier, writing, *own):
-        path.touch(0o644 if path.name == ".notes.v2_final" else 0o600)
-        os.utime(path, None if path in (elsewhere, writing) else (0, 0))
+    for path in (elsewhere, old, *own):
+        path.touch()
+        os.utime(path, None if path == elsewhere else (0, 0))
     with atomic_write(out / "model.safetensors") as file, atomic_folder(out.parent / "deu") as folder:
-        assert set(writers.leftovers([tmp_path], deep=True)) == left | {old, earlier}
+        assert set(writers.leftovers([tmp_path], deep=True)) == left | {old}
         stage_entry.run(lambda _: None, argparse.Namespace(settings=SETTINGS_FILE, log=None, out=out))
-        assert not any(path.exists() for path in (*left, old, earlier))
-        assert folder.is_dir() and all(path.exists() for path in (elsewhere, writing, *own))
+        assert not any(path.exists() for path in (*left, old))
+        assert folder.is_dir() and all(path.exists() for path in (elsewhere, *own))
         file.write(b"x")
     assert (out / "model.safetensors").read_bytes() == b"x"
 

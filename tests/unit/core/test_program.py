@@ -67,7 +67,7 @@ def test_a_stage_and_what_it_starts_write_bytecode_whatever_the_machine_says(tmp
     assert {path.name.split(".")[0] for path in (tmp_path / "made").rglob("*.pyc")} >= {"tokenize", "sched"}
 
 
-HEAVY = "torch transformers pyarrow pandas scipy sklearn matplotlib".split()
+HEAVY = ["torch", "transformers", "pyarrow", "pandas", "scipy", "sklearn", "matplotlib"]
 NEEDED = {
     "convert": "",
     "submission": "pyarrow scipy",

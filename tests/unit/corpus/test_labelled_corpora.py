@@ -10,12 +10,12 @@ import pyarrow.parquet as pq
 import pytest
 
 from babelmill.config.resolve import Configuration
-from babelmill.core.files import UserError, write_json
+from babelmill.core.files import UserError
 from babelmill.corpus import pieces, workers
 from babelmill.download import check_columns
 from babelmill.settings import settings_of
 from babelmill.tokens.documents import Documents
-from babelmill.tokens.label_text import context_text, label_text, label_text_as_it_stands
+from babelmill.tokens.label_text import context_text, label_text
 from babelmill.tokens.shard_file import ShardFile
 from helpers.labelled_texts import COLUMNS, configuration_of, write_csv
 from helpers.stages import run_stage
@@ -67,18 +67,20 @@ def test_a_table_of_any_format_comes_out_alike(kind, compression):
 
 
 LABEL_TEXTS = [
-    *[("61110.0", "61110"), (61110.0, "61110"), (61110, "61110"), ("07", "07"), ("01234.0", "01234"), ("-1.0", "-1")],
+    *[("61110.0", "61110.0"), (61110.0, "61110"), (61110, "61110"), ("07", "07"), ("-1.0", "-1.0"), ("NA", "NA")],
     *[(-1, "-1"), (0.5, "0.5"), ("1.50", "1.50"), ("A01.0", "A01.0"), (" farm hand ", "farm hand")],
     ("\ufeffeng\u200b ", "eng"),
-    *[(None, None), ("", None), (" \t", None), ("NaN", None), ("nan", None), ("null", None), (float("nan"), None)],
+    *[(None, None), ("", None), (" \t", None), ("NaN", "NaN"), ("nan", "nan"), ("null", "null"), (float("nan"), None)],
     *[("none", "none"), ("0", "0"), (0, "0")],
 ]
 
 
 @pytest.mark.parametrize(("value", "text"), LABEL_TEXTS)
-def test_a_label_is_text(value, text):
+def test_a_label_stays_as_it_stands(value, text):
+    """A context is read as a number or nothing where it is one; `nan` and `NA` are names."""
     assert label_text(value) == text
-    assert context_text(value) == ("nan" if value == "nan" else text or ""), "nan is a language"
+    contexts = {"61110.0": "61110", "-1.0": "-1", "NaN": "", "null": ""}
+    assert context_text(value) == contexts.get(value, text or "")
 
 
 def test_numbers_of_json_and_parquet_are_labels_and_what_is_neither_is_refused():
@@ -90,7 +92,7 @@ def test_numbers_of_json_and_parquet_are_labels_and_what_is_neither_is_refused()
     )
     build(files=["a.parquet"], label_columns=["c", "d"], validation_share=0)
     assert found() == [
-        *[("a", "1881", ("61110", "0123")), ("b", "1881", (None, None)), ("c", "", (None, "5"))],
+        *[("a", "1881", ("61110", "0123")), ("b", "1881", (None, "null")), ("c", "", (None, "5"))],
         ("d", "1900", ("7.25", None)),
     ]
     Path("a.jsonl").write_text(
@@ -141,40 +143,9 @@ def test_labels_stay_as_they_stand(code):
     assert [label for _, _, (label,) in found()] == ["250.0", "250", "NA", "A1"]
 
 
-@pytest.mark.parametrize("label", ["250.0", "NA", " nan ", "\u200bNULL", "250", "1.05", "NAM", None])
-@pytest.mark.parametrize("kind", KINDS)
-def test_settings_say_that_labels_stay_where_a_cell_was_read_otherwise(kind, label):
-    """It depends on the table, and not on the models. A corpus of spelt codes that is there is not made again."""
-    rows = [{"occ1": "farmer, 2.0 NA", "code1": "1"}, {"occ1": "at home", "code1": label}]
-    Path(f"a{kind}").write_bytes(table_bytes(rows, kind))
-    asked = {"files": [f"a{kind}"]}
-    changed = label_text(label) != label_text_as_it_stands(label)
-    for codes in ((), ("hisco",), ("hisco", "classes"), ("general",)):
-        assert labelled_settings(*codes, **asked).get("raw_labels", False) == changed
-    before = labelled_settings("hisco", **asked)
-    before.pop("raw_labels", None)
-    Path("results/corpora/eng").mkdir(parents=True)
-    write_json("results/corpora/eng/manifest.json", {"settings": before})
-    assert labelled_settings("hisco", **asked) == before
-    assert (labelled_settings("hisco", "classes", **asked) == before) == (not changed)
-
-
-def test_quotation_marks_in_settings_files():
-    """Where a .tsv has none, and where the user says how it was read before, settings stay as they were."""
-
-    def quoting_of(stage: str = "corpus", **corpus) -> object:
-        return settings_of(configuration_of(**corpus), "eng", stage)["corpus"].get("quoting")
-
+def test_quotation_marks_in_a_table_of_tabs():
     Path("plain.tsv").write_bytes(table_bytes(TABLE[:1], ".tsv"))
     Path("marks.tsv").write_text('occ1\tlang\tcode1\tcode2\n"Hello\teng\t1\t\n')
-    Path("a.csv").write_bytes(table_bytes(TABLE, ".csv"))
-    assert quoting_of(files=["plain.tsv", "a.csv"]) is None
-    assert quoting_of(files=["marks.tsv"]) == quoting_of(files=["*.tsv"]) == quoting_of(files=["[m]*"]) == "format"
-    assert quoting_of(files=["a.csv"], validation_files=["marks.tsv"]) == "format"
-    assert quoting_of(files=["marks.tsv"], quoting="csv") is None
-    assert quoting_of(files=["marks.tsv"], quoting="none") == "none"
-    assert quoting_of(files=[], hub="owner/name") is None
-    assert quoting_of(files=[], hub="owner/name", quoting="csv") == "csv"
     for name, quoting, text in (("marks.tsv", "format", '"Hello'), ("plain.tsv", "format", TABLE[0]["occ1"])):
         build(files=[name], quoting=quoting, validation_share=0)
         assert [row["text"] for row in documents()] == [text]

@@ -4,7 +4,8 @@ import dataclasses
 import subprocess
 
 from babelmill.experiments.comparison import Column, Line, best, effects
-from babelmill.experiments.tables import Table, labels_of, latex, markdown
+from babelmill.experiments.tables import Table, caption, labels_of, latex, markdown, table_of
+from babelmill.reporting.results import ReportedModel
 from helpers.environments import debian
 
 LABELS = {"lamb": "ratio 1/2, LAMB"}
@@ -58,6 +59,28 @@ def test_one_seed_has_no_interval():
     text = markdown(dataclasses.replace(table(cells), seeds=1))
     assert "One seed: there is no interval, and no difference is tested." in text
     assert "| ratio 1/2, LAMB | 2.000 | 60.0 |" in text and "| adamw | -1.000 | +1.0 |" in text
+
+
+def test_different_precisions_are_said():
+    """In all tables, and on the page, which has this caption."""
+    ran = {"x_lamb_s1": "bf16", "x_lamb_s2": "bf16", "x_adamw_s1": "fp32", "x_adamw_s2": None}
+    cell = {"base": "eng", "label": "lamb", "values": {}, "seed": 1, "reference": True}
+    about = {"cells": [cell | {"name": name} for name in ran], "seeds": 2}
+    asked = {"name": "x", "experiment": about, "models": {name: {"languages": []} for name in ran}}
+
+    def made(ran: dict[str, str | None]) -> list[ReportedModel]:
+        return [
+            ReportedModel(name, [], [], manifests={("train", ""): {"figures": {"precision": precision}}})
+            for name, precision in ran.items()
+        ]
+
+    precisions = table_of(asked, made(ran)).precisions
+    assert table_of(asked, made(ran | {"x_adamw_s1": "bf16"})).precisions == ""
+    for seeds in (1, 3):
+        found = dataclasses.replace(table(CELLS), seeds=seeds, precisions=precisions)
+        note = "Note: x_lamb_s1, x_lamb_s2 ran in bf16, x_adamw_s1 in fp32."
+        assert caption(found).endswith(note) and note in markdown(found)
+        assert note.replace("_", r"\_") in latex(found)
 
 
 def test_rows_say_what_varies():

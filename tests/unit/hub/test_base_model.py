@@ -47,7 +47,7 @@ def folder(tmp_path, monkeypatch):
 def run(shape: dict | None = None, auto_class: str | None = "AutoModelForMaskedLM") -> dict:
     """Run the stage for the folder `theirs`, for a class of transformers, or for a GPT-BERT; its manifest."""
     asked = {"source": None, "sources": {"theirs": {}}, "shape": shape or {}, "auto_class": auto_class}
-    values = {"stage": "base_model", "name": "more", "languages": ["eng"], "code": STAGES["base_model"].digest()}
+    values = {"stage": "base_model", "name": "more", "languages": ["eng"], "version": STAGES["base_model"].version}
     write_json("settings.json", values | asked)
     base_model.run(argparse.Namespace(settings="settings.json", out=Path("out")))
     return manifest.verify("out")

@@ -27,7 +27,7 @@ from helpers.hub.hub_stage import jsonl, parquet, refusal, run_stage
 pytestmark = pytest.mark.usefixtures("folder")
 
 REPOSITORY = "BabyLM-community/babylm-eng"
-CODE = STAGES["download"].digest()
+VERSION = STAGES["download"].version
 
 
 def of_children(texts: list[str]) -> bytes:
@@ -49,7 +49,7 @@ VALIDATION = ["data/validation-00000-of-00001.parquet"]
 def run(revision="main", commit=None, repository=REPOSITORY, out="out", **options):
     """Run the stage as a rule does; returns the finished process. For the options see `run_stage`."""
     source = {"repository": repository, "revision": revision, "commit": commit}
-    settings = {"stage": "download", "name": "eng", "languages": ["eng"], "code": CODE, "source": source}
+    settings = {"stage": "download", "name": "eng", "languages": ["eng"], "version": VERSION, "source": source}
     Path("settings.json").write_text(json.dumps(settings))
     return run_stage("download", "--settings", "settings.json", "--out", f"{out}/manifest.json", **options)
 

@@ -38,7 +38,7 @@ def theirs(tmp_path, monkeypatch) -> dict[str, torch.Tensor]:
 def run(**more) -> dict:
     """Run the stage; its manifest."""
     asked = {"source": None, "sources": {"theirs": {}}, "shape": {}, "architecture": "norbert4"}
-    values = {"stage": "base_model", "name": "more", "languages": ["eng"], "code": STAGES["base_model"].digest()}
+    values = {"stage": "base_model", "name": "more", "languages": ["eng"], "version": STAGES["base_model"].version}
     write_json("settings.json", values | asked | more)
     base_model.run(argparse.Namespace(settings="settings.json", out=Path("out")))
     return manifest.verify("out")

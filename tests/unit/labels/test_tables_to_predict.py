@@ -209,9 +209,8 @@ def settings(part: str, **predict) -> dict:
 def test_each_table_has_settings_of_its_own(folder):
     Path("census.csv").write_text("text\nfisher\n")
     one = settings("predict.census")
-    assert (
-        one["table"].keys() == {"file", "sha256", "encoding", "text_column"} and one["table"]["text_column"] == "text"
-    )
+    assert one["table"].keys() == {"file", "sha256", "encoding", "quoting", "text_column"}
+    assert one["table"]["text_column"] == "text"
     other = settings("predict.letters")["table"]
     assert (other["text_column"], other["context"], other["sha256"]) == ("first line", "da", None)
     assert settings("predict.census", top=3) != one
@@ -258,14 +257,6 @@ def test_a_missing_column_of_other_formats_is_found_before_anything_runs(folder,
             settings("predict.letters", **asked)
     Path(name).write_text("no table")
     settings("predict.letters", **asked)  # the stage says what is wrong with it
-
-
-def test_quotation_marks_in_settings_of_tables(folder):
-    """The file is a path, and no glob."""
-    for name, text in (("q[1].tsv", '"Hello'), ("plain.tsv", "Hello")):
-        Path(name).write_text(f"text\n{text}\n")
-        columns = settings("predict.census", inputs={"census": {"file": name, "text_column": "text"}})["table"]
-        assert columns.get("quoting") == ("format" if text[0] == '"' else None)
 
 
 @pytest.mark.parametrize(

@@ -10,12 +10,10 @@ import pytest
 
 from babelmill.cli import COMMANDS
 from babelmill.config.resolve import ROOT
-from babelmill.config.schema import REMOVED, SECTIONS, User
-from babelmill.core.files import read_json
+from babelmill.config.schema import SECTIONS, User
 from helpers.browser import Browser
 from helpers.programs.prepared import run_python
 from helpers.results.fields import undocumented
-from scripts.released_results import RELEASES, unpack
 
 
 @pytest.fixture(scope="module")
@@ -38,7 +36,7 @@ def site(tmp_path_factory):
 
 def test_the_reference_has_every_setting_and_command(site):
     text = (site / "docs/settings.html").read_text(encoding="utf-8")
-    keys = {f"{name}.{key}" for name, section in SECTIONS.items() for key in section.model_fields} - {*REMOVED}
+    keys = {f"{name}.{key}" for name, section in SECTIONS.items() for key in section.model_fields}
     for key in keys | (User.model_fields.keys() - SECTIONS.keys()):
         assert f'id="confval-{key}"' in text, f"{key} is missing"
         entry = text.split(f'id="confval-{key}"')[1]
@@ -75,19 +73,6 @@ def test_the_search_finds_a_key_from_a_folder_of_files(site):
         browser.open(site / "search.html", 1280)
         browser.value("Search.performSearch('near_duplicates')")
         assert "corpus.near_duplicates" in browser.value(ready)
-
-
-def test_every_field_of_results_is_explained(tmp_path):
-    """Of those of earlier releases; tests of the stages look at those of today."""
-    for release in RELEASES:
-        results = unpack(tmp_path / release, release)
-        evaluations = [
-            path for path in results.rglob("evaluation.json") if "labels" not in read_json(path)
-        ]  # labels.md
-        records = [*results.rglob("metrics.jsonl"), *evaluations]
-        assert len(records) >= 3
-        for path in records:
-            assert not undocumented(path), path
 
 
 def test_the_notebook_is_the_tutorial():

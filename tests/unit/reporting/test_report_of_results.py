@@ -1,4 +1,4 @@
-"""What a report reads from results that are odd: of earlier versions, without phenomena, of another model."""
+"""What a report reads from results that are odd: without phenomena, of another model."""
 
 import csv
 import hashlib
@@ -34,12 +34,6 @@ def asked(folder):
 def there(asked) -> ReportedModel:
     (model,) = read_all(asked, {"eng": ("stopped (train)", "")})
     return model
-
-
-def test_an_evaluation_of_an_earlier_version(asked):
-    model = there(asked)
-    assert model.evaluation and model.evaluation.pop("metrics")
-    assert "1 model: 1 stopped (train)" in page(asked, [model])
 
 
 def test_the_headline_is_that_of_the_scores_where_pairs_have_no_phenomenon(asked):
@@ -106,8 +100,8 @@ def facts(text: str) -> dict[str, str]:
     return {name: re.sub(r"\s+", " ", value) for name, value in found}
 
 
-ON_CPU = {"processors": "AMD EPYC, 2 threads", "code": "babelmill 0.3.0 at 0123456789ab"}
-ON_GPU = {"processors": "4 x NVIDIA H100", "code": "babelmill 0.3.0 at ba9876543210, edited"}
+ON_CPU = {"processors": "AMD EPYC, 2 threads", "code": "babelmill 1.0.0 at 0123456789ab"}
+ON_GPU = {"processors": "4 x NVIDIA H100", "code": "babelmill 1.0.0 at ba9876543210, edited"}
 
 
 def test_machine_commit_and_cost_stand_at_the_top(tmp_path, asked):
@@ -128,11 +122,10 @@ def test_machine_commit_and_cost_stand_at_the_top(tmp_path, asked):
 
     hours = 2000 * 32768 / 90000 / 3600
     cost = f"{hours:.2f} hours of training, 0.00 kWh, 65.5M tokens"
-    assert top("eng") == {"Trained by": "babelmill 0.1.0", "Cost in all": cost}, "an earlier release"
     assert top("one") == {"Trained on": ON_CPU["processors"], "Trained by": ON_CPU["code"], "Cost in all": cost}
     found = top("one", "two", "three")
     assert found["Trained on"] == "AMD EPYC, 2 threads (2 models); AMD EPYC, 2 threads, then 4 x NVIDIA H100 (1 model)"
-    assert found["Trained by"].endswith("0.3.0 at 0123456789ab, then babelmill 0.3.0 at ba9876543210, edited (1 model)")
+    assert found["Trained by"].endswith("1.0.0 at 0123456789ab, then babelmill 1.0.0 at ba9876543210, edited (1 model)")
     assert found["Cost in all"].startswith(f"{3 * hours:.2f} hours")
     once = " (1 training: models that were made alike count once)"
     assert top("again", "one")["Cost in all"] == cost + once

@@ -13,17 +13,17 @@ from babelmill.runtime.progress import processors
 from babelmill.runtime.record import begin_attempt, ran_with
 from helpers import ROOT
 
-ONE = {"processors": "AMD EPYC, 2 threads", "code": "babelmill 0.2.0 at 0123456789ab"}
+ONE = {"processors": "AMD EPYC, 2 threads", "code": "babelmill 1.0.0 at 0123456789ab"}
 TWO = ONE | {"processors": "4 x NVIDIA H100"}
 
 
 def begin(folder, ran: dict[str, str], done: int) -> None:
-    begin_attempt(folder, 1, done, steps=10, tokens=100, device="cpu", ran_with=ran)
+    begin_attempt(folder, 1, done, steps=10, tokens=100, device="cpu", precision="fp32", ran_with=ran)
 
 
 def test_all_attempts_that_trained_are_named(tmp_path):
     """An attempt that was not continued has no part in the weights."""
-    assert ran_with(tmp_path) == {}, "a run of an earlier release"
+    assert ran_with(tmp_path) == {}
     begin(tmp_path, TWO, done=0)
     begin(tmp_path, ONE, done=0)
     assert ran_with(tmp_path) == {"ran_with": [ONE]}

@@ -19,7 +19,6 @@ from babelmill.training import loop as loop_module
 from babelmill.training import pending as pending_module
 from babelmill.training.loop import Loop, Window
 from babelmill.training.pending import Pending
-from babelmill.training.words_read import WordRate
 from helpers.training.nvml import FIGURES, UUIDS, answered
 from helpers.training.tiny_trainer import shrink_device, trainer_maker
 from helpers.training.training_data import read_metrics, section
@@ -45,15 +44,15 @@ def loop(tmp_path):
     """A function that makes a loop in a folder of its own, which is open."""
     run = section("run", checkpoint_every=10, checkpoint_share=1, log_every=10, validate_every=0)
     with RunFolder(tmp_path, {}, run) as folder:
-        folder.open("test", attempt=1, steps=40, tokens=0)
-        rest = None, {}, WordRate(0.0, exact=False)
+        folder.open("test", attempt=1, steps=40, tokens=0, precision="fp32")
+        rest = None, {}, 0.0
         yield lambda trainer, done, stop: Loop(trainer, run, folder, done, stop, *rest)
 
 
 def test_the_loop_goes_on_where_a_pass_does_not_fit(make, loop, stop, monkeypatch):
     shrink_device(monkeypatch)
     trainer = make(micro_batch_tokens=320)
-    assert loop(trainer, Done(35, validated=True), stop).run() and trainer.size.tokens < 320
+    assert loop(trainer, Done(35, validated=True, precision="fp32"), stop).run() and trainer.size.tokens < 320
 
 
 def test_the_time_of_a_step_is_that_of_the_device(make, loop, stop, monkeypatch):
@@ -67,23 +66,23 @@ def test_the_time_of_a_step_is_that_of_the_device(make, loop, stop, monkeypatch)
 
     monkeypatch.setattr(trainer, "run_step", slow)
     stop._end = time.monotonic() + 220  # the allocation's
-    assert not loop(trainer, Done(30, validated=True), stop).run()
+    assert not loop(trainer, Done(30, validated=True, precision="fp32"), stop).run()
     assert done == [30, 31, 32], "the first may take longer; after the second there is no time for two more"
 
 
 def test_a_signal_ends_a_validation(make, loop, stop):
     """The run has done its last step; what remains is its validation."""
     trainer = make()
-    assert loop(trainer, Done(40, validated=False), stop).run()
+    assert loop(trainer, Done(40, validated=False, precision="fp32"), stop).run()
     os.kill(os.getpid(), signal.SIGTERM)
-    assert not loop(trainer, Done(40, validated=False), stop).run()
+    assert not loop(trainer, Done(40, validated=False, precision="fp32"), stop).run()
     assert trainer.validation.measure(lambda: True) is None
 
 
 def test_a_validation_shows_how_far_it_is_and_a_checkpoint_is_there_before(make, loop, stop, monkeypatch, tmp_path):
     """For a user who waits, for `status`, and for a run that is killed meanwhile."""
     trainer, seen, shown = make(), [], []
-    run = loop(trainer, Done(38, validated=False), stop)
+    run = loop(trainer, Done(38, validated=False, precision="fp32"), stop)
     (folder,) = tmp_path.glob("*/identity.json")
     folder = folder.parent
 
@@ -105,7 +104,7 @@ def test_a_validation_shows_how_far_it_is_and_a_checkpoint_is_there_before(make,
 
 
 def test_a_validation_that_is_shorter_than_saving_is_not_saved_before(make, loop, stop, monkeypatch):
-    run = loop(make(), Done(0, validated=False), stop)
+    run = loop(make(), Done(0, validated=False, precision="fp32"), stop)
     run._validations = {*range(5, 41, 5)}
     run._run = run._run.model_copy(update={"checkpoint_every": 1000})
     saved = []
@@ -123,7 +122,7 @@ def test_a_validation_that_is_given_up_is_no_training_time(make, loop, stop, mon
 
     monkeypatch.setattr(loop_module, "time", SimpleNamespace(monotonic=lambda: now))
     monkeypatch.setattr(trainer.validation, "measure", give_up)
-    run = loop(trainer, Done(40, validated=False), stop)
+    run = loop(trainer, Done(40, validated=False, precision="fp32"), stop)
     assert not run.run()
     assert now > 1000.0 and run._window.state()["seconds"] == 0
 
@@ -150,7 +149,7 @@ def test_numbers_that_never_come_are_a_lost_process(stop, monkeypatch):
 
 def test_what_gpus_say_is_in_the_record(make, loop, stop, driver, tmp_path):
     """Figures, and the energy since the line before: with what a checkpoint of a half-finished window held."""
-    run = loop(make(micro_batch_tokens=320), Done(15, validated=True), stop)
+    run = loop(make(micro_batch_tokens=320), Done(15, validated=True, precision="fp32"), stop)
     window = Window(4)
     window.joules = 7
     run._window.restore(window.state())
@@ -164,9 +163,7 @@ def test_what_gpus_say_is_in_the_record(make, loop, stop, driver, tmp_path):
     assert [line["energy"] for line in lines] == [7 + 36, 0, 0] and energy_kwh(path) == 43 / 3.6e6
     assert all(line | FIGURES == line for line in lines)
     driver(result=4)  # from here on, the driver refuses
-    run = loop(make(micro_batch_tokens=320), Done(15, validated=True), stop)
+    run = loop(make(micro_batch_tokens=320), Done(15, validated=True, precision="fp32"), stop)
     run._gpus = answered(GpuFigures(UUIDS))
     assert run.run()
     assert energy_kwh(path) is None, "not known of every part"
-    window.restore({name: value for name, value in Window(4).state().items() if name != "joules"})
-    assert window.joules == 0, "a checkpoint of an earlier version"

@@ -7,6 +7,7 @@ import pytest
 
 from scripts import stored_figures
 
+pytestmark = pytest.mark.nightly
 PACKAGE = stored_figures.ROOT / "workflow/babelmill"
 
 # The section whose figures must change, the module, the name of the edit; a part of a line that stands exactly once in

@@ -8,7 +8,7 @@ from scripts.stored_figures import FLOAT32, FLOAT64, compare
 
 ADVICE = """
 Results changed. If they should not have, the last edit or the changed pin is at fault. If they should:
-begin a new version with `babelmill accept --new STAGE --results TEXT`, then `python tests/scripts/stored_figures.py --write`."""
+raise the version of the stage in `stages.py`, then `python tests/scripts/stored_figures.py --write`."""
 
 
 def test_the_figures_are_the_stored_ones():

@@ -21,7 +21,6 @@ from babelmill.training.pass_size import Fitted
 from babelmill.training.pending import Votes
 from babelmill.training.plan import rows as dealing
 from babelmill.training.trainer import Trainer
-from babelmill.training.words_read import WordRate
 from helpers.training.tiny_trainer import ALONE, make_trainer, shrink_device, trainer_maker
 from helpers.training.training_data import every_row, write_documents
 
@@ -340,7 +339,7 @@ def test_what_a_process_votes_for_is_read_with_the_numbers_of_the_step(make):
 def test_a_run_opens_with_what_it_is(make):
     trainer = make(learning_rate=0.004)
     trainer.processes = dataclasses.replace(ALONE, size=4)
-    first, *lines = describe(trainer, 12, WordRate(0.25, exact=True)).splitlines()
+    first, *lines = describe(trainer, 12, 0.25).splitlines()
     words = f"{0.25 * trainer.plan.tokens_until(40):,.0f} words in all"
     assert first.endswith(f"tokens, {words}; 4 x cpu; going on after step 12") and "M parameters, 40 steps" in first
     assert lines == [
@@ -353,13 +352,22 @@ def test_a_run_opens_with_what_it_is(make):
     ]
 
 
+GOES_ON = "this run stays in bf16, in which it began; a new one would be in fp32 here"
+
+
 @pytest.mark.parametrize(
-    ("flags", "precision", "warned"), [("avx2", "bf16", 1), ("avx2", "fp32", 0), (None, "bf16", 0)]
+    ("flags", "precision", "here", "said"),
+    [
+        ("avx2", "bf16", "bf16", cost.BF16_IS_SLOW),
+        ("avx2", "bf16", "fp32", GOES_ON),
+        ("avx2", "fp32", "fp32", None),
+        (None, "bf16", "bf16", None),
+    ],
 )
-def test_bf16_on_a_processor_without_it_gets_a_warning(make, tmp_path, monkeypatch, caplog, flags, precision, warned):
+def test_bf16_on_a_processor_without_it_is_said_once(make, tmp_path, monkeypatch, caplog, flags, precision, here, said):
     monkeypatch.setattr(cost, "CPU_INFO", tmp_path / "cpuinfo")
     if flags:
         cost.CPU_INFO.write_text(f"flags : fpu {flags}\n")
-    announce(make(precision=precision), tmp_path, 0, 0, WordRate(0.25, exact=True))
-    warnings = [record.message for record in caplog.records if record.levelname == "WARNING"]
-    assert warnings == [cost.BF16_IS_SLOW] * warned
+    caplog.set_level("INFO")
+    announce(make(precision=precision), tmp_path, 0, 0, 0.25, here)
+    assert caplog.messages[1:] == [said] * bool(said)

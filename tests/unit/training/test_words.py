@@ -6,7 +6,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
 from babelmill import shards, tokenizer
 from babelmill.commands.estimates.text_size import bytes_per_word
@@ -19,8 +18,6 @@ from babelmill.core import manifest
 from babelmill.core.words import and_words
 from babelmill.settings import write_settings
 from babelmill.tokens.documents import Documents
-from babelmill.tokens.shard_file import ShardFile, write_shard
-from babelmill.tokens.tokenizer_file import encode
 from babelmill.tokens.vocabulary import Vocabulary
 from babelmill.training import words_read
 from babelmill.training.plan.layouts import Packed
@@ -42,35 +39,8 @@ def trained():
     return tokenizer.train(iter([TEXTS * 3]), 320, 2)
 
 
-@pytest.fixture
-def shard(trained, tmp_path) -> ShardFile:
-    tokens, lengths = encode(trained, TEXTS)
-    with write_shard(tmp_path / "train.safetensors", len(TEXTS), trained.get_vocab_size(), "none") as writer:
-        for text in np.split(tokens, np.cumsum(lengths)[:-1]):
-            writer.append(np.array([1, *text, 2]), np.array([len(text) + 2]))
-    return ShardFile.open(tmp_path / "train.safetensors")
-
-
-@pytest.mark.parametrize("block", [1, 7, 1000])
-def test_each_word_counts_once_wherever_blocks_begin(trained, shard, monkeypatch, block):
-    monkeypatch.setattr(words_read, "BLOCK", block)
-    monkeypatch.setattr(words_read, "BLOCKS", 10**9)
-    assert words_read.words_in_shard(shard, trained) == sum(len(text.split()) for text in TEXTS)
-
-
-def test_a_large_shard_is_estimated_from_blocks_of_all_of_it(trained, shard, monkeypatch):
-    monkeypatch.setattr(words_read, "BLOCK", 20)
-    monkeypatch.setattr(words_read, "BLOCKS", 100)
-    decoded = []
-    count = words_read._count
-    monkeypatch.setattr(words_read, "_count", lambda t, parts: decoded.append(sum(map(len, parts))) or count(t, parts))
-    found = words_read.words_in_shard(shard, trained)
-    assert sum(decoded) < 0.3 * len(shard.tokens)
-    assert found == pytest.approx(sum(len(text.split()) for text in TEXTS), rel=0.05)
-
-
 def test_the_words_of_shards_are_those_of_the_text(trained, tmp_path):
-    """Counted while the shards are made. From shards without this count, the same number, also of a large text."""
+    """Counted while the shards are made, also of a large text."""
     repeated = [text.replace("rose", f"rose{i % 7}") for i in range(300) for text in TEXTS]
     pq.write_table(pa.table({"text": repeated}), tmp_path / "train.parquet")
     tokens, folder = tmp_path / "tokens", tmp_path / "shards"
@@ -83,32 +53,9 @@ def test_the_words_of_shards_are_those_of_the_text(trained, tmp_path):
     wanted = sum(len(text.split()) for text in repeated)
     assert counts["words"] == wanted and counts["tokens"] > 500_000
     figures = {name: {"train": count} for name, count in counts.items()}
-    for known in (figures, {"bytes": figures["bytes"]}):
-        manifest.write(folder, Settings(stage="shards", name="eng"), ["train.safetensors"], [], known)
-        assert words_read.training_words(folder, tokens, None, tmp_path / "words.json") == (wanted, True)
-    size = sum(len(text.encode()) for text in repeated)
-    assert words_read.training_words(folder, tokens, 5.0, tmp_path / "words.json") == (size / 5, True)
-    (folder / "train.safetensors").write_bytes(b"")
-    assert words_read.training_words(folder, tokens, None, tmp_path / "words.json")[0] == wanted, "it is decoded once"
-
-
-def test_words_are_not_called_exact_if_the_tokenizer_adds_spaces(tmp_path):
-    """A WordPiece tokenizer decodes "well-known" to "well - known"."""
-    text = "The well-known U.S. author's book (1999), e.g. this one, costs $5.50"
-    wordpiece = Tokenizer(models.WordPiece(unk_token="[UNK]"))
-    wordpiece.pre_tokenizer, wordpiece.decoder = pre_tokenizers.BertPreTokenizer(), decoders.WordPiece()
-    wordpiece.train_from_iterator([text, words_read.SAMPLE], trainers.WordPieceTrainer(special_tokens=["[UNK]"]))
-    folder = tmp_path / "shards"
-    folder.mkdir()
-    wordpiece.save(str(tmp_path / "tokenizer.json"))
-    with write_shard(folder / "train.safetensors", 1, wordpiece.get_vocab_size(), "none") as writer:
-        tokens = wordpiece.encode(text).ids
-        writer.append(np.array(tokens), np.array([len(tokens)]))
-    manifest.write(folder, Settings(stage="shards", name="eng"), ["train.safetensors"], [], {"bytes": {"train": 9}})
-    found, exact = words_read.training_words(folder, tmp_path, None, tmp_path / "words.json")
-    assert not exact and found > len(text.split())
-    rate = words_read.WordRate(found / len(tokens), exact)
-    assert rate.figures(100) == {} and rate.say(100).startswith("about ")
+    manifest.write(folder, Settings(stage="shards", name="eng"), ["train.safetensors"], [], figures)
+    assert words_read.training_words(folder, None) == wanted
+    assert words_read.training_words(folder, 5.0) == sum(len(text.encode()) for text in repeated) / 5
 
 
 def test_scripts_without_spaces_count_bytes():
@@ -134,7 +81,7 @@ def test_a_line_of_chinese_is_not_a_word(folder):
 def test_a_snapshot_is_of_the_first_step_that_has_read_its_words():
     layouts = [Packed(np.array([0, 4000])), Packed(np.array([0, 1000]))]
     plan = Plan(section("train", max_steps=50, global_batch_tokens=320), 1.0, layouts)
-    per_token, _ = words_read.word_rate(plan, [(2000.0, True), (900.0, True)])  # half a word and 0.9 of a word a token
+    per_token = plan.words_per_token([2000.0, 900.0])  # half a word and 0.9 of a word a token
     assert per_token == pytest.approx(0.8 * 0.5 + 0.2 * 0.9, abs=1e-3)
     steps = words_read.snapshot_steps(plan, per_token, [1e-9, 0.001, 0.002, 1.0])
     assert steps.pop(1) == [1e-9] and [1.0] not in steps.values()
@@ -147,7 +94,7 @@ def test_a_point_shortly_after_the_end_is_the_end():
     """Ten epochs over 10 million words, of which 2 % are set aside: 98 million words are the point 100 of BabyLM."""
     layouts = [Packed(np.array([0, 9800]))]
     plan = Plan(section("train", epochs=10, max_steps=None, global_batch_tokens=320), 1.0, layouts)
-    per_token, _ = words_read.word_rate(plan, [(9_800_000.0, True)])
+    per_token = plan.words_per_token([9_800_000.0])
     assert per_token * plan.tokens_until(plan.steps) == pytest.approx(98e6, rel=0.005)
     steps = words_read.snapshot_steps(plan, per_token, list(map(float, BABYLM)))
     assert steps[plan.steps] == [100.0] and sum(map(len, steps.values())) == 19

@@ -4,7 +4,7 @@
     babelmill clean --remove    # delete the unused ones
 
 A finished run keeps its last checkpoint, so that going back to earlier settings takes seconds; this costs disk space,
-which this command frees. A folder is in use if the present configuration, code and data would train in it, and held if
+which this command frees. A folder is in use if the present settings, version and data would train in it, and held if
 a process is training in it now; both stay. (Cells that a sweep has dropped are not trained further.) For others, the
 command says how they differ from what would be trained now. "An edit away" means that a few settings differ: if you set
 them back, training uses the folder again.
@@ -99,12 +99,12 @@ def unused_part(configuration: Configuration, folder: Path) -> str | None:
 
 
 def difference(before: dict[str, Any], settings: dict[str, Any], data: dict[str, Any], data_now: dict[str, Any]) -> str:
-    """Return how a run differs from what would be trained now: in data, code or settings, of which a few are named."""
+    """Return how a run differs from what would be trained now: in data, version, or settings (a few are named)."""
     if other := sorted(key for key in data.keys() | data_now.keys() if data.get(key) != data_now.get(key)):
         settings_too = "the present settings, but " if before == settings else ""
         return f"made with {settings_too}other data: {escape.some(other)}"
-    if before.get("code") != settings["code"]:
-        return f"made with other code: {before.get('code')}, now {settings['code']}"
+    if before["version"] != settings["version"]:
+        return f"made by version {before['version']} of stage train, now {settings['version']}"
     changed = changed_values(before, settings)
     return f"an edit away: {'; '.join(changed)}" if len(changed) <= FEW else f"{len(changed)} settings differ"
 

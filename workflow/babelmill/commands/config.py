@@ -8,7 +8,7 @@ import argparse
 
 from babelmill.config import loading
 from babelmill.config.resolve import Configuration, Resolved
-from babelmill.config.schema import REMOVED, SECTIONS
+from babelmill.config.schema import SECTIONS
 from babelmill.core.escape import line
 
 
@@ -28,7 +28,7 @@ def describe(configuration: Configuration, name: str, changed: bool = False) -> 
             defaults = SECTIONS[section].model_validate(configuration.defaults[section]).model_dump()
             for key, value in values.model_dump().items():
                 dotted = f"{section}.{key}"
-                if dotted in REMOVED or (changed and value == defaults[key]):
+                if changed and value == defaults[key]:
                     continue
                 lines.append(line(f"  {prefix + dotted:<40} {value!s:<24} {part.origins[dotted]}"))
     return "\n".join(lines)

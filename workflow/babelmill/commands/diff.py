@@ -10,7 +10,7 @@ resources, card, publish) are left out. `babelmill compare` compares the scores.
 import argparse
 from typing import Any
 
-from babelmill.commands.progress.recorded_settings import UNSET, Values, differences, shown, values_in
+from babelmill.commands.progress.recorded_settings import Values, differences, shown, values_in
 from babelmill.config import loading
 from babelmill.config.resolve import Configuration
 from babelmill.config.suites import suites_of_model
@@ -56,7 +56,7 @@ class Settings:
         else:
             return {}
         kind.append(f"{stage} of {name}" if name != self.name else stage)
-        return values_in(stage, written) | {f"code of {stage}": written.get("code", UNSET)}
+        return values_in(stage, written) | {f"version of {stage}": written["version"]}
 
     def _add_scores(self) -> None:
         """Add the suites, and how many pairs of them are scored."""

@@ -20,7 +20,7 @@ from collections.abc import Container, Iterable
 from dataclasses import astuple, fields
 from statistics import fmean
 
-from babelmill.commands.estimates.machine import ASSUMED_GPU, gpus_of, has_gpu, known_peak, profile_resources
+from babelmill.commands.estimates.machine import ASSUMED_GPU, busy, gpus_of, has_gpu, known_peak, profile_resources
 from babelmill.commands.estimates.text_size import download_notes
 from babelmill.commands.estimates.training_cost import Cost, cost_of, hours_text, tenths
 from babelmill.commands.estimates.tuning_cost import TuningCost, by_task, tuning_costs
@@ -153,6 +153,8 @@ def notes(costs: list[Cost], gpu: str, alike: dict[str, str]) -> list[str]:
         found.append("Tokens are estimated until the shards exist (`from`): expect them to be off by a fifth or more.")
     if any("old shards" in cost.source for cost in costs):
         found.append("old shards: tokens of shards that earlier settings made (`babelmill why` says what has changed).")
+    if not on_gpus and (note := busy()):
+        found.append(note)
     if any(not cost.measured for cost in costs):
         source = (
             "is an assumed share of the GPU's peak (--mfu sets it),"

@@ -31,11 +31,11 @@ from babelmill.commands.progress.recorded_settings import Values, shown, values_
 from babelmill.config import loading
 from babelmill.config.inputs import SETTINGS
 from babelmill.config.resolve import Configuration
-from babelmill.core import manifest
+from babelmill.core import bars, manifest
 from babelmill.core.escape import csv_cell
 from babelmill.core.files import UNREADABLE, UserError, atomic_write, canonical_json, read_json
 from babelmill.core.words import aligned, plural, short
-from babelmill.evaluation.metrics import metrics_of, value_of
+from babelmill.evaluation.metrics import metrics_of
 from babelmill.evaluation.suite_scores import measure_of
 from babelmill.evaluation.tuned_scores import summarize
 from babelmill.experiments.halving import SWEEPS
@@ -73,7 +73,7 @@ class Run:
     suites: dict[str, dict[str, float]] = field(default_factory=dict)  # {suite: {language: headline score, a share}}
     measures: dict[str, str] = field(default_factory=dict)  # {suite: what its score is, "" for right answers}
     settings: Values = field(default_factory=dict)  # the values that it was made with
-    code: str = ""  # the version of the code that trained it
+    version: str = ""  # of the stage that trained it
     base: str = ""  # the name of the model or preset that it is compared with
     differs: str = ""  # the values that differ from those of `base`
     dropped: int = 0  # the round in which a sweep dropped it; 0 if none did
@@ -137,12 +137,12 @@ def present_run(model: str, problems: list[str]) -> Run:
         devices=devices_of(place),
         loss=last_loss(found.record),
         settings=settings,
-        code=trained["settings"].get("code", ""),
+        version=str(trained["settings"]["version"]),
     )
     if found.evaluation:
         about = metrics_of(found.evaluation)
         measured = found.evaluation["variants"][found.default]
-        run.metrics = {name: value_of(score) for name, score in measured.items() if name in about}
+        run.metrics = {name: score["value"] for name, score in measured.items() if name in about}
         run.units = {name: about[name].unit for name in run.metrics}
     for suite, scores in found.scores.items():
         rows = {code: head(model, code, suite, scores) for code in scores["languages"]}
@@ -158,7 +158,9 @@ def mixed_tunings(found: ReportedModel) -> Iterator[str]:
     by_task: dict[str, set[str]] = {}
     for (stage, part), about in found.manifests.items():
         if stage == "tune":
-            settings = {key: value for key, value in about["settings"].items() if key not in ("seed", "code", "keep")}
+            settings = {
+                key: value for key, value in about["settings"].items() if key not in ("seed", "version", "keep")
+            }
             by_task.setdefault(part.rpartition(".")[0], set()).add(canonical_json(settings))
     for task, ways in by_task.items():
         if len(ways) > 1:
@@ -184,7 +186,7 @@ def other_run(folder: Path) -> Run:
         devices=devices_of(folder),
         loss=last_loss(record),
         settings=values_in("train", settings),
-        code=settings.get("code", ""),
+        version=str(settings["version"]),
     )
 
 
@@ -331,13 +333,13 @@ def write_csv(runs: list[Run], file: IO[str]) -> None:
     writer = csv.writer(file, lineterminator="\n")
     heading = ["model", "fingerprint", "present", "last_trained", "steps_done", "steps", *figures, "hours", "devices"]
     heading += ["validation_loss", *metrics.values(), *(f"{suite} {code}" for suite, code in suites)]
-    writer.writerow(map(csv_cell, [*heading, "base", "differs", "code"]))
+    writer.writerow(map(csv_cell, [*heading, "base", "differs", "version"]))
     for run in runs:
         row = [run.model, run.fingerprint, "yes" if run.is_present else "no", f"{run.when:%Y-%m-%d %H:%M:%S}"]
         row += [run.done, run.steps, *(run.figures.get(key) for key in figures), run.hours, run.where, run.loss]
         row += [run.metrics.get(name) for name in metrics]
         row += [run.suites.get(suite, {}).get(code) for suite, code in suites]
-        row += [run.base, run.differs, run.code]
+        row += [run.base, run.differs, run.version]
         writer.writerow(f"{cell:.6g}" if isinstance(cell, float) else csv_cell(cell) for cell in row)
 
 
@@ -351,7 +353,7 @@ def run(args: argparse.Namespace) -> None:
     """Print the runs, or write them to a file."""
     runs, problems = all_runs(functools.cache(lambda: loading.from_arguments(args)))
     for problem in problems:
-        print(f"not read: {problem}", file=sys.stderr)
+        bars.say(f"not read: {problem}")
     if args.csv:
         with atomic_write(args.csv, "w") as file:
             write_csv(runs, file)

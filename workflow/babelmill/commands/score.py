@@ -70,11 +70,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def made_of(origin: dict[str, Any]) -> dict[str, Any]:
-    """Return what all scores of a model depend on: its files, or its commit, and the code that scores."""
+    """Return what all scores of a model depend on: its files, or its commit, and the version of the stage `score`."""
     from babelmill.suites.scoring_model import is_loaded
 
     files = {name: digest for name, digest in origin.get("files", {}).items() if is_loaded(name)}
-    return {"model": files or origin, "code": STAGES["score"].digest()}
+    return {"model": files or origin, "version": STAGES["score"].version}
 
 
 def refuse_others(out: Path, origin: dict[str, Any]) -> None:

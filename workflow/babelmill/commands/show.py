@@ -25,7 +25,7 @@ log = logging.getLogger("babelmill")
 
 def figures(folder: Path) -> str:
     """Return the scores of each variant, with standard errors, next to those of a unigram model."""
-    from babelmill.evaluation.metrics import metrics_of, shown, units, value_of
+    from babelmill.evaluation.metrics import metrics_of, shown, units
     from babelmill.release.card.card import scored_text
 
     evaluation = manifest.read(folder)["figures"]["evaluation"]
@@ -42,7 +42,7 @@ def figures(folder: Path) -> str:
     for variant, scores in evaluation["variants"].items():
         found = []
         for name, score in scores.items():
-            below = 1 - value_of(score) / value_of(unigram)
+            below = 1 - score["value"] / unigram["value"]
             beside = f" ({abs(below):.0%} {'below' if below >= 0 else 'above'} that)"
             found.append(f"{name} {shown(score, metrics[name])}{beside if metrics[name].perplexity else ''}")
         lines.append(f"    {variant:<6} {', '.join(found)}")

@@ -15,8 +15,7 @@ from babelmill.commands.progress.earlier_runs import living_jobs, processes_here
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the command's arguments."""
-    parser.add_argument("--profile", help=argparse.SUPPRESS)  # release 0.2.0 needed it; it changes nothing
+    """Declare nothing: the command has no arguments."""
 
 
 def run(args: argparse.Namespace) -> int:

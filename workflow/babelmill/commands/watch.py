@@ -13,6 +13,7 @@ import argparse
 import contextlib
 import math
 import multiprocessing
+import resource
 import shutil
 import signal
 import sys
@@ -34,7 +35,8 @@ if TYPE_CHECKING:
     from rich.text import Text
 
 EVERY = 5.0  # seconds
-SHARE = 0.05  # of the time may be spent on reading: with many models, the view is renewed less often
+SHARE = 0.05  # of a processor's time may be spent on reading: with many models, the view is renewed less often
+LONGEST = 30.0  # seconds from one view to the next, unless --every asks for more
 WIDE, HIGH = 44, 10  # the least size of a picture, in characters
 QUIET = ("converted", "waiting", "dropped")
 COLOURS = {"running": "green", "failed": "bold red", "queued": "yellow", "stopped": "yellow", "outdated": "yellow"}
@@ -139,6 +141,12 @@ def view_now(args: argparse.Namespace, width: int, height: int) -> list[str]:
         process.join()
 
 
+def seconds_of_views() -> float:
+    """Return the processor time of all views so far. It does not depend on what else the machine does."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
+
+
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's arguments."""
     parser.add_argument("names", nargs="*", metavar="NAME", help="a model or a batch (default: targets and all begun)")
@@ -173,7 +181,7 @@ def run(args: argparse.Namespace) -> None:
     console = Console(file=sys.__stdout__)  # `view_now` has escaped what comes from outside; rich writes its own codes
     with Live(console=console, screen=True, auto_refresh=False) as live, contextlib.suppress(KeyboardInterrupt):
         while True:
-            began = time.monotonic()
+            before = seconds_of_views()
             lines = view_now(args, console.width, console.height - 1)
             live.update(coloured([*lines, f"{time.strftime('%H:%M:%S')}, Ctrl-C ends the view"]), refresh=True)
-            time.sleep(max(args.every, (time.monotonic() - began) / SHARE))
+            time.sleep(max(args.every, min(LONGEST, (seconds_of_views() - before) / SHARE)))

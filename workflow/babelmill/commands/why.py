@@ -3,8 +3,9 @@
     babelmill why               # for the configuration's targets
     babelmill why eng
 
-This command compares what each result was made from with the present settings, code and files, and names the values
-that differ. `snakemake -n` decides by the same comparison.
+This command compares what each result was made from with the present settings, versions and files, and names the values
+that differ. `snakemake -n` decides by the same comparison. Modules that were edited since are named, too: an edit alone
+makes nothing run.
 """
 
 import argparse
@@ -12,7 +13,7 @@ import argparse
 from babelmill.config import loading
 from babelmill.core.escape import line
 from babelmill.experiments.halving import why_not_trained
-from babelmill.graph import Job, explain, reasons_to_predict, reasons_to_submit, reasons_to_try
+from babelmill.graph import Job, edits, explain, reasons_to_predict, reasons_to_submit, reasons_to_try
 from babelmill.stages import STAGES
 
 
@@ -51,6 +52,8 @@ def run(args: argparse.Namespace) -> None:
             print(later(f"predict {table}", reasons, jobs[-1]))
         if (reasons := reasons_to_submit(configuration, model)) is not None:
             print(later("submission", reasons, jobs[-1]))
+        for text in edits(job for job in jobs if not job.runs):
+            print(line(text))
 
 
 def later(title: str, reasons: list[str], converted: Job) -> str:

@@ -5,14 +5,12 @@ These facts about files and repositories belong in settings files, beside the se
 
 import contextlib
 import functools
-import glob
 import platform
 import re
 from pathlib import Path
 from typing import Any
 
 from babelmill.config import canonical
-from babelmill.config.earlier_results import quoting_in_settings
 from babelmill.config.headings import missing_column
 from babelmill.config.languages import WORD
 from babelmill.config.layers import nearest
@@ -128,12 +126,6 @@ def hub_model(configuration: Configuration, model: str) -> dict[str, Any] | None
     name, revision = resolved.source.name, resolved.model.revision
     key = revisions.model_key(name, revision)
     return revisions.source(key, name, revision, SETTINGS / model / "base_model.json")
-
-
-def labels_are_classes(configuration: Configuration, code: str) -> bool:
-    """Return whether a model of a language learns labels as they stand, and not as numbers of a fixed system."""
-    resolved = (configuration.model(name) for name in configuration.models_reading(code))
-    return any(each.train.objective == "labels" and each.labels.code in ("classes", "general") for each in resolved)
 
 
 def require_labels(configuration: Configuration, model: str) -> None:
@@ -342,7 +334,7 @@ def prediction_table(configuration: Configuration, model: str, name: str) -> dic
     if missing := missing_column(own.file, columns, *reading, "predict.delimiter"):
         key, there = missing
         raise UserError(f"{own.file}: no column {table[key]!r} (predict.inputs.{name}: {key}); {there}")
-    table["quoting"] = quoting_in_settings(quoting, [glob.escape(own.file)])
+    table["quoting"] = quoting
     return {"file": own.file, "sha256": _digest(own.file, model, name)} | {k: v for k, v in table.items() if v}
 
 

@@ -12,7 +12,7 @@ from typing import Any
 from pydantic.json_schema import models_json_schema
 
 from babelmill.config.resolve import ROOT
-from babelmill.config.schema import REMOVED, SECTIONS, User
+from babelmill.config.schema import SECTIONS, User
 from babelmill.core.files import write_json
 from babelmill.core.yaml_file import parse
 
@@ -59,14 +59,10 @@ def plain(schema: Any) -> Any:
 
 def described(name: str, properties: dict[str, Any], words: dict[str, str], values: dict[str, Any]) -> dict[str, Any]:
     """Return the properties of a section with their comments in `defaults.yaml` and their defaults."""
-    found = {}
-    for key, schema in properties.items():
-        if f"{name}.{key}" in REMOVED:
-            value, reason = REMOVED[f"{name}.{key}"]
-            found[key] = {"const": value, "deprecated": True, "description": f"This key no longer exists: {reason}"}
-        else:
-            found[key] = schema | {"description": words.get(f"{name}.{key}", ""), "default": values[key]}
-    return found
+    return {
+        key: schema | {"description": words.get(f"{name}.{key}", ""), "default": values[key]}
+        for key, schema in properties.items()
+    }
 
 
 def json_schema() -> dict[str, Any]:

@@ -45,7 +45,6 @@ from babelmill.config.own_files import config_file, config_names
 from babelmill.config.schema import (
     MODEL_SECTIONS,
     OURS,
-    REMOVED,
     SECTIONS,
     Challenge,
     LanguageEntry,
@@ -122,9 +121,6 @@ class Configuration:
         check_keys(self.user, self._origin)
         top_keys = set(User.model_fields)
         self.defaults = {key: value for key, value in defaults.items() if key not in top_keys}
-        for dotted, (value, _) in REMOVED.items():
-            section, _, key = dotted.partition(".")
-            self.defaults[section][key] = value
         top = merge(
             {key: defaults[key] for key in top_keys},
             {key: value for key, value in self.user.items() if key in top_keys},
@@ -648,13 +644,6 @@ class Configuration:
             merged = merge(merged, layer.values)
             origins |= dict.fromkeys(dotted_keys(layer.values), layer.label)
         label = functools.partial(where_set, layers)
-        for dotted, (value, reason) in REMOVED.items():  # first: what other checks say of their values helps nobody
-            section, _, key = dotted.partition(".")
-            if section in names and (where := origins[dotted]) != DEFAULTS:
-                given = merged[section][key]
-                if str(given).lower() != str(value).lower():
-                    raise UserError(f"{where}: {dotted} = {given!r}: this key no longer exists: {reason}")
-                _warn(f"{where}: {dotted} no longer exists, and has no effect here; leave it out ({reason})")
         return {n: self._validate(SECTIONS[n], merged.get(n, {}), f"{n}.", label) for n in names}, origins
 
     def _validate(self, section: type[S], values: Any, prefix: str, label: Callable[[str, str], str]) -> S:

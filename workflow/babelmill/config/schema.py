@@ -61,6 +61,7 @@ from babelmill.core.templates import columns_of
 # These limits are far above all trainings so far, and far below any overflow of arithmetic.
 MAX_STEPS = 10_000_000
 MAX_LENGTH = 2**20
+MASKS = 7  # passes of the masked score, each of which hides every seventh token
 MAX_BATCH = 2**30
 MASKING = ("hybrid", "masked")  # values of train.objective that hide tokens at a rate that changes over the run
 UNKNOWN = "unknown_key"  # the type of pydantic's error
@@ -401,8 +402,7 @@ class Train(Section):
     freeze: Annotated[Literal["none", "encoder"], OnlyIf(objective="labels")] = "none"
     unknown_context: Annotated[Share, OnlyIf(objective="labels")] = 0.0
     typos: Share = 0.0
-    precision: Annotated[Literal["bf16", "fp32"], BeforeValidator(precision)]
-    gradient_reduction: Literal["bf16", "fp32"] = "fp32"  # see REMOVED
+    precision: Annotated[Literal["auto", "bf16", "fp32"], BeforeValidator(precision)]
     activation_checkpointing: bool
     non_finite: Literal["stop", "skip"]
 
@@ -543,27 +543,18 @@ class Export(Section):
 class Evaluation(Section):
     """How the exported model is measured."""
 
-    sequence_length: Annotated[Integer, Field(ge=2, le=MAX_LENGTH)]
-    disjoint_masks: Annotated[Integer, Field(ge=2)]  # see REMOVED
+    sequence_length: Annotated[Integer, Field(ge=MASKS, le=MAX_LENGTH)]
     diffusion_samples: Annotated[Integer, Field(ge=1, le=1024)] = 16
     documents: Annotated[Integer, Field(ge=2)] | None = None
     suites: Names = []
     pairs: Annotated[Positive, Field(le=MAX_BATCH)] | Literal["all"] = "all"
     masked_pairs: Annotated[Positive, Field(le=MAX_BATCH)] | Literal["all"] = "all"
-    within_word_l2r: bool = False  # see REMOVED
     snapshots: bool = False
     snapshot_suites: Names = []
     backend: Literal["causal", "mlm"] | None = None
     tasks: Names = []
     task_seeds: Seeds = []
     keep_tuned: bool = False
-
-    def contradictions(self) -> Iterator[str]:
-        if self.disjoint_masks > self.sequence_length:
-            yield (
-                f"evaluation.sequence_length = {self.sequence_length} is less than {self.disjoint_masks}: the masked"
-                f" score hides every {self.disjoint_masks}th token, so some passes would hide nothing"
-            )
 
 
 class Card(Section):
@@ -931,18 +922,6 @@ class Task(Dataset):
         for template in filter(None, (self.text, self.pair)):
             if not columns_of(template):
                 yield f"{template!r} names no column; write it in braces, such as {{{template}}}"
-
-
-# Keys that releases had, by their dotted names: the one value that they may still have, and why they are gone. Settings
-# files and stages go on as if the key had this value, so that nothing runs again.
-REMOVED: dict[str, tuple[Any, str]] = {
-    "train.gradient_reduction": (
-        "fp32",
-        "GPUs always sum their gradients in fp32: in bf16, rounding depends on their number",
-    ),
-    "evaluation.disjoint_masks": (7, "masked scores always hide every seventh token, so that models can be compared"),
-    "evaluation.within_word_l2r": (False, "masked scores of suites hide one token at a time, as published scores do"),
-}
 
 
 class LanguageEntry(Section):

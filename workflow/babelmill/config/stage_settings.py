@@ -25,9 +25,8 @@ class Settings(BaseModel):
     stage: str
     name: str  # the language or the model
     languages: list[str] = []  # codes of the model's languages, in order
-    code: str = ""  # version or digest of the stage's code
+    version: int = 1  # of the stage, see `stages.Stage`
     raw: dict[str, Any] = {}  # the content of the settings file, for the manifest
-    modules: dict[str, str] = {}  # {module: digest} of the code that runs, for the manifest
 
     @classmethod
     def sections(cls) -> dict[str, type[schema.Section]]:
@@ -51,7 +50,6 @@ class DownloadSettings(Settings):
     columns: dict[str, Any] = {}
     counted: dict[str, Any] | None = None  # with a budget, the keys of `corpus` that decide how much text a file yields
     byte_premium: float | None = None  # with a budget, the language's byte premium
-    chosen_again: bool = False  # whether an earlier release chose other files (see `earlier_results.py`)
 
 
 class BaseModelSettings(Settings):
@@ -77,7 +75,6 @@ class CorpusSettings(Settings):
     corpus: schema.Corpus
     sources: dict[str, Any]  # the local text
     byte_premium: float | None = None  # the language's, if there is a budget
-    raw_labels: bool = False  # whether labels stay as they stand (see `earlier_results.py`)
     # With `corpus.language_filter`, the language and the model (see `identifiers.py`).
     identification: dict[str, Any] = {}
 
@@ -177,10 +174,9 @@ class ScoreSettings(Settings):
     unknown: Literal["scored", "wrong"] = "scored"
     headline: Literal["pairs", "paradigms", "phenomena"] = "pairs"
     methods: list[str]  # how sentences are scored
-    # pairs, masked_pairs, within_word_l2r, snapshots: as the section `evaluation` says.
+    # pairs, masked_pairs, snapshots: as the section `evaluation` says.
     pairs: int | Literal["all"] = "all"
     masked_pairs: int | Literal["all"] = "all"
-    within_word_l2r: bool = False
     snapshots: bool = False
 
     @property

@@ -4,10 +4,9 @@ import contextlib
 import functools
 import glob
 from collections.abc import Iterable
-from pathlib import Path, PurePath
+from pathlib import Path
 from typing import Any
 
-from babelmill.config.earlier_results import quoting_in_settings
 from babelmill.config.headings import has_no_row, missing_column
 from babelmill.config.inputs import SETTINGS
 from babelmill.config.layers import nearest
@@ -19,7 +18,7 @@ from babelmill.config.schema import ITEM_KEYS, Suite, Task
 from babelmill.core.escape import some
 from babelmill.core.files import UserError, read_json, sha256
 from babelmill.core.globs import expand_glob
-from babelmill.core.local_sources import files_of, recorded, snapshot
+from babelmill.core.local_sources import files_of, snapshot
 from babelmill.hub import revisions
 
 SUITES = Path("results/suites")
@@ -96,9 +95,8 @@ def pairs_of_suite(configuration: Configuration, code: str, name: str) -> dict[s
     files = in_challenge(challenge, suite.challenge_files_of(covered))
     if suite.files and not any(expand_glob(pattern) for pattern in files):
         challenge, files = "", suite.files_of(covered)
-    keys = {"good", "bad", "phenomenon", "paradigm", "delimiter", "encoding"}
+    keys = {"good", "bad", "phenomenon", "paradigm", "delimiter", "encoding", "quoting"}
     columns = suite.model_dump(include=keys)
-    columns["quoting"] = quoting_in_settings(suite.quoting, files, local=bool(challenge) or not suite.repository)
     asked: dict[str, Any] = {"suite": name, "columns": {key: value for key, value in columns.items() if value}}
     if suite.kind != "pairs":
         asked["kind"] = suite.kind
@@ -169,31 +167,17 @@ def hub_suites(configuration: Configuration, models: list[str]) -> list[dict[str
 
 
 def shipped_sources(files: list[str], code: str, name: str) -> dict[str, Any]:
-    """Return the `sources` of a suite whose files are in `config/suites/`: their content, not where this clone is.
-
-    If the present results describe the same content by its path, as release 0.2.0 did, their description is returned.
-    So is that of an earlier settings file, if the results are missing and the files have the same sizes.
-    """
+    """Return the `sources` of a suite whose files are in `config/suites/`: their content, not where this clone is."""
     paths = [Path(path) for file in files for path in files_of(file, f"the suite {name}:")]
-    content = {path.name: sha256(path) for path in paths}
-    sizes = {path.name: path.stat().st_size for path in paths}
-    made, before = recorded(SUITES / name / code), _settings_before(code, name)
-    if made and {Path(path).name: digest for path, digest in made["content"].items()} == content:
-        return made["sources"]
-    if not made and {PurePath(path).name: about["bytes"] for path, about in before.items()} == sizes:
-        return before
-    return {f"{SHIPPED}{each}": {"files": 1, "bytes": sizes[each], "sha256": content[each]} for each in content}
+    return {
+        f"{SHIPPED}{path.name}": {"files": 1, "bytes": path.stat().st_size, "sha256": sha256(path)} for path in paths
+    }
 
 
 def located(source: str) -> list[str]:
-    """Return the files that an entry of a suite's `sources` stands for.
-
-    A path to `config/suites/` of another clone, which release 0.2.0 wrote, stands for the file of this one.
-    """
-    if source.startswith(SHIPPED) or not expand_glob(source):
-        ours = config_file(f"{FILES}{PurePath(source.removeprefix(SHIPPED)).name}")
-        if source.startswith(SHIPPED) or ours.is_file():
-            return [str(ours)]
+    """Return the files that an entry of a suite's `sources` stands for."""
+    if source.startswith(SHIPPED):
+        return [str(config_file(f"{FILES}{source.removeprefix(SHIPPED)}"))]
     return files_of(source, "suite")
 
 

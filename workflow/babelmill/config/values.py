@@ -83,7 +83,8 @@ def precision(value: Any) -> Any:
     if str(value).lower() in ("fp16", "float16", "half", "16"):
         raise ValueError(
             "fp16 is not supported: without scaling of the loss, its gradients get too small or too large, and scaling"
-            " would change the trained model; choose bf16 (the same speed and memory), or fp32 if the GPU has no bf16"
+            " would change the trained model; choose auto, which is bf16 (the same speed and memory), or fp32 on GPUs"
+            " without bf16"
         )
     return value
 

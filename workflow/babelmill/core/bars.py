@@ -1,7 +1,10 @@
-"""Show people how far a job is: as one bar on a terminal, and elsewhere and in the log as a plain line every 30 s.
+"""Write to the terminal that the processes of a run share: whole lines and, below them, one line that is drawn over.
 
-Several jobs may share a terminal. Only the one that holds the terminal's lock file draws its bar. When it ends, another
-job takes the lock file and draws.
+All processes write lines. Each line first clears what was drawn, whoever drew it, and is one write, so that nothing
+comes in between. What is drawn says how far a job is (a bar), or what it does now. One bar is drawn at a time: that of
+the job that holds the terminal's lock file. When it ends, another job takes the lock file and draws.
+
+Elsewhere, and in the log, a bar is a plain line every 30 s.
 """
 
 import contextlib
@@ -11,12 +14,60 @@ import os
 import sys
 import tempfile
 import time
+from typing import TextIO
 
-from babelmill.core import stage_entry, writers
+from babelmill.core import escape, writers
 from babelmill.core.words import clock
 
-log = logging.getLogger("babelmill")
+TERMINAL = "BABELMILL_TERMINAL"  # the environment variable that names the standard error of the logger plugin
 CLEAR = "\r\033[K"
+WIDTH = 24  # characters of a bar
+
+log = logging.getLogger("babelmill")
+shown_name = ""  # the name of the model, since other models may use the same terminal
+
+
+def terminal_id() -> str:
+    """Return an id of what standard error writes to; it is the same for all processes that share it."""
+    status = os.fstat(2)
+    return f"{status.st_dev}:{status.st_ino}"
+
+
+def say(text: str, stream: TextIO | None = None) -> None:
+    """Write a line to a stream (standard error if it is None). On a terminal, it replaces what was drawn there."""
+    where = stream or sys.stderr
+    where.write(f"{CLEAR if where.isatty() else ''}{text}\n")
+    where.flush()
+
+
+def draw(text: str) -> None:
+    """Draw one line of text on the terminal of standard error, over the one before; it is cut where the terminal ends.
+
+    Nothing is drawn on anything else than a terminal.
+    """
+    with contextlib.suppress(OSError):  # the terminal was closed
+        if sys.stderr.isatty():
+            columns = os.get_terminal_size(sys.stderr.fileno()).columns or 80
+            sys.stderr.write(CLEAR + escape.line(text)[: columns - 1])
+            sys.stderr.flush()
+
+
+def draw_if_free(text: str) -> None:
+    """Draw what this process does now, unless a bar is there."""
+    if sys.stderr.isatty() and (lock := _lock()):
+        draw(shown_name + text)
+        lock.close()
+
+
+def _lock() -> TextIO | None:
+    """Return the terminal's lock file, which is locked until it is closed; None if a job holds it, or without space."""
+    name = f"babelmill-bar-{os.getuid()}-{terminal_id().replace(':', '-')}.lock"
+    with contextlib.ExitStack() as stack, contextlib.suppress(OSError):
+        lock = stack.enter_context(open(os.path.join(tempfile.gettempdir(), name), "w"))
+        if writers.lock(lock, wait=False):
+            stack.pop_all()  # keeps the file open
+            return lock
+    return None
 
 
 class Bar:
@@ -36,11 +87,7 @@ class Bar:
         self._total, self._start, self._done = total, done, done
         self._began, self._drawn = time.monotonic(), -math.inf
         self._said, self._silent = (-math.inf if at_once else self._began), True
-        self._lock, self._bar = None, None
-        if sys.stderr.isatty():
-            for handler in logging.getLogger().handlers:
-                if type(handler) is logging.StreamHandler:
-                    handler.addFilter(self._beside_the_bar)
+        self._lock: TextIO | None = None  # held from the first drawing on
 
     def show(self, done: float, text: str) -> None:
         """Show how far the job is: `text` says it in the job's own words, and the time left is added to it.
@@ -50,23 +97,25 @@ class Bar:
         """
         self._done, now = done, time.monotonic()
         ended = done >= self._total > 0
+        text = f"{text}  {self._left(now)} left"
+        if sys.stderr.isatty() and (now - self._drawn >= self.DRAWN_EVERY or ended):
+            self._lock = self._lock or _lock()
+            if self._lock:
+                self._drawn = now
+                share = done / self._total if self._total else 0.0
+                draw(f"{share:4.0%} [{'#' * int(share * WIDTH):.<{WIDTH}}] {shown_name}{text}")
         if now - self._said >= self.EVERY or (ended and not self._silent):
             self._said, self._silent = now, False
-            log.info("%s  %s left", text, self._left(now), extra={"bar": True})
-        if sys.stderr.isatty() and (now - self._drawn >= self.DRAWN_EVERY or ended) and self._may_draw():
-            self._drawn = now
-            self._draw(f"{stage_entry.shown_name}{text}  {self._left(now)} left")
+            log.info("%s", text, extra={"bar": self._lock is not None})  # whether it is drawn
         if ended:
             self.close()
 
     def close(self) -> None:
-        """Leave the bar on the terminal as it is, and let other jobs draw there."""
-        if self._bar is not None:
-            with contextlib.suppress(OSError):  # the terminal was closed
-                self._bar.close()
+        """Clear the bar, if this job draws it, and let other jobs draw."""
         if self._lock is not None:
+            draw("")
             self._lock.close()
-        self._bar = self._lock = None
+        self._lock = None
 
     def _left(self, now: float) -> str:
         seconds, left = now - self._began, self._total - self._done
@@ -76,37 +125,3 @@ class Bar:
         if share <= 0 or seconds < self.EARLY or (share < 0.01 and seconds < 12 * self.EARLY):
             return "unknown time"
         return clock(seconds / (self._done - self._start) * left)
-
-    def _draw(self, text: str) -> None:
-        if self._bar is None:
-            from tqdm import tqdm  # imported only if there is a terminal
-
-            tqdm.monitor_interval = 0  # otherwise a thread of tqdm draws the bar again when nothing has happened
-            form = "{percentage:3.0f}% [{bar:24}] {desc}"
-            self._bar = tqdm(total=self._total, bar_format=form, dynamic_ncols=True, ascii=".#", miniters=math.inf)
-        self._bar.n = self._done
-        self._bar.set_description_str(text, refresh=False)
-        with contextlib.suppress(OSError):  # the terminal was closed
-            self._bar.refresh()
-
-    def _may_draw(self) -> bool:
-        """Return whether this process draws on the terminal: it does already, or nobody else does."""
-        if self._lock is None:
-            name = f"babelmill-bar-{os.getuid()}-{stage_entry.terminal_id().replace(':', '-')}.lock"
-            with contextlib.ExitStack() as stack, contextlib.suppress(OSError):  # another job draws, or no space
-                lock = stack.enter_context(open(os.path.join(tempfile.gettempdir(), name), "w"))
-                if writers.lock(lock, wait=False):
-                    stack.pop_all()  # keeps the file open, and with it the lock
-                    self._lock = lock
-        return self._lock is not None
-
-    def _beside_the_bar(self, record: logging.LogRecord) -> bool:
-        """Return whether a log message is shown on a terminal with a bar; clear the bar's line for it.
-
-        Lines of progress go only to the log file, because the bar already shows them.
-        """
-        if hasattr(record, "bar"):
-            return False
-        with contextlib.suppress(OSError):  # the terminal was closed
-            sys.stderr.write(CLEAR)  # also if the bar belongs to another job
-        return True

@@ -7,13 +7,12 @@ noticed.
 
 import contextlib
 import os
-import sys
 import time
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from babelmill.core import escape
+from babelmill.core import bars, escape
 from babelmill.core.files import UserError, read_json, sha256, write_json
 
 QUIET = 10.0  # seconds between messages of progress
@@ -48,10 +47,10 @@ def hash_changed(paths: Iterable[str], known: dict[str, dict[str, Any]], store: 
         now, entry = identity(path), known.get(path)
         if entry is None or entry["identity"] != now:
             if now[0] >= LARGE:
-                print(f"reading {escape.line(path)} ({now[0] / 1e9:.1f} GB) to hash it, once", file=sys.stderr)
+                bars.say(f"reading {escape.line(path)} ({now[0] / 1e9:.1f} GB) to hash it, once")
             entry = {"identity": now, "sha256": sha256(path)}
             if time.monotonic() - spoken > QUIET:
-                print(f"hashing files for {store}: {number} so far", file=sys.stderr)
+                bars.say(f"hashing files for {store}: {number} so far")
                 spoken = time.monotonic()
         entries[path] = entry
     return entries

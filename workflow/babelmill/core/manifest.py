@@ -5,17 +5,21 @@ verifies them first. So a half-copied file, a flipped bit or results of two runs
 that names the file, never a silently wrong model. (Neither safetensors nor Parquet notices a flipped bit in its data.)
 """
 
+import contextlib
 import hashlib
 import json
+import logging
 import os
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
 from babelmill import __version__
-from babelmill.core import known_hashes
+from babelmill.core import known_hashes, modules
 from babelmill.core.files import UserError, canonical_json, read_json, sha256, write_json
+
+log = logging.getLogger("babelmill")
 
 NAME = "manifest.json"
 HASHES = "known_hashes.json"  # in a folder whose large files are read repeatedly, see `known_hashes.py`
@@ -28,7 +32,6 @@ class StageRequest:
     stage: str  # its name
     name: str  # the model or language
     raw: dict[str, Any]  # the content of its settings file
-    modules: dict[str, str] = field(default_factory=dict)  # {module: digest} of its code
 
 
 class StageSettings(Protocol):
@@ -40,8 +43,6 @@ class StageSettings(Protocol):
     def name(self) -> str: ...
     @property
     def raw(self) -> dict[str, Any]: ...
-    @property
-    def modules(self) -> dict[str, str]: ...
 
 
 def write(
@@ -53,12 +54,14 @@ def write(
     remember: bool = False,
     name: str = NAME,
     entries: dict[str, Any] | None = None,
+    began_with: dict[str, str] | None = None,
 ) -> None:
     """Write `folder/manifest.json`, or `name` if several results share the folder.
 
     `asked` is what `settings.read_settings` returned. `files`, absolute or relative to the folder, were written by this
     stage (`entries`: theirs, if they are known), and `upstream` are the folders that it read: the sha256 of each
-    manifest is recorded. `figures`: numbers that later stages or readers need. `remember`: see `verify`.
+    manifest is recorded. `figures`: numbers that later stages or readers need. `remember`: see `verify`. `began_with`:
+    the modules with which an earlier process began the work (see `modules.py`).
     """
     folder, upstream = Path(folder), [Path(source) for source in upstream]
     if entries is None:
@@ -75,7 +78,7 @@ def write(
             "name": asked.name,
             "version": __version__,
             "settings": asked.raw,
-            "code": asked.modules,
+            "modules": modules.loaded() | (began_with or {}),
             "files": entries,
             "upstream": {source.as_posix(): sha256(source / NAME) for source in upstream},
             **_origins(upstream),
@@ -96,14 +99,14 @@ def _origins(upstream: list[Path]) -> dict[str, dict[str, str]]:
     for source in upstream:
         about = read(source)
         text = canonical_json(about["settings"])
-        with_settings |= about.get("made_with", {}) | {source.as_posix(): hashlib.sha256(text.encode()).hexdigest()}
-        from_results |= made_from(about)
+        with_settings |= about["made_with"] | {source.as_posix(): hashlib.sha256(text.encode()).hexdigest()}
+        from_results |= about["made_from"]
     from_results |= {source.as_posix(): sha256(source / NAME) for source in upstream}
     return {"made_with": with_settings, "made_from": from_results}
 
 
 def key_of(stage: str, settings: dict[str, Any], upstream: Iterable[Path]) -> str:
-    """Return a digest of what a result is made from: stage, settings with code, and the files of what it reads.
+    """Return a digest of what a result is made from: stage, settings, and the files of what it reads.
 
     Names do not count, so the results of two models have the same key if they are the same.
     """
@@ -128,28 +131,10 @@ def _without_name(settings: dict[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in settings.items() if key != "name"}
 
 
-def key_in(about: dict[str, Any]) -> str | None:
-    """Return the key of a result from its manifest. None: release 0.2.0 noted none, and what it reads has changed."""
-    if "key" in about:
-        return about["key"]
-    present = {source: Path(source, NAME) for source in about["upstream"]}
-    if all(path.is_file() and sha256(path) == about["upstream"][source] for source, path in present.items()):
-        return key_of(about["stage"], about["settings"], map(Path, about["upstream"]))
-    return None
-
-
 def changed_upstream(about: dict[str, Any]) -> list[str]:
     """Return the results that a manifest says this one was made from, and that are others now; not those deleted."""
     present = {source: Path(source, NAME) for source in about["upstream"]}
     return [source for source, path in present.items() if path.is_file() and sha256(path) != about["upstream"][source]]
-
-
-def made_from(about: dict[str, Any]) -> dict[str, str]:
-    """Return {folder: sha256 of its manifest} of all results that something was made from, as its manifest says.
-
-    Release 0.2.0 noted only those that a stage read itself.
-    """
-    return about.get("made_from", about["upstream"])
 
 
 def write_sealed(path: Path, content: dict[str, Any]) -> None:
@@ -172,7 +157,7 @@ def read_sealed(path: Path) -> Any:
 def unsealed(content: Any, where: object, remedy: str) -> Any:
     """Return sealed content without its sha256; raise a UserError if it was changed after it was written.
 
-    What release 0.2.0 wrote has no sha256 of its own.
+    What others wrote under the same name has no sha256 of its own.
     """
     if not isinstance(content, dict) or "sha256" not in content:
         return content
@@ -253,6 +238,8 @@ def verify(folder: str | Path, *names: str, remember: bool = False, within: str 
 def _content(folder: Path, paths: Iterable[Path], remember: bool) -> dict[Path, str]:
     """Return {path: sha256}; `remember`: see `verify`."""
     paths = list(paths)
+    if (size := sum(path.stat().st_size for path in paths)) >= known_hashes.LARGE:
+        log.info("checking %.1f GB of %s", size / 1e9, folder)
     large = [path.as_posix() for path in paths if remember and path.stat().st_size >= known_hashes.LARGE]
     known = known_hashes.hashes(large, folder / HASHES) if large else {}
     return {path: known.get(path.as_posix()) or sha256(path) for path in paths}
@@ -264,3 +251,21 @@ def verify_upstream(folder: str | Path, *sources: str | Path) -> None:
     for source in map(Path, sources):
         if recorded.get(source.as_posix()) != sha256(source / NAME):
             raise UserError(f"{folder}: was not made from the present {source}; run the workflow again to rebuild it")
+
+
+def refuse_earlier_results() -> None:
+    """Raise a UserError if the working folder holds results of Babelmill 0.x, which 1.0 does not take over.
+
+    One manifest of each kind of results is looked at.
+    """
+    for folder in ("results/corpora", "results/models", "results/exports", "converted"):
+        path = next(iter(sorted(Path(folder).glob(f"*/{NAME}"))), None)
+        version = ""
+        with contextlib.suppress(UserError, AttributeError):  # a damaged manifest is an error when it is used
+            version = str(read_json(path).get("version", "")) if path else ""
+        if version.startswith("0."):
+            release = ".".join(version.split(".")[:2])
+            raise UserError(
+                f"{Path(folder).parts[0]}/ holds results of Babelmill {release}: keep them with {release}, or begin a"
+                " new folder (models that are trained continue by model.source)"
+            )

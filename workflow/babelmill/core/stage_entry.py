@@ -2,8 +2,8 @@
 
 A stage writes its messages to its log file and to standard error. So a terminal shows errors and progress, and a
 cluster keeps them. If our logger plugin for Snakemake writes to the same terminal, the plugin shows what is important.
-The stage then shows only its warnings and, now and then, the progress of the training. A user can also repeat a job by
-hand, with `python -m babelmill.<stage>`.
+The stage then shows only its warnings, and draws what it does now (`bars.py`). A user can also repeat a job by hand,
+with `python -m babelmill.<stage>`.
 """
 
 import argparse
@@ -19,16 +19,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TextIO
 
-from babelmill.core import escape, writers
+from babelmill.core import bars, escape, writers
 from babelmill.core.files import UserError
 from babelmill.core.trouble import BUG, FULL, NO_MEMORY_LEFT, number_of, trouble
 
-TERMINAL = "BABELMILL_TERMINAL"  # the environment variable that names the standard error of the logger plugin
 QUIET = (30.0, 1800.0)  # seconds between messages of progress beside the plugin: 30 first, then doubled, up to 1800
 CLOCK = "%H:%M:%S"
 
 log = logging.getLogger("babelmill")
-shown_name = ""  # the name of the model, for its progress bar: other models may use the same terminal
 
 
 def arguments(description: str | None) -> argparse.ArgumentParser:
@@ -65,12 +63,6 @@ def utf8(text: str) -> str:
         raise argparse.ArgumentTypeError(f"{escape.line(text)}: is not UTF-8 text") from None
 
 
-def terminal_id() -> str:
-    """Return an id of what standard error writes to; it is the same for all processes that share it."""
-    status = os.fstat(2)
-    return f"{status.st_dev}:{status.st_ino}"
-
-
 def write_if_no_memory(descriptor: int) -> None:
     """Say that there is no memory, if the present error means that, without taking any."""
     if isinstance(sys.exc_info()[1], MemoryError):
@@ -80,6 +72,17 @@ def write_if_no_memory(descriptor: int) -> None:
 
 class TerminalHandler(logging.StreamHandler[TextIO]):
     """Standard error. What cannot be written there is lost, except that memory is short."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Leave out progress that this process draws as a bar."""
+        return not getattr(record, "bar", False) and super().filter(record)
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Write a message."""
+        try:
+            bars.say(self.format(record), self.stream)
+        except Exception:
+            self.handleError(record)
 
     def handleError(self, record: logging.LogRecord) -> None:
         """Write the message that is ready, if memory is short for this one."""
@@ -104,9 +107,10 @@ class LogFile(logging.FileHandler):
 
 
 class BesideThePlugin(logging.Filter):
-    """Shows only warnings and, now and then, the progress of the training: the logger plugin shows the rest.
+    """Shows only warnings and, now and then, progress that has no bar: the logger plugin shows the rest.
 
-    Errors are in the log, and the plugin quotes them from there, unless the log could not be written.
+    On a terminal, each other message is drawn until the next one comes: it says what the stage does now. Errors are in
+    the log, and the plugin quotes them from there, unless the log could not be written.
     """
 
     def __init__(self, log_file: LogFile) -> None:
@@ -119,6 +123,8 @@ class BesideThePlugin(logging.Filter):
         if hasattr(record, "bar") and time.monotonic() - self._last >= self._gap:
             self._gap, self._last = min(2 * self._gap, QUIET[1]), time.monotonic()
             return True
+        if record.levelno == logging.INFO:
+            bars.draw_if_free(record.getMessage().partition("\n")[0])
         return record.levelno == logging.WARNING
 
 
@@ -155,7 +161,7 @@ def configure_logging(path: Path | None, subject: str = "") -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         log_file = LogFile(path, encoding="utf-8")
         handlers.insert(0, log_file)  # first, since the terminal shows what it could not write
-        if os.environ.get(TERMINAL) == terminal_id():
+        if os.environ.get(bars.TERMINAL) == bars.terminal_id():
             terminal.addFilter(BesideThePlugin(log_file))
             terminal.setFormatter(Formatter(f"          {subject}  "))
     for handler in handlers:
@@ -177,8 +183,7 @@ def run(function: Callable[[argparse.Namespace], int | None], args: argparse.Nam
 
     First delete what a killed attempt left beside the results.
     """
-    global shown_name
-    shown_name = f"{args.settings.parent.name}  "
+    bars.shown_name = f"{args.settings.parent.name}  "
     try:
         configure_logging(args.log, f"{args.settings.stem:<10}  {args.settings.parent.name:<8}")
         out, kept = getattr(args, "out", None), [getattr(args, name, None) for name in ("partial", "checkpoints")]

@@ -2,7 +2,7 @@
 
 The name of a temporary file or folder has the machine, the process and the time of its start:
 `.train.safetensors.4f1c-1234-567890.k2x9_a0b`. The writer is dead if this process has ended. On another machine this
-cannot be known. There, what has not changed for a day is taken for dead, and so is what release 0.2.0 left.
+cannot be known. There, what has not changed for a day is taken for dead.
 """
 
 import contextlib
@@ -20,8 +20,6 @@ from pathlib import Path
 from typing import IO, Any
 
 FORM = re.compile(r"\..+\.([0-9a-f]{4})-(\d+)-(\w+)\.[a-z0-9_]{8}")
-# Release 0.2.0 did not name the writer: `.train.safetensors.k2x9_a0b`. Its temporary files are for their owner alone.
-FORM_OF_0_2_0 = re.compile(r"\..+\.(?=.*[a-z])(?=.*[0-9_])[a-z0-9_]{8}")
 DEAD_AFTER = 86400  # seconds without a change after which a writer on another machine is dead
 LONGEST = 40  # characters of a file's name in that of its temporary file
 NO_LOCKS = (errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP, errno.EINVAL)  # Lustre and FUSE, as they are often mounted
@@ -69,15 +67,11 @@ def left_behind(path: Path) -> bool:
     if found and found[1] == _here():
         return started(int(found[2])) != found[3]
     with contextlib.suppress(FileNotFoundError):
-        if not found and (not FORM_OF_0_2_0.fullmatch(path.name) or path.stat().st_mode & 0o077):
+        if not found:
             return False
         newest = max(each.stat().st_mtime for each in [path, *path.rglob("*")])
         return time.time() - newest > DEAD_AFTER
     return False
-
-
-def _is_temporary(name: str) -> bool:
-    return bool(FORM.fullmatch(name) or FORM_OF_0_2_0.fullmatch(name))
 
 
 def leftovers(folders: Iterable[Path], deep: bool = False) -> Iterator[Path]:
@@ -85,7 +79,7 @@ def leftovers(folders: Iterable[Path], deep: bool = False) -> Iterator[Path]:
     for folder in folders:
         with contextlib.suppress(OSError):
             found = sorted(filter(left_behind, folder.glob("**/.*" if deep else ".*")))
-            yield from (path for path in found if not any(map(_is_temporary, path.parent.parts)))
+            yield from (path for path in found if not any(map(FORM.fullmatch, path.parent.parts)))
 
 
 def remove(path: Path) -> None:

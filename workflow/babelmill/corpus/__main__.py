@@ -168,6 +168,7 @@ def different_documents(
 
 def from_python(reading: Reading, tally: Tally) -> Iterator[pa.RecordBatch]:
     """Yield the clean documents that come with Python, as `pieces.work` returns them."""
+    log.info("reading the texts that come with Python")
     for batch in builtin.python_docs():
         tally.read += batch.num_rows
         done = work(TalliedBatches([batch], Tally()), reading)
@@ -247,9 +248,7 @@ def boilerplate_of(sources: Inputs, reading: Reading, threads: int) -> Boilerpla
 def reading_of(settings: CorpusSettings, sources: Inputs, args: argparse.Namespace) -> tuple[Reading, str | None]:
     """Return how the files are read and cleaned, and the sha256 of the model that finds languages, if there is one."""
     corpus = settings.corpus
-    if not args.download and "quoting" not in settings.raw.get("corpus", {}):  # see `config/earlier_results.py`
-        corpus = corpus.model_copy(update={"quoting": "csv"})
-    reading = Reading(corpus, sources.text_columns, args.out, settings.raw_labels)
+    reading = Reading(corpus, sources.text_columns, args.out)
     given = sorted(folder.parent.name for folder in args.suites)
     if given != sorted(corpus.decontaminate):
         asked = [f"results/suites/{name}/{settings.name}" for name in sorted(corpus.decontaminate)]

@@ -11,6 +11,7 @@ are other documents then: the stage gives them new digests and looks for exact c
 # (pyarrow creates the functions of pyarrow.compute at import: a type checker cannot see them.)
 
 import contextlib
+import logging
 import tempfile
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
@@ -20,11 +21,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from babelmill.config import schema
+from babelmill.core.bars import Bar
+from babelmill.core.words import plural
 from babelmill.corpus.cleaning import is_blank, keep, long_enough, with_text
 from babelmill.corpus.digests import DIGEST, digests_of, with_digests
 from babelmill.corpus.near_copies import Copy, NearCopies, bands_of
 from babelmill.corpus.record_batches import PROMPT, Spool, joined
 from babelmill.corpus.tally import Tally
+
+log = logging.getLogger("babelmill.corpus")
 
 BANDS, PARAGRAPH_BANDS = "bands", "paragraph bands"  # columns of the batches, for `NearCopies`
 BETWEEN = "\n\n"  # what separates paragraphs
@@ -76,13 +81,18 @@ def _in_two_passes(
     with contextlib.ExitStack() as files:
         near = NearCopies(threshold, scratch, files)
         spool = Spool(files.enter_context(tempfile.TemporaryFile(dir=scratch)))
-        held_out = 0
+        held_out = count = 0
         for held, batch in documents:
             near.add(batch[column] if column == BANDS else batch[column].flatten())
             spool.write(batch.drop_columns([column]))
             held_out += held
+            count += batch.num_rows
+        log.info("looking for near copies among %s", plural(count, "document"))
         near.group()
+        bar, done = files.enter_context(contextlib.closing(Bar(count))), 0
         for i, batch in enumerate(spool.read()):
+            done += batch.num_rows
+            bar.show(done, f"near copies: {done:,}/{count:,} documents")
             if i < held_out:
                 text = compared(batch) if column == BANDS else pc.split_pattern(batch["text"], BETWEEN).flatten()
                 near.judge(text, np.full(len(text), HELD_OUT), all_stay=True)

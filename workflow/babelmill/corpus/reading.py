@@ -26,7 +26,7 @@ from babelmill.corpus.record_batches import (
 )
 from babelmill.corpus.tally import Reason, Tally
 from babelmill.tables.columns import Asked
-from babelmill.tokens.label_text import context_text, label_text, label_text_as_it_stands
+from babelmill.tokens.label_text import context_text, label_text
 
 
 @dataclasses.dataclass(frozen=True)
@@ -37,7 +37,6 @@ class Reading:
     # {file: column} of the files that have their own column of text
     text_columns: Mapping[Path, str] = dataclasses.field(default_factory=dict)
     scratch: Path | None = None  # folder for temporary files; None stands for the system's
-    raw_labels: bool = False  # whether labels stay as they stand (`250.0`, `NA`), and are no codes of digits
     # what workers make of each batch of clean documents with digests; None stands for the documents themselves. It must
     # be a function of a module, or a `functools.partial` of one.
     view: Callable[[pa.RecordBatch], pa.RecordBatch] | None = None
@@ -112,8 +111,7 @@ class SourceFile:
         """Return the additional columns of labelled text, {} if it is not labelled. `unit` is `line` or `row`."""
         if not self.corpus.label_columns:
             return {}
-        text_of = label_text_as_it_stands if self.reading.raw_labels else label_text
-        labels = zip(*(map(text_of, cells[name]) for name in self.corpus.label_columns), strict=True)
+        labels = zip(*(map(label_text, cells[name]) for name in self.corpus.label_columns), strict=True)
         context = [context_text(self.corpus.context)] * len(numbers)
         if self.corpus.context_column is not None:
             context = list(map(context_text, cells[self.corpus.context_column]))

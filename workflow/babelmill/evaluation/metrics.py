@@ -70,9 +70,7 @@ def described(names: list[str]) -> dict[str, dict[str, Any]]:
 
 
 def metrics_of(evaluation: dict[str, Any]) -> dict[str, Metric]:
-    """Return the metrics that evaluation.json describes, or ours for a file of an earlier version, which has none."""
-    if "metrics" not in evaluation:
-        return {name: metric for name, metric in METRICS.items() if metric.unit != SHARE}
+    """Return the metrics that evaluation.json describes."""
     return {name: Metric(**about) for name, about in evaluation["metrics"].items()}
 
 
@@ -81,15 +79,10 @@ def units(evaluation: dict[str, Any]) -> str:
     return ", ".join(dict.fromkeys(metric.unit for metric in metrics_of(evaluation).values()))
 
 
-def value_of(score: dict[str, Any]) -> float:
-    """Return the value of a score in evaluation.json; in earlier versions, its key was `bits_per_byte`."""
-    return score["value"] if "value" in score else score["bits_per_byte"]
-
-
 def shown(score: dict[str, Any], metric: Metric | None = None) -> str:
     """Return a score as text, with its standard error if it has one, and "at most" if its `metric` is a bound."""
     error = score.get("standard_error")
-    text = f"{value_of(score):.3f}" + (f" ± {error:.3f}" if error is not None else "")
+    text = f"{score['value']:.3f}" + (f" ± {error:.3f}" if error is not None else "")
     return f"at most {text}" if metric is not None and metric.bound else text
 
 

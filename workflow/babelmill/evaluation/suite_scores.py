@@ -17,8 +17,7 @@ BEST = ("fused", "causal", "masked", "bound")  # which method is the headline if
 def headline_method(scores: dict[str, Any]) -> str:
     """Return the method of the headline score in scores.json: the one that scored the most pairs.
 
-    Among those with as many pairs, it is the one that the file names, or the first of BEST. (Earlier versions always
-    named the last method, even if its scores were those of a small sample.)
+    Among those with as many pairs, it is the one that the file names, or the first of BEST.
     """
     named = scores["headline"]["method"]
     if scores.get("kind") in OF_WORDS:
@@ -47,8 +46,7 @@ def weighting(of: str) -> str:
 def most_pairs(asked: Mapping[str, Any], method: str) -> int | None:
     """Return how many pairs of each paradigm a method scores at most (None: all).
 
-    `asked`: has the keys `pairs` and `masked_pairs` of the section `evaluation`; scores of earlier versions have no
-    `pairs`.
+    `asked`: has the keys `pairs` and `masked_pairs` of the section `evaluation`; those at `all` may be missing.
     """
     keys = ("pairs",) if method == "causal" else ("pairs", "masked_pairs")
     return min((limit for key in keys if (limit := asked.get(key, "all")) != "all"), default=None)

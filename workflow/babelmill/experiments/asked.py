@@ -11,8 +11,7 @@ from babelmill.config.canonical import to_file
 from babelmill.config.experiments import refuse_equal
 from babelmill.config.layers import nearest
 from babelmill.config.resolve import Configuration
-from babelmill.core import code_digest
-from babelmill.core.files import UserError, sha256
+from babelmill.core.files import UserError
 from babelmill.experiments.halving import standing, survivors
 from babelmill.file_times import FileTimes
 from babelmill.reporting import asked as reports
@@ -59,9 +58,7 @@ def asked_of(configuration: Configuration, name: str) -> dict[str, Any]:
         experiment["sweep"] = [decision["races"] for decision in now.rounds]
     experiment["cells"] = cells
     asked = reports.asked_of(configuration, name, [cell["name"] for cell in cells])
-    templates = {"report": asked["code"], TEMPLATE.name: sha256(TEMPLATE)}
-    code = code_digest.combined(code_digest.modules("experiment") | templates)
-    return asked | {"experiment": experiment, "code": code}
+    return asked | {"experiment": experiment}
 
 
 def settings_path(name: str) -> Path:

@@ -12,7 +12,7 @@ from babelmill.config.experiments import text_of
 from babelmill.core import escape
 from babelmill.core.words import plural
 from babelmill.experiments.comparison import LEVEL, Column, Effect, Line, Scores, best, effects, mean_of
-from babelmill.reporting.results import ReportedModel
+from babelmill.reporting.results import ReportedModel, different_precisions
 from babelmill.reporting.table import TUNED, ScoreRow, head, rows_of, snapshots_of
 
 UNCOMPARED = ("unigram",)  # metrics of the text, not of a model
@@ -37,6 +37,7 @@ class Table:
     reference: str | None  # the cell that the others are compared with
     seeds: int  # the number of seeds
     dropped: int = 0  # the number of cells that a sweep has dropped, which have no scores
+    precisions: str = ""  # the precisions in which the models ran, if they differ
 
     def _shown(self, *names: str) -> list[str]:
         """Return those of a base, language and cell that rows begin with: the first two only if there are several."""
@@ -83,7 +84,9 @@ def table_of(asked: dict[str, Any], models: list[ReportedModel]) -> Table:
     rounds = about.get("sweep", [])
     dropped = sum(not cell["goes_on"] for races in rounds for race in races for cell in race)
     labels = labels_of([*about["cells"], *about.get("dropped", [])])
-    return Table(asked["name"], titles, lines, scores, found, marked, labels, reference, about["seeds"], dropped)
+    precisions = different_precisions((model.name, model.precision) for model in models)
+    given = asked["name"], titles, lines, scores, found, marked, labels, reference, about["seeds"]
+    return Table(*given, dropped, precisions)
 
 
 def labels_of(cells: list[dict[str, Any]]) -> dict[str, str]:
@@ -177,11 +180,13 @@ def with_interval(value: float, half: float | None, column: Column, signed: bool
 
 def caption(table: Table) -> str:
     """Say what the numbers are, in one or two sentences."""
-    sweep = ""
+    notes = ""
     if table.dropped:
-        sweep = f" Not in the table: {plural(table.dropped, 'cell')} dropped during training (successive halving)."
+        notes = f" Not in the table: {plural(table.dropped, 'cell')} dropped during training (successive halving)."
+    if table.precisions:
+        notes += f" Note: {table.precisions}."
     if table.seeds == 1:
-        return f"One seed: there is no interval, and no difference is tested.{sweep}"
+        return f"One seed: there is no interval, and no difference is tested.{notes}"
     text = f"Mean over {table.seeds} seeds ± half of its 95 % interval (t distribution)."
     if table.reference:
         tests = sum(effect.p is not None for effect in table.effects.values())
@@ -189,7 +194,7 @@ def caption(table: Table) -> str:
             f" Bold: the best cell, if its difference from the reference ({table.reference_label}) is significant"
             f" (paired t test over seeds, p < {LEVEL} after Holm's correction over all {tests} tests of the table)."
         )
-    return text + sweep
+    return text + notes
 
 
 def heads(table: Table) -> list[tuple[str, str, str]]:

@@ -11,7 +11,7 @@ from typing import IO, Any, ClassVar
 from babelmill.config import schema
 from babelmill.core.escape import Markdown, code, markdown
 from babelmill.core.files import atomic_write
-from babelmill.evaluation.metrics import shown, value_of
+from babelmill.evaluation.metrics import shown
 from babelmill.release.card.card import ModelCard
 from babelmill.release.card.training_history import COLOURS
 from babelmill.tokens.clean_text import Cleaning
@@ -49,7 +49,7 @@ class LabelsCard(ModelCard):
         return files
 
     def values(self) -> dict[str, Any]:
-        return super().values() | {"shown": shown, "value_of": value_of, "codes_listed": CODES}
+        return super().values() | {"shown": shown, "codes_listed": CODES}
 
     @property
     def tasks(self) -> list[str]:

@@ -1,8 +1,8 @@
 """Write the settings file of a report: its models, their languages and suites.
 
 A batch is not a model, so this file is not in `results/settings` but in `results/reports/{name}/settings.json`. If the
-models of the batch, the baselines or the code of reports change, this file changes, and Snakemake writes the report
-again. A second file there, `made_with.json`, says which results and settings the report was made from, as a manifest
+models of the batch, the baselines or the release change, this file changes, and Snakemake writes the report again. A
+second file there, `made_with.json`, says which results and settings the report was made from, as a manifest
 does for a model.
 """
 
@@ -10,11 +10,12 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+from babelmill import __version__
 from babelmill.config.layers import DEFAULTS, PRESETS
 from babelmill.config.resolve import Configuration
 from babelmill.config.submissions import backend_of, read_rules
 from babelmill.config.suites import baselines_of, code_in_suite, suites_of_model
-from babelmill.core import code_digest, manifest
+from babelmill.core import manifest
 from babelmill.core.files import canonical_json, sha256, write_json
 from babelmill.file_times import FileTimes
 from babelmill.reporting.published import beside, published
@@ -72,9 +73,7 @@ def asked_of(configuration: Configuration, name: str, models: list[str] | None =
             for suite, entry in about.items()
         },
         "tasks": {task: about_task(configuration, task) for task in tasks},
-        "code": code_digest.combined(
-            code_digest.modules("report") | {path.name: sha256(path) for path in (TEMPLATE, STYLE)}
-        ),
+        "version": __version__,
     }
 
 

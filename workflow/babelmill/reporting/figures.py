@@ -318,8 +318,7 @@ def moments(model: ReportedModel, code: str, suite: str) -> list[Moment]:
     kept = [each for each in scores.get("snapshots", []) if code in each["languages"]]
     if not kept:
         return []
-    # The true number of words, which snapshots of earlier releases do not have: the run may end shortly before a point.
-    read = [each["words"] / 1e6 if "words" in each else each["million_words"] for each in kept]
+    read = [each["words"] / 1e6 for each in kept]  # the true number of words: the run may end shortly before a point
     found = [(words, scores | each) for words, each in zip(read, kept, strict=True)]
     if tokens := model.manifest("train")["figures"].get("tokens"):
         found.append((read[-1] * tokens / kept[-1]["tokens"], scores))

@@ -14,7 +14,7 @@ from markupsafe import Markup
 from babelmill import __version__
 from babelmill.core import escape
 from babelmill.core.words import plural
-from babelmill.evaluation.metrics import SHARE, Metric, value_of
+from babelmill.evaluation.metrics import SHARE, Metric
 from babelmill.evaluation.overlaps import MEANING, in_training_text
 from babelmill.evaluation.suite_scores import METHODS, chance, headline_method, measure_of, sampled, weighting
 from babelmill.evaluation.tuned_scores import summarize
@@ -187,7 +187,7 @@ def simple_score(model: ReportedModel, code: str, metric: str) -> float | None:
     """Return the score of a much simpler model: a unigram model, or one that always gives the most frequent code."""
     found = model.variants_of(code)
     score = found.get("unigram") or found.get("most_frequent", {}).get(metric)
-    return value_of(score) if score else None
+    return score["value"] if score else None
 
 
 def of_suite(name: str, asked: dict[str, Any], models: list[ReportedModel], rows: list[ScoreRow]) -> dict[str, Any]:
@@ -338,8 +338,7 @@ def cost(model: ReportedModel) -> dict[str, Any]:
 def made_with(models: list[ReportedModel]) -> dict[str, Any]:
     """Return which processors and which code trained the models, [(text, number of models)], and the cost in all.
 
-    Earlier releases noted only their version. A model that was taken from another one counts only if the other one is
-    not in the report.
+    A model that was taken from another one counts only if the other one is not in the report.
     """
     trained = [model for model in models if ("train", "") in model.manifests]
     found: dict[str, Counter[str]] = {"processors": Counter(), "code": Counter()}
@@ -347,11 +346,11 @@ def made_with(models: list[ReportedModel]) -> dict[str, Any]:
     counted: set[str] = set()
     for model in sorted(trained, key=is_taken):
         about = model.manifest("train")
-        runs = about["figures"].get("ran_with", [{"code": f"babelmill {about['version']}"}])
+        runs = about["figures"].get("ran_with", [])
         for what, counter in found.items():
             if of_runs := dict.fromkeys(each[what] for each in runs if what in each):
                 counter[", then ".join(of_runs)] += 1
-        key = about.get("key", model.name)  # of what it was made from
+        key = about["key"]  # of what it was made from
         if not is_taken(model) or key not in counted:
             costs.append(cost(model))
         counted.add(key)
@@ -423,11 +422,11 @@ def challenges(asked: dict[str, Any], models: list[ReportedModel]) -> list[dict[
 
 
 def versions(models: list[ReportedModel]) -> list[tuple[str, str, list[str]]]:
-    """Return the versions of the code that made the results: (stage, version, models made by it)."""
+    """Return the versions that made the results: (stage, version, models made by it)."""
     found: dict[tuple[str, str], list[str]] = {}
     for model in models:
         for (stage, _), about in model.manifests.items():
-            code = f"{about['settings']['code']}, babelmill {about['version']}"
+            code = f"version {about['settings']['version']}, babelmill {about['version']}"
             found.setdefault((stage, code), []).append(model.name)
     return [(stage, code, list(dict.fromkeys(names))) for (stage, code), names in sorted(found.items())]
 

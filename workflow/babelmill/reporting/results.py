@@ -2,10 +2,12 @@
 
 import dataclasses
 import itertools
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 from babelmill.core import manifest
+from babelmill.core.escape import some
 from babelmill.core.files import UNREADABLE, UserError, read_json
 from babelmill.evaluation.overlaps import overlap_of
 from babelmill.release.card.training_history import Line, read_record
@@ -41,6 +43,11 @@ class ReportedModel:
         return self.manifests.get((stage, ""), {"settings": {}, "figures": {}})
 
     @property
+    def precision(self) -> str | None:
+        """Return the precision in which the model was trained; None if it is not known."""
+        return self.manifest("train")["figures"].get("precision")
+
+    @property
     def default(self) -> str:
         """Return the variant of the weights that users load by default."""
         variants = (self.evaluation or {}).get("variants", {})
@@ -51,6 +58,17 @@ class ReportedModel:
         """Return the entry of a language in evaluation.json; the whole file if the only language has no entry."""
         found = (self.evaluation or {}).get("languages", {}).get(code)
         return found or (self.evaluation or {} if len(self.languages) == 1 else {})
+
+
+def different_precisions(models: Iterable[tuple[str, str | None]]) -> str:
+    """Return "eng ran in bf16, deu in fp32" from (name, precision or None) of models; "" if no precisions differ."""
+    names: dict[str, list[str]] = {}
+    for name, precision in models:
+        if precision:
+            names.setdefault(precision, []).append(name)
+    if len(names) < 2:
+        return ""
+    return ", ".join(f"{some(names[each])}{'' if i else ' ran'} in {each}" for i, each in enumerate(names))
 
 
 def read_all(asked: dict[str, Any], states: dict[str, tuple[str, str]] | None = None) -> list[ReportedModel]:

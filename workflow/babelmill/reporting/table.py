@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import IO, Any, NamedTuple
 
 from babelmill.core.escape import csv_cell
-from babelmill.evaluation.metrics import SHARE, Metric, metrics_of, value_of
+from babelmill.evaluation.metrics import SHARE, Metric, metrics_of
 from babelmill.evaluation.suite_scores import headline_method, measure_of
 from babelmill.evaluation.tuned_scores import summarize
 from babelmill.reporting.results import ReportedModel
@@ -50,7 +50,7 @@ def rows_of(model: ReportedModel) -> Iterator[ScoreRow]:
         documents = found.get("documents", {}).get("scored", 0)
         measured = found.get("variants", {}).get(model.default, {})
         for name, score in [(name, score) for name, score in measured.items() if name in metrics]:
-            value, error = value_of(score), score.get("standard_error")
+            value, error = score["value"], score.get("standard_error")
             low, high = (None, None) if error is None else (value - Z * error, value + Z * error)
             if low is not None and high is not None and metrics[name].unit == SHARE:
                 low, high = max(0.0, low), min(1.0, high)

@@ -1,7 +1,6 @@
 """Name the code that this is: the release and, in a checkout, its commit.
 
-A training records it, for readers of a report. It is no setting: no digest has it, so another commit makes nothing
-again. (The digests of the code decide on that, see `core/code_digest.py`.)
+A training records it, for readers of a report. It is no setting, so another commit makes nothing again.
 """
 
 import os
@@ -15,7 +14,7 @@ DIGITS = 12  # of a commit's hash
 
 
 def code() -> str:
-    """Return the release and the commit: `babelmill 0.2.0 at 3a4b5c6d7e8f`, and `, edited` if the package differs."""
+    """Return the release and the commit: `babelmill 1.0.0 at 3a4b5c6d7e8f`, and `, edited` if the package differs."""
     release = f"babelmill {__version__}"
     if not (ROOT / ".git").exists():  # an installed package, perhaps inside of another project's checkout
         return release

@@ -144,7 +144,11 @@ class Checkpoints:
     def load(self, step: int, rows: RowsToRead | None = None) -> tuple["SavedTensors", dict[str, Any]]:
         """Return tensors and state of a checkpoint that `newest` found valid; `rows`: see `SavedTensors`."""
         saved = SavedTensors(self._paths(step)[0], rows)
-        return saved, json.loads(saved.metadata["state"])
+        return saved, saved.state
+
+    def began_in(self, step: int, here: str) -> str:
+        """Return the precision of the run of a checkpoint. `here`: that of a run that begins here (step 0)."""
+        return self.load(step)[1].get("precision", here) if step else here
 
 
 class SavedTensors(Mapping[str, torch.Tensor]):
@@ -165,6 +169,11 @@ class SavedTensors(Mapping[str, torch.Tensor]):
         if self._rows is None or not (shape := part.get_shape()):
             return self._file.get_tensor(name)
         return part[self._rows(name, shape)]
+
+    @property
+    def state(self) -> dict[str, Any]:
+        """Return the state besides tensors; {} of a file that is no checkpoint."""
+        return json.loads(self.metadata.get("state", "{}"))
 
     def shape(self, name: str) -> list[int]:
         """Return the shape of a whole tensor."""

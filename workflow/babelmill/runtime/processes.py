@@ -8,7 +8,6 @@ jobs and notebooks may leave such variables in the environment, so a launcher is
 import contextlib
 import ctypes
 import os
-import sys
 import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -19,6 +18,7 @@ import torch
 import torch.distributed as dist
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 
+from babelmill.core import bars
 from babelmill.core.files import UserError
 from babelmill.core.words import first_line, plural
 
@@ -157,10 +157,9 @@ def forget_other_launchers() -> None:
     """Remove the variables of launchers from the environment, since no launcher has started this process."""
     found = [name for name in OF_LAUNCHERS if os.environ.pop(name, None) is not None]
     if {"RANK", "WORLD_SIZE"} & {*found}:
-        print(
+        bars.say(
             f"{', '.join(found)} in the environment: no launcher of a training has started this process, so they are"
-            " not used; unset them",
-            file=sys.stderr,
+            " not used; unset them"
         )
 
 

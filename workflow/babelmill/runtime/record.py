@@ -28,7 +28,7 @@ and, if NVIDIA's driver reports them:
     energy                          of all GPUs since the last training line, with validations and checkpoints, in J
 Validation lines have loss, loss_masked, loss_causal, perplexity and accuracy of the last weights, and the same for the
 averaged weights, with the prefix `ema_`; and `targets`, the number of targets measured, in which samples of the
-validation text differ (`run.validation_tokens`; earlier versions do not say it). Models of several languages also have
+validation text differ (`run.validation_tokens`). Models of several languages also have
 `languages`: the same losses for each.
 """
 
@@ -41,9 +41,11 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from babelmill.core import manifest
+from babelmill.core import escape, manifest, modules
 from babelmill.core.files import UserError, atomic_write, flush, read_json, write_json, writing
 from babelmill.runtime import slurm
+
+log = logging.getLogger("babelmill")
 
 ATTEMPT = "attempt.json"  # what is known of the newest attempt
 LOGS = "logs"  # the folder of the logs
@@ -57,7 +59,7 @@ def identity(
     """Return the identity of a run, for JSON.
 
     Args:
-        settings: the content of the stage's settings file, which also names the version of the code.
+        settings: the content of the stage's settings file, with the version of the stage.
         tokenizer, shards: the folders of the data, whose manifests are read.
         source: the folder of the model that the run continues.
     """
@@ -77,7 +79,7 @@ def fingerprint(identity: dict[str, Any]) -> str:
 
 
 def begin_attempt(
-    path: Path, attempt: int, done: int, steps: int, tokens: int, device: str, ran_with: dict[str, str]
+    path: Path, attempt: int, done: int, steps: int, tokens: int, device: str, precision: str, ran_with: dict[str, str]
 ) -> None:
     """Record in the run's folder that an attempt begins; `babelmill status` and `plan` read this record.
 
@@ -89,8 +91,9 @@ def begin_attempt(
         attempt: the number of the attempt: 1, or more for a retry.
         done: the number of steps that were done before.
         steps, tokens: the number of steps and tokens of the whole run.
-        device: the device that trains, "cuda" or "cpu".
-        ran_with: the processors and the code of this attempt. The record has those of all attempts.
+        device: the device that trains, "cuda" or "cpu"; precision: "bf16" or "fp32".
+        ran_with: the processors and the code of this attempt. The record has those of all attempts, and the modules
+            with which the run began.
 
     Raises:
         UserError: the two attempts before this one made no progress, or the attempt before was a SLURM job that was
@@ -115,16 +118,30 @@ def begin_attempt(
             " fix the cause and run the workflow again"
         )
     note = {"attempt": attempt, "job": job, "began_after_step": done, "fruitless": fruitless}
-    note |= {"steps": steps, "tokens": tokens, "host": platform.node(), "device": device}
-    before_this = last.get("ran_with", []) if done else []
-    write_json(record, note | {"ran_with": [each for each in before_this if each != ran_with] + [ran_with]})
+    note |= {"steps": steps, "tokens": tokens, "host": platform.node(), "device": device, "precision": precision}
+    before_this, began_with = [], modules.loaded()
+    if done:  # a checkpoint that was fetched has no record of its attempts
+        before_this, began_with = last.get("ran_with", []), last.get("modules", {})
+    ran = [each for each in before_this if each != ran_with] + [ran_with]
+    write_json(record, note | {"ran_with": ran, "modules": began_with})
 
 
 def ran_with(path: Path) -> dict[str, Any]:
     """Return the figure `ran_with` of a run: the processors and the code of its attempts; {} if they are not known."""
     record = path / ATTEMPT
-    found = read_json(record) if record.is_file() else {}
-    return {"ran_with": found["ran_with"]} if "ran_with" in found else {}  # earlier releases noted none
+    return {"ran_with": read_json(record)["ran_with"]} if record.is_file() else {}
+
+
+def modules_of(path: Path) -> dict[str, str]:
+    """Return the modules with which a run began; {} if they are not known."""
+    record = path / ATTEMPT
+    return read_json(record).get("modules", {}) if record.is_file() else {}
+
+
+def say_edited(path: Path) -> None:
+    """Log which modules were edited since a run began, which now continues."""
+    if names := modules.edited(modules_of(path)):
+        log.info("%s %s edited since this run began", escape.some(names, 3), "was" if len(names) == 1 else "were")
 
 
 def keep_log(folder: Path, model: str, preset: str, done: int, steps: int) -> None:

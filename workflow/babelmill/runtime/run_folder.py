@@ -8,7 +8,6 @@ logs/                   the log of each attempt (record.py)
 step-00000040.*         checkpoints (checkpoint.py)
 metrics.jsonl           the record (record.py)
 snapshots/              weights after given numbers of words (checkpoint.py)
-words.json              the words of shards that do not say them (training/words_read.py)
 training_history.*      lists and a picture of the losses (followers.py)
 """
 
@@ -27,7 +26,7 @@ from babelmill.runtime import checkout
 from babelmill.runtime.checkpoint import Checkpoints, Snapshots
 from babelmill.runtime.followers import History, mirror
 from babelmill.runtime.progress import processors
-from babelmill.runtime.record import Record, begin_attempt, fingerprint, keep_log
+from babelmill.runtime.record import Record, begin_attempt, fingerprint, keep_log, say_edited
 from babelmill.runtime.remote.copies import Copies
 from babelmill.runtime.run_lock import Lock
 
@@ -40,10 +39,12 @@ class Done(NamedTuple):
     Attributes:
         steps: the number of steps at the newest checkpoint.
         validated: whether the record has the validation after these steps.
+        precision: the precision of the run, "bf16" or "fp32": the one in which it began.
     """
 
     steps: int
     validated: bool
+    precision: str
 
 
 class RunFolder:
@@ -68,13 +69,14 @@ class RunFolder:
     def __exit__(self, *error: type[BaseException] | BaseException | TracebackType | None) -> None:
         self._opened.close()
 
-    def open(self, model: str, attempt: int, steps: int, tokens: int) -> Done:
+    def open(self, model: str, attempt: int, steps: int, tokens: int, precision: str) -> Done:
         """Lock the folder for this process, and return the work that is done.
 
         Args:
             model: the name of the model.
             attempt: the number of the attempt: 1, or more for a retry.
             steps, tokens: the number of steps and tokens of the whole run.
+            precision: the precision of a run that begins here.
 
         Raises:
             UserError: another run writes here, the attempt must not begin (see `begin_attempt`), or the place of
@@ -84,11 +86,14 @@ class RunFolder:
         done = self.checkpoints.newest()
         if self._copies:
             done = self._opened.enter_context(self._copies).fetch(done)
+        precision = self.checkpoints.began_in(done, precision)
         write_json(self.path / "identity.json", self._identity)
+        if done:
+            say_edited(self.path)
         if done < steps:
             device = "cuda" if torch.cuda.is_available() else "cpu"
             ran_with = {"processors": processors(), "code": checkout.code()}
-            begin_attempt(self.path, attempt, done, steps, tokens, device, ran_with)
+            begin_attempt(self.path, attempt, done, steps, tokens, device, precision, ran_with)
             keep_log(self.path, model, self._preset, done, steps)
         self.validating(None)
         self.record = Record(self.path / "metrics.jsonl", done)
@@ -100,7 +105,7 @@ class RunFolder:
             self._opened.enter_context(mirror(model, self.path))
         if self._copies:
             self._copies.start()
-        return Done(done, self.record.validated)
+        return Done(done, self.record.validated, precision)
 
     @property
     def seconds_to_copy(self) -> float:

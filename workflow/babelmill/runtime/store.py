@@ -62,7 +62,7 @@ def made_once(
             # A damaged manifest, for instance; or a job of the other model is just removing it.
             with contextlib.suppress(UserError, OSError):
                 about = manifest.read(folder)
-                if manifest.key_in(about) != key or manifest.missing(folder) or (fits and not fits(folder, about)):
+                if about["key"] != key or manifest.missing(folder) or (fits and not fits(folder, about)):
                     continue
                 log.info("%s is the same: linking its files", folder)
                 _take(folder, about, out, asked, upstream, own_figures or {})
@@ -117,7 +117,9 @@ def _take(
         _link(folder, target, about, None if as_a_whole else STORE / asked.stage)
         if manifest.read(folder) != about or manifest.missing(folder):
             raise UserError(f"{folder}: changed while its files were linked")
-        manifest.write(target, asked, about["files"], upstream, figures, entries=about["files"])
+        manifest.write(
+            target, asked, about["files"], upstream, figures, entries=about["files"], began_with=about["modules"]
+        )
 
 
 def _link(folder: Path, out: Path, about: dict[str, Any], store: Path | None) -> None:

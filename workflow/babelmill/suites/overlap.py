@@ -7,6 +7,7 @@ languages of the model, a few megabytes at a time. (The text of a model that thi
 # pyright: reportAttributeAccessIssue=false
 # (pyarrow creates the functions of pyarrow.compute at import: a type checker cannot see them.)
 
+import contextlib
 import logging
 from collections import deque
 from collections.abc import Iterator
@@ -21,6 +22,7 @@ import pyarrow.parquet as pq
 
 from babelmill.config.stage_settings import ScoreSettings
 from babelmill.core import manifest
+from babelmill.core.bars import Bar
 from babelmill.core.files import UserError, sha256
 from babelmill.core.words import plural
 from babelmill.evaluation.suite_scores import headline_method
@@ -84,7 +86,7 @@ def lost(folder: Path, export: Path) -> str | None:
     """Return why the text that a model was trained on cannot be read; None if it is in this folder of a corpus."""
     if not (folder / manifest.NAME).is_file() or not (folder / SPLIT).is_file():
         return f"{folder} is gone"
-    read = manifest.made_from(manifest.read(export)).get(folder.as_posix())
+    read = manifest.read(export)["made_from"].get(folder.as_posix())
     if read is None:
         return f"it is not known whether {folder} is the training text"
     if read != sha256(folder / manifest.NAME):
@@ -104,9 +106,11 @@ def look(path: Path, asked: Sought, seen: np.ndarray, threads: int) -> dict[str,
     size = documents = 0
     waiting: deque[Future[tuple[np.ndarray, np.ndarray]]] = deque()
 
-    with ThreadPoolExecutor(threads) as pool:
+    total = pq.read_metadata(path).num_rows
+    with ThreadPoolExecutor(threads) as pool, contextlib.closing(Bar(total)) as bar:
         for text in texts_of(path):
             size, documents = size + pc.sum(pc.binary_length(text)).as_py(), documents + len(text)
+            bar.show(documents, f"looking in the training text: {documents:,}/{total:,} documents")
             waiting.append(pool.submit(asked.found_in, text))
             if len(waiting) > 2 * threads:
                 seen[waiting.popleft().result()[1]] = True

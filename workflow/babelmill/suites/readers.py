@@ -70,7 +70,7 @@ class Pairs(Reader):
         of_columns = [(key, name) for key, name in named.items() if name != THE_FILE]
         asked = [Asked(name, f"{section}.{key}", key in sentences, key not in sentences) for key, name in of_columns]
         rows = []
-        for row in rows_of(paths, asked, settings.columns, section, scratch, settings.columns.get("quoting", "csv")):
+        for row in rows_of(paths, asked, settings.columns, section, scratch, settings.columns.get("quoting", "format")):
             item = {key: row.file if name == THE_FILE else row.cells[name] for key, name in named.items()}
             for key in sentences:
                 if not item[key].strip():
@@ -121,7 +121,7 @@ class Choices(Reader):
         rows, counts, drop = [], Counter[str](), how.get("drop", "")
         ids = harness_ids(paths, scratch) if how.get("harness_ids") else None
         for row in rows_of(
-            paths, asked, settings.columns, section, scratch, settings.columns.get("quoting", "csv"), lists
+            paths, asked, settings.columns, section, scratch, settings.columns.get("quoting", "format"), lists
         ):
             options = options_of(row, how["options"])
             harness_id = next(ids) if ids else ""

@@ -15,15 +15,6 @@ AROUND = "\u00ad\u200b\u200c\u200d\u200e\u200f\u2060\ufeff"
 
 
 def label_text(value: Any) -> str | None:
-    """Return a label as a code of digits: `61110.0` is `61110`. None if the cell is empty, or says so (`NA`).
-
-    `value` is text, a number or None.
-    """
-    text = label_text_as_it_stands(value)
-    return None if text is None or text in NO_LABEL else without_fraction(text)
-
-
-def label_text_as_it_stands(value: Any) -> str | None:
     """Return a label without white space around it, or None if the cell is empty. `value` is text, a number or None."""
     if not isinstance(value, str):
         return context_text(value) or None

@@ -5,6 +5,7 @@
 
 import torch
 
+from babelmill.runtime import cost
 from babelmill.runtime.processes import ignore_gpu_warnings, let_segments_grow
 
 
@@ -16,6 +17,13 @@ def set_gpu_options() -> None:
     """
     torch.backends.cuda.enable_cudnn_sdp(False)
     torch.backends.cuda.matmul.allow_bf16_reduced_precision_reduction = False
+
+
+def fast_in_bf16(device: torch.device) -> bool:
+    """Return whether a device computes bf16 faster than fp32."""
+    if device.type == "cuda":
+        return torch.cuda.is_bf16_supported(including_emulation=False)
+    return cost.fast_in_bf16()
 
 
 def scoring_device() -> torch.device:

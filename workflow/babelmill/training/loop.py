@@ -29,7 +29,6 @@ from babelmill.training.plan.plan import Step
 from babelmill.training.plan.schedule import validation_steps
 from babelmill.training.trainer import Trainer
 from babelmill.training.validation import Validation
-from babelmill.training.words_read import WordRate
 
 log = logging.getLogger(__name__)
 
@@ -59,7 +58,7 @@ class Window:
 
     def restore(self, state: dict[str, Any]) -> None:
         for name in self.SAVED:
-            setattr(self, name, state.get(name, 0))  # checkpoints of earlier versions have no energy
+            setattr(self, name, state[name])
         self.sums, self.counts = np.array(state["sums"]), np.array(state["counts"])
         self.began = time.monotonic() - state["seconds"]
 
@@ -82,7 +81,7 @@ class Loop:
         stop: Stop,
         state: dict[str, Any] | None,
         snapshots: Mapping[int, list[float]],
-        rate: WordRate,
+        rate: float,
         until: int | None = None,
     ):
         plan = trainer.plan
@@ -121,6 +120,8 @@ class Loop:
         for point in self._snapshots.get(done, []):  # asked for since the run was here
             self._keep_snapshot(done, point)
         saved = done
+        if done < self._until:
+            log.info("training begins with step %d of %d", done + 1, self._until)
         while done < self._until and not self._leaving:
             self._pending.append(self._trainer.run_step(done, partial(self._votes, done + 1)))
             done += 1
@@ -301,7 +302,7 @@ class Loop:
         began = time.monotonic()
         state = self._trainer.state
         state.compare_replicas()
-        numbers = state.numbers() | {"loop": self._window.state()}
+        numbers = state.numbers() | {"loop": self._window.state(), "precision": self._trainer.train.precision}
 
         def save(tensors: dict[str, torch.Tensor], load: Load) -> None:
             self._folder.check()
@@ -316,7 +317,7 @@ class Loop:
         """Keep the weights that would be exported after this step."""
         began, trainer = time.monotonic(), self._trainer
         tokens = trainer.plan.tokens_until(done)
-        about = {"step": done, "tokens": tokens} | self._rate.figures(tokens)
+        about = {"step": done, "tokens": tokens} | {"words": round(self._rate * tokens)}
         prefix = "model." if trainer.average.tensors is None else "average."
 
         def keep(tensors: dict[str, torch.Tensor], load: Load) -> None:
@@ -325,7 +326,7 @@ class Loop:
             self._folder.snapshots.save(point, named, about, lambda name: load(prefix + name))
 
         trainer.state.with_whole([name for name in trainer.state.tensors() if name.startswith(prefix)], keep)
-        words = self._rate.per_token * tokens / 1e6
+        words = self._rate * tokens / 1e6
         log.info("step %d: the weights after %.4g million words are kept: %s", done, words, name_of(point))
         self._pause("checkpoint", began)
 

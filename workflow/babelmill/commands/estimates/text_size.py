@@ -80,7 +80,7 @@ def text_of_language(
         words = learnt * size / per_word
     elif corpus and words_counted:
         words = corpus["words"]["train"]
-    else:  # also a corpus of an earlier release, which has no such count
+    else:
         files = asked.files if source in ("files", "budget") else []
         words = learnt * size / (bytes_per_word(files, asked.format) or WORD * language.byte_premium)
 

@@ -10,7 +10,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from babelmill.commands.estimates.machine import assumed_mfu, assumed_speed, known_peak, measured, speed_key
+from babelmill.commands.estimates.machine import (
+    as_trained,
+    assumed_mfu,
+    assumed_speed,
+    known_peak,
+    measured,
+    speed_key,
+)
 from babelmill.commands.estimates.shape import network_of, sized
 from babelmill.commands.estimates.text_size import TrainingText, training_text
 from babelmill.config import schema
@@ -94,7 +101,7 @@ def cost_of(
     text.
     """
     resolved = configuration.model(model)
-    train, run = resolved.train, resolved.run
+    train, run = as_trained(resolved.train, on_gpus=gpus > 0), resolved.run
     network, vocab_size = network_of(configuration, model)
     size = sized(network, train, vocab_size)
     text = text or training_text(configuration, model)
@@ -123,7 +130,7 @@ def cost_of(
         rate = mfu or (known.rate if known else assumed_mfu(size.hidden_size))
         hours = longer * float((of_step * longest / micro_batches).sum()) / (known_peak(gpu) * rate) / 3600
     else:
-        guess = assumed_speed(size.hidden_size, size.intermediate_size) / slowdown(train.precision)
+        guess = assumed_speed() / slowdown(train.precision)
         rate = known.rate if known else guess
         hours = longer * float(of_step.sum()) / rate / 3600
 

@@ -131,7 +131,7 @@ def measured(configuration: Configuration, model: str, task: str, on_gpu: bool) 
             about = manifest.read(path.parent)
             seconds, is_gpu = about["figures"]["seconds"], about["figures"]["device"] != "cpu"
             how = Tuning.model_validate(about["settings"]["tuning"] | {"seeds": [about["settings"]["seed"]]})
-        except (UserError, KeyError, ValueError):  # a damaged result, or one of an earlier version
+        except (UserError, KeyError, ValueError):  # a damaged result
             continue
         if is_gpu == on_gpu and (count := flops_of(configuration, model, task, how)[1]):
             found.append(count / max(seconds, 0.1))  # manifests have tenths of seconds

@@ -5,7 +5,6 @@ A Snakemake that was killed with -9 leaves all three: its jobs keep running.
 
 import os
 import subprocess
-import sys
 import time
 from pathlib import Path
 from typing import NamedTuple
@@ -13,6 +12,7 @@ from typing import NamedTuple
 import psutil
 
 from babelmill.config.inputs import SETTINGS
+from babelmill.core import bars
 from babelmill.core.files import UserError
 from babelmill.runtime import slurm
 
@@ -118,7 +118,7 @@ def cancel_slurm_jobs() -> None:
     jobs = slurm_jobs()
     if not jobs:
         return
-    print(f"Cancelling SLURM jobs that an earlier run left behind: {', '.join(jobs)}", file=sys.stderr)
+    bars.say(f"Cancelling SLURM jobs that an earlier run left behind: {', '.join(jobs)}")
     subprocess.run(["scancel", *jobs], check=False)
     end = time.monotonic() + PATIENCE
     while slurm_jobs() and time.monotonic() < end:

@@ -263,7 +263,7 @@ def status_of_tables(configuration: Configuration, converted: Status) -> Status:
         folder = PREDICTIONS / converted.model / table  # `labels/windows.py` writes it
         windows = len(list(folder.glob("*.csv")))
         identity = read_json(folder / "identity.json") if windows else {}
-        if "window" in identity:  # it is missing where an earlier version of Babelmill was interrupted
+        if identity:
             rows = identity["rows"]
             done.append(f"{table}: {min(windows * identity['window'], rows):,} of {rows:,} rows")
     return dataclasses.replace(status, note="; ".join(done + ([status.note] if status.note else [])))

@@ -11,7 +11,7 @@ from typing import Any
 from babelmill.config import canonical
 from babelmill.config.layers import flatten
 from babelmill.config.resolve import Configuration
-from babelmill.config.schema import REMOVED, OnlyIf, Section
+from babelmill.config.schema import OnlyIf, Section
 from babelmill.stages import STAGES
 
 Values = dict[str, Any]  # by dotted key
@@ -41,8 +41,7 @@ def values_in(stage: str, written: dict[str, Any]) -> Values:
         found[name] = {
             key: values[key]
             for key in keys
-            if f"{name}.{key}" not in REMOVED
-            and (key, values[key]) != ("revision", "")  # of nothing that has revisions
+            if (key, values[key]) != ("revision", "")  # of nothing that has revisions
             and (key not in kind.model_fields or matters(kind, key, values))
         }
     return flatten(found)

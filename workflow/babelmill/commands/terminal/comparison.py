@@ -4,6 +4,7 @@ Each side is given as words: names or folders of models, joined by commas. The c
 per byte, one for each suite and language, and one for all tasks that the models were fine-tuned for.
 """
 
+import textwrap
 from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,10 +19,12 @@ from babelmill.commands.terminal.key_figures import default_variant
 from babelmill.commands.terminal.tuned_comparison import on_tasks, tuned_in
 from babelmill.core import manifest
 from babelmill.core.escape import line, some
-from babelmill.core.files import UserError, read_json
+from babelmill.core.files import UserError, read_json, sha256
 from babelmill.core.words import plural
-from babelmill.evaluation.metrics import DOCUMENTS, metrics_of, shown, units, value_of
+from babelmill.evaluation.metrics import DOCUMENTS, metrics_of, shown, units
 from babelmill.evaluation.suite_scores import METHODS, headline, headline_method, most_pairs, weighting
+from babelmill.reporting.results import different_precisions
+from babelmill.stages import STAGES
 from babelmill.suites.kinds import KINDS, OfSentences, OfWords, Scored
 from babelmill.suites.results import by, mean_of_groups, mean_of_phenomena, paradigm_weights, share_of
 from babelmill.suites.statistics import Difference, bootstrap, holm, mcnemar, over_documents, over_seeds
@@ -59,6 +62,8 @@ def comparison(words: list[str], suite: str | None, task: str | None, method: st
         )
     chosen = bool(suite or task)
     blocks = [introduction(sides, names, whole), bits_per_byte(sides, names)]
+    if precisions := different_precisions((model.name, model.precision) for model in everyone):
+        blocks[0] += textwrap.wrap(f"note: {precisions}", WIDTH)
     for name in ([suite] if suite else []) if chosen else suites:
         blocks += on_suite(name, sides, names, method, pairs)
     if of_tasks := ([task] if task else []) if chosen else tasks:
@@ -87,8 +92,9 @@ class ComparedModel:
     variant: str = ""  # the variant whose bits per byte are compared
     # The corpora on which bits per byte were measured, as {folder: sha256 of its manifest}.
     texts: dict[str, str] = field(default_factory=dict)
-    # The table of the documents' scores; None if the evaluation is of release 0.2 or before.
+    # The table of the documents' scores; None for a model of labels.
     documents: Path | None = None
+    precision: str | None = None  # the precision in which it was trained; None if this is not known
 
     @property
     def measured_on(self) -> tuple[Any, ...]:
@@ -115,7 +121,7 @@ def results_of(word: str) -> ComparedModel:
                 f"{folder}: expected a converted model or scores; run `babelmill score {folder} --suite ...` first"
             )
         name, exported, results = about["name"], folder, folder.resolve().parents[1] / RESULTS  # of the same workflow
-        evaluation = about["figures"]["evaluation"]
+        evaluation, precision = about["figures"]["evaluation"], about["figures"].get("precision")
     else:
         name, exported, results, folder = word, RESULTS / "exports" / word, RESULTS, RESULTS / "evaluations" / word
         made = results / "scores" / name, results / "tuned" / name, folder
@@ -130,6 +136,9 @@ def results_of(word: str) -> ComparedModel:
         if not (folder / "evaluation.json").is_file():
             return ComparedModel(name, scores_in(results / "scores" / name), tuned_in(results / "tuned" / name))
         about, evaluation = manifest.verify(folder), read_json(folder / "evaluation.json")
+        trained = STAGES["train"].record(name, "")
+        theirs = trained.is_file() and sha256(trained) == about["made_from"].get(trained.parent.as_posix())
+        precision = manifest.read(trained.parent)["figures"].get("precision") if theirs else None
     scores, tuned = scores_in(results / "scores" / name), tuned_in(results / "tuned" / name)
     export = upstream(about, "exports")
     for path in [*scores.values(), *(folder for folders in tuned.values() for folder in folders)]:
@@ -139,7 +148,7 @@ def results_of(word: str) -> ComparedModel:
             )
     documents = documents_of(results / "evaluations" / name, evaluation)
     variant = default_variant(evaluation, exported)
-    return ComparedModel(name, scores, tuned, evaluation, variant, upstream(about, "corpora"), documents)
+    return ComparedModel(name, scores, tuned, evaluation, variant, upstream(about, "corpora"), documents, precision)
 
 
 def scores_in(folder: Path) -> dict[str, Path]:
@@ -198,19 +207,12 @@ def bits_per_byte(sides: list[list[ComparedModel]], names: list[str]) -> list[st
         lines = [f"{what}, ± standard errors; difference with its 95 % interval over documents"]
     else:
         lines = [f"{what}, ± standard errors"]
-        if not any("labels" in model.evaluation for model in everyone):
-            old = [model.name for model in everyone if model.documents is None]
-            notes = [
-                f"  no interval: {' and '.join(old)} {'were' if old[1:] else 'was'} evaluated before version 0.3,",
-                "  which keeps the score of each document; for an interval, delete",
-                f"  {' and '.join(f'{RESULTS}/evaluations/{name}' for name in old)} and run the workflow again",
-            ]
     rows = [["", *names, "difference"]]
     for name, metric in metrics_of(first.evaluation).items():
         scores = [[model.evaluation["variants"][model.variant].get(name) for model in side] for side in sides]
         if not all(map(all, scores)):
             continue
-        values = [[value_of(score) for score in side] for side in scores]
+        values = [[score["value"] for score in side] for side in scores]
         cells = [shown(side[0], metric) for side in scores]
         if recipes:
             cells, difference = [mean_and_ends(side) for side in values], over_seeds(*values)

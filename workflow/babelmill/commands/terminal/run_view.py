@@ -21,9 +21,8 @@ from babelmill.commands.progress.earlier_runs import who_holds_the_lock
 from babelmill.commands.terminal.key_figures import key_figures
 from babelmill.commands.terminal.run_summary import INTERRUPTED, Failure
 from babelmill.config.inputs import SETTINGS
-from babelmill.core import escape
+from babelmill.core import bars, escape
 from babelmill.core.files import UserError, read_json
-from babelmill.core.stage_entry import TERMINAL, terminal_id
 from babelmill.core.words import duration, plural
 from babelmill.experiments.halving import ROUNDS, decision_path
 from babelmill.graph import steps_done
@@ -87,7 +86,7 @@ class AnnouncedJob:
         """Make a job from Snakemake's event."""
         wildcards = dict(record.wildcards or {})
         stage = TRIAL if record.rule_name == "trial" else STAGES.get(record.rule_name)
-        folder = Path(stage.folder.format(**wildcards)) if stage else None
+        folder = stage.path_of(wildcards) if stage else None
         if record.rule_name == "sweep":
             folder = decision_path(wildcards["experiment"], wildcards["round"])
         return cls(
@@ -123,7 +122,7 @@ class RunView:
         self._farewells: set[str] = set()  # what Snakemake has said of an interruption
         self._remote = False  # whether jobs are sent to a cluster
         if not dry_run:  # stages on the same terminal then show only warnings and progress
-            os.environ[TERMINAL] = terminal_id()
+            os.environ[bars.TERMINAL] = bars.terminal_id()
 
     def show(self, record: Any) -> None:
         """Show an event if it has something to show; with --quiet, only warnings and errors."""
@@ -153,17 +152,15 @@ class RunView:
                 self._message(record)
 
     def close(self) -> None:
-        """Show what would run, after a dry run."""
+        """Show what would run, after a dry run; clear what was drawn."""
+        bars.draw("")
         jobs = [job for job in self._jobs.values() if job.makes]
         if self._dry_run and (self._total or jobs):
             self._print(would_run(jobs) if jobs else f"{plural(self._total, 'job')} would run")  # no jobs with -q
         self._total, self._jobs = 0, {}  # Python's logging closes every handler again at the end
 
     def _print(self, text: str, error: bool = False) -> None:
-        """Write lines, over a stage's progress bar if there is one."""
-        stream = sys.stderr if error else self._stream
-        room = "\r\033[K" if stream.isatty() else ""
-        print(room + escape.terminal(text), file=stream, flush=True)
+        bars.say(escape.terminal(text), sys.stderr if error else self._stream)
 
     def _line(self, job: AnnouncedJob, text: str, count: str = "") -> None:
         self._print(f"{time.strftime('%H:%M:%S')} {count:>8}  {job.rule:<{WIDEST}}  {job.name:<8}  {text}".rstrip())

@@ -22,7 +22,7 @@ from babelmill.core import escape
 from babelmill.core.escape import Markdown, code, markdown, plain
 from babelmill.core.files import write_text
 from babelmill.core.words import plural
-from babelmill.evaluation.metrics import METRICS, Metric, metrics_of, shown, units, value_of
+from babelmill.evaluation.metrics import METRICS, Metric, metrics_of, shown, units
 from babelmill.evaluation.overlaps import MEANING, in_training_text
 from babelmill.evaluation.suite_scores import chance, measure_of, sample_of
 from babelmill.evaluation.tuned_scores import TunedScore
@@ -284,7 +284,7 @@ class ModelCard:
                         dataset_split="validation",
                         metric_type=metric_type,
                         metric_name=metric_name,
-                        metric_value=round(value_of(score), 4),
+                        metric_value=round(score["value"], 4),
                     )
                 )
         return found
@@ -448,13 +448,13 @@ class ModelCard:
 
     def data_rows(self) -> list[dict[str, Any]]:
         """Return the table of size, origin and licence of each language's text, without the columns that are empty."""
-        tokenizers, shares = self.evaluation.get("tokenizer", {}), self.figures.get("shares", {})
+        shares = self.figures.get("shares", {})
         rows = [
             {
                 "language": self.languages[key]["name"],
                 "source": origin_of_text(made),
                 "documents": made["figures"]["documents"]["train"],
-                "words": words_cell(made, self.languages[key], tokenizers.get(key)),
+                "words": words_cell(made, self.languages[key]),
                 "MB": made["figures"]["bytes"]["train"] / 1e6,
                 "share of training": f"{100 * shares[key]:.1f} %" if shares else "",
                 "licence of the text": licences(made),
@@ -495,15 +495,17 @@ def snapshot_card(model: str, snapshot: str, license: str, figures: dict[str, An
     return render("release/card/card.snapshot.md", figures | values)
 
 
-def shown_settings(settings: dict[str, Any]) -> dict[str, dict[str, Any]]:
+def shown_settings(settings: dict[str, Any], precision: str | None = None) -> dict[str, dict[str, Any]]:
     """Return the sections of the training settings that a card shows. A section without any value is not shown.
 
-    Settings leave out a key at its neutral value, so a section may be empty: `labels` of plain classes.
+    Settings leave out a key at its neutral value, so a section may be empty: `labels` of plain classes. `precision`:
+    the one that ran, if it is known, since the settings may say `auto`.
     """
     names = ["model", "train", *(["mixture"] if len(settings["languages"]) > 1 else [])]
     if settings["train"].get("objective") == "labels":
         names.append("labels")
-    return {name: settings[name] for name in names if settings.get(name)}
+    shown = {name: settings[name] for name in names if settings.get(name)}
+    return shown | ({"train": settings["train"] | {"precision": precision}} if precision else {})
 
 
 def without_path(source: str) -> str:
@@ -517,8 +519,6 @@ def scored_text(evaluation: dict[str, Any]) -> str:
 
     `evaluation` is evaluation.json, or the entry of one language in it.
     """
-    if "documents" not in evaluation:  # an earlier version made the folder
-        return "the validation text"
     scored, all_of = evaluation["documents"]["scored"], evaluation["documents"]["of"]
     text = f"all {all_of:,} validation documents"
     if "with_code" in evaluation["documents"]:
@@ -571,18 +571,6 @@ def separates_words(language: dict[str, Any]) -> bool:
     return language.get("script") not in UNSPACED
 
 
-def words_cell(corpus: dict[str, Any], language: dict[str, Any], tokenizer: dict[str, Any] | None) -> int | str:
-    """Return the number of words of a corpus's training text; "" if it is not known, or if no spaces separate words.
-
-    Corpora of earlier versions have only bytes. Then the number is estimated from the bytes per word of the validation
-    text, of which `tokenizer` has figures if they are known.
-    """
-    figures = corpus["figures"]
-    if not separates_words(language):
-        return ""
-    if "words" in figures:
-        return figures["words"]["train"]
-    if not tokenizer:
-        return ""
-    words = figures["bytes"]["train"] / (tokenizer["bytes_per_token"] * tokenizer["tokens_per_word"])
-    return f"about {float(f'{words:.2g}'):,.0f}"
+def words_cell(corpus: dict[str, Any], language: dict[str, Any]) -> int | str:
+    """Return the number of words of a corpus's training text; "" if no spaces separate words."""
+    return corpus["figures"]["words"]["train"] if separates_words(language) else ""

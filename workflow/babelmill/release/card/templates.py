@@ -18,8 +18,8 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from jinja2.ext import Extension
 
 from babelmill.core import escape
-from babelmill.core.code_digest import PACKAGE
 from babelmill.core.escape import Markdown, cell, code, markdown
+from babelmill.core.places import PACKAGE
 from babelmill.core.words import plural
 
 

@@ -34,6 +34,7 @@ from babelmill.release.elsewhere import published_checkpoint
 from babelmill.release.folder.architectures import ExportInputs
 from babelmill.release.folder.hub_folder import build, prove
 from babelmill.release.folder.loading import WEIGHTS
+from babelmill.runtime.checkpoint import SavedTensors
 from babelmill.runtime.record import SOURCE
 from babelmill.settings import recorded
 from babelmill.tokens import prefix_space
@@ -111,7 +112,7 @@ def from_model_folder(folder: Path, tokenizer: Path) -> FoundModel:
         made = manifest.verify(folder)
         if made["stage"] != "train":
             raise UserError(f"{folder} is a result of {made['stage']}, not of training; name results/models/{{model}}")
-        known = known_from(made["settings"]) | {"figures": made["figures"]}
+        known = known_from(made["settings"], made["figures"].get("precision")) | {"figures": made["figures"]}
         seal = tokenizer.parent / manifest.NAME
         if seal.is_file() and sha256(seal) not in made["upstream"].values():
             raise UserError(f"{tokenizer} is not the tokenizer with which {folder} was trained")
@@ -160,7 +161,8 @@ def from_run(path: Path, tokenizer: Path) -> FoundModel:
     shape |= {key: theirs[key] for key in SHAPE if key in theirs}
     if OBJECTIVES[objective].unmasks:
         shape["objective"] = objective
-    return FoundModel(weights, shape, tokenizer, origin, known_from(run["settings"]))
+    precision = SavedTensors(path).state.get("precision")
+    return FoundModel(weights, shape, tokenizer, origin, known_from(run["settings"], precision))
 
 
 def require_gpt_bert(architecture: str, source: Path | str) -> None:
@@ -193,9 +195,9 @@ def checked(found: FoundModel, source: Path | str) -> FoundModel:
     return found
 
 
-def known_from(settings: dict[str, Any]) -> dict[str, Any]:
-    """Return the facts for the card of a model that was trained with these settings."""
-    return {"languages": on_card(settings["languages"]), "settings": shown_settings(settings)}
+def known_from(settings: dict[str, Any], precision: str | None) -> dict[str, Any]:
+    """Return the facts for the card of a model that was trained with these settings, in this precision if known."""
+    return {"languages": on_card(settings["languages"]), "settings": shown_settings(settings, precision)}
 
 
 def on_card(languages: list[str]) -> dict[str, dict[str, Any]]:

@@ -1,5 +1,6 @@
 """Load an exported folder as its users do, and check that every weight was found."""
 
+import logging
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -7,6 +8,8 @@ import torch
 
 from babelmill.core import escape
 from babelmill.core.files import UserError, read_json
+
+log = logging.getLogger("babelmill")
 
 if TYPE_CHECKING:  # importing transformers takes seconds
     from transformers.models.auto.auto_factory import _BaseAutoModelClass
@@ -54,6 +57,7 @@ def load(
     the class does not have: a model from elsewhere may have other heads. `variant`: "main" or "ema"; None for the
     default one. `settings`: arguments by which `from_pretrained` overrides config.json.
     """
+    log.info("loading %s, %s", folder, variant or "default variant")
     given = {"variant": variant, "trust_remote_code": runs_code(folder), "dtype": torch.float32, **settings}
     model, report = cls.from_pretrained(folder, output_loading_info=True, **given)
     if extra:

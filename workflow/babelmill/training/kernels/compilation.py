@@ -160,6 +160,7 @@ class Graphs:
             UserError: a compilation failed, and compiling is required.
         """
         began = time.monotonic()
+        log.info("compiling kernels for %d shapes", len(shapes))
         problem = _first_problem(make, shapes, leave) if processes.main else None
         if not processes.any(problem is not None) and not processes.main:
             problem = _first_problem(make, shapes, leave)

@@ -1,0 +1,138 @@
+"""What an edit of the code, a raised version or results of an earlier release do to a folder of results."""
+
+import re
+import shutil
+
+import pytest
+
+from babelmill.core import manifest
+from babelmill.core.files import read_json
+from conftest import SMALL
+from helpers.results.checkouts import Checkout
+
+AFTER_TRAIN = ["train", "export", "evaluate", "convert"]
+EDITED = "training/networks/loss.py"
+STAYS = "train: training/networks/loss.py was edited since; results stay (snakemake -R train makes them again"
+
+
+@pytest.fixture
+def checkout(workspace, tmp_path) -> Checkout:
+    return Checkout(tmp_path / "checkout", workspace.path)
+
+
+def edit_the_loss(checkout: Checkout) -> None:
+    checkout.package(
+        EDITED,
+        "weight * (1 + 2 * z_loss_weight * normalizer)",
+        "weight * (1 + z_loss_weight * normalizer)",
+    )
+
+
+def dry_run(checkout: Checkout, *arguments) -> str:
+    return checkout.snakemake(*arguments, "--configfile", "config/config.yaml", "--dry-run", "--", "converted/eng")
+
+
+@pytest.mark.parametrize("profile", ["local", None])
+def test_an_edited_module_is_named_and_nothing_runs(checkout, profile):
+    options = ["--profile", checkout.path / "profiles" / profile] if profile else []
+    assert " was edited" not in dry_run(checkout, *options) + checkout.babelmill("why", "eng")
+    edit_the_loss(checkout)
+    assert checkout.would_run("converted/eng", profile=profile) == []
+    output = dry_run(checkout, *options)
+    assert output.index("Nothing to be done") < output.index(STAYS)
+    *_, last = checkout.babelmill("why", "eng").strip().splitlines()
+    assert last.startswith(STAYS)
+
+
+def test_what_changes_no_result_is_not_named(checkout):
+    checkout.package("runtime/slurm.py", "COMPLETING_SECONDS = 120", "COMPLETING_SECONDS = 240")
+    checkout.package("commands/why.py", '"up to date"', '"up  to date"')
+    assert " was edited" not in dry_run(checkout) + checkout.babelmill("why", "eng")
+
+
+def test_an_edited_template_is_named(checkout):
+    template = checkout.path / "workflow/babelmill/release/card/card.use.md"
+    template.write_text(template.read_text() + "\n")
+    assert "convert: release/card/card.py was edited since" in checkout.babelmill("why", "eng")
+
+
+def test_a_stage_that_is_forced_runs_and_is_not_named(checkout):
+    edit_the_loss(checkout)
+    output = dry_run(checkout, "--forcerun", "train", "--profile", checkout.path / "profiles/local")
+    assert re.findall(r"^  (\w+) +1  ", output, re.MULTILINE) == AFTER_TRAIN and " was edited" not in output
+    before = read_json(checkout.results / "results/models/eng/manifest.json")
+    shutil.rmtree(checkout.results / "results/checkpoints/eng")
+    checkout.snakemake("results/models/eng/manifest.json", "--forcerun", "train")
+    after = read_json(checkout.results / "results/models/eng/manifest.json")
+    assert before["files"]["model.safetensors"] != after["files"]["model.safetensors"]
+    assert "training/networks/loss.py" not in checkout.babelmill("why", "eng")
+
+
+def test_a_run_that_continues_with_other_code_says_so(checkout):
+    """Its results name the code with which it began."""
+    edit_the_loss(checkout)
+    shutil.rmtree(checkout.results / "results/models/eng")
+    checkout.snakemake("results/models/eng/manifest.json")
+    log = (checkout.results / "logs/train/eng.log").read_text()
+    assert "training/networks/loss.py was edited since this run began" in log
+    assert STAYS in checkout.babelmill("why", "eng")
+
+
+def test_a_raised_version_runs_the_stage_again_and_what_follows(checkout):
+    checkout.package("stages.py", '    name = "train"\n', '    name = "train"\n    version = 2\n')
+    assert checkout.would_run("converted/eng") == AFTER_TRAIN
+    assert re.search(r"^  train +version 1 -> 2$", checkout.babelmill("why", "eng"), re.MULTILINE)
+
+
+def test_a_job_of_another_version_refuses(checkout):
+    settings = "results/settings/eng/shards.json"
+    arguments = ["--tokenizer", "results/tokenizers/eng", "--corpus", "results/corpora/eng", "--out", "out"]
+    checkout.package("stages.py", '    name = "shards"\n', '    name = "shards"\n    version = 2\n')
+    done = checkout.run("babelmill.shards", "--settings", settings, "--language", "eng", *arguments)
+    line = f"error: {settings}: written for another version of stage shards; run the workflow again\n"
+    assert done.returncode == 1 and done.stderr.endswith(line)
+
+
+def test_a_new_key_at_its_neutral_value_repeats_nothing(checkout):
+    checkout.package(
+        "config/schema.py",
+        "    min_characters: NonNegative\n",
+        "    min_characters: NonNegative\n    min_lines: NonNegative = 0\n",
+    )
+    checkout.edit("config/defaults.yaml", "corpus:\n", "corpus:\n  min_lines: 0\n")
+    assert checkout.would_run("converted/eng") == []
+    assert "min_lines" not in (checkout.results / "results/settings/eng/corpus.json").read_text()
+    checkout.configure(SMALL | {"corpus": {"min_lines": 3}})
+    assert checkout.would_run("converted/eng")[0] == "corpus"
+    assert "corpus           corpus.min_lines unset -> 3" in checkout.babelmill("why", "eng")
+
+
+@pytest.mark.parametrize("profile", ["demo", "local", "slurm", "slurm-multinode", None])
+def test_an_edited_command_of_a_rule_repeats_nothing(checkout, profile):
+    checkout.edit("workflow/rules/tokenizer.smk", "--threads {threads} --log", "--threads {threads}  --log")
+    assert checkout.would_run("converted/eng", profile=profile) == []
+
+
+def test_results_of_an_earlier_release_are_one_line(workspace):
+    for path in workspace.path.glob("results/corpora/*/manifest.json"):
+        manifest.write_sealed(path, manifest.read(path.parent) | {"version": "0.3.0"})
+    line = "error: results/ holds results of Babelmill 0.3: keep them with 0.3, or begin a new folder"
+    dry = workspace.snakemake("converted/eng", "--dry-run", check=False)
+    commands = [
+        workspace.python("-m", "babelmill", *words) for words in (["why"], ["status"], ["compare", "eng", "deu"])
+    ]
+    for done in (dry, *commands):
+        assert done.returncode == 1 and done.stderr.splitlines()[-1].startswith(line), done.stderr
+
+
+def test_folders_with_brackets_and_braces(workspace, tmp_path):
+    """Globs read brackets, and Snakemake formats commands: only a checkout in a folder with braces is refused."""
+    results = workspace.path.rename(tmp_path / "wo{rk} [2] {model}")
+    checkout = Checkout(tmp_path / "checkout [1]", results)
+    checkout.configure(SMALL | {"evaluation": {"suites": ["english_basics"]}})
+    checkout.snakemake("results/suites/english_basics/eng/manifest.json", "--configfile", "config/config.yaml")
+    assert "suite" not in (runs := checkout.would_run("converted/eng", profile=None)) and "score" in runs
+    braces = Checkout(tmp_path / "check{out}", results)
+    output = braces.snakemake("converted/eng", "--dry-run", check=False).splitlines()
+    assert output[-1].startswith("error: ") and "rename the folder" in output[-1]
+    assert not any("NameError" in line for line in output)
