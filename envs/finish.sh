@@ -9,5 +9,5 @@ find pandas pyarrow scipy sklearn sympy -type d -name tests -prune -exec rm -r {
 rm -rf torch/test pulp/solverdir/cbc/osx pulp/solverdir/cbc/win
 find torch/bin -type f ! -name torch_shm_manager -delete # programs that test PyTorch's C++ code
 rm pyarrow/*flight* # a client for servers of tables
-# A job cannot write into the image, so it would compile what it imports each time. (Of the models, that is little.)
+# A stage cannot write into the image, so it would compile what it imports each time. (Of the models, that is little.)
 "$1/bin/python" -m compileall -qq -j 0 -x "transformers/models/(?!auto/)" . || true # some have files for a newer Python

@@ -78,19 +78,10 @@ def package_alone():
     return str(folder)
 
 
-# Jobs use the Python that runs Snakemake; with `--sdm conda`, that of the environment which Snakemake has activated, and
-# with `--sdm apptainer` that of the image, which has this package, too.
+# Jobs use the Python that runs Snakemake; with `--sdm conda`, that of the environment which Snakemake has activated.
 WITH_CONDA = DeploymentMethod.CONDA in workflow.deployment_settings.deployment_method
-WITH_IMAGE = DeploymentMethod.APPTAINER in workflow.deployment_settings.deployment_method and not IS_MODULE
-IMAGE = "babelmill.sif"
-if WITH_CONDA and WITH_IMAGE:
-    sys.exit("error: --sdm conda apptainer: choose one of them; the image has the environment, too")
-if WITH_IMAGE and not Path(IMAGE).exists():
-    sys.exit(
-        f"error: with --sdm apptainer, jobs run in the image {IMAGE} of this folder: build it (docs/installation.md)"
-    )
-PYTHON = "" if WITH_CONDA or WITH_IMAGE else f"PATH={in_shell(Path(sys.executable).parent)}:$PATH "
-IMPORTED = "" if WITH_IMAGE else in_shell(package_alone() if WITH_CONDA else PACKAGE)
+PYTHON = "" if WITH_CONDA else f"PATH={in_shell(Path(sys.executable).parent)}:$PATH "
+IMPORTED = in_shell(package_alone() if WITH_CONDA else PACKAGE)
 # On a shared CPU, threads that spin while they wait for each other make training 2.5 times slower.
 # In any locale, names of files are UTF-8. (Braces are doubled because Snakemake formats the prefix.)
 # Nothing is imported from the working folder or the user's PYTHONPATH. (Another workflow's rules may need both.)

@@ -39,7 +39,7 @@ def refuse_living_jobs():
 @one_line
 def refuse_missing_package():
     """Stop with an error if a training would find no package for `run.checkpoints`, perhaps days after its corpus."""
-    if not (WITH_CONDA or WITH_IMAGE):  # else jobs have other packages than this process
+    if not WITH_CONDA:  # else jobs have other packages than this process
         for job in workflow.dag.needrun_jobs():
             if job.rule.name in ("train", "trial"):
                 check_package(CONFIG.model(job.wildcards_dict["model"]).run.checkpoints or "")

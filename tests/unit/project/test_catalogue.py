@@ -11,7 +11,6 @@ def test_it_is_found_and_its_usage_is_called_standardized():
     assert (ROOT / "workflow/Snakefile").is_file()
     assert all(path.suffix == ".smk" for path in (ROOT / "workflow/rules").iterdir() if path.is_file())
     usage = yaml.safe_load((ROOT / ".snakemake-workflow-catalog.yml").read_text(encoding="utf-8"))["usage"]
-    # What it offers: a module has no image (`container:`), and `--sdm conda apptainer` is refused.
     assert usage["software-stack-deployment"] == {"conda": True} and usage["report"] is True
 
 

@@ -51,7 +51,6 @@ NOISE = (
     "SLURM run ID: ",
     "Select jobs to execute",
     "Shutting down, this might take",
-    "Singularity containers: ",
     "This was a dry-run",
     "Using shell: ",
     "Removing temporary output ",
