@@ -10,6 +10,8 @@ import yaml
 from conftest import ROOT, SMALL, write_texts
 from helpers.programs.prepared import run_module
 
+pytestmark = pytest.mark.slow
+
 GUIDE = (ROOT / "docs/training.md").read_text(encoding="utf-8")
 
 

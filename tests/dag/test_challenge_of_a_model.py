@@ -11,6 +11,8 @@ from babelmill.config.tasks import DATA, tasks_of_model
 from babelmill.core.templates import columns_of
 from conftest import Workspace, write_texts
 
+pytestmark = pytest.mark.slow
+
 CODE = "babylm_strict_small"
 LOCAL = {"evaluation_data": "evaluation_data"}
 WORD = "1\tfox\t_\tNOUN\t_\t_\t_\t_\t_\t_\n\n"  # CoNLL-U

@@ -7,6 +7,8 @@ import pytest
 from conftest import ROOT, SMALL
 from helpers.programs.prepared import run_module
 
+pytestmark = pytest.mark.slow
+
 # A job is a process of this machine, and its number is the number of the process.
 SUBMIT = r"""#!/bin/sh
 for script; do :; done   # the last word

@@ -10,6 +10,8 @@ import yaml
 from conftest import ROOT, SMALL, write_texts
 from helpers.programs.prepared import run_module
 
+pytestmark = pytest.mark.slow
+
 # Answers what Snakemake asks of conda. The Python of its environments says in a file where it imports from.
 CONDA = """#!/bin/sh
 case "$1 $2" in

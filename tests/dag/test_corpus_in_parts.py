@@ -5,9 +5,13 @@ import json
 import random
 import shutil
 
+import pytest
+
 from conftest import SMALL, Workspace
 from helpers.damage import flip_a_bit
 from helpers.hub.hub_stage import jsonl
+
+pytestmark = pytest.mark.slow
 
 TARGET = "results/corpora/eng/manifest.json"
 

@@ -8,6 +8,8 @@ from babelmill.config.resolve import Configuration
 from babelmill.core.files import UserError, read_json
 from conftest import SMALL
 
+pytestmark = pytest.mark.slow
+
 MINE = {"files": ["pairs.tsv"], "language": "eng", "good": "good", "bad": "bad"}
 
 

@@ -8,6 +8,8 @@ import yaml
 
 from conftest import Workspace
 
+pytestmark = pytest.mark.slow
+
 DOCUMENTS = [{"text": f"Document number {i} says something of its own.", "category": "qed"} for i in range(300)]
 
 

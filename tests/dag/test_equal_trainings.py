@@ -10,6 +10,8 @@ from babelmill.stages import leading_to
 from conftest import SMALL, Workspace, write_texts
 from helpers.results.finished import finish
 
+pytestmark = pytest.mark.slow
+
 CELLS = {"base": "eng", "vary": {"train.optimizer": ["lamb", "adamw"]}, "seeds": 2}
 VALUES = copy.deepcopy(SMALL) | {"languages": {"eng": SMALL["languages"]["eng"]}, "experiments": {"cells": CELLS}}
 TARGETS = "converted/eng", "experiments/cells"

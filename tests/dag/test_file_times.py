@@ -22,6 +22,8 @@ from helpers.damage import flip_a_bit, without_rights
 from helpers.programs.prepared import run_python
 from helpers.results.finished import finish, finish_report
 
+pytestmark = pytest.mark.slow
+
 AFTER_TOKENIZER = {"tokenizer", "shards", "train", "export", "evaluate", "score", "convert"}
 VALUES = copy.deepcopy(SMALL) | {
     "targets": ["two", "more"],

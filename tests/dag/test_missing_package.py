@@ -1,7 +1,11 @@
 """A package that only a later job would miss is missed before anything runs."""
 
+import pytest
+
 from conftest import ROOT, SMALL
 from helpers.programs.prepared import run_module
+
+pytestmark = pytest.mark.slow
 
 
 def test_a_training_that_could_not_keep_its_checkpoints_begins_nothing(workspace):

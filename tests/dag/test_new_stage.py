@@ -8,6 +8,8 @@ import pytest
 from conftest import SMALL
 from helpers.results.checkouts import Checkout
 
+pytestmark = pytest.mark.slow
+
 SETTINGS_CLASS = '''class CountSettings(Settings):
     """What is counted."""
 

@@ -15,6 +15,8 @@ from conftest import ROOT, SMALL, Workspace, write_texts
 from helpers.programs.prepared import run_module
 from helpers.results.finished import decide_round, finish, finish_trial
 
+pytestmark = pytest.mark.slow
+
 RATES = {
     "base": "eng",
     "vary": {"train.learning_rate": [0.001, 0.002, 0.003, 0.004, 0.005]},

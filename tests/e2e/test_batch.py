@@ -2,7 +2,11 @@
 
 import re
 
+import pytest
+
 from conftest import EXPLODING, ROOT, SMALL
+
+pytestmark = pytest.mark.slow
 
 
 def test_a_failure_stops_nobody_else_and_is_told_at_the_end(workspace):

@@ -12,6 +12,8 @@ from helpers.models.published_models import publish_canine
 from helpers.programs.prepared import run_python
 from scripts.make_occupations import write
 
+pytestmark = pytest.mark.slow
+
 LONGEST = 256  # `model_max_length` of the published tokenizer
 TEXTS = ["smith", "ab", "x", "Küfer 🧔", "a long text " * 40]
 MODEL = {

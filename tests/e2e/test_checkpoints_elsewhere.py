@@ -10,6 +10,8 @@ from helpers.damage import flip_a_bit
 from helpers.object_store import SECRET, object_store  # noqa: F401  a fixture
 from helpers.training.training_data import STEPS, Data, assert_same
 
+pytestmark = pytest.mark.slow
+
 RUN = {"checkpoint_every": 20, "validate_every": 20, "keep": 2}
 
 

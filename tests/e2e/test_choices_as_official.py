@@ -19,6 +19,8 @@ from babelmill.suites.scoring_model import ScoringModel
 from helpers import DATA
 from helpers.models import seeded
 
+pytestmark = pytest.mark.slow
+
 NUMBERS = json.loads((DATA / "official/numbers.json").read_text())
 CONFIG = [("config.yaml", {"evaluation_data": str(DATA / "official/evaluation_data")})]
 SUITES = {  # by state and task

@@ -9,6 +9,8 @@ import pytest
 from babelmill.core.files import sha256
 from conftest import SMALL
 
+pytestmark = pytest.mark.slow
+
 # A step that changes next to nothing, and the real one.
 STILL = {"train": {"max_steps": 1, "learning_rate": 1.0e-12}}
 MORE = {"train": {"max_steps": 4, "epochs": 1}}

@@ -8,11 +8,14 @@ import re
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+import pytest
 import yaml
 
 from babelmill.config.resolve import ROOT
 from babelmill.corpus.builtin import python_docs
 from conftest import SMALL, Workspace
+
+pytestmark = pytest.mark.slow
 
 WIKITEXT = """---
 license: cc-by-sa-3.0

@@ -13,7 +13,7 @@ from babelmill.model.transformers.diffusion_generation import generate
 from conftest import ROOT, SMALL, Workspace
 from helpers.programs.prepared import run_python
 
-pytestmark = pytest.mark.xdist_group("diffusion")  # one process trains the model
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("diffusion")]  # one process trains the model
 MODEL = "unmasking"
 
 

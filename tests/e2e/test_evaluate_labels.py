@@ -30,6 +30,8 @@ from babelmill.tables.table import Table
 from helpers.programs.prepared import run_module
 from helpers.training.training_data import TRADES, LabelledData, labelled
 
+pytestmark = pytest.mark.slow
+
 NAMES = {trade: f"Code of {trade}" for trade in (*TRADES, "cooper")}
 CONTEXTS = ("", "word90", "word91", "word92")
 

@@ -13,6 +13,8 @@ from babelmill import __version__
 from babelmill.core.files import sha256
 from conftest import ROOT, SMALL, Workspace
 
+pytestmark = pytest.mark.slow
+
 GRID = {
     "base": "eng",
     "vary": {"train.optimizer": ["lamb", "adamw"]},

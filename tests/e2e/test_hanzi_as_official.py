@@ -22,6 +22,8 @@ from conftest import ROOT
 from helpers import DATA
 from helpers.models import seeded
 
+pytestmark = pytest.mark.slow
+
 OFFICIAL = json.loads((DATA / "official/hanzi.json").read_text())
 RULES = read_rules("babylm_2026_multilingual")
 CHECKPOINTS = ["chck_1M", "chck_2M"]

@@ -27,6 +27,8 @@ from helpers.hub.hub_data import SENTENCES
 from helpers.hub.hub_server import HubServer
 from helpers.programs.prepared import run_python
 
+pytestmark = pytest.mark.slow
+
 
 def check(model, version: str, home: Path, *options, architecture: str = "gpt_bert", **environment) -> None:
     """Run the checks in a process of their own, with one version of transformers and nothing cached."""

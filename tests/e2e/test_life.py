@@ -17,6 +17,8 @@ from helpers.damage import flip_a_bit
 from helpers.programs import held
 from helpers.programs.prepared import START, VARIABLE, Program
 
+pytestmark = pytest.mark.slow
+
 WEIGHTS = ("model.safetensors", "ema.safetensors")
 
 

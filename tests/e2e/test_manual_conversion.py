@@ -18,6 +18,8 @@ from babelmill.core.files import read_json, sha256, write_json
 from helpers.models.published import GOLDEN, LOGITS, model, write_tokenizer
 from helpers.programs.prepared import run_module, run_python
 
+pytestmark = pytest.mark.slow
+
 
 def convert(folder: Path, *arguments) -> subprocess.CompletedProcess:
     """The command `babelmill convert-...`, far from any workflow."""

@@ -13,6 +13,8 @@ from babelmill.training.plan.plan import Plan
 from conftest import SMALL, Workspace
 from helpers.results.fields import undocumented
 
+pytestmark = pytest.mark.slow
+
 LANGUAGES = ["eng", "deu"]
 
 

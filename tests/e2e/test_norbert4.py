@@ -15,7 +15,7 @@ from conftest import ROOT, SMALL, WORDS, Workspace
 from helpers.hub.hub_server import HubServer
 from helpers.models.published import norbert4, write_norbert4
 
-pytestmark = pytest.mark.xdist_group("norbert4")  # one process runs the workflow
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("norbert4")]  # one process runs the workflow
 PUBLISHED = "HPLT/hplt_gpt_bert_base_3_0_nob_Latn"
 TASK = {
     **{"train": ["rows.tsv"], "test": ["others.tsv"], "language": "eng", "text": "{sentence}", "label": "class"},

@@ -14,6 +14,8 @@ from babelmill.labels.data import LabelledData
 from babelmill.settings import read_settings
 from helpers.training.training_data import TRADES
 
+pytestmark = pytest.mark.slow
+
 
 class OneCode(Labelled):
     """A text has one code, which is a class, or none: plain classification, with nothing else set."""

@@ -24,6 +24,8 @@ from babelmill.text_files import opening
 from conftest import Workspace
 from helpers.programs.prepared import run_killed, run_limited, run_module
 
+pytestmark = pytest.mark.slow
+
 TRADES = {"farmer", "fisher", "smith", "baker", "weaver", "miller"}
 COLUMNS = ["id", "occ1", "lang"]
 

@@ -21,6 +21,8 @@ from conftest import ROOT, SMALL, WORDS, Workspace
 from e2e.test_tune import OWN, write_rows
 from helpers.plain_scores import TEXT, Row, causal, masked
 
+pytestmark = pytest.mark.slow
+
 LENGTH = 64
 COLUMNS = {"text_column": "answer", "prompt_column": "question"}
 CORPUS = {"files": ["table/*.jsonl"], "validation_share": 0.25, **COLUMNS}

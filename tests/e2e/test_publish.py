@@ -15,6 +15,8 @@ from helpers.hub.hub_server import Fault
 from helpers.hub.hub_uploads import ATTRIBUTES
 from helpers.programs.prepared import run_limited
 
+pytestmark = pytest.mark.slow
+
 TOKEN = "hf_CanaryThatMustStandNowhere4711"
 NAME = "models/ada/babybabellm-gptbert-eng"
 RECEIPT = "published/eng.json"

@@ -14,6 +14,8 @@ from babelmill.core import manifest
 from babelmill.core.files import UserError
 from helpers.damage import flip_a_bit
 
+pytestmark = pytest.mark.slow
+
 
 def test_the_checkpoint_is_delivered_and_taken_up_elsewhere(workspace):
     values = yaml.safe_load(workspace.config_file.read_text())

@@ -15,6 +15,8 @@ from babelmill.core import manifest, writers
 from conftest import ROOT, SMALL, Workspace, made_once
 from helpers.programs.prepared import run_killed, run_limited, run_module
 
+pytestmark = pytest.mark.slow
+
 STAGES = ("suite", "corpus", "tokenizer", "shards", "train", "export", "evaluate", "score", "convert", "report")
 
 

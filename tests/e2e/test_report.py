@@ -19,6 +19,8 @@ from babelmill.reporting.table import rows_of, write_csv
 from helpers.browser import Browser
 from helpers.results import report_results
 
+pytestmark = pytest.mark.slow
+
 SUITES = ("blimp", "multiblimp", "turblimp")
 CROWDED = """[...document.querySelectorAll('svg.strip')].some(axis => {
     const places = [...axis.querySelectorAll('text')].filter(text => text.getClientRects().length).map(text => text.getBoundingClientRect());

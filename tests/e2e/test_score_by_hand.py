@@ -19,6 +19,8 @@ from helpers.hub.hub_data import SENTENCES
 from helpers.models.published_models import publish
 from helpers.programs.prepared import run_module
 
+pytestmark = pytest.mark.slow
+
 MINE = "suites: {mine: {files: [pairs.tsv], language: eng, good: good, bad: bad}}\n"
 SHORT = [" ".join(text.split()[:6]) for text in SENTENCES]
 

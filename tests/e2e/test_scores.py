@@ -24,6 +24,8 @@ from conftest import SMALL
 from helpers.hub.hub_data import SENTENCES
 from helpers.results.fields import undocumented
 
+pytestmark = pytest.mark.slow
+
 OWN = {"files": ["pairs.tsv"], "language": "eng", "good": "good", "bad": "bad", "headline": "paradigms"}
 
 

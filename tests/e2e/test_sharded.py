@@ -20,6 +20,8 @@ from babelmill.config.stage_settings import Settings
 from babelmill.core import manifest
 from helpers.training.training_data import VOCABULARY, Data, wait_for_step, wait_for_writing
 
+pytestmark = pytest.mark.slow
+
 STEPS = 16
 SIZES = {"hidden_size": 64, "num_hidden_layers": 3, "num_attention_heads": 2, "intermediate_size": 96}
 # By kind: the objective, and what adapters need. There are as many of them as weights, so that writing takes a while.

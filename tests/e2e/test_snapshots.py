@@ -17,6 +17,8 @@ from conftest import SMALL
 from helpers.results.fields import undocumented
 from helpers.training.training_data import wait_for_step
 
+pytestmark = pytest.mark.slow
+
 POINTS = [0.0002, 0.0004]
 NAMES = [f"chck_{point:g}M" for point in POINTS]
 

@@ -12,6 +12,8 @@ from conftest import SMALL
 from helpers.environments import TRANSFORMERS_4, installed
 from helpers.programs.prepared import run_python
 
+pytestmark = pytest.mark.slow
+
 MODELS = {
     "spaced": {"languages": ["eng"], "tokenizer": {"prefix_space": True}},
     "more": {"model": {"source": "spaced"}},

@@ -15,6 +15,8 @@ from conftest import SMALL
 from helpers.programs.prepared import run_module
 from helpers.results.checkouts import Checkout
 
+pytestmark = pytest.mark.slow
+
 POINTS = [0.001, 0.002, 0.003]
 NAMES = [f"chck_{point:g}M" for point in POINTS]
 SIZES = {"order": 4, "words": 2}

@@ -16,6 +16,8 @@ from helpers.environments import SUITES, TRANSFORMERS_4, installed
 from helpers.hub.hub_data import SENTENCES
 from helpers.programs.prepared import run_python
 
+pytestmark = pytest.mark.slow
+
 GUIDE = ROOT / "docs/evaluation.md"
 PAIR = ["The black cat sat on the mat near the old door.", "The black cat sat mat on the near the old door."]
 SWAPPED = {"cat sat": "sat cat", "dog runs": "runs dog", "wizards boil": "boil wizards"}

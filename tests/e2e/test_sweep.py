@@ -4,9 +4,13 @@ import copy
 import csv
 import shutil
 
+import pytest
+
 from babelmill.core import manifest
 from babelmill.core.manifest import read_sealed
 from conftest import SMALL, Workspace
+
+pytestmark = pytest.mark.slow
 
 RATES = {0.0001: "rate0p0001", 0.001: "rate0p001", 0.004: "rate0p004", 0.008: "rate0p008"}
 

@@ -3,6 +3,7 @@
 import shutil
 from pathlib import Path
 
+import pytest
 import torch
 import yaml
 
@@ -12,6 +13,8 @@ from babelmill.runtime.cost import BF16_IS_SLOW, precision_of
 from babelmill.training.arithmetic import fast_in_bf16
 from helpers.programs.prepared import START, run_python
 from helpers.training.training_data import Data
+
+pytestmark = pytest.mark.slow
 
 FAST, SLOW = "avx2 avx512bw avx512vl avx512dq avx512_bf16", "avx2"
 

@@ -2,7 +2,11 @@
 
 import signal
 
+import pytest
+
 from helpers.training.training_data import UNDISTURBED, Data, assert_near, assert_same, wait_for_step
+
+pytestmark = pytest.mark.slow
 
 SETTINGS = UNDISTURBED | {"order": "documents"}
 

@@ -14,6 +14,8 @@ from babelmill.core.files import read_json
 from babelmill.tokens.shard_file import ShardFile
 from helpers.training.training_data import TRADES, Data, LabelledData, export, wait_for_step
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory) -> LabelledData:

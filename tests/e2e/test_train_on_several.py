@@ -24,6 +24,8 @@ from helpers.training.training_data import (
     wait_for_step,
 )
 
+pytestmark = pytest.mark.slow
+
 
 def test_a_signal_while_the_processes_start(data):
     """Again if it came too late, when they train."""

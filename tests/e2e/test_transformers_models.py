@@ -18,7 +18,7 @@ from conftest import ROOT, SMALL, Workspace, write_texts
 from helpers.environments import TRANSFORMERS_4, installed
 from helpers.programs.prepared import run_python
 
-pytestmark = pytest.mark.xdist_group("models of transformers")
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("models of transformers")]
 
 BERT = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 48}
 SIZES = {

@@ -17,7 +17,7 @@ from e2e.test_tune import OWN, write_rows
 from helpers.models.published_models import publish
 from helpers.programs.prepared import run_python
 
-pytestmark = pytest.mark.xdist_group("models of transformers")
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("models of transformers")]
 
 TRAIN = SMALL["train"] | {
     "optimizer": "adamw",

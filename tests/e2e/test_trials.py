@@ -11,6 +11,8 @@ from babelmill.training import trials
 from conftest import EXPLODING
 from helpers.training.training_data import UNDISTURBED, Data, assert_near, assert_same, read_metrics, wait_for_step
 
+pytestmark = pytest.mark.slow
+
 
 def figures(data: Data, out: str = "trial") -> dict:
     return manifest.read(data.folder / out)["figures"]

@@ -15,6 +15,8 @@ from babelmill.core.files import read_json
 from conftest import ROOT, SMALL
 from helpers.results.fields import undocumented
 
+pytestmark = pytest.mark.slow
+
 OWN = {
     "train": ["train.tsv"],
     "test": ["test.tsv"],

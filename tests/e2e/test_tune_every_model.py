@@ -26,6 +26,8 @@ from helpers import DATA
 from helpers.models import seeded
 from helpers.programs.prepared import run_module
 
+pytestmark = pytest.mark.slow
+
 BERT = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 48}
 GROUPED = BERT | {"num_key_value_heads": 1}
 DISTILBERT = {"dim": 32, "n_layers": 2, "n_heads": 2, "hidden_dim": 48}

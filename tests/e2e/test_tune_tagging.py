@@ -18,6 +18,8 @@ from babelmill.tasks.resplit import resplit
 from conftest import SMALL
 from helpers.results.fields import undocumented
 
+pytestmark = pytest.mark.slow
+
 TUNING = {"epochs": 30, "batch": 16, "learning_rate": 0.01, "longest": 64}
 POS = {"kind": "tagging", "train": ["train.conllu"], "test": ["test.conllu"], "language": "eng", "tuning": TUNING}
 TAGS = {"fox": "NOUN", "dog": "NOUN", "jumps": "VERB", "boil": "VERB", "lazy": "ADJ", "quick": "ADJ", "the": "DET"}

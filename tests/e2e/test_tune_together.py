@@ -12,6 +12,8 @@ import pytest
 from babelmill.core.files import read_json
 from e2e.test_tune import OWN, configured, write_rows
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def rows(workspace):

@@ -13,6 +13,8 @@ from babelmill.core.yaml_file import read_yaml
 from helpers import DATA, ROOT
 from helpers.models import seeded
 
+pytestmark = pytest.mark.slow
+
 NUMBERS = json.loads((DATA / "official/tuned.json").read_text())
 SHORT = {"epochs": 6, "batch": 8, "learning_rate": 0.003}
 APRIL = {"pooling": "first", "padding": "right"}

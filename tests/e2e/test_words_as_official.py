@@ -26,6 +26,8 @@ from helpers import DATA
 from helpers.models import seeded
 from helpers.results.fields import undocumented
 
+pytestmark = pytest.mark.slow
+
 OFFICIAL = DATA / "official"
 NUMBERS = json.loads((OFFICIAL / "numbers.json").read_text())
 CONFIG = {"evaluation_data": str(OFFICIAL / "evaluation_data")}

@@ -36,6 +36,8 @@ from conftest import SMALL, Workspace
 from helpers.programs.prepared import run_python
 from helpers.results.finished import finish
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def fresh(tmp_path):

@@ -23,6 +23,8 @@ from conftest import SMALL
 from helpers.results import report_results
 from helpers.results.finished import finish
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def interrupted(workspace, monkeypatch):

@@ -35,6 +35,8 @@ from babelmill.settings import read_settings
 from helpers.programs.prepared import run_python
 from helpers.stages import write_settings
 
+pytestmark = pytest.mark.slow
+
 
 @functools.cache
 def texts() -> list[str]:

@@ -34,6 +34,8 @@ from helpers.models.published import write_tokenizer
 from helpers.programs.prepared import run_limited
 from helpers.training.training_data import section, train_settings
 
+pytestmark = pytest.mark.slow
+
 LLADA = DATA / "llada_tiny.safetensors"
 
 

@@ -21,7 +21,7 @@ from babelmill.settings import settings_of
 from helpers.hub.hub_server import Fault
 from helpers.hub.hub_stage import jsonl, parquet, refusal, run_stage
 
-pytestmark = pytest.mark.usefixtures("folder")
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("folder")]
 
 NAME = "ada/prose"
 CARD = b"""---

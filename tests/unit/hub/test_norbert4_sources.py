@@ -25,6 +25,8 @@ from helpers.models.published import norbert4, write_norbert4
 from helpers.training.tiny_trainer import ALONE
 from helpers.training.training_data import VOCABULARY, section, train_settings
 
+pytestmark = pytest.mark.slow
+
 HEAD = "classifier.emb2vocab.weight"
 
 

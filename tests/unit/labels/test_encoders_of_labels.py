@@ -19,6 +19,8 @@ from babelmill.training.networks.transformers_models import CLASSIFIER
 from helpers.models.transformers_models import ALONE, ENDS_AND_PADS
 from helpers.training.training_data import VOCABULARY, section
 
+pytestmark = pytest.mark.slow
+
 SIZES = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 64}
 KINDS = {
     "bert": SIZES,

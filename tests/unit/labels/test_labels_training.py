@@ -39,6 +39,8 @@ from babelmill.training.plan.plan import Plan, every_row
 from babelmill.training.trainer import Trainer
 from helpers.training.training_data import TRADES, VOCABULARY, section, train_settings, write_labelled, write_tokenizer
 
+pytestmark = pytest.mark.slow
+
 CPU = torch.device("cpu")
 ALONE = Processes(0, 1, 1, CPU)
 FRAME = Frame(((1,), ()), ((1,), (1,), ()), VOCABULARY.pad)

@@ -26,6 +26,8 @@ from helpers.models.transformers_models import ALONE
 from helpers.stages import run_stage, write_settings
 from helpers.training.training_data import section
 
+pytestmark = pytest.mark.slow
+
 CODES = ["-1", "61110", "02105", "71105", "83110"]  # in the order of its classes
 LABELS = section("labels", code="hisco")
 

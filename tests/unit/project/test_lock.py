@@ -18,6 +18,8 @@ from packaging.utils import canonicalize_name
 
 from babelmill.config.resolve import ROOT
 
+pytestmark = pytest.mark.slow
+
 NAMES = ("lock.txt", "lock-tools.txt", "lock-torch.txt")
 LOCKS = {name: (ROOT / "envs" / name).read_text(encoding="utf-8") for name in (*NAMES, "lock-release.txt")}
 

@@ -12,6 +12,8 @@ from babelmill.stages import STAGES
 from conftest import ROOT
 from helpers.programs.prepared import VARIABLE, run_module, run_python
 
+pytestmark = pytest.mark.slow
+
 WAITS = """
 import os, signal, sys, time
 signal.signal(signal.SIGTERM, lambda *_: sys.exit(75))

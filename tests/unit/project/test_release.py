@@ -10,6 +10,8 @@ from babelmill.core.files import UserError
 from helpers import ROOT
 from scripts import release
 
+pytestmark = pytest.mark.slow
+
 NUMBERED = (
     "workflow/babelmill/__init__.py",
     "CITATION.cff",

@@ -15,6 +15,8 @@ from helpers.browser import Browser
 from helpers.programs.prepared import run_python
 from helpers.results.fields import undocumented
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory):

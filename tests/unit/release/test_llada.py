@@ -16,6 +16,8 @@ from babelmill.training.networks.loss import loss
 from babelmill.training.networks.transformers_models import MASKED, make_model
 from helpers import DATA
 
+pytestmark = pytest.mark.slow
+
 GOLDEN = DATA / "llada_tiny.safetensors"
 
 

@@ -12,6 +12,8 @@ from babelmill.release.elsewhere import manual_conversion, published_checkpoint
 from babelmill.tokens.vocabulary import MASK, SPECIAL_TOKENS
 from helpers.models.published import GOLDEN, model, write_tokenizer
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def golden():

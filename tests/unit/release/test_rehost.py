@@ -39,6 +39,8 @@ from helpers.hub.hub_data import BOS, EOS, SENTENCES, VOCABULARY, learn
 from helpers.hub.hub_server import Fault
 from helpers.models.old_repositories import config, files, fill, pickled, weights
 
+pytestmark = pytest.mark.slow
+
 PATTERN = r"mono_(?P<lang>[a-z]{3})_small(?P<ema>_ema)?\.bin"
 MODEL, EMA, LAST = "model.safetensors", "model_ema.safetensors", "model_main.safetensors"
 

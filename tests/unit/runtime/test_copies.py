@@ -14,6 +14,8 @@ from babelmill.runtime.remote.copies import Copies
 from helpers.damage import flip_a_bit
 from helpers.object_store import object_store  # noqa: F401  a fixture
 
+pytestmark = pytest.mark.slow
+
 FIRST, SECOND = "step-00000010", "step-00000020"
 
 

@@ -9,6 +9,8 @@ from babelmill.core.files import UserError
 from babelmill.runtime import gpu_claims
 from helpers.programs.prepared import Program
 
+pytestmark = pytest.mark.slow
+
 CLAIM = """
 import os, sys, time
 from babelmill.runtime import gpu_claims

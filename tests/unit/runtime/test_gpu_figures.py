@@ -9,6 +9,8 @@ from babelmill.training.pending import Votes
 from helpers.programs.prepared import run_python
 from helpers.training.nvml import FIGURES, UUIDS, answered
 
+pytestmark = pytest.mark.slow
+
 
 def test_figures_and_energy_of_two_gpus(driver):
     """One of them is a part of a GPU, by its other kind of UUID."""

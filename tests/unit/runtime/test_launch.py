@@ -10,6 +10,8 @@ from babelmill.core.files import UserError
 from babelmill.runtime import launch as module
 from helpers.programs.prepared import Program
 
+pytestmark = pytest.mark.slow
+
 LAUNCH = """
 import sys
 from babelmill.runtime import launch

@@ -12,6 +12,8 @@ from babelmill.model.transformers.modeling_norbert4 import NorBERT4ForCausalLM, 
 from babelmill.suites.sentences import Scorer
 from helpers.models.published import norbert4
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.mark.parametrize("kind", [NorBERT4ForMaskedLM, NorBERT4ForCausalLM])
 def test_the_head_is_computed_only_at_targets(kind: Any):

@@ -15,7 +15,7 @@ from babelmill.survey.page import of
 from helpers.browser import Browser
 from helpers.stages import run_stage
 
-pytestmark = pytest.mark.usefixtures("folder")
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("folder")]
 
 HOSTILE = "<script>alert(1)</script><img src=x onerror=alert(2)>"
 

@@ -12,6 +12,8 @@ from babelmill.runtime.slurm import Stop
 from babelmill.tasks.tuner import EncodedRows, Padding, Tuner, set_seed
 from helpers import ROOT
 
+pytestmark = pytest.mark.slow
+
 SEED, LENGTH = 12, 16
 
 

@@ -9,6 +9,8 @@ from babelmill.core import manifest
 from babelmill.core.files import write_json
 from babelmill.tasks.together import Tuning
 
+pytestmark = pytest.mark.slow
+
 EXPORT, ROWS = Path("results/exports/eng"), Path("results/tasks/rte/eng")
 RAW = {
     **{"stage": "tune", "name": "eng", "languages": ["eng"], "covered": ["eng"], "seed": 3},

@@ -27,6 +27,8 @@ from babelmill.training.trainer import Trainer
 from helpers.training.tiny_trainer import ALONE, make_trainer
 from helpers.training.training_data import VOCABULARY, documents, section, write_documents
 
+pytestmark = pytest.mark.slow
+
 CPU = torch.device("cpu")
 SHORT, LONG = 3, 35  # steps with rows of 16 and of 32 tokens
 TARGETS, WIDTH, WORDS, CHUNK = 45, 8, 40, 22  # the last of three chunks holds one target

@@ -21,6 +21,8 @@ from babelmill.training.plan.schedule import validation_bound, validation_steps
 from helpers.training.tiny_trainer import trainer_maker
 from helpers.training.training_data import VOCABULARY, documents, every_row, section, write_documents
 
+pytestmark = pytest.mark.slow
+
 CPU = torch.device("cpu")
 DOCUMENTS, DOCUMENT = 2_000_000, 50
 

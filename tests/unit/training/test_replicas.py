@@ -12,7 +12,7 @@ from babelmill.tokens.shard_file import ShardFile
 from helpers.training.tiny_trainer import ALONE, make_trainer, train_together
 from helpers.training.training_data import documents, write_documents
 
-pytestmark = pytest.mark.xdist_group("forks")  # whose server is prepared once
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("forks")]  # whose server is prepared once
 PARAMETER = "transformer.attention_layers.1.out_proj.bias"
 
 

@@ -21,7 +21,7 @@ from helpers.models.transformers_models import model_section, network, train_sec
 from helpers.training.tiny_trainer import train_together
 from helpers.training.training_data import VOCABULARY, documents, train_settings, write_documents
 
-pytestmark = pytest.mark.xdist_group("forks")  # what the processes found is found once
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("forks")]  # what the processes found is found once
 
 # By kind (GPT-2 and BERT have tied embeddings): tokens of a micro-batch, of which 2 and 3 processes have unequal numbers
 # or none, and the optimizer. Several processes make activations of BERT, and of EuroBERT with adapters, again.

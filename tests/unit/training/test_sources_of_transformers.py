@@ -35,7 +35,7 @@ from helpers.models.published_models import KINDS, publish
 from helpers.models.transformers_models import ALONE, loss_by_document
 from helpers.training.training_data import TINY, VOCABULARY
 
-pytestmark = pytest.mark.usefixtures("folder")
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("folder")]
 
 OBJECTIVES = {"gpt2": "causal", "bert": "masked", "llama": "causal", "eurobert": "masked"}
 TEXTS = [*(f"A fox {i}" for i in range(40)), *(f"pots {i} <s> </s> [SEP] <|endoftext|> é ☃\n" for i in range(9))]

@@ -15,6 +15,8 @@ from babelmill.training.networks.transformers_models import MASKED, auto_class, 
 from helpers.models.transformers_models import model_section, network, train_section
 from helpers.training.training_data import VOCABULARY, train_settings
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.mark.parametrize(
     "kind, train, more, words",

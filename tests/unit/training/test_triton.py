@@ -11,6 +11,8 @@ from babelmill.training.kernels.install import install_triton
 from helpers.kernels.kernel_scripts import run
 from helpers.training.tiny_trainer import ALONE
 
+pytestmark = pytest.mark.slow
+
 # By part of `kernel_checks.py`: its sizes, and how often lines with these words are among what it prints.
 CHECKS = {
     # Rows of these lengths.

@@ -25,6 +25,8 @@ from babelmill.training.plan.plan import Plan
 from helpers import ROOT
 from helpers.training.training_data import section
 
+pytestmark = pytest.mark.slow
+
 TEXTS = [
     "\n  The cat\tsat\n\non the mat. ",
     "unbelievably",
