@@ -74,6 +74,7 @@ def test_a_signal_leaves_a_checkpoint_and_code_75(data, finished, number):
     assert_same(data, finished)
 
 
+@pytest.mark.slow
 def test_closing_the_terminal_leaves_a_checkpoint(data):
     """With its progress bar on it: the terminal takes no more text, and the lock is not left behind."""
     ours, theirs = pty.openpty()
@@ -159,6 +160,7 @@ def test_killed_at_random_moments(data, finished, seed, kills):
     assert "step 60/60" not in killed and len(logs) > 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("train", [{"objective": "diffusion"}, MUON, NORBERT4], ids=["diffusion", "muon", "norbert4"])
 @pytest.mark.parametrize(("seed", "kills"), SEEDS_AND_KILLS)
 def test_others_killed_at_random_moments(data, seed, kills, train):
@@ -173,6 +175,7 @@ def test_others_killed_at_random_moments(data, seed, kills, train):
     assert data.metrics()[-1][of_objective] < 0.95 * data.metrics()[0][of_objective]
 
 
+@pytest.mark.slow
 def test_means_over_several_steps_are_those_of_a_run_that_nothing_disturbed(data):
     """A line of the record is about 4 steps, a checkpoint is made every 5; one of two processes' runs is killed."""
     data.run_settings(log_every=4, checkpoint_every=5, validate_every=0)
@@ -211,6 +214,7 @@ def recorded_steps(path: Path) -> set[int]:
     return steps
 
 
+@pytest.mark.slow
 def test_weights_and_biases(data, monkeypatch):
     """Offline without a key; one run, though it was interrupted; nothing at all without tracking, or where a variable of W&B says so."""
     for name in ("WANDB_API_KEY", "WANDB_MODE", "WANDB_DISABLED"):

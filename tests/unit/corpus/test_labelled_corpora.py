@@ -253,6 +253,7 @@ def large(monkeypatch) -> dict[str, list[str]]:
     return texts
 
 
+@pytest.mark.slow
 def test_threads_change_neither_bytes_nor_the_line_that_a_row_is_from(large):
     written = []
     for threads in (1, 2, 5):

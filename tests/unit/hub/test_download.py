@@ -136,6 +136,7 @@ def test_wrong_content_is_fetched_again_and_then_refused(hub):
     succeed(repository="org/small")
 
 
+@pytest.mark.slow
 def test_a_server_that_stays_broken(hub):
     hub.commit(f"datasets/{REPOSITORY}", FILES)
     for fault in (Fault("GET /cdn/", status=503, times=10**6), Fault("GET /cdn/", cut=0, times=10**6)):
@@ -229,6 +230,7 @@ def test_a_name_that_no_file_system_has(hub):
     assert len(line) < 400 and "cache" not in line
 
 
+@pytest.mark.slow
 def test_the_hub_says_how_long_to_wait(hub):
     """Without `Retry-After`, which the client of the Hub does not need. It is waited, however many times it asks."""
     hub.commit(f"datasets/{REPOSITORY}", FILES)

@@ -462,6 +462,7 @@ def silent_server():
         yield f"http://127.0.0.1:{server.getsockname()[1]}"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("server", ["refuses", "is silent"])
 def test_where_the_server_does_not_answer_metrics_are_recorded_offline(
     tmp_path, monkeypatch, caplog, silent_server, server

@@ -39,6 +39,7 @@ def test_holm_is_what_one_gets_by_hand():
     assert holm([0.6, 0.9]) == [1.0, 1.0] and holm([]) == [] and holm([0.02]) == [0.02]
 
 
+@pytest.mark.slow
 def test_labels_swapped_at_random_are_seldom_a_difference():
     """A model that was swapped with another, pair by pair, is as good as it: p < 0.05 by chance alone."""
     random = np.random.default_rng(1)
@@ -70,6 +71,7 @@ def test_the_interval_covers_the_true_difference(stratified):
     assert bootstrap(*sides, seed=3) == bootstrap(*sides, seed=3)
 
 
+@pytest.mark.slow
 def test_seeds_of_a_recipe_are_drawn_again_too():
     """Two recipes that are as good, whose seeds differ by more than the pairs say."""
     random = np.random.default_rng(4)

@@ -20,7 +20,7 @@ from babelmill.survey.findings import SHOWN, quantile
 from babelmill.survey.measures import language_of
 from helpers.stages import write_corpus
 
-pytestmark = pytest.mark.usefixtures("folder")
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("folder")]
 
 DUTCH = ["de kat zit op de mat en kijkt naar buiten", "het regent al de hele dag", "wij gaan morgen naar de markt"]
 GREEK = ["η γάτα κάθεται στο χαλί και κοιτάζει έξω", "βρέχει όλη την ημέρα", "αύριο θα πάμε στην αγορά"]

@@ -190,6 +190,7 @@ def test_a_part_without_any_text_is_read():
         Path("part.parquet").unlink()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["a.csv", "a.tsv", "a.parquet", "a.jsonl"])
 def test_the_error_for_a_table_of_many_columns_is_short(read, tmp_path, name):
     names = [f"column{i}" for i in range(20_000)]

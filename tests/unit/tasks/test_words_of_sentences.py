@@ -99,6 +99,7 @@ def test_words_that_a_model_does_not_see():
     assert canine.words == [[NONE, 0, 0, NONE, NONE]] and canine.reached[0].tolist() == [True, False]
 
 
+@pytest.mark.slow
 def test_a_tokenizer_that_tells_nothing_of_its_tokens():
     class Unknown(CanineTokenizer):
         """Reads the letters of a word in another order than those of a text."""

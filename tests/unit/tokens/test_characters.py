@@ -17,7 +17,7 @@ from babelmill.tokens.vocabulary import Vocabulary
 from helpers.models.published_models import publish_canine
 from helpers.stages import run_stage, write_corpus
 
-pytestmark = pytest.mark.usefixtures("folder")
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("folder")]
 
 TEXTS = [
     "Küfer & Faßbinder\u00a0",

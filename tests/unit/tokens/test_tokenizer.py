@@ -152,6 +152,7 @@ def test_long_documents_have_the_tokens_of_their_parts(monkeypatch):
     assert encode(tokenizer, texts)[0].tolist() == tokens.tolist()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "text", ["漢字と仮名", "ภาษาไทย", "aGVsbG8", "=", "-", "a", "👩‍👩‍👧", "é́", "\n", "\u3000", "1", "a\u0301'"]
 )
@@ -356,6 +357,7 @@ REPLACED = [{"type": "Replace", "pattern": {"String": "x"}, "content": "x" * 10}
 PATTERN = {"type": "Split", "pattern": {"Regex": "(a+a+)+y"}, "behavior": "Isolated", "invert": False}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("part", "message"),
     [

@@ -103,6 +103,7 @@ def test_a_validation_shows_how_far_it_is_and_a_checkpoint_is_there_before(make,
     assert done == sorted(done) and done[-1] == run._progress._bar._total > trainer.plan.tokens_until(40)
 
 
+@pytest.mark.slow
 def test_a_validation_that_is_shorter_than_saving_is_not_saved_before(make, loop, stop, monkeypatch):
     run = loop(make(), Done(0, validated=False, precision="fp32"), stop)
     run._validations = {*range(5, 41, 5)}

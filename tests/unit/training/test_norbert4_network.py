@@ -164,6 +164,7 @@ def one_of_several(processes: Processes, folder: Path) -> list[np.ndarray]:
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.xdist_group("forks")
 def test_the_gradient_does_not_depend_on_the_number_of_processes(tmp_path):
     shards = [write_documents(tmp_path / f"{i}.safetensors", documents(60, seed=i)) for i in range(2)]

@@ -145,6 +145,7 @@ def one_of_several(processes: Processes, folder: Path) -> list[np.ndarray]:
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.xdist_group("forks")  # whose server is prepared once
 @pytest.mark.parametrize("size", [2, 3])
 def test_several_processes_read_the_same_batches(tmp_path, size):

@@ -14,6 +14,8 @@ from babelmill.training.plan import rows as dealing
 from helpers.training.tape import Tape
 from helpers.training.tiny_trainer import shrink_device, trainer_maker
 
+pytestmark = pytest.mark.slow
+
 STEPS = 8
 
 

@@ -210,6 +210,7 @@ def test_a_step_without_any_target_moves_nothing(tmp_path):
     assert trainer.validation.measure()["loss"] > 0
 
 
+@pytest.mark.slow
 def test_the_average_is_not_measured_before_it_begins(make):
     """With train.ema_decay: 0, it is the weights themselves until then."""
     trainer = make(ema_decay=0.0, average_last=0.5)

@@ -357,6 +357,7 @@ def test_one_model_at_a_time_is_in_memory_and_one_layer_of_it_in_float64(folders
     assert [row for part in portions(rows, KEPT // 40) for row in part] == rows
 
 
+@pytest.mark.slow
 def test_both_versions_of_transformers_compute_the_same(folders):
     """Without `trust_remote_code`. Version 4 has other names in some configurations, and no EuroBERT."""
     old = {kind: folder for kind, folder in folders.items() if kind in ALSO_IN_4}
