@@ -57,7 +57,7 @@ lock: $(RELEASE)  ## after you change pins: write envs/lock*.txt again, install,
 	$(MAKE) setup
 	$(BIN)/python envs/licences.py > envs/licences.txt
 
-release: $(SETUP)  ## make release VERSION=0.3.0: write the number of a release everywhere; the other steps are in SECURITY.md
+release: $(SETUP)  ## make release VERSION=1.0.0: write the number of a release everywhere; the other steps are in SECURITY.md
 	$(BIN)/python tests/scripts/release.py $(VERSION)
 
 sbom: $(SETUP) $(RELEASE)  ## dist/babelmill.cdx.json: what a release needs, with versions and hashes (CycloneDX)

@@ -50,10 +50,14 @@ def test_what_changes_no_result_is_not_named(checkout):
     assert " was edited" not in dry_run(checkout) + checkout.babelmill("why", "eng")
 
 
-def test_an_edited_template_is_named(checkout):
+def test_edited_files_that_are_shipped_are_named(checkout):
     template = checkout.path / "workflow/babelmill/release/card/card.use.md"
     template.write_text(template.read_text() + "\n")
-    assert "convert: release/card/card.py was edited since" in checkout.babelmill("why", "eng")
+    shipped = checkout.path / "workflow/babelmill/model/transformers/modeling_gpt_bert.py"
+    shipped.write_text(shipped.read_text() + "\n")
+    output = checkout.babelmill("why", "eng")
+    assert "convert: release/card/card.py was edited since" in output
+    assert "export: model/transformers/modeling_gpt_bert.py was edited since" in output
 
 
 def test_a_stage_that_is_forced_runs_and_is_not_named(checkout):
@@ -114,9 +118,9 @@ def test_an_edited_command_of_a_rule_repeats_nothing(checkout, profile):
 
 
 def test_results_of_an_earlier_release_are_one_line(workspace):
-    for path in workspace.path.glob("results/corpora/*/manifest.json"):
+    for path in workspace.path.glob("results/tokenizers/*/manifest.json"):
         manifest.write_sealed(path, manifest.read(path.parent) | {"version": "0.3.0"})
-    line = "error: results/ holds results of Babelmill 0.3: keep them with 0.3, or begin a new folder"
+    line = "error: results/ holds results of Babelmill 0.x: keep them with the release that made them, or begin a new"
     dry = workspace.snakemake("converted/eng", "--dry-run", check=False)
     commands = [
         workspace.python("-m", "babelmill", *words) for words in (["why"], ["status"], ["compare", "eng", "deu"])

@@ -35,8 +35,9 @@ from safetensors.torch import load_file
 from babelmill.config.schema import Export
 from babelmill.config.snapshots import FOLDER
 from babelmill.config.stage_settings import ExportSettings
-from babelmill.core import manifest, stage_entry
+from babelmill.core import manifest, modules, stage_entry
 from babelmill.core.files import UserError, atomic_folder, copy_file, write_text
+from babelmill.core.places import PACKAGE
 from babelmill.release.folder.adapters import frozen_file
 from babelmill.release.folder.architectures import ExportInputs
 from babelmill.release.folder.hub_folder import build, prove
@@ -171,11 +172,13 @@ def make(args: argparse.Namespace, settings: ExportSettings, upstream: list[Path
         with built_snapshots(folder, run, inputs, settings.export) as snapshots:
             pairs = [path for snapshot in snapshots.values() for path in (snapshot.folder, snapshot.model)]
             prove(folder, inputs, settings.export, args.out, pairs)
+        shipped = [path for name in files if name.endswith(".py") for path in (PACKAGE / "model").rglob(name)]
+        also = modules.of_files([PACKAGE / "release/folder/prove.py", *shipped])
         for name, snapshot in snapshots.items():
-            manifest.write(snapshot.folder, settings, snapshot.files, [args.model], snapshot.figures)
+            manifest.write(snapshot.folder, settings, snapshot.files, [args.model], snapshot.figures, also=also)
             files.append(f"{FOLDER}/{name}/{manifest.NAME}")
         roles = published_roles(args.tokenizer)
-        manifest.write(folder, settings, files, upstream, {"roles": roles} if roles else None)
+        manifest.write(folder, settings, files, upstream, {"roles": roles} if roles else None, also=also)
 
 
 if __name__ == "__main__":

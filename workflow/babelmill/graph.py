@@ -168,16 +168,16 @@ def own_reasons(configuration: Configuration, job: Job) -> list[str]:
 def edits(jobs: Iterable[Job]) -> list[str]:
     """Return a line for each stage of jobs that do not run though modules were edited since their results were made.
 
-    Nothing is said of results that another release made: their versions answer for it. A receipt of `publish` has none.
+    Nothing is said of results that another release made: their versions answer for it.
     """
     found: dict[str, dict[str, None]] = {}
     for job in jobs:
         if job.record and job.record["version"] == __version__:
             found.setdefault(job.stage.name, {}).update(dict.fromkeys(modules.edited(job.record.get("modules", {}))))
-    first = {"train": ", once the model's folder in results/checkpoints is removed"}
+    first = {"train": "delete the model's folder in results/checkpoints, then: "}
     return [
         f"{stage}: {escape.some(names, FEW)} {'was' if len(names) == 1 else 'were'} edited since; results stay"
-        f" (snakemake -R {stage} makes them again{first.get(stage, '')})"
+        f" (to make them again: {first.get(stage, '')}snakemake -R {stage})"
         for stage, names in found.items()
         if names
     ]
@@ -188,7 +188,9 @@ def settings_fit(configuration: Configuration, job: Job, model: str) -> bool | N
 
     This is for a stage whose own results are missing.
     """
-    folder, noted = job.folder.as_posix(), [later.record["made_with"] for later in job.later() if later.record]
+    # (A receipt of `publish` has none.)
+    noted = [later.record.get("made_with", {}) for later in job.later() if later.record]
+    folder = job.folder.as_posix()
     found = {made_with[folder] for made_with in noted if folder in made_with}
     if not found:  # a stage of a model was added since the model was converted
         return False if job.stage.of == "model" and (Path("converted", model) / manifest.NAME).is_file() else None
@@ -202,7 +204,7 @@ def sources_fit(job: Job) -> bool | None:
     This is for a stage whose own results are missing. Results that it reads and that are missing, too, are no matter
     here: each missing stage answers for what it reads itself.
     """
-    noted = [later.record["made_from"] for later in job.later() if later.record]
+    noted = [later.record.get("made_from", {}) for later in job.later() if later.record]
     known = True
     for source in job.reads:
         if source.there:

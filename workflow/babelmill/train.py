@@ -407,7 +407,7 @@ def write_results(
             figures["source"] = lineage(settings, source)
         files = ["model.safetensors", "ema.safetensors", "config.json", "metrics.jsonl"]
         upstream = [args.tokenizer, *args.shards, *args.source[:1]]
-        manifest.write(out, settings, files, upstream, figures, began_with=modules_of(folder.path))
+        manifest.write(out, settings, files, upstream, figures, also=modules_of(folder.path))
 
     names = [key for prefix in prefixes.values() if prefix for key in state.tensors() if key.startswith(prefix)]
     state.with_whole(names, write)

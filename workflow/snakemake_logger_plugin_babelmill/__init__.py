@@ -95,7 +95,7 @@ class LogHandler(LogHandlerBase):
 
     def _say_soon(self, text: str) -> threading.Timer:
         """Say on a terminal what Snakemake does, if that takes longer than `PATIENCE` until its next event."""
-        timer = threading.Timer(PATIENCE, print, [text], {"file": sys.stderr, "flush": True})
+        timer = threading.Timer(PATIENCE, sys.stderr.write, [f"\r\033[K{text}\n"])  # as `core/bars.py` does it
         timer.daemon = True
         if sys.stderr.isatty() and not self.common_settings.quiet:
             timer.start()

@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from babelmill.core import manifest
-from babelmill.core.files import UserError, read_json
+from babelmill.core.files import UserError, read_json, sha256
 from babelmill.core.stage_entry import utf8
 from babelmill.release.elsewhere.given_model import converted_folder, meant
 
@@ -71,8 +71,14 @@ def validation_texts(folder: Path) -> Iterator[str]:
     """Yield the validation documents of a converted model. A UserError says where they are not."""
     import pyarrow.parquet as pq
 
-    for corpus in (Path(name) for name in manifest.read(folder)["upstream"] if "corpora" in Path(name).parts):
+    upstream = manifest.read(folder)["upstream"]
+    corpora = [name for name in upstream if "corpora" in Path(name).parts]
+    if not corpora:
+        raise UserError(f"--held-out: {folder} does not say which validation text it has not read")
+    for corpus in map(Path, corpora):
         manifest.verify(corpus, "validation.parquet")
+        if sha256(corpus / manifest.NAME) != upstream[corpus.as_posix()]:
+            raise UserError(f"--held-out: {folder} was made from another {corpus} than the present one")
         for batch in pq.ParquetFile(corpus / "validation.parquet").iter_batches(columns=["text"]):
             yield from batch["text"].to_pylist()
 
@@ -106,6 +112,8 @@ def run(args: argparse.Namespace) -> None:
         )
     if tried and "labels" in read_json(args.folder / "config.json"):
         raise UserError(f"{args.folder}: a label model cannot fill masks or write text; its card says how to use it")
+    if args.held_out is not None and args.held_out < 1:
+        raise UserError(f"--held-out {args.held_out}: give the number of sentences, 1 or more")
     if tried:
         os.environ.setdefault("HF_HUB_OFFLINE", "1")  # the folder holds everything
         log.info("loading transformers and the model")

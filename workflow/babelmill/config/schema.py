@@ -61,8 +61,8 @@ from babelmill.core.templates import columns_of
 # These limits are far above all trainings so far, and far below any overflow of arithmetic.
 MAX_STEPS = 10_000_000
 MAX_LENGTH = 2**20
-MASKS = 7  # passes of the masked score, each of which hides every seventh token
 MAX_BATCH = 2**30
+MASKS = 7  # passes of the masked score, each of which hides every seventh token
 MASKING = ("hybrid", "masked")  # values of train.objective that hide tokens at a rate that changes over the run
 UNKNOWN = "unknown_key"  # the type of pydantic's error
 SPELT = ("general", "hisco", "occ1950")  # values of labels.code whose codes are also predicted symbol by symbol

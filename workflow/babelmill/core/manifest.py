@@ -54,14 +54,14 @@ def write(
     remember: bool = False,
     name: str = NAME,
     entries: dict[str, Any] | None = None,
-    began_with: dict[str, str] | None = None,
+    also: dict[str, str] | None = None,
 ) -> None:
     """Write `folder/manifest.json`, or `name` if several results share the folder.
 
     `asked` is what `settings.read_settings` returned. `files`, absolute or relative to the folder, were written by this
     stage (`entries`: theirs, if they are known), and `upstream` are the folders that it read: the sha256 of each
-    manifest is recorded. `figures`: numbers that later stages or readers need. `remember`: see `verify`. `began_with`:
-    the modules with which an earlier process began the work (see `modules.py`).
+    manifest is recorded. `figures`: numbers that later stages or readers need. `remember`: see `verify`. `also`:
+    modules beside those that this process has loaded, of other processes of the stage (see `modules.py`).
     """
     folder, upstream = Path(folder), [Path(source) for source in upstream]
     if entries is None:
@@ -78,7 +78,7 @@ def write(
             "name": asked.name,
             "version": __version__,
             "settings": asked.raw,
-            "modules": modules.loaded() | (began_with or {}),
+            "modules": modules.loaded() | (also or {}),
             "files": entries,
             "upstream": {source.as_posix(): sha256(source / NAME) for source in upstream},
             **_origins(upstream),
@@ -157,7 +157,7 @@ def read_sealed(path: Path) -> Any:
 def unsealed(content: Any, where: object, remedy: str) -> Any:
     """Return sealed content without its sha256; raise a UserError if it was changed after it was written.
 
-    What others wrote under the same name has no sha256 of its own.
+    A manifest.json that another program wrote has no sha256 of its own.
     """
     if not isinstance(content, dict) or "sha256" not in content:
         return content
@@ -256,16 +256,20 @@ def verify_upstream(folder: str | Path, *sources: str | Path) -> None:
 def refuse_earlier_results() -> None:
     """Raise a UserError if the working folder holds results of Babelmill 0.x, which 1.0 does not take over.
 
-    One manifest of each kind of results is looked at.
+    One manifest of each kind of results is looked at, and one run of a training.
     """
-    for folder in ("results/corpora", "results/models", "results/exports", "converted"):
-        path = next(iter(sorted(Path(folder).glob(f"*/{NAME}"))), None)
-        version = ""
-        with contextlib.suppress(UserError, AttributeError):  # a damaged manifest is an error when it is used
-            version = str(read_json(path).get("version", "")) if path else ""
-        if version.startswith("0."):
-            release = ".".join(version.split(".")[:2])
-            raise UserError(
-                f"{Path(folder).parts[0]}/ holds results of Babelmill {release}: keep them with {release}, or begin a"
-                " new folder (models that are trained continue by model.source)"
-            )
+    kinds = [*sorted(Path("results").glob("*/")), Path("converted")]
+    found = [path for kind in kinds if (path := next(kind.glob(f"*/{NAME}"), None))]
+    found += [path for path in [next(Path("results/checkpoints").glob("*/*/identity.json"), None)] if path]
+    for path in found:
+        with contextlib.suppress(UserError, AttributeError, KeyError):  # a damaged file is an error when it is used
+            about = read_json(path)
+            earlier = "version" not in about["settings"] if path.name != NAME else about["version"].startswith("0.")
+            if earlier:
+                raise UserError(EARLIER.format(folder=path.parts[0]))
+
+
+EARLIER = (
+    "{folder}/ holds results of Babelmill 0.x: keep them with the release that made them, or begin a new folder (models"
+    " that are trained continue by model.source)"
+)

@@ -9,6 +9,7 @@ import functools
 import glob
 import hashlib
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 
 from babelmill.core.places import PACKAGE
@@ -41,6 +42,12 @@ def loaded() -> dict[str, str]:
     names = {path.relative_to(PACKAGE).with_suffix("").as_posix() for path in paths if path.is_relative_to(PACKAGE)}
     kept = sorted(name for name in names if name.split("/")[0] not in OF_NO_RESULT)
     return {name: found for name in kept if (found := digest(name))}
+
+
+def of_files(paths: Iterable[Path]) -> dict[str, str]:
+    """Return {module: hash} of modules of the package by their files."""
+    names = (path.relative_to(PACKAGE).with_suffix("").as_posix() for path in paths)
+    return {name: found for name in names if (found := digest(name))}
 
 
 def edited(recorded: dict[str, str]) -> list[str]:

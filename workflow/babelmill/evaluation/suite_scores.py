@@ -46,7 +46,7 @@ def weighting(of: str) -> str:
 def most_pairs(asked: Mapping[str, Any], method: str) -> int | None:
     """Return how many pairs of each paradigm a method scores at most (None: all).
 
-    `asked`: has the keys `pairs` and `masked_pairs` of the section `evaluation`; those at `all` may be missing.
+    `asked`: has the keys `pairs` and `masked_pairs` of the section `evaluation`; a missing key means `all`.
     """
     keys = ("pairs",) if method == "causal" else ("pairs", "masked_pairs")
     return min((limit for key in keys if (limit := asked.get(key, "all")) != "all"), default=None)

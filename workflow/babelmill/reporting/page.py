@@ -336,7 +336,7 @@ def cost(model: ReportedModel) -> dict[str, Any]:
 
 
 def made_with(models: list[ReportedModel]) -> dict[str, Any]:
-    """Return which processors and which code trained the models, [(text, number of models)], and the cost in all.
+    """Return which processors and which code trained the models, [(text, number of models)], and the cost.
 
     A model that was taken from another one counts only if the other one is not in the report.
     """
@@ -358,6 +358,7 @@ def made_with(models: list[ReportedModel]) -> dict[str, Any]:
     sums = {what: sum(line[what] or 0 for line in costs) for what in ("hours", "tokens")}
     return {
         **{what: counter.most_common() for what, counter in found.items()},
+        "precision": Counter(model.precision for model in trained if model.precision).most_common(),
         "cost": sums | {"trainings": len(costs), "energy": None if None in energies else sum(energies)},
     }
 

@@ -1,1 +1,1 @@
-"""Manage a training run: processes, SLURM, locks, checkpoints, GPUs, its record. No code digest covers this folder."""
+"""Manage a training run: processes, SLURM, locks, checkpoints, GPUs, its record. Nothing in it changes a result."""

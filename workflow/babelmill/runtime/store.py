@@ -117,9 +117,7 @@ def _take(
         _link(folder, target, about, None if as_a_whole else STORE / asked.stage)
         if manifest.read(folder) != about or manifest.missing(folder):
             raise UserError(f"{folder}: changed while its files were linked")
-        manifest.write(
-            target, asked, about["files"], upstream, figures, entries=about["files"], began_with=about["modules"]
-        )
+        manifest.write(target, asked, about["files"], upstream, figures, entries=about["files"], also=about["modules"])
 
 
 def _link(folder: Path, out: Path, about: dict[str, Any], store: Path | None) -> None:

@@ -1,7 +1,7 @@
 """Read the cells of columns of labels or contexts as text, for every format of table.
 
-If pandas once read a code as a float, the file holds `61110.0`; this is the code `61110`, unless a code of this name
-exists (`codes.System`).
+If pandas once read a code as a float, the file holds `61110.0`: who reads codes (`labels/corpus_codes.py`) takes it for
+`61110`, unless a code of this name exists.
 """
 
 import re

@@ -1,6 +1,6 @@
 """Choose the device, and set how PyTorch computes on GPUs, wherever this decides the last bits of a result.
 
-`runtime/` is in no code digest, so what changes a number stands here.
+Nothing in `runtime/` may change a number, so this stands here.
 """
 
 import torch

@@ -5,6 +5,7 @@ shape reached here. Before there is such a training, a matrix product gives an e
 else runs, which is right within a factor of two or three. This module does not import torch.
 """
 
+import contextlib
 import functools
 import glob
 import os
@@ -39,6 +40,7 @@ ASSUMED_GPU = "H100"
 # hidden sizes of 64, 128, 256, 384 and 768 reached 0.35, 0.45, 0.67, 0.74 and 0.82 of it; several cores reach less.
 SHARE_OF_PRODUCT = 0.4
 SIDE, PRODUCTS = 64, 2000  # matrices of so many rows and columns, and how many products of them are measured
+QUOTA = Path("/sys/fs/cgroup/cpu.max")
 SpeedKey = tuple[Any, ...]  # see `speed_key`
 DRIVERS = ("/dev/nvidia[0-9]*", "/dev/kfd")  # device files of NVIDIA's and AMD's drivers
 
@@ -70,16 +72,6 @@ def profile_resources(profile: str | None) -> dict[str, Any]:
 def has_gpu() -> bool:
     """Return whether a GPU driver is loaded on this machine."""
     return any(glob.glob(pattern) for pattern in DRIVERS)
-
-
-def gpu_here() -> str | None:
-    """Return the name that the driver reports for this machine's NVIDIA GPUs; None if no GPU has a known peak."""
-    for path in sorted(glob.glob("/proc/driver/nvidia/gpus/*/information")):
-        for line in Path(path).read_text(encoding="utf-8").splitlines():
-            key, _, name = line.partition(":")
-            if key == "Model" and peak_of(name.strip()):
-                return name.strip()
-    return None
 
 
 def gpus_of(configuration: Configuration, model: str, resources: dict[str, Any]) -> int:
@@ -153,9 +145,16 @@ def assumed_mfu(hidden_size: int) -> float:
 
 
 def cores() -> int:
-    """Return the number of cores that this process may use. Two threads of one core count once."""
-    allowed = len(os.sched_getaffinity(0))
-    return min(allowed, psutil.cpu_count(logical=False) or allowed)
+    """Return the number of cores that this process may use. Two threads of one core count once.
+
+    A container may have a quota (of a control group, version 2), which the processors do not show.
+    """
+    threads = psutil.cpu_count() or 1
+    allowed = len(os.sched_getaffinity(0)) * (psutil.cpu_count(logical=False) or threads) / threads
+    with contextlib.suppress(OSError, ValueError):  # "max" in place of a number: no quota
+        quota, period = map(int, QUOTA.read_text().split())
+        allowed = min(allowed, quota / period)
+    return max(1, round(allowed))
 
 
 def busy() -> str:

@@ -34,6 +34,7 @@ from babelmill.tokens.vocabulary import BOS, EOS, MASK, PAD, UNK, published_role
 log = logging.getLogger(__name__)
 
 DIFFERS = 3  # the exit code of `prove` if the exported folder differs
+PROVEN = "proven: "  # the beginning of its last line if it does not
 # Label models are above this module, so the table names their class, and it is imported when it is needed.
 ARCHITECTURES: dict[str, type[Architecture] | str] = {
     "gpt_bert": GPTBertFolder,
@@ -136,22 +137,23 @@ def prove(folder: Path, inputs: ExportInputs, export: Export, out: Path, snapsho
     command += ["--variants", *export.variants, "--snapshots", *snapshots]
     command += ["--shards", *inputs.shards, *(["--frozen", inputs.frozen] if inputs.frozen else [])]
     lines: list[str] = []
+    log.info("comparing the exported folder with the trained model")
     bar = Bar(1.0)
-    bar.show(0.0, "comparing the exported folder with the trained model")
     words = [str(word) for word in command]
     with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
         assert process.stdout
         for line in filter(None, map(str.strip, process.stdout)):
             if share := re.fullmatch(r"(\d+)/(\d+)", line):
-                bar.show(int(share[1]) / int(share[2]), f"{share[1]} of {share[2]} sets of weights are proven")
+                bar.show(int(share[1]) / int(share[2]), f"{share[1]} of {share[2]} comparisons with the trained model")
             else:
                 lines.append(line)
     bar.close()
     if process.returncode:
         log.error("%s", "\n".join(lines[-30:]))
         done_what = "differs from" if process.returncode == DIFFERS else "could not be compared with"
-        why = lines[-1] if lines else "its process was killed, perhaps because memory ran out"
+        errors = [line for line in lines if line.startswith("error: ")] or lines[-1:]
+        why = errors[-1] if errors else "its process was killed, perhaps because memory ran out"
         raise UserError(
             f"{out}: the exported folder {done_what} the trained model, so it is deleted: {why.removeprefix('error: ')}"
         )
-    log.info("%s", lines[-1])
+    log.info("%s", next(line for line in lines if line.startswith(PROVEN)).removeprefix(PROVEN))

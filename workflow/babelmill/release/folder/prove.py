@@ -38,7 +38,7 @@ from transformers.utils.logging import disable_progress_bar
 
 from babelmill.core.files import UserError, read_json
 from babelmill.release.folder.architectures import Architecture, Case, ExportInputs
-from babelmill.release.folder.hub_folder import DIFFERS, architecture_of
+from babelmill.release.folder.hub_folder import DIFFERS, PROVEN, architecture_of
 from babelmill.release.folder.loading import WEIGHTS, load, tokenizer_of
 from babelmill.tokens.shard_file import ShardFile
 from babelmill.tokens.tokenizer_file import load_tokenizer
@@ -253,9 +253,10 @@ def compare(args: argparse.Namespace) -> Iterator[str]:
     asked = [(args.folder, args.model, variant, variant == args.default_variant) for variant in args.variants]
     pairs = zip(args.snapshots[::2], args.snapshots[1::2], strict=True)
     asked += [(folder, model, "ema", True) for folder, model in pairs]
+    total = len(rows) * len(architecture.cases(args.model)) * len(asked)
     done, largest = 0, {"float64": 0.0, "float32": 0.0}
-    for number, (folder, model, variant, default) in enumerate(asked):
-        yield f"{number}/{len(asked)}"
+    yield f"0/{total}"
+    for folder, model, variant, default in asked:
         inputs = ExportInputs(model, args.tokenizer, args.shards, args.frozen)
         by_case: dict[str, dict[str, float]] = {}
         first = 0  # of the rows of a portion
@@ -265,12 +266,13 @@ def compare(args: argparse.Namespace) -> Iterator[str]:
                 known = by_case.get(str(case), dict.fromkeys(found, 0.0))
                 by_case[str(case)] = {key: max(value, found[key]) for key, value in known.items()}
                 done += len(portion)
+                yield f"{done}/{total}"
             first += len(portion)
         for case, found in by_case.items():
             check_differences(f"{'' if folder == args.folder else folder.name + ': '}variant {variant}, {case}", found)
             largest = {key: max(value, found[key]) for key, value in largest.items()}
     yield (
-        f"{done} comparisons with the training model: difference at most {largest['float64']:.1e} in float64,"
+        f"{PROVEN}{done} comparisons with the training model: difference at most {largest['float64']:.1e} in float64,"
         f" {largest['float32']:.1e} in float32"
     )
 
