@@ -162,8 +162,6 @@ class Workspace:
             wildcards = re.search(r"^ +wildcards: (.*)", block, re.MULTILINE)
             if rule and wildcards:
                 jobs.add((rule[1], wildcards[1].split(",")[0].split("=")[1]))
-            elif sweep := re.search(r"^Job \d+: experiments\.(\w+): a sweep", block, re.MULTILINE):
-                jobs.add(("sweep", sweep[1]))
         return jobs
 
 

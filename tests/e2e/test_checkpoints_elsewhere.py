@@ -100,19 +100,6 @@ def test_what_is_not_whole_there_is_not_used(data, finished, elsewhere, damage, 
     assert_same(data, finished)
 
 
-def test_a_trial_and_its_training_on_different_machines(data, finished, tmp_path):
-    """A trial that is repeated where the run has gone on takes its measurement from there."""
-    (tmp_path / "kept").mkdir()
-    data.run_settings(**RUN, checkpoints=f"file://{tmp_path}/kept")
-    for out, *more in (("trial", "--until", "1/3"), ("model",), ("again", "--until", "1/3")):
-        output = data.train(out, 1, *more)
-        assert ("going on after step 20" in output) == (out == "model")
-        shutil.rmtree(data.folder / "checkpoints")
-    assert_same(data, finished)
-    first, again = (json.loads((data.folder / out / "manifest.json").read_text()) for out in ("trial", "again"))
-    assert first["figures"]["bits_per_byte"] == again["figures"]["bits_per_byte"]
-
-
 def test_of_two_machines_the_second_ends(data, finished, elsewhere, tmp_path):
     other = Data.at(tmp_path / "other machine", like=data)
     for each in (data, other):

@@ -27,7 +27,7 @@ from babelmill.core import local_sources, manifest
 from babelmill.core.files import UserError, atomic_write
 from babelmill.graph import Job, edits, jobs_of, own_reasons, settings_fit, sources_fit
 from babelmill.settings import write_settings
-from babelmill.stages import STAGES, TRIAL, Stage, leading_to
+from babelmill.stages import STAGES, Stage, leading_to
 
 TIMESTAMP = ".snakemake_timestamp"  # in a folder that is an output: its time counts as that of the folder
 NO_RESULTS = (local_sources.HASHES, manifest.HASHES)
@@ -46,7 +46,6 @@ class FileTimes:
         self._outdated: dict[Path, bool] = {}
         self._runs: dict[Path, bool] = {}  # whether a job, or one that it reads, directly or not, is outdated
         self._reads: dict[Path, list[Path]] = {}
-        self._to_run: dict[str, bool] = {}  # whether any job that leads to the training of a model is outdated
         self._seen: set[tuple[str, str]] = set()
         self._written: set[str] = set()
 
@@ -66,13 +65,12 @@ class FileTimes:
         self.write_settings(name)
         if (stage.folder, name) in self._seen:
             return
-        stages = leading_to(stage.name) | ({"trial": TRIAL} if stage is TRIAL else {})
+        stages = leading_to(stage.name)
         self._seen |= {(each.folder, name) for each in stages.values() if each.of == stage.of}
         if stage.of == "model":
             jobs = jobs_of(self._configuration, name, stages, self._reasons)
         else:
             jobs = self._jobs_of_language(stages, name)
-        self._to_run[name] = self._to_run.get(name, False) or any(job.outdated for job in jobs)
         for settings, group in itertools.groupby(jobs, key=lambda job: job.stage.settings_file(job.name, job.part)):
             of_settings = [*group]  # the languages of a mixture share a file
             self.write_settings(of_settings[0].name)
@@ -142,29 +140,6 @@ class FileTimes:
         """
         known = job.there or sources_fit(job)
         return max((self._newest[source.folder] for source in job.reads), default=1) if known else 1
-
-    def obey_decision(self, settings: Path, models: Iterable[str], part: str, decision: Path, outdated: bool) -> None:
-        """Set the times of a decision that was made from trials (part `part`), and those of the trials.
-
-        `settings`, `decision`: its files. `outdated`: whether it was made from other trials or settings than the
-        present ones.
-        """
-        for model in models:
-            self.obey(TRIAL, model)
-        make_older(settings, time.time_ns())
-        if not decision.exists():
-            return
-        floor = max(self._newest[TRIAL.path(model, part)] for model in models)
-        heed_clock(decision, floor)
-        if outdated:
-            make_newer(settings, time_of_output(decision))
-        else:
-            make_as_new(decision, floor)
-            make_older(settings, time_of_output(decision))
-
-    def is_done(self, stage: Stage, model: str, part: str = "") -> bool:
-        """Return whether a job has results, and neither it nor a job before it is outdated; call this after `obey`."""
-        return stage.record(model, part).is_file() and not self._to_run.get(model, False)
 
     def stands(self, stage: Stage, model: str, part: str) -> bool:
         """Return whether a job has all its results, and neither it nor one before it runs; call this after `obey`."""

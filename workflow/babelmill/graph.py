@@ -23,7 +23,7 @@ from babelmill.core.globs import expand_glob
 from babelmill.core.local_sources import hashes
 from babelmill.runtime.record import fingerprint, identity
 from babelmill.settings import settings_of
-from babelmill.stages import STAGES, TO_CONVERTED, TRIAL, Stage, leading_to
+from babelmill.stages import STAGES, TO_CONVERTED, Stage, leading_to
 
 Own = Callable[[Configuration, "Job"], list[str]]
 CHECKPOINTS = Path("results/checkpoints")
@@ -303,12 +303,6 @@ def explain(configuration: Configuration, model: str) -> list[Job]:
             elif elsewhere:
                 job.reasons.append(f"continues from a checkpoint in {elsewhere}, if it has one")
     return jobs
-
-
-def reasons_to_try(configuration: Configuration, model: str) -> dict[str, list[str]]:
-    """Return {round: reasons why its trial would run again} for a model that is in a sweep, whatever runs before."""
-    jobs = [Job(TRIAL, model, part) for part in TRIAL.parts(configuration, model)]
-    return {job.part: own_reasons(configuration, job) if job.record else ["has not run yet"] for job in jobs}
 
 
 def reasons_to_predict(configuration: Configuration, model: str) -> dict[str, list[str]]:

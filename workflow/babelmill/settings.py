@@ -25,7 +25,7 @@ from babelmill.config.snapshots import name_of, points
 from babelmill.config.stage_settings import ONE_LANGUAGE, RunSettings, Settings
 from babelmill.core import manifest
 from babelmill.core.files import UserError, atomic_write, canonical_json, read_json
-from babelmill.stages import STAGES, TRIAL
+from babelmill.stages import STAGES
 
 T = TypeVar("T", bound=Settings)
 
@@ -39,7 +39,7 @@ def write_settings(configuration: Configuration, name: str) -> None:
     """
     require_labels(configuration, name)  # also raises an error for an unknown name; every language is also a model
     stages = [stage for stage in STAGES.values() if stage.of == "model" or name in configuration.table]
-    files = [stage.settings_name(part) for stage in [*stages, TRIAL] for part in stage.parts(configuration, name)]
+    files = [stage.settings_name(part) for stage in stages for part in stage.parts(configuration, name)]
     for file in [*files, "run"]:
         path, text = SETTINGS / name / f"{file}.json", canonical_json(settings_of(configuration, name, file))
         if not path.is_file() or path.read_bytes() != text.encode():
@@ -55,9 +55,8 @@ def settings_of(configuration: Configuration, name: str, file: str) -> dict[str,
     """
     if file == "run":
         return run_settings(configuration, name).written()
-    word, _, part = file.partition(".")
-    stage = TRIAL if word == "trial" else STAGES[word]
-    return stage.written(configuration, name, part)
+    stage, _, part = file.partition(".")
+    return STAGES[stage].written(configuration, name, part)
 
 
 UP_TO_TRAINING = ("tokenizer", "shards", "train")  # the stages that say what a training is asked to do

@@ -12,7 +12,6 @@ from typing import Any, Literal, Protocol
 
 from babelmill.config import identifiers, inputs, schema, stage_settings, submissions, suites, tasks
 from babelmill.config.canonical import at_neutral
-from babelmill.config.experiments import TRIALS
 from babelmill.config.objectives import OBJECTIVES
 from babelmill.config.resolve import Configuration, Resolved, ResolvedModel
 from babelmill.core import manifest
@@ -58,8 +57,6 @@ class Stage:
     folder_beside: bool = False
     # Files of its manifest that are no output of its rule: not every result has them.
     undeclared: tuple[str, ...] = ()
-    # Whether each part reads all results of the model, and not only those of its part.
-    all_parts_read_the_same: bool = False
 
     def asked(self, configuration: Configuration, name: str, part: str) -> stage_settings.Settings:
         """Return what it is asked to do for a language or model: its settings file holds the fields given here.
@@ -87,8 +84,7 @@ class Stage:
 
         It reads those of the same language or suite, and those of the whole model.
         """
-        of_the_same = not job.part or self.all_parts_read_the_same or other.part in ("", job.part)
-        return other.stage.name in self.reads and of_the_same
+        return other.stage.name in self.reads and (not job.part or other.part in ("", job.part))
 
     def written(self, configuration: Configuration, name: str, part: str) -> dict[str, Any]:
         """Return the content of the settings file."""
@@ -403,30 +399,6 @@ class TrainStage(Stage):
         )
 
 
-class TrialStage(TrainStage):
-    """Train a cell of a sweep up to a share of its steps, as stage `train` would, which continues from there.
-
-    It is not in `STAGES`: it has the version and the settings of `train`. A copy of these is its settings file, since
-    the time of that file decides whether it runs.
-    """
-
-    folder = "results/trials/{model}/{round}"
-    all_parts_read_the_same = True
-
-    def parts(self, configuration: Configuration, name: str) -> list[str]:
-        """Return the rounds of a cell's sweep; [] for other models."""
-        return [*TRIALS] if configuration.sweep_of(name) else []
-
-    def no_job(self, name: str, part: str, known: list[str]) -> str:
-        return f"there is no trial {part} of {name}: trials are for the first seeds of a sweep's cells"
-
-    def settings_name(self, part: str) -> str:
-        return f"trial.{part}"
-
-    def benchmark(self, name: str, part: str) -> Path:
-        return Path("results/benchmarks/trial", name, f"{part}.tsv")
-
-
 class ExportStage(Stage):
     """Write the Hugging Face folder, and prove that it computes the same."""
 
@@ -668,9 +640,8 @@ def how_codes_are_read(resolved: ResolvedModel) -> dict[str, Any]:
     return {"labels": labels, "labelled": True} | ({"code_list": sha256(path)} if path else {})
 
 
-# All classes above but `TrialStage`, in the order in which they run.
+# All classes above, in the order in which they run.
 STAGES: dict[str, Stage] = {stage.name: stage() for stage in Stage.__subclasses__()}
-TRIAL = TrialStage()
 
 
 def leading_to(name: str) -> dict[str, Stage]:

@@ -10,21 +10,15 @@ command resumes from there, with any number of processes.
 A run's identity is its settings, with the version of the stage, and its data. Their fingerprint is the name of its
 folder in `--checkpoints`. The last checkpoint of a finished run stays there, so going back to earlier settings takes
 seconds.
-
-With `--until 1/3`, training stops after a third of its steps, with a checkpoint, and the result is a manifest with the
-bits per byte at that point (rule `trial`). Without it, the same command continues from there, and its weights are bit
-for bit those of a run that never stopped.
 """
 
 import argparse
 import contextlib
 import logging
 import os
-import shutil
 import sys
 import time
 from collections.abc import Iterator
-from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -35,28 +29,26 @@ from babelmill.config.objectives import OBJECTIVES
 from babelmill.config.snapshots import name_of, points
 from babelmill.config.stage_settings import RunSettings, TrainSettings
 from babelmill.core import bars, escape, manifest, stage_entry
-from babelmill.core.files import UserError, atomic_write, copy_file, link_or_copy, read_json, sha256, write_json
+from babelmill.core.files import UserError, atomic_write, copy_file, link_or_copy, sha256, write_json
 from babelmill.core.words import first_line, plural
 from babelmill.labels.codes import CODES_OF_SOURCE
 from babelmill.labels.data import LabelledData
 from babelmill.model.norbert4 import NorBERT4Shape
 from babelmill.runtime import checkpoint, gpu_claims, slurm, store
-from babelmill.runtime.checkpoint import Checkpoints
 from babelmill.runtime.cost import BF16_IS_SLOW, precision_of, slow_in_bf16
 from babelmill.runtime.launch import launch
 from babelmill.runtime.processes import Processes, forget_other_launchers, was_launched
 from babelmill.runtime.progress import device_name
-from babelmill.runtime.record import SPLITS, energy_kwh, fingerprint, finite, identity, modules_of, ran_with
+from babelmill.runtime.record import SPLITS, energy_kwh, fingerprint, identity, modules_of, ran_with
 from babelmill.runtime.run_folder import RunFolder
 from babelmill.runtime.slurm import EXIT_CODE, Stop
 from babelmill.settings import read_settings
-from babelmill.stages import TRIAL
 from babelmill.tokens.shard_file import ShardFile
 from babelmill.tokens.vocabulary import Vocabulary
 from babelmill.training.arithmetic import fast_in_bf16, set_gpu_options
 from babelmill.training.data import Data
 from babelmill.training.kernels.compilation import Graphs, graphs_of
-from babelmill.training.loop import Loop, NotFinite
+from babelmill.training.loop import Loop
 from babelmill.training.networks.gpt_bert import GPTBertNetwork
 from babelmill.training.networks.network import Network
 from babelmill.training.networks.norbert4 import NorBERT4Network
@@ -65,14 +57,11 @@ from babelmill.training.optimization.sharding import Load
 from babelmill.training.plan.plan import Plan
 from babelmill.training.plan.schedule import validation_bound
 from babelmill.training.trainer import Trainer
-from babelmill.training.trials import bits_per_byte, hiding, mean_of, measured_in, share_of_text, step_of
-from babelmill.training.validation import Validation
 from babelmill.training.words_read import DueSnapshots, training_words
 
 log = logging.getLogger(__name__)
 
 TO_TRAIN = -1  # instead of an exit code: no other model can be taken
-AGAIN = "again"  # in the folder of a trial: a run that repeats what another one has passed
 
 
 def verify(settings: TrainSettings, tokenizer: Path, shards: list[Path], source: Path | None) -> None:
@@ -129,30 +118,16 @@ def train(args: argparse.Namespace) -> int:
     data = LabelledData(*given, source) if settings.train.objective == "labels" else Data(*given)
     run_identity = identity(settings.raw, args.tokenizer, args.shards, source)
     sizes = settings.bytes_per_word if settings.train.words else looked_after.bytes_per_word
-    kept = args.checkpoints / fingerprint(run_identity)
 
     def counted() -> list[float]:
         return [training_words(of, sizes.get(code)) for code, of in zip(settings.languages, args.shards, strict=True)]
 
     words = processes.on_main(counted) if settings.train.words else ()
     plan = Plan(settings.train, float(settings.mixture.weights), data.layouts["train"], data.blocks_weight, words)
-    until = None if args.until is None else step_of(args.until, plan.steps)
-    runs, fork = args.checkpoints, False
     here = precision_of(settings.train.precision, fast_in_bf16(processes.device))  # of a run that begins here
-    if until is not None:
-        processes.on_main(RunFolder(args.checkpoints, run_identity, run).fetch)
-        fork = processes.on_main(lambda: has_passed(kept, until))
-        if fork is None:
-            processes.on_main(lambda: write_trial(args, settings, plan, until, kept, began))
-            processes.stop()
-            return 0
-        if fork:
-            runs, run = args.out / AGAIN, run.model_copy(update={"tracking": "none", "checkpoints": None})
-            passed = Checkpoints(kept.parent, keep=1)
-            here = processes.on_main(lambda: passed.began_in(passed.newest(), here))
     compiles = settings.model.architecture in schema.OURS and settings.train.objective != "labels"
     graphs = graphs_of(run, processes, compiles, args.threads, args.compiled)
-    with RunFolder(runs, run_identity, run, looked_after.preset) as folder:
+    with RunFolder(args.checkpoints, run_identity, run, looked_after.preset) as folder:
         tokens = plan.tokens_until(plan.steps)
         done = processes.on_main(lambda: folder.open(settings.name, args.attempt, plan.steps, tokens, here))
         # `settings.raw`, which the run's identity and the manifest have, stays as asked.
@@ -178,84 +153,18 @@ def train(args: argparse.Namespace) -> int:
         rate = plan.words_per_token(processes.on_main(counted))
         if processes.main:
             announce(trainer, folder.path, done.steps, args.gpus, rate, here)
-        trainer.begin_alike(lambda: done.steps == (until or plan.steps) or stop.signalled is not None)
+        trainer.begin_alike(lambda: done.steps == plan.steps or stop.signalled is not None)
         snapshots = DueSnapshots(looked_after, plan, rate, folder)
-        due = {} if fork else processes.on_main(lambda: snapshots.due(done))
-        loop = Loop(trainer, run, folder, done, stop, of_loop, due, rate, until)
-        if until is not None:
-            validation = trainer.validation.of_share(share_of_text(args.shards), hiding(settings.train))
-            finished, problem = run_trial(loop, validation, measured_in(folder.path, until), processes)
-            if finished:
-                processes.on_main(lambda: write_trial(args, settings, plan, until, folder.path, began, problem))
-        elif finished := loop.run():
+        due = processes.on_main(lambda: snapshots.due(done))
+        loop = Loop(trainer, run, folder, done, stop, of_loop, due, rate)
+        if finished := loop.run():
             missing = processes.on_main(snapshots.missing)
             there = processes.on_main(lambda: [*folder.snapshots.kept()])
             about: dict[str, Any] = {"words": round(rate * tokens)} | ({"snapshots": there} if there else {})
             about |= {"missing_snapshots": missing} if missing else {}
             write_results(args, trainer, data.vocabulary, folder, began, about)
-    if finished and runs != args.checkpoints:
-        processes.on_main(lambda: shutil.rmtree(runs))
     processes.stop()
     return 0 if finished else EXIT_CODE
-
-
-def has_passed(folder: Path, until: int) -> bool | None:
-    """Return whether the run in a folder has gone on after a step, and was not measured there; None if it was."""
-    done = Checkpoints(folder, keep=1).newest()
-    if done >= until and measured_in(folder, until).is_file():
-        return None
-    if done > until:
-        log.info(
-            "%s has already gone on to step %d, and was not measured after step %d: training up to there once more, in"
-            " a folder of its own, which is deleted afterwards",
-            *(folder, done, until),
-        )
-    return done > until
-
-
-def run_trial(loop: Loop, validation: Validation, measured: Path, processes: Processes) -> tuple[bool, str]:
-    """Train up to the end of a trial, and measure it. Return whether it has ended, and why it can go no further ("").
-
-    A trial whose loss is not finite has ended: it is the worst of its round, and no failure of the sweep.
-    """
-    try:
-        if not loop.run() or (found := loop.measure_trial(validation)) is None:
-            return False, ""
-    except NotFinite as error:
-        log.warning("%s", error)
-        return True, str(error)
-    processes.on_main(lambda: write_json(measured, finite(found)))
-    return True, ""
-
-
-def write_trial(
-    args: argparse.Namespace,
-    settings: TrainSettings,
-    plan: Plan,
-    until: int,
-    folder: Path,
-    began: float,
-    problem: str = "",
-) -> None:
-    """Write the manifest of a trial, which stopped after step `until`, with its bits per byte, which are the result.
-
-    `began`: when this process began, by `time.monotonic()`; `problem`: why the run can go no further, "" if it can.
-    """
-    names = [plan.objective.kinds[kind].name for kind in plan.objective.validated]
-    line = None if problem else read_json(measured_in(folder, until))
-    kinds = bits_per_byte(line, names, settings.languages, args.shards) if line else dict.fromkeys(names)
-    figures = {
-        "step": until,
-        "steps": plan.steps,
-        "tokens": plan.tokens_until(until),
-        "seconds": round(time.monotonic() - began, 1),
-        "fingerprint": folder.name,
-        "kinds": kinds,
-        "bits_per_byte": mean_of(kinds),
-    } | ({"problem": problem} if problem else {})
-    manifest.write(args.out, settings, [], [args.tokenizer, *args.shards, *args.source[:1]], figures)
-    value = figures["bits_per_byte"]
-    log.info("step %d: %s", until, "not finite" if value is None else f"{value:.4f} bits per byte")
 
 
 def make_labels_network(
@@ -413,16 +322,6 @@ def write_results(
     state.with_whole(names, write)
 
 
-def share(text: str) -> Fraction:
-    """Return the share of an argument, such as 1/3."""
-    try:
-        if 0 < (found := Fraction(text)) < 1:
-            return found
-    except (ValueError, ZeroDivisionError):
-        pass
-    raise argparse.ArgumentTypeError(f"{escape.line(text)}: expected a share between 0 and 1, such as 1/3")
-
-
 def parser() -> argparse.ArgumentParser:
     """Return the parser of the command line."""
     parser = stage_entry.arguments(__doc__)
@@ -439,7 +338,6 @@ def parser() -> argparse.ArgumentParser:
     parser.add_argument("--nodes", type=int, default=1, help="machines of the SLURM job to use")
     parser.add_argument("--requeue", type=int, default=0, help="1: requeue the SLURM job if it must end early")
     parser.add_argument("--attempt", type=int, default=1, help="number of this attempt, above 1 for a retry")
-    parser.add_argument("--until", type=share, help="stop after this share of the steps, such as 1/3 (a trial)")
     return parser
 
 
@@ -475,38 +373,6 @@ def take(args: argparse.Namespace) -> int:
     return 0
 
 
-def take_trial(args: argparse.Namespace) -> int:
-    """Take a trial from another model that was trained alike, and the checkpoint where it stopped. See `take`."""
-    if args.out.parent.parent != TRIAL.path("x", "1").parent.parent:
-        return TO_TRAIN  # a user runs it by hand
-    settings = read_settings(args.settings, TrainSettings)
-    upstream = [args.tokenizer, *args.shards, *args.source[:1]]
-    key = manifest.key_of(settings.stage, settings.raw, upstream)
-    ours = identity(settings.raw, args.tokenizer, args.shards, next(iter(args.source), None))
-    folder = args.checkpoints / fingerprint(ours)
-    for path in sorted(args.out.parent.parent.glob(f"*/{args.out.name}/{manifest.NAME}")):
-        found = path.parent
-        # A damaged manifest, for instance; or the other training goes on, and has just removed its checkpoint.
-        with contextlib.suppress(UserError, OSError):
-            figures = manifest.read(found)["figures"]
-            if found == args.out or manifest.read(found)["key"] != key:
-                continue
-            log.info("%s is the same: taking its result", found)
-            theirs = args.checkpoints.with_name(found.parent.name) / figures["fingerprint"]
-            if not any(folder.glob("step-*.json")) and (theirs / "metrics.jsonl").is_file():
-                folder.mkdir(parents=True, exist_ok=True)
-                for each in theirs.glob("trial-*.json"):
-                    copy_file(each, folder / each.name)
-                copy_file(theirs / "metrics.jsonl", folder / "metrics.jsonl")
-                write_json(folder / "identity.json", ours)
-                for each in sorted(theirs.glob("step-*"), reverse=True):  # the .json, which makes it valid, last
-                    link_or_copy(each, folder / each.name)
-            own = {"fingerprint": folder.name, store.TAKEN: found.as_posix()}
-            manifest.write(args.out, settings, [], upstream, figures | own)
-            return 0
-    return TO_TRAIN
-
-
 def work(args: argparse.Namespace) -> int:
     """Train in this process."""
     if int(os.environ.get("RANK", 0)) > 0:
@@ -524,8 +390,7 @@ def main() -> int:
         return work(args)
     forget_other_launchers()
     # In a job of several machines, the launchers below must all do the same.
-    taken = take if args.until is None else take_trial
-    if (nodes == 1 or slurm.needs_step()) and (code := stage_entry.run(taken, args)) != TO_TRAIN:
+    if (nodes == 1 or slurm.needs_step()) and (code := stage_entry.run(take, args)) != TO_TRAIN:
         return code
     command = ["-m", "babelmill.train", *sys.argv[1:]]
     if slurm.needs_step():

@@ -96,12 +96,11 @@ from babelmill.config.job_sizes import input_bytes, parameters_of, text_bytes
 from babelmill.config.resolve import Configuration
 from babelmill.config.tasks import tunes_together
 from babelmill.experiments import asked as experiments
-from babelmill.experiments import halving
 from babelmill.file_times import FileTimes
 from babelmill.hub.credentials import hub_token
 from babelmill.reporting import asked as reports
 from babelmill.settings import training_asked
-from babelmill.stages import STAGES, TO_CONVERTED, TRIAL, leading_to
+from babelmill.stages import STAGES, TO_CONVERTED, leading_to
 from babelmill.tokens.limits import TRAINING_BYTES
 from babelmill.core import escape, manifest
 from babelmill.core.files import UserError, not_found, read_json, write_json
@@ -152,7 +151,7 @@ def load_configuration():
         command_line = workflow.config_settings
         overrides = loading.parse_overrides(command_line.config_args or ())  # Snakemake's parser makes 10 of 010
         configuration = loading.load(command_line.configfiles or (), overrides)
-    rules = {*STAGES, "all", "report", "experiment", "trial", "sweep", "tune_all", "publish_all"}
+    rules = {*STAGES, "all", "report", "experiment", "tune_all", "publish_all"}
     rules |= {f"publish_{name}" for name in configuration.batches}
     for group in ("batches", "experiments"):
         if taken := getattr(configuration.top, group).keys() & rules:
@@ -182,7 +181,7 @@ def decide_by_file_times():
 
 def settings(name):
     """Return an input function that returns the settings file of a stage, for the rule's language or model."""
-    stage = TRIAL if name == "trial" else STAGES[name]
+    stage = STAGES[name]
 
     @one_line
     def of(wildcards):
@@ -207,41 +206,24 @@ def settings_file(stage, name, part):
     return str(stage.settings_file(name, part))
 
 
-@one_line
-def trials_before(wildcards):
-    """Return the trials after which a trial or a training of the same model begins: both write to the same folder.
-
-    A training needs none. So they are `ancient`, and a training whose results stand does not wait for them.
-    """
-    model, number = wildcards.model, getattr(wildcards, "round", "")
-    before = [each for each in TRIAL.parts(CONFIG, model) if not number or each < number]
-    if not (workflow.is_main_process and before):
-        return []
-    FILE_TIMES.obey(TRIAL, model)
-    if FILE_TIMES.is_done(TRIAL if number else STAGES["train"], model, number):
-        return []
-    return [ancient(str(TRIAL.record(model, each))) for each in before]
-
-
-FIRST_TRAINED = {}  # {what a training or trial of this run is asked to do: the first model of this run that asks it}
+FIRST_TRAINED = {}  # {what a training of this run is asked to do: the first model of this run that asks it}
 
 
 @one_line
 def trained_before(wildcards):
-    """Return the training, or trial, of another model of this run that is trained alike: this one takes its result.
+    """Return the training of another model of this run that is trained alike: this one takes its result.
 
     What both are made from decides (`runtime/store.py`); this is only about the order. A model whose result is there
     waits for nobody: Snakemake would make it again if the other one is not there.
     """
-    model, number = wildcards.model, getattr(wildcards, "round", "")
+    model, stage = wildcards.model, STAGES["train"]
     if not workflow.is_main_process:
         return []
     FILE_TIMES.write_settings(model)
-    asked = training_asked(model), tuple(CONFIG.ancestors(model)), number
-    first, stage = FIRST_TRAINED.setdefault(asked, model), TRIAL if number else STAGES["train"]
-    if first == model or stage.record(model, number).is_file():
+    first = FIRST_TRAINED.setdefault((training_asked(model), tuple(CONFIG.ancestors(model))), model)
+    if first == model or stage.record(model, "").is_file():
         return []
-    return [ancient(str(stage.record(first, number)))]
+    return [ancient(str(stage.record(first, "")))]
 
 
 @one_line
@@ -553,8 +535,7 @@ def attempt_number(wildcards, attempt):
 def settings_of_report(wildcards):
     """Return the settings file of a report, the only settings file of a batch."""
     if workflow.is_main_process:
-        models = models_of(wildcards.batch.split("+"))
-        return str(reports.write_settings(CONFIG, wildcards.batch, FILE_TIMES, models))
+        return str(reports.write_settings(CONFIG, wildcards.batch, FILE_TIMES))
     return str(reports.settings_path(wildcards.batch))
 
 
@@ -562,62 +543,8 @@ def settings_of_report(wildcards):
 def settings_of_experiment(wildcards):
     """Return the settings file of an experiment."""
     if workflow.is_main_process:
-        if wildcards.experiment in CONFIG.sweeps:
-            models_of([wildcards.experiment])  # its rounds are decided first
         return str(experiments.write_settings(CONFIG, wildcards.experiment, FILE_TIMES))
     return str(experiments.settings_path(wildcards.experiment))
-
-
-@one_line
-def settings_of_sweep(wildcards):
-    """Return the settings file of a round of a sweep."""
-    name, number = wildcards.experiment, wildcards.round
-    halving.refuse_unknown(CONFIG, name, number)
-    if not workflow.is_main_process:
-        return str(halving.settings_path(name, number))
-    decide_by_file_times()
-    return str(halving.write_settings(CONFIG, name, number, models_in_round(name, number), FILE_TIMES))
-
-
-def models_in_round(name, number):
-    """Return the models that are tried in a round. Snakemake decides the rounds before it first."""
-    asked, earlier = halving.asked_of(CONFIG, name), None
-    for each in halving.TRIALS[: halving.TRIALS.index(number)]:
-        checkpoints.sweep.get(experiment=name, round=each)
-        earlier = halving.decision_of(name, each)
-    return halving.models_in(halving.entrants(asked, earlier))
-
-
-@one_line
-def trials_of_round(wildcards):
-    """Return the results of the trials of a round."""
-    name, number = wildcards.experiment, wildcards.round
-    halving.refuse_unknown(CONFIG, name, number)
-    return [str(TRIAL.record(model, number)) for model in models_in_round(name, number)]
-
-
-def models_of(names):
-    """Return the models that names stand for: of a sweep, those that are trained to the end, once it is decided."""
-    found = []
-    for name in names:
-        if name == "all":
-            found += models_of(CONFIG.top.targets)
-        elif name in CONFIG.sweeps:
-            asked = halving.asked_of(CONFIG, name)
-            for number in halving.TRIALS:
-                checkpoints.sweep.get(experiment=name, round=number)
-            last = halving.entrants(asked, halving.decision_of(name, halving.TRIALS[-1]))
-            found += halving.survivors(CONFIG, name, halving.models_in(last))
-        else:
-            found += CONFIG.models_of([name])
-    return list(dict.fromkeys(found))
-
-
-def targets_of(path, names):
-    """Return the inputs of a target, `path` of each model; a function if there is a sweep, which is asked first."""
-    if not any(name in CONFIG.sweeps for name in names):
-        return expand(path, model=CONFIG.models_of(names))
-    return one_line(lambda wildcards: expand(path, model=models_of(names)))
 
 
 def of_batch(of_model, wildcard="batch"):
@@ -625,7 +552,7 @@ def of_batch(of_model, wildcard="batch"):
 
     @one_line
     def of(wildcards):
-        models = models_of(getattr(wildcards, wildcard).split("+"))
+        models = CONFIG.models_of(getattr(wildcards, wildcard).split("+"))
         return [file for model in models for file in of_model(SimpleNamespace(model=model))]
 
     return of
@@ -640,5 +567,4 @@ wildcard_constraints:
     **{name: "[^/]+" for stage in STAGES.values() for name in stage.wildcards},
     experiment="[^/]+",
     part="[^/]+",
-    round="[^/]+",
     run="[^/]+",

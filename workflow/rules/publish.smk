@@ -30,12 +30,10 @@ rule publish:
 
 for batch in [*CONFIG.batches, "all"]:
 
-    names = CONFIG.top.targets if batch == "all" else [batch]
-
     rule:
         """Publish the models of a batch (`publish_tier1`), or of `targets:` (`publish_all`), on the Hub."""
         name:
             f"publish_{batch}"
         input:
-            targets_of("published/{model}.json", names),
+            expand("published/{model}.json", model=CONFIG.models_of([batch])),
         localrule: True

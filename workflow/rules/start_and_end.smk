@@ -28,11 +28,8 @@ def asked_for():
 @one_line
 def refuse_living_jobs():
     """Stop with an error if a job of this run is still running because an earlier Snakemake was killed."""
-    jobs = [*workflow.dag.needrun_jobs()]
-    stages = [job for job in jobs if job.rule.name in STAGES]
-    words = {f"{job.rule.name} {job.wildcards_dict[STAGES[job.rule.name].of]}" for job in stages}
-    trials = [job.wildcards_dict for job in jobs if job.rule.name == "trial"]
-    words |= {f"{TRIAL.settings_name(each['round'])} {each['model']}" for each in trials}
+    jobs = [job for job in workflow.dag.needrun_jobs() if job.rule.name in STAGES]
+    words = {f"{job.rule.name} {job.wildcards_dict[STAGES[job.rule.name].of]}" for job in jobs}
     earlier_runs.refuse_beside_themselves(words)
 
 
@@ -41,7 +38,7 @@ def refuse_missing_package():
     """Stop with an error if a training would find no package for `run.checkpoints`, perhaps days after its corpus."""
     if not WITH_CONDA:  # else jobs have other packages than this process
         for job in workflow.dag.needrun_jobs():
-            if job.rule.name in ("train", "trial"):
+            if job.rule.name == "train":
                 check_package(CONFIG.model(job.wildcards_dict["model"]).run.checkpoints or "")
 
 

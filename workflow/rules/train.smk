@@ -12,7 +12,6 @@ rule train:
     input:
         settings=settings("train"),
         run=run_settings,
-        trials=trials_before,
         same=trained_before,
         tokenizer=multiext("results/tokenizers/{model}/", "manifest.json", "tokenizer.json"),
         shards=results_of("shards", "manifest.json"),

@@ -6,11 +6,10 @@ from babelmill.config.resolve import Configuration
 from babelmill.core import manifest
 from babelmill.core.files import sha256
 from babelmill.core.globs import expand_glob
-from babelmill.experiments import halving
-from babelmill.graph import Job, jobs_of
+from babelmill.graph import jobs_of
 from babelmill.reporting import asked
 from babelmill.settings import settings_of
-from babelmill.stages import STAGES, TO_CONVERTED, TRIAL, Stage, leading_to
+from babelmill.stages import TO_CONVERTED, Stage
 
 FILES = {
     "corpus": ("train.parquet", "validation.parquet"),
@@ -34,26 +33,6 @@ def finish_report(configuration: Configuration, name: str) -> None:
         path.write_text("a report")
     record = asked.made_with(settings, asked.asked_of(configuration, name), outputs)
     manifest.write_sealed(settings.with_name(asked.MADE_WITH), record)
-
-
-def finish_trial(configuration: Configuration, model: str, number: str, bits_per_byte: float | None) -> None:
-    """Write the result of a trial, and of the stages before it, into the present folder."""
-    finish(configuration, model, stages=leading_to("shards"))
-    settings, job = settings_of(configuration, model, f"trial.{number}"), Job(TRIAL, model, number)
-    about = manifest.StageRequest("train", model, settings)
-    upstream = [STAGES["tokenizer"].path(model, "")]
-    upstream += [STAGES["shards"].path(model, code) for code in configuration.languages_of(model)]
-    figures = {"fingerprint": "0123", "step": 3 * int(number), "steps": 9, "bits_per_byte": bits_per_byte}
-    job.folder.mkdir(parents=True, exist_ok=True)
-    manifest.write(job.folder, about, [], upstream, figures | {"kinds": {"causal": bits_per_byte}})
-
-
-def decide_round(configuration: Configuration, name: str, number: str) -> None:
-    """Write the decision of a round of a sweep, whose trials are there, into the present folder."""
-    asked, before = halving.asked_of(configuration, name), str(int(number) - 1)
-    path = halving.decision_path(name, number)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    manifest.write_sealed(path, halving.decide(asked, number, halving.decision_of(name, before)))
 
 
 def finish(configuration: Configuration, *models: str, stages: dict[str, Stage] = TO_CONVERTED) -> None:

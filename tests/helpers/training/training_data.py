@@ -117,8 +117,6 @@ class Data:
                 self.write_shard(shards / name, i, sha256(tokenizer / "tokenizer.json"))
             made = {Path(name).stem: ShardFile.open(shards / name) for name in files}
             figures = {
-                "documents": {split: len(shard.offsets) - 1 for split, shard in made.items()},
-                "tokens": {split: len(shard.tokens) for split, shard in made.items()},
                 "bytes": {split: 5 * len(shard.tokens) for split, shard in made.items()},
                 "words": {split: len(shard.tokens) for split, shard in made.items()},
             }

@@ -15,7 +15,7 @@ from babelmill.commands.terminal.run_view import AnnouncedJob, RunView, would_ru
 from babelmill.core.bars import TERMINAL
 from babelmill.evaluation.metrics import described
 from babelmill.stages import STAGES as STAGES_BY_NAME
-from babelmill.stages import TO_CONVERTED, TRIAL
+from babelmill.stages import TO_CONVERTED
 
 HUB = ("download", "base_model", "identifier", "suite", "score", "task", "tune")  # no model of the test has them
 STAGES = [stage for stage in TO_CONVERTED if stage not in HUB]
@@ -148,14 +148,14 @@ def test_a_training_without_its_gpu_says_so_once(capfd, monkeypatch):
 
 def test_every_stage_has_its_line(capfd, monkeypatch):
     view = view_of_run(monkeypatch)
-    for number, (name, stage) in enumerate({**STAGES_BY_NAME, "trial": TRIAL}.items()):
+    for number, (name, stage) in enumerate(STAGES_BY_NAME.items()):
         wildcards = dict.fromkeys(stage.wildcards, "1")
         assert AnnouncedJob.announced(event("job_info", number, name, wildcards=wildcards)).folder == stage.path(
             "1", ".".join("1" for each in stage.wildcards if each != stage.of)
         )
         view.show(event("job_info", number, name, wildcards=wildcards))
     lines = capfd.readouterr().err.splitlines()
-    assert [line.split()[1] for line in lines] == [*STAGES_BY_NAME, "trial"]
+    assert [line.split()[1] for line in lines] == [*STAGES_BY_NAME]
 
 
 def test_a_dry_run_says_after_which_step_training_goes_on(workspace, monkeypatch):

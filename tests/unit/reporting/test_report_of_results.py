@@ -249,7 +249,7 @@ def test_curves_of_a_batch_share_their_axes_and_show_the_first_steps():
 
 
 def test_the_mean_of_seeds_is_over_equal_places():
-    """A sweep has validated the first seed at a third of its steps, and not the others."""
+    """The first seed was validated more often than the other."""
 
     def run(places: list[int]) -> dict:
         return {"tokens": 6.0, "kinds": {"causal": {"raw": [(at, 9.0 - at) for at in places], "averaged": []}}}

@@ -114,15 +114,13 @@ def test_a_stale_writer_does_not_overwrite_the_weights_of_its_successor(machine,
     assert kept.read_bytes() == content and len(weights(tmp_path, SECOND)) == 2
 
 
-def test_trials_are_fetched_also_where_the_run_goes_on(machine, url):
+def test_the_files_of_a_run_that_goes_on_are_not_replaced_by_earlier_ones(machine, url):
     first = machine("a", 20)
-    (first / "trial-1.json").write_text("{}")
     (first / "attempt.json").write_text("{}")
     copied(url, first)
     second = machine("b", 20)
     (second / "attempt.json").write_text(json.dumps({"mine": True}))
     copied(url, second)
-    assert (second / "trial-1.json").exists()
     assert json.loads((second / "attempt.json").read_text()) == {"mine": True}
 
 

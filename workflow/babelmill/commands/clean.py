@@ -5,9 +5,8 @@
 
 A finished run keeps its last checkpoint, so that going back to earlier settings takes seconds; this costs disk space,
 which this command frees. A folder is in use if the present settings, version and data would train in it, and held if
-a process is training in it now; both stay. (Cells that a sweep has dropped are not trained further.) For others, the
-command says how they differ from what would be trained now. "An edit away" means that a few settings differ: if you set
-them back, training uses the folder again.
+a process is training in it now; both stay. For others, the command says how they differ from what would be trained now.
+"An edit away" means that a few settings differ: if you set them back, training uses the folder again.
 
 Folders of unfinished fine-tunings are listed, too: those of tasks and seeds that a model is not tuned for are unused.
 
@@ -33,7 +32,6 @@ from babelmill.config import corpus_parts, loading
 from babelmill.config.resolve import Configuration
 from babelmill.core import escape, manifest, writers
 from babelmill.core.files import UserError, read_json
-from babelmill.experiments.halving import why_not_trained
 from babelmill.graph import CHECKPOINTS, changed_values, run_of
 from babelmill.runtime import store
 from babelmill.runtime.record import fingerprint
@@ -58,8 +56,6 @@ def unused(configuration: Configuration, folder: Path) -> str | None:
     model = folder.parent.name
     if not configuration.is_model(model):
         return "no model has this name"
-    if why := why_not_trained(configuration, model):
-        return why
     settings = settings_of(configuration, model, "train")
     now = run_of(settings, configuration.model(model).source)
     if now and fingerprint(now) == folder.name:

@@ -18,7 +18,6 @@ import csv
 import sys
 from collections.abc import Container, Iterable
 from dataclasses import astuple, fields
-from statistics import fmean
 
 from babelmill.commands.estimates.machine import ASSUMED_GPU, busy, gpus_of, has_gpu, known_peak, profile_resources
 from babelmill.commands.estimates.text_size import download_notes
@@ -43,7 +42,6 @@ from babelmill.core import manifest
 from babelmill.core.escape import some
 from babelmill.core.files import UserError
 from babelmill.core.words import aligned, plural, said_once, short
-from babelmill.experiments.halving import ROUNDS, expected, races_of, standing
 from babelmill.graph import CHECKPOINTS, explain
 from babelmill.runtime.cost import BF16_IS_SLOW, slowdown
 from babelmill.settings import UP_TO_TRAINING, same_asked, settings_of, trainings_there
@@ -246,32 +244,6 @@ def extremes(values: Iterable[int]) -> list[int]:
     return sorted({min(values := [*values]), max(values)})
 
 
-def sweep_note(configuration: Configuration, name: str, costs: list[Cost]) -> str:
-    """Return a line on the cost of a sweep: the table has that of training all its models to the end."""
-    now, of_models = standing(configuration, name), {cost.model: cost for cost in costs}
-    on_gpus = any(cost.gpus for cost in costs)
-    hours = {model: (cost.gpu_hours if on_gpus else cost.hours) or 0.0 for model, cost in of_models.items()}
-    seeds = configuration.top.experiments[name].seeds
-    counts, spent = [0.0] * ROUNDS, 0.0
-    for number, race in enumerate(races_of(configuration, name)):
-        known = [len(decision["races"][number]) for decision in now.rounds]
-        known.append(sum(cell["goes_on"] for cell in now.rounds[-1]["races"][number]) if now.rounds else len(race))
-        while len(known) < ROUNDS:
-            known.append(expected(race, known[-1]))
-        mean = fmean(hours[cell["model"]] for cell in race)
-        counts = [count + found for count, found in zip(counts, known, strict=True)]
-        spent += mean * (sum(known) / ROUNDS + known[-1] * (seeds - 1))
-    about = "" if now.is_over else "about "
-    end = plural(seeds, "seed")
-    text = (
-        f"experiments.{name}: a sweep: {counts[0]:.0f} cells are trained to 1/3 of their steps,"
-        f" {about}{counts[1]:.0f} to 2/3, {about}{counts[2]:.0f} to the end with {end}: about {hours_text(spent)} of"
-        f" {hours_text(sum(hours[cell.name] for cell in configuration.cells[name]))}"
-        f" {'GPU-hours' if on_gpus else 'hours'} for all its models"
-    )
-    return text + ("." if now.is_over else ", an estimate: which cells go on follows from the results.")
-
-
 def challenge_note(configuration: Configuration, cost: Cost) -> str | None:
     """Return a line on what a model's challenge asks for and how much there will be of it; None without a challenge."""
     model, challenge = cost.model, configuration.challenge_of(cost.model)
@@ -333,12 +305,9 @@ def run(args: argparse.Namespace) -> None:
     alike = trained_alike(configuration, [cost.model for cost in costs])
     snapshots = said_once((cost.model, note) for cost in costs if (note := snapshot_note(configuration, cost)))
     challenges = dict.fromkeys(filter(None, (challenge_note(configuration, cost) for cost in costs)))
-    names = args.names or ["all"]
-    asked = {*names, *(configuration.top.targets if "all" in names else [])}
-    sweeps = [sweep_note(configuration, name, costs) for name in configuration.sweeps if name in asked]
     without = said_once((cost.model, note) for cost in costs if (note := task_note(configuration, cost.model)))
     on_cpu = (cost.model for cost in costs if not cost.gpus)
     slow = said_once((name, BF16_IS_SLOW) for name in on_cpu if slowdown(configuration.model(name).train.precision) > 1)
-    lines = [*table(costs, alike), *notes(costs, gpu, alike), *slow, *sweeps, *snapshots, *challenges, *without]
+    lines = [*table(costs, alike), *notes(costs, gpu, alike), *slow, *snapshots, *challenges, *without]
     lines += tuning_table(not_taken(tuned, alike), costs)
     print(*lines, *download_notes(configuration, list(codes)), sep="\n")

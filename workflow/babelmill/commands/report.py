@@ -24,15 +24,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> None:
     """Write the report, and print where it is."""
-    from babelmill.experiments.halving import why_not_trained
     from babelmill.report import write  # imports the libraries that read results
     from babelmill.reporting.asked import asked_of
     from babelmill.reporting.results import read_all
 
     configuration = loading.from_arguments(args)
-    models = configuration.models_of(args.names)
-    models = [model for model in models if not why_not_trained(configuration, model)]
-    asked = asked_of(configuration, "+".join(args.names), models)
+    asked = asked_of(configuration, "+".join(args.names))
     states = {}
     for model in asked["models"]:
         status = status_of(configuration, model)

@@ -5,10 +5,9 @@
 
 Runs of earlier settings, whose folders in results/checkpoints have not been cleaned, have lines of their own: after the
 name of the model stand the first digits of the folder's name. They have no scores, only their last validation loss. A
-run that is under way or was interrupted shows how far it is, and whether a sweep has dropped it there. The last column
-has the settings that differ from those of the model that the run's model is `like`, or else of its preset. All is
-read from the results, without Weights & Biases. Only the settings of a model that was never trained are those of the
-configuration, if there is one.
+run that is under way or was interrupted shows how far it is. The last column has the settings that differ from those of
+the model that the run's model is `like`, or else of its preset. All is read from the results, without Weights & Biases.
+Only the settings of a model that was never trained are those of the configuration, if there is one.
 """
 
 import argparse
@@ -38,7 +37,6 @@ from babelmill.core.words import aligned, plural, short
 from babelmill.evaluation.metrics import metrics_of
 from babelmill.evaluation.suite_scores import measure_of
 from babelmill.evaluation.tuned_scores import summarize
-from babelmill.experiments.halving import SWEEPS
 from babelmill.graph import CHECKPOINTS
 from babelmill.release.card.training_history import Line, read_record, training_hours
 from babelmill.reporting.results import ReportedModel, read_into
@@ -76,7 +74,6 @@ class Run:
     version: str = ""  # of the stage that trained it
     base: str = ""  # the name of the model or preset that it is compared with
     differs: str = ""  # the values that differ from those of `base`
-    dropped: int = 0  # the round in which a sweep dropped it; 0 if none did
 
     @property
     def name(self) -> str:
@@ -179,7 +176,7 @@ def other_run(folder: Path) -> Run:
         fingerprint=folder.name,
         is_present=False,
         when=when_trained(folder, path if record else folder / "identity.json"),
-        done=max((line["step"] for line in record), default=0),  # a trial ends with a validation
+        done=max((line["step"] for line in record), default=0),
         steps=read_json(attempt)["steps"] if attempt.is_file() else None,
         figures={"tokens": last.get("tokens"), "epochs": last.get("epoch")},
         hours=training_hours(record),
@@ -248,23 +245,9 @@ def all_runs(configured: Callable[[], Configuration] | None = None) -> tuple[lis
         return None
 
     runs = [*present.values(), *others]
-    dropped = dropped_runs()
     for run in runs:
         name_differences(run, settings_of_model)
-        run.dropped = 0 if run.is_present else dropped.get((run.model, run.fingerprint), 0)
     return sorted(runs, key=lambda run: (run.when, run.name)), problems
-
-
-def dropped_runs() -> dict[tuple[str, str], int]:
-    """Return {(model, fingerprint): round} of the runs that sweeps have dropped."""
-    decisions = [manifest.read_sealed(path) for path in sorted(SWEEPS.glob("*/*.json"))]
-    return {
-        (cell["model"], cell["fingerprint"]): decision["round"]
-        for decision in decisions
-        for race in decision["races"]
-        for cell in race
-        if not cell["goes_on"]
-    }
 
 
 @contextlib.contextmanager
@@ -290,7 +273,7 @@ def table(runs: list[Run]) -> list[str]:
             [
                 run.name,
                 f"{run.when:%Y-%m-%d %H:%M}",
-                whole if run.done == run.steps else f"{run.done:,}/{whole}{' dropped' if run.dropped else ''}",
+                whole if run.done == run.steps else f"{run.done:,}/{whole}",
                 "" if words is None else short(words),
                 f"{hours} x {run.where}" if run.where else hours,
                 "" if run.loss is None else f"{run.loss:.3f}",

@@ -38,7 +38,7 @@ EVERY = 5.0  # seconds
 SHARE = 0.05  # of a processor's time may be spent on reading: with many models, the view is renewed less often
 LONGEST = 30.0  # seconds from one view to the next, unless --every asks for more
 WIDE, HIGH = 44, 10  # the least size of a picture, in characters
-QUIET = ("converted", "waiting", "dropped")
+QUIET = ("converted", "waiting")
 COLOURS = {"running": "green", "failed": "bold red", "queued": "yellow", "stopped": "yellow", "outdated": "yellow"}
 
 
@@ -63,7 +63,7 @@ def training_of(status: Status) -> Training | None:
             continue
         trained, measured = points_of(record, "train"), points_of(record, "validation")
         if trained:
-            running = status.state == "running" and status.stage.split()[0] in ("train", "trial")
+            running = status.state == "running" and status.stage == "train"
             return Training(status.model, running, changed, trained, measured, status.steps or trained[-1].step)
     return None
 

@@ -12,9 +12,7 @@ import argparse
 
 from babelmill.config import loading
 from babelmill.core.escape import line
-from babelmill.experiments.halving import why_not_trained
-from babelmill.graph import Job, edits, explain, reasons_to_predict, reasons_to_submit, reasons_to_try
-from babelmill.stages import STAGES
+from babelmill.graph import Job, edits, explain, reasons_to_predict, reasons_to_submit
 
 
 def state_of(job: Job) -> str:
@@ -35,18 +33,12 @@ def run(args: argparse.Namespace) -> None:
     """Print, stage by stage, what would run for a model and why."""
     configuration = loading.from_arguments(args)
     for model in configuration.models_of(args.models or ["all"]):
-        if why := why_not_trained(configuration, model):
-            print(f"{model}\n  {'train':<16} does not run: {why}")
-            continue
         jobs = explain(configuration, model)
-        trials = reasons_to_try(configuration, model) if jobs[-1].runs else {}
         several = len({part for job in jobs if (part := job.part)}) > 1
         print(model)
         for job in jobs:
             title = f"{job.stage.name} {job.part}" if several and job.part else job.stage.name
             title = title if job.stage.of == "language" or job.name == model else f"{job.name}: {title}"
-            for part, reasons in trials.items() if job.stage is STAGES["train"] and job.name == model else ():
-                print(line(f"  {f'trial {part}':<16} {'; '.join(reasons) or 'up to date'}"))
             print(line(f"  {title:<16} {'; '.join(job.reasons) or state_of(job)}"))
         for table, reasons in reasons_to_predict(configuration, model).items():
             print(later(f"predict {table}", reasons, jobs[-1]))

@@ -19,7 +19,6 @@ from babelmill.core.escape import line, some
 from babelmill.core.files import UserError, canonical_json
 
 LONGEST = 24  # characters of a value in a name
-TRIALS = ("1", "2")  # of a sweep: the trainings up to one and two thirds of the steps; the third round is the whole
 Values = dict[str, Any]  # by dotted key
 
 
@@ -78,12 +77,6 @@ def cells(name: str, experiment: Experiment, bases: list[str], where: str) -> li
         if values in found[:i]:
             raise UserError(f"{where}: vary: the cell {labels[found.index(values)]} stands there twice")
     reference = compared_with(found, labels, experiment.compare_with, where)
-    if experiment.sweep == "halving" and len(others := [label for label in labels if label != reference]) < 2:
-        besides = " besides that of compare_with" if reference else ""
-        raise UserError(
-            f"{where}: sweep: halving drops the worse half of several cells, and there is only {others[0]}{besides};"
-            " let more vary, or set sweep: all"
-        )
     several = bases != [experiment.base]  # a list or a batch, even of one
     return [
         Cell(

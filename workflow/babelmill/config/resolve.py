@@ -146,8 +146,6 @@ class Configuration:
                 )
         self.cells: dict[str, list[experiments.Cell]] = {}
         self._cells: dict[str, tuple[str, experiments.Cell]] = {}  # by the model: where its values stand, and the cell
-        self._experiments: dict[str, str] = {}  # {model: the experiment that it is a cell of}
-        self.sweeps = [name for name, each in self.top.experiments.items() if each.sweep == "halving"]
         for name, experiment in self.top.experiments.items():
             self._add_cells(name, experiment)
         for name in self.top.models:
@@ -259,17 +257,7 @@ class Configuration:
                 )
             self.top.models[cell.name] = ModelEntry.model_validate(cell.entry())
             self._cells[cell.name] = (f"{where}, model {cell.name}", cell)
-            self._experiments[cell.name] = name
         self.batches[name] = [cell.name for cell in self.cells[name]]
-
-    def sweep_of(self, model: str) -> str | None:
-        """Return the sweep in which a model is tried against others; None for other models, and for further seeds."""
-        name = self.experiment_of(model)
-        return name if name in self.sweeps and self._cells[model][1].seed == 1 else None
-
-    def experiment_of(self, model: str) -> str | None:
-        """Return the experiment that a model is a cell of; None for other models."""
-        return self._experiments.get(model)
 
     def ancestors(self, model: str) -> list[str]:
         """Return the models here that a model continues, the nearest first; raise a UserError if there is a circle."""

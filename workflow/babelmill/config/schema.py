@@ -999,9 +999,6 @@ class Experiment(Section):
     ) = {}
     seeds: Positive = 1  # how many models each cell has; they differ in train.seed alone
     compare_with: dict[str, Any] | None = None  # the values of the cell that the others are compared with
-    # Whether all cells are trained to the end, or the worse half is dropped at a third of the steps and again at two
-    # thirds (`experiments/halving.py`).
-    sweep: Literal["all", "halving"] = "all"
     limit: Positive = 1000  # the largest number of models, against mistakes
 
     @property

@@ -12,7 +12,6 @@ from babelmill.config.experiments import refuse_equal
 from babelmill.config.layers import nearest
 from babelmill.config.resolve import Configuration
 from babelmill.core.files import UserError
-from babelmill.experiments.halving import standing, survivors
 from babelmill.file_times import FileTimes
 from babelmill.reporting import asked as reports
 
@@ -48,17 +47,8 @@ def cells_of(configuration: Configuration, name: str) -> list[dict[str, Any]]:
 def asked_of(configuration: Configuration, name: str) -> dict[str, Any]:
     """Return what the stage `experiment` is asked to do: what a report of its models is, and its cells."""
     cells = cells_of(configuration, name)
-    experiment: dict[str, Any] = {"seeds": max(cell["seed"] for cell in cells)}
-    if name in configuration.sweeps:
-        now = standing(configuration, name)
-        models = survivors(configuration, name, now.alive)
-        dropped = {cell["label"]: cell["values"] for cell in cells if cell["name"] not in models}
-        cells = [cell for cell in cells if cell["name"] in models]
-        experiment["dropped"] = [{"label": label, "values": values} for label, values in dropped.items()]
-        experiment["sweep"] = [decision["races"] for decision in now.rounds]
-    experiment["cells"] = cells
-    asked = reports.asked_of(configuration, name, [cell["name"] for cell in cells])
-    return asked | {"experiment": experiment}
+    experiment = {"seeds": max(cell["seed"] for cell in cells), "cells": cells}
+    return reports.asked_of(configuration, name) | {"experiment": experiment}
 
 
 def settings_path(name: str) -> Path:

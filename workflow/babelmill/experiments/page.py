@@ -11,7 +11,6 @@ from markupsafe import Markup
 
 from babelmill.experiments.asked import TEMPLATE
 from babelmill.experiments.comparison import Column, Effect, mean_of
-from babelmill.experiments.halving import ROUNDS
 from babelmill.experiments.tables import Table, caption, with_interval
 from babelmill.reporting import figures
 from babelmill.reporting.page import environment, page
@@ -26,53 +25,8 @@ def experiment_page(asked: dict[str, Any], models: list[ReportedModel], table: T
     """Return the page as one HTML file."""
     template = environment().from_string(TEMPLATE.read_text(encoding="utf-8"))
     scores = [of_score(table, column) for column in table.columns]
-    races = of_sweep(asked, table)
-    begin = template.render(table=table, caption=caption(table), scores=scores, races=races)
+    begin = template.render(table=table, caption=caption(table), scores=scores)
     return page(asked, models, Markup(begin))
-
-
-def of_sweep(asked: dict[str, Any], table: Table) -> list[dict[str, Any]]:
-    """Return what the template shows of each race of a sweep: its cells, those that went farthest first."""
-    rounds = asked["experiment"].get("sweep", [])
-    bases = {cell["base"] for cell in asked["experiment"]["cells"]}
-    found = []
-    for number, race in enumerate(rounds[0] if rounds else []):
-        lines: list[dict[str, Any]] = []
-        measured = {
-            cell["model"]: [each for later in rounds for each in later[number] if each["model"] == cell["model"]]
-            for cell in race
-        }
-        known = [each["bits_per_byte"] for trials in measured.values() for each in trials]
-        scale = scale_of([value for value in known if value is not None] or [0.0])
-        for cell in race:
-            trials = measured[cell["model"]]
-            values = [trial["bits_per_byte"] for trial in trials]
-            last = values[-1]
-            lines.append(
-                {
-                    "cell": table.labels[cell["label"]],
-                    "of": "",
-                    "values": ["not finite" if value is None else f"{value:.3f}" for value in values]
-                    + ["–"] * (len(rounds) - len(values)),
-                    "strip": "" if last is None else dots(scale, [v for v in values[:-1] if v is not None], last, None),
-                    "outcome": "to the end" if trials[-1]["goes_on"] else f"dropped at {len(trials)}/{ROUNDS}",
-                    "goes_on": trials[-1]["goes_on"],
-                    "order": (-len(trials), not trials[-1]["goes_on"], math.inf if last is None else last),
-                }
-            )
-        lines.sort(key=lambda line: line["order"])
-        base = next(c["base"] for c in asked["experiment"]["cells"] if c["name"] in {cell["model"] for cell in race})
-        heads = [f"at {part}/{ROUNDS}" for part in range(1, len(rounds) + 1)]
-        found.append(
-            {
-                "title": base if len(bases) > 1 else "",
-                "heads": heads,
-                "cells": lines,
-                "axis": figures.axis(scale, False),
-                "kinds": list(rounds[0][number][0]["kinds"]),
-            }
-        )
-    return found
 
 
 def scale_of(values: list[float]) -> figures.Scale:

@@ -10,7 +10,6 @@ from typing import IO, Any
 
 from babelmill.config.experiments import text_of
 from babelmill.core import escape
-from babelmill.core.words import plural
 from babelmill.experiments.comparison import LEVEL, Column, Effect, Line, Scores, best, effects, mean_of
 from babelmill.reporting.results import ReportedModel, different_precisions
 from babelmill.reporting.table import TUNED, ScoreRow, head, rows_of, snapshots_of
@@ -36,7 +35,6 @@ class Table:
     labels: dict[str, str]  # what the table calls each cell: what varies, as a reader would say it
     reference: str | None  # the cell that the others are compared with
     seeds: int  # the number of seeds
-    dropped: int = 0  # the number of cells that a sweep has dropped, which have no scores
     precisions: str = ""  # the precisions in which the models ran, if they differ
 
     def _shown(self, *names: str) -> list[str]:
@@ -81,12 +79,10 @@ def table_of(asked: dict[str, Any], models: list[ReportedModel]) -> Table:
     lines = sorted((line for line in dict.fromkeys(order) if line in scores), key=lambda line: groups.index(line[:2]))
     found = effects(scores, reference)
     marked = best(scores, found, reference)
-    rounds = about.get("sweep", [])
-    dropped = sum(not cell["goes_on"] for races in rounds for race in races for cell in race)
-    labels = labels_of([*about["cells"], *about.get("dropped", [])])
+    labels = labels_of(about["cells"])
     precisions = different_precisions((model.name, model.precision) for model in models)
     given = asked["name"], titles, lines, scores, found, marked, labels, reference, about["seeds"]
-    return Table(*given, dropped, precisions)
+    return Table(*given, precisions)
 
 
 def labels_of(cells: list[dict[str, Any]]) -> dict[str, str]:
@@ -180,13 +176,9 @@ def with_interval(value: float, half: float | None, column: Column, signed: bool
 
 def caption(table: Table) -> str:
     """Say what the numbers are, in one or two sentences."""
-    notes = ""
-    if table.dropped:
-        notes = f" Not in the table: {plural(table.dropped, 'cell')} dropped during training (successive halving)."
-    if table.precisions:
-        notes += f" Note: {table.precisions}."
+    note = f" Note: {table.precisions}." if table.precisions else ""
     if table.seeds == 1:
-        return f"One seed: there is no interval, and no difference is tested.{notes}"
+        return f"One seed: there is no interval, and no difference is tested.{note}"
     text = f"Mean over {table.seeds} seeds ± half of its 95 % interval (t distribution)."
     if table.reference:
         tests = sum(effect.p is not None for effect in table.effects.values())
@@ -194,7 +186,7 @@ def caption(table: Table) -> str:
             f" Bold: the best cell, if its difference from the reference ({table.reference_label}) is significant"
             f" (paired t test over seeds, p < {LEVEL} after Holm's correction over all {tests} tests of the table)."
         )
-    return text + notes
+    return text + note
 
 
 def heads(table: Table) -> list[tuple[str, str, str]]:

@@ -26,12 +26,12 @@ STYLE = Path(__file__).with_name("style.html")  # of all pages
 MADE_WITH = "made_with.json"
 
 
-def asked_of(configuration: Configuration, name: str, models: list[str] | None = None) -> dict[str, Any]:
+def asked_of(configuration: Configuration, name: str) -> dict[str, Any]:
     """Return what a report is about; raise a UserError if there is no such batch or model.
 
-    `name`: a batch, a model, `all`, or several of them joined by `+`. `models`: those that it is about, if not all.
+    `name`: a batch, a model, `all`, or several of them joined by `+`.
     """
-    models = models or configuration.models_of(name.split("+"))
+    models = configuration.models_of(name.split("+"))
     of_models = {
         model: {
             "languages": configuration.languages_of(model),
@@ -105,17 +105,15 @@ def settings_path(name: str) -> Path:
     return Path("results/reports", name, "settings.json")
 
 
-def write_settings(
-    configuration: Configuration, name: str, times: FileTimes | None = None, models: list[str] | None = None
-) -> Path:
+def write_settings(configuration: Configuration, name: str, times: FileTimes | None = None) -> Path:
     """Write the settings of a report if they have changed; return the path of the file.
 
     `times` also sets the times of the files, so that Snakemake writes the report again if and only if it is outdated.
-    For `name` and `models`, see `asked_of`.
+    For `name`, see `asked_of`.
     """
     files = [Path("reports", f"{name}{ending}") for ending in (".html", ".csv")]
     outputs = [*files, Path("results/benchmarks/report", f"{name}.tsv")]
-    return write_changed(settings_path(name), asked_of(configuration, name, models), files, outputs, times)
+    return write_changed(settings_path(name), asked_of(configuration, name), files, outputs, times)
 
 
 def write_changed(

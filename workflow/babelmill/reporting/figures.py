@@ -275,7 +275,7 @@ def overlaid(recipes: Sequence[Sequence[dict[str, Any]]], width: int = WIDE) -> 
             found = [run["kinds"][kind] for run in runs if kind in run["kinds"]]
             curves = [curve for each in found if (curve := each["averaged"] or each["raw"])]
             by_place = [dict(curve) for curve in curves]
-            # Only the runs that a sweep has stopped were validated where it did.
+            # Runs may differ in where they were validated (`run.validate_every`).
             common = sorted(set.intersection(*map(set, by_place))) if by_place else []
             values = [(at, [losses[at] for losses in by_place]) for at in common]
             drawn.append([(at, sum(losses) / len(losses), min(losses), max(losses)) for at, losses in values])

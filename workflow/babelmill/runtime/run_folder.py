@@ -112,12 +112,6 @@ class RunFolder:
         """Return how long it took to copy the last checkpoint to the place of `run.checkpoints`."""
         return self._copies.seconds if self._copies else 0.0
 
-    def fetch(self) -> None:
-        """Fetch a newer checkpoint from the place of `run.checkpoints`, without opening the folder."""
-        if self._copies:
-            with Copies(self._copies.url, self.path, keep=1) as copies:
-                copies.fetch(self.checkpoints.newest())
-
     def validating(self, how_far: dict[str, Any] | None) -> None:
         """Note for `babelmill status` how far a validation is: its `step` and `share`; None if there is none."""
         path = self.path / "validating.json"

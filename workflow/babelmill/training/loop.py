@@ -9,7 +9,7 @@ import logging
 import math
 import time
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
@@ -28,15 +28,10 @@ from babelmill.training.pending import Pending, Votes
 from babelmill.training.plan.plan import Step
 from babelmill.training.plan.schedule import validation_steps
 from babelmill.training.trainer import Trainer
-from babelmill.training.validation import Validation
 
 log = logging.getLogger(__name__)
 
 SAY_EVERY = 5.0  # seconds between two notes on how far a validation is
-
-
-class NotFinite(UserError):
-    """A loss or a gradient is not finite, and the settings say that training stops then."""
 
 
 class Window:
@@ -64,12 +59,11 @@ class Window:
 
 
 class Loop:
-    """Trains from the first step that is not done to the end, or to the step `until`, with a checkpoint.
+    """Trains from the first step that is not done to the end.
 
     `done` is what the run's folder contained before, and `state` that of the loop in the checkpoint (None: there is no
-    checkpoint). `rate` is the number of words per token. `snapshots`,
-    {step: million words}, are the steps after which to keep the weights. Nothing else depends on `until`, so a run that
-    continues from there is the same as one that never stopped.
+    checkpoint). `rate` is the number of words per token. `snapshots`, {step: million words}, are the steps after which
+    to keep the weights.
     """
 
     def __init__(
@@ -82,21 +76,20 @@ class Loop:
         state: dict[str, Any] | None,
         snapshots: Mapping[int, list[float]],
         rate: float,
-        until: int | None = None,
     ):
         plan = trainer.plan
         self._trainer, self._run, self._folder, self._done = trainer, run, folder, done
-        self._steps, self._until = plan.steps, until or plan.steps
+        self._steps = plan.steps
         self._stop, self._snapshots, self._rate = stop, snapshots, rate
-        self._validations = {step for step in validation_steps(run, self._steps) if step <= self._until}  # after these
+        self._validations = set(validation_steps(run, self._steps))  # after these
         if trainer.settings.begin_with is not None:  # the card also shows the loss of the source's weights
             self._validations.add(0)
         self._is_validated = done.steps not in self._validations or done.validated
         validated = sum(step < done.steps or (step == done.steps and done.validated) for step in self._validations)
         self._progress = Progress(
             plan.tokens_until(done.steps),
-            self._until,
-            plan.tokens_until(self._until),
+            self._steps,
+            plan.tokens_until(self._steps),
             (validated, len(self._validations)),
             trainer.validation.cost(),
         )
@@ -113,16 +106,16 @@ class Loop:
         self._lag = 1 if trainer.device.type == "cuda" else 0  # steps that the device is behind
 
     def run(self) -> bool:
-        """Train. Return False if there was a reason to leave before the end, or before `until`."""
+        """Train. Return False if there was a reason to leave before the end."""
         done = self._done.steps
         if not self._is_validated:
             self._validate(done)
         for point in self._snapshots.get(done, []):  # asked for since the run was here
             self._keep_snapshot(done, point)
         saved = done
-        if done < self._until:
-            log.info("training begins with step %d of %d", done + 1, self._until)
-        while done < self._until and not self._leaving:
+        if done < self._steps:
+            log.info("training begins with step %d of %d", done + 1, self._steps)
+        while done < self._steps and not self._leaving:
             self._pending.append(self._trainer.run_step(done, partial(self._votes, done + 1)))
             done += 1
             self._catch_up(self._lag)
@@ -130,7 +123,7 @@ class Loop:
                 self._catch_up(0)
             for point in self._snapshots.get(done, []):
                 self._keep_snapshot(done, point)
-            if self._saving or self._leaving or done == self._until:
+            if self._saving or self._leaving or done == self._steps:
                 self._save(done)
                 saved = done
             if done in self._validations and not self._leaving:
@@ -142,7 +135,7 @@ class Loop:
         return not self._leaving
 
     def _may_save(self, done: int) -> bool:
-        return done == self._until or done % self._run.checkpoint_every == 0
+        return done == self._steps or done % self._run.checkpoint_every == 0
 
     def _logs(self, done: int) -> bool:
         return done == self._steps or done % self._run.log_every == 0
@@ -248,13 +241,26 @@ class Loop:
             f"{', ...' if len(step.rows) > 8 else ''}"
         )
         if self._trainer.train.non_finite == "stop":
-            raise NotFinite(f"{report}; lower train.learning_rate, or set train.non_finite: skip to skip such steps")
+            raise UserError(f"{report}; lower train.learning_rate, or set train.non_finite: skip to skip such steps")
         log.warning("%s; the step is skipped", report)
 
     def _validate(self, done: int) -> None:
         """Validate. If a signal to leave arrives meanwhile, the resumed run begins with this validation."""
-        began = time.monotonic()
-        result = self._measure(self._trainer.validation.measure, done, self._progress.validate)
+        began, main, reported = time.monotonic(), self._trainer.processes.main, -math.inf
+
+        def show(share: float) -> None:
+            nonlocal reported
+            if not main:
+                return
+            self._progress.validate(done, share)
+            if time.monotonic() - reported >= SAY_EVERY:
+                reported = time.monotonic()
+                self._folder.validating({"step": done, "share": share})
+
+        show(0.0)
+        result = self._trainer.validation.measure(lambda: self._stop.signalled is not None, show)
+        if main:
+            self._folder.validating(None)
         self._pause("validation", began)
         if result is None:
             self._leaving = True
@@ -266,37 +272,6 @@ class Loop:
         log.info(
             "step %d: validation loss %s, averaged weights %s", done, shown(result["loss"]), shown(result["ema_loss"])
         )
-
-    def measure_trial(self, validation: Validation) -> dict[str, Any] | None:
-        """Measure the weights after the last step, for a sweep; None if there was a signal to leave meanwhile.
-
-        The record, which belongs to the whole run, does not have this.
-        """
-        return self._measure(validation.measure_weights, self._until, lambda _step, _share: None)
-
-    def _measure(
-        self,
-        measure: Callable[[Callable[[], bool], Callable[[float], None]], dict[str, Any] | None],
-        done: int,
-        show_bar: Callable[[int, float], None],
-    ) -> dict[str, Any] | None:
-        """Return what `measure` returns, and say meanwhile how far it is; `done`: the number of steps that are done."""
-        main, reported = self._trainer.processes.main, -math.inf
-
-        def show(share: float) -> None:
-            nonlocal reported
-            if not main:
-                return
-            show_bar(done, share)
-            if time.monotonic() - reported >= SAY_EVERY:
-                reported = time.monotonic()
-                self._folder.validating({"step": done, "share": share})
-
-        show(0.0)
-        result = measure(lambda: self._stop.signalled is not None, show)
-        if main:
-            self._folder.validating(None)
-        return result
 
     def _save(self, done: int) -> None:
         began = time.monotonic()

@@ -1,8 +1,6 @@
 """Measure the validation split with the present weights, and with their moving average."""
 
-import copy
 import logging
-import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -18,7 +16,6 @@ from babelmill.training.optimization.optim import MovingAverage
 from babelmill.training.pass_size import PassSize
 from babelmill.training.pending import Votes
 from babelmill.training.plan.layouts import Layout
-from babelmill.training.plan.objectives import Objective
 from babelmill.training.plan.plan import Plan, every_row
 from babelmill.training.plan.randomness import VALIDATION
 from babelmill.training.plan.rows import Rows, passes, split, whole_rounds
@@ -51,24 +48,13 @@ class Validation:
         tokens: int | None,
     ):
         self._network, self._average, self._plan, self._languages = network, average, plan, languages
-        self._objective: Objective = plan.objective  # says what the rows hide
         self.layouts, self.stream, self._bounds = layouts, stream, (documents, tokens)
         self._size, self._processes = size, processes
         self._length = plan.train.sequence_lengths[0]
         self._at_once: int | None = None  # rows per pass; None: as many as in training
 
     def _rows(self, kind: int) -> Rows:
-        return every_row(self.layouts, self._length, self._objective, kind, *self._bounds)
-
-    def of_share(self, share: float, objective: Objective) -> "Validation":
-        """Return a validation of this share of the text, whatever the bounds of this one are.
-
-        `objective`: says what its rows hide; it has the same kinds of rows.
-        """
-        found = copy.copy(self)
-        found._bounds = None, math.ceil(share * sum(layout.tokens for layout in self.layouts))
-        found._objective = objective
-        return found
+        return every_row(self.layouts, self._length, self._plan.objective, kind, *self._bounds)
 
     def cost(self) -> float:
         """Return how long a validation takes, in tokens of training that take as long."""
@@ -85,19 +71,18 @@ class Validation:
         `show` is called with the share that is done.
         """
         if not self._average.differs:
-            found = average = self.measure_weights(leave, show)
+            found = average = self._measure_weights(leave, show)
         else:
-            found = self.measure_weights(leave, lambda share: show(share / 2))
+            found = self._measure_weights(leave, lambda share: show(share / 2))
             if found is None:
                 return None
             with self._average.in_place():
-                average = self.measure_weights(leave, lambda share: show((1 + share) / 2))
+                average = self._measure_weights(leave, lambda share: show((1 + share) / 2))
         if found is None or average is None:
             return None
         return found | {f"ema_{key}": value for key, value in average.items() if key != MEASURED}
 
-    @torch.no_grad()
-    def measure_weights(self, leave: Callable[[], bool], show: Callable[[float], None]) -> dict[str, Any] | None:
+    def _measure_weights(self, leave: Callable[[], bool], show: Callable[[float], None]) -> dict[str, Any] | None:
         """Return the fields of a validation line for the weights as they are; None if a process has to leave."""
         plan, processes = self._plan, self._processes
         self._network.model.eval()

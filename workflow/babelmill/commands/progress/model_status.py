@@ -15,16 +15,14 @@ from babelmill.commands.progress.logs import last_words, metrics
 from babelmill.config.inputs import PREDICTIONS
 from babelmill.config.resolve import Configuration
 from babelmill.core.files import UserError, canonical_json, read_json
-from babelmill.experiments import halving as sweeps
 from babelmill.graph import CHECKPOINTS, Job, explain, reasons_to_predict
 from babelmill.runtime.record import newest_log
 from babelmill.runtime.run_lock import DEAD_AFTER, died_here
 from babelmill.settings import settings_of
-from babelmill.stages import STAGES, TO_CONVERTED, TRIAL, leading_to
+from babelmill.stages import STAGES, TO_CONVERTED, leading_to
 
 SNAKEMAKE = Path(".snakemake")
 STATES = ("failed", "running", "queued", "stopped", "waiting", "outdated")  # of several jobs, the first is shown
-DROPPED = "dropped"  # the state of a model that its sweep does not train further
 
 
 @dataclasses.dataclass
@@ -33,8 +31,8 @@ class Status:
 
     model: str
     stage: str = ""  # the present stage; if the model has several languages, also how many of them are done
-    # converted, dropped (by a sweep), or one of STATES. stopped: a job ended without an error message; waiting: it has
-    # not been tried; outdated: its result exists, but settings or files have changed since.
+    # converted, or one of STATES. stopped: a job ended without an error message; waiting: it has not been tried;
+    # outdated: its result exists, but settings or files have changed since.
     state: str = "waiting"
     # step, steps: optimizer steps done, and in the whole run.
     step: int | None = None
@@ -74,8 +72,7 @@ def submitted(folder: Path) -> tuple[str, float] | None:
 
 def find_log(stage: str, model: str, language: str) -> Path | None:
     """Return the log of a stage's last job: its own or, if it did not write one, SLURM's; None if there is none."""
-    of_language = stage in STAGES and STAGES[stage].of == "language"  # trials are of models
-    name = language if of_language else "/".join(filter(None, (model, language)))
+    name = language if STAGES[stage].of == "language" else "/".join(filter(None, (model, language)))
     log = Path("logs", stage, f"{name}.log")
     if log.is_file():
         return log
@@ -197,13 +194,8 @@ def status_of(configuration: Configuration, model: str) -> Status:
     """Return how far a model is: at the stage with a job under way, or else at the first stage that is not done."""
     try:
         explained = explain(configuration, model)
-        why = sweeps.why_not_trained(configuration, model)
     except UserError as error:
         return Status(model, state="failed", note=str(error))
-    if why:
-        status = Status(model, "train", DROPPED, note=why)
-        add_training(status, running=False)
-        return status
     statuses = {}
     for stage in TO_CONVERTED:
         of_stage = (job for job in explained if job.stage.name == stage)
@@ -215,32 +207,12 @@ def status_of(configuration: Configuration, model: str) -> Status:
     status = statuses[stage] if stage else Status(model, "convert", "converted")
     if not stage:
         status = status_of_tables(configuration, status)
-    if stage == "train":
-        status = status_of_trials(configuration, status)
     if stage == "train" or stage not in leading_to("train"):
         add_training(status, running=stage == "train")
     elsewhere = configuration.model(model).run.checkpoints
     if stage == "train" and elsewhere and status.state != "running":
         status.note = "; ".join(filter(None, [status.note, f"{elsewhere} may have a later checkpoint"]))
     return status
-
-
-def status_of_trials(configuration: Configuration, training: Status) -> Status:
-    """Return the status of a model whose training is the next: that of its trial, if its sweep is not decided."""
-    model = training.model
-    for part in TRIAL.parts(configuration, model) if training.state == "waiting" else ():
-        folder = TRIAL.path(model, part)
-        if (folder / "manifest.json").is_file():
-            continue
-        status = state_of_job("trial", model, part, folder)
-        mention_earlier_settings(configuration, status, Job(TRIAL, model, part))
-        status.stage = f"trial {part}"
-        return status
-    name = configuration.experiment_of(model)
-    waits = training.state == "waiting" and name in configuration.sweeps
-    if waits and not sweeps.standing_now(configuration, name).is_over:
-        return dataclasses.replace(training, note=f"waits for the sweep {name}")
-    return training
 
 
 def status_of_tables(configuration: Configuration, converted: Status) -> Status:

@@ -14,7 +14,6 @@ from babelmill.core.files import UNREADABLE, read_json
 from babelmill.core.words import and_words, short
 from babelmill.evaluation.metrics import metrics_of, shown, units
 from babelmill.evaluation.suite_scores import in_words
-from babelmill.experiments import halving
 from babelmill.runtime.store import TAKEN
 from babelmill.settings import bytes_per_word
 from babelmill.stages import STAGES
@@ -69,17 +68,6 @@ def of_train(figures: dict[str, Any], folder: Path) -> str:
     return f"{figures['steps']:,} steps, {short(figures['tokens'])} tokens{words}{loss}{lost}"
 
 
-def of_trial(figures: dict[str, Any]) -> str:
-    """Give the step at which a trial stopped, and its bits per byte."""
-    return f"{figures['step']:,} of {figures['steps']:,} steps: {halving.in_words(figures['bits_per_byte'])}"
-
-
-def of_sweep(decision: dict[str, Any]) -> str:
-    """Count the cells that go on after a round of a sweep."""
-    cells = [cell for race in decision["races"] for cell in race]
-    return f"{sum(cell['goes_on'] for cell in cells)} of {len(cells)} cells go on"
-
-
 def key_figures(stage: str, folder: Path) -> str:
     """Return the key figures of a stage's results; "" if there are none or they cannot be read.
 
@@ -97,8 +85,6 @@ def figures_of(stage: str, folder: Path) -> str:
         return manifest.read_sealed(folder)["url"]
     if stage == "convert":
         return folder.as_posix()
-    if stage == "sweep":
-        return of_sweep(manifest.read_sealed(folder))
     read = {"train": "metrics.jsonl", "evaluate": "evaluation.json", "score": "scores.json", "tune": "scores.json"}
     about = manifest.verify(folder, read[stage]) if stage in read else manifest.read(folder)
     figures = about["figures"]
@@ -120,8 +106,6 @@ def figures_of(stage: str, folder: Path) -> str:
             return f"{short(tokens['train'])} tokens; {short(tokens['validation'])} for validation"
         case "train":
             return of_train(figures, folder)
-        case "trial":
-            return of_trial(figures)
         case "export":
             return f"{short(about['files']['model.safetensors']['bytes'])}B, equal to the trained model"
         case "evaluate":

@@ -17,7 +17,6 @@ from babelmill.config.resolve import Configuration
 from babelmill.core import manifest
 from babelmill.core.files import UNREADABLE
 from babelmill.core.words import aligned, duration, plural
-from babelmill.experiments.halving import why_not_trained
 from babelmill.graph import explain
 from babelmill.stages import STAGES
 
@@ -115,7 +114,6 @@ def summary(logs: list[str], configuration: Configuration, models: list[str], se
     stopped = INTERRUPTED.search(own_words(logs)) is not None
     failed = [job for job in ended if not job.left_early and not (stopped and not job.has_error)]
     interrupted = stopped or any(job.left_early for job in ended)
-    models = [model for model in models if not why_not_trained(configuration, model)]
     done = [model for model in models if not any(job.reasons for job in explain(configuration, model))]
     ends = [f"{len(done)} of {plural(len(models), 'model')} converted"] if models else []
     if interrupted:

@@ -24,10 +24,9 @@ from babelmill.config.inputs import SETTINGS
 from babelmill.core import bars, escape
 from babelmill.core.files import UserError, read_json
 from babelmill.core.words import duration, plural
-from babelmill.experiments.halving import ROUNDS, decision_path
 from babelmill.graph import steps_done
 from babelmill.settings import training_asked, trainings_there
-from babelmill.stages import STAGES, TRIAL
+from babelmill.stages import STAGES
 
 LINES = 20  # lines of a failed job's log that are shown
 REASONS = 4  # reasons per stage in a dry run
@@ -37,9 +36,6 @@ NOISE = (
     "Building DAG of jobs",
     "Cleaning up SLURM log files",
     "Conda environments: ",
-    "DAG of jobs will be updated after completion",
-    "The run involves checkpoint jobs",
-    "Updating checkpoint dependencies",
     "Config file ",  # ... is extended by the command line
     "Elapsed time: ",
     "Exiting because a job execution failed",
@@ -64,7 +60,6 @@ RESTARTED = re.compile(r"Trying to restart job (\d+)")
 FAILED_COMMAND = re.compile(
     r"CalledProcessError in file .*/(\w+)\.smk.* (?:died with <Signals\.(\w+)|exit status (\d+))", re.DOTALL
 )
-COUNTED = (*STAGES, "trial", "sweep")
 WIDEST = len("experiment")  # characters
 ANOTHER_JOB = "Input files updated by another job"
 
@@ -85,15 +80,12 @@ class AnnouncedJob:
     def announced(cls, record: Any) -> "AnnouncedJob":
         """Make a job from Snakemake's event."""
         wildcards = dict(record.wildcards or {})
-        stage = TRIAL if record.rule_name == "trial" else STAGES.get(record.rule_name)
-        folder = stage.path_of(wildcards) if stage else None
-        if record.rule_name == "sweep":
-            folder = decision_path(wildcards["experiment"], wildcards["round"])
+        stage = STAGES.get(record.rule_name)
         return cls(
             rule=record.rule_name,
             name="/".join(dict.fromkeys(str(value) for key, value in wildcards.items() if key != "run")),
             makes=bool(record.output),
-            folder=folder,
+            folder=stage.path_of(wildcards) if stage else None,
             benchmark=record.benchmark,
             reason=record.reason,
             begun=time.monotonic(),
@@ -116,7 +108,6 @@ class RunView:
         self._stream = sys.stdout if dry_run else sys.stderr  # as Snakemake does
         self._jobs: dict[int, AnnouncedJob] = {}
         self._total = self._done = 0
-        self._grows = False  # whether later jobs follow from the results of these
         self._failed: dict[int, str] = {}  # for each job, the last log lines of its last attempt
         self._interrupted = self._warned_of_no_gpu = False
         self._farewells: set[str] = set()  # what Snakemake has said of an interruption
@@ -135,8 +126,7 @@ class RunView:
             return
         match getattr(record, "event", None):
             case "run_info":
-                self._total = sum(number for rule, number in record.stats.items() if rule in COUNTED)
-                self._grows = "sweep" in record.stats
+                self._total = sum(number for rule, number in record.stats.items() if rule in STAGES)
             case "resources_info":
                 self._remote = self._remote or hasattr(record, "nodes")
             case "job_info":
@@ -173,7 +163,7 @@ class RunView:
     def _without_gpu(self, record: Any) -> str:
         """Return, once, the note that a training asks for a GPU and this machine has none."""
         asked = getattr(getattr(record, "resources", None), "gpu", 0)
-        if record.rule_name not in ("train", "trial") or not asked or self._warned_of_no_gpu or has_gpu():
+        if record.rule_name != "train" or not asked or self._warned_of_no_gpu or has_gpu():
             return ""
         self._warned_of_no_gpu = True
         return " on the CPU: this machine has no GPU"
@@ -183,8 +173,7 @@ class RunView:
         if job and job.makes and not self._dry_run:
             self._done += job.folder is not None
             figures = key_figures(job.rule, job.folder) if job.folder else ""
-            total = f"{max(self._total, self._done)}+" if self._grows else f"{self._total}"
-            count = f"[{self._done}/{total}]" if job.folder else ""
+            count = f"[{self._done}/{self._total}]" if job.folder else ""
             self._line(job, f"{duration(job.seconds()):>5}  {figures}", count)
 
     def _fail(self, record: Any) -> None:
@@ -263,8 +252,6 @@ def would_run(jobs: list[AnnouncedJob]) -> str:
             named = fitting(sorted(names), width - len(reason) - WIDEST - 11)
             lines.append(f"  {stage:<{WIDEST}}  {len(names):>3}  {named}: {reason}")
     lines.append("This was a dry run.")
-    for name, number in (job.name.split("/") for job in jobs if job.rule == "sweep"):
-        lines.insert(-1, first_round(name, int(number)))
     if same := only_linked(jobs):
         lines.insert(-1, same)
     if any("changed" in line for line in lines):
@@ -294,14 +281,6 @@ def only_linked(jobs: list[AnnouncedJob]) -> str:
         f"{plural(len(found), 'training')} of these {'is' if len(found) == 1 else 'are'} not made again, but linked: "
     )
     return text + fitting(sorted(found), width - len(text))
-
-
-def first_round(name: str, number: int) -> str:
-    """Return the line of a dry run that says what it cannot show."""
-    return (
-        f"experiments.{name}: a sweep: this shows round {number} of {ROUNDS}; the later jobs follow from its results"
-        " (`babelmill plan` estimates their cost)"
-    )
 
 
 def fitting(names: list[str], width: int) -> str:

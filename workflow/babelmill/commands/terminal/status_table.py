@@ -1,6 +1,6 @@
 """Show how far models are as a table, one line per model."""
 
-from babelmill.commands.progress.model_status import DROPPED, STATES, Status
+from babelmill.commands.progress.model_status import STATES, Status
 from babelmill.core import escape
 from babelmill.core.words import aligned, clock, plural
 
@@ -29,7 +29,7 @@ def status_table(statuses: list[Status], width: int) -> str:
     columns = [column for column in zip(*rows, strict=True) if any(column[1:])]
     rows = list(zip(*columns, strict=True))
     lines = [line[:width] for line in aligned(rows, (column[0] in RIGHT for column in columns))]
-    counts = {state: sum(s.state == state for s in statuses) for state in ("converted", *STATES, DROPPED)}
+    counts = {state: sum(s.state == state for s in statuses) for state in ("converted", *STATES)}
     lines.append(f"{plural(len(statuses), 'model')}: " + ", ".join(f"{n} {state}" for state, n in counts.items() if n))
     shown = ("failed", "stopped", *(["running"] if len(statuses) == 1 else []))
     lines += [f"{s.model}: {s.log}" for s in statuses if s.state in shown and s.log]

@@ -31,7 +31,7 @@ POLL = 1.0  # seconds between two looks at the run's folder
 AGAIN = 10.0  # seconds until a place that does not answer is asked again
 PATIENCE = 15.0  # seconds for which the end of a training waits for a place that does not answer (< slurm.RESERVE)
 WEIGHTS = re.compile(r"(step-\d{8}|snapshots/chck_[\w.]+)\.(json|safetensors)")
-OTHERS = re.compile(r"(metrics\.jsonl|(attempt|identity|words|trial-[\w.-]+)\.json|logs/[\w.-]+\.log)")
+OTHERS = re.compile(r"(metrics\.jsonl|(attempt|identity|words)\.json|logs/[\w.-]+\.log)")
 
 
 class Copies:
@@ -108,9 +108,8 @@ class Copies:
             names = set(self._place.names())
             steps = sorted((int(match[1]) for name in names if (match := NAME.fullmatch(name))), reverse=True)
             newest = next((step for step in steps if step > done and self._fetch_weights(f"step-{step:08d}")), done)
-            all_others = newest > done or not (self._folder / ATTEMPT).exists()
-            for name in sorted(filter(OTHERS.fullmatch, names)):
-                if all_others or (name.startswith("trial-") and not (self._folder / name).exists()):
+            if newest > done or not (self._folder / ATTEMPT).exists():
+                for name in sorted(filter(OTHERS.fullmatch, names)):
                     self._fetch_file(name)
             for name in sorted(filter(WEIGHTS.fullmatch, names)):
                 if name.startswith("snapshots/") and name.endswith(".json") and not (self._folder / name).exists():
