@@ -90,7 +90,7 @@ shell.prefix(f"export {PYTHON}PYTHONPATH={IMPORTED}{SAFE} GOMP_SPINCOUNT=${{{{GO
 if not IS_MODULE:
     os.environ.update(PYTHONSAFEPATH="1")  # for Snakemake itself in a job of a cluster
 
-from babelmill.config import corpus_parts, identifiers, loading, suites
+from babelmill.config import identifiers, loading, suites
 from babelmill.config.inputs import SETTINGS, has_tokenizer_of_source, prediction_table
 from babelmill.config.job_sizes import input_bytes, parameters_of, text_bytes
 from babelmill.config.resolve import Configuration
@@ -350,19 +350,6 @@ def suites_of_corpus(wildcards):
 
 
 @one_line
-def parts_of_language(wildcards):
-    """Return the parts that a language's corpus is made of (`corpus.parts`), if several jobs read its text.
-
-    A cluster job reads the list that the main process has written.
-    """
-    code = wildcards.language
-    if workflow.is_main_process:
-        settings_file(STAGES["corpus"], code, "")
-    names = corpus_parts.plan(CONFIG, code) if workflow.is_main_process else corpus_parts.names_of(code)
-    return [str(corpus_parts.FOLDER / code / name) for name in names]
-
-
-@one_line
 def corpus_of_language(wildcards):
     """Return the corpus files of a language; end with an error if the model does not have the language."""
     known = CONFIG.languages_of(wildcards.model)
@@ -485,9 +472,8 @@ def minutes(least, each):
 
 @one_line
 def gb_of_input(wildcards):
-    """Return the GB of text from which a language's corpus, or a part of it, is made."""
-    size = input_bytes(CONFIG, CONFIG.language(wildcards.language).code) / 1e9
-    return size / corpus_parts.number_of(wildcards.part)[2] if hasattr(wildcards, "part") else size
+    """Return the GB of text from which a language's corpus is made."""
+    return input_bytes(CONFIG, CONFIG.language(wildcards.language).code) / 1e9
 
 
 @one_line
@@ -512,22 +498,15 @@ def by_text(least, each, size):
     return of
 
 
-def gathers(wildcards):
-    """Return whether a job of `corpus` takes what other jobs have read and cleaned."""
-    return not hasattr(wildcards, "part") and bool(corpus_parts.names_of(wildcards.language))
-
-
 def processes_of_corpus(wildcards):
     """Return the number of threads of `corpus`: one for a small text, as others would start too late to help."""
-    return 2 if gathers(wildcards) else min(8, 1 + int(gb_of_input(wildcards) / 0.128))
+    return min(8, 1 + int(gb_of_input(wildcards) / 0.128))
 
 
 def memory_of_corpus(wildcards, attempt):
     """Return the MB of memory of `corpus`. Each process loads the model that finds languages, and the test items."""
     each = identifiers.megabytes(CONFIG, wildcards.language) + (200 if suites_of_corpus(wildcards) else 0)
     models = (1 + processes_of_corpus(wildcards)) * each
-    if gathers(wildcards):
-        return by_text(8000 + models, 0, gb_of_input)(wildcards, attempt)
     return by_text(4000 + models, 120, gb_of_input)(wildcards, attempt)
 
 
@@ -639,6 +618,5 @@ def of_experiment(of_model):
 wildcard_constraints:
     **{name: "[^/]+" for stage in STAGES.values() for name in stage.wildcards},
     experiment="[^/]+",
-    part="[^/]+",
     round="[^/]+",
     run="[^/]+",

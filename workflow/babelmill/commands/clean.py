@@ -11,9 +11,6 @@ them back, training uses the folder again.
 
 Folders of unfinished fine-tunings are listed, too: those of tasks and seeds that a model is not tuned for are unused.
 
-Parts of corpora (`corpus.parts`) that wait for the job which makes the corpus of them are in use if the present
-settings ask for them.
-
 What `run.checkpoints` keeps elsewhere stays; a line names the place.
 
 It also lists what processes that were killed (kill -9) left half-written beside the results (the next run of the stage
@@ -29,9 +26,9 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from babelmill.config import corpus_parts, loading
+from babelmill.config import loading
 from babelmill.config.resolve import Configuration
-from babelmill.core import escape, manifest, writers
+from babelmill.core import escape, writers
 from babelmill.core.files import UserError, read_json
 from babelmill.experiments.halving import why_not_trained
 from babelmill.graph import CHECKPOINTS, changed_values, run_of
@@ -82,20 +79,6 @@ def unused_tuning(configuration: Configuration, folder: Path) -> str | None:
         return "no model has this name"
     asked = f"{task}.{seed.removesuffix(MADE)}" in STAGES["tune"].parts(configuration, model)
     return None if asked else f"{model} is not tuned for it"
-
-
-def unused_part(configuration: Configuration, folder: Path) -> str | None:
-    """Return why no corpus would be made of a part in results/corpus_parts; None if one would."""
-    code, other = folder.parent.name, "the present settings ask for no such part"
-    if code not in configuration.table:
-        return "no language has this name"
-    if configuration.corpus(code).corpus.parts == 1 or folder.name not in corpus_parts.names_of(code):
-        return other
-    settings = settings_of(configuration, code, "corpus")
-    if not folder.name.startswith(f"{corpus_parts.digest_of(settings)}-"):
-        return other
-    corpus = STAGES["corpus"].record(code, "")
-    return "the corpus is made" if corpus.is_file() and manifest.read(corpus.parent)["settings"] == settings else None
 
 
 def difference(before: dict[str, Any], settings: dict[str, Any], data: dict[str, Any], data_now: dict[str, Any]) -> str:
@@ -162,9 +145,6 @@ def clean(configuration: Configuration, remove: bool) -> None:
         else:
             why = reason(configuration, folder)
             show(folder, None if why else "in use", why or "")
-    for folder in folders(corpus_parts.FOLDER.glob("*/[!.]*")):
-        why = unused_part(configuration, folder)
-        show(folder, None if why else "in use", why or "")
     for url in elsewhere:
         print(f"{url}: not looked at; delete there what you no longer need ({url}/MODEL/RUN, named as above)")
     verb = "freed" if remove else "would be freed by --remove"
