@@ -234,7 +234,7 @@ def test_every_rule_is_documented_and_passes_its_log():
             assert '    """' in rule, f"rule {rule.splitlines()[0]} has no docstring"
             if "shell:" in rule:  # the others run nothing
                 assert "--log {log:q}" in rule and re.search(
-                    r"settings=settings(_of_report,|_of_experiment,|_of_sweep,|_of_tunings,|\()", rule
+                    r"settings=settings(_of_report,|_of_experiment,|_of_sweep,|\()", rule
                 )
 
 

@@ -44,8 +44,6 @@ class FileTimes:
         self._jobs: list[Job] = []  # one for each of these folders
         self._newest: dict[Path, int] = {}  # the time of a job's newest result, by its folder
         self._outdated: dict[Path, bool] = {}
-        self._runs: dict[Path, bool] = {}  # whether a job, or one that it reads, directly or not, is outdated
-        self._reads: dict[Path, list[Path]] = {}
         self._to_run: dict[str, bool] = {}  # whether any job that leads to the training of a model is outdated
         self._seen: set[tuple[str, str]] = set()
         self._written: set[str] = set()
@@ -107,8 +105,6 @@ class FileTimes:
         """
         for job in jobs:
             job.outdated |= job.there and self._outdated.get(job.folder, False)  # for another model that reads it, too
-            self._reads[job.folder] = [source.folder for source in job.reads]
-            self._runs[job.folder] = job.outdated or any(self._runs.get(source.folder, False) for source in job.reads)
         if all(job.there and self._outdated.get(job.folder) == job.outdated for job in jobs):
             return
         floors = [self._floor(job) for job in jobs]
@@ -165,12 +161,6 @@ class FileTimes:
     def is_done(self, stage: Stage, model: str, part: str = "") -> bool:
         """Return whether a job has results, and neither it nor a job before it is outdated; call this after `obey`."""
         return stage.record(model, part).is_file() and not self._to_run.get(model, False)
-
-    def stands(self, stage: Stage, model: str, part: str) -> bool:
-        """Return whether a job has all its results, and neither it nor one before it runs; call this after `obey`."""
-        folder = stage.path(model, part)
-        there = not any(map(manifest.missing, [folder, *self._reads.get(folder, [])]))
-        return there and not self._runs.get(folder, True)
 
     def obey_report(self, settings: Path, models: Iterable[str], outputs: list[Path], outdated: bool | None) -> None:
         """Set the times of a report, which belongs to several models.

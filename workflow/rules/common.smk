@@ -94,7 +94,6 @@ from babelmill.config import identifiers, loading, suites
 from babelmill.config.inputs import SETTINGS, has_tokenizer_of_source, prediction_table
 from babelmill.config.job_sizes import input_bytes, parameters_of, text_bytes
 from babelmill.config.resolve import Configuration
-from babelmill.config.tasks import tunes_together
 from babelmill.experiments import asked as experiments
 from babelmill.experiments import halving
 from babelmill.file_times import FileTimes
@@ -104,7 +103,7 @@ from babelmill.settings import training_asked
 from babelmill.stages import STAGES, TO_CONVERTED, TRIAL, leading_to
 from babelmill.tokens.limits import TRAINING_BYTES
 from babelmill.core import escape, manifest
-from babelmill.core.files import UserError, not_found, read_json, write_json
+from babelmill.core.files import UserError, not_found
 from babelmill.core.stage_entry import accept_all_letters
 from babelmill.core.trouble import trouble
 from babelmill.core.yaml_file import read_yaml
@@ -152,7 +151,7 @@ def load_configuration():
         command_line = workflow.config_settings
         overrides = loading.parse_overrides(command_line.config_args or ())  # Snakemake's parser makes 10 of 010
         configuration = loading.load(command_line.configfiles or (), overrides)
-    rules = {*STAGES, "all", "report", "experiment", "trial", "sweep", "tune_all", "publish_all"}
+    rules = {*STAGES, "all", "report", "experiment", "trial", "sweep", "publish_all"}
     rules |= {f"publish_{name}" for name in configuration.batches}
     for group in ("batches", "experiments"):
         if taken := getattr(configuration.top, group).keys() & rules:
@@ -164,8 +163,6 @@ def load_configuration():
 
 CONFIG = load_configuration()
 FILE_TIMES = FileTimes(CONFIG)
-TUNES_TOGETHER = tunes_together(CONFIG)
-THIS_RUN = f"{os.getpid()}_{time.time_ns()}"  # names files that are of no use to another Snakemake
 
 
 def decide_by_file_times():
@@ -250,42 +247,6 @@ def run_settings(wildcards):
     if workflow.is_main_process:
         FILE_TIMES.write_settings(wildcards.model)
     return ancient(str(SETTINGS / wildcards.model / "run.json"))
-
-
-def tuning_stands(model, part):
-    """Return whether a fine-tuning is left alone: it stands, and the user forces no stage before it (`--forcerun`)."""
-    forced = workflow.dag_settings.forceall or leading_to("tune").keys() & set(workflow.dag_settings.forcerun)
-    return not forced and FILE_TIMES.stands(STAGES["tune"], model, part)
-
-
-@one_line
-def settings_of_tunings(wildcards):
-    """Return the settings files of the fine-tunings of a model that do not stand.
-
-    A cluster job reads the list that the main process has written.
-    """
-    stage, model = STAGES["tune"], wildcards.model
-    written = SETTINGS / model / "tune_all.json"
-    if not workflow.is_main_process:
-        return read_json(written)
-    parts = stage.parts(CONFIG, model)
-    files = {part: settings_file(stage, model, part) for part in parts}
-    asked = [files[part] for part in parts if not tuning_stands(model, part)]
-    write_json(written, asked)
-    return asked
-
-
-@one_line
-def tuned_together(wildcards):
-    """Return the mark of the job that makes all fine-tunings of a model, if one does (`run.tasks_at_once`).
-
-    A fine-tuning whose results stand does not ask for it.
-    """
-    stage, model, part = STAGES["tune"], wildcards.model, f"{wildcards.task}.{wildcards.seed}"
-    if not TUNES_TOGETHER or not workflow.is_main_process:
-        return []
-    FILE_TIMES.obey(stage, model)
-    return [] if tuning_stands(model, part) else [f"results/tuning/{model}/{THIS_RUN}.done"]
 
 
 def settings_of_stages(model, stages):
@@ -454,13 +415,6 @@ def memory(least, each):
     return of
 
 
-def memory_of_tunings(wildcards, attempt):
-    """Return the memory of a job that fine-tunes a model for several tasks at once."""
-    tunings = len(STAGES["tune"].parts(CONFIG, wildcards.model))
-    at_once = min(CONFIG.model(wildcards.model).run.tasks_at_once, tunings)
-    return memory(10 + 6 * at_once, 24 * at_once)(wildcards, attempt)
-
-
 def minutes(least, each):
     """Return a resource in minutes: `least`, and `each` per billion parameters; more with each attempt."""
 
@@ -619,4 +573,3 @@ wildcard_constraints:
     **{name: "[^/]+" for stage in STAGES.values() for name in stage.wildcards},
     experiment="[^/]+",
     round="[^/]+",
-    run="[^/]+",

@@ -43,7 +43,6 @@ PLACES = [
     for name in ("results", "converted", "predictions", "published", "reports", "experiments", "scores", "config")
 ]
 TUNINGS = Path("results/tuning")
-MADE = ".made"  # ends the name of a folder whose results wait, beside that of the checkpoints
 FEW = 3  # up to this many settings that differ are named
 
 
@@ -77,7 +76,7 @@ def unused_tuning(configuration: Configuration, folder: Path) -> str | None:
     model, task, seed = folder.parts[-3:]
     if not configuration.is_model(model):
         return "no model has this name"
-    asked = f"{task}.{seed.removesuffix(MADE)}" in STAGES["tune"].parts(configuration, model)
+    asked = f"{task}.{seed}" in STAGES["tune"].parts(configuration, model)
     return None if asked else f"{model} is not tuned for it"
 
 
@@ -140,7 +139,7 @@ def clean(configuration: Configuration, remove: bool) -> None:
     seen.clear()  # folders are compared with each other
     for folder in folders(CHECKPOINTS.glob("*/*")) + (of_tunings := folders(TUNINGS.glob("*/*/*"))):
         reason = unused_tuning if folder in of_tunings else unused
-        if holder := Lock(folder.with_name(folder.name.removesuffix(MADE))).holder():
+        if holder := Lock(folder).holder():
             show(folder, f"held by {holder}", "")
         else:
             why = reason(configuration, folder)

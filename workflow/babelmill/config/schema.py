@@ -638,7 +638,6 @@ class Run(Section):
     snapshots: Snapshots = []
     micro_batch_tokens: Annotated[Positive, Field(le=MAX_BATCH)] | Literal["auto"] = "auto"
     compile: Literal["auto", "always", "never"] = "auto"
-    tasks_at_once: Positive = 1
     checkpoints: Annotated[str, AfterValidator(place_of_checkpoints)] | None = None
     tracking: Literal["none", "wandb"]
 
