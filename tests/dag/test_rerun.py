@@ -36,7 +36,6 @@ OTHER = {
     "corpus.language_filter": {"model": "py3langid"},
     "corpus.near_duplicates": 0.8,
     "corpus.near_duplicate_paragraphs": 0.8,
-    "corpus.parts": 3,
     "tokenizer.source": "results/tokenizers/deu/tokenizer.json",
     "tokenizer.revision": "v2",
     "mixture.weights": "uniform",
@@ -56,7 +55,6 @@ OTHER = {
 }
 # A model of one language has nothing to weigh; there are local files, and no tokenizer of the Hub; the steps are given.
 NOTHING = {"mixture.weights", "corpus.hub", "corpus.revision", "tokenizer.revision", "train.epochs", "model.revision"}
-NOTHING |= {"corpus.parts"}  # the bytes are the same
 # They go together, lead to other models, or need other files: test_transformers_network.py, test_continue.py,
 # test_prompts.py, test_transformers_sources.py, test_labels.py, test_labelled_corpora.py.
 SEVERAL = {"model.architecture", "model.config", "model.source", "corpus.prompt_column"}

@@ -233,9 +233,7 @@ def test_every_rule_is_documented_and_passes_its_log():
         for rule in re.split(r"^rule ", text, flags=re.MULTILINE)[1:]:
             assert '    """' in rule, f"rule {rule.splitlines()[0]} has no docstring"
             if "shell:" in rule:  # the others run nothing
-                assert "--log {log:q}" in rule and re.search(
-                    r"settings=settings(_of_report,|_of_experiment,|_of_tunings,|\()", rule
-                )
+                assert "--log {log:q}" in rule and re.search(r"settings=settings(_of_report,|_of_experiment,|\()", rule)
 
 
 def test_nothing_of_the_configuration_bypasses_the_settings_files():

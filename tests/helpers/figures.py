@@ -127,7 +127,7 @@ def make_corpora(folder: Path) -> dict[str, dict]:
     for name, (language, values) in kinds.items():
         asked = section("corpus", files=sources[language], **values)
         settings = CorpusSettings(stage="corpus", name=name, corpus=asked, sources={}, byte_premium=1.0)
-        given = {"download": [], "identifier": [], "suites": [], "part": None, "parts": []}
+        given = {"download": [], "identifier": [], "suites": []}
         found[name] = run_stage(corpus, settings, out=folder / name, threads=1, **given)
     return found
 

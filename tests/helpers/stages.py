@@ -29,9 +29,8 @@ def run_stage(
     """
     settings = write_settings(stage, configuration, name, Path(out).parent)
     module = importlib.import_module("babelmill.corpus.__main__" if stage == "corpus" else f"babelmill.{stage}")
-    given = {"threads": 1, "download": [], "source": [], "identifier": [], "suites": [], "language": name}
-    given |= {"log": None, "part": None, "parts": []} | arguments
-    module.run(argparse.Namespace(settings=settings, out=Path(out), **given))
+    given = {"threads": 1, "log": None, "download": [], "source": [], "identifier": [], "suites": [], "language": name}
+    module.run(argparse.Namespace(settings=settings, out=Path(out), **given | arguments))
     return manifest.verify(out)["figures"]
 
 

@@ -44,8 +44,6 @@ class FileTimes:
         self._jobs: list[Job] = []  # one for each of these folders
         self._newest: dict[Path, int] = {}  # the time of a job's newest result, by its folder
         self._outdated: dict[Path, bool] = {}
-        self._runs: dict[Path, bool] = {}  # whether a job, or one that it reads, directly or not, is outdated
-        self._reads: dict[Path, list[Path]] = {}
         self._seen: set[tuple[str, str]] = set()
         self._written: set[str] = set()
 
@@ -105,8 +103,6 @@ class FileTimes:
         """
         for job in jobs:
             job.outdated |= job.there and self._outdated.get(job.folder, False)  # for another model that reads it, too
-            self._reads[job.folder] = [source.folder for source in job.reads]
-            self._runs[job.folder] = job.outdated or any(self._runs.get(source.folder, False) for source in job.reads)
         if all(job.there and self._outdated.get(job.folder) == job.outdated for job in jobs):
             return
         floors = [self._floor(job) for job in jobs]
@@ -140,12 +136,6 @@ class FileTimes:
         """
         known = job.there or sources_fit(job)
         return max((self._newest[source.folder] for source in job.reads), default=1) if known else 1
-
-    def stands(self, stage: Stage, model: str, part: str) -> bool:
-        """Return whether a job has all its results, and neither it nor one before it runs; call this after `obey`."""
-        folder = stage.path(model, part)
-        there = not any(map(manifest.missing, [folder, *self._reads.get(folder, [])]))
-        return there and not self._runs.get(folder, True)
 
     def obey_report(self, settings: Path, models: Iterable[str], outputs: list[Path], outdated: bool | None) -> None:
         """Set the times of a report, which belongs to several models.

@@ -310,10 +310,7 @@ class CorpusStage(Stage):
         return other.name == job.name and other.part in suites.suites_of_corpus(configuration, job.name)
 
     def asked(self, configuration: Configuration, name: str, part: str) -> stage_settings.CorpusSettings:
-        """Describe the local text. Without a download, the dataset's name is left out: changing it reruns nothing.
-
-        In how many parts the corpus is made is left out, too: it has the same bytes.
-        """
+        """Describe the local text. Without a download, the dataset's name is left out: changing it reruns nothing."""
         resolved = configuration.corpus(name)
         inputs.check_budget(configuration, name)
         corpus = resolved.corpus
@@ -323,7 +320,7 @@ class CorpusStage(Stage):
             corpus = corpus.model_copy(update={"hub": None, "revision": ""})
         return stage_settings.CorpusSettings(
             **self.whose(resolved),
-            corpus=at_neutral(corpus, "parts"),
+            corpus=corpus,
             sources=inputs.corpus_sources(configuration, name),
             **given(byte_premium=byte_premium, identification=identifiers.identification(configuration, name)),
         )

@@ -90,11 +90,10 @@ shell.prefix(f"export {PYTHON}PYTHONPATH={IMPORTED}{SAFE} GOMP_SPINCOUNT=${{{{GO
 if not IS_MODULE:
     os.environ.update(PYTHONSAFEPATH="1")  # for Snakemake itself in a job of a cluster
 
-from babelmill.config import corpus_parts, identifiers, loading, suites
+from babelmill.config import identifiers, loading, suites
 from babelmill.config.inputs import SETTINGS, has_tokenizer_of_source, prediction_table
 from babelmill.config.job_sizes import input_bytes, parameters_of, text_bytes
 from babelmill.config.resolve import Configuration
-from babelmill.config.tasks import tunes_together
 from babelmill.experiments import asked as experiments
 from babelmill.file_times import FileTimes
 from babelmill.hub.credentials import hub_token
@@ -103,7 +102,7 @@ from babelmill.settings import training_asked
 from babelmill.stages import STAGES, TO_CONVERTED, leading_to
 from babelmill.tokens.limits import TRAINING_BYTES
 from babelmill.core import escape, manifest
-from babelmill.core.files import UserError, not_found, read_json, write_json
+from babelmill.core.files import UserError, not_found
 from babelmill.core.stage_entry import accept_all_letters
 from babelmill.core.trouble import trouble
 from babelmill.core.yaml_file import read_yaml
@@ -151,7 +150,7 @@ def load_configuration():
         command_line = workflow.config_settings
         overrides = loading.parse_overrides(command_line.config_args or ())  # Snakemake's parser makes 10 of 010
         configuration = loading.load(command_line.configfiles or (), overrides)
-    rules = {*STAGES, "all", "report", "experiment", "tune_all", "publish_all"}
+    rules = {*STAGES, "all", "report", "experiment", "publish_all"}
     rules |= {f"publish_{name}" for name in configuration.batches}
     for group in ("batches", "experiments"):
         if taken := getattr(configuration.top, group).keys() & rules:
@@ -163,8 +162,6 @@ def load_configuration():
 
 CONFIG = load_configuration()
 FILE_TIMES = FileTimes(CONFIG)
-TUNES_TOGETHER = tunes_together(CONFIG)
-THIS_RUN = f"{os.getpid()}_{time.time_ns()}"  # names files that are of no use to another Snakemake
 
 
 def decide_by_file_times():
@@ -234,42 +231,6 @@ def run_settings(wildcards):
     return ancient(str(SETTINGS / wildcards.model / "run.json"))
 
 
-def tuning_stands(model, part):
-    """Return whether a fine-tuning is left alone: it stands, and the user forces no stage before it (`--forcerun`)."""
-    forced = workflow.dag_settings.forceall or leading_to("tune").keys() & set(workflow.dag_settings.forcerun)
-    return not forced and FILE_TIMES.stands(STAGES["tune"], model, part)
-
-
-@one_line
-def settings_of_tunings(wildcards):
-    """Return the settings files of the fine-tunings of a model that do not stand.
-
-    A cluster job reads the list that the main process has written.
-    """
-    stage, model = STAGES["tune"], wildcards.model
-    written = SETTINGS / model / "tune_all.json"
-    if not workflow.is_main_process:
-        return read_json(written)
-    parts = stage.parts(CONFIG, model)
-    files = {part: settings_file(stage, model, part) for part in parts}
-    asked = [files[part] for part in parts if not tuning_stands(model, part)]
-    write_json(written, asked)
-    return asked
-
-
-@one_line
-def tuned_together(wildcards):
-    """Return the mark of the job that makes all fine-tunings of a model, if one does (`run.tasks_at_once`).
-
-    A fine-tuning whose results stand does not ask for it.
-    """
-    stage, model, part = STAGES["tune"], wildcards.model, f"{wildcards.task}.{wildcards.seed}"
-    if not TUNES_TOGETHER or not workflow.is_main_process:
-        return []
-    FILE_TIMES.obey(stage, model)
-    return [] if tuning_stands(model, part) else [f"results/tuning/{model}/{THIS_RUN}.done"]
-
-
 def settings_of_stages(model, stages):
     """Return the settings files of those stages that belong to models, and of the model's corpora."""
     of_models = [stage for stage in stages.values() if stage.of == "model"]
@@ -329,19 +290,6 @@ def suites_of_corpus(wildcards):
     """Return the suites whose items no document of a language may hold (`corpus.decontaminate`)."""
     code, stage = wildcards.language, STAGES["suite"]
     return [str(stage.record(code, suite)) for suite in suites.suites_of_corpus(CONFIG, code)]
-
-
-@one_line
-def parts_of_language(wildcards):
-    """Return the parts that a language's corpus is made of (`corpus.parts`), if several jobs read its text.
-
-    A cluster job reads the list that the main process has written.
-    """
-    code = wildcards.language
-    if workflow.is_main_process:
-        settings_file(STAGES["corpus"], code, "")
-    names = corpus_parts.plan(CONFIG, code) if workflow.is_main_process else corpus_parts.names_of(code)
-    return [str(corpus_parts.FOLDER / code / name) for name in names]
 
 
 @one_line
@@ -449,13 +397,6 @@ def memory(least, each):
     return of
 
 
-def memory_of_tunings(wildcards, attempt):
-    """Return the memory of a job that fine-tunes a model for several tasks at once."""
-    tunings = len(STAGES["tune"].parts(CONFIG, wildcards.model))
-    at_once = min(CONFIG.model(wildcards.model).run.tasks_at_once, tunings)
-    return memory(10 + 6 * at_once, 24 * at_once)(wildcards, attempt)
-
-
 def minutes(least, each):
     """Return a resource in minutes: `least`, and `each` per billion parameters; more with each attempt."""
 
@@ -467,9 +408,8 @@ def minutes(least, each):
 
 @one_line
 def gb_of_input(wildcards):
-    """Return the GB of text from which a language's corpus, or a part of it, is made."""
-    size = input_bytes(CONFIG, CONFIG.language(wildcards.language).code) / 1e9
-    return size / corpus_parts.number_of(wildcards.part)[2] if hasattr(wildcards, "part") else size
+    """Return the GB of text from which a language's corpus is made."""
+    return input_bytes(CONFIG, CONFIG.language(wildcards.language).code) / 1e9
 
 
 @one_line
@@ -494,22 +434,15 @@ def by_text(least, each, size):
     return of
 
 
-def gathers(wildcards):
-    """Return whether a job of `corpus` takes what other jobs have read and cleaned."""
-    return not hasattr(wildcards, "part") and bool(corpus_parts.names_of(wildcards.language))
-
-
 def processes_of_corpus(wildcards):
     """Return the number of threads of `corpus`: one for a small text, as others would start too late to help."""
-    return 2 if gathers(wildcards) else min(8, 1 + int(gb_of_input(wildcards) / 0.128))
+    return min(8, 1 + int(gb_of_input(wildcards) / 0.128))
 
 
 def memory_of_corpus(wildcards, attempt):
     """Return the MB of memory of `corpus`. Each process loads the model that finds languages, and the test items."""
     each = identifiers.megabytes(CONFIG, wildcards.language) + (200 if suites_of_corpus(wildcards) else 0)
     models = (1 + processes_of_corpus(wildcards)) * each
-    if gathers(wildcards):
-        return by_text(8000 + models, 0, gb_of_input)(wildcards, attempt)
     return by_text(4000 + models, 120, gb_of_input)(wildcards, attempt)
 
 
@@ -566,5 +499,3 @@ def of_experiment(of_model):
 wildcard_constraints:
     **{name: "[^/]+" for stage in STAGES.values() for name in stage.wildcards},
     experiment="[^/]+",
-    part="[^/]+",
-    run="[^/]+",

@@ -1,34 +1,7 @@
 """Stage `corpus`. Takes: the text of a language (local files, the built-in corpus, or a download), and if the
 configuration asks for it, a model that finds languages and suites whose items no document may hold. Gives:
 results/corpora/{language}/.
-
-With `corpus.parts`, several jobs read and clean a part of the files each (scatter), and the job of the stage takes what
-they wrote (gather). The parts are deleted then.
 """
-
-
-rule corpus_part:
-    """Read and clean a part of the files of a language."""
-    input:
-        settings=settings("corpus"),
-        download=results_of_language("download"),
-        identifier=results_of_language("identifier"),
-        suites=suites_of_corpus,
-    output:
-        folder=temp(directory("results/corpus_parts/{language}/{part}")),
-    log:
-        "logs/corpus_part/{language}/{part}.log",
-    conda:
-        "../../envs/babelmill.yaml"
-    threads: processes_of_corpus
-    resources:
-        mem_mb=memory_of_corpus,
-        runtime=by_text(120, 3, gb_of_input),
-        disk_mb=by_text(1000, 1000, gb_of_input),
-    shell:
-        "python -m babelmill.corpus --settings {input.settings:q} --download {input.download:q}"
-        " --identifier {input.identifier:q} --suites {input.suites:q} --part {wildcards.part:q}"
-        " --out {output.folder:q} --threads {threads} --log {log:q}"
 
 
 rule corpus:
@@ -38,7 +11,6 @@ rule corpus:
         download=results_of_language("download"),
         identifier=results_of_language("identifier"),
         suites=suites_of_corpus,
-        parts=parts_of_language,
     output:
         train="results/corpora/{language}/train.parquet",
         validation="results/corpora/{language}/validation.parquet",
@@ -56,5 +28,5 @@ rule corpus:
         disk_mb=by_text(1000, 1000, gb_of_input),
     shell:
         "python -m babelmill.corpus --settings {input.settings:q} --download {input.download:q}"
-        " --identifier {input.identifier:q} --suites {input.suites:q} --parts {input.parts:q}"
+        " --identifier {input.identifier:q} --suites {input.suites:q}"
         " --out {output.manifest:q} --threads {threads} --log {log:q}"

@@ -68,15 +68,15 @@ def test_fine_tunings_that_no_setting_asks_for_are_removed(project):
     task = {"train": ["a.tsv"], "test": ["a.tsv"], "language": "eng", "text": "{a}"}
     asked = {"preset": "tiny", "tasks": {"mine": task}, "evaluation": {"tasks": ["mine"], "task_seeds": [1]}}
     (project / "config/config.yaml").write_text(yaml.safe_dump(asked))
-    folders = [project / "results/tuning/eng/mine" / name for name in ("1", "1.made", "2", "2.made")]
+    folders = [project / "results/tuning/eng/mine" / name for name in "12"]
     for folder in folders:
         folder.mkdir(parents=True)
         (folder / "weights").write_bytes(bytes(2**20))
-    with Lock(folders[2]):
+    with Lock(folders[1]):
         assert "held by process" in "\n".join(clean("--remove")) and all(folder.exists() for folder in folders)
     listed = "\n".join(clean("--remove"))
-    assert "removed   results/tuning/eng/mine/2.made  eng is not tuned for it" in listed and "2.0 MiB  freed" in listed
-    assert [folder.exists() for folder in folders] == [True, True, False, False]
+    assert "removed   results/tuning/eng/mine/2  eng is not tuned for it" in listed and "1.0 MiB  freed" in listed
+    assert [folder.exists() for folder in folders] == [True, False]
 
 
 def test_what_is_further_away_than_an_edit_is_told_apart(project):

@@ -36,9 +36,9 @@ def configuration_of(**corpus) -> Configuration:
     return Configuration([("test", {"languages": {"eng": {"corpus": corpus}}})])
 
 
-def build(out="out", threads=1, parts=(), **corpus) -> dict:
+def build(out="out", threads=1, **corpus) -> dict:
     """Run the stage with these values of the section `corpus`; its figures."""
-    return run_stage("corpus", configuration_of(**corpus), out=out, threads=threads, parts=[*parts])
+    return run_stage("corpus", configuration_of(**corpus), out=out, threads=threads)
 
 
 def texts(split, out="out") -> list[str]:
@@ -277,7 +277,7 @@ def test_python_docs_is_the_same_on_every_run_and_never_imported(folder, monkeyp
         "import argparse, pathlib, sys, sysconfig; from babelmill.corpus import __main__ as stage;"
         f"sysconfig.get_paths = lambda: {paths};"
         "stage.run(argparse.Namespace(settings='corpus.json', out=pathlib.Path('again'), download=[], identifier=[],"
-        " suites=[], part=None, parts=[], threads=1));"
+        " suites=[], threads=1));"
         "print({'this', 'antigravity', 'turtle', 'idlelib', 'lib2to3', 'telnetlib', 'tkinter'} & set(sys.modules))"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)

@@ -1,6 +1,5 @@
-"""The stage `corpus` with several processes or parts: the same bytes, the same errors, and an end that leaves nothing."""
+"""The stage `corpus` with several processes: the same bytes, the same errors, and an end that leaves nothing."""
 
-import argparse
 import functools
 import gzip
 import json
@@ -19,12 +18,9 @@ import pyarrow.parquet as pq
 import pytest
 from test_corpus import build, configuration_of
 
-from babelmill.config.corpus_parts import settings_digest
 from babelmill.config.stage_settings import CorpusSettings
-from babelmill.core import known_hashes
 from babelmill.core.bars import Bar
 from babelmill.core.files import UserError
-from babelmill.corpus import __main__ as corpus_stage
 from babelmill.corpus import pieces, readers, workers
 from babelmill.corpus.__main__ import expand
 from babelmill.corpus.cleaning import clean
@@ -93,6 +89,7 @@ CASES = {
     "prompts": {"files": ["[!d].*"], "prompt_column": "prompt", "normalization": "NFC", "min_characters": 9},
     "categories": {"files": ["[abc].*"], "categories": ["word1", "word2"], "deduplicate": False},
 }
+
 FILES = ("train.parquet", "validation.parquet", "manifest.json")
 
 
@@ -129,89 +126,14 @@ def test_bytes_do_not_depend_on_the_number_of_processes(every_format, monkeypatc
     assert figures["dropped"].items() >= expected[3].items()
 
 
-def in_parts(count: int, out: str, threads: int = 1, **corpus) -> dict:
-    """Make the parts of a corpus in any order, and the corpus of them. Return its figures."""
-    digest = settings_digest(write_settings("corpus", configuration_of(**corpus), folder=made_in(out)))
-    names = [f"{digest}-{number}-of-{count}" for number in range(1, count + 1)]
-    for name in reversed(names):
-        part = {"settings": Path(out, "corpus.json"), "out": Path(out, "parts", name), "part": name, "parts": []}
-        corpus_stage.run(argparse.Namespace(**part, download=[], identifier=[], suites=[], threads=threads))
-    folders = [Path(out, "parts", name) for name in names]
-    return build(f"{out}/out", threads, parts=folders, **corpus)
-
-
-def made_in(out: str) -> Path:
-    Path(out).mkdir()
-    return Path(out)
-
-
-@pytest.mark.parametrize("case", ["all", "prompts", "near copies"])
-def test_bytes_do_not_depend_on_the_number_of_parts(every_format, case):
-    """Nor does any figure; files and what is read together are never cut, so a part may be empty."""
-    near = {"near_duplicates": 0.8, "near_duplicate_paragraphs": 0.8, "budget": "3000 documents"}
-    asked = CASES.get(
-        case,
-        CASES["all"]
-        | near
-        | {"files": ["[bf].*", "texts/*.txt"], "language_filter": {"model": "py3langid", "at_least": 0.01}},
-    )
+def test_near_copies_do_not_depend_on_the_number_of_processes(every_format):
+    asked = CASES["all"] | {"near_duplicates": 0.8, "near_duplicate_paragraphs": 0.8, "budget": "3000 documents"}
+    asked |= {"files": ["[bf].*", "texts/*.txt"], "language_filter": {"model": "py3langid", "at_least": 0.01}}
     found = []
-    for count, threads in (2, 2), (7, 1):
-        in_parts(count, f"parts{count}", threads, on_error="skip", **asked)
-        found.append([Path(f"parts{count}/out", name).read_bytes() for name in FILES])
-    build("one/out", on_error="skip", **asked)
-    found.append([Path("one/out", name).read_bytes() for name in FILES])
-    assert found[0] == found[1] == found[2]
-    read = [json.loads(path.read_text())["figures"]["read"] for path in Path("parts2").glob("parts/*/manifest.json")]
-    assert len(read) == 2 and all(read), "both parts have files"
-
-
-def test_parts_that_do_not_fit_are_refused(folder):
-    """Parts of other settings or files, a part too few, and a file that was changed in between, are each one line."""
-    for i in range(6):
-        Path(f"{i}.jsonl").write_bytes(lines(texts()[1000 * i : 1000 * i + 1500]))
-    asked = {"files": ["*.jsonl"], "validation_share": 0.1}
-    in_parts(3, "three", **asked)
-    folders = sorted(Path("three/parts").iterdir())
-
-    def refused(folders, message, **corpus):
-        with pytest.raises(UserError, match=message):
-            build("three/out", parts=folders, **asked | corpus)
-
-    refused(folders, "made with other settings; delete it", min_characters=9)
-    refused(folders[:2], "is part .*-1-of-3, but part 1 of 2 is needed")
-    refused([folders[0], folders[2], folders[1]], "part 2 of 3 is needed")
-    Path("6.jsonl").write_bytes(lines(texts()[:5]))
-    refused(folders, "the files of eng are not those that the parts were made from")
-    Path("6.jsonl").unlink()
-    Path("5.jsonl").write_bytes(Path("4.jsonl").read_bytes()[::-1])
-    refused(folders, r"5\.jsonl changed after a part of the corpus was made from it; delete results/corpus_parts/")
-    raw = bytearray((folders[0] / "documents.arrow").read_bytes())
-    raw[len(raw) // 2] ^= 1
-    (folders[0] / "documents.arrow").write_bytes(raw)
-    refused(folders, r"documents\.arrow: damaged")
-    with pytest.raises(UserError, match="has changed since part 00000000-1-of-3 was asked for"):
-        part = {"settings": Path("three/corpus.json"), "out": Path("part"), "part": "00000000-1-of-3", "parts": []}
-        corpus_stage.run(argparse.Namespace(**part, download=[], identifier=[], suites=[], threads=1))
-
-
-def test_a_part_reads_only_its_files(folder, monkeypatch):
-    """And the job that makes the corpus of all parts reads none of them again, not even to hash it."""
-    for i in range(4):
-        Path(f"{i}.jsonl").write_bytes(lines(texts()[1000 * i : 1000 * i + 1500]))
-    hashed, opened = [], []
-    monkeypatch.setattr(
-        known_hashes, "sha256", lambda path, real=known_hashes.sha256: hashed.append(path) or real(path)
-    )
-    monkeypatch.setattr(
-        workers, "work", lambda piece, reading, real=workers.work: opened.append(1) or real(piece, reading)
-    )
-    figures = in_parts(2, "two", files=["*.jsonl"])
-    assert sorted(hashed) == [f"{i}.jsonl" for i in range(4)], "each once"
-    before = len(opened)
-    assert build("two/out", parts=sorted(Path("two/parts").iterdir()), files=["*.jsonl"]) == figures
-    assert len(opened) == before
-    assert [entry["path"] for entry in figures["sources"]] == sorted(hashed)
+    for threads in (1, 3):
+        build(f"out{threads}", threads, on_error="skip", **asked)
+        found.append([Path(f"out{threads}", name).read_bytes() for name in FILES])
+    assert found[0] == found[1]
 
 
 def test_a_large_piece_waits_for_those_before_it(folder, monkeypatch):

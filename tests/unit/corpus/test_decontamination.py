@@ -1,6 +1,5 @@
 """`corpus.decontaminate` in the stage: which documents it drops, by several processes and of documents with prompts."""
 
-import argparse
 import json
 from pathlib import Path
 
@@ -9,14 +8,12 @@ import pyarrow.parquet as pq
 import pytest
 from test_corpus import texts, write_jsonl
 
-from babelmill.config.corpus_parts import settings_digest
 from babelmill.config.resolve import Configuration
 from babelmill.core import manifest
 from babelmill.core.files import UserError, write_json
-from babelmill.corpus import __main__ as corpus_stage
 from babelmill.settings import settings_of
 from helpers.results.fields import undocumented
-from helpers.stages import run_stage, write_settings
+from helpers.stages import run_stage
 
 pytestmark = pytest.mark.usefixtures("folder")
 
@@ -119,14 +116,10 @@ def test_a_prompt_and_its_answer_are_one_text():
     assert pq.ParquetFile("out/train.parquet").read()["prompt"].to_pylist() == ["He asked:"]
 
 
-@pytest.mark.parametrize("given", [{"suites": []}, {"suites": [], "part": "it"}])
-def test_a_corpus_made_by_hand_needs_the_suites(given):
+def test_a_corpus_made_by_hand_needs_the_suites():
     write_jsonl("a.jsonl", ["the cat sees the dog"])
-    if "part" in given:
-        digest = settings_digest(write_settings("corpus", configuration()))
-        given = given | {"part": f"{digest}-1-of-2"}
     with pytest.raises(UserError, match=r"--suites has no suite, but .* choices mine; give --suites results/suites/"):
-        run_stage("corpus", configuration(), **given)
+        run_stage("corpus", configuration(), suites=[])
     with pytest.raises(UserError, match=r"asks for none; give none"):
         run_stage("corpus", configuration(decontaminate=[]), suites=suites())
     assert not Path("out/manifest.json").exists()
@@ -137,21 +130,3 @@ def test_the_order_of_suites_changes_no_settings():
     orders = [[*SUITES], [*SUITES][::-1]]
     one, other = (settings_of(configuration(decontaminate=order), "eng", "corpus") for order in orders)
     assert one == other
-
-
-def test_parts_of_a_corpus_drop_the_same_documents():
-    dirty = ["the cat sees the dog", LONG]
-    for name, text in zip("ab", dirty, strict=True):
-        write_jsonl(f"{name}.jsonl", [f"{text} in {name}", *(f"filler {i} of {name}" for i in range(40000))])
-    asked = {"files": ["*.jsonl"]}
-    whole = built(**asked)
-    Path("two").mkdir()
-    digest = settings_digest(write_settings("corpus", configuration(**asked), folder=Path("two")))
-    folders = [Path("two", f"{digest}-{number}-of-2") for number in (1, 2)]
-    for folder in folders:
-        given = {"part": folder.name, "parts": [], "download": [], "identifier": [], "suites": suites(), "threads": 1}
-        corpus_stage.run(argparse.Namespace(settings=Path("two/corpus.json"), out=folder, **given))
-    given = {"parts": folders, "suites": suites()}
-    assert run_stage("corpus", configuration(**asked), out="two/out", **given) == whole
-    assert whole["dropped"] == {"test_text": 2} and whole["suites"] == {"choices": 1, "mine": 1}
-    assert Path("two/out/train.parquet").read_bytes() == Path("out/train.parquet").read_bytes()

@@ -148,7 +148,7 @@ def test_settings_name_the_content_of_the_model():
     given = {"settings": write_settings("corpus", configuration), "out": Path("out"), "download": [], "identifier": []}
     Path("model.bin").write_bytes(Path(MODEL).read_bytes())
     with pytest.raises(UserError, match=r"model\.bin has changed since the settings were written"):
-        corpus_stage.run(argparse.Namespace(**given, threads=1, suites=[], part=None, parts=[]))
+        corpus_stage.run(argparse.Namespace(**given, threads=1, suites=[]))
     with pytest.raises(UserError, match=r"language_filter.model = glotlit: .*glotlid, openlid, py3langid or a model"):
         asked(language_filter={"model": "glotlit"})
     assert len(asked(language_filter={"model": "glotlid"})["identification"]["commit"]) == 40

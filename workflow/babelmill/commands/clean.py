@@ -10,9 +10,6 @@ a process is training in it now; both stay. For others, the command says how the
 
 Folders of unfinished fine-tunings are listed, too: those of tasks and seeds that a model is not tuned for are unused.
 
-Parts of corpora (`corpus.parts`) that wait for the job which makes the corpus of them are in use if the present
-settings ask for them.
-
 What `run.checkpoints` keeps elsewhere stays; a line names the place.
 
 It also lists what processes that were killed (kill -9) left half-written beside the results (the next run of the stage
@@ -28,9 +25,9 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from babelmill.config import corpus_parts, loading
+from babelmill.config import loading
 from babelmill.config.resolve import Configuration
-from babelmill.core import escape, manifest, writers
+from babelmill.core import escape, writers
 from babelmill.core.files import UserError, read_json
 from babelmill.graph import CHECKPOINTS, changed_values, run_of
 from babelmill.runtime import store
@@ -44,7 +41,6 @@ PLACES = [
     for name in ("results", "converted", "predictions", "published", "reports", "experiments", "scores", "config")
 ]
 TUNINGS = Path("results/tuning")
-MADE = ".made"  # ends the name of a folder whose results wait, beside that of the checkpoints
 FEW = 3  # up to this many settings that differ are named
 
 
@@ -76,22 +72,8 @@ def unused_tuning(configuration: Configuration, folder: Path) -> str | None:
     model, task, seed = folder.parts[-3:]
     if not configuration.is_model(model):
         return "no model has this name"
-    asked = f"{task}.{seed.removesuffix(MADE)}" in STAGES["tune"].parts(configuration, model)
+    asked = f"{task}.{seed}" in STAGES["tune"].parts(configuration, model)
     return None if asked else f"{model} is not tuned for it"
-
-
-def unused_part(configuration: Configuration, folder: Path) -> str | None:
-    """Return why no corpus would be made of a part in results/corpus_parts; None if one would."""
-    code, other = folder.parent.name, "the present settings ask for no such part"
-    if code not in configuration.table:
-        return "no language has this name"
-    if configuration.corpus(code).corpus.parts == 1 or folder.name not in corpus_parts.names_of(code):
-        return other
-    settings = settings_of(configuration, code, "corpus")
-    if not folder.name.startswith(f"{corpus_parts.digest_of(settings)}-"):
-        return other
-    corpus = STAGES["corpus"].record(code, "")
-    return "the corpus is made" if corpus.is_file() and manifest.read(corpus.parent)["settings"] == settings else None
 
 
 def difference(before: dict[str, Any], settings: dict[str, Any], data: dict[str, Any], data_now: dict[str, Any]) -> str:
@@ -153,14 +135,11 @@ def clean(configuration: Configuration, remove: bool) -> None:
     seen.clear()  # folders are compared with each other
     for folder in folders(CHECKPOINTS.glob("*/*")) + (of_tunings := folders(TUNINGS.glob("*/*/*"))):
         reason = unused_tuning if folder in of_tunings else unused
-        if holder := Lock(folder.with_name(folder.name.removesuffix(MADE))).holder():
+        if holder := Lock(folder).holder():
             show(folder, f"held by {holder}", "")
         else:
             why = reason(configuration, folder)
             show(folder, None if why else "in use", why or "")
-    for folder in folders(corpus_parts.FOLDER.glob("*/[!.]*")):
-        why = unused_part(configuration, folder)
-        show(folder, None if why else "in use", why or "")
     for url in elsewhere:
         print(f"{url}: not looked at; delete there what you no longer need ({url}/MODEL/RUN, named as above)")
     verb = "freed" if remove else "would be freed by --remove"

@@ -45,7 +45,6 @@ UNCOUNTED: dict[str, Any] = {
     "revision": "",
     "validation_files": [],
     "validation_share": 0.0,
-    "parts": 1,
     **UNCOUNTED_STEPS,
 }
 REPOSITORY_PART = re.compile(r"\w(?:[\w.-]{0,94}\w)?(?<!\.git)", re.ASCII)  # an owner or a name on the Hub

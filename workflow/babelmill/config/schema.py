@@ -249,7 +249,6 @@ class Corpus(Section):
     near_duplicate_paragraphs: Similarity | None = None
     decontaminate: list[str] = []
     budget: Annotated[Annotated[Number, Field(gt=0)] | str | None, AfterValidator(budget)]
-    parts: Annotated[Positive, Field(le=2000)] | Literal["auto"] = 1
 
     def contradictions(self) -> Iterator[str]:
         if self.prompt_column is not None and self.prompt_column == self.text_column:
@@ -286,11 +285,6 @@ class Corpus(Section):
             yield (
                 "corpus.near_duplicate_paragraphs would cut paragraphs out of answers (corpus.prompt_column); leave it"
                 " out, or use corpus.near_duplicates, which drops whole documents"
-            )
-        if self.boilerplate and self.parts != 1:
-            yield (
-                f"corpus.parts = {self.parts!r}: with corpus.boilerplate, one job must have read all text before the"
-                " lines that stand in many documents are known; set corpus.parts: 1, or leave corpus.boilerplate out"
             )
 
 
@@ -644,7 +638,6 @@ class Run(Section):
     snapshots: Snapshots = []
     micro_batch_tokens: Annotated[Positive, Field(le=MAX_BATCH)] | Literal["auto"] = "auto"
     compile: Literal["auto", "always", "never"] = "auto"
-    tasks_at_once: Positive = 1
     checkpoints: Annotated[str, AfterValidator(place_of_checkpoints)] | None = None
     tracking: Literal["none", "wandb"]
 

@@ -79,13 +79,6 @@ def tasks_of_language(configuration: Configuration, code: str) -> list[str]:
     return [name for name in dict.fromkeys(asked) if code_in_suite(configuration, configuration.task(name), code)]
 
 
-def tunes_together(configuration: Configuration) -> bool:
-    """Return whether any settings ask for fine-tuning in one job per model (`run.tasks_at_once` above 1)."""
-    user = configuration.user
-    sections = [user.get("run"), *(model.get("run") for model in (user.get("models") or {}).values() if model)]
-    return any(str((section or {}).get("tasks_at_once", 1)) != "1" for section in sections)
-
-
 def how_tuned(configuration: Configuration, name: str) -> dict[str, Any]:
     """Return the part of the settings of the stage `tune` that the task and its protocol decide."""
     about = configuration.task(name)

@@ -2,9 +2,6 @@
 
     python -m babelmill.corpus --settings results/settings/eng/corpus.json --out results/corpora/eng
 
-With `--part` the stage only reads and cleans some of the files, and with `--parts` it makes the corpus from all such
-parts (`parts.py`).
-
 The stage reads local files (`corpus.files`, `corpus.builtin`), or with `--download` the files of that stage. It writes
 `train.parquet`, `validation.parquet` and `manifest.json`. Both tables have the column `text` and the metadata columns
 of `record_batches.METADATA`; if `corpus.prompt_column` is set, also `prompt`; if `corpus.label_columns` is set, also
@@ -24,7 +21,7 @@ import dataclasses
 import logging
 import sys
 import threading
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
@@ -32,15 +29,15 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from babelmill.config import corpus_parts, identifiers, schema
+from babelmill.config import identifiers, schema
 from babelmill.config.inputs import UNCOUNTED_STEPS
 from babelmill.config.stage_settings import CorpusSettings
 from babelmill.core import escape, known_hashes, local_sources, manifest, stage_entry
-from babelmill.core.files import UserError, atomic_folder, atomic_write, sha256
+from babelmill.core.files import UserError, atomic_write, sha256
 from babelmill.core.formats import split_name
 from babelmill.core.globs import distinct
 from babelmill.core.words import and_words, plural
-from babelmill.corpus import builtin, parts
+from babelmill.corpus import builtin
 from babelmill.corpus.boilerplate import Boilerplate, count, for_counting
 from babelmill.corpus.cleaning import is_of, keep
 from babelmill.corpus.decontamination import decontamination
@@ -81,17 +78,14 @@ class Inputs:
     text_columns: dict[Path, str]  # {file: column} of the files that have their own column of text
 
 
-def inputs(corpus: schema.Corpus, download: Path | None, verify: bool = True) -> Inputs:
-    """Return the files that the configuration names, and those that the stage `download` wrote to `download`.
-
-    `verify`: whether to check the latter against the manifest, for which all of them are read.
-    """
+def inputs(corpus: schema.Corpus, download: Path | None) -> Inputs:
+    """Return the files that the configuration names, and those that the stage `download` wrote to `download`."""
     train = expand(corpus.files, "files", corpus.format)
     validation = expand(corpus.validation_files, "validation_files", corpus.format)
     local = [*train, *validation]
     if not download:
         return Inputs(each_real_file_once(train), each_real_file_once(validation), local, None, {})
-    figures = (manifest.verify if verify else manifest.read)(download)["figures"]
+    figures = manifest.verify(download)["figures"]
     datasets = figures.get("parts")
     found: dict[str, list[Path]] = {"train": [], "validation": []}
     columns: dict[Path, str] = {}
@@ -145,23 +139,17 @@ def documents_to_keep(
 
 
 def different_documents(
-    sources: Inputs,
-    reading: Reading,
-    tally: Tally,
-    held_out: DigestSet,
-    sampler: Sampler | None,
-    threads: int,
-    folders: list[Path],
+    sources: Inputs, reading: Reading, tally: Tally, held_out: DigestSet, sampler: Sampler | None, threads: int
 ) -> Documents:
     """Yield the user's own validation documents (True), and then the documents that are not among them (False).
 
-    The digests of the former are added to `held_out`. `folders` hold the parts of the training text, if there are some.
+    The digests of the former are added to `held_out`.
     """
     documents = read_all(sources.validation, reading, tally, threads)
     for batch in documents_to_keep(documents, reading, tally, DigestSet()):
         held_out.add(sides_of(batch))
         yield True, batch
-    documents = all_documents(sources, reading, tally, threads, folders)
+    documents = all_documents(sources, reading, tally, threads)
     for batch in documents_to_keep(documents, reading, tally, held_out, sampler):
         yield False, batch
 
@@ -176,11 +164,9 @@ def from_python(reading: Reading, tally: Tally) -> Iterator[pa.RecordBatch]:
         yield from done.batches
 
 
-def all_documents(
-    sources: Inputs, reading: Reading, tally: Tally, threads: int, folders: Sequence[Path] = ()
-) -> Iterator[pa.RecordBatch]:
-    """Yield the clean documents of the files, or of their parts in `folders`, and of Python's, with digests."""
-    yield from parts.read_all(folders, tally) if folders else read_all(sources.train, reading, tally, threads)
+def all_documents(sources: Inputs, reading: Reading, tally: Tally, threads: int) -> Iterator[pa.RecordBatch]:
+    """Yield the clean documents of the files, and of Python's, with digests."""
+    yield from read_all(sources.train, reading, tally, threads)
     if reading.corpus.builtin:
         yield from from_python(reading, tally)
 
@@ -265,48 +251,12 @@ def reading_of(settings: CorpusSettings, sources: Inputs, args: argparse.Namespa
     return dataclasses.replace(reading, identification=identification_of(settings, args.identifier, content)), content
 
 
-def make_part(args: argparse.Namespace) -> None:
-    """Read and clean a part of a language's files."""
-    settings = read_settings(args.settings, CorpusSettings)
-    digest, number, count = corpus_parts.number_of(args.part)
-    if digest != corpus_parts.settings_digest(args.settings):
-        raise UserError(f"{args.settings}: has changed since part {args.part} was asked for; run the workflow again")
-    sources = inputs(settings.corpus, next(iter(args.download), None), verify=False)
-    reading, _ = reading_of(settings, sources, args)
-    paths = parts.files_of(args.part, sources.train, reading)
-    verify_downloaded(paths, args.download)
-    if not paths:
-        log.warning("%s has no file for part %d of %d: a part has whole files", settings.name, number, count)
-    tally, local = Tally(settings.corpus.on_error), {*sources.local}
-    with atomic_folder(args.out) as folder:
-        hashing = Hashing([path for path in paths if path in local], folder, args.threads)
-        documents = read_all(paths, reading, tally, args.threads)
-        parts.write(
-            folder, args.part, paths, documents, tally, settings, [*args.download, *args.identifier, *args.suites]
-        )
-        hashing.listing()
-    log.info("%s: part %d of %d: %s", settings.name, number, count, plural(tally.read, "document"))
-
-
-def verify_downloaded(paths: list[Path], download: list[Path]) -> None:
-    """Check the files of a download that are among `paths` against its manifest."""
-    for folder in download:
-        if names := [path.relative_to(folder).as_posix() for path in paths if path.is_relative_to(folder)]:
-            manifest.verify(folder, *names)
-
-
 def run(args: argparse.Namespace) -> None:
-    """Build the corpus of a language, or a part of it."""
-    if args.part:
-        make_part(args)
-        return
+    """Build the corpus of a language."""
     settings = read_settings(args.settings, CorpusSettings)
     tally, sampler = Tally(settings.corpus.on_error), sampler_of(settings)
-    sources = inputs(settings.corpus, next(iter(args.download), None), verify=not args.parts)
-    if args.parts:
-        parts.check(args.parts, sources.train, settings, [*args.download, *args.identifier, *args.suites])
-        verify_downloaded(sources.validation, args.download)
-    hashing = Hashing(sources.local, args.out, args.threads, args.parts)
+    sources = inputs(settings.corpus, next(iter(args.download), None))
+    hashing = Hashing(sources.local, args.out, args.threads)
     reading, content = reading_of(settings, sources, args)
     corpus = reading.corpus
     share = 0.0 if sources.validation else corpus.validation_share
@@ -328,7 +278,7 @@ def run(args: argparse.Namespace) -> None:
             near = corpus.near_duplicates is not None or corpus.near_duplicate_paragraphs is not None
             # Which documents a sample admits depends on all before, so near copies are looked for among all documents.
             held_out, early = DigestSet(), None if near else sampler
-            documents = different_documents(sources, reading, tally, held_out, early, args.threads, args.parts)
+            documents = different_documents(sources, reading, tally, held_out, early, args.threads)
             if near:
                 documents = without_near_duplicates(documents, corpus, is_aside, tally, args.out)
             others = write_held_out(documents, validation)
@@ -440,17 +390,13 @@ def validation_advice(corpus: schema.Corpus, paths: list[Path], train: Writer) -
 class Hashing:
     """Hashes the local files. If the stage has more than one thread, this happens while the files are read.
 
-    The `folder` of the corpus keeps the hashes for the next run. If other jobs have read the files, they have hashed
-    them, too: `parts` are the folders of these parts of the corpus.
+    The `folder` of the corpus keeps the hashes for the next run.
     """
 
-    def __init__(self, paths: list[Path], folder: Path, threads: int, parts: Sequence[Path] = ()) -> None:
+    def __init__(self, paths: list[Path], folder: Path, threads: int) -> None:
         self._store = folder / local_sources.HASHES
         self._identities = {path.as_posix(): known_hashes.identity(path) for path in paths}
         self._known = known_hashes.read(self._store)
-        self._of_parts = {
-            name: entry for part in parts for name, entry in known_hashes.read(part / local_sources.HASHES).items()
-        }
         self._done: Future[dict[str, dict[str, Any]]] = Future()
         # The thread is a daemon, so that an error ends the stage at once.
         self._thread = threading.Thread(target=self._hash, daemon=True)
@@ -460,7 +406,7 @@ class Hashing:
     def _hash(self) -> None:
         try:
             paths = sorted(self._identities)
-            self._done.set_result(known_hashes.hash_changed(paths, self._known | self._of_parts, self._store))
+            self._done.set_result(known_hashes.hash_changed(paths, self._known, self._store))
         except Exception as error:
             self._done.set_exception(error)
 
@@ -472,11 +418,6 @@ class Hashing:
         for path, before in self._identities.items():
             if not known_hashes.identity(path) == entries[path]["identity"] == before:
                 raise UserError(f"{path} changed while the stage read it; run the workflow again")
-            if path in self._of_parts and self._of_parts[path]["sha256"] != entries[path]["sha256"]:
-                raise UserError(
-                    f"{path} changed after a part of the corpus was made from it; delete"
-                    f" {corpus_parts.FOLDER / self._store.parent.name}, and run the workflow again"
-                )
         content = known_hashes.keep(entries, self._known, self._store)
         return [{"path": path, "bytes": self._identities[path][0], "sha256": content[path]} for path in content]
 
@@ -499,7 +440,5 @@ if __name__ == "__main__":
         **stage_entry.ANY_FOLDERS,
         help="folders of the suites whose items no document may hold, results/suites/{suite}/{language}",
     )
-    parser.add_argument("--part", help="make only this part, such as 3f2a91c0-3-of-7 (see corpus.parts)")
-    parser.add_argument("--parts", **stage_entry.ANY_FOLDERS, help="folders of all parts, in order, if there are some")
     parser.add_argument("--threads", type=int, default=1, help="number of processes that read and clean text")
     sys.exit(stage_entry.run(run, parser.parse_args()))

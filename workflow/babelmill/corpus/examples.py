@@ -42,15 +42,6 @@ class Examples:
             step: [found[key] for key in heapq.nsmallest(MOST, found)] for step, found in sorted(self._steps.items())
         }
 
-    def to_json(self) -> dict[str, dict[str, dict[str, Any]]]:
-        """Return the examples as JSON holds them, with those that others may still push out."""
-        return {step: {key.hex(): each for key, each in found.items()} for step, found in self._steps.items()}
-
-    @classmethod
-    def from_json(cls, content: dict[str, dict[str, dict[str, Any]]]) -> "Examples":
-        """Return the examples that `to_json` returned."""
-        return cls({step: {bytes.fromhex(key): each for key, each in found.items()} for step, found in content.items()})
-
     @staticmethod
     def _add(found: dict[bytes, dict[str, Any]], others: dict[bytes, dict[str, Any]]) -> None:
         """Add examples, and forget those that cannot be among the first any more."""

@@ -157,20 +157,14 @@ def work(piece: Piece, reading: Reading) -> TalliedBatches:
     return TalliedBatches([view(batch) for batch in batches], tally)
 
 
-@dataclasses.dataclass(frozen=True)
-class Group:
-    """Holds files that are cut into pieces together: small files, or one large file. `size`: their bytes, roughly."""
-
-    paths: list[Path]
-    size: int
-    is_cut: bool
-
-
-def groups(paths: list[Path], reading: Reading) -> Iterator[Group]:
-    """Yield the files in groups, in order. Where a group ends depends only on sizes, so no file is opened."""
+def pieces(paths: list[Path], reading: Reading) -> Iterator[Piece]:
+    """Yield the pieces of files, in order."""
     small: list[Path] = []
-    size = 0
-    for path in paths:
+    size, logged = 0, 0.0
+    for number, path in enumerate(paths, 1):
+        if time.monotonic() - logged > QUIET:
+            log.info("reading %s (%d of %d)", line(path), number, len(paths))
+            logged = time.monotonic()
         weight = text_size(path)
         is_one_document = reading.corpus.document == "file" and split_name(path, reading.corpus.format)[0] == ".txt"
         is_cut = weight >= LARGE and not is_one_document
@@ -178,26 +172,12 @@ def groups(paths: list[Path], reading: Reading) -> Iterator[Group]:
             small.append(path)
             size += weight + COST
         if small and (size >= BLOCK or is_cut):
-            yield Group(small, size, is_cut=False)
+            yield SmallFiles(small, size)
             small, size = [], 0
         if is_cut:
-            yield Group([path], weight, is_cut=True)
+            yield from _of_large_file(SourceFile(path, reading, Tally(reading.corpus.on_error, held=[])))
     if small:
-        yield Group(small, size, is_cut=False)
-
-
-def pieces(paths: list[Path], reading: Reading) -> Iterator[Piece]:
-    """Yield the pieces of files, in order."""
-    begun, logged = 0, 0.0
-    for group in groups(paths, reading):
-        if time.monotonic() - logged > QUIET:
-            log.info("reading %s (%d of %d)", line(group.paths[0]), begun + 1, len(paths))
-            logged = time.monotonic()
-        begun += len(group.paths)
-        if group.is_cut:
-            yield from _of_large_file(SourceFile(group.paths[0], reading, Tally(reading.corpus.on_error, held=[])))
-        else:
-            yield SmallFiles(group.paths, group.size)
+        yield SmallFiles(small, size)
 
 
 def text_size(path: Path) -> int:

@@ -128,14 +128,9 @@ class Spool:
             self._stream = pa.ipc.new_stream(self._file, batch.schema, options=options)
         self._stream.write_batch(batch)
 
-    def close(self) -> None:
-        """Write the end of the file. Afterwards no more batches can be added."""
-        if self._stream is not None:
-            self._stream.close()
-
     def read(self) -> Iterator[pa.RecordBatch]:
         """Yield all batches, in order. Afterwards no more can be added."""
         if self._stream is not None:
-            self.close()
+            self._stream.close()
             self._file.seek(0)
             yield from pa.ipc.open_stream(self._file)

@@ -9,7 +9,7 @@ import logging
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from babelmill.core import escape
 from babelmill.core.files import UserError
@@ -134,25 +134,6 @@ class Tally:
         self.categories.update(part.categories)
         for place, message in part.held or ():
             self.warn(place, message)
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the counts as JSON holds them. What was logged is left out."""
-        found = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
-        kept = {name: value for name, value in found.items() if name not in ("held", "_shown")}
-        return kept | {
-            "examples": self.examples.to_json(),
-            "left_out": sorted(self.left_out),
-            "categories": sorted(self.categories),
-        }
-
-    @classmethod
-    def from_json(cls, content: dict[str, Any]) -> "Tally":
-        """Return what `to_json` returned as a part of another tally."""
-        tally = cls(held=[])
-        for name, value in content.items():
-            kind = type(getattr(tally, name))
-            setattr(tally, name, Examples.from_json(value) if kind is Examples else kind(value))
-        return tally
 
     def warn(self, place: tuple[Path, str], message: str) -> None:
         """Log a warning. Of each kind and file (`place`), only the first ones are shown."""

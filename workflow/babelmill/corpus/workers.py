@@ -66,13 +66,13 @@ def read_all(paths: list[Path], reading: Reading, tally: Tally, threads: int) ->
             tally.merge(documents.tally)
             # Approximate: without dropped documents; a view may be smaller than the text.
             size += sum(batch.nbytes for batch in documents.batches) if reading.view is None else piece.size
-            bar.show(min(size, 0.99 * total), progress(tally, size))  # the total is a guess, and there may be more
+            bar.show(min(size, 0.99 * total), _progress(tally, size))  # the total is a guess, and there may be more
             yield from documents.batches
         if total:
-            bar.show(total, progress(tally, size))
+            bar.show(total, _progress(tally, size))
 
 
-def progress(tally: Tally, size: int) -> str:
+def _progress(tally: Tally, size: int) -> str:
     """Return the progress in words. `size` is the bytes of text so far."""
     return f"reading: {tally.read:,} documents, {size / 1e6:,.0f} MB"
 

@@ -2,8 +2,7 @@
 
 Snakemake counts GPUs but does not assign them: two jobs with one GPU each would both use the first. So a job claims
 free GPUs with lock files, which it holds until it ends, and sees no other GPU. A job that asks for no GPU sees none, so
-the demo gives the same result on every machine. In a SLURM job, SLURM has already chosen the GPUs. A job that starts
-several processes on one GPU claims it for all of them (`CLAIMED`).
+the demo gives the same result on every machine. In a SLURM job, SLURM has already chosen the GPUs.
 """
 
 import contextlib
@@ -23,7 +22,6 @@ from babelmill.runtime import slurm
 DRIVERS = {"NVIDIA": "/dev/nvidiactl", "AMD": "/dev/kfd"}  # these files exist if a driver is loaded
 VERSION = "/proc/driver/nvidia/version"
 CHOICE = "HIP_VISIBLE_DEVICES" if torch.version.hip else "CUDA_VISIBLE_DEVICES"  # names the GPUs that PyTorch sees
-CLAIMED = "BABELMILL_CLAIMED"  # set for processes whose parent has claimed their GPUs
 HIDDEN = "-1"  # as a choice, hides all GPUs; AMD's driver ignores an empty choice
 _claims = []  # open lock files: a lock ends when its file is closed, at the end of this process
 
@@ -47,7 +45,7 @@ def claim(count: int) -> None:
     Raises:
         UserError: fewer than `count` GPUs are free, or PyTorch cannot use the GPUs of this machine.
     """
-    if CLAIMED not in os.environ and (slurm.job_id() is None or not count):
+    if slurm.job_id() is None or not count:
         _choose(count)
     # Ask PyTorch only now, since it reads the environment variables only once.
     makers = [maker for maker, path in DRIVERS.items() if os.path.exists(path)]
