@@ -44,12 +44,11 @@ COMMANDS = {
     "lock": "pin texts, tokenizers and models of the Hub to commits",
     "publish": "publish a converted folder on the Hub, by hand",
     "rehost": "repair GPT-BERTs on the Hub that older scripts pushed",
-    "unlock": "remove the lock that a killed Snakemake left",
     "convert-training": "convert results of training, without the workflow",
     "convert-gpt-bert": "convert a published GPT-BERT checkpoint",
 }
 # Few users need these, and messages name them where they help: only their names are listed.
-RARE = ("lock", "publish", "rehost", "unlock", "convert-training", "convert-gpt-bert")
+RARE = ("lock", "publish", "rehost", "convert-training", "convert-gpt-bert")
 
 
 def command_module(command: str) -> ModuleType:
