@@ -41,14 +41,13 @@ COMMANDS = {
     "report": "write a page and a table of all existing scores",
     "show": "show scores and sample output of a converted model",
     "clean": "list or delete the checkpoints that no setting uses",
-    "lock": "pin texts, tokenizers and models of the Hub to commits",
     "publish": "publish a converted folder on the Hub, by hand",
     "rehost": "repair GPT-BERTs on the Hub that older scripts pushed",
     "convert-training": "convert results of training, without the workflow",
     "convert-gpt-bert": "convert a published GPT-BERT checkpoint",
 }
 # Few users need these, and messages name them where they help: only their names are listed.
-RARE = ("lock", "publish", "rehost", "convert-training", "convert-gpt-bert")
+RARE = ("publish", "rehost", "convert-training", "convert-gpt-bert")
 
 
 def command_module(command: str) -> ModuleType:

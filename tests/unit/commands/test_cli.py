@@ -49,7 +49,7 @@ def test_the_module_is_the_same_as_the_script():
 def test_an_error_is_one_line(tmp_path):
     (tmp_path / "config").mkdir()
     (tmp_path / "config/config.yaml").write_text("preset: tiny\n")
-    for command in ("why", "status", "plan", "config", "lock"):
+    for command in ("why", "status", "plan", "config"):
         done = babelmill(command, "enk", cwd=tmp_path)
         assert done.returncode == 1 and done.stdout == "", command
         assert done.stderr.startswith("error: there is no model 'enk'; did you mean eng"), done.stderr
