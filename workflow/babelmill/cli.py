@@ -25,7 +25,6 @@ from babelmill.core.trouble import trouble
 COMMANDS = {
     "init": "make a folder of your own to run the workflow in",
     "status": "show how far each model is",
-    "watch": "status and losses, renewed while models train",
     "why": "show what would run for a model, and why",
     "plan": "show what training will cost: steps, memory, GPU-hours",
     "corpus": "look at a text: lengths, languages, repetition, oddities",
