@@ -3,6 +3,7 @@
     babelmill status            # the configuration's targets, and all other models that have begun
     babelmill status tier1      # the models of a batch
     babelmill status --watch    # renewed every 5 seconds until Ctrl-C, which never ends the run
+    babelmill status --runs     # all training runs of this folder: steps, tokens, hours, scores
 
 This command reads only files and asks neither Snakemake nor SLURM, so it works on any machine that sees the folder,
 during a run and after it. The line shows the stage that a model is at, the step and speed of its training, and the last
@@ -125,12 +126,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's arguments."""
     add = parser.add_argument
     add("names", nargs="*", metavar="NAME", help="a model or a batch (default: targets and all begun)")
+    add("--runs", action="store_true", help="list all training runs of this folder, of earlier settings, too")
     add("--watch", nargs="?", type=float, const=5.0, metavar="SECONDS", help="renew it (default: every 5 seconds)")
     loading.add_arguments(parser)
 
 
 def text(args: argparse.Namespace, width: int) -> str:
-    """Return how far models are: stage, step, loss, speed, time left, attempt and SLURM job."""
+    """Return how far models are: stage, step, loss, speed, time left, attempt and SLURM job; or all training runs."""
+    if args.runs:
+        from babelmill.commands.terminal.run_table import run_table  # imports what reads all results
+
+        models = loading.from_arguments(args).models_of(args.names) if args.names else ()
+        return "\n".join(line[:width] for line in run_table(models))
     configuration = loading.from_arguments(args)
     names = configuration.models_of(args.names) if args.names else begun(configuration)
     sound = [model for model in names if not has_mistake(configuration, model)]

@@ -125,7 +125,6 @@ class RunSettings(Settings):
 
     run: schema.Run
     preset: str = ""  # the model's preset, for the names of logs
-    like: str = ""  # the model that it inherits from, for `babelmill runs`
     bytes_per_word: dict[str, float] = {}  # {code: bytes per word}, see `inputs.bytes_per_word`
     set_aside: float = 0.0  # the share of the text that is set aside for validation, for advice
 
