@@ -39,11 +39,10 @@ COMMANDS = {
     "clean": "list or delete the checkpoints that no setting uses",
     "publish": "publish a converted folder on the Hub, by hand",
     "rehost": "repair GPT-BERTs on the Hub that older scripts pushed",
-    "convert-training": "convert results of training, without the workflow",
-    "convert-gpt-bert": "convert a published GPT-BERT checkpoint",
+    "convert": "convert a GPT-BERT without the workflow",
 }
 # Few users need these, and messages name them where they help: only their names are listed.
-RARE = ("publish", "rehost", "convert-training", "convert-gpt-bert")
+RARE = ("publish", "rehost", "convert")
 
 
 def command_module(command: str) -> ModuleType:
