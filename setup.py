@@ -51,7 +51,7 @@ class BuildWithProject(build_py):
         for name in PROJECT:
             (project / name).parent.mkdir(parents=True, exist_ok=True)
             if Path(name).is_dir():
-                shutil.copytree(name, project / name, ignore=shutil.ignore_patterns("lock.yaml", "__pycache__"))
+                shutil.copytree(name, project / name, ignore=shutil.ignore_patterns("__pycache__"))
             else:
                 shutil.copy(name, project / name)
         put_committed_settings(project)

@@ -17,7 +17,6 @@ import yaml
 from filelock import FileLock
 
 from babelmill.config import inputs, suites
-from babelmill.hub import revisions
 from helpers import ROOT
 from helpers.programs.prepared import run_module, run_python, start_server
 
@@ -203,7 +202,7 @@ def workspace(built, tmp_path) -> Workspace:
 @pytest.fixture(autouse=True)
 def forget_files() -> None:
     """Have no test know files of another's folder: a process reads most files of the settings only once."""
-    for read in (inputs._folder, inputs._snapshot, inputs.check_tokenizer, suites._snapshot, revisions.read_lock):
+    for read in (inputs._folder, inputs._snapshot, inputs.check_tokenizer, suites._snapshot):
         read.cache_clear()
 
 

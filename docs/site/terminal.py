@@ -1,6 +1,6 @@
-"""Draw what `babelmill watch` shows of a run that is under way, as docs/images/watch.svg.
+"""Draw what `babelmill status --watch` shows of a run that is under way, as docs/images/status.svg.
 
-python docs/site/terminal.py rates     # in the folder of the run; with the arguments of `babelmill watch`
+python docs/site/terminal.py rates     # in the folder of the run; with the arguments of `babelmill status`
 """
 
 import argparse
@@ -10,19 +10,20 @@ import sys
 from pathlib import Path
 
 from rich.console import Console
+from rich.text import Text
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "workflow"))
 
-from babelmill.commands import watch  # noqa: E402
+from babelmill.commands import status  # noqa: E402
 
-WIDTH, HEIGHT = 100, 27  # characters
+WIDTH = 100  # characters
 
 parser = argparse.ArgumentParser()
-watch.add_arguments(parser)
+status.add_arguments(parser)
 args = parser.parse_args()
 console = Console(record=True, width=WIDTH, file=io.StringIO())
-console.print(watch.coloured(watch.view(args, WIDTH, HEIGHT)))
-picture = console.export_svg(title=" ".join(["babelmill watch", *args.names]), unique_id="watch")
+console.print(Text(status.text(args, WIDTH), no_wrap=True))
+picture = console.export_svg(title=" ".join(["babelmill status", *args.names, "--watch"]), unique_id="status")
 without_fonts = re.sub(r"@font-face \{.*?\}", "", picture, flags=re.DOTALL)  # they would come from the network
-(ROOT / "docs/images/watch.svg").write_text(without_fonts, encoding="utf-8")
+(ROOT / "docs/images/status.svg").write_text(without_fonts, encoding="utf-8")

@@ -68,7 +68,7 @@ def python(tmp_path_factory) -> Path:
 def test_it_holds_what_a_clone_has_besides_the_tests(python):
     (project,) = python.parents[1].glob("lib/*/site-packages/babelmill/project")
     for folder in ("workflow/rules", "config", "profiles", "docs"):
-        files = {path.relative_to(ROOT) for path in (ROOT / folder).rglob("*.*") if path.name != "lock.yaml"}
+        files = {path.relative_to(ROOT) for path in (ROOT / folder).rglob("*.*")}
         found = {path.relative_to(project) for path in (project / folder).rglob("*.*")}
         compiled = {path for path in files | found if "__pycache__" in path.parts}  # pip compiles docs/site
         assert files - compiled == found - compiled

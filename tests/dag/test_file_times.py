@@ -252,17 +252,17 @@ def test_results_of_somebody_else_that_may_not_be_written(tmp_path):
         set_time_of_settings(settings, 0)
 
 
-@pytest.mark.parametrize("words", [["show"], ["compare", "converted/deu"], ["surprisal"], ["score"], ["publish"]])
+@pytest.mark.parametrize(
+    "words", [["show"], ["compare", "converted/deu"], ["score"], ["score", "--words", "sentences.txt"], ["publish"]]
+)
 @pytest.mark.parametrize("file", ["model.safetensors", "tokenizer.json"])
 def test_no_command_uses_a_damaged_model(workspace, monkeypatch, capsys, words, file):
     monkeypatch.chdir(workspace.path)
     monkeypatch.setenv("HF_TOKEN", "hf_x")
     Path("sentences.txt").write_text("a dog\n")
     flip_a_bit(Path("converted/eng", file))
-    more = {"surprisal": ["sentences.txt"], "score": ["--suite", "english_basics"], "publish": ["--repo", "a/b"]}.get(
-        words[0], []
-    )
-    arguments = [words[0], "converted/eng", *words[1:], *more]
+    more = {"score": ["--suite", "english_basics"], "publish": ["--repo", "a/b"]}
+    arguments = [words[0], "converted/eng", *words[1:], *(more.get(words[0], []) if len(words) == 1 else [])]
     assert cli.main(arguments) == 1
     assert f"error: converted/eng/{file}: damaged, its sha256 is not the one" in capsys.readouterr().err
 

@@ -11,10 +11,11 @@ import pytest
 import torch
 from huggingface_hub import ModelCard
 from safetensors import safe_open
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file, save, save_file
 
 from babelmill.core import manifest
 from babelmill.core.files import read_json, sha256, write_json
+from helpers.models.old_repositories import files, weights
 from helpers.models.published import GOLDEN, LOGITS, model, write_tokenizer
 from helpers.programs.prepared import run_module, run_python
 
@@ -22,7 +23,7 @@ pytestmark = pytest.mark.slow
 
 
 def convert(folder: Path, *arguments) -> subprocess.CompletedProcess:
-    """The command `babelmill convert-...`, far from any workflow."""
+    """The command `babelmill convert`, far from any workflow."""
     return run_module("babelmill", *arguments, cwd=folder)
 
 
@@ -40,7 +41,7 @@ def test_a_trained_model_is_what_the_workflow_exports(built, tmp_path):
     """From copies alone, and the files that the workflow exports come out byte for byte."""
     shutil.copytree(built / "results/models/eng", tmp_path / "trained")
     shutil.copy(built / "results/tokenizers/eng/tokenizer.json", tmp_path)
-    done = convert(tmp_path, "convert-training", "trained", "--tokenizer", "tokenizer.json", "--out", "out/mine")
+    done = convert(tmp_path, "convert", "trained", "--tokenizer", "tokenizer.json", "--out", "out/mine")
     assert done.returncode == 0, done.stderr
     assert "comparisons with the training model: difference at most" in done.stderr
     parts = [line.split(maxsplit=1)[1] for line in done.stderr.splitlines()]
@@ -54,10 +55,10 @@ def test_a_trained_model_is_what_the_workflow_exports(built, tmp_path):
     assert card.data.language == ["en"] and not card.data.eval_results and card.data.license is None
     assert "| `train.max_steps` | 8 |" in card.text and "## Results" not in card.text
     assert [path.name for path in (tmp_path / "out").iterdir()] == ["mine"]
-    wrong = convert(tmp_path, "convert-training", "out/mine", "--tokenizer", "tokenizer.json", "--out", "other")
+    wrong = convert(tmp_path, "convert", "out/mine", "--tokenizer", "tokenizer.json", "--out", "other")
     assert "out/mine is a result of convert, not of training" in message(wrong)
     # A second time, it does not touch what is there.
-    again = convert(tmp_path, "convert-training", "trained", "--tokenizer", "tokenizer.json", "--out", "out/mine")
+    again = convert(tmp_path, "convert", "trained", "--tokenizer", "tokenizer.json", "--out", "out/mine")
     assert "--out out/mine already exists" in message(again)
 
 
@@ -68,7 +69,7 @@ def test_a_checkpoint_and_its_identity_are_enough(built, tmp_path):
     identity = read_json(run / "identity.json")
     identity["settings"]["train"]["precision"] = "auto"
     write_json(tmp_path / "identity.json", identity)
-    arguments = ["convert-training", "step-00000008.safetensors", "--tokenizer"]
+    arguments = ["convert", "step-00000008.safetensors", "--tokenizer"]
     tokenizer = built / "results/tokenizers/eng"
     done = convert(tmp_path, *arguments, tokenizer, "--out", "out")
     assert done.returncode == 0, done.stderr
@@ -95,7 +96,7 @@ def test_a_checkpoint_of_diffusion_without_an_average(built, tmp_path):
     identity["settings"]["train"] |= {"objective": "diffusion", "ema_decay": 0.0}
     write_json(tmp_path / "identity.json", identity)
     tokenizer = built / "results/tokenizers/eng"
-    done = convert(tmp_path, "convert-training", name, "--tokenizer", tokenizer, "--out", "out")
+    done = convert(tmp_path, "convert", name, "--tokenizer", tokenizer, "--out", "out")
     assert done.returncode == 0, done.stderr
     files = manifest.verify(tmp_path / "out")["files"]
     assert [file for file in files if file.endswith(".safetensors")] == ["model.safetensors"]
@@ -106,8 +107,9 @@ def test_a_checkpoint_of_diffusion_without_an_average(built, tmp_path):
 
 
 def test_a_published_checkpoint_needs_its_configuration(tmp_path):
-    done = convert(tmp_path, "convert-gpt-bert", "m.bin", "--tokenizer", "t.json", "--out", "o")
-    assert done.returncode == 2 and "the following arguments are required: --config" in done.stderr
+    write_tokenizer(tmp_path / "t.json")
+    said = message(convert(tmp_path, "convert", "m.bin", "--tokenizer", "t.json", "--out", "o"))
+    assert said == "error: m.bin: name the JSON file with the model's shape with --config"
 
 
 # Checkpoints of the published implementation.
@@ -126,7 +128,7 @@ def published(tmp_path):
     return tmp_path
 
 
-ARGUMENTS = ["convert-gpt-bert", "model.bin", "--config", "base.json", "--tokenizer", "tokenizer.json"]
+ARGUMENTS = ["convert", "model.bin", "--config", "base.json", "--tokenizer", "tokenizer.json"]
 
 
 def test_a_published_checkpoint_computes_what_it_did(published):
@@ -164,3 +166,28 @@ def test_nothing_is_left_of_a_refused_one(published):
         convert(published, *ARGUMENTS, "--out", "out")
     )
     assert sorted(path.name for path in published.iterdir()) == before
+
+
+def test_a_published_repository_on_the_hub_and_as_a_folder(hub, tmp_path):
+    content = files() | {
+        "model.safetensors": save(weights("model.")),
+        "model_main.safetensors": save(weights("model.", 2)),
+    }
+    commit = hub.commit("models/lab/old-eng", content)
+    hub.commit("models/lab/bert", {"config.json": b'{"model_type": "bert"}'})
+    (tmp_path / "copy").mkdir()
+    for name, data in content.items():
+        (tmp_path / "copy" / name).write_bytes(data)
+    for source, out in (("lab/old-eng", "out/hub"), ("copy", "out/folder")):
+        done = convert(tmp_path, "convert", source, "--masked-target", "next", "--out", out)
+        assert done.returncode == 0, done.stderr
+    made = [manifest.verify(tmp_path / "out" / name)["files"] for name in ("hub", "folder")]
+    assert {name for name in made[0] if made[0][name] != made[1][name]} == {"README.md"}
+    assert {"model.safetensors", "model.main.safetensors", "tokenizer.json"} <= made[0].keys()
+    assert f"Rehosted from commit [`{commit}`]" in (tmp_path / "out/hub/README.md").read_text()
+    for source, more, expected in (
+        ("lab/bert", (), "is not a GPT-BERT of the published code (model_type bert)"),
+        ("results/models/egn", (), "results/models/egn: neither a file or folder, nor a repository on the Hub"),
+        ("copy", ("--ema", "x.bin"), "--ema x.bin: copy is not a checkpoint of the published code"),
+    ):
+        assert expected in message(convert(tmp_path, "convert", source, *more, "--out", "other"))

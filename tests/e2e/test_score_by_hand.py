@@ -1,4 +1,4 @@
-"""`babelmill score` and `babelmill surprisal`: models from anywhere, scored by hand."""
+"""`babelmill score`: models from anywhere, scored by hand."""
 
 import shutil
 from pathlib import Path
@@ -9,8 +9,7 @@ import torch
 from transformers import AutoTokenizer, BertForPreTraining, GPT2LMHeadModel
 
 from babelmill.cli import main
-from babelmill.commands.score import refuse_others
-from babelmill.commands.surprisal import lines_of, owners, words_of
+from babelmill.commands.score import lines_of, owners, refuse_others, words_of
 from babelmill.core import manifest
 from babelmill.core.files import UserError, read_json, write_json
 from babelmill.release.elsewhere.given_model import name_of
@@ -164,29 +163,30 @@ def test_all_commands_by_hand_name_models_alike(hub, capsys):
     shutil.move(foreign("gpt2"), "converted/small_one")
     Path("text.txt").write_text("a dog\n")
     Path("more.yaml").write_text("models: {other_one: {languages: [eng]}}\n")
-    more = {"score": ["--suite", "mine"], "surprisal": ["text.txt"], "tune": ["--task", "rte"], "show": []}
-    more |= {"predict": ["text.txt", "--text", "a", "--out", "o.csv"]}
+    words = ("score", "--words", "text.txt")
+    of_any = [("score", "--suite", "mine"), words, ("tune", "--task", "rte")]
+    of_ours = [("show",), ("predict", "text.txt", "--text", "a", "--out", "o.csv")]
     unfinished = "converted/other_one: no such folder; is the model finished?"
-    for command, options in more.items():
+    for command, *options in (*of_any, *of_ours):
         main([command, "small_one", *options])
         said = capsys.readouterr().err
         assert "small_one: no such" not in said and "huggingface" not in said, said
-    for command in ("score", "surprisal", "tune"):
-        assert main([command, "other_one", *more[command], "--configfile", "more.yaml"]) == 1
+    for command, *options in of_any:
+        assert main([command, "other_one", *options, "--configfile", "more.yaml"]) == 1
         assert unfinished in capsys.readouterr().err
-        assert main([command, "converted/smal_one", *more[command]]) == 1
+        assert main([command, "converted/smal_one", *options]) == 1
         assert capsys.readouterr().err.endswith("converted/smal_one: no such folder; did you mean small_one?\n")
-        of_hub = run_module("babelmill", command, "smal_one", *more[command], cwd=Path.cwd())
+        of_hub = run_module("babelmill", command, "smal_one", *options, cwd=Path.cwd())
         assert of_hub.returncode == 1 and of_hub.stderr.endswith("; did you mean small_one?\n"), of_hub.stderr
-    for command in ("show", "predict"):
-        assert main([command, "converted/smal_one", *more[command]]) == 1
+    for command, *options in of_ours:
+        assert main([command, "converted/smal_one", *options]) == 1
         assert "small_one" in capsys.readouterr().err.splitlines()[-1]
     Path("config/config.yaml").write_text("no_such_key: 1\n")
     for name in ("converted/small_one", "small_one"):
-        assert main(["surprisal", name, "text.txt"]) == 0, "a folder needs no configuration"
+        assert main(["score", name, *words[1:]]) == 0, "a folder needs no configuration"
     capsys.readouterr()
     for name in ("smal_one", "nobody/smal_one", "converted/smal_one"):
-        of_hub = run_module("babelmill", "surprisal", name, "text.txt", cwd=Path.cwd())
+        of_hub = run_module("babelmill", "score", name, *words[1:], cwd=Path.cwd())
         assert of_hub.returncode == 1 and "did you mean small_one?" in of_hub.stderr, of_hub.stderr
 
 
@@ -199,7 +199,7 @@ def test_bits_of_words_add_up_to_the_score_of_the_sentence(exported, capsys):
     scored = pq.read_table("scores/model/mine/pairs.parquet")
     for method in ("causal", "masked"):
         capsys.readouterr()
-        assert main(["surprisal", "model", "text.txt", "--method", method]) == 0
+        assert main(["score", "model", "--words", "text.txt", "--method", method]) == 0
         lines = [line.split("\t") for line in capsys.readouterr().out.splitlines()]
         assert lines[0] == ["line", "number", "word", "bits", "tokens"]
         for number, nats in zip((1, 3, 4), scored[f"{method}_good"].to_pylist(), strict=True):
@@ -207,6 +207,18 @@ def test_bits_of_words_add_up_to_the_score_of_the_sentence(exported, capsys):
             assert [line[2] for line in mine] == texts[number - 1].split()
             assert sum(float(line[3]) for line in mine) == pytest.approx(-nats / 0.6931471805599453, abs=1e-3)
             assert all(int(line[4]) > 0 and float(line[3]) > 0 for line in mine)
+
+
+def test_what_does_not_go_with_words_is_refused(capsys):
+    foreign("gpt2")
+    Path("text.txt").write_text("a dog\n")
+    for more, expected in (
+        (["--method", "masked"], "--words takes one method, causal or masked; gpt2 has causal"),
+        (["--method", "causal", "masked"], "--words takes one method"),
+        (["--pairs", "2"], "are for suites"),
+    ):
+        assert main(["score", "gpt2", "--words", "text.txt", *more]) == 1
+        assert expected in capsys.readouterr().err.splitlines()[-1]
 
 
 def test_a_token_is_of_the_word_that_it_begins_in():

@@ -12,7 +12,7 @@ from safetensors.torch import load_file, save_file
 from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedTokenizerFast
 
-from babelmill.commands.surprisal import table_of
+from babelmill.commands.score import table_of
 from babelmill.config.stage_settings import ScoreSettings
 from babelmill.core import manifest
 from babelmill.core.files import UserError, read_json

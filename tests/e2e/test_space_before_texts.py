@@ -104,9 +104,8 @@ def test_from_the_tokenizer_to_its_users(workspace):
 
     # Each word has its own bits, the first one too.
     (path / "lines.txt").write_text("the quick fox\n water\n")
-    lines = [
-        line.split("\t") for line in workspace.babelmill("surprisal", "converted/spaced", "lines.txt").splitlines()
-    ]
+    table = workspace.babelmill("score", "converted/spaced", "--words", "lines.txt")
+    lines = [line.split("\t") for line in table.splitlines()]
     assert [line[2] for line in lines[1:]] == ["the", "quick", "fox", "water"]
     tokens = [int(line[4]) for line in lines[1:]]
     assert tokens[0] == len(alone) - 1 and all(tokens)

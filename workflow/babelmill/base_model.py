@@ -135,8 +135,7 @@ def run(args: argparse.Namespace) -> None:
     """Fetch the model, read it, and write it."""
     settings = read_settings(args.settings, BaseModelSettings)
     local, source = next(iter(settings.sources), None), settings.source or {}
-    key = "" if local else revisions.model_key(source["repository"], source["revision"])
-    files = in_a_folder(Path(local)) if local else of_source(MODEL, key, source)
+    files = in_a_folder(Path(local)) if local else of_source(MODEL, source)
     where = files.where
     log.info("%s", where)
     config = outside.read_object(require_config(files), f"{where}: config.json")
@@ -186,8 +185,8 @@ def run(args: argparse.Namespace) -> None:
         figures["instructed"] = instructed(files.names, settings_of, figures.get("repository", ""))
         figures["sources"] = hashed(local, folder) if local else []
         manifest.write(folder, settings, ["model.safetensors", "config.json", *names], figures=figures)
-    if key:
-        revisions.record(key, **files.figures)
+    if not local:
+        revisions.record(MODEL.repo_type, **files.figures)
 
 
 def all_numbers(tensor: torch.Tensor) -> bool:

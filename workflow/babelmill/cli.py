@@ -9,7 +9,6 @@ import contextlib
 import importlib
 import os
 import sys
-import textwrap
 from pathlib import Path
 from types import ModuleType
 from typing import Any, TextIO
@@ -24,73 +23,39 @@ from babelmill.core.trouble import trouble
 
 COMMANDS = {
     "init": "make a folder of your own to run the workflow in",
-    "status": "show how far each model is",
-    "watch": "status and losses, renewed while models train",
-    "why": "show what would run for a model, and why",
+    "config": "show every setting of a model and its origin, or presets",
     "plan": "show what training will cost: steps, memory, GPU-hours",
-    "corpus": "look at a text: lengths, languages, repetition, oddities",
-    "presets": "list the presets and their cost, and how to run one",
-    "config": "show every setting of a model, and its origin",
-    "score": "score any model on a suite of minimal pairs",
-    "surprisal": "print the bits of each word of a text, as a table",
-    "tune": "fine-tune a model from anywhere for a task, and score it",
-    "compare": "compare two models: bits per byte, suites with tests",
-    "runs": "list all training runs: cost, scores, differences",
-    "diff": "name the settings in which two models differ",
-    "predict": "predict codes for a table, with a label model",
+    "why": "show what would run for a model, and why",
+    "status": "show how far each model is, or all training runs",
     "report": "write a page and a table of all existing scores",
+    "compare": "compare two models: settings, bits per byte, suites",
+    "corpus": "look at a text: lengths, languages, repetition, oddities",
+    "score": "score any model on a suite, or the words of a text",
+    "tune": "fine-tune a model from anywhere for a task, and score it",
+    "predict": "predict codes for a table, with a label model",
     "show": "show scores and sample output of a converted model",
     "clean": "list or delete the checkpoints that no setting uses",
-    "lock": "pin texts, tokenizers and models of the Hub to commits",
+    "convert": "convert a GPT-BERT by hand, without the workflow",
     "publish": "publish a converted folder on the Hub, by hand",
     "rehost": "repair GPT-BERTs on the Hub that older scripts pushed",
-    "unlock": "remove the lock that a killed Snakemake left",
-    "convert-training": "convert results of training, without the workflow",
-    "convert-gpt-bert": "convert a published GPT-BERT checkpoint",
 }
-# Few users need these, and messages name them where they help: only their names are listed.
-RARE = ("lock", "publish", "rehost", "unlock", "convert-training", "convert-gpt-bert")
 
 
 def command_module(command: str) -> ModuleType:
     """Import the module of a command."""
-    return importlib.import_module(f"babelmill.commands.{command.replace('-', '_')}")
-
-
-class CommandList(argparse.HelpFormatter):
-    """Puts each command and its help on one line: argparse does not count the extra indentation of commands."""
-
-    def __init__(self, prog: str):
-        super().__init__(prog, max_help_position=28, width=80)
-
-    def _format_action(self, action: argparse.Action) -> str:
-        """Leave out the line above the commands that says `COMMAND`, and list the rare ones in few lines.
-
-        So the help fits one screen.
-        """
-        text = super()._format_action(action)
-        if not isinstance(action, argparse._SubParsersAction):
-            return text
-        _, *lines = text.splitlines()
-        others = textwrap.wrap(", ".join(RARE), self._width - 4, break_on_hyphens=False)
-        often = [line for line in lines if line.split()[0] not in RARE]
-        return "\n".join([*often, "  others (`babelmill COMMAND --help`):", *(f"    {line}" for line in others), ""])
-
-    def add_argument(self, action: argparse.Action) -> None:
-        """Add an argument, and leave room for the longest command and its indentation."""
-        super().add_argument(action)
-        self._action_max_length = max(self._action_max_length, 2 + 2 + max(map(len, COMMANDS)))
+    return importlib.import_module(f"babelmill.commands.{command}")
 
 
 def parser_for(commands: list[str]) -> argparse.ArgumentParser:
     """Return the parser, with the arguments of `commands` and only the name and one line of help of the others."""
     usage = "babelmill [-h] [--version] COMMAND ..."  # instead of a list of two options: the help fits one screen
-    parser = argparse.ArgumentParser(prog="babelmill", usage=usage, formatter_class=CommandList, add_help=False)
+    parser = argparse.ArgumentParser(prog="babelmill", usage=usage, add_help=False)
     parser.add_argument("-h", "--help", action="help", help=argparse.SUPPRESS)
     version = f"babelmill {__version__}"
     parser.add_argument("--version", action="version", version=version, help=argparse.SUPPRESS)
     title = "inspect and maintain the workflow, in the folder where Snakemake runs it"
-    subparsers = parser.add_subparsers(title=title, prog=parser.prog, dest="command", metavar="COMMAND", required=True)
+    word = "COMMAND ..."  # for which argparse leaves enough room that each command stands beside its help
+    subparsers = parser.add_subparsers(title=title, prog=parser.prog, dest="command", metavar=word, required=True)
     for name, line in COMMANDS.items():
         if name not in commands:
             subparsers.add_parser(name, help=line, add_help=False)

@@ -2,7 +2,7 @@
 
     python -m babelmill.download --settings results/settings/eng/download.json --out results/downloads/eng
 
-A branch such as `main` is resolved to a commit once. The manifest states this commit, and `revisions.py` remembers it.
+A branch such as `main` is resolved to a commit once. The manifest states this commit, and `results/hub.lock` keeps it.
 So a branch that moves later changes no run.
 
 Without a budget the stage fetches all data files. With `corpus.budget` it fetches them in the order of a hash of their
@@ -82,9 +82,9 @@ class DatasetPart:
         return {name: self.paths[name] for name in names}
 
 
-def open_part(asked: dict[str, Any], key: str) -> DatasetPart:
-    """Find the commit and the data files of a repository. `key` names its remembered commit (`revisions.py`)."""
-    source = of_source(DATASET, key, asked, below=True)
+def open_part(asked: dict[str, Any]) -> DatasetPart:
+    """Find the commit and the data files of a repository."""
+    source = of_source(DATASET, asked, below=True)
     card = source.path("README.md")
     files = data_files(source.names, asked, card, source.where)
     total = sum(source.sizes[name] for name in files.train + files.validation)
@@ -249,10 +249,7 @@ def run(args: argparse.Namespace) -> None:
     """Download the text of a language."""
     settings = read_settings(args.settings, DownloadSettings)
     disable_progress_bars()  # the client's own bars, for lists of files
-    asked = [(part, revisions.dataset_key(part["repository"], part["revision"])) for part in settings.parts]
-    if settings.source:
-        asked = [(settings.source, settings.name)]
-    parts = [open_part(part, key) for part, key in asked]
+    parts = [open_part(part) for part in ([settings.source] if settings.source else settings.parts)]
     refuse_validation_alone(parts)
     refuse_repeats(parts)
     with atomic_folder(args.out) as folder:
@@ -267,8 +264,8 @@ def run(args: argparse.Namespace) -> None:
                 (folder / names[-1]).parent.mkdir(parents=True, exist_ok=True)
                 link_or_copy(path.resolve(), folder / names[-1])
         manifest.write(folder, settings, names, figures=describe(settings, parts))
-    for part, (_, key) in zip(parts, asked, strict=True):
-        revisions.record(key, **part.source.figures)
+    for part in parts:
+        revisions.record(DATASET.repo_type, **part.source.figures)
 
 
 def refuse_validation_alone(parts: list[DatasetPart]) -> None:

@@ -107,7 +107,6 @@ def run_settings(configuration: Configuration, name: str) -> RunSettings:
         preset=model.preset,
         bytes_per_word=inputs.bytes_per_word(configuration, name),
         set_aside=set_aside(configuration, name),
-        like=configuration.like(name),
     )
 
 

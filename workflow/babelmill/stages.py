@@ -185,7 +185,7 @@ class DownloadStage(Stage):
         """Name the datasets and, with a budget, the keys that decide when it is used up."""
         resolved = configuration.corpus(name)
         inputs.check_budget(configuration, name)
-        corpus, found = resolved.corpus, [each for _, each in inputs.hub_datasets(configuration, name)]
+        corpus, found = resolved.corpus, inputs.hub_datasets(configuration, name)
         if corpus.budget:
             how = {"counted": inputs.counted(corpus), "byte_premium": configuration.table[name].byte_premium}
         else:

@@ -36,12 +36,11 @@ log = logging.getLogger("babelmill.suite")
 
 def from_the_hub(settings: SuiteSettings, source: dict[str, Any]) -> tuple[list[Path], dict[str, Any]]:
     """Fetch the files that match the globs; return their paths, sorted, and where they come from."""
-    key = revisions.dataset_key(source["repository"], source["revision"])
-    files = of_source(SUITE, key, source, below=True)
+    files = of_source(SUITE, source, below=True)
     names = files.matching(settings.files, settings.name)
     log.info("%s of %s at %s", plural(len(names), "file"), source["repository"], files.figures["commit"])
     paths = files.get(names)
-    revisions.record(key, **files.figures)
+    revisions.record(SUITE.repo_type, **files.figures)
     return [paths[name] for name in names], files.figures
 
 

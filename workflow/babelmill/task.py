@@ -47,8 +47,7 @@ log = logging.getLogger("babelmill.task")
 
 def from_the_hub(settings: TaskSettings, source: dict[str, Any]) -> tuple[dict[str, list[Path]], dict[str, Any]]:
     """Fetch the files of each split; return {split: paths}, in order, and where they come from."""
-    key = revisions.dataset_key(source["repository"], source["revision"])
-    files = of_source(TASK, key, source, below=True)
+    files = of_source(TASK, source, below=True)
     names = {
         split: files.matching(patterns, f"the split {split} of {settings.task} in {settings.name}")
         for split, patterns in settings.files.items()
@@ -58,7 +57,7 @@ def from_the_hub(settings: TaskSettings, source: dict[str, Any]) -> tuple[dict[s
             names[split].sort(key=lambda name: [fnmatch.fnmatchcase(name, each) for each in patterns].index(True))
     log.info("%s at %s", source["repository"], files.figures["commit"])
     paths = files.get(sorted({name for found in names.values() for name in found}))
-    revisions.record(key, **files.figures)
+    revisions.record(TASK.repo_type, **files.figures)
     return {split: [paths[name] for name in found] for split, found in names.items()}, files.figures
 
 

@@ -191,14 +191,13 @@ def fetch(source: dict[str, Any]) -> tuple[str, dict[str, Any]]:
 
     Return its path in the Hugging Face cache, and its repository, revision and commit.
     """
-    key = revisions.tokenizer_key(source["repository"], source["revision"])
-    files = of_source(TOKENIZER, key, source)
+    files = of_source(TOKENIZER, source)
     if "tokenizer.json" not in files.names:
         raise UserError(
             f"{files.where} has no tokenizer.json; it has {some(files.names, 8) or 'no files'}; {TOKENIZER.instead}"
         )
     path = files.get(["tokenizer.json"])["tokenizer.json"]
-    revisions.record(key, **files.figures)
+    revisions.record(TOKENIZER.repo_type, **files.figures)
     return str(path), files.figures
 
 

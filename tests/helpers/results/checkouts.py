@@ -22,7 +22,7 @@ class Checkout:
         path.mkdir(parents=True)
         for name in NAMES:
             if (ROOT / name).is_dir():
-                ignored = shutil.ignore_patterns("*.egg-info", "lock.yaml")
+                ignored = shutil.ignore_patterns("*.egg-info")
                 shutil.copytree(ROOT / name, path / name, ignore=ignored)
             else:
                 shutil.copy(ROOT / name, path / name)

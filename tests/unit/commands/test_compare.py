@@ -118,6 +118,33 @@ def trained(name, precision) -> None:
     write_json(record, read_json(record) | {"made_from": made_from})
 
 
+def test_the_settings_that_differ_come_first(capsys):
+    """Of mixtures, the corpora of languages stand by their names."""
+    corpora = {"eng": {"min_words": 5}, "deu": {}}
+    for code, section in corpora.items():
+        manifest.write(made("corpora", code), manifest.StageRequest("corpus", code, {"corpus": section}), [])
+    models = {"a": (["eng"], {"seed": 1}), "b": (["deu"], {"seed": 1}), "c": (["deu", "eng"], {"seed": 2})}
+    for name, (languages, train) in models.items():
+        evaluated(name, 1.5)
+        asked = {"languages": languages, "train": train | {"max_steps": 8}}
+        manifest.write(made("models", name), manifest.StageRequest("train", name, asked), [])
+        tokenizer = manifest.StageRequest("tokenizer", name, {"tokenizer": {"vocab_size": 320 + (name == "b")}})
+        manifest.write(made("tokenizers", name), tokenizer, [])
+    changed = ["corpus.min_words 5 -> unset", "languages ['eng'] -> ['deu']", "tokenizer.vocab_size 320 -> 321"]
+    assert compare(capsys, "a", "b").split("\n\n")[1] == "\n  ".join(["settings, a -> b:", *changed])
+    assert "eng: corpus.min_words unset -> 5\n" in compare(capsys, "b", "c")
+    for name in ("d", "e"):
+        evaluated(name, 1.5)
+        manifest.write(made("models", name), manifest.StageRequest("train", name, {"languages": ["eng"]}), [])
+    assert "\n\nd and e were made with the same settings\n\n" in compare(capsys, "d", "e")
+
+
+def made(kind, name) -> Path:
+    folder = Path("results", kind, name)
+    folder.mkdir(parents=True)
+    return folder
+
+
 def test_different_precisions_are_said(capsys):
     for name in "abcd":
         evaluated(name, 1.5)

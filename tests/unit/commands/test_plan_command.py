@@ -484,7 +484,7 @@ def test_presets_are_listed_and_described_without_network(fresh):
     nowhere = os.environ | {"HF_ENDPOINT": "http://127.0.0.1:9", "HF_HOME": "none", "HF_HUB_OFFLINE": "0"}
 
     def presets(*name):
-        return run_python("-m", "babelmill", "presets", *name, cwd=fresh.path, environment=nowhere)
+        return run_python("-m", "babelmill", "config", "--presets", *name, cwd=fresh.path, environment=nowhere)
 
     output = presets().stdout
     lines = {line.split()[0]: line for line in output.splitlines()}

@@ -17,7 +17,6 @@ from babelmill.core import manifest
 from babelmill.core.files import UserError, write_json
 from babelmill.core.globs import expand_glob
 from babelmill.core.yaml_file import parse
-from babelmill.hub import revisions
 from babelmill.settings import read_settings, settings_of
 from babelmill.stages import STAGES, TO_CONVERTED
 from conftest import ROOT
@@ -384,7 +383,6 @@ def test_mistakes_on_the_command_line(words, message):
     ("path", "read"),
     [
         ("config/config.yaml", loading.load),
-        ("config/lock.yaml", revisions.read_lock.__wrapped__),
         ("profile/profile.yaml", lambda: loading.read_profile("profile")),
     ],
 )

@@ -193,7 +193,7 @@ def test_snapshot_suites_need_snapshots():
 
 
 def test_a_challenge_is_described(capsys):
-    assert cli.main(["presets", "babylm_strict_small"]) == 0
+    assert cli.main(["config", "--presets", "babylm_strict_small"]) == 0
     output = capsys.readouterr().out
     assert (
         "100.0 M words at most, 19 snapshots" in output and "models: {mine: {challenge: babylm_strict_small}}" in output

@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from babelmill.commands import lock
 from babelmill.commands.estimates.shape import network_of, sized
 from babelmill.commands.estimates.training_cost import cost_of
 from babelmill.config import inputs
@@ -17,7 +16,7 @@ from babelmill.config.schema import OF_NORBERT4
 from babelmill.config.stage_settings import TrainSettings
 from babelmill.core import manifest
 from babelmill.core.files import UserError, sha256, write_json
-from babelmill.hub import client, revisions
+from babelmill.hub import client
 from babelmill.settings import read_settings, settings_of, write_settings
 from babelmill.stages import STAGES
 
@@ -121,14 +120,10 @@ def content(folder: str) -> dict[str, str]:
 def test_a_repository_is_pinned_by_its_revision():
     models = {"more": {"languages": ["eng"], "model": {"source": "owner/name", "revision": "v1"}}}
     made = configuration(models, languages={"eng": {"corpus": {"builtin": "python-docs"}}})
-    source = {"repository": "owner/name", "revision": "v1", "commit": None}
+    source = {"repository": "owner/name", "revision": "v1"}
     assert settings_of(made, "more", "base_model")["source"] == source
     assert "revision" not in settings_of(made, "more", "train")["model"]
     assert STAGES["base_model"].applies(made, "more") and not STAGES["base_model"].applies(made, "eng")
-    revisions.record("models/owner/name@v1", "owner/name", "v1", "a" * 40)
-    entries = lock.lock(made, ["more"], update=False)
-    assert entries == {"models/owner/name@v1": source | {"commit": "a" * 40}}
-    assert settings_of(made, "more", "base_model")["source"] == source | {"commit": "a" * 40}
 
 
 def test_plan_counts_with_the_shape_of_the_source():

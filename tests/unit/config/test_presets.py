@@ -6,7 +6,7 @@ import shutil
 import pytest
 from test_config import configuration, refused
 
-from babelmill.commands import presets
+from babelmill.commands.terminal import presets
 from babelmill.config.resolve import ROOT, Configuration
 from babelmill.core.files import UserError
 

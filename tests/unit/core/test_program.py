@@ -78,7 +78,7 @@ NEEDED = {
     "train": "torch",
     "export": "torch",
     "commands.show": "",
-    "commands.presets": "",
+    "commands.config": "",
     "commands.why": "",
     "commands.status": "",
 }

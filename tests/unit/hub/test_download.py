@@ -46,9 +46,9 @@ TRAIN = ["data/train-00000-of-00002.parquet", "data/train-00001-of-00002.parquet
 VALIDATION = ["data/validation-00000-of-00001.parquet"]
 
 
-def run(revision="main", commit=None, repository=REPOSITORY, out="out", **options):
+def run(revision="main", repository=REPOSITORY, out="out", **options):
     """Run the stage as a rule does; returns the finished process. For the options see `run_stage`."""
-    source = {"repository": repository, "revision": revision, "commit": commit}
+    source = {"repository": repository, "revision": revision}
     settings = {"stage": "download", "name": "eng", "languages": ["eng"], "version": VERSION, "source": source}
     Path("settings.json").write_text(json.dumps(settings))
     return run_stage("download", "--settings", "settings.json", "--out", f"{out}/manifest.json", **options)
@@ -87,8 +87,15 @@ def test_a_branch_that_moves_changes_nothing_until_asked(hub):
     requests = hub.count("datasets|cdn")
     assert succeed()["commit"] == first
     assert hub.count("datasets|cdn") == requests, "everything is in the cache, and nothing has to be resolved"
-    assert succeed(commit=second)["commit"] == second
+    entry = f"datasets/{REPOSITORY}@main"
+    assert Path("results/hub.lock").read_text() == f"{entry} {first}\n"
+    Path("results/hub.lock").write_text(f"{entry} {second}\n{entry} {first}\n")
+    assert succeed()["commit"] == second, "of two lines the first one counts"
     assert Path("out/data/train-00002.parquet").exists()
+    Path("results/hub.lock").write_text(f"{entry}: {second}, I think\n")
+    assert "results/hub.lock: each line is a repository at a revision" in refusal(run(out="other"))
+    Path("results/hub.lock").unlink()
+    assert succeed()["commit"] == second, "the newest"
     assert succeed(revision=first)["commit"] == first
     assert not Path("out/data/train-00002.parquet").exists()
 
@@ -162,7 +169,7 @@ def test_offline_uses_the_cache_and_says_when_it_lacks_something(hub):
     requests = hub.count("datasets|cdn")
     assert succeed(HF_HUB_OFFLINE="1")["commit"] == commit
     assert hub.count("datasets|cdn") == requests
-    Path("results/revisions/eng.json").unlink()
+    Path("results/hub.lock").unlink()
     Path("out").rename("before2")
     assert "is not in the Hugging Face cache" in fail(HF_HUB_OFFLINE="1")
     reference = next(Path("cache/hub").glob("datasets--*")) / "refs/main"
@@ -241,7 +248,7 @@ def test_the_hub_says_how_long_to_wait(hub):
     assert done.returncode == 0 and done.stderr.count("next attempt in 1 s") == 3, done.stderr
     hub.faults = [Fault(info, times=9, status=429, headers={"RateLimit": '"api";r=0;t=7200'})]
     Path("out").rename("before")
-    Path("results/revisions/eng.json").unlink()
+    Path("results/hub.lock").unlink()
     line = fail(waits=())
     assert "too many requests: 429 " in line and "run the same command again in 7,201 seconds" in line
     assert hub.faults[0].times == 8, "nobody waits two hours"

@@ -438,19 +438,3 @@ def test_all_pairs_are_no_sample():
 
     assert sample_of(scores(30), "masked") == "" == sample_of(scores(10), "causal")
     assert sample_of(scores(10), "masked") == "sample of 5 pairs of each paradigm"
-
-
-def test_lock_pins_suites_and_tasks_and_repeats_nothing(hub):
-    """In another process, since the client asks the environment for its endpoint once."""
-    commit = hub.commit("datasets/nyu-mll/blimp", {"a/train-00000-of-00001.parquet": b"x"})
-    Path("config").mkdir()
-    rows = hub.commit("datasets/lab/rows", {"train.tsv": b"x"})
-    evaluation = {"suites": ["blimp", "english_basics"], "tasks": ["mine", "rte"]}
-    task = {"repository": "lab/rows", "train": ["train.tsv"], "test": ["test.tsv"], "language": "eng", "text": "{text}"}
-    values = copy.deepcopy(SMALL) | {"models": {"eng": {"evaluation": evaluation}}, "tasks": {"mine": task}}
-    Path("config/config.yaml").write_text(json.dumps(values))
-    done = run_module("babelmill", "lock", "eng", cwd=Path.cwd())
-    assert done.returncode == 0 and f"datasets/nyu-mll/blimp@main: nyu-mll/blimp at {commit}" in done.stdout, (
-        done.stderr
-    )
-    assert f"datasets/lab/rows@main: lab/rows at {rows}" in done.stdout

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from babelmill.cli import main
-from babelmill.commands.surprisal import lines_of
+from babelmill.commands.score import lines_of
 from babelmill.core.files import UserError
 from babelmill.corpus import readers
 from babelmill.corpus.reading import Reading
@@ -255,7 +255,7 @@ def test_paragraphs(tmp_path, monkeypatch, end):
     assert read(path, "skip", document="paragraph")[0] == ["four"]
 
 
-def test_the_text_of_surprisal(tmp_path, monkeypatch, capsys):
+def test_the_text_whose_words_are_scored(tmp_path, monkeypatch, capsys):
     """A mark before a text is no sign of the text, and what would be one is refused with its line."""
     path = tmp_path / "a.txt"
     for raw in (b"One two.\n\nThree.", b"\xef\xbb\xbfOne two.\n\n\xef\xbb\xbfThree.\r\n", b"One two.\n\nThree."):
@@ -277,5 +277,5 @@ def test_the_text_of_surprisal(tmp_path, monkeypatch, capsys):
     with pytest.raises(UserError, match=rf"b\.txt: no such file \(relative to {tmp_path}\)"):
         list(lines_of("b.txt"))
     monkeypatch.setenv("HOME", str(tmp_path))
-    assert main(["surprisal", "gpt2", "~/c.txt"]) == 1
+    assert main(["score", "gpt2", "--words", "~/c.txt"]) == 1
     assert f"error: {tmp_path}/c.txt: no such file" in capsys.readouterr().err

@@ -1,14 +1,17 @@
-"""Compare two models: bits per byte, and every suite and fine-tuning task that both have scores of.
+"""Compare two models: settings, bits per byte, and every suite and fine-tuning task that both have scores of.
 
     babelmill compare eng eng_big
     babelmill compare eng_seed1,eng_seed2,eng_seed3 big_seed1,big_seed2,big_seed3 --suite blimp
     babelmill compare eng tuned/openai-community--gpt2 --task rte_sound
 
 A model is a name of this workflow, a converted folder, or a folder of scores (results/scores/eng, or what `babelmill
-score` or `babelmill tune` wrote). To compare recipes, list models that differ only in their seed on each side: scores
-are then means over seeds. Every difference has a 95 % interval: of bits per byte, over the documents that both models
-were measured on, or over the seeds of two recipes; of a suite, over its pairs, and for recipes also over seeds. The
-test over pairs is the exact test of McNemar, and the tests of single phenomena have Holm's correction.
+score` or `babelmill tune` wrote). Of two models of a workflow, the settings that differ come first: those that corpora,
+tokenizer and weights were made with. A value that is `unset` cannot matter there, or is the usual one.
+
+To compare recipes, list models that differ only in their seed on each side: scores are then means over seeds. Every
+difference has a 95 % interval: of bits per byte, over the documents that both models were measured on, or over the
+seeds of two recipes; of a suite, over its pairs, and for recipes also over seeds. The test over pairs is the exact test
+of McNemar, and the tests of single phenomena have Holm's correction.
 
 Of tasks, predictions for the same test rows are compared, and only if both sides were tuned by the same protocol. The
 test is McNemar's if there is one seed on each side and rows are texts. For words of sentences, it is a bootstrap over

@@ -1,7 +1,12 @@
 """Show every setting of a model, and the file or option that it comes from.
 
-babelmill config eng
-babelmill config eng --changed    # only the settings that differ from config/defaults.yaml
+    babelmill config eng
+    babelmill config eng --changed              # only the settings that differ from config/defaults.yaml
+    babelmill config --presets                  # the presets and the challenges, your own ones, too
+    babelmill config --presets 1gpu_standard    # what one of them holds, and how to run it
+
+A preset is a file in `config/presets/`, a challenge one in `config/challenges/`. `babelmill plan --config preset=NAME`
+says what the training of a preset costs.
 """
 
 import argparse
@@ -38,11 +43,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's arguments."""
     parser.add_argument("models", nargs="*", metavar="MODEL", help="a model (default: the configuration's targets)")
     parser.add_argument("--changed", action="store_true", help="show only settings that differ from the defaults")
+    presets = "list presets and challenges, or show one"
+    parser.add_argument("--presets", nargs="?", const="", metavar="NAME", help=presets)
     loading.add_arguments(parser)
 
 
 def run(args: argparse.Namespace) -> None:
-    """Print the resolved configuration of models, with the layer that each value came from."""
+    """Print the resolved configuration of models, with the layer that each value came from; or presets."""
+    if args.presets is not None:
+        from babelmill.commands.terminal import presets
+
+        print(presets.shown(args.presets))
+        return
     configuration = loading.from_arguments(args)
     for name in args.models or configuration.targets():
         print(describe(configuration, name, args.changed))

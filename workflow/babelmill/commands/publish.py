@@ -30,7 +30,7 @@ def run(args: argparse.Namespace) -> None:
     if not (args.folder / manifest.NAME).is_file():
         raise UserError(
             f"{args.folder}: has no {manifest.NAME}; publish a folder of the workflow (converted/eng), or one that"
-            " `babelmill convert-training`, `convert-gpt-bert` or `rehost` made"
+            " `babelmill convert` or `rehost` made"
         )
     made = manifest.read(args.folder)
     if made["stage"] != "convert":

@@ -125,7 +125,7 @@ def run(args: argparse.Namespace) -> int:
 
     lines, targets = ModelLines(), {}
     for source in [args.source] if rehosting.is_folder(args.source) else rehosting.repositories(args.source):
-        with lines.of(source):
+        with lines.of(source, source):
             found = rehosting.models_in(source, args)
             if isinstance(found, str):
                 lines.say(source, found)

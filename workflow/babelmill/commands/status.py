@@ -2,6 +2,8 @@
 
     babelmill status            # the configuration's targets, and all other models that have begun
     babelmill status tier1      # the models of a batch
+    babelmill status --watch    # renewed every 5 seconds until Ctrl-C, which never ends the run
+    babelmill status --runs     # all training runs of this folder: steps, tokens, hours, scores
 
 This command reads only files and asks neither Snakemake nor SLURM, so it works on any machine that sees the folder,
 during a run and after it. The line shows the stage that a model is at, the step and speed of its training, and the last
@@ -12,8 +14,13 @@ line says how many, and what the score is without them. `babelmill why` says wha
 """
 
 import argparse
+import contextlib
+import multiprocessing
 import shutil
+import signal
 import sys
+import time
+from concurrent.futures import ProcessPoolExecutor
 
 from babelmill.commands.progress.model_status import begun, newest_run, status_of
 from babelmill.commands.terminal.status_table import status_table
@@ -22,7 +29,7 @@ from babelmill.config.resolve import Configuration
 from babelmill.config.snapshots import FOLDER, name_of, points
 from babelmill.config.submissions import checkpoints_of, read_rules, submission_of
 from babelmill.config.suites import scores_asked, suites_of_model
-from babelmill.core import manifest
+from babelmill.core import escape, manifest
 from babelmill.core.files import UserError, read_json
 from babelmill.core.words import plural
 from babelmill.evaluation.overlaps import lines_of_suite
@@ -117,16 +124,56 @@ def has_mistake(configuration: Configuration, model: str) -> bool:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's arguments."""
-    parser.add_argument("names", nargs="*", metavar="NAME", help="a model or a batch (default: targets and all begun)")
+    add = parser.add_argument
+    add("names", nargs="*", metavar="NAME", help="a model or a batch (default: targets and all begun)")
+    add("--runs", action="store_true", help="list all training runs of this folder, of earlier settings, too")
+    add("--watch", nargs="?", type=float, const=5.0, metavar="SECONDS", help="renew it (default: every 5 seconds)")
     loading.add_arguments(parser)
 
 
-def run(args: argparse.Namespace) -> None:
-    """Print how far models are: stage, step, loss, speed, time left, attempt and SLURM job."""
+def text(args: argparse.Namespace, width: int) -> str:
+    """Return how far models are: stage, step, loss, speed, time left, attempt and SLURM job; or all training runs."""
+    if args.runs:
+        from babelmill.commands.terminal.run_table import run_table  # imports what reads all results
+
+        models = loading.from_arguments(args).models_of(args.names) if args.names else ()
+        return "\n".join(line[:width] for line in run_table(models))
     configuration = loading.from_arguments(args)
     names = configuration.models_of(args.names) if args.names else begun(configuration)
     sound = [model for model in names if not has_mistake(configuration, model)]
     lines = [line for model in sound if (line := challenge_line(configuration, model))]
     lines += [line for model in sound for line in overlap_lines(configuration, model)]
-    width = shutil.get_terminal_size().columns if sys.stdout.isatty() else 10_000
-    print(status_table([status_of(configuration, model) for model in names], width), *lines, sep="\n")
+    return "\n".join([status_table([status_of(configuration, model) for model in names], width), *lines])
+
+
+def text_now(args: argparse.Namespace, width: int) -> str:
+    """Return `text`, or what is wrong while the configuration or a result is being replaced."""
+    try:
+        return escape.terminal(text(args, width))
+    except (UserError, OSError, ValueError) as error:
+        return escape.terminal(f"error: {error}")
+
+
+def watch(args: argparse.Namespace) -> None:
+    """Show the status until Ctrl-C. Each view comes from a fork, so that files which are read once are read again."""
+    from rich.console import Console  # takes long to import
+    from rich.live import Live
+    from rich.text import Text
+
+    console, fork = Console(file=sys.__stdout__), multiprocessing.get_context("fork")
+    with Live(console=console, screen=True, auto_refresh=False) as live, contextlib.suppress(KeyboardInterrupt):
+        while True:
+            with ProcessPoolExecutor(1, fork, signal.signal, (signal.SIGINT, signal.SIG_IGN)) as pool:
+                shown = pool.submit(text_now, args, console.width).result()
+            live.update(Text(f"{shown}\n{time.strftime('%H:%M:%S')}, Ctrl-C ends the view", no_wrap=True), refresh=True)
+            time.sleep(args.watch)
+
+
+def run(args: argparse.Namespace) -> None:
+    """Print the status, or show it until Ctrl-C."""
+    if args.watch is not None and not 1 <= args.watch <= 3600:
+        raise UserError(f"--watch {args.watch:g}: give 1 to 3600 seconds")
+    if args.watch and sys.stdout.isatty():
+        watch(args)
+    else:
+        print(text(args, shutil.get_terminal_size().columns if sys.stdout.isatty() else 10_000))

@@ -21,7 +21,6 @@ from babelmill.config.schema import OURS, Corpus
 from babelmill.core import escape, known_hashes, outside
 from babelmill.core.files import UserError, read_json, sha256
 from babelmill.core.local_sources import snapshot, snapshot_of_files
-from babelmill.hub import revisions
 
 SETTINGS = Path("results/settings")
 CORPORA = Path("results/corpora")
@@ -51,25 +50,22 @@ REPOSITORY_PART = re.compile(r"\w(?:[\w.-]{0,94}\w)?(?<!\.git)", re.ASCII)  # an
 HUB_NAME = re.compile(r"\w[\w.-]*(/[\w.-]+)?")
 
 
-def hub_datasets(configuration: Configuration, code: str) -> list[tuple[str, dict[str, Any]]]:
-    """Return the datasets that a language's text comes from, each with its key in the lock file.
+def hub_datasets(configuration: Configuration, code: str) -> list[dict[str, Any]]:
+    """Return the datasets that a language's text comes from.
 
-    A dataset is {"repository", "revision", "commit" (None if not locked)} with the other keys of its entry in
-    `corpus.hub`. The list is empty if the text is local or built in.
+    A dataset is {"repository", "revision"} with the other keys of its entry in `corpus.hub`. The list is empty if the
+    text is local or built in.
     """
-    corpus, settings = configuration.corpus(code).corpus, SETTINGS / code / "download.json"
+    corpus = configuration.corpus(code).corpus
     if corpus.files or corpus.builtin or not corpus.hub:
         return []
     file_format = {"format": corpus.format} if corpus.format else {}
     if isinstance(corpus.hub, str):
-        source = revisions.source(code, corpus.hub.replace("{language}", code), corpus.revision, settings)
-        return [(code, source | file_format)]
-    found = []
-    for part in corpus.hub:
-        entry: dict[str, Any] = {key: _of_language(value, code) for key, value in part.model_dump().items() if value}
-        key = revisions.dataset_key(entry["repository"], corpus.revision)
-        found.append((key, entry | file_format | revisions.source(key, entry["repository"], corpus.revision, settings)))
-    return found
+        return [{"repository": _of_language(corpus.hub, code), "revision": corpus.revision} | file_format]
+    parts = [
+        {key: _of_language(value, code) for key, value in part.model_dump().items() if value} for part in corpus.hub
+    ]
+    return [part | file_format | {"revision": corpus.revision} for part in parts]
 
 
 def _of_language(value: str | list[str], code: str) -> str | list[str]:
@@ -93,8 +89,7 @@ def hub_tokenizer(configuration: Configuration, model: str) -> dict[str, Any] | 
     name = tokenizer.source or ""
     if not HUB_NAME.fullmatch(name) or name.endswith(".json") or Path(name).is_file():
         return None
-    key = revisions.tokenizer_key(name, tokenizer.revision)
-    return revisions.source(key, name, tokenizer.revision, SETTINGS / model / "tokenizer.json")
+    return {"repository": name, "revision": tokenizer.revision}
 
 
 def has_base_model(configuration: Configuration, model: str) -> bool:
@@ -122,9 +117,7 @@ def hub_model(configuration: Configuration, model: str) -> dict[str, Any] | None
     resolved = configuration.model(model)
     if not resolved.source or resolved.source.kind != "hub":
         return None
-    name, revision = resolved.source.name, resolved.model.revision
-    key = revisions.model_key(name, revision)
-    return revisions.source(key, name, revision, SETTINGS / model / "base_model.json")
+    return {"repository": resolved.source.name, "revision": resolved.model.revision}
 
 
 def require_labels(configuration: Configuration, model: str) -> None:

@@ -195,10 +195,6 @@ class Configuration:
         mixtures = (name for name in self.top.models if code in self.languages_of(name))
         return tuple(dict.fromkeys((code, *mixtures)))
 
-    def like(self, model: str) -> str:
-        """Return the model that a model inherits from directly; "" if there is none."""
-        return (*self._inherited(model)[-2:-1], "")[0]
-
     @functools.cache  # noqa: B019
     def _inherited(self, model: str) -> tuple[str, ...]:
         """Return the models whose entries a model's values come from (`like`), the farthest first, itself last.

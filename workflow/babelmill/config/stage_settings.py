@@ -43,7 +43,7 @@ class Settings(BaseModel):
 class DownloadSettings(Settings):
     """The settings of `download`: which datasets to fetch, and how much of them."""
 
-    # {"repository", "revision", "commit" (None if the stage resolves it)} of the dataset.
+    # {"repository", "revision"} of the dataset.
     source: dict[str, Any] | None = None
     parts: list[dict[str, Any]] = []  # instead of `source`, the entries of `corpus.hub`, each with the same keys
     # The keys of `corpus` that define which columns are read, and how, if they differ from the defaults.
@@ -125,7 +125,6 @@ class RunSettings(Settings):
 
     run: schema.Run
     preset: str = ""  # the model's preset, for the names of logs
-    like: str = ""  # the model that it inherits from, for `babelmill runs`
     bytes_per_word: dict[str, float] = {}  # {code: bytes per word}, see `inputs.bytes_per_word`
     set_aside: float = 0.0  # the share of the text that is set aside for validation, for advice
 

@@ -19,7 +19,6 @@ from babelmill.core.escape import some
 from babelmill.core.files import UserError, read_json, sha256
 from babelmill.core.globs import expand_glob
 from babelmill.core.local_sources import files_of, snapshot
-from babelmill.hub import revisions
 
 SUITES = Path("results/suites")
 OF_SCORING = {"scored", "score", "ties", "unknown"}  # the keys of items that the stage `score` reads
@@ -114,8 +113,7 @@ def pairs_of_suite(configuration: Configuration, code: str, name: str) -> dict[s
     if not suite.repository:
         _refuse_missing(suite, files, configuration.origin_of_name(name), name)
         return asked | {"sources": dict(_snapshot(tuple(files), configuration.origin_of_name(name), code, name))}
-    key, settings = revisions.dataset_key(suite.repository, suite.revision), SETTINGS / code / f"suite.{name}.json"
-    return asked | {"files": files, "source": revisions.source(key, suite.repository, suite.revision, settings)}
+    return asked | {"files": files, "source": {"repository": suite.repository, "revision": suite.revision}}
 
 
 def how_scored(suite: Suite) -> dict[str, Any]:
@@ -150,20 +148,6 @@ def _refuse_missing(suite: Suite, patterns: list[str], where: str, name: str) ->
         for key, column in named:
             if missing := missing_column(path, {key: column}, *reading, f"suites.{name}.delimiter"):
                 raise UserError(f"{where}: suites.{name}.{key}: {path} has no column {column!r}; {missing[1]}")
-
-
-def hub_suites(configuration: Configuration, models: list[str]) -> list[dict[str, Any]]:
-    """Return the datasets of the suites that models and their corpora need, as `revisions.source` returns them."""
-    pairs = {
-        (code, name): None
-        for model in models
-        for name in suites_of_model(configuration, model)
-        for code in languages_of_suite(configuration, model, name)
-    }
-    for code in dict.fromkeys(code for model in models for code in configuration.languages_of(model)):
-        pairs |= {(code, name): None for name in suites_of_corpus(configuration, code)}
-    found = (pairs_of_suite(configuration, code, name) for code, name in pairs)
-    return [asked["source"] for asked in found if "source" in asked]
 
 
 def shipped_sources(files: list[str], code: str, name: str) -> dict[str, Any]:

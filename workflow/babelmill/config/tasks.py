@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 from babelmill.config.headings import beginning_of, has_no_row, missing_column
-from babelmill.config.inputs import SETTINGS
 from babelmill.config.layers import TASKS as FILES
 from babelmill.config.layers import nearest
 from babelmill.config.own_files import config_names
@@ -22,7 +21,6 @@ from babelmill.core.globs import expand_glob
 from babelmill.core.local_sources import snapshot
 from babelmill.core.templates import columns_of
 from babelmill.core.words import plural
-from babelmill.hub import revisions
 
 TASKS = Path("results/tasks")
 DATA = "{evaluation_data}/"  # begins the path of a file in the challenge's folder
@@ -110,10 +108,8 @@ def rows_of_task(configuration: Configuration, code: str, name: str) -> dict[str
         asked["resplit"] = task.resplit.model_dump()
     where = _place(configuration, task, name)
     if task.repository:
-        key, settings = revisions.dataset_key(task.repository, task.revision), SETTINGS / code / f"task.{name}.json"
-        source = revisions.source(key, task.repository, task.revision, settings)
         _refuse_same(task, files, where)
-        return asked | {"files": files, "source": source}
+        return asked | {"files": files, "source": {"repository": task.repository, "revision": task.revision}}
     patterns = dict.fromkeys(pattern for each in files.values() for pattern in each)
     label = where.rstrip(".: ")
     sources = snapshot(dict.fromkeys(patterns, label), TASKS / name / code, None, "task", "txt" if of_words else None)
@@ -200,15 +196,3 @@ def _refuse_missing(task: Task, files: dict[str, list[str]], where: str, name: s
         if missing := missing_column(path, wanted, task.delimiter, task.encoding, "format", f"tasks.{name}.delimiter"):
             column, there = missing
             raise UserError(f"{where}{columns[column]}: {path} has no column {column!r}; {there}")
-
-
-def hub_tasks(configuration: Configuration, models: list[str]) -> list[dict[str, Any]]:
-    """Return the datasets of the tasks that models are tuned for, as `revisions.source` returns them."""
-    pairs = {
-        (code, name): None
-        for model in models
-        for name in tasks_of_model(configuration, model)
-        if configuration.task(name).repository
-        for code in languages_of_task(configuration, model, name)
-    }
-    return [rows_of_task(configuration, code, name)["source"] for code, name in pairs]

@@ -71,14 +71,14 @@ def in_a_folder(folder: Path) -> Files:
     return Files(sizes, lambda names: {n: folder / n for n in names}, f"the model in {folder}", {"folder": str(folder)})
 
 
-def of_source(use: Use, key: str, source: dict[str, Any], below: bool = False) -> Files:
+def of_source(use: Use, source: dict[str, Any], below: bool = False) -> Files:
     """Return the files of the repository that a stage's settings name (`source`); for the others, see `of_repository`.
 
-    The commit is the one in the settings, or the one recorded for the revision, or the revision's present one.
-    `key` names the record, see `revisions.py`. (A stage that has fetched all it needs records the files' `figures`.)
+    The commit is the one recorded for the revision (`revisions.py`), or else the revision's present one. (A stage that
+    has fetched all it needs records the files' `figures`.)
     """
     repository, revision = source["repository"], source["revision"]
-    commit = source["commit"] or revisions.recorded(key, repository, revision) or resolve(use, repository, revision)
+    commit = revisions.recorded(use.repo_type, repository, revision) or resolve(use, repository, revision)
     return of_repository(use, repository, commit, revision, below)
 
 

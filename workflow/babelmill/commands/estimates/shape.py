@@ -75,15 +75,13 @@ def config_of_source(configuration: Configuration, model: str) -> dict[str, Any]
 
 def fetched(configuration: Configuration, model: str) -> Path:
     """Fetch the config.json of the repository that a model continues; return its path in the cache."""
-    from babelmill.hub import revisions  # imports the Hub's client, which other plans do not need
-    from babelmill.hub.client import QUICK, impatiently
+    from babelmill.hub.client import QUICK, impatiently  # imports the Hub's client, which other plans do not need
     from babelmill.hub.files import of_source
     from babelmill.hub.sources import MODEL
 
     asked = hub_model(configuration, model) or {}
     with impatiently(QUICK):
-        files = of_source(MODEL, revisions.model_key(asked["repository"], asked["revision"]), asked)
-        return files.get(["config.json"])["config.json"]
+        return of_source(MODEL, asked).get(["config.json"])["config.json"]
 
 
 def sized(model: schema.Model, train: schema.Train, vocab_size: int) -> schema.Model | Counted:

@@ -166,7 +166,7 @@ def hub_text(configuration: Configuration, code: str) -> HubText | str | None:
 
     try:
         with impatiently():
-            parts = [open_part(source, key) for key, source in datasets]
+            parts = [open_part(source) for source in datasets]
         files = {split: wanted(parts, split) for split in ("train", "validation")}
     except UserError as error:
         return str(error)

@@ -1,6 +1,7 @@
 """Find what an earlier run left in this folder: a lock, processes of jobs, and SLURM jobs.
 
-A Snakemake that was killed with -9 leaves all three: its jobs keep running.
+A Snakemake that was killed with -9 leaves all three: its jobs keep running. As a program (`make demo` calls it), this
+module fails if a Snakemake runs in the working folder.
 """
 
 import os
@@ -26,11 +27,8 @@ class Process(NamedTuple):
     command: list[str]
 
 
-Processes = dict[int, Process]  # by process id
-
-
-def processes_here() -> Processes:
-    """Return the other processes that work in this folder."""
+def processes_here() -> dict[int, Process]:
+    """Return the other processes that work in this folder, by process id."""
     found = {}
     for process in psutil.process_iter():
         try:
@@ -41,8 +39,9 @@ def processes_here() -> Processes:
     return found
 
 
-def snakemake_among(processes: Processes) -> int | None:
-    """Return the process id of another Snakemake among some processes; None if there is none."""
+def snakemake_here() -> int | None:
+    """Return the process id of another Snakemake that works in this folder; None if there is none."""
+    processes = processes_here()
     above = {parent.pid for parent in psutil.Process().parents()}  # `timeout 60 snakemake` is not another Snakemake
     found = [
         pid
@@ -55,20 +54,20 @@ def snakemake_among(processes: Processes) -> int | None:
 
 def who_holds_the_lock() -> str:
     """Return a message that says why this folder is locked, and what to do."""
-    if pid := snakemake_among(processes_here()):
+    if pid := snakemake_here():
         return (
             f"another Snakemake, process {pid}, works on the same files in this folder: wait for it, or end it"
-            " (after a kill -9, `babelmill unlock`)"
+            " (after a kill -9, `snakemake --unlock`)"
         )
     return (
         "this folder is locked, but no Snakemake runs in it on this machine: unless one runs on another machine, it was"
-        " killed, and `babelmill unlock` removes its lock"
+        " killed, and `snakemake --unlock` removes its lock"
     )
 
 
-def living_jobs(processes: Processes) -> dict[int, str]:
-    """Return {process id: stage and name} of the jobs among some processes, without the processes that jobs started."""
-    jobs = {}
+def living_jobs() -> dict[int, str]:
+    """Return {process id: stage and name} of the jobs that run in this folder, without the processes they started."""
+    processes, jobs = processes_here(), {}
     for pid, (_, command) in processes.items():
         settings = Path(command[command.index("--settings") + 1]) if "--settings" in command[:-1] else Path()
         if settings.parent.parent == SETTINGS:
@@ -90,7 +89,7 @@ def refuse_beside_themselves(jobs: set[str]) -> None:
 
     SLURM jobs, which may be on this machine, do not count: a run cancels those that an earlier one left.
     """
-    for pid, job in living_jobs(processes_here()).items():
+    for pid, job in living_jobs().items():
         if job in jobs and not of_slurm(pid):
             raise UserError(
                 f"{job}: process {pid} of an earlier run is still doing this job; wait for it, or end it with `kill`"
@@ -123,3 +122,7 @@ def cancel_slurm_jobs() -> None:
     end = time.monotonic() + PATIENCE
     while slurm_jobs() and time.monotonic() < end:
         time.sleep(1)
+
+
+if __name__ == "__main__":
+    raise SystemExit(snakemake_here() is not None)

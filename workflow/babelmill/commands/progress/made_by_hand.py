@@ -25,30 +25,18 @@ def made_by_hand(
     hand changes nothing of the workflow's results.
     """
     folder, settings = BY_HAND[stage] / part / code, settings_of(configuration, code, f"{stage}.{part}")
+    source = settings.get("source")
+    recorded = revisions.recorded("dataset", source["repository"], source["revision"]) if source else None
     for there in (folder, STAGES[stage].path(code, part)):
         if not manifest.missing(there):
             made = manifest.read(there)
             commit = (made["figures"].get("hub") or {}).get("commit")
-            if _with_commit(made["settings"], commit) == _with_commit(settings, _recorded(settings)):
+            if made["settings"] == settings and commit == recorded:
                 return there
     path = folder.with_name(f"{code}.json")
     write_json(path, settings)
     run(argparse.Namespace(settings=path, out=folder))
     return folder
-
-
-def _with_commit(settings: dict[str, Any], commit: str | None) -> dict[str, Any]:
-    """Return settings with the commit of a branch, if they name none."""
-    source = settings.get("source")
-    return settings | {"source": source | {"commit": source["commit"] or commit}} if source else settings
-
-
-def _recorded(settings: dict[str, Any]) -> str | None:
-    """Return the commit that the branch in settings was resolved to by the last run; None if no run has done so."""
-    if not (source := settings.get("source")):
-        return None
-    key = revisions.dataset_key(source["repository"], source["revision"])
-    return revisions.recorded(key, source["repository"], source["revision"])
 
 
 def languages_asked(what: str, items: str, covered: Iterable[str], asked: list[str] | None) -> list[str]:

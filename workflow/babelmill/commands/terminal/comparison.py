@@ -1,7 +1,8 @@
 """Compare two sides, each of one or more models: which is better, where, and by how much (`babelmill compare`).
 
-Each side is given as words: names or folders of models, joined by commas. The comparison is a text: a block for bits
-per byte, one for each suite and language, and one for all tasks that the models were fine-tuned for.
+Each side is given as words: names or folders of models, joined by commas. The comparison is a text: a block for the
+settings that differ, one for bits per byte, one for each suite and language, and one for all tasks that the models were
+fine-tuned for.
 """
 
 import textwrap
@@ -23,6 +24,7 @@ from babelmill.core.files import UserError, read_json, sha256
 from babelmill.core.words import plural
 from babelmill.evaluation.metrics import DOCUMENTS, metrics_of, shown, units
 from babelmill.evaluation.suite_scores import METHODS, headline, headline_method, most_pairs, weighting
+from babelmill.graph import changed_values
 from babelmill.reporting.results import different_precisions
 from babelmill.stages import STAGES
 from babelmill.suites.kinds import KINDS, OfSentences, OfWords, Scored
@@ -61,7 +63,7 @@ def comparison(words: list[str], suite: str | None, task: str | None, method: st
             f"{without.name} was not fine-tuned for {task}; it was for {', '.join(without.tuned) or 'no task'}"
         )
     chosen = bool(suite or task)
-    blocks = [introduction(sides, names, whole), bits_per_byte(sides, names)]
+    blocks = [introduction(sides, names, whole), changed_settings(sides), bits_per_byte(sides, names)]
     if precisions := different_precisions((model.name, model.precision) for model in everyone):
         blocks[0] += textwrap.wrap(f"note: {precisions}", WIDTH)
     for name in ([suite] if suite else []) if chosen else suites:
@@ -74,7 +76,7 @@ def comparison(words: list[str], suite: str | None, task: str | None, method: st
         blocks.append(
             ["there is no suite and no task that both have scores of: see `babelmill score` and `babelmill tune`"]
         )
-    return "\n\n".join("\n".join(block) for block in blocks)
+    return "\n\n".join("\n".join(block) for block in blocks if block)
 
 
 # The results of a model.
@@ -95,6 +97,8 @@ class ComparedModel:
     # The table of the documents' scores; None for a model of labels.
     documents: Path | None = None
     precision: str | None = None  # the precision in which it was trained; None if this is not known
+    # The settings of its training, tokenizer and corpora by section; {} of a model from elsewhere.
+    settings: dict[str, Any] = field(default_factory=dict)
 
     @property
     def measured_on(self) -> tuple[Any, ...]:
@@ -134,7 +138,8 @@ def results_of(word: str) -> ComparedModel:
                 f" {some(sorted(there)) or 'none yet, see evaluation.suites'}"
             )
         if not (folder / "evaluation.json").is_file():
-            return ComparedModel(name, scores_in(results / "scores" / name), tuned_in(results / "tuned" / name))
+            found = scores_in(results / "scores" / name), tuned_in(results / "tuned" / name)
+            return ComparedModel(name, *found, settings=settings_of(results, name))
         about, evaluation = manifest.verify(folder), read_json(folder / "evaluation.json")
         trained = STAGES["train"].record(name, "")
         theirs = trained.is_file() and sha256(trained) == about["made_from"].get(trained.parent.as_posix())
@@ -148,7 +153,22 @@ def results_of(word: str) -> ComparedModel:
             )
     documents = documents_of(results / "evaluations" / name, evaluation)
     variant = default_variant(evaluation, exported)
-    return ComparedModel(name, scores, tuned, evaluation, variant, upstream(about, "corpora"), documents, precision)
+    settings, texts = settings_of(results, name), upstream(about, "corpora")
+    return ComparedModel(name, scores, tuned, evaluation, variant, texts, documents, precision, settings)
+
+
+def settings_of(results: Path, name: str) -> dict[str, Any]:
+    """Return the settings with which the results of a model were made, by section; {} if it was not trained there."""
+    record = results.parent / STAGES["train"].record(name, "")
+    languages = manifest.read(record.parent)["settings"].get("languages", []) if record.is_file() else []
+    found: dict[str, Any] = {"languages": languages} if languages else {}
+    for stage, code in [("train", ""), ("tokenizer", ""), *(("corpus", code) for code in languages)]:
+        record = results.parent / STAGES[stage].record(code or name, code)
+        if languages and record.is_file():
+            written = manifest.read(record.parent)["settings"]
+            prefix = f"{code}: " if code and len(languages) > 1 else ""
+            found |= {f"{prefix}{key}": written[key] for key in STAGES[stage].settings.sections() if key in written}
+    return found
 
 
 def scores_in(folder: Path) -> dict[str, Path]:
@@ -182,6 +202,17 @@ def introduction(sides: list[list[ComparedModel]], names: list[str], whole: list
         ]
     few = [] if smaller > 1 else ["One side is a single model, so its variation over seeds is unknown."]
     return [f"{names[0]} and {names[1]}: this compares recipes, by means over the models of each side.", *long, *few]
+
+
+def changed_settings(sides: list[list[ComparedModel]]) -> list[str]:
+    """Return the settings in which the sides' first models differ, as the results were made; [] if one is unknown."""
+    first, second = (side[0] for side in sides)
+    if not (first.settings and second.settings):
+        return []
+    changed = changed_values(first.settings, second.settings)
+    if not changed:
+        return [f"{first.name} and {second.name} were made with the same settings"]
+    return [f"settings, {first.name} -> {second.name}:", *(f"  {cut(each, WIDTH - 2)}" for each in changed)]
 
 
 # Bits per byte.

@@ -1,9 +1,9 @@
 """Convert a model that was trained elsewhere, or by an earlier run, to a Hugging Face folder by hand.
 
-`babelmill convert-training` takes a result of the stage `train`, or a checkpoint of a run, or a copy of either.
-`babelmill convert-gpt-bert` takes a checkpoint of the published implementation. The same code as in the workflow builds
-and proves the folder (the proof uses random tokens). The card says only what these files say, since the training text
-is not known and nothing was measured.
+`babelmill convert` takes a result of the stage `train`, or a checkpoint of a run, or a copy of either; a checkpoint of
+the published implementation; or a repository that was made with it (`rehosting.py`). The same code as in the workflow
+builds and proves the folder (the proof uses random tokens). The card says only what these files say, since the training
+text is not known and nothing was measured.
 """
 
 import contextlib
@@ -95,6 +95,14 @@ def from_gpt_bert(
     digests = " and ".join(f"{escape.code(file.name)} (sha256 `{sha256(file)}`)" for file in (weights, average) if file)
     origin = f"Converted from {digests}, trained by the published GPT-BERT implementation."
     return checked(FoundModel(found, shape, path, origin), weights)
+
+
+def is_of_training(folder: Path) -> bool:
+    """Return whether a folder is a result of this package, or has a shape that the published code does not write."""
+    config = folder / "config.json"
+    shape = outside.read_json(config) if config.is_file() else {}
+    whole = isinstance(shape, dict) and GPTBertShape.__dataclass_fields__.keys() <= shape.keys()
+    return (folder / manifest.NAME).is_file() or (whole and "model_type" not in shape)
 
 
 def from_training(source: Path, tokenizer: Path) -> FoundModel:

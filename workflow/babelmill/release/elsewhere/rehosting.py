@@ -1,4 +1,4 @@
-"""Find the models of old repositories, and make a folder with our code of each (`babelmill rehost`).
+"""Find the models of old repositories, and make a folder with our code of each (`babelmill rehost`, or `convert`).
 
 The Hub shows which models are done: a repository is done if Babelmill wrote its config.json. A model with another
 target is done if the target's manifest names the commit that it was made from. A model that was made but not pushed is
@@ -69,17 +69,46 @@ def repositories(source: str) -> list[str]:
 # What a source holds.
 
 
+def opened(source: str, local: bool) -> tuple[Files, bool]:
+    """Return the files of a folder or a repository, and whether it is private."""
+    if local:
+        if not Path(source).is_dir():
+            raise UserError(f"{source}: no such folder")
+        return in_a_folder(Path(source)), False
+    info = sources.state(OLD, source)
+    if info is None:
+        raise UserError(f"{source}: the repository does not exist, or HF_TOKEN may not read it")
+    return of_repository(OLD, source, commit_of(source, info.sha), "main"), bool(info.private)
+
+
+def from_repository(
+    source: str, config: Path | None, tokenizer: str | None, masked_target: str | None, scratch: Path
+) -> manual_conversion.FoundModel:
+    """Read the model of one repository, or of a folder with the files of one.
+
+    `config`: the JSON file with its shape, if there is no config.json. For the others, see `read_repository`.
+    """
+    local = Path(source).is_dir()
+    if not local and not re.fullmatch(r"[\w.-]+/[\w.-]+", source, re.ASCII):
+        raise UserError(f"{source}: neither a file or folder, nor a repository on the Hub (owner/name)")
+    files, private = opened(source, local)
+    path = config or files.path("config.json")
+    if path is None:
+        raise UserError(f"{files.where} has no config.json; name the file with the model's shape with --config")
+    content = None if config else outside.read_json(path)
+    if isinstance(content, dict) and content.get("model_type") == old_repository.OURS:
+        raise UserError(f"{files.where}: Babelmill made it; there is nothing to convert")
+    if model_type := content and old_repository.model_type_of(content):
+        raise UserError(f"{files.where} is not a GPT-BERT of the published code (model_type {model_type})")
+    weights = old_repository.shipped(files)
+    language = old_repository.language_of(source.rpartition("/")[2], read_table(manual_conversion.TABLE))
+    old = OldModel(source, origin_of(files, weights), files, weights, path, language, source, private)
+    return read(old, tokenizer, masked_target, scratch)
+
+
 def models_in(source: str, args: argparse.Namespace) -> list[OldModel] | str:
     """Return the models of a repository or a folder, or why there is nothing to do."""
-    if is_folder(source):
-        if not Path(source).is_dir():
-            raise UserError("no such folder")
-        files, private = in_a_folder(Path(source)), False
-    else:
-        info = sources.state(OLD, source)
-        if info is None:
-            raise UserError("the repository no longer exists, or HF_TOKEN may not read it")
-        files, private = of_repository(OLD, source, commit_of(source, info.sha), "main"), bool(info.private)
+    files, private = opened(source, is_folder(source))
     config = args.config or files.path("config.json")
     if config and not args.config:
         content = outside.read_json(config)
@@ -192,25 +221,28 @@ def make(old: OldModel, args: argparse.Namespace, asked: dict[str, Any], out: Pa
         shutil.rmtree(out)
     log.info("reading %s", old.files.where)
     with manual_conversion.scratch_beside(out) as scratch:
-        tokenizer = tokenizer_of(old, args.tokenizer)
-        found = old_repository.read_repository(
-            old.files, old.weights, old.config, tokenizer, args.masked_target, scratch
-        )
-        parameters = sum(value.numel() for value in next(iter(found.weights.values())).values())
-        size = f"{parameters:,}" if parameters < 1e6 else f"{parameters / 1e6:.1f} M"
-        text = (
-            f"{' and '.join(found.weights)} in {', '.join(old.weights.names)}, {size} parameters, masked target"
-            f" {found.shape['masked_target']}"
-        )
-        found = replace(
-            found,
-            name=old.target,
-            origin=described(old),
-            known=found.known | {"languages": manual_conversion.on_card([old.language] if old.language else [])},
-            asked={"rehost": asked},
-            record={"rehosted": old.source, "found": text},
-        )
-        manual_conversion.convert(found, scratch, out)
+        found = read(old, args.tokenizer, args.masked_target, scratch)
+        manual_conversion.convert(replace(found, name=old.target, asked={"rehost": asked}), scratch, out)
+
+
+def read(
+    old: OldModel, tokenizer: str | None, masked_target: str | None, scratch: Path
+) -> manual_conversion.FoundModel:
+    """Read a model; `tokenizer` is that of `tokenizer_of`, and for the others, see `old_repository.read_repository`."""
+    path = tokenizer_of(old, tokenizer)
+    found = old_repository.read_repository(old.files, old.weights, old.config, path, masked_target, scratch)
+    parameters = sum(value.numel() for value in next(iter(found.weights.values())).values())
+    size = f"{parameters:,}" if parameters < 1e6 else f"{parameters / 1e6:.1f} M"
+    text = (
+        f"{' and '.join(found.weights)} in {', '.join(old.weights.names)}, {size} parameters, masked target"
+        f" {found.shape['masked_target']}"
+    )
+    return replace(
+        found,
+        origin=described(old),
+        known=found.known | {"languages": manual_conversion.on_card([old.language] if old.language else [])},
+        record={"rehosted": old.source, "found": text},
+    )
 
 
 def described(old: OldModel) -> str:

@@ -1,14 +1,5 @@
-"""List the presets and the challenges, or show what one of them holds and how to run it.
+"""Show what presets and challenges hold, and how to run them (`babelmill config --presets`)."""
 
-    babelmill presets
-    babelmill presets 1gpu_standard
-    babelmill presets babylm_strict_small   # a challenge (config/challenges/)
-
-A preset is a file in `config/presets/`; your own files in this folder are listed, too. `babelmill plan --config
-preset=NAME` says what its training costs.
-"""
-
-import argparse
 import itertools
 import re
 import textwrap
@@ -134,19 +125,14 @@ def commands(found: Preset) -> list[str]:
     return paragraphs
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the command's arguments."""
-    parser.add_argument("name", nargs="?", metavar="NAME", help="show this preset, and the command that runs it")
-
-
-def run(args: argparse.Namespace) -> None:
-    """List the presets, or show one."""
+def shown(name: str) -> str:
+    """Return the list of presets and challenges, or the one with this name, and how to run it."""
     challenges = config_names(CHALLENGES)
-    if args.name is None:
-        print(*preset_table(), *challenge_table(), "`babelmill presets NAME` says how to run one.", sep="\n")
-    elif args.name in challenges:
-        print("\n\n".join(challenge_description(args.name)))
-    elif args.name in names():
-        print("\n\n".join(description(preset(args.name))))
-    else:
-        raise UserError(f"there is no preset {args.name!r}{nearest(args.name, [*names(), *challenges])}")
+    if not name:
+        how = "`babelmill config --presets NAME` says how to run one, `babelmill plan` what it costs."
+        return "\n".join([*preset_table(), *challenge_table(), how])
+    if name in challenges:
+        return "\n\n".join(challenge_description(name))
+    if name in names():
+        return "\n\n".join(description(preset(name)))
+    raise UserError(f"there is no preset {name!r}{nearest(name, [*names(), *challenges])}")
