@@ -12,7 +12,7 @@ from helpers.results.checkouts import Checkout
 
 AFTER_TRAIN = ["train", "export", "evaluate", "convert"]
 EDITED = "training/networks/loss.py"
-STAYS = "train: training/networks/loss.py was edited since; results stay (snakemake -R train makes them again"
+STAYS = "train: training/networks/loss.py was edited since; results stay (to make them again:"
 
 
 @pytest.fixture

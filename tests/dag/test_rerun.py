@@ -1,13 +1,17 @@
 """What reruns when: for every key of the configuration, exactly the stages that depend on it, of that model and no other."""
 
 import copy
+import json
 import shutil
 from typing import Literal, get_args, get_origin
 
 import pytest
 
+from babelmill import __version__
 from babelmill.config.resolve import Configuration
 from babelmill.config.schema import OF_NORBERT4, SECTIONS
+from babelmill.core import manifest
+from babelmill.core.files import sha256
 from babelmill.settings import settings_of
 from babelmill.stages import STAGES, TO_CONVERTED
 from conftest import SMALL
@@ -247,3 +251,19 @@ def test_a_missing_intermediate_is_made_again_only_where_it_is_needed(workspace,
     lines = workspace.why("eng")
     assert {stage for stage, found in lines.items() if found not in ("up to date", NOT_NEEDED)} == {s for s, _ in jobs}
     assert lines["tokenizer"] == ("results/tokenizers/eng/tokenizer.json is missing" if change else NOT_NEEDED)
+
+
+def test_a_lost_intermediate_of_a_published_model_publishes_nothing_again(workspace, monkeypatch):
+    """The receipt of `publish` names what was published, and not what that was made from."""
+    monkeypatch.setenv("HF_TOKEN", "hf_x")
+    workspace.configure(SMALL | {"publish": {"username": "ada"}})
+    model = workspace.path / "converted/eng"
+    assert workspace.would_run(targets=["published/eng.json"]) == {("publish", "eng")}
+    settings = json.loads((workspace.path / "results/settings/eng/publish.json").read_text())
+    receipt = {"stage": "publish", "name": "eng", "version": __version__, "settings": settings, "files": {}}
+    upstream = {"converted/eng": sha256(model / manifest.NAME)}
+    (workspace.path / "published").mkdir()
+    manifest.write_sealed(workspace.path / "published/eng.json", receipt | {"upstream": upstream})
+    assert workspace.would_run(targets=["published/eng.json"]) == set()
+    (workspace.path / "results/tokenizers/eng/tokenizer.json").unlink()
+    assert workspace.would_run(targets=["published/eng.json"]) == set()

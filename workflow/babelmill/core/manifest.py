@@ -259,14 +259,14 @@ def refuse_earlier_results() -> None:
     One manifest of each kind of results is looked at, and one run of a training.
     """
     kinds = [*sorted(Path("results").glob("*/")), Path("converted")]
-    found = [path for kind in kinds if (path := next(kind.glob(f"*/{NAME}"), None))]
-    found += [path for path in [next(Path("results/checkpoints").glob("*/*/identity.json"), None)] if path]
-    for path in found:
-        with contextlib.suppress(UserError, AttributeError, KeyError):  # a damaged file is an error when it is used
+    found = [next(kind.glob(f"*/{NAME}"), None) for kind in kinds]
+    for path in filter(None, [*found, next(Path("results/checkpoints").glob("*/*/identity.json"), None)]):
+        earlier = False
+        with contextlib.suppress(UserError, AttributeError, LookupError, TypeError):  # damaged: said when it is used
             about = read_json(path)
-            earlier = "version" not in about["settings"] if path.name != NAME else about["version"].startswith("0.")
-            if earlier:
-                raise UserError(EARLIER.format(folder=path.parts[0]))
+            earlier = about["version"].startswith("0.") if path.name == NAME else "version" not in about["settings"]
+        if earlier:
+            raise UserError(EARLIER.format(folder=path.parts[0]))
 
 
 EARLIER = (
