@@ -100,7 +100,13 @@ class Labelled(LabelledData):
             pq.write_table(pa.Table.from_pylist(rows), folder / f"{split}.parquet")
         self._settings("corpus", languages=[language])
         settings = read_settings(self.folder / "corpus.json", CorpusSettings)
-        figures = {"documents": {"train": 240}, "bytes": {"train": 9000}, "sources": ["a.csv"], "hub": None}
+        figures = {
+            "documents": {"train": 240},
+            "bytes": {"train": 9000},
+            "words": {"train": 1500},
+            "sources": ["a.csv"],
+            "hub": None,
+        }
         manifest.write(folder, settings, ["train.parquet", "validation.parquet"], figures=figures)
 
     def stage(self, stage: str, out: str, folders: dict, *more: str, **settings) -> Path:
@@ -323,4 +329,8 @@ def test_what_show_and_a_run_say(made, evaluation, monkeypatch):
     (made.folder / "converted/test").symlink_to(".")
     assert re.search(r"parameters +share +where\ntest ", "\n".join(table(["test"])))
     with pytest.raises(UserError, match="a label model cannot fill masks"):
-        show.run(argparse.Namespace(folder=made.folder / "converted", masked="a <mask>", prompt=None, steps=None))
+        show.run(
+            argparse.Namespace(
+                folder=made.folder / "converted", masked="a <mask>", held_out=None, prompt=None, steps=None
+            )
+        )

@@ -10,17 +10,14 @@ sentences, each with a hidden word, the model's guesses and the right word.
 """
 
 import argparse
-import logging
 import os
 from collections.abc import Iterator
 from pathlib import Path
 
-from babelmill.core import manifest
+from babelmill.core import bars, manifest
 from babelmill.core.files import UserError, read_json, sha256
 from babelmill.core.stage_entry import utf8
 from babelmill.release.elsewhere.given_model import converted_folder, meant
-
-log = logging.getLogger("babelmill")
 
 
 def figures(folder: Path) -> str:
@@ -116,7 +113,7 @@ def run(args: argparse.Namespace) -> None:
         raise UserError(f"--held-out {args.held_out}: give the number of sentences, 1 or more")
     if tried:
         os.environ.setdefault("HF_HUB_OFFLINE", "1")  # the folder holds everything
-        log.info("loading transformers and the model")
+        bars.draw("loading transformers and the model")
         from transformers.utils import logging as of_transformers
 
         from babelmill.release.folder import trying  # imports PyTorch
