@@ -262,7 +262,6 @@ def convert(found: FoundModel, scratch: Path, out: Path) -> None:
     with atomic_folder(out) as folder:
         log.info("building %s", out)
         files = build(folder, inputs, wanted)
-        log.info("comparing the folder's model with the trained one")
         prove(folder, inputs, wanted, out)
         log.info("writing the card")
         card = ModelCard(
