@@ -62,7 +62,8 @@ class Logits(NamedTuple):
 def documents(shards: list[Path], length: int, vocabulary: Vocabulary) -> tuple[list[torch.Tensor], int]:
     """Return the first validation documents of each language, and how many of them are compared in float64, too.
 
-    These are the longest of each language, and come first. A document is [1, T] int64 with `<s>`, cut to `length`.
+    Those are the two longest of each language; they come before all others. A document is [1, T] int64 with `<s>`, cut
+    to `length`.
     """
     exact, others = [], []
     for folder in shards:
@@ -187,12 +188,14 @@ def differences(wanted: Logits, found: Logits, case: Case) -> dict[str, float]:
 
     Return the largest difference in `float64` and in `float32`, and the training model's own `rounding` error.
     """
-    single, double = ([logits[:, case.trained].double() for logits in each] for each in wanted)
-    theirs, theirs_double = ([logits[:, case.exported].double() for logits in each] for each in found)
+
+    def of(logits: list[torch.Tensor], positions: slice) -> Iterator[torch.Tensor]:
+        return (each[:, positions].double() for each in logits)  # one row at a time takes this much memory
+
     pairs = {
-        "float64": zip(theirs_double, double, strict=True),
-        "float32": zip(theirs, single, strict=True),
-        "rounding": zip(single, double, strict=False),
+        "float64": zip(of(found.double, case.exported), of(wanted.double, case.trained), strict=True),
+        "float32": zip(of(found.single, case.exported), of(wanted.single, case.trained), strict=True),
+        "rounding": zip(of(wanted.single, case.trained), of(wanted.double, case.trained), strict=False),
     }
     return {
         name: max(((a - b).abs().max().nan_to_num(math.inf).item() for a, b in rows if a.numel()), default=0.0)
