@@ -160,9 +160,7 @@ def train(job: Job[TrainStage]) -> int:
     return 0 if finished else EXIT_CODE
 
 
-def make_labels_network(
-    settings: TrainStage, data: LabelledData, source: Path | None, processes: Processes
-) -> Network:
+def make_labels_network(settings: TrainStage, data: LabelledData, source: Path | None, processes: Processes) -> Network:
     """Make the network of a run that learns labels. For `source`, see `make_network`."""
     from babelmill.labels.network import LabelsNetwork, encoder_config  # imports transformers, for seconds
 
@@ -350,9 +348,7 @@ def main() -> int:
         TrainStage.read(args.settings)  # so that an error is reported once, not by each process
         gpu_claims.claim(args.gpus)
         code = (
-            launch([sys.executable, "-u", *command], processes // nodes, nodes, threads)
-            if processes > 1
-            else work(job)
+            launch([sys.executable, "-u", *command], processes // nodes, nodes, threads) if processes > 1 else work(job)
         )
     except UserError as error:
         bars.say(f"error: {escape.lines(error)}")
