@@ -316,6 +316,7 @@ def write_results(
 def parser() -> argparse.ArgumentParser:
     """Return the parser of the command line."""
     parser = stage_entry.parser(TrainStage, __doc__)
+    parser.add_argument("--processes", type=int, help="processes on all machines together (default: one per GPU)")
     parser.add_argument("--nodes", type=int, default=1, help="machines of the SLURM job to use")
     parser.add_argument("--requeue", type=int, default=0, help="1: requeue the SLURM job if it must end early")
     parser.add_argument("--attempt", type=int, default=1, help="number of this attempt, above 1 for a retry")
@@ -335,7 +336,7 @@ def main() -> int:
     commands = parser()
     args = commands.parse_args()
     job = Job(TrainStage, args.settings, args.threads, args.gpus, args)
-    processes, nodes, threads = max(1, args.gpus), args.nodes, args.threads
+    processes, nodes, threads = args.processes or max(1, args.gpus), args.nodes, args.threads
     if was_launched():
         return work(job)
     forget_other_launchers()

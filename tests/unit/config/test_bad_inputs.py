@@ -5,6 +5,7 @@ import shutil
 from pathlib import Path
 
 import pytest
+from babelmill.settings import read_settings, settings_of
 from tokenizers import Tokenizer, models
 
 from babelmill.cli import main
@@ -17,7 +18,6 @@ from babelmill.core import manifest
 from babelmill.core.files import UserError, write_json
 from babelmill.core.globs import expand_glob
 from babelmill.core.yaml_file import parse
-from babelmill.settings import read_settings, settings_of
 from babelmill.stages import STAGES, TO_CONVERTED
 from conftest import ROOT
 from helpers.damage import without_rights

@@ -15,6 +15,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from babelmill.settings import settings_of
 
 from babelmill.commands.terminal import run_summary
 from babelmill.config.resolve import Configuration
@@ -23,7 +24,6 @@ from babelmill.core.bars import Bar
 from babelmill.core.files import UserError, read_json
 from babelmill.corpus import __main__ as corpus_stage
 from babelmill.graph import changed_sources
-from babelmill.settings import settings_of
 from helpers.stages import run_stage, write_settings
 
 pytestmark = pytest.mark.usefixtures("folder")
