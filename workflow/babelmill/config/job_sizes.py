@@ -9,7 +9,7 @@ from typing import Any
 
 from babelmill.config.inputs import SETTINGS
 from babelmill.config.languages import WORD
-from babelmill.config.model_size import parameters
+from babelmill.config.model_size import size_of
 from babelmill.config.model_source import ModelSource
 from babelmill.config.resolve import Configuration
 from babelmill.config.schema import OURS
@@ -78,7 +78,7 @@ def parameters_of(configuration: Configuration, model: str) -> int | None:
         )
     entries = of_root.tokenizer.vocab_size
     if of_root.model.architecture in OURS:
-        return parameters(of_root.model, entries)
+        return size_of(of_root.model, entries).parameters
     return roughly(of_root.model.config or {}, entries)
 
 

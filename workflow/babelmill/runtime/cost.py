@@ -1,13 +1,14 @@
 """Compute the floating-point operations of a training, and look up what a machine can do. No torch is needed."""
 
 import contextlib
+import glob
 import re
 from pathlib import Path
 from typing import TypeVar
 
 import numpy as np
 
-from babelmill.config.model_size import Counted, Shape, counted
+from babelmill.config.model_size import Size
 
 # Peak dense bf16 FLOP/s (from the vendors' data sheets). The first key whose words are all in the device's name counts.
 # PyTorch sees each half of an MI250 or MI250X as a GPU.
@@ -47,6 +48,7 @@ def peak_of(device: str) -> float | None:
     return next((peak for names, peak in PEAK.items() if words.issuperset(names.split())), None)
 
 
+DRIVERS = ("/dev/nvidia[0-9]*", "/dev/kfd")  # device files of NVIDIA's and AMD's drivers
 CPU_INFO = Path("/proc/cpuinfo")
 BF16_NEEDS = {"avx512bw", "avx512vl", "avx512dq"}  # of oneDNN, which computes PyTorch's products on x86 processors
 FAST_BF16 = {"amx_bf16", "avx512_bf16"}  # with one of them, `small` trains 1.8 times as fast as in fp32 (AMD Zen 4)
@@ -82,6 +84,11 @@ def _flags() -> list[str] | None:
     return None
 
 
+def has_gpu() -> bool:
+    """Return whether a GPU driver is loaded on this machine."""
+    return any(glob.glob(pattern) for pattern in DRIVERS)
+
+
 def slowdown(precision: str) -> int:
     """Return how many times as long as in fp32 a training in `precision` takes on this machine's processor."""
     return SLOWER_IN_BF16 if precision == "bf16" and slow_in_bf16() else 1
@@ -90,24 +97,17 @@ def slowdown(precision: str) -> int:
 Amount = TypeVar("Amount", float, np.ndarray)
 
 
-def flops(config: Shape | Counted, vocab_size: int, length: int, positions: float, targets: Amount) -> Amount:
+def flops(size: Size, length: int, positions: float, targets: Amount) -> Amount:
     """Return the floating-point operations of forward and backward passes.
 
     Only matrix products are counted: projections, feed-forward, attention over the whole row, position tables, output.
 
     Args:
+        size: the size of the model.
         length: tokens per row.
         positions: number of positions.
         targets: number of targets, or an array of such numbers.
     """
-    if size := counted(config, vocab_size):
-        attention = 2 * length * size.hidden_size * size.num_hidden_layers
-        of_matrices = 4.0 if size.frozen else 6.0  # forward, gradient of the input and, unless frozen, of the weights
-        products = size.matrices * positions + size.output * targets
-        return of_matrices * products + 6.0 * attention * positions
-    assert not isinstance(config, Counted)
-    size, inner, buckets = config.hidden_size, config.intermediate_size, 2 * config.position_bucket_size - 1
-    projections = (5 if config.gate else 4) * size * size + 3 * size * inner
-    attention = 2 * length * size + 2 * buckets * size
-    body = config.num_hidden_layers * (projections + attention) * positions
-    return 6.0 * (body + (size * size + size * vocab_size) * targets)
+    attention = 2 * length * size.hidden_size * size.num_hidden_layers
+    of_matrices = 4.0 if size.frozen else 6.0  # forward, gradient of the input and, unless frozen, of the weights
+    return of_matrices * (size.matrices * positions + size.output * targets) + 6.0 * attention * positions

@@ -16,7 +16,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from babelmill.commands.estimates.machine import has_gpu
 from babelmill.commands.progress.earlier_runs import who_holds_the_lock
 from babelmill.commands.terminal.key_figures import key_figures
 from babelmill.commands.terminal.run_summary import INTERRUPTED, Failure
@@ -25,6 +24,7 @@ from babelmill.core import bars, escape
 from babelmill.core.files import UserError, read_json
 from babelmill.core.words import duration, plural
 from babelmill.graph import steps_done
+from babelmill.runtime.cost import has_gpu
 from babelmill.settings import training_asked, trainings_there
 from babelmill.stages import STAGES
 

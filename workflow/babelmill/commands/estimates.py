@@ -1,0 +1,239 @@
+"""Estimate what a training reads, how large its model is, and how fast it will be: what `babelmill plan` rests on.
+
+Tokens are counted in shards, else estimated from bytes of text. Speed and memory are what finished trainings of this
+folder reached with models of about the same size, else assumed. Nothing here imports torch, except for models of
+transformers, which are counted by making them without weights.
+"""
+
+import contextlib
+import functools
+import os
+import statistics
+import timeit
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import psutil
+
+from babelmill.commands.progress.logs import metrics
+from babelmill.config import schema
+from babelmill.config.inputs import bytes_per_word, hub_model
+from babelmill.config.job_sizes import TIER_BYTES, budget_bytes
+from babelmill.config.languages import WORD
+from babelmill.config.model_size import Size, size_of
+from babelmill.config.model_source import SHAPE, lacks_config, with_our_names
+from babelmill.config.resolve import Configuration
+from babelmill.core import manifest, outside
+from babelmill.core.files import UserError
+from babelmill.core.formats import split_name
+from babelmill.core.local_sources import files_of
+from babelmill.graph import Job, explain
+from babelmill.release.elsewhere import llada
+from babelmill.runtime.cost import slowdown
+from babelmill.stages import STAGES
+from babelmill.training.plan.schedule import proportions
+
+BYTES_PER_TOKEN = 4.2  # in English, for 8,192 to 32,768 entries; in other languages, multiplied by the byte premium
+BYTES_PER_DESCRIPTION = 60  # bytes of a row of labelled text, with its codes
+PACKED = 3  # bytes of text per byte of a compressed file or of Parquet
+BUILTIN_BYTES = 2.26e6  # size of `python-docs` in Python 3.11
+# The assumed speed of training on a CPU, relative to that of small matrix products, until it is measured. On one core,
+# hidden sizes of 64, 128, 256, 384 and 768 reached 0.35, 0.45, 0.67, 0.74 and 0.82 of it; several cores reach less.
+SHARE_OF_PRODUCT = 0.4
+SIDE, PRODUCTS = 64, 2000  # matrices of so many rows and columns, and how many products of them are measured
+QUOTA = Path("/sys/fs/cgroup/cpu.max")
+
+
+Jobs = dict[tuple[str, str, str], Job]
+
+
+def jobs_of(configuration: Configuration, model: str) -> Jobs:
+    """Return {(stage, language or model, part): job} of a model and of the models that it continues."""
+    return {(job.stage.name, job.name, job.part): job for job in explain(configuration, model)}
+
+
+def made(jobs: Jobs, stage: str, name: str, part: str = "") -> dict[str, Any] | None:
+    """Return the manifest of a job's results; None if they are not there, or were made with other settings."""
+    job = jobs.get((stage, name, part))
+    return job.record if job and not job.reasons else None
+
+
+def trainings() -> list[Path]:
+    """Return the folders of all finished trainings, with their manifests and metrics."""
+    return [path.parent for path in Path().glob(f"{STAGES['train'].path('*', '')}/{manifest.NAME}")]
+
+
+class Text(NamedTuple):
+    """The text that a model learns."""
+
+    tokens: float  # for a label model, each description counts as a whole row, as it does in training
+    prompts: float  # tokens of prompts, which are not learnt; known only from shards
+    words_per_token: float  # languages count by their share of the training
+    source: str  # what the tokens are counted on (`shards`) or estimated from
+    checked: int | None  # the fewest documents that a language has for validation; None if that is not known
+
+
+def text_of(configuration: Configuration, model: str, jobs: Jobs) -> Text:
+    """Return what is known about the training text of a model."""
+    resolved, per_word = configuration.model(model), bytes_per_word(configuration, model)
+    row = resolved.train.sequence_lengths[0] if resolved.train.objective == "labels" else None
+    tokens, words, sources, prompts, checked = list[float](), list[float](), set[str](), 0.0, list[int]()
+    for code in resolved.languages:
+        premium, corpus = configuration.language(code).byte_premium, configuration.corpus(code).corpus
+        if about := made(jobs, "shards", model, code) or made(jobs, "corpus", code, code):
+            figures, source = about["figures"], about["stage"]
+            size, documents = figures["bytes"]["train"], figures["documents"]["train"]
+            checked.append(figures["documents"]["validation"])
+        else:
+            figures, (size, source) = dict[str, Any](), bytes_of_text(configuration, code, jobs)
+            size *= 1 if corpus.validation_files else 1 - corpus.validation_share
+            documents = size / (BYTES_PER_DESCRIPTION * premium)
+        counted = "words" in figures and code not in per_word
+        words.append(figures["words"]["train"] if counted else size / per_word.get(code, WORD * premium))
+        if row:
+            tokens.append(documents * row)
+        else:
+            tokens.append(figures["tokens"]["train"] if source == "shards" else size / (BYTES_PER_TOKEN * premium))
+        prompts += figures.get("prompt_tokens", {"train": 0})["train"]
+        sources.add(source)
+    if not all(tokens):
+        raise UserError(f"{model}: its text is empty, so there is nothing to train on; set corpus.files")
+    shares = proportions(list(map(int, tokens)), float(resolved.mixture.weights))
+    rate = float(shares @ (np.array(words) / np.array(tokens))) / shares.sum()
+    fewest = min(checked) if len(checked) == len(tokens) else None
+    return Text(sum(tokens), prompts, rate, "+".join(sorted(sources)), fewest)
+
+
+def bytes_of_text(configuration: Configuration, code: str, jobs: Jobs) -> tuple[float, str]:
+    """Return the bytes of a language's text before its corpus is made, and what they are estimated from.
+
+    Of another dataset than the default one, nothing is known before it is fetched: then as much as the language's tier
+    has is a `guess`.
+    """
+    language, resolved = configuration.language(code), configuration.corpus(code)
+    corpus, fetched = resolved.corpus, made(jobs, "download", code, code)
+    if corpus.files:
+        label = f"{resolved.origins['corpus.files']}: corpus file"
+        paths = {path for pattern in corpus.files for path in files_of(pattern, label, corpus.format)}
+        size, source = sum(unpacked(path, os.path.getsize(path)) for path in paths), "files"
+    elif corpus.builtin:
+        size, source = BUILTIN_BYTES, "files"
+    elif fetched:
+        size, source = sum(unpacked(name, entry["bytes"]) for name, entry in fetched["files"].items()), "download"
+    else:
+        known = corpus.hub == configuration.defaults["corpus"]["hub"]
+        size = TIER_BYTES[language.tier] * language.byte_premium
+        source = f"tier {language.tier}" if known else "guess"
+    wanted = budget_bytes(corpus.budget, language.byte_premium) if corpus.budget else float("inf")
+    return (wanted, "budget") if wanted < size or (corpus.budget and source == "guess") else (size, source)
+
+
+def unpacked(path: str, size: int) -> float:
+    """Return the approximate bytes of text in a file of `size` bytes; a compressed file holds more than its size."""
+    suffix, compression = split_name(path)
+    return size * (PACKED if compression is not None or suffix == ".parquet" else 1)
+
+
+def size_of_model(configuration: Configuration, model: str, jobs: Jobs) -> Size:
+    """Return the size that a model will have: by its settings, or by the config.json of the model that it continues."""
+    resolved, root = configuration.model(model), [model, *configuration.ancestors(model)][-1]
+    first = configuration.model(root)
+    config = config_of_source(configuration, root, jobs) if first.source else None
+    if resolved.model.architecture not in schema.OURS:
+        from babelmill.training.networks.transformers_config import planned  # imports transformers, which takes seconds
+
+        return planned(first.model, resolved.train, first.tokenizer.vocab_size, config)
+    if not config:
+        return size_of(resolved.model, first.tokenizer.vocab_size)
+    try:
+        values = with_our_names(config)
+        shape = {key: values[key] for key in SHAPE if key in values}
+        return size_of(schema.Model.model_validate(resolved.model.model_dump() | shape), values["vocab_size"])
+    except (KeyError, ValueError):
+        raise UserError(f"{root}: model.source = {first.model.source!r}: its config.json is of another model") from None
+
+
+def config_of_source(configuration: Configuration, model: str, jobs: Jobs) -> dict[str, Any]:
+    """Return the config.json of a folder or repository that a model continues. Of a repository, it alone is fetched."""
+    resolved = configuration.model(model)
+    assert resolved.source is not None
+    where = f"{resolved.origins['model.source']}: model.source = {resolved.source.name!r}"
+    if made(jobs, "base_model", model):
+        path = jobs["base_model", model, ""].folder / "config.json"
+    elif resolved.source.kind == "folder":
+        path = Path(resolved.source.name, "config.json")
+        if not path.is_file():
+            raise UserError(f"{where}: {lacks_config(path.parent)}")
+    else:
+        from babelmill.hub.client import QUICK, impatiently  # imports the Hub's client, which other plans do not need
+        from babelmill.hub.files import of_source
+        from babelmill.hub.sources import MODEL
+
+        with impatiently(QUICK):
+            files = of_source(MODEL, hub_model(configuration, model) or {}).get(["config.json"])
+        path = files["config.json"]
+    config = outside.read_object(path, f"{where}: config.json")
+    if config.get("architecture") == "transformers":  # the stage `base_model` wrote it
+        config = config["config"]
+    return llada.config_of(config, where) if config.get("model_type") == "llada" else config
+
+
+class Speed(NamedTuple):
+    """The speed and the memory of a training."""
+
+    rate: float  # share of the GPUs' peak, or FLOP/s of the processor
+    memory: float | None  # GiB of a GPU or of the process; None if it is not known
+    measured: bool  # whether trainings of this folder reached them
+
+
+def speed_of(size: Size, train: schema.Train, work: float, on_gpus: bool) -> Speed:
+    """Return the median speed of trainings of half to twice as many parameters, else an assumption.
+
+    `work`: the FLOPs per token and parameter. The memory is known from trainings of a model of the same size with equal
+    micro-batches.
+    """
+    rates, memory = list[float](), list[float]()
+    for folder in trainings():
+        about = manifest.read(folder)
+        figures, theirs = about["figures"], about["settings"]["train"]
+        if figures["precision"] != train.precision or not 0.5 <= figures["parameters"] / size.parameters <= 2:
+            continue
+        lines = [line for line in metrics(folder)[1:] if line["kind"] == "train" and on_gpus == bool(line["mfu"])]
+        rates += [line["mfu"] or line["tokens_per_second"] * figures["parameters"] * work for line in lines]
+        alike = {"micro_batch_tokens": None, "activation_checkpointing": False} | theirs
+        if figures["parameters"] == size.parameters and all(
+            alike[key] == getattr(train, key) for key in ("micro_batch_tokens", "activation_checkpointing")
+        ):
+            memory += [line["memory"] / 1024 for line in lines]
+    if rates:
+        return Speed(statistics.median(rates), max(memory, default=None), True)
+    if on_gpus:  # narrow models are bound by memory, not by arithmetic
+        return Speed(0.3 if size.hidden_size >= 768 else 0.15 if size.hidden_size >= 384 else 0.03, None, False)
+    return Speed(speed_of_products() / slowdown(train.precision), None, False)
+
+
+@functools.cache
+def speed_of_products() -> float:
+    """Return the FLOP/s to assume for this machine's processor: a share of those of products of fp32 matrices.
+
+    The products are so small that each is computed by one core, in microseconds: the fastest of many is one that no
+    other program disturbed.
+    """
+    matrix = np.ones((SIDE, SIDE), np.float32)
+    result = np.empty_like(matrix)
+    best = min(timeit.repeat(lambda: np.matmul(matrix, matrix, out=result), number=1, repeat=PRODUCTS))
+    return SHARE_OF_PRODUCT * cores() * 2 * SIDE**3 / best
+
+
+def cores() -> int:
+    """Return the number of cores that this process may use. Two threads of one core count once.
+
+    A container may have a quota (of a control group, version 2), which the processors do not show.
+    """
+    threads = psutil.cpu_count() or 1
+    allowed = len(os.sched_getaffinity(0)) * (psutil.cpu_count(logical=False) or threads) / threads
+    with contextlib.suppress(OSError, ValueError):  # "max" in place of a number: no quota
+        quota, period = map(int, QUOTA.read_text().split())
+        allowed = min(allowed, quota / period)
+    return max(1, round(allowed))
