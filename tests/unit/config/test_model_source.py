@@ -128,7 +128,7 @@ def test_a_repository_is_pinned_by_its_revision():
 def test_plan_counts_with_the_shape_of_the_source():
     models = MORE | {"eng": {"model": {"hidden_size": 96}, "tokenizer": {"vocab_size": 500}}}
     made = configuration(models | {"other": {"languages": ["eng"], "model": {"source": "./theirs"}}})
-    costs = {name: plan(made, name, 1, "H100", 0.3)[0] for name in ("eng", "more")}
+    costs = {name: plan(made, name, 1, "H100")[0] for name in ("eng", "more")}
     assert costs["more"]["parameters"] == costs["eng"]["parameters"] and costs["more"]["FLOPs"] < costs["eng"]["FLOPs"]
     with pytest.raises(UserError, match=r"models.other: model.source = './theirs': no such folder"):
         size_of_model(made, "other", {})
@@ -136,7 +136,7 @@ def test_plan_counts_with_the_shape_of_the_source():
     shape = json.loads(made.model("eng").model.model_dump_json())
     write_json("theirs/config.json", {key: shape[key] for key in SHAPE} | {"vocab_size": 700})
     assert size_of_model(made, "other", {}).output == 96 * (96 + 700)
-    write_json("theirs/config.json", {"hidden_size": 96})
+    write_json("theirs/config.json", {"hidden_size": 96, "vocab_size": 700})
     with pytest.raises(UserError, match=r"^other: model.source = './theirs': its config.json is of another model$"):
         size_of_model(made, "other", {})
 

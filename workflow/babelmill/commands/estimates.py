@@ -22,7 +22,7 @@ from babelmill.config.inputs import bytes_per_word, hub_model
 from babelmill.config.job_sizes import TIER_BYTES, budget_bytes
 from babelmill.config.languages import WORD
 from babelmill.config.model_size import Size, size_of
-from babelmill.config.model_source import SHAPE, lacks_config, with_our_names
+from babelmill.config.model_source import SHAPE, ModelSource, lacks_config, with_our_names
 from babelmill.config.resolve import Configuration
 from babelmill.core import manifest, outside
 from babelmill.core.files import UserError
@@ -68,65 +68,59 @@ class Text(NamedTuple):
     """The text that a model learns."""
 
     tokens: float  # for a label model, each description counts as a whole row, as it does in training
-    prompts: float  # tokens of prompts, which are not learnt; known only from shards
     words_per_token: float  # languages count by their share of the training
     source: str  # what the tokens are counted on (`shards`) or estimated from
-    checked: int | None  # the fewest documents that a language has for validation; None if that is not known
+    validation: float  # the fewest documents that a language has for validation; infinite before there are corpora
 
 
 def text_of(configuration: Configuration, model: str, jobs: Jobs) -> Text:
     """Return what is known about the training text of a model."""
     resolved, per_word = configuration.model(model), bytes_per_word(configuration, model)
     row = resolved.train.sequence_lengths[0] if resolved.train.objective == "labels" else None
-    tokens, words, sources, prompts, checked = list[float](), list[float](), set[str](), 0.0, list[int]()
+    tokens, words, sources, validation = list[float](), list[float](), set[str](), float("inf")
     for code in resolved.languages:
-        premium, corpus = configuration.language(code).byte_premium, configuration.corpus(code).corpus
+        premium = configuration.language(code).byte_premium
         if about := made(jobs, "shards", model, code) or made(jobs, "corpus", code, code):
             figures, source = about["figures"], about["stage"]
-            size, documents = figures["bytes"]["train"], figures["documents"]["train"]
-            checked.append(figures["documents"]["validation"])
         else:
-            figures, (size, source) = dict[str, Any](), bytes_of_text(configuration, code, jobs)
-            size *= 1 if corpus.validation_files else 1 - corpus.validation_share
-            documents = size / (BYTES_PER_DESCRIPTION * premium)
+            size, source = bytes_of_text(configuration, code, jobs)
+            documents = {"train": size / (BYTES_PER_DESCRIPTION * premium), "validation": float("inf")}
+            figures = {"bytes": {"train": size}, "documents": documents}
+        size, documents = figures["bytes"]["train"], figures["documents"]
+        estimated = {"train": size / (BYTES_PER_TOKEN * premium)}
+        tokens.append(documents["train"] * row if row else figures.get("tokens", estimated)["train"])
         counted = "words" in figures and code not in per_word
         words.append(figures["words"]["train"] if counted else size / per_word.get(code, WORD * premium))
-        if row:
-            tokens.append(documents * row)
-        else:
-            tokens.append(figures["tokens"]["train"] if source == "shards" else size / (BYTES_PER_TOKEN * premium))
-        prompts += figures.get("prompt_tokens", {"train": 0})["train"]
+        validation = min(validation, documents["validation"])
         sources.add(source)
     if not all(tokens):
         raise UserError(f"{model}: its text is empty, so there is nothing to train on; set corpus.files")
     shares = proportions(list(map(int, tokens)), float(resolved.mixture.weights))
     rate = float(shares @ (np.array(words) / np.array(tokens))) / shares.sum()
-    fewest = min(checked) if len(checked) == len(tokens) else None
-    return Text(sum(tokens), prompts, rate, "+".join(sorted(sources)), fewest)
+    return Text(sum(tokens), rate, "+".join(sorted(sources)), validation)
 
 
 def bytes_of_text(configuration: Configuration, code: str, jobs: Jobs) -> tuple[float, str]:
-    """Return the bytes of a language's text before its corpus is made, and what they are estimated from.
+    """Return the bytes of a language's training text before its corpus is made, and what they are estimated from.
 
     Of another dataset than the default one, nothing is known before it is fetched: then as much as the language's tier
     has is a `guess`.
     """
     language, resolved = configuration.language(code), configuration.corpus(code)
-    corpus, fetched = resolved.corpus, made(jobs, "download", code, code)
+    corpus, size = resolved.corpus, TIER_BYTES[language.tier] * language.byte_premium
+    source = f"tier {language.tier}" if corpus.hub == configuration.defaults["corpus"]["hub"] else "guess"
     if corpus.files:
         label = f"{resolved.origins['corpus.files']}: corpus file"
         paths = {path for pattern in corpus.files for path in files_of(pattern, label, corpus.format)}
         size, source = sum(unpacked(path, os.path.getsize(path)) for path in paths), "files"
     elif corpus.builtin:
         size, source = BUILTIN_BYTES, "files"
-    elif fetched:
+    elif fetched := made(jobs, "download", code, code):
         size, source = sum(unpacked(name, entry["bytes"]) for name, entry in fetched["files"].items()), "download"
-    else:
-        known = corpus.hub == configuration.defaults["corpus"]["hub"]
-        size = TIER_BYTES[language.tier] * language.byte_premium
-        source = f"tier {language.tier}" if known else "guess"
-    wanted = budget_bytes(corpus.budget, language.byte_premium) if corpus.budget else float("inf")
-    return (wanted, "budget") if wanted < size or (corpus.budget and source == "guess") else (size, source)
+    if corpus.budget:
+        wanted = budget_bytes(corpus.budget, language.byte_premium)
+        size, source = (wanted, "budget") if wanted < size or source == "guess" else (size, source)
+    return size * (1 if corpus.validation_files else 1 - corpus.validation_share), source
 
 
 def unpacked(path: str, size: int) -> float:
@@ -139,7 +133,7 @@ def size_of_model(configuration: Configuration, model: str, jobs: Jobs) -> Size:
     """Return the size that a model will have: by its settings, or by the config.json of the model that it continues."""
     resolved, root = configuration.model(model), [model, *configuration.ancestors(model)][-1]
     first = configuration.model(root)
-    config = config_of_source(configuration, root, jobs) if first.source else None
+    config = config_of_source(configuration, root, first.source, jobs) if first.source else None
     if resolved.model.architecture not in schema.OURS:
         from babelmill.training.networks.transformers_config import planned  # imports transformers, which takes seconds
 
@@ -148,21 +142,19 @@ def size_of_model(configuration: Configuration, model: str, jobs: Jobs) -> Size:
         return size_of(resolved.model, first.tokenizer.vocab_size)
     try:
         values = with_our_names(config)
-        shape = {key: values[key] for key in SHAPE if key in values}
+        shape = {key: values[key] for key in SHAPE if key in (*SHAPE[:4], *values)}
         return size_of(schema.Model.model_validate(resolved.model.model_dump() | shape), values["vocab_size"])
     except (KeyError, ValueError):
         raise UserError(f"{root}: model.source = {first.model.source!r}: its config.json is of another model") from None
 
 
-def config_of_source(configuration: Configuration, model: str, jobs: Jobs) -> dict[str, Any]:
+def config_of_source(configuration: Configuration, model: str, source: ModelSource, jobs: Jobs) -> dict[str, Any]:
     """Return the config.json of a folder or repository that a model continues. Of a repository, it alone is fetched."""
-    resolved = configuration.model(model)
-    assert resolved.source is not None
-    where = f"{resolved.origins['model.source']}: model.source = {resolved.source.name!r}"
+    where = f"{configuration.model(model).origins['model.source']}: model.source = {source.name!r}"
     if made(jobs, "base_model", model):
         path = jobs["base_model", model, ""].folder / "config.json"
-    elif resolved.source.kind == "folder":
-        path = Path(resolved.source.name, "config.json")
+    elif source.kind == "folder":
+        path = Path(source.name, "config.json")
         if not path.is_file():
             raise UserError(f"{where}: {lacks_config(path.parent)}")
     else:
@@ -179,19 +171,12 @@ def config_of_source(configuration: Configuration, model: str, jobs: Jobs) -> di
     return llada.config_of(config, where) if config.get("model_type") == "llada" else config
 
 
-class Speed(NamedTuple):
-    """The speed and the memory of a training."""
+def speed_of(size: Size, train: schema.Train, work: float, on_gpus: bool) -> tuple[float, float | None, bool]:
+    """Return the share of the GPUs' peak, or the FLOP/s of the processor; the memory in GiB; and if it was measured.
 
-    rate: float  # share of the GPUs' peak, or FLOP/s of the processor
-    memory: float | None  # GiB of a GPU or of the process; None if it is not known
-    measured: bool  # whether trainings of this folder reached them
-
-
-def speed_of(size: Size, train: schema.Train, work: float, on_gpus: bool) -> Speed:
-    """Return the median speed of trainings of half to twice as many parameters, else an assumption.
-
-    `work`: the FLOPs per token and parameter. The memory is known from trainings of a model of the same size with equal
-    micro-batches.
+    The speed is the median of trainings of half to twice as many parameters, else assumed. The memory is that of
+    trainings of a model of the same size with equal micro-batches; None if there is none. `work`: the FLOPs per token
+    and parameter.
     """
     rates, memory = list[float](), list[float]()
     for folder in trainings():
@@ -201,16 +186,15 @@ def speed_of(size: Size, train: schema.Train, work: float, on_gpus: bool) -> Spe
             continue
         lines = [line for line in metrics(folder)[1:] if line["kind"] == "train" and on_gpus == bool(line["mfu"])]
         rates += [line["mfu"] or line["tokens_per_second"] * figures["parameters"] * work for line in lines]
-        alike = {"micro_batch_tokens": None, "activation_checkpointing": False} | theirs
-        if figures["parameters"] == size.parameters and all(
-            alike[key] == getattr(train, key) for key in ("micro_batch_tokens", "activation_checkpointing")
-        ):
-            memory += [line["memory"] / 1024 for line in lines]
+        passes = theirs.get("micro_batch_tokens"), theirs.get("activation_checkpointing", False)
+        # Models of transformers are split over GPUs, of which there may have been fewer.
+        equal = not size.adapter and passes == (train.micro_batch_tokens, train.activation_checkpointing)
+        memory += [line["memory"] / 1024 for line in lines if equal and figures["parameters"] == size.parameters]
     if rates:
-        return Speed(statistics.median(rates), max(memory, default=None), True)
+        return statistics.median(rates), max(memory, default=None), True
     if on_gpus:  # narrow models are bound by memory, not by arithmetic
-        return Speed(0.3 if size.hidden_size >= 768 else 0.15 if size.hidden_size >= 384 else 0.03, None, False)
-    return Speed(speed_of_products() / slowdown(train.precision), None, False)
+        return 0.3 if size.hidden_size >= 768 else 0.15 if size.hidden_size >= 384 else 0.03, None, False
+    return speed_of_products() / slowdown(train.precision), None, False
 
 
 @functools.cache

@@ -24,21 +24,13 @@ from babelmill.commands.estimates import Text, cores, jobs_of, size_of_model, sp
 from babelmill.config import loading, schema
 from babelmill.config.model_size import BYTES_PER_PARAMETER, Size
 from babelmill.config.resolve import Configuration, ResolvedModel
-from babelmill.config.snapshots import missing_points, named
-from babelmill.config.tasks import task_note
+from babelmill.config.snapshots import missing_points, name_of
+from babelmill.core.escape import some
 from babelmill.core.files import UserError
-from babelmill.core.words import aligned, hours, plural, said_once, short
+from babelmill.core.words import aligned, plural, said_once, short, tenths
 from babelmill.runtime.cost import BF16_IS_SLOW, fast_in_bf16, flops, has_gpu, peak_of, precision_of, slowdown
+from babelmill.training.plan import schedule
 from babelmill.training.plan.objectives import objective_of
-from babelmill.training.plan.schedule import (
-    CHUNK,
-    CPU_TOKENS,
-    end_with,
-    rows_by_step,
-    steps_for,
-    tokens_wanted,
-    whole_tokens,
-)
 
 ASSUMED_GPU = "H100"
 GIB = 2**30
@@ -49,11 +41,7 @@ Tokens are off by a fifth or more, unless they are from `shards`. Hours are thos
 A speed with a ? is assumed, until a training of about this size has finished here: the hours are then right within a
 factor of two or three, and GiB are calculated."""
 Row = dict[str, Any]
-
-
-def tenths(number: float) -> str:
-    """Return a number as text, with one decimal if it is below 10."""
-    return f"{number:,.0f}" if number >= 10 else f"{number:.1f}" if number >= 0.1 else "< 0.1"
+SUMS = ("tokens", "FLOPs", "hours", "GPU-hours")  # columns of the total
 
 
 def speed(rate: float) -> str:
@@ -72,29 +60,25 @@ COLUMNS: dict[str, Callable[[Any], str]] = {  # how the table shows each
     "GPUs": str,
     "GiB": tenths,
     "speed": speed,
-    "hours": hours,
-    "GPU-hours": hours,
+    "hours": tenths,
+    "GPU-hours": tenths,
 }
-SUMS = ("tokens", "FLOPs", "hours", "GPU-hours")
 
 
-def plan(
-    configuration: Configuration, model: str, gpus: int, gpu: str, mfu: float | None = None
-) -> tuple[Row, list[str]]:
-    """Return the row of a model, and what is to know before its training. `mfu`: the user's own assumption."""
+def plan(configuration: Configuration, model: str, gpus: int, gpu: str) -> tuple[Row, list[str]]:
+    """Return the row of a model, and what is to know before its training."""
     resolved, jobs = configuration.model(model), jobs_of(configuration, model)
     precision = precision_of(resolved.train.precision, gpus > 0 or fast_in_bf16())
     train = resolved.train.model_copy(update={"precision": precision})
     text, size = text_of(configuration, model, jobs), size_of_model(configuration, model, jobs)
-    steps = steps_for(train, int(text.tokens), text.words_per_token)
-    lengths, rows = rows_by_step(train, steps)
-    if train.words:
-        wanted = tokens_wanted(train, int(text.tokens), text.words_per_token)
-        rows = end_with(rows, lengths, wanted, objective_of(train).smallest_batch)
+    objective = objective_of(train)
+    lengths, rows = schedule.whole_run(train, int(text.tokens), text.words_per_token, objective.smallest_batch)
+    steps = len(rows)
     tokens = float((lengths * rows).sum())
-    work = operations(size, train, 1 - text.prompts / text.tokens, lengths, rows)
-    known = speed_of(size, train, work / tokens / size.parameters, gpus > 0)
-    rate = (peak_of(gpu) or 0) * (mfu or known.rate) * gpus if gpus else known.rate
+    targets = lengths * rows * objective.target_share(objective.mask_rate(np.arange(steps), steps))
+    work = float(flops(size, lengths, lengths * rows, targets).sum())
+    rate, gib, measured = speed_of(size, train, work / tokens / size.parameters, gpus > 0)
+    rate *= (peak_of(gpu) or 0) * gpus if gpus else 1
     row = {
         "model": model,
         "parameters": size.parameters,
@@ -104,26 +88,14 @@ def plan(
         "steps": steps,
         "FLOPs": work,
         "GPUs": gpus,
-        "GiB": known.memory or memory(resolved, size, train, gpus),
+        "GiB": gib or memory(resolved, size, train, gpus),
         "speed": rate,
-        "measured": known.measured and not mfu,
+        "measured": measured,
         "hours": work / rate / 3600,
         "GPU-hours": work / rate / 3600 * gpus,
         "training": jobs["train", model, ""].folder,
     }
-    return row, notes(configuration, resolved, text, tokens, slow=not gpus and slowdown(precision) > 1)
-
-
-def operations(size: Size, train: schema.Train, learnt: float, lengths: np.ndarray, rows: np.ndarray) -> float:
-    """Return the FLOPs of a training, from its tokens per row and its rows, both [steps].
-
-    `learnt`: the share of the tokens that belongs to no prompt.
-    """
-    steps, objective = len(lengths), objective_of(train)
-    targets = learnt * lengths * rows * objective.target_share(objective.mask_rate(np.arange(steps), steps))
-    distinct, which = np.unique(lengths, return_inverse=True)
-    of_position = np.array([flops(size, int(length), 1.0, 0.0) for length in distinct])
-    return float((lengths * rows * of_position[which]).sum()) + flops(size, 0, 0.0, float(targets.sum()))
+    return row, notes(resolved, text, tokens, slow=not gpus and slowdown(precision) > 1)
 
 
 def memory(resolved: ResolvedModel, size: Size, train: schema.Train, gpus: int) -> float:
@@ -135,38 +107,33 @@ def memory(resolved: ResolvedModel, size: Size, train: schema.Train, gpus: int) 
     """
     objective = objective_of(train)
     parts = gpus if gpus and resolved.model.architecture == "transformers" else 1
-    changing = train.lora_rank * size.adapter if size.frozen else size.parameters
     each = BYTES_PER_PARAMETER if train.averages else BYTES_PER_PARAMETER - 4
-    states = each * changing + (2 * size.parameters if size.frozen else 0)
-    tokens = whole_tokens(train) if gpus else CPU_TOKENS
+    states = each * size.parameters
+    if size.frozen:
+        states = each * train.lora_rank * size.adapter + 2 * size.parameters
+    tokens = schedule.whole_tokens(train) if gpus else schedule.CPU_TOKENS
     if isinstance(resolved.run.micro_batch_tokens, int):
         tokens = min(tokens, resolved.run.micro_batch_tokens)
-    layer = 34 * size.hidden_size + 14 * size.intermediate_size
-    layer += 4 * size.num_attention_heads * max(train.sequence_lengths)
-    layers = size.num_hidden_layers
-    kept = 8 * size.hidden_size * layers + layer if train.activation_checkpointing else layer * layers
-    entries = size.output // size.hidden_size
-    scores = min(CHUNK[0 if gpus else 1], entries * tokens * objective.target_share(objective.mask_rate(0, 1)))
-    passes = (tokens * kept + 12 * scores) * (1 if train.precision == "bf16" else 2)
+    width, layers, heads = size.hidden_size, size.num_hidden_layers, size.num_attention_heads
+    layer = 34 * width + 14 * size.intermediate_size + 4 * heads * max(train.sequence_lengths)
+    kept = 8 * width * layers + layer if train.activation_checkpointing else layer * layers
+    scores = tokens * objective.target_share(objective.mask_rate(0, 1)) * size.output / width
+    passes = (tokens * kept + 12 * min(schedule.CHUNK[not gpus], scores)) * (1 if train.precision == "bf16" else 2)
     return (states / parts + passes) / GIB + (0 if gpus else LIBRARIES)
 
 
-def notes(configuration: Configuration, resolved: ResolvedModel, text: Text, tokens: float, slow: bool) -> list[str]:
+def notes(resolved: ResolvedModel, text: Text, tokens: float, slow: bool) -> list[str]:
     """Return what cannot work or will be missing. `tokens`: what the training reads; `slow`: see `BF16_IS_SLOW`."""
     found, train = list[str](), resolved.train
     if text.tokens < train.global_batch_tokens:
-        found.append(
-            f"a batch (train.global_batch_tokens = {train.global_batch_tokens:,}) is more than its whole text."
-        )
-    if text.checked is not None and text.checked < FEW:
-        found.append(f"only {plural(text.checked, 'document')} for validation: raise corpus.validation_share.")
+        found.append(f"train.global_batch_tokens = {train.global_batch_tokens:,} is more than its whole text.")
+    if text.validation < FEW:
+        found.append(f"only {plural(int(text.validation), 'document')} for validation: raise corpus.validation_share.")
     words = tokens * text.words_per_token / 1e6
     if missing := missing_points(resolved.run.snapshots, words):
-        found.append(f"{named(missing)} will not exist: the training reads about {words:,.3g} million words.")
+        found.append(f"no snapshot {some(map(name_of, missing), 3)}: it reads about {words:,.3g} million words.")
     if slow:
         found.append(BF16_IS_SLOW)
-    if note := task_note(configuration, resolved.name):
-        found.append(note)
     return found
 
 
@@ -187,13 +154,11 @@ def table(rows: list[Row]) -> list[str]:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's arguments."""
-    add = parser.add_argument
-    add("names", nargs="*", metavar="NAME", help="a model or a batch (default: the configuration's targets)")
+    parser.add_argument("names", nargs="*", metavar="NAME", help="a model or a batch (default: the targets)")
     loading.add_arguments(parser)
-    add("--gpu", help=f"assume this GPU, such as A100 (default: gpu_model of the profile, or {ASSUMED_GPU})")
-    add("--gpus", type=int, metavar="N", help="assume N GPUs per job; 0: the processor")
-    add("--mfu", type=float, metavar="SHARE", help="assume that training reaches this share of the GPU's peak")
-    add("--tsv", action="store_true", help="print tab-separated values, with all digits")
+    parser.add_argument("--gpu", help=f"assume this GPU (default: gpu_model of the profile, or {ASSUMED_GPU})")
+    parser.add_argument("--gpus", type=int, metavar="N", help="assume N GPUs per job; 0: the processor")
+    parser.add_argument("--tsv", action="store_true", help="print tab-separated values, with all digits")
 
 
 def gpus_for(args: argparse.Namespace) -> tuple[str, Callable[[int], int]]:
@@ -202,17 +167,16 @@ def gpus_for(args: argparse.Namespace) -> tuple[str, Callable[[int], int]]:
     sections = [profile.get(key) or {} for key in ("default-resources", "set-resources", "resources")]
     if not all(isinstance(each, dict) for each in sections):
         raise UserError(f"{args.profile}: resources are expected to be mappings from names to values")
-    of_job, limit = {**sections[0], **(sections[1].get("train") or {})}, sections[2].get("gpu")
+    of_job = {**sections[0], **(sections[1].get("train") or {})}
     gpu = args.gpu or of_job.get("gpu_model")
-    if profile.get("executor", "local") == "local" and not (gpu or args.mfu or has_gpu()):
-        limit = 0
+    none_here = profile.get("executor", "local") == "local" and not (gpu or has_gpu())
+    limit = 0 if none_here else sections[2].get("gpu", sys.maxsize)
     if gpu and peak_of(gpu) is None:
         origin = "--gpu " if args.gpu else f"gpu_model in {args.profile}: "
         raise UserError(f"{origin}{gpu}: its peak is not known; name a similar GPU with --gpu, such as A100 or L40S")
 
     def of_preset(asked: int) -> int:
-        gpus = int(of_job.get("gpu", asked))
-        return args.gpus if args.gpus is not None else gpus if limit is None else min(gpus, limit)
+        return args.gpus if args.gpus is not None else min(int(of_job.get("gpu", asked)), limit)
 
     return gpu or ASSUMED_GPU, of_preset
 
@@ -222,19 +186,16 @@ def run(args: argparse.Namespace) -> None:
     configuration = loading.from_arguments(args)
     if (args.gpus or 0) < 0:
         raise UserError(f"--gpus {args.gpus}: expected a number of GPUs; 0 means no GPU")
-    if args.mfu is not None and not 0 < args.mfu <= 1:
-        raise UserError(f"--mfu {args.mfu}: expected a share of the peak, above 0 and at most 1")
     gpu, of_preset = gpus_for(args)
     rows, said = list[Row](), list[tuple[str, str]]()
     for model in configuration.models_of(args.names or ["all"]):
-        row, found = plan(configuration, model, of_preset(configuration.model(model).resources.gpus), gpu, args.mfu)
+        row, found = plan(configuration, model, of_preset(configuration.model(model).resources.gpus), gpu)
         rows.append(row)
         said += [(model, note) for note in found]
     if args.tsv:
         columns = [*COLUMNS, "measured"]
-        writer = csv.DictWriter(sys.stdout, columns, extrasaction="ignore", delimiter="\t", lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(rows)
+        lines = [columns, *([row[name] for name in columns] for row in rows)]
+        csv.writer(sys.stdout, delimiter="\t", lineterminator="\n").writerows(lines)
         return
     machine = f"GPU: {gpu} (--gpu names another), {(peak_of(gpu) or 0) / 1e12:,.0f} TFLOP/s in bf16."
     busy = list[str]()

@@ -53,8 +53,8 @@ def duration(seconds: float) -> str:
     return f"{whole} s" if whole < 60 else clock(whole).removeprefix("0:").removeprefix("0")
 
 
-def hours(number: float) -> str:
-    """Return hours as text: `12.3`, `0.4`, `< 0.01`."""
+def tenths(number: float) -> str:
+    """Return a number such as hours in short: `12.3`, `0.4`, `0.03`, `< 0.01`."""
     return f"{number:,.1f}" if number >= 1 else f"{number:.1g}" if number >= 0.01 else "< 0.01"
 
 

@@ -4,7 +4,7 @@ import contextlib
 import glob
 import re
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -97,7 +97,7 @@ def slowdown(precision: str) -> int:
 Amount = TypeVar("Amount", float, np.ndarray)
 
 
-def flops(size: Size, length: int, positions: float, targets: Amount) -> Amount:
+def flops(size: Size, length: Any, positions: Any, targets: Amount) -> Amount:
     """Return the floating-point operations of forward and backward passes.
 
     Only matrix products are counted: projections, feed-forward, attention over the whole row, position tables, output.
@@ -106,7 +106,7 @@ def flops(size: Size, length: int, positions: float, targets: Amount) -> Amount:
         size: the size of the model.
         length: tokens per row.
         positions: number of positions.
-        targets: number of targets, or an array of such numbers.
+        targets: number of targets. All three may be arrays.
     """
     attention = 2 * length * size.hidden_size * size.num_hidden_layers
     of_matrices = 4.0 if size.frozen else 6.0  # forward, gradient of the input and, unless frozen, of the weights

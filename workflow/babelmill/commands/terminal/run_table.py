@@ -13,7 +13,7 @@ from typing import Any
 
 from babelmill.core import manifest
 from babelmill.core.files import UNREADABLE, UserError, read_json
-from babelmill.core.words import aligned, hours, short
+from babelmill.core.words import aligned, short, tenths
 from babelmill.evaluation.suite_scores import headline_method
 from babelmill.graph import CHECKPOINTS
 from babelmill.release.card.training_history import Line, read_record, training_hours
@@ -35,7 +35,7 @@ def cost(record: list[Line], steps: int | None, tokens: int | None) -> Cells:
     return {
         "steps": steps_done,
         "tokens": short(tokens) if tokens else "",
-        "hours": hours(training_hours(record)),
+        "hours": tenths(training_hours(record)),
     }
 
 
