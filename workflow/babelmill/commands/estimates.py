@@ -87,8 +87,8 @@ def text_of(configuration: Configuration, model: str, jobs: Jobs) -> Text:
             documents = {"train": size / (BYTES_PER_DESCRIPTION * premium), "validation": float("inf")}
             figures = {"bytes": {"train": size}, "documents": documents}
         size, documents = figures["bytes"]["train"], figures["documents"]
-        estimated = {"train": size / (BYTES_PER_TOKEN * premium)}
-        tokens.append(documents["train"] * row if row else figures.get("tokens", estimated)["train"])
+        of_text = figures["tokens"]["train"] if "tokens" in figures else size / (BYTES_PER_TOKEN * premium)
+        tokens.append(documents["train"] * row if row else of_text)
         counted = "words" in figures and code not in per_word
         words.append(figures["words"]["train"] if counted else size / per_word.get(code, WORD * premium))
         validation = min(validation, documents["validation"])
@@ -163,8 +163,7 @@ def config_of_source(configuration: Configuration, model: str, source: ModelSour
         from babelmill.hub.sources import MODEL
 
         with impatiently(QUICK):
-            files = of_source(MODEL, hub_model(configuration, model) or {}).get(["config.json"])
-        path = files["config.json"]
+            path = of_source(MODEL, hub_model(configuration, model) or {}).get(["config.json"])["config.json"]
     config = outside.read_object(path, f"{where}: config.json")
     if config.get("architecture") == "transformers":  # the stage `base_model` wrote it
         config = config["config"]

@@ -28,19 +28,17 @@ from babelmill.config.snapshots import missing_points, name_of
 from babelmill.core.escape import some
 from babelmill.core.files import UserError
 from babelmill.core.words import aligned, plural, said_once, short, tenths
-from babelmill.runtime.cost import BF16_IS_SLOW, fast_in_bf16, flops, has_gpu, peak_of, precision_of, slowdown
+from babelmill.runtime.cost import fast_in_bf16, flops, has_gpu, peak_of, precision_of
 from babelmill.training.plan import schedule
 from babelmill.training.plan.objectives import objective_of
 
 ASSUMED_GPU = "H100"
-GIB = 2**30
 LIBRARIES = 0.6  # GiB that the libraries of a process without a GPU take
 FEW = 20  # documents of the validation text, below which a note says so
 HOW_FAR_OFF = """\
 Tokens are off by a fifth or more, unless they are from `shards`. Hours are those of training, without validations.
 A speed with a ? is assumed, until a training of about this size has finished here: the hours are then right within a
 factor of two or three, and GiB are calculated."""
-Row = dict[str, Any]
 SUMS = ("tokens", "FLOPs", "hours", "GPU-hours")  # columns of the total
 
 
@@ -65,11 +63,11 @@ COLUMNS: dict[str, Callable[[Any], str]] = {  # how the table shows each
 }
 
 
-def plan(configuration: Configuration, model: str, gpus: int, gpu: str) -> tuple[Row, list[str]]:
+def plan(configuration: Configuration, model: str, gpus: int, gpu: str) -> tuple[dict[str, Any], list[str]]:
     """Return the row of a model, and what is to know before its training."""
     resolved, jobs = configuration.model(model), jobs_of(configuration, model)
-    precision = precision_of(resolved.train.precision, gpus > 0 or fast_in_bf16())
-    train = resolved.train.model_copy(update={"precision": precision})
+    train = resolved.train
+    train = train.model_copy(update={"precision": precision_of(train.precision, gpus > 0 or fast_in_bf16())})
     text, size = text_of(configuration, model, jobs), size_of_model(configuration, model, jobs)
     objective = objective_of(train)
     lengths, rows = schedule.whole_run(train, int(text.tokens), text.words_per_token, objective.smallest_batch)
@@ -95,7 +93,7 @@ def plan(configuration: Configuration, model: str, gpus: int, gpu: str) -> tuple
         "GPU-hours": work / rate / 3600 * gpus,
         "training": jobs["train", model, ""].folder,
     }
-    return row, notes(resolved, text, tokens, slow=not gpus and slowdown(precision) > 1)
+    return row, notes(resolved, text, tokens)
 
 
 def memory(resolved: ResolvedModel, size: Size, train: schema.Train, gpus: int) -> float:
@@ -106,11 +104,10 @@ def memory(resolved: ResolvedModel, size: Size, train: schema.Train, gpus: int) 
     token and layer in bf16, or 8 H if layers compute them again; and the scores that exist at once, in fp32.
     """
     objective = objective_of(train)
-    parts = gpus if gpus and resolved.model.architecture == "transformers" else 1
     each = BYTES_PER_PARAMETER if train.averages else BYTES_PER_PARAMETER - 4
-    states = each * size.parameters
-    if size.frozen:
-        states = each * train.lora_rank * size.adapter + 2 * size.parameters
+    states = each * train.lora_rank * size.adapter + 2 * size.parameters if size.frozen else each * size.parameters
+    if resolved.model.architecture == "transformers":
+        states /= max(1, gpus)
     tokens = schedule.whole_tokens(train) if gpus else schedule.CPU_TOKENS
     if isinstance(resolved.run.micro_batch_tokens, int):
         tokens = min(tokens, resolved.run.micro_batch_tokens)
@@ -119,11 +116,11 @@ def memory(resolved: ResolvedModel, size: Size, train: schema.Train, gpus: int) 
     kept = 8 * width * layers + layer if train.activation_checkpointing else layer * layers
     scores = tokens * objective.target_share(objective.mask_rate(0, 1)) * size.output / width
     passes = (tokens * kept + 12 * min(schedule.CHUNK[not gpus], scores)) * (1 if train.precision == "bf16" else 2)
-    return (states / parts + passes) / GIB + (0 if gpus else LIBRARIES)
+    return (states + passes) / 2**30 + (0 if gpus else LIBRARIES)
 
 
-def notes(resolved: ResolvedModel, text: Text, tokens: float, slow: bool) -> list[str]:
-    """Return what cannot work or will be missing. `tokens`: what the training reads; `slow`: see `BF16_IS_SLOW`."""
+def notes(resolved: ResolvedModel, text: Text, tokens: float) -> list[str]:
+    """Return what cannot work or will be missing. `tokens`: what the training reads."""
     found, train = list[str](), resolved.train
     if text.tokens < train.global_batch_tokens:
         found.append(f"train.global_batch_tokens = {train.global_batch_tokens:,} is more than its whole text.")
@@ -132,12 +129,10 @@ def notes(resolved: ResolvedModel, text: Text, tokens: float, slow: bool) -> lis
     words = tokens * text.words_per_token / 1e6
     if missing := missing_points(resolved.run.snapshots, words):
         found.append(f"no snapshot {some(map(name_of, missing), 3)}: it reads about {words:,.3g} million words.")
-    if slow:
-        found.append(BF16_IS_SLOW)
     return found
 
 
-def table(rows: list[Row]) -> list[str]:
+def table(rows: list[dict[str, Any]]) -> list[str]:
     """Return a heading, one line per model, and the total of several, with a training that they share once."""
     on_gpus = any(row["GPUs"] for row in rows)
     heading = [name for name in COLUMNS if on_gpus or name not in ("GPUs", "GPU-hours")]
@@ -187,7 +182,7 @@ def run(args: argparse.Namespace) -> None:
     if (args.gpus or 0) < 0:
         raise UserError(f"--gpus {args.gpus}: expected a number of GPUs; 0 means no GPU")
     gpu, of_preset = gpus_for(args)
-    rows, said = list[Row](), list[tuple[str, str]]()
+    rows, said = list[dict[str, Any]](), list[tuple[str, str]]()
     for model in configuration.models_of(args.names or ["all"]):
         row, found = plan(configuration, model, of_preset(configuration.model(model).resources.gpus), gpu)
         rows.append(row)
@@ -198,9 +193,8 @@ def run(args: argparse.Namespace) -> None:
         csv.writer(sys.stdout, delimiter="\t", lineterminator="\n").writerows(lines)
         return
     machine = f"GPU: {gpu} (--gpu names another), {(peak_of(gpu) or 0) / 1e12:,.0f} TFLOP/s in bf16."
-    busy = list[str]()
     if not any(row["GPUs"] for row in rows):
         machine = "No GPU: hours of this machine's processor (--gpu names a GPU, --profile uses those of a cluster)."
         if (load := os.getloadavg()[0]) > cores():
-            busy = [f"This machine is busy (load {load:.1f} on {plural(cores(), 'core')}): training will take longer."]
-    print(*table(rows), machine, HOW_FAR_OFF, *busy, *said_once(said), sep="\n")
+            machine += f"\nThis machine is busy (load {load:.1f} on {plural(cores(), 'core')}): it will take longer."
+    print(*table(rows), machine, HOW_FAR_OFF, *said_once(said), sep="\n")
