@@ -187,17 +187,20 @@ def everything_is_shown():
     return bool(workflow.dag_settings.forcerun or workflow.dag_settings.forceall)
 
 
-def is_made(result, known={}):
+IS_MADE = {}  # {path: whether a result is made anew} while everything is shown
+
+
+def is_made(result):
     """Return whether a result is made anew if everything is shown: it is forced or missing, or made from such a one."""
-    if result.path not in known:
+    if result.path not in IS_MADE:
         forced = {str(each) for each in workflow.dag_settings.forcerun}
-        known[result.path] = (
+        IS_MADE[result.path] = (
             workflow.dag_settings.forceall
             or bool(forced & {result.stage.stage, str(result.path), str(result.record)})
             or not result.is_there
             or any(map(is_made, result.upstream))
         )
-    return known[result.path]
+    return IS_MADE[result.path]
 
 
 def inputs_of(result):
