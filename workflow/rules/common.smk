@@ -129,13 +129,13 @@ def one_line(function):
 
 
 def check_profiles():
-    """Refuse numbers and words in the `config:` of a profile that Snakemake reads otherwise: it makes 8 of 010."""
+    """Refuse keys that appear twice in a profile: Snakemake would keep the last."""
     parser = argparse.ArgumentParser(add_help=False)
     parser.add_argument("--profile", action="append")
     given = parser.parse_known_args()[0].profile or [os.environ.get("SNAKEMAKE_PROFILE", "none")]
     for found in map(get_profile_dir, given):
         if found is not None:
-            read_yaml(found[1], is_profile=True)
+            read_yaml(found[1])
 
 
 @one_line

@@ -146,13 +146,8 @@ def cut(path: str = "theirs/model.safetensors") -> None:
             ["num_hidden_layers = 2,000,000, but its files hold 26 tensors"],
         ),
         (lambda: write_bert(num_hidden_layers=900), ["its configuration describes more than 1,104 weights"]),
-        (lambda: write_config("[" * 100_000), ["config.json: nested more than 100 levels deep"]),
-        (lambda: write_config("[" * 200 + "]" * 200), ["config.json: nested more than 100 levels deep"]),
-        (
-            lambda: write_config('{"hidden_size": ' + "9" * 100_000 + "}"),
-            ["config.json: ", "an integer of 100,000 digits"],
-        ),
-        (lambda: write_config('{"hidden_size": 8, "hidden_size": 16}'), ["the key 'hidden_size' appears twice"]),
+        (lambda: write_config("[" * 100_000), ["config.json: not valid JSON"]),
+        (lambda: write_config('{"hidden_size": ' + "9" * 100_000 + "}"), ["config.json: not valid JSON"]),
         (lambda: write_config("[1]"), ["config.json: keys and values are expected"]),
     ],
 )

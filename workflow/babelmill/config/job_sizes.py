@@ -14,8 +14,8 @@ from babelmill.config.model_source import ModelSource
 from babelmill.config.resolve import Configuration
 from babelmill.config.schema import OURS
 from babelmill.config.transformers_keys import roughly
-from babelmill.core import manifest, outside
-from babelmill.core.files import UserError, read_json
+from babelmill.core import manifest
+from babelmill.core.files import UserError, read_json, read_object
 
 UNPACKED = 4  # bytes of text per byte of a compressed file or a Parquet file
 TIER_BYTES = {1: 543e6, 2: 54.3e6, 3: 5.43e6}  # of English text in the BabyBabelLM tiers
@@ -92,7 +92,7 @@ def _fetched(source: ModelSource) -> int | None:
 def _in_folder(folder: Path) -> int | None:
     """Return the most parameters that a folder's weights can hold: two bytes each, or four if config.json says so."""
     with contextlib.suppress(UserError, OSError, AttributeError):
-        config = outside.read_object(folder / "config.json")
+        config = read_object(folder / "config.json")
         each = 4 if "float32" in (config.get("dtype"), config.get("torch_dtype")) else 2
         sizes = Counter[str]()
         for path in folder.iterdir():

@@ -174,12 +174,22 @@ def read_text(path: str | Path) -> str:
         raise UserError(f"{path}: cannot be read: {error.strerror}") from None
 
 
-def read_json(path: str | Path) -> Any:
-    """Read a JSON file; raise a UserError that names it if it is missing or damaged."""
+def read_json(path: str | Path, where: object = None) -> Any:
+    """Read a JSON file; raise a UserError, which begins with `where` or the path, if it is missing or damaged."""
     try:
         return json.loads(read_text(path))
     except (ValueError, RecursionError) as error:  # also an integer of thousands of digits, and thousands of brackets
-        raise UserError(f"{path}: not valid JSON ({error}); if the workflow made it, delete it and run again") from None
+        raise UserError(
+            f"{where or path}: not valid JSON ({error}); if the workflow made it, delete it and run again"
+        ) from None
+
+
+def read_object(path: str | Path, where: object = None) -> dict[str, Any]:
+    """Read a JSON file that must hold keys and values; see `read_json`."""
+    found = read_json(path, where)
+    if not isinstance(found, dict):
+        raise UserError(f"{where or path}: keys and values are expected, {{...}}")
+    return found
 
 
 def sha256(path: str | Path) -> str:

@@ -13,11 +13,11 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from babelmill.core import outside
 from babelmill.core.escape import line, some
 from babelmill.core.files import UserError
 from babelmill.core.formats import FORMATS, split_name
 from babelmill.core.globs import matches
+from babelmill.core.yaml_file import front_matter
 
 # If a dataset has several formats, the first of these is taken: the others are usually the same data again, or no data
 # at all (requirements.txt).
@@ -56,7 +56,7 @@ def configurations(card: Path | None, where: str) -> dict[str, dict[str, list[st
     """
     try:
         # All is text: the configurations `no`, `010` and `1.10` have these names, and are not False, 8 and 1.1.
-        front = outside.front_matter(card, f"{where}: README.md", as_text=True) if card else {}
+        front = front_matter(card, f"{where}: README.md", as_text=True) if card else {}
         declared = front.get("configs")
     except UserError as error:
         log.warning("%s; its configurations are not known, and names of files tell the splits", error)

@@ -11,8 +11,7 @@ from babelmill.config.inputs import hub_model, require_model
 from babelmill.config.model_size import Counted
 from babelmill.config.model_source import SHAPE, with_our_names
 from babelmill.config.resolve import Configuration
-from babelmill.core import outside
-from babelmill.core.files import UserError
+from babelmill.core.files import UserError, read_object
 from babelmill.release.elsewhere import llada
 
 
@@ -68,7 +67,7 @@ def config_of_source(configuration: Configuration, model: str) -> dict[str, Any]
         path = Path(source.name) / "config.json"
     elif not path.is_file():
         path = fetched(configuration, model)
-    config = outside.read_object(path, f"{where}: config.json")
+    config = read_object(path, f"{where}: config.json")
     transformers_keys.check_layers(config, where)
     return llada.config_of(config, where) if config.get("model_type") == "llada" else config
 

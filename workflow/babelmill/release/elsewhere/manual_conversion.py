@@ -25,8 +25,8 @@ from babelmill.config.objectives import OBJECTIVES
 from babelmill.config.resolve import ROOT
 from babelmill.config.schema import Export
 from babelmill.config.stage_settings import TrainSettings
-from babelmill.core import escape, manifest, outside, writers
-from babelmill.core.files import UserError, atomic_folder, copy_file, read_json, sha256, write_json
+from babelmill.core import escape, manifest, writers
+from babelmill.core.files import UserError, atomic_folder, copy_file, read_json, read_object, sha256, write_json
 from babelmill.model.gpt_bert import GPTBertShape
 from babelmill.release.card.card import ModelCard, shown_settings
 from babelmill.release.card.training_history import read_record
@@ -88,7 +88,7 @@ def from_gpt_bert(
     found = published_checkpoint.read_weights(weights)
     if average:
         found["ema"] = published_checkpoint.read_weights(average)["main"]
-    shape = published_checkpoint.shape_in(outside.read_object(config), found["main"], config)
+    shape = published_checkpoint.shape_in(read_object(config), found["main"], config)
     shape |= {"masked_target": "same" if same else "next"}
     path = scratch / "tokenizer.json"
     published_checkpoint.adapted_tokenizer(tokenizer).save(str(path))
@@ -100,7 +100,7 @@ def from_gpt_bert(
 def is_of_training(folder: Path) -> bool:
     """Return whether a folder is a result of this package, or has a shape that the published code does not write."""
     config = folder / "config.json"
-    shape = outside.read_json(config) if config.is_file() else {}
+    shape = read_json(config) if config.is_file() else {}
     whole = isinstance(shape, dict) and GPTBertShape.__dataclass_fields__.keys() <= shape.keys()
     return (folder / manifest.NAME).is_file() or (whole and "model_type" not in shape)
 
