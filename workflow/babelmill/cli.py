@@ -15,11 +15,10 @@ from typing import Any, TextIO
 
 from babelmill import __version__
 from babelmill.core import bars, escape, manifest
-from babelmill.core.files import UserError
+from babelmill.core.files import UserError, trouble
 from babelmill.core.globs import at_home
 from babelmill.core.places import PACKAGE
 from babelmill.core.stage_entry import configure_logging
-from babelmill.core.trouble import trouble
 
 COMMANDS = {
     "init": "make a folder of your own to run the workflow in",

@@ -102,9 +102,8 @@ from babelmill.settings import training_asked
 from babelmill.stages import STAGES, TO_CONVERTED, leading_to
 from babelmill.tokens.limits import TRAINING_BYTES
 from babelmill.core import escape, manifest
-from babelmill.core.files import UserError, not_found
+from babelmill.core.files import UserError, not_found, trouble
 from babelmill.core.stage_entry import accept_all_letters
-from babelmill.core.trouble import trouble
 from babelmill.core.yaml_file import read_yaml
 from babelmill.config.layers import nearest
 

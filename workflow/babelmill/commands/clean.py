@@ -27,8 +27,9 @@ from typing import Any
 
 from babelmill.config import loading
 from babelmill.config.resolve import Configuration
-from babelmill.core import escape, writers
-from babelmill.core.files import UserError, read_json
+from babelmill.core import escape
+from babelmill.core.files import UserError, leftovers, read_json
+from babelmill.core.files import remove as delete
 from babelmill.graph import CHECKPOINTS, changed_values, run_of
 from babelmill.runtime import store
 from babelmill.runtime.record import fingerprint
@@ -120,7 +121,7 @@ def clean(configuration: Configuration, remove: bool) -> None:
             note = f"{note}  {again / 2**20:,.1f} MiB of it are hard links to files of a folder above".strip()
         seen.update(map(identity_of, files))
         if remove and not state:
-            writers.remove(path)
+            delete(path)
         there = os.path.lexists(path)
         if not state and not (remove and there):
             freed.extend(files)
@@ -128,7 +129,7 @@ def clean(configuration: Configuration, remove: bool) -> None:
         print(f"{size_of(files) / 2**20:10,.1f} MiB  {shown:<8}  {path}  {note}".rstrip())
 
     elsewhere = places_elsewhere(configuration)
-    for path in writers.leftovers(PLACES, deep=True):
+    for path in leftovers(PLACES, deep=True):
         show(path, None, "a killed process left it")
     for path, models in store.files():
         show(path, "in use" if models else None, f"by {len(models)} results" if models else "no model uses it")

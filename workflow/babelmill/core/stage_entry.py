@@ -8,23 +8,22 @@ with `python -m babelmill.<stage>`.
 
 import argparse
 import contextlib
-import errno
 import io
 import logging
 import os
 import sys
 import time
-import traceback
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TextIO
 
-from babelmill.core import bars, escape, writers
-from babelmill.core.files import UserError
-from babelmill.core.trouble import BUG, FULL, NO_MEMORY_LEFT, number_of, trouble
+from babelmill.core import bars, escape
+from babelmill.core.files import UserError, leftovers, remove, trouble
 
 QUIET = (30.0, 1800.0)  # seconds between messages of progress beside the plugin: 30 first, then doubled, up to 1800
 CLOCK = "%H:%M:%S"
+
+BUG = "error: unexpected; this is a bug in Babelmill, please report it with this text"
 
 log = logging.getLogger("babelmill")
 
@@ -63,15 +62,8 @@ def utf8(text: str) -> str:
         raise argparse.ArgumentTypeError(f"{escape.line(text)}: is not UTF-8 text") from None
 
 
-def write_if_no_memory(descriptor: int) -> None:
-    """Say that there is no memory, if the present error means that, without taking any."""
-    if isinstance(sys.exc_info()[1], MemoryError):
-        with contextlib.suppress(OSError, MemoryError):
-            os.write(descriptor, NO_MEMORY_LEFT)
-
-
 class TerminalHandler(logging.StreamHandler[TextIO]):
-    """Standard error. What cannot be written there is lost, except that memory is short."""
+    """Standard error. What cannot be written there is lost."""
 
     def filter(self, record: logging.LogRecord) -> bool:
         """Leave out progress that this process draws as a bar."""
@@ -84,10 +76,6 @@ class TerminalHandler(logging.StreamHandler[TextIO]):
         except Exception:
             self.handleError(record)
 
-    def handleError(self, record: logging.LogRecord) -> None:
-        """Write the message that is ready, if memory is short for this one."""
-        write_if_no_memory(2)
-
 
 class LogFile(logging.FileHandler):
     """The log of a stage. If it cannot be written (on a full disk), `lost` says so, and the stage goes on."""
@@ -95,10 +83,8 @@ class LogFile(logging.FileHandler):
     lost = False
 
     def handleError(self, record: logging.LogRecord) -> None:
-        """Note that a message could not be written. If memory is short for it, write the one that is ready."""
+        """Note that a message could not be written."""
         self.lost = True
-        if self.stream:
-            write_if_no_memory(self.stream.fileno())
 
     def close(self) -> None:
         """Close the file, which writes what is left."""
@@ -170,14 +156,6 @@ def configure_logging(path: Path | None, subject: str = "") -> None:
     logging.basicConfig(level=logging.INFO, handlers=handlers, force=True)
 
 
-def places(error: Exception, args: argparse.Namespace) -> str:
-    """Return where a file had no room, if the error does not name it; "" for other errors."""
-    named = isinstance(error, OSError) and error.filename is not None
-    if named or number_of(error) not in (*FULL, errno.EFBIG) or not hasattr(args, "out"):
-        return ""
-    return f" (where results go, {args.out}, or temporary files, {os.environ.get('TMPDIR', '/tmp')})"
-
-
 def run(function: Callable[[argparse.Namespace], int | None], args: argparse.Namespace) -> int:
     """Run a stage and return its exit code: 1 after an error, which is one line if the user or the machine caused it.
 
@@ -187,10 +165,10 @@ def run(function: Callable[[argparse.Namespace], int | None], args: argparse.Nam
     try:
         configure_logging(args.log, f"{args.settings.stem:<10}  {args.settings.parent.name:<8}")
         out, kept = getattr(args, "out", None), [getattr(args, name, None) for name in ("partial", "checkpoints")]
-        beside = writers.leftovers([out, out.parent] if out else [])
-        for path in [*beside, *writers.leftovers(filter(None, kept), deep=True)]:
+        beside = leftovers([out, out.parent] if out else [])
+        for path in [*beside, *leftovers(filter(None, kept), deep=True)]:
             log.info("deleting %s, which a process that was killed left", path)
-            writers.remove(path)
+            remove(path)
         return function(args) or 0
     except UserError as error:
         log.error("error: %s", error)
@@ -199,8 +177,7 @@ def run(function: Callable[[argparse.Namespace], int | None], args: argparse.Nam
         return 130
     except Exception as error:
         if problem := trouble(error):
-            traceback.clear_frames(error.__traceback__)  # if memory ran out, the message needs some of what they hold
-            log.error("error: %s%s", problem, places(error, args))
+            log.error("error: %s", problem)
         else:
             log.exception(BUG)
     return 1

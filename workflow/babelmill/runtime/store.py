@@ -19,8 +19,8 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from babelmill.core import manifest, writers
-from babelmill.core.files import UserError, atomic_folder, copy_file, link_or_copy, sha256
+from babelmill.core import manifest
+from babelmill.core.files import UserError, atomic_folder, copy_file, link_or_copy, lock, sha256
 from babelmill.stages import STAGES
 
 STORE = Path("results/store")
@@ -78,9 +78,9 @@ def _alone(stage: str, key: str) -> Iterator[None]:
     path = STORE / "locks" / f"{stage}.{key[:2]}"
     path.parent.mkdir(parents=True, exist_ok=True)
     with open(path, "a") as file:
-        if not writers.lock(file, wait=False):
+        if not lock(file, wait=False):
             log.info("waiting for another process, which makes the same for another model")
-            writers.lock(file)
+            lock(file)
         yield
 
 
@@ -159,7 +159,7 @@ def _share(source: Path, target: Path, stored: Path) -> bool:
 
 def _symlink(file: Path, link: Path) -> None:
     """Put a relative symbolic link to a file in the place of `link`, atomically."""
-    temporary = link.with_name(f"{writers.prefix(link)}symlink_")
+    temporary = link.with_name(f".{link.name}.symlink_.tmp")
     with contextlib.suppress(FileNotFoundError):
         temporary.unlink()
     temporary.symlink_to(os.path.relpath(file.resolve(), link.parent.resolve()))

@@ -9,7 +9,6 @@ text is not known and nothing was measured.
 import contextlib
 import logging
 import re
-import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -25,8 +24,17 @@ from babelmill.config.objectives import OBJECTIVES
 from babelmill.config.resolve import ROOT
 from babelmill.config.schema import Export
 from babelmill.config.stage_settings import TrainSettings
-from babelmill.core import escape, manifest, writers
-from babelmill.core.files import UserError, atomic_folder, copy_file, read_json, read_object, sha256, write_json
+from babelmill.core import escape, manifest
+from babelmill.core.files import (
+    UserError,
+    atomic_folder,
+    copy_file,
+    read_json,
+    read_object,
+    sha256,
+    temporary_folder,
+    write_json,
+)
 from babelmill.model.gpt_bert import GPTBertShape
 from babelmill.release.card.card import ModelCard, shown_settings
 from babelmill.release.card.training_history import read_record
@@ -222,8 +230,8 @@ def scratch_beside(out: Path) -> Iterator[Path]:
     made = [folder for folder in out.parents if not folder.exists()]
     out.parent.mkdir(parents=True, exist_ok=True)
     try:
-        with tempfile.TemporaryDirectory(prefix=writers.prefix(out), dir=out.parent) as name:
-            yield Path(name)
+        with temporary_folder(out) as folder:
+            yield folder
     finally:
         for folder in made:
             with contextlib.suppress(OSError):  # the folder is not empty
