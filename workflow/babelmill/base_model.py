@@ -11,7 +11,6 @@ models stay as they are.
 This stage needs a network, which compute nodes often lack.
 """
 
-import argparse
 import logging
 import re
 import sys
@@ -24,9 +23,9 @@ import torch
 from babelmill.config.inputs import model_files
 from babelmill.config.model_source import check_shape
 from babelmill.config.objectives import OBJECTIVES
-from babelmill.config.stage_settings import BaseModelSettings
 from babelmill.core import local_sources, manifest, stage_entry
 from babelmill.core.files import UserError, atomic_folder, copy_file, read_object, write_json
+from babelmill.core.stage_entry import Job
 from babelmill.hub import revisions
 from babelmill.hub.files import in_a_folder, licence_of, of_source
 from babelmill.hub.sources import MODEL
@@ -44,7 +43,7 @@ from babelmill.release.elsewhere.foreign_model import (
 )
 from babelmill.release.elsewhere.published_checkpoint import adapted_tokenizer
 from babelmill.runtime.checkpoint import write_tensors
-from babelmill.settings import read_settings
+from babelmill.stages import BaseModelStage
 from babelmill.tokens import characters, trial
 from babelmill.tokens.published_tokenizer import FILES, has_our_tokens
 from babelmill.tokens.tokenizer_file import load_tokenizer, vocab_size
@@ -52,7 +51,7 @@ from babelmill.tokens.tokenizer_file import load_tokenizer, vocab_size
 log = logging.getLogger("babelmill.base_model")
 
 
-def check_architecture(settings: BaseModelSettings, kind: ForeignKind, config: dict[str, Any], where: str) -> None:
+def check_architecture(settings: BaseModelStage, kind: ForeignKind, config: dict[str, Any], where: str) -> None:
     """Raise a UserError, before the weights are fetched, if the configuration asks for another architecture."""
     of_transformers = kind in ("llada", "transformers")
     if of_transformers and not settings.auto_class:
@@ -131,9 +130,9 @@ def instructed(names: list[str], tokenizer_config: Path | None, repository: str)
     return template or bool(re.search(r"[-_](instruct|chat|it)\b", repository, re.IGNORECASE))
 
 
-def run(args: argparse.Namespace) -> None:
+def run(job: Job[BaseModelStage]) -> None:
     """Fetch the model, read it, and write it."""
-    settings = read_settings(args.settings, BaseModelSettings)
+    settings = job.settings
     local, source = next(iter(settings.sources), None), settings.source or {}
     files = in_a_folder(Path(local)) if local else of_source(MODEL, source)
     where = files.where
@@ -169,7 +168,7 @@ def run(args: argparse.Namespace) -> None:
             raise UserError(f"{where}: {named} holds values that are not numbers (NaN or infinite); use other weights")
         return tensor
 
-    with atomic_folder(args.out) as folder:
+    with atomic_folder(job.out) as folder:
         write_tensors(folder / "model.safetensors", shapes, {"format": "pt"}, load)
         write_json(folder / "config.json", model.config)
         rows = model.config.get("vocab_size", sys.maxsize)
@@ -183,7 +182,7 @@ def run(args: argparse.Namespace) -> None:
             names.append(CODES_OF_SOURCE)
         settings_of = tokenizer.get("tokenizer_config.json")
         figures["instructed"] = instructed(files.names, settings_of, figures.get("repository", ""))
-        figures["sources"] = hashed(local, folder) if local else []
+        figures["sources"] = hashed(local) if local else []
         manifest.write(folder, settings, ["model.safetensors", "config.json", *names], figures=figures)
     if not local:
         revisions.record(MODEL.repo_type, **files.figures)
@@ -199,13 +198,11 @@ def all_numbers(tensor: torch.Tensor) -> bool:
     return all(bool(part.isfinite().all()) for part in parts)
 
 
-def hashed(local: str, out: Path) -> list[dict[str, str]]:
-    """Return the path and sha256 of each file of a local model. Also keep them in `out` for the next dry run."""
-    content = local_sources.hashes(model_files(local), out)
+def hashed(local: str) -> list[dict[str, str]]:
+    """Return the path and sha256 of each file of a local model."""
+    content = local_sources.hashes(model_files(local))
     return [{"path": path, "sha256": digest} for path, digest in content.items()]
 
 
 if __name__ == "__main__":
-    parser = stage_entry.arguments(__doc__)
-    parser.add_argument("--out", required=True, type=Path, help="output folder, results/base_models/{model}")
-    sys.exit(stage_entry.run(run, parser.parse_args()))
+    sys.exit(stage_entry.main(BaseModelStage, run, __doc__))

@@ -8,7 +8,6 @@ The card says only what a stage has measured or the user has declared. The folde
 to its final place and then renamed. Its manifest lists every file.
 """
 
-import argparse
 import re
 import sys
 from pathlib import Path
@@ -16,47 +15,52 @@ from typing import Any
 
 from babelmill.config.model_source import SHAPE
 from babelmill.config.snapshots import FOLDER, names
-from babelmill.config.stage_settings import ConvertSettings, CorpusSettings, ExportSettings, TokenizerSettings
 from babelmill.core import manifest, stage_entry
 from babelmill.core.files import atomic_folder, copy_file, link_or_copy, read_json, sha256, write_json, write_text
+from babelmill.core.stage_entry import Job
 from babelmill.evaluation.overlaps import overlap_of
 from babelmill.evaluation.tuned_scores import summarize
 from babelmill.labels.card import LabelsCard, completed
 from babelmill.release.card.card import ModelCard, SuiteScores, shown_settings, snapshot_card, without_path
 from babelmill.release.card.training_history import read_record
-from babelmill.settings import read_settings, recorded
+from babelmill.stages import ConvertStage, CorpusStage, ExportStage, TokenizerStage
 from babelmill.tokens import prefix_space
 
 # The files of weights. With `export.adapter: only`, the folder has none of them.
 MERGED = re.compile(r"model(\.\w+)?\.safetensors(\.index\.\w+\.json)?")
 
 
-def convert(args: argparse.Namespace) -> None:
+def convert(job: Job[ConvertStage]) -> None:
     """Verify the inputs, draw the figures, write the card, and move the folder to its place."""
-    settings = read_settings(args.settings, ConvertSettings)
-    export = manifest.verify(args.export)
-    manifest.verify(args.evaluation, "evaluation.json")
-    model = manifest.verify(args.model, "metrics.jsonl")
-    manifest.verify_upstream(args.evaluation, args.export, *args.corpora)
-    manifest.verify_upstream(args.export, args.model, args.tokenizer)
-    evaluation = read_json(args.evaluation / "evaluation.json")
-    for folder in args.scores:
-        manifest.verify(folder, "scores.json")
-        manifest.verify_upstream(folder, args.export)
-    scores = {folder.name: read_json(folder / "scores.json") for folder in args.scores}
-    overlaps = {folder.name: read_json(path) for folder in args.scores if (path := overlap_of(folder))}
-    for folder in args.tuned:
-        manifest.verify(folder, "scores.json")
-        manifest.verify_upstream(folder, args.export)
-    tuned = {"/".join(folder.parts[-2:]): read_json(folder / "scores.json") for folder in args.tuned}
-    exported = recorded(export["settings"], ExportSettings, args.export).export
-    asked = recorded(manifest.read(args.tokenizer)["settings"], TokenizerSettings, args.tokenizer)
+    settings = job.settings
+    export_folder, evaluated, train = (settings.folder(role) for role in ("export", "evaluation", "train"))
+    tokenizer_folder, corpus_folders = settings.folder("tokenizer"), settings.folders("corpora")
+    scored, tuned_folders = settings.folders("scores"), settings.folders("tuned")
+    export = manifest.verify(export_folder)
+    manifest.verify(evaluated, "evaluation.json")
+    model = manifest.verify(train, "metrics.jsonl")
+    manifest.verify_upstream(evaluated, export_folder, *corpus_folders)
+    manifest.verify_upstream(export_folder, train, tokenizer_folder)
+    evaluation = read_json(evaluated / "evaluation.json")
+    scores, overlaps, tuned = {}, {}, {}
+    for folder in scored:
+        about = manifest.verify(folder, "scores.json")
+        manifest.verify_upstream(folder, export_folder)
+        scores[about["settings"]["suite"]] = read_json(folder / "scores.json")
+        if path := overlap_of(folder):
+            overlaps[about["settings"]["suite"]] = read_json(path)
+    for folder in tuned_folders:
+        about = manifest.verify(folder, "scores.json")["settings"]
+        manifest.verify_upstream(folder, export_folder)
+        tuned[f"{about['task']}/{about['seed']}"] = read_json(folder / "scores.json")
+    exported = ExportStage.from_content(export["settings"], export_folder).export
+    asked = TokenizerStage.from_content(manifest.read(tokenizer_folder)["settings"], tokenizer_folder)
     source = asked.of_model or asked.tokenizer.source
     precision = model["figures"].get("precision")
-    shown, config = shown_settings(model["settings"], precision), read_json(args.export / "config.json")
-    corpora = {folder.name: manifest.read(folder) for folder in args.corpora}
+    shown, config = shown_settings(model["settings"], precision), read_json(export_folder / "config.json")
+    corpora = dict(zip(settings.languages, map(manifest.read, corpus_folders), strict=True))
     if "labels" in config:
-        sections = [recorded(each["settings"], CorpusSettings, name).corpus for name, each in corpora.items()]
+        sections = [CorpusStage.from_content(each["settings"], name).corpus for name, each in corpora.items()]
         config = completed(config, evaluation, exported.default_variant, sections)
     if begun_with := model["figures"].get("source"):
         shown["model"] = {key: config[key] for key in SHAPE if key in config} | shown["model"]
@@ -71,15 +75,15 @@ def convert(args: argparse.Namespace) -> None:
         languages={code: settings.language_table[code] for code in settings.languages},
         settings=shown,
         model_type=config["model_type"] if without_code else None,
-        mask=token_of(args.export, "mask_token"),
-        padless=without_code and None in (config.get("pad_token_id"), token_of(args.export, "pad_token")),
+        mask=token_of(export_folder, "mask_token"),
+        padless=without_code and None in (config.get("pad_token_id"), token_of(export_folder, "pad_token")),
         adapter=exported.adapter,
         published_tokenizer="roles" in export["figures"],
-        prefix_space=prefix_space.is_put_in(args.export / "tokenizer.json"),
+        prefix_space=prefix_space.is_put_in(export_folder / "tokenizer.json"),
         begun_with=begun_with,
         **settings.card.model_dump(),
         evaluation=evaluation,
-        snapshots=names(args.export),
+        snapshots=names(export_folder),
         suites=[
             SuiteScores(found=scores[name], overlap=overlaps.get(name), **about)
             for name, about in settings.suites.items()
@@ -89,27 +93,27 @@ def convert(args: argparse.Namespace) -> None:
         corpora=corpora,
         tokenizer_source=source and without_path(source),
         figures=model["figures"],
-        record=read_record(args.model / "metrics.jsonl"),
+        record=read_record(train / "metrics.jsonl"),
     )
     card = LabelsCard(labels=config["labels"], **facts) if "labels" in config else ModelCard(**facts)
     kept = [name for name in export["files"] if exported.adapter != "only" or not MERGED.fullmatch(name)]
-    with atomic_folder(args.out) as folder:
+    with atomic_folder(job.out) as folder:
         files = [name for name in kept if not name.startswith(f"{FOLDER}/")]
         for name in files:
-            copy_file(args.export / name, folder / name)
+            copy_file(export_folder / name, folder / name)
         if "labels" in config:
             write_json(folder / "config.json", config)
         files += card.write(folder)
-        upstream = [args.export, args.evaluation, *args.scores, *args.tuned, args.model, args.tokenizer, *args.corpora]
+        upstream = [export_folder, evaluated, *scored, *tuned_folders, train, tokenizer_folder, *corpus_folders]
         known: dict[str, Any] = {"evaluation": evaluation} | ({"scores": scores} if scores else {})
         known |= {"tuned": tuned} if tuned else {}
         known |= {"precision": precision} if precision else {}
-        if snapshots := convert_snapshots(args.export, folder, exported.adapter == "only", settings):
+        if snapshots := convert_snapshots(export_folder, folder, exported.adapter == "only", settings):
             known["snapshots"] = snapshots
         manifest.write(folder, settings, files, upstream, known)
 
 
-def convert_snapshots(export: Path, folder: Path, adapters_only: bool, settings: ConvertSettings) -> dict[str, str]:
+def convert_snapshots(export: Path, folder: Path, adapters_only: bool, settings: ConvertStage) -> dict[str, str]:
     """Put the exported snapshots into the converted folder, each with a card; return {name: sha256 of its manifest}.
 
     Files are hard links if possible. `adapters_only`: whether the files of merged weights are left out.
@@ -146,13 +150,4 @@ def token_of(folder: Path, role: str) -> str | None:
 
 
 if __name__ == "__main__":
-    parser = stage_entry.arguments(__doc__)
-    parser.add_argument("--export", **stage_entry.FOLDER, help="results/exports/{model}")
-    parser.add_argument("--evaluation", **stage_entry.FOLDER, help="results/evaluations/{model}")
-    parser.add_argument("--scores", **stage_entry.ANY_FOLDERS, help="results/scores/{model}/{suite}")
-    parser.add_argument("--tuned", **stage_entry.ANY_FOLDERS, help="results/tuned/{model}/{task}/{seed}")
-    parser.add_argument("--corpora", **stage_entry.FOLDERS, help="one for each language")
-    parser.add_argument("--tokenizer", **stage_entry.FOLDER, help="results/tokenizers/{model}")
-    parser.add_argument("--model", **stage_entry.FOLDER, help="results/models/{model}")
-    parser.add_argument("--out", required=True, type=Path, help="converted/{model}")
-    sys.exit(stage_entry.run(convert, parser.parse_args()))
+    sys.exit(stage_entry.main(ConvertStage, convert, __doc__))

@@ -19,7 +19,6 @@ not do: it repeats requests if the server asks to try again later, and it checks
 The stage needs a network, which compute nodes often lack. The stage `corpus` reads its files.
 """
 
-import argparse
 import itertools
 import logging
 import sys
@@ -34,11 +33,11 @@ from huggingface_hub.utils import disable_progress_bars
 
 from babelmill.config import canonical, schema
 from babelmill.config.inputs import UNCOUNTED
-from babelmill.config.stage_settings import DownloadSettings
 from babelmill.core import manifest, stage_entry
 from babelmill.core.bars import Bar
 from babelmill.core.escape import line, some
 from babelmill.core.files import UserError, atomic_folder, link_or_copy
+from babelmill.core.stage_entry import Job
 from babelmill.core.words import plural
 from babelmill.corpus import readers
 from babelmill.corpus.cleaning import clean
@@ -50,7 +49,7 @@ from babelmill.hub import revisions
 from babelmill.hub.data_files import DataFiles, data_files, in_order
 from babelmill.hub.files import Files, licence_of, of_source
 from babelmill.hub.sources import DATASET
-from babelmill.settings import read_settings
+from babelmill.stages import DownloadStage
 
 log = logging.getLogger("babelmill.download")
 MARGIN = 1.25  # how many times the budget to fetch
@@ -234,7 +233,7 @@ def take_all(parts: list[DatasetPart], asked: dict[str, Any]) -> None:
     arriving.end()
 
 
-def describe(settings: DownloadSettings, parts: list[DatasetPart]) -> dict[str, Any]:
+def describe(settings: DownloadStage, parts: list[DatasetPart]) -> dict[str, Any]:
     """Return the manifest's figures: where the files come from, and which they are."""
     described = [
         {key: value for key, value in part.asked.items() if value}
@@ -242,17 +241,17 @@ def describe(settings: DownloadSettings, parts: list[DatasetPart]) -> dict[str, 
         | ({"license": part.license} if part.license else {})
         for part in parts
     ]
-    return {"parts": described} if settings.parts else described[0]
+    return {"parts": described} if settings.parts_of_text else described[0]
 
 
-def run(args: argparse.Namespace) -> None:
+def run(job: Job[DownloadStage]) -> None:
     """Download the text of a language."""
-    settings = read_settings(args.settings, DownloadSettings)
+    settings = job.settings
     disable_progress_bars()  # the client's own bars, for lists of files
-    parts = [open_part(part) for part in ([settings.source] if settings.source else settings.parts)]
+    parts = [open_part(part) for part in ([settings.source] if settings.source else settings.parts_of_text)]
     refuse_validation_alone(parts)
     refuse_repeats(parts)
-    with atomic_folder(args.out) as folder:
+    with atomic_folder(job.out) as folder:
         if settings.counted is not None:
             parts = take(parts, Counter(settings.counted, settings.byte_premium or 1.0, folder))
         else:
@@ -260,7 +259,7 @@ def run(args: argparse.Namespace) -> None:
         names = []
         for part in parts:
             for name, path in part.fetch(part.files.train + part.files.validation).items():
-                names.append(f"{part.repository}/{name}" if settings.parts else name)
+                names.append(f"{part.repository}/{name}" if settings.parts_of_text else name)
                 (folder / names[-1]).parent.mkdir(parents=True, exist_ok=True)
                 link_or_copy(path.resolve(), folder / names[-1])
         manifest.write(folder, settings, names, figures=describe(settings, parts))
@@ -288,6 +287,4 @@ def refuse_repeats(parts: list[DatasetPart]) -> None:
 
 
 if __name__ == "__main__":
-    parser = stage_entry.arguments(__doc__)
-    parser.add_argument("--out", **stage_entry.FOLDER, help="output folder, results/downloads/{language}")
-    sys.exit(stage_entry.run(run, parser.parse_args()))
+    sys.exit(stage_entry.main(DownloadStage, run, __doc__))

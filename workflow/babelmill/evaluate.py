@@ -32,7 +32,6 @@ scored. A published model's tokenizer may lose text, such as capitals: `document
 does, and every place that shows a score shows this count, too.
 """
 
-import argparse
 import contextlib
 import logging
 import sys
@@ -50,10 +49,10 @@ from transformers import AutoConfig, AutoModel, AutoModelForCausalLM, AutoModelF
 from transformers.utils.logging import disable_progress_bar
 
 from babelmill.config import schema
-from babelmill.config.stage_settings import EvaluateSettings, ExportSettings
 from babelmill.core import manifest, stage_entry
 from babelmill.core.bars import Bar
 from babelmill.core.files import UserError, atomic_write, read_json, sha256, write_json
+from babelmill.core.stage_entry import Job
 from babelmill.core.words import NOT_A_NUMBER
 from babelmill.evaluation.metrics import DOCUMENTS, Score, described, pooled
 from babelmill.evaluation.scoring import ScoringRows, ScoringStream, causal_rows, diffusion_rows, masked_rows, nats
@@ -62,8 +61,8 @@ from babelmill.labels.corpus_codes import listed
 from babelmill.labels.evaluation import LabelledText, Predicted, Report, predict
 from babelmill.labels.predictor import Predictor
 from babelmill.release.folder.loading import aligned, load
-from babelmill.runtime import gpu_claims, store
-from babelmill.settings import read_settings, recorded
+from babelmill.runtime import gpu_claims
+from babelmill.stages import EvaluateStage, ExportStage
 from babelmill.tokens.quality import measure
 from babelmill.tokens.shard_file import ShardFile
 from babelmill.tokens.tokenizer_file import load_tokenizer, use_threads, vocab_size
@@ -117,13 +116,13 @@ def rows_of(metric: str, stream: ScoringStream, vocabulary: Vocabulary, evaluati
 
 
 def evaluate_model(
-    folder: Path, texts: dict[str, Text], vocabulary: Vocabulary, settings: EvaluateSettings
+    folder: Path, texts: dict[str, Text], vocabulary: Vocabulary, settings: EvaluateStage
 ) -> tuple[Scores, Nats]:
     """Score all variants of an exported model: {language: {variant: {metric: score}}}, and the nats of each document.
 
     A UserError says that a score is not a number.
     """
-    exported = recorded(manifest.read(folder)["settings"], ExportSettings, folder).export
+    exported = ExportStage.from_content(manifest.read(folder)["settings"], folder).export
     device = scoring_device()
     scores: Scores = {language: {} for language in texts}
     found_nats: Nats = {language: {} for language in texts}
@@ -204,13 +203,14 @@ def training_codes(shards: list[Path], corpora: list[Path], known: list[str]) ->
     return counts
 
 
-def evaluate_labels(args: argparse.Namespace, settings: EvaluateSettings) -> dict[str, Any]:
+def evaluate_labels(settings: EvaluateStage) -> dict[str, Any]:
     """Return the evaluation of a label model."""
-    folder, about = args.export, read_json(args.export / "config.json")["labels"]
-    training = training_codes(args.shards, args.corpora, about["codes"])
-    text = LabelledText(dict(zip(settings.languages, args.corpora, strict=True)), settings.labels, about["codes"])
+    folder, corpora = settings.folder("export"), settings.folders("corpora")
+    about = read_json(folder / "config.json")["labels"]
+    training = training_codes(settings.folders("shards"), corpora, about["codes"])
+    text = LabelledText(dict(zip(settings.languages, corpora, strict=True)), settings.labels, about["codes"])
     methods = ["blocks", "linear"] if about["decoder_layers"] else ["linear"]
-    exported = recorded(manifest.read(folder)["settings"], ExportSettings, folder).export
+    exported = ExportStage.from_content(manifest.read(folder)["settings"], folder).export
     predicted: Predicted = {}
     cut = 0
     for variant in exported.variants:
@@ -225,44 +225,38 @@ def evaluate_labels(args: argparse.Namespace, settings: EvaluateSettings) -> dic
     return Report(text, about, training, names).of(predicted, exported.default_variant, methods[0], cut)
 
 
-def run(args: argparse.Namespace) -> None:
+def run(job: Job[EvaluateStage]) -> None:
     """Evaluate an exported model."""
-    settings = read_settings(args.settings, EvaluateSettings)
-    upstream = [args.export, *args.corpora, *args.shards]
-    with store.made_once(args.out, settings, upstream) as made:
-        if not made:
-            make(args, settings, upstream)
-
-
-def make(args: argparse.Namespace, settings: EvaluateSettings, upstream: list[Path]) -> None:
-    """Do what `run` does, for an evaluation that no other model has."""
-    gpu_claims.claim(args.gpus)
-    use_threads(args.threads)
+    settings, out = job.settings, job.out
+    gpu_claims.claim(job.gpus)
+    use_threads(job.threads)
     disable_progress_bar()
-    torch.set_num_threads(args.threads)
-    manifest.verify(args.export)
+    torch.set_num_threads(job.threads)
+    export = settings.folder("export")
+    manifest.verify(export)
     files = ["evaluation.json"]
     if settings.labelled:
-        evaluation = evaluate_labels(args, settings)
+        evaluation = evaluate_labels(settings)
     else:
-        evaluation, documents = evaluate_text(args, settings)
-        with atomic_write(args.out / DOCUMENTS) as file:
+        evaluation, documents = evaluate_text(settings)
+        with atomic_write(out / DOCUMENTS) as file:
             pq.write_table(documents, file, compression="zstd")
         files.append(DOCUMENTS)
-    write_json(args.out / "evaluation.json", evaluation)
-    manifest.write(args.out, settings, files, upstream)
+    write_json(out / "evaluation.json", evaluation)
+    manifest.write(out, settings, files, [export, *settings.folders("corpora"), *settings.folders("shards")])
 
 
-def evaluate_text(args: argparse.Namespace, settings: EvaluateSettings) -> tuple[dict[str, Any], pa.Table]:
+def evaluate_text(settings: EvaluateStage) -> tuple[dict[str, Any], pa.Table]:
     """Return the evaluation of a model that predicts tokens, and the table of its documents."""
-    path = args.export / "tokenizer.json"
+    export, corpora, shards_folders = settings.folder("export"), settings.folders("corpora"), settings.folders("shards")
+    path = export / "tokenizer.json"
     tokenizer, digest = load_tokenizer(path), sha256(path)
     vocabulary = Vocabulary.read(path, vocab_size(tokenizer))
-    check_length(args.export, settings.evaluation.sequence_length)
+    check_length(export, settings.evaluation.sequence_length)
     log.info("reading the validation text of %s", " ".join(settings.languages))
     texts = {
         language: Text(corpus, shards, tokenizer, digest, vocabulary, settings.evaluation.documents, settings.lossy)
-        for language, corpus, shards in zip(settings.languages, args.corpora, args.shards, strict=True)
+        for language, corpus, shards in zip(settings.languages, corpora, shards_folders, strict=True)
     }
     for language, text in texts.items():
         if text.changed:
@@ -270,7 +264,7 @@ def evaluate_text(args: argparse.Namespace, settings: EvaluateSettings) -> tuple
                 "%s: the tokenizer changes %d of %d scored documents: bits per byte are about the changed text",
                 *(language, text.changed, text.size["scored"]),
             )
-    scores, nats = evaluate_model(args.export, texts, vocabulary, settings)
+    scores, nats = evaluate_model(export, texts, vocabulary, settings)
     log.info("measuring the tokenizer")
     evaluation = overall(scores, texts, settings.scores) | {
         "vocab_size": vocabulary.entries,
@@ -287,11 +281,4 @@ def evaluate_text(args: argparse.Namespace, settings: EvaluateSettings) -> tuple
 
 
 if __name__ == "__main__":
-    parser = stage_entry.arguments(__doc__)
-    parser.add_argument("--export", **stage_entry.FOLDER, help="results/exports/{model}")
-    parser.add_argument("--corpora", **stage_entry.FOLDERS, help="corpora, in order of languages")
-    parser.add_argument("--shards", **stage_entry.FOLDERS, help="shards, in order of languages")
-    parser.add_argument("--out", **stage_entry.FOLDER, help="output folder, results/evaluations/{model}")
-    parser.add_argument("--threads", type=int, default=1)
-    parser.add_argument("--gpus", type=int, default=0, help="1 for a GPU, 0 for the CPU")
-    sys.exit(stage_entry.run(run, parser.parse_args()))
+    sys.exit(stage_entry.main(EvaluateStage, run, __doc__))

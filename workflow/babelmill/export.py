@@ -18,7 +18,6 @@ snapshots. In the repository, each snapshot becomes a branch.
 With `include_raw`, `training_checkpoint/` holds the run's final checkpoint, which is also a safetensors file.
 """
 
-import argparse
 import contextlib
 import dataclasses
 import logging
@@ -34,17 +33,16 @@ from safetensors.torch import load_file
 
 from babelmill.config.schema import Export
 from babelmill.config.snapshots import FOLDER
-from babelmill.config.stage_settings import ExportSettings
 from babelmill.core import manifest, modules, stage_entry
 from babelmill.core.files import UserError, atomic_folder, copy_file, write_text
 from babelmill.core.places import PACKAGE
+from babelmill.core.stage_entry import Job
 from babelmill.release.folder.adapters import frozen_file
 from babelmill.release.folder.architectures import ExportInputs
 from babelmill.release.folder.hub_folder import build, prove
 from babelmill.release.folder.loading import WEIGHTS
-from babelmill.runtime import store
 from babelmill.runtime.checkpoint import Snapshots, is_intact
-from babelmill.settings import read_settings
+from babelmill.stages import CHECKPOINTS, ExportStage
 from babelmill.tokens.vocabulary import published_roles
 
 log = logging.getLogger(__name__)
@@ -72,7 +70,7 @@ names = [name for group in optimizers[0] for name in group["param_names"]]  # na
 * `optimizer.momentum.NAME`: the momentum of a matrix that Muon trains; such a matrix is in no group.
 
 `identity.json` says which settings, version and data the run had, and `metrics.jsonl` holds its losses. If all of them
-are the same, Babelmill can use the checkpoint: copy `{run}` into `results/checkpoints/{model}/` and run the
+are the same, Babelmill can use the checkpoint: copy `{run}` into `results/checkpoints/` and run the
 workflow, which then does not train again.
 """
 
@@ -86,17 +84,16 @@ class Snapshot(NamedTuple):
     figures: dict[str, Any]
 
 
-def copy_checkpoint(folder: Path, model: Path, checkpoints: Path, name: str) -> list[str]:
+def copy_checkpoint(folder: Path, model: Path) -> list[str]:
     """Copy the final checkpoint of the run that made a model, and write how to use it; return the names of the files.
 
-    `model` is the folder that the stage `train` wrote, and `checkpoints` that of the model's runs. A UserError says
-    that the checkpoint is missing or damaged, or holds other weights than `model`.
+    `model` is the folder that the stage `train` wrote. A UserError says that the checkpoint is missing or damaged, or
+    holds other weights than `model`.
     """
-    figures = manifest.read(model)["figures"]
-    run, step = figures["fingerprint"], f"step-{figures['steps']:08d}"
-    source = checkpoints / run
+    run, step = model.name, f"step-{manifest.read(model)['figures']['steps']:08d}"
+    source = CHECKPOINTS / run
     data, seal = source / f"{step}.safetensors", source / f"{step}.json"
-    remedy = "set export.include_raw to false, or train again: snakemake --forcerun train"
+    remedy = "set export.include_raw to false, or train again: snakemake -R train"
     if not (data.is_file() and seal.is_file()):
         raise UserError(f"{data}: the final checkpoint is missing; {remedy}")
     if not is_intact(data):
@@ -110,7 +107,7 @@ def copy_checkpoint(folder: Path, model: Path, checkpoints: Path, name: str) -> 
     files = [f"{step}.safetensors", f"{step}.json", "identity.json", "metrics.jsonl"]
     for file in files:
         copy_file(source / file, folder / RAW_FOLDER / run / file)
-    write_text(folder / RAW_FOLDER / "README.md", RAW.format(run=run, step=step, model=name))
+    write_text(folder / RAW_FOLDER / "README.md", RAW.format(run=run, step=step))
     return [f"{RAW_FOLDER}/README.md", *(f"{RAW_FOLDER}/{run}/{file}" for file in files)]
 
 
@@ -137,56 +134,32 @@ def built_snapshots(folder: Path, run: Path, inputs: ExportInputs, export: Expor
         yield found
 
 
-def run(args: argparse.Namespace) -> None:
+def run(job: Job[ExportStage]) -> None:
     """Build the folder, prove it, and move it to its place."""
-    settings = read_settings(args.settings, ExportSettings)
-    upstream = [args.model, args.tokenizer, *args.source[:1]]
-
-    def has_the_same(_folder: Path, about: dict[str, Any]) -> bool:
-        kept = {Path(name).parent.name for name in about["files"] if Path(name).name == manifest.NAME}
-        # The raw checkpoint names its model.
-        return not settings.export.include_raw and kept == set(
-            manifest.read(args.model)["figures"].get("snapshots", [])
-        )
-
-    with store.made_once(args.out, settings, upstream, fits=has_the_same) as made:
-        if not made:
-            make(args, settings, upstream)
-
-
-def make(args: argparse.Namespace, settings: ExportSettings, upstream: list[Path]) -> None:
-    """Do what `run` does, for an export that no other model has."""
-    manifest.verify(args.model)
-    manifest.verify(args.tokenizer, "tokenizer.json")
-    manifest.verify_upstream(args.model, args.tokenizer, *args.shards)
-    for shards in args.shards:
+    settings = job.settings
+    train, tokenizer, sources = settings.folder("train"), settings.folder("tokenizer"), settings.folders("source")
+    manifest.verify(train)
+    manifest.verify(tokenizer, "tokenizer.json")
+    manifest.verify_upstream(train, tokenizer, *settings.folders("shards"))
+    for shards in settings.folders("shards"):
         manifest.verify(shards, "validation.safetensors")
-    with atomic_folder(args.out) as folder:
-        source = args.source[:1]
-        frozen = frozen_file(args.model, source[0]) if source else None
-        inputs = ExportInputs(args.model, args.tokenizer, args.shards, frozen)
+    with atomic_folder(job.out) as folder:
+        frozen = frozen_file(train, sources[0]) if sources else None
+        inputs = ExportInputs(train, tokenizer, settings.folders("shards"), frozen)
         files = build(folder, inputs, settings.export)
         if settings.export.include_raw:
-            files += copy_checkpoint(folder, args.model, args.checkpoints, settings.name)
-        run = args.checkpoints / manifest.read(args.model)["figures"].get("fingerprint", "none")
-        with built_snapshots(folder, run, inputs, settings.export) as snapshots:
+            files += copy_checkpoint(folder, train)
+        with built_snapshots(folder, CHECKPOINTS / train.name, inputs, settings.export) as snapshots:
             pairs = [path for snapshot in snapshots.values() for path in (snapshot.folder, snapshot.model)]
-            prove(folder, inputs, settings.export, args.out, pairs)
+            prove(folder, inputs, settings.export, job.out, pairs)
         shipped = [path for name in files if name.endswith(".py") for path in (PACKAGE / "model").rglob(name)]
         also = modules.of_files([PACKAGE / "release/folder/prove.py", *shipped])
         for name, snapshot in snapshots.items():
-            manifest.write(snapshot.folder, settings, snapshot.files, [args.model], snapshot.figures, also=also)
+            manifest.write(snapshot.folder, settings, snapshot.files, [train], snapshot.figures, also=also)
             files.append(f"{FOLDER}/{name}/{manifest.NAME}")
-        roles = published_roles(args.tokenizer)
-        manifest.write(folder, settings, files, upstream, {"roles": roles} if roles else None, also=also)
+        roles = published_roles(tokenizer)
+        manifest.write(folder, settings, files, [train, tokenizer, *sources], {"roles": roles} if roles else None, also=also)
 
 
 if __name__ == "__main__":
-    parser = stage_entry.arguments(__doc__)
-    parser.add_argument("--model", **stage_entry.FOLDER, help="results/models/{model}")
-    parser.add_argument("--tokenizer", **stage_entry.FOLDER, help="results/tokenizers/{model}")
-    parser.add_argument("--shards", **stage_entry.FOLDERS, help="text for the comparison")
-    parser.add_argument("--source", **stage_entry.ANY_FOLDERS, help="the model on which adapters were trained")
-    parser.add_argument("--checkpoints", required=True, type=Path, help="the model's folder of runs")
-    parser.add_argument("--out", required=True, type=Path, help="results/exports/{model}")
-    sys.exit(stage_entry.run(run, parser.parse_args()))
+    sys.exit(stage_entry.main(ExportStage, run, __doc__))

@@ -1,326 +1,320 @@
-"""Compare results with what is asked of them: which stages would run, and why.
+"""Say which results a configuration asks for, where they are, and which of them are missing.
 
-The manifests in the results say what they were made from: settings with the version of the stage, and the manifests of
-the results that were read. This module compares them with the present settings, versions and files. It needs no records
-of Snakemake. `babelmill why` shows the answer, and `file_times.py` gives it to Snakemake, so both always say the same.
+What a job is asked to do is its settings: the sections of the configuration that its stage reads, the version of the
+stage, and the paths of the results that it is made from. The digest of the settings is the key in the path of its
+result, `results/{stage}/{label}-{key}`. So a changed value gives another path to every result that depends on it, and
+nothing else has to be compared: a result is there if its manifest is. Results that carry the name of a model, such as
+`converted/eng`, are there if their manifest holds the present settings.
+
+The rules ask this module, and so do the commands: `babelmill why` shows what a dry run decides.
 """
 
-import dataclasses
 import hashlib
-from collections.abc import Callable, Iterable
+import os
+from collections import Counter
+from collections.abc import Iterable, Iterator
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from babelmill import __version__
-from babelmill.config.inputs import CORPORA, has_tokenizer_of_source
+from babelmill.config import inputs
 from babelmill.config.layers import flatten
-from babelmill.config.model_source import ModelSource
 from babelmill.config.resolve import Configuration
 from babelmill.core import escape, manifest, modules
-from babelmill.core.files import canonical_json, sha256
-from babelmill.core.globs import expand_glob
-from babelmill.core.local_sources import hashes
-from babelmill.runtime.record import fingerprint, identity
-from babelmill.settings import settings_of
-from babelmill.stages import STAGES, TO_CONVERTED, Stage, leading_to
+from babelmill.core.files import UserError, atomic_write, canonical_json, read_json
+from babelmill.stages import (
+    CHECKPOINTS,
+    LABEL,
+    RESULTS,
+    SETTINGS,
+    STAGES,
+    NamedStage,
+    RunSettings,
+    Stage,
+    run_settings_of,
+)
 
-Own = Callable[[Configuration, "Job"], list[str]]
-CHECKPOINTS = Path("results/checkpoints")
+ASKED = RESULTS / "asked"  # {model}.json: what a model asked for in its last run
+LINKS = RESULTS / "of"  # {model}/{stage}: what a model uses now, for people
+DIGITS = 10  # hexadecimal digits of a key
 FEW = 3  # edited modules that are named
-OWN_WORDS = ("sources",)  # the key of a settings file that `changed_sources` explains
+MODELS_OF: dict[Path, list[str]] = {}  # {the path of a result: the models that ask for it}, for the terminal
 
 
-@dataclasses.dataclass(eq=False)
-class Job:
-    """A stage of one model, or of one of its languages or parts."""
+class Result:
+    """The result of one job."""
 
-    stage: Stage  # the stage
-    name: str  # the language or model that its settings belong to
-    part: str  # the language, suite or table, if the stage has a job for each, else ""
-    reasons: list[str] = dataclasses.field(default_factory=list)  # why it runs; empty if it does not run
-    # reads, readers: the jobs whose results it reads, and those that read its results.
-    reads: list["Job"] = dataclasses.field(default_factory=list)
-    readers: list["Job"] = dataclasses.field(default_factory=list)
-    # Whether its results, or deleted results that they were made from, are not those that are asked for.
-    outdated: bool = False
-    runs: bool = False  # whether it runs: because it is outdated, or because its results are missing and needed
+    def __init__(self, graph: "Graph", stage: type[Stage], name: str, asked: dict[str, Any], part: str = "") -> None:
+        """Describe a result by its stage, its name (label and key, or model and part), and the content of its settings.
 
-    @cached_property
-    def folder(self) -> Path:
-        return self.stage.path(self.name, self.part)
+        `part`: the language, suite, task or table, if a model has several results of the stage.
+        """
+        self.stage, self.name, self.asked, self.part = stage, name, asked, part
+        self.models = MODELS_OF.setdefault(self.path, [])  # those that ask for it
+        self._graph = graph
 
     @property
-    def missing(self) -> str | None:
-        """Say which of its results is missing; None if all are there."""
-        return manifest.missing(self.folder)
+    def settings_file(self) -> Path:
+        return SETTINGS / self.stage.stage / f"{self.name}.json"
+
+    @cached_property
+    def path(self) -> Path:
+        """Return the folder of the result, or the .json file that it is."""
+        return self.stage.path_of(self.name)
 
     @property
-    def there(self) -> bool:
-        """Return whether there is a record of its results."""
-        return self.stage.record(self.name, self.part).is_file()
+    def record(self) -> Path:
+        """Return the file that says what the result was made from."""
+        return self.path if self.path.suffix == ".json" else self.path / manifest.NAME
+
+    @property
+    def is_there(self) -> bool:
+        """Return whether the result is there, as it is asked for. A UserError says that it is damaged."""
+        if not self.record.is_file():
+            return False
+        if self.stage.named is None:
+            return True
+        about = manifest.read(self.record)
+        return canonical_json(about["settings"]) == canonical_json(self.asked)
 
     @cached_property
-    def record(self) -> dict[str, Any] | None:
-        """Return what its results were made from; None if there is no record of them."""
-        return manifest.read(self.stage.record(self.name, self.part)) if self.there else None
+    def upstream(self) -> list["Result"]:
+        """Return the results that it is made from, as its settings name them."""
+        return [self._graph.at(Path(path)) for paths in self.asked.get("made_from", {}).values() for path in paths]
 
-    @cached_property
-    def digest(self) -> str:
-        """Return the sha256 of the record of its results, by which later results name them."""
-        return sha256(self.stage.record(self.name, self.part))
+    @property
+    def training(self) -> "Result | None":
+        """Return the training that the result follows from: itself, or one that it is made from."""
+        if self.stage.stage == "train":
+            return self
+        of = [each for role in ("train", "export", "converted") for each in self.asked.get("made_from", {}).get(role, [])]
+        return self._graph.at(Path(of[0])).training if of else None
 
-    def later(self) -> list["Job"]:
-        """Return all jobs that read its results, directly or not, the direct ones first."""
-        found = dict.fromkeys(self.readers)
-        waiting = [*found]
-        for job in waiting:  # the list grows
-            new = [reader for reader in job.readers if reader not in found]
-            found |= dict.fromkeys(new)
-            waiting += new
-        return waiting
+    @property
+    def title(self) -> str:
+        """Return its stage and part."""
+        return f"{self.stage.stage} {self.part}".rstrip()
 
-    def mark_outdated(self) -> None:
-        """Set `outdated`. If results that it reads are outdated but there, Snakemake knows that it runs after them."""
-        self.outdated = bool(self.reasons) or any(source.outdated and not source.there for source in self.reads)
+    def runs(self) -> Iterator["Result"]:
+        """Yield the results that have to be made for this one, itself included, the first ones first."""
+        if not self.is_there:
+            for each in self.upstream:
+                yield from each.runs()
+            yield self
 
-    def start(self) -> None:
-        """Mark this job as running, with every job that reads its results and every missing job that it needs."""
-        if self.runs:
-            return
-        self.runs = True
-        for reader in self.readers:
-            reader.start()
-        for source in self.reads:
-            if source.missing:
-                source.start()
 
-    def explain(self) -> None:
-        """Add a reason to a job that runs but has no reason of its own."""
-        if not self.runs or self.reasons:
-            return
-        absent = self.missing
-        because = list(dict.fromkeys(source.stage.name for source in self.reads if source.runs))
-        self.reasons = [absent or f"runs because {' and '.join(because)} {'does' if len(because) == 1 else 'do'}"]
+class Graph:
+    """The results that a configuration asks for."""
+
+    def __init__(self, configuration: Configuration) -> None:
+        self.configuration = configuration
+        self._jobs: dict[tuple[str, str, str], Result] = {}
+        self._paths: dict[Path, Result] = {}
+
+    def result(self, stage: str, name: str, part: str = "") -> Result:
+        """Return the result of a stage for a language or model, and a part of it.
+
+        Models that ask for the same get the same object.
+        """
+        job = (stage, name, part)
+        if job not in self._jobs:
+            kind = STAGES[stage]
+            reads = kind.reads(self.configuration, name, part)
+            made_from = {role: [self.result(*each) for each in jobs] for role, jobs in reads.items() if jobs}
+            fields = {"languages": list(self.configuration.languages_of(name)) if kind.of == "model" else [name]}
+            fields |= kind.asked(self.configuration, name, part)
+            fields |= {"made_from": {role: [each.path.as_posix() for each in found] for role, found in made_from.items()}}
+            if issubclass(kind, NamedStage):
+                fields["name"] = name
+                carry_name = [each for found in made_from.values() for each in found if each.stage.named]
+                keys = {each.path.as_posix(): key_of(each.asked) for each in carry_name}
+                fields |= {"keys": keys} if keys else {}
+            settings = kind.model_construct(**fields)
+            asked = {"stage": stage, "version": kind.version} | settings.written()
+            joined = ".".join(filter(None, (name, part)))
+            if kind.of == "language":
+                part = ".".join(filter(None, (part, name)))
+            named = joined if kind.named else f"{settings.label()[:LABEL]}-{key_of(asked)}"
+            result = Result(self, kind, named, asked, part)
+            self._jobs[job] = self._paths.setdefault(result.path, result)
+        return self._jobs[job]
+
+    def at(self, path: Path) -> Result:
+        """Return the result at a path: one that the configuration asks for, or else what its settings file says."""
+        if path not in self._paths:
+            kind, name = stage_at(path)
+            file = SETTINGS / kind.stage / f"{name}.json"
+            if not file.is_file():
+                raise UserError(f"{path}: no model asks for this result ({file} is missing)")
+            self._paths[path] = Result(self, kind, name, read_json(file))
+        return self._paths[path]
+
+    def of_model(self, model: str, stage: str = "convert") -> list[Result]:
+        """Return the results that a model needs up to a stage, in the order of the stages."""
+        self.configuration.model(model)  # it raises an error for an unknown one
+        inputs.require_labels(self.configuration, model)
+        found: dict[Path, Result] = {}
+        waiting = [self.result(stage, model)]
+        for result in waiting:  # the list grows
+            if result.path not in found:
+                found[result.path] = result
+                waiting += result.upstream
+                if model not in result.models:
+                    result.models.append(model)
+        order = list(STAGES)
+        return sorted(found.values(), key=lambda each: order.index(each.stage.stage))
+
+    def write(self, result: Result) -> None:
+        """Write the settings file of a result, if it differs."""
+        write_if_changed(result.settings_file, result.asked)
+
+    def write_settings(self, model: str) -> None:
+        """Write the settings files of what a model needs, and the run settings of its training."""
+        for result in self.of_model(model):
+            self.write(result)
+            if result.stage.stage == "train" and model in result.models[:1]:
+                write_if_changed(run_file(result), self.run_settings(model).written())
+
+    def places(self, model: str) -> dict[str, str]:
+        """Return {title: path} of the results of a model, and of its submission to a challenge."""
+        more = [self.result("submission", model, part) for part in STAGES["submission"].parts(self.configuration, model)]
+        return {each.title: each.path.as_posix() for each in [*self.of_model(model), *more]}
+
+    def run_settings(self, model: str) -> RunSettings:
+        """Return how the training of a model is monitored and saved."""
+        resolved = self.configuration.model(model)
+        return RunSettings(
+            name=model,
+            run=resolved.run,
+            preset=resolved.preset,
+            gpus=resolved.resources.gpus,
+            bytes_per_word=inputs.bytes_per_word(self.configuration, model),
+            set_aside=inputs.set_aside(self.configuration, model),
+        )
+
+    def begin(self, model: str) -> None:
+        """Keep what a model asks for now, for `babelmill why`, and renew the links to what it uses."""
+        results = self.of_model(model)
+        write_if_changed(ASKED / f"{model}.json", {each.title: each.asked for each in results})
+        counts = Counter(each.stage.stage for each in results)
+        wanted = {
+            LINKS / model / each.stage.stage / (each.part if each.stage.several or counts[each.stage.stage] > 1 else ""): each
+            for each in results
+            if each.stage.named is None
+        }
+        for path in sorted((LINKS / model).glob("**/*"), reverse=True):
+            if path.is_symlink() and path not in wanted:
+                path.unlink()
+            elif path.is_dir() and not path.is_symlink() and not any(path.iterdir()):
+                path.rmdir()
+        for path, each in wanted.items():
+            renew_link(path, each.path)
+
+
+def key_of(asked: dict[str, Any]) -> str:
+    """Return the digest of the content of a settings file."""
+    return hashlib.sha256(canonical_json(asked).encode()).hexdigest()[:DIGITS]
+
+
+def stage_at(path: Path) -> tuple[type[Stage], str]:
+    """Return the stage of the result at a path, and the name of the result."""
+    for stage in STAGES.values():
+        if path.parent == stage.path_of("x").parent:
+            return stage, path.stem if path.suffix == ".json" else path.name
+    raise UserError(f"{path}: not the path of a result")
+
+
+def write_if_changed(path: Path, content: dict[str, Any]) -> None:
+    """Write canonical JSON, unless the file has this content.
+
+    There are thousands of files for 500 languages, so they are not flushed to disk: one that a crash left empty differs,
+    and is written again.
+    """
+    text = canonical_json(content)
+    if not path.is_file() or path.read_bytes() != text.encode():
+        with atomic_write(path, "w", durable=False) as opened:
+            opened.write(text)
+
+
+def renew_link(path: Path, target: Path) -> None:
+    """Make a relative symbolic link, atomically."""
+    text = os.path.relpath(target, path.parent)
+    if path.is_symlink() and os.readlink(path) == text:
+        return
+    path.parent.mkdir(parents=True, exist_ok=True)
+    beside = path.with_name(f".{path.name}.{os.getpid()}")
+    beside.symlink_to(text)
+    beside.replace(path)
+
+
+def run_file(training: Result) -> Path:
+    """Return the file of the run settings of a training, beside its settings."""
+    return run_settings_of(training.settings_file)
 
 
 def changed_values(before: dict[str, Any], now: dict[str, Any]) -> list[str]:
     """Name the settings that differ, as `tokenizer.vocab_size 8192 -> 4096`.
 
-    A key that a settings file leaves out, because it cannot matter or has its neutral value, is `unset`.
+    A key that a settings file leaves out, because it cannot matter or has its neutral value, is `unset`. What a job is
+    made from is no setting here: the results that it reads answer for themselves.
     """
-    before, now = (flatten({k: v for k, v in part.items() if k not in OWN_WORDS}) for part in (before, now))
-    keys = sorted(key for key in before | now if before.get(key) != now.get(key) and key != "table.sha256")
-    return [f"{key} {before.get(key, 'unset')} -> {now.get(key, 'unset')}" for key in keys]
+    leave_out = ("made_from", "keys", "sources", "table")
+    found = [
+        f"{source} {'added' if source not in old else 'removed' if source not in new else 'changed'}"
+        for old, new in [(before.get("sources", {}), now.get("sources", {}))]
+        for source in sorted(old.keys() | new.keys())
+        if old.get(source) != new.get(source)
+    ]
+    if before.get("table") != now.get("table"):
+        found.append(f"{now.get('table', {}).get('file')} changed")
+    before, now = (flatten({k: v for k, v in each.items() if k not in leave_out}) for each in (before, now))
+    keys = sorted(key for key in before | now if before.get(key) != now.get(key))
+    return found + [f"{key} {before.get(key, 'unset')} -> {now.get(key, 'unset')}" for key in keys]
 
 
-def changed_sources(recorded: dict[str, Any], now: dict[str, Any], folder: Path) -> list[str]:
-    """Name the local text that differs from what a manifest lists: files, and the text that comes with Python."""
-    if recorded["settings"].get("sources") == now.get("sources"):
-        return []
-    if now["stage"] != "corpus":
-        return [f"{path} replaced" for path in now["sources"]]
-    found = []
-    builtin = now["corpus"].get("builtin")
-    versions = [sources.get(builtin) for sources in (recorded["settings"].get("sources", {}), now["sources"])]
-    if all(versions) and versions[0] != versions[1]:
-        found.append(f"{builtin} of Python {versions[0]} -> {versions[1]}")
-    listed = {entry["path"]: entry["sha256"] for entry in recorded["figures"].get("sources", [])}
-    present = hashes(sorted({path for pattern in now.get("sources", {}) for path in expand_glob(pattern)}), folder)
-    for path in sorted(listed.keys() | present.keys()):
-        if path not in present:
-            found.append(f"corpus file {path} removed")
-        elif path not in listed:
-            found.append(f"corpus file {path} added")
-        elif present[path] != listed[path]:
-            found.append(f"corpus file {path} replaced")
-    return found or ["source files changed"]
+def asked_before(model: str) -> dict[str, Any]:
+    """Return {title: settings} of what a model asked for in its last run; {} if it has not run."""
+    path = ASKED / f"{model}.json"
+    return dict(read_json(path)) if path.is_file() else {}
 
 
-def changed_table(recorded: dict[str, Any], now: dict[str, Any]) -> list[str]:
-    """Say whether the table to predict has another content than when it was predicted."""
-    before, present = (settings.get("table", {}).get("sha256") for settings in (recorded["settings"], now))
-    if before == present:
-        return []
-    return [f"{now['table']['file']} {'is missing' if present is None else 'replaced'}"]
-
-
-def own_reasons(configuration: Configuration, job: Job) -> list[str]:
-    """Return what has changed since a job ran: settings, version, files or inputs. Without results: nothing."""
-    stage, name, recorded = job.stage, job.name, job.record
-    if recorded is None:
-        return []
-    now = settings_of(configuration, name, stage.settings_name(job.part))
-    found = changed_table(recorded, now)
-    found += changed_values(recorded["settings"], now)
-    found += changed_sources(recorded, now, CORPORA / name)
-    for file, entry in recorded["files"].items() if stage.name != "publish" else ():  # those are on the Hub
-        path = stage.record(name, job.part).parent / file
-        if path.is_file() and path.stat().st_size != entry["bytes"]:
-            found.append(f"{path} was changed by something else")
-    for source, digest in recorded["upstream"].items():
-        path = Path(source) if source.endswith(".json") else Path(source, manifest.NAME)
-        if path.is_file() and sha256(path) != digest:
-            found.append(f"{source} has changed since then")
+def reasons(model: str, results: list[Result]) -> dict[Path, list[str]]:
+    """Return {path: why it would run} of the results of a model, in the order of the stages; [] if it would not."""
+    before, run = asked_before(model), {each.path for each in results[-1].runs()}
+    found: dict[Path, list[str]] = {}
+    for each in results:
+        found[each.path] = []
+        if each.path in run:
+            why = changed_values(before[each.title], each.asked) if each.title in before else []
+            because = list(dict.fromkeys(source.stage.stage for source in each.upstream if source.path in run))
+            if not why and because:
+                why = [f"runs because {' and '.join(because)} {'does' if len(because) == 1 else 'do'}"]
+            why = why or ["has not run yet" if each.title not in before else f"{each.path} is missing"]
+            if each.stage.stage == "train" and (done := steps_done(each)):
+                why.append(f"continues after step {done:,}")
+            found[each.path] = why
     return found
 
 
-def edits(jobs: Iterable[Job]) -> list[str]:
-    """Return a line for each stage of jobs that do not run though modules were edited since their results were made.
+def steps_done(training: Result) -> int:
+    """Return the step after which a training continues; 0 if it has to begin."""
+    saved = (CHECKPOINTS / training.name).glob("step-*.json")
+    return max((int(path.stem.removeprefix("step-")) for path in saved), default=0)
+
+
+def edits(results: Iterable[Result]) -> list[str]:
+    """Return a line for each stage whose results stay though modules were edited since they were made.
 
     Nothing is said of results that another release made: their versions answer for it.
     """
     found: dict[str, dict[str, None]] = {}
-    for job in jobs:
-        if job.record and job.record["version"] == __version__:
-            found.setdefault(job.stage.name, {}).update(dict.fromkeys(modules.edited(job.record.get("modules", {}))))
-    first = {"train": "delete the model's folder in results/checkpoints, then: "}
+    for each in results:
+        if each.record.is_file() and (about := manifest.read(each.record))["version"] == __version__:
+            found.setdefault(each.stage.stage, {}).update(dict.fromkeys(modules.edited(about.get("modules", {}))))
     return [
         f"{stage}: {escape.some(names, FEW)} {'was' if len(names) == 1 else 'were'} edited since; results stay"
-        f" (to make them again: {first.get(stage, '')}snakemake -R {stage})"
+        f" (to make them again: snakemake -R {stage})"
         for stage, names in found.items()
         if names
     ]
-
-
-def settings_fit(configuration: Configuration, job: Job, model: str) -> bool | None:
-    """Return whether later results were made with the present settings of a stage; None if they do not say.
-
-    This is for a stage whose own results are missing.
-    """
-    # (A receipt of `publish` has none.)
-    noted = [later.record.get("made_with", {}) for later in job.later() if later.record]
-    folder = job.folder.as_posix()
-    found = {made_with[folder] for made_with in noted if folder in made_with}
-    if not found:  # a stage of a model was added since the model was converted
-        return False if job.stage.of == "model" and (Path("converted", model) / manifest.NAME).is_file() else None
-    now = settings_of(configuration, job.name, job.stage.settings_name(job.part))
-    return found == {hashlib.sha256(canonical_json(now).encode()).hexdigest()}
-
-
-def sources_fit(job: Job) -> bool | None:
-    """Return whether later results were made from the present results that a stage reads; None if they do not say.
-
-    This is for a stage whose own results are missing. Results that it reads and that are missing, too, are no matter
-    here: each missing stage answers for what it reads itself.
-    """
-    noted = [later.record.get("made_from", {}) for later in job.later() if later.record]
-    known = True
-    for source in job.reads:
-        if source.there:
-            found = {origins[folder] for origins in noted if (folder := source.folder.as_posix()) in origins}
-            if found - {source.digest}:
-                return False
-            known = known and bool(found)
-    return known or None
-
-
-def jobs_of(
-    configuration: Configuration, model: str, stages: dict[str, Stage] = TO_CONVERTED, own: Own = own_reasons
-) -> list[Job]:
-    """Return the jobs of a model, in the order of the stages, with what each reads and its own reasons to run.
-
-    If the model starts from another model of this workflow, the jobs that make that one's weights and tokenizer come
-    first.
-    """
-    ancestors = configuration.ancestors(model)
-    theirs = jobs_of(configuration, ancestors[0], leading_to("train"), own) if ancestors else []
-    there = {job.folder: job for job in theirs}
-    mine: list[Job] = []
-    for stage in stages.values():
-        for name, part in stage.jobs(configuration, model):
-            folder = stage.path(name, part)
-            if folder in there:
-                mine.append(there[folder])
-                continue
-            job = Job(stage, name, part)
-            job.reasons = own(configuration, job)
-            job.reads = [other for other in mine if stage.reads_job(configuration, job, other)]
-            job.reads += [other for other in theirs if other.folder in read_of_source(configuration, model, stage)]
-            for source in job.reads:
-                source.readers.append(job)
-            mine.append(job)
-    if "score" not in stages:  # then only the suites that a corpus reads belong here
-        mine = [job for job in mine if job.stage.name != "suite" or job.readers]
-    jobs = theirs + [job for job in mine if job.folder not in there]
-    for job in jobs:
-        if job.stage in TO_CONVERTED.values() and job.missing and not job.reasons:
-            changed = ["its settings have"] if settings_fit(configuration, job, model) is False else []
-            changed += ["what it reads has"] if sources_fit(job) is False else []
-            job.reasons = [f"its results are missing, and {text} changed" for text in changed[:1]]
-        job.mark_outdated()
-    return jobs
-
-
-def read_of_source(configuration: Configuration, model: str, stage: Stage) -> list[Path]:
-    """Return the folders that a stage reads from another model of this workflow, from which its own model starts."""
-    source = configuration.model(model).source
-    if source is None or source.kind != "model":
-        return []
-    reads_tokenizer = stage.name == "tokenizer" and has_tokenizer_of_source(configuration, model)
-    return [source.weights] if stage.name == "train" else [source.tokenizer] if reads_tokenizer else []
-
-
-def run_of(settings: dict[str, Any], source: ModelSource | None) -> dict[str, Any] | None:
-    """Return the identity of the training run with some settings and the present data; None if data is missing.
-
-    `source`: the model that it continues.
-    """
-    model = settings["name"]
-    tokenizer = STAGES["tokenizer"].path(model, "")
-    shards = [STAGES["shards"].path(model, language) for language in settings["languages"]]
-    weights = source and source.weights
-    needed = [tokenizer, *shards, *([weights] if weights else [])]
-    there = all((folder / manifest.NAME).is_file() for folder in needed)
-    return identity(settings, tokenizer, shards, weights) if there else None
-
-
-def steps_done(settings: dict[str, Any], source: ModelSource | None) -> int:
-    """Return the step after which training with some settings and the present data continues; 0 if it has to begin."""
-    run = run_of(settings, source)
-    saved = (CHECKPOINTS / settings["name"] / fingerprint(run)).glob("step-*.json") if run else ()
-    return max((int(path.stem.removeprefix("step-")) for path in saved), default=0)
-
-
-def explain(configuration: Configuration, model: str) -> list[Job]:
-    """Return the jobs of a model, in the order of the stages; those that would run have reasons.
-
-    Training also says after which step it would continue.
-    """
-    jobs = jobs_of(configuration, model)
-    for job in jobs:
-        if job.reasons or (job is jobs[-1] and job.missing):
-            job.start()
-    for job in jobs:
-        job.explain()
-        if job.stage.name == "train" and job.runs and not any(source.runs for source in job.reads):
-            settings = settings_of(configuration, job.name, "train")
-            about = configuration.model(job.name)
-            done, elsewhere = steps_done(settings, about.source), about.run.checkpoints
-            if done:
-                later = f", or later from {elsewhere}" if elsewhere else ""
-                job.reasons.append(f"continues after step {done:,}{later}")
-            elif elsewhere:
-                job.reasons.append(f"continues from a checkpoint in {elsewhere}, if it has one")
-    return jobs
-
-
-def reasons_to_predict(configuration: Configuration, model: str) -> dict[str, list[str]]:
-    """Return {table: reasons why it would be predicted again} for a model, whether or not earlier stages run."""
-    return _reasons_after_converted(configuration, model, STAGES["predict"])
-
-
-def reasons_to_submit(configuration: Configuration, model: str) -> list[str] | None:
-    """Return why a model's submission would be made again, whether or not earlier stages run; None if it has none."""
-    return _reasons_after_converted(configuration, model, STAGES["submission"]).get("")
-
-
-def _reasons_after_converted(configuration: Configuration, model: str, stage: Stage) -> dict[str, list[str]]:
-    """Return {part: reasons to run} of a stage whose result is a single .json file, with files beside it."""
-    found = {}
-    for part in stage.parts(configuration, model):
-        job = Job(stage, model, part)
-        paths = [job.folder.parent / name for name in job.record["files"]] if job.record else []
-        missing = [f"{path} is missing" for path in paths if not path.is_file()]
-        found[part] = own_reasons(configuration, job) + missing if job.record else ["has not run yet"]
-    return found

@@ -8,27 +8,25 @@ the Hugging Face cache, and is a hard link into it where the file system allows.
 This stage needs a network, which compute nodes often lack.
 """
 
-import argparse
 import functools
 import logging
 import sys
-from pathlib import Path
 
 from babelmill.config.identifiers import FILE
-from babelmill.config.stage_settings import IdentifierSettings
 from babelmill.core import manifest, stage_entry
 from babelmill.core.files import UserError, atomic_folder, link_or_copy, sha256
+from babelmill.core.stage_entry import Job
 from babelmill.hub.client import explained
 from babelmill.hub.files import fetch
 from babelmill.hub.sources import IDENTIFIER, explanation
-from babelmill.settings import read_settings
+from babelmill.stages import IdentifierStage
 
 log = logging.getLogger("babelmill.identifier")
 
 
-def run(args: argparse.Namespace) -> None:
+def run(job: Job[IdentifierStage]) -> None:
     """Fetch the model and check its content."""
-    settings = read_settings(args.settings, IdentifierSettings)
+    settings = job.settings
     repository, commit, name = (settings.source[key] for key in ("repository", "commit", "file"))
     log.info("%s of %s at %s", name, repository, commit)
     with explained(functools.partial(explanation, IDENTIFIER, repository, commit)):
@@ -39,12 +37,10 @@ def run(args: argparse.Namespace) -> None:
             f"{name} of {repository} at {commit[:12]}: its sha256 is {found}, and not {wanted} as it should be; is"
             " HF_ENDPOINT the Hub?"
         )
-    with atomic_folder(args.out) as folder:
+    with atomic_folder(job.out) as folder:
         link_or_copy(path, folder / FILE)
         manifest.write(folder, settings, [FILE], figures={"hub": settings.source | {"sha256": found}})
 
 
 if __name__ == "__main__":
-    parser = stage_entry.arguments(__doc__)
-    parser.add_argument("--out", required=True, type=Path, help="output folder, results/identifiers/{language}")
-    sys.exit(stage_entry.run(run, parser.parse_args()))
+    sys.exit(stage_entry.main(IdentifierStage, run, __doc__))

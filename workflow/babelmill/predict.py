@@ -9,7 +9,6 @@ most probable codes. `babelmill predict` does the same by hand. The folder of th
 the same name.
 """
 
-import argparse
 import logging
 import sys
 from pathlib import Path
@@ -17,15 +16,14 @@ from typing import Any
 
 import torch
 
-from babelmill.config.stage_settings import PredictSettings
 from babelmill.core import manifest, stage_entry
 from babelmill.core.files import UserError, sha256
+from babelmill.core.stage_entry import Job
 from babelmill.labels.prediction import Prediction, TextColumns, check_threshold, in_words, write_review
 from babelmill.labels.predictor import Predictor, Wanted, identity_of, labels_of
 from babelmill.labels.windows import Windows, check_name, held, write_table
 from babelmill.runtime import gpu_claims
-from babelmill.settings import read_settings
-from babelmill.stages import STAGES
+from babelmill.stages import PredictStage
 from babelmill.tables.table import Table
 from babelmill.training.arithmetic import scoring_device
 
@@ -54,7 +52,7 @@ def predict(
     device = scoring_device()
     identity = identity | wanted._asdict() | {"columns": [asked.text, asked.context, asked.one_context]}
     identity["rows"] = table.rows
-    identity |= {"model": identity_of(folder), "version": STAGES["predict"].version}
+    identity |= {"model": identity_of(folder), "version": PredictStage.version}
     check_threshold(folder, labels_of(folder), wanted)
     predictor = Predictor(folder, device)
     windows = Windows(partial, identity)
@@ -69,43 +67,34 @@ def predict(
     return figures
 
 
-def run(args: argparse.Namespace) -> None:
+def run(job: Job[PredictStage]) -> None:
     """Run the stage."""
-    settings = read_settings(args.settings, PredictSettings)
-    gpu_claims.claim(args.gpus)
-    torch.set_num_threads(args.threads)
-    columns = settings.table
+    settings, out = job.settings, job.out.with_suffix(".csv")
+    gpu_claims.claim(job.gpus)
+    torch.set_num_threads(job.threads)
+    columns, path = settings.table, Path(settings.table["file"])
     asked = TextColumns(columns["text_column"], columns.get("context_column"), columns.get("context") or "")
     table = Table(
-        args.table,
+        path,
         asked.columns("predict.text_column", "predict.context_column"),
         delimiter=columns.get("delimiter"),
         encoding=columns.get("encoding", "utf-8"),
         quoting=columns["quoting"],
         section="predict",
-        scratch=args.out.parent,
+        scratch=out.parent,
     )
-    digest = sha256(args.table)
+    digest = sha256(path)
     if digest != columns.get("sha256"):
-        raise UserError(f"{args.table} has changed since {args.settings} was written; run the workflow again")
+        raise UserError(f"{path} has changed since {job.path} was written; run the workflow again")
     identity = {"table": digest, "read": {key: columns[key] for key in READ if key in columns}}
-    section = settings.predict
-    wanted, review = Wanted(section.top, section.method, section.threshold), (section.review, args.review)
-    with held(args.partial):
-        figures = predict(args.converted, table, asked, args.out, args.partial, identity, wanted, review)
-        files, name = [args.out.name, args.review.name], args.out.with_suffix(".json").name
-        manifest.write(args.out.parent, settings, files, [args.converted], figures, name=name)
+    section, review = settings.predict, job.out.with_suffix(".review.csv")
+    wanted, converted = Wanted(section.top, section.method, section.threshold), settings.folder("converted")
+    with held(job.unfinished):
+        checked = section.review, review
+        figures = predict(converted, table, asked, out, job.unfinished, identity, wanted, checked)
+        files = [out.name, review.name]
+        manifest.write(out.parent, settings, files, [converted], figures, name=job.out.name)
 
 
 if __name__ == "__main__":
-    parser = stage_entry.arguments(__doc__)
-    parser.add_argument("--converted", required=True, type=Path, help="converted/{model}")
-    parser.add_argument("--table", required=True, type=Path, help="the table whose rows are predicted")
-    parser.add_argument(
-        "--partial", required=True, type=Path, help="folder that keeps the predictions of killed attempts"
-    )
-    parser.add_argument("--out", required=True, type=Path, help="predictions/{model}/{input}.csv")
-    parser.add_argument("--review", required=True, type=Path, help="predictions/{model}/{input}.review.csv")
-    parser.add_argument("--threads", type=int, default=1, help="number of threads")
-    parser.add_argument("--gpus", type=int, default=0, help="1 for a GPU, 0 for the CPU")
-    sys.exit(stage_entry.run(run, parser.parse_args()))
+    sys.exit(stage_entry.main(PredictStage, run, __doc__))

@@ -15,7 +15,6 @@ items of suites whose authors ask not to publish them in plain text (EWoK).
 `HF_ENDPOINT` works as in huggingface_hub. The token comes only from `HF_TOKEN`.
 """
 
-import argparse
 import functools
 import json
 import logging
@@ -31,13 +30,13 @@ from huggingface_hub.utils._runtime import is_xet_available
 
 from babelmill import __version__
 from babelmill.config.snapshots import FOLDER
-from babelmill.config.stage_settings import PublishSettings
 from babelmill.core import escape, manifest, stage_entry
 from babelmill.core.escape import line
 from babelmill.core.files import UserError, read_object, sha256
+from babelmill.core.stage_entry import Job
 from babelmill.hub.client import cause, commit_of, explained, git_oid, may_pass, one_line, patiently
 from babelmill.hub.credentials import hub_token
-from babelmill.settings import read_settings
+from babelmill.stages import PublishStage
 
 log = logging.getLogger("babelmill.publish")
 
@@ -245,29 +244,17 @@ def publish_folder(
     } | ({"branches": branches} if branches else {})
 
 
-def publish(args: argparse.Namespace) -> None:
+def publish(job: Job[PublishStage]) -> None:
     """Publish a model's folder, and write the receipt."""
-    settings = read_settings(args.settings, PublishSettings)
-    where = args.folder, settings.repository, settings.name, settings.publish.private
-    submission = args.submission[0] if args.submission else None
+    settings, folder = job.settings, job.settings.folder("converted")
+    submission = next(iter(settings.folders("submission")), None)
+    where = folder, settings.repository, settings.name, settings.publish.private
     published = publish_folder(*where, submission=submission)
-    asked = {"stage": "publish", "name": settings.name, "version": __version__, "settings": settings.raw}
-    upstream = {args.folder.as_posix(): published["files"][manifest.NAME]}
-    upstream |= {submission.as_posix(): sha256(submission)} if submission else {}
-    manifest.write_sealed(args.out, asked | published | {"upstream": upstream})
+    asked = {"stage": "publish", "version": __version__, "settings": settings.raw}
+    upstream = {each.as_posix(): manifest.digest(each) for each in (folder, submission) if each}
+    manifest.write_sealed(job.out, asked | published | {"upstream": upstream})
     log.info("published: %s", published["url"])
 
 
-def main() -> int:
-    """Run the stage from the command line."""
-    parser = stage_entry.arguments(__doc__)
-    parser.add_argument("--folder", **stage_entry.FOLDER, help="converted/{model}")
-    parser.add_argument(
-        "--submission", type=Path, nargs="*", default=[], help="submissions/{model}.json, for a model of a challenge"
-    )
-    parser.add_argument("--out", required=True, type=Path, help="the receipt, published/{model}.json")
-    return stage_entry.run(publish, parser.parse_args())
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(stage_entry.main(PublishStage, publish, __doc__))

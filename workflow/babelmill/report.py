@@ -8,14 +8,12 @@ file without scripts, and it loads nothing from elsewhere. A batch is not a mode
 settings.
 """
 
-import argparse
 import sys
 from pathlib import Path
 from typing import Any
 
-from babelmill.core import manifest, stage_entry
+from babelmill.core import stage_entry
 from babelmill.core.files import atomic_write, read_json, write_text
-from babelmill.reporting.asked import MADE_WITH, made_with
 from babelmill.reporting.page import page
 from babelmill.reporting.results import ReportedModel, read_all
 from babelmill.reporting.table import write_csv
@@ -31,21 +29,24 @@ def write(asked: dict[str, Any], models: list[ReportedModel], html: Path, table:
     write_text(html, text)
 
 
-def run(args: argparse.Namespace) -> None:
+class Report:
+    """The stage `report`. It has no key: it is written whenever it is asked for."""
+
+    stage = "report"
+
+    @classmethod
+    def read(cls, path: Path) -> Any:
+        return read_json(path)
+
+    @classmethod
+    def path_of(cls, name: str) -> Path:
+        return Path("reports", f"{name}.html")
+
+
+def run(job: stage_entry.Job[Any]) -> None:
     """Write the report of models that are complete."""
-    asked = read_json(args.settings)
-    write(asked, read_all(asked), args.out, args.csv)
-    record = made_with(args.settings, asked, [args.out, args.csv])
-    manifest.write_sealed(args.settings.with_name(MADE_WITH), record)
-
-
-def main() -> int:
-    """Run the stage from the command line."""
-    parser = stage_entry.arguments(__doc__)
-    parser.add_argument("--out", required=True, type=Path, help="reports/{batch}.html")
-    parser.add_argument("--csv", required=True, type=Path, help="reports/{batch}.csv")
-    return stage_entry.run(run, parser.parse_args())
+    write(job.settings, read_all(job.settings), job.out, job.out.with_suffix(".csv"))
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(stage_entry.main(Report, run, __doc__))

@@ -15,7 +15,6 @@ Scores are saved in `--partial` as they are computed. So if an attempt is killed
 also if settings have changed that the scores do not depend on (`suites/partial.py`).
 """
 
-import argparse
 import gc
 import logging
 import sys
@@ -28,14 +27,14 @@ import torch
 from transformers.utils.logging import disable_progress_bar
 
 from babelmill.config.snapshots import FOLDER, about, names
-from babelmill.config.stage_settings import ScoreSettings
 from babelmill.core import manifest, stage_entry
 from babelmill.core.files import UserError, atomic_write, sha256, write_json
+from babelmill.core.stage_entry import Job
 from babelmill.evaluation.overlaps import OVERLAP, in_training_text
 from babelmill.evaluation.suite_scores import headline, headline_method, in_words
-from babelmill.runtime import gpu_claims, store
+from babelmill.runtime import gpu_claims
 from babelmill.runtime.run_lock import Lock
-from babelmill.settings import read_settings
+from babelmill.stages import ScoreStage
 from babelmill.suites.kinds import KINDS, Kind
 from babelmill.suites.overlap import overlap
 from babelmill.suites.partial import delete
@@ -45,7 +44,7 @@ from babelmill.tokens.tokenizer_file import use_threads
 log = logging.getLogger("babelmill.score")
 
 
-def report(scored: pa.Table, settings: ScoreSettings) -> dict[str, Any]:
+def report(scored: pa.Table, settings: ScoreStage) -> dict[str, Any]:
     """Return the entries `headline` and `languages` of scores.json; raise a UserError if a language has no score."""
     kind = KINDS[settings.kind]
     names = kind.methods(settings)
@@ -69,7 +68,7 @@ def report(scored: pa.Table, settings: ScoreSettings) -> dict[str, Any]:
     return found
 
 
-def about_kind(kind: Kind, settings: ScoreSettings, scored: pa.Table) -> dict[str, Any]:
+def about_kind(kind: Kind, settings: ScoreStage, scored: pa.Table) -> dict[str, Any]:
     """Return the entries `kind` and `measure` of scores.json: those that suites of minimal pairs do not have."""
     measure = kind.measure(scored)
     of_kind = {} if settings.kind == "pairs" else {"kind": settings.kind}
@@ -77,7 +76,7 @@ def about_kind(kind: Kind, settings: ScoreSettings, scored: pa.Table) -> dict[st
 
 
 def score_suites(
-    model: ScoringModel, suites: list[Path], settings: ScoreSettings, partial: Path
+    model: ScoringModel, suites: list[Path], settings: ScoreStage, partial: Path
 ) -> tuple[pa.Table, dict[str, Any]]:
     """Score the items in a folder for each language; return the rows of the table, and the content of scores.json."""
     kind, tables, figures = KINDS[settings.kind], [], {}
@@ -102,7 +101,7 @@ def score_suites(
     }
 
 
-def score_snapshots(export: Path, suites: list[Path], settings: ScoreSettings, partial: Path) -> list[dict[str, Any]]:
+def score_snapshots(export: Path, suites: list[Path], settings: ScoreStage, partial: Path) -> list[dict[str, Any]]:
     """Return the entry of scores.json for each snapshot of the run: when it was kept, and its scores by language."""
     kept = names(export)
     if not kept:
@@ -123,12 +122,12 @@ def score_snapshots(export: Path, suites: list[Path], settings: ScoreSettings, p
 def score(
     model: ScoringModel,
     suites: list[Path],
-    settings: ScoreSettings,
+    settings: ScoreStage,
     partial: Path,
     out: Path,
     upstream: list[Path],
     figures: dict[str, Any] | None = None,
-    corpora: Path | None = None,
+    corpora: dict[str, Path] | None = None,
     threads: int = 1,
 ) -> None:
     """Score a model on a suite, and write the results to the folder `out`.
@@ -148,7 +147,7 @@ def score(
         files = [table, "scores.json"]
         gc.collect()  # the models, so that their memory is free for others while the text is read
         torch.cuda.empty_cache()
-        if corpora and (about := overlap(scored, found, settings, corpora, model.folder, threads)):
+        if corpora and (about := overlap(scored, found, settings, corpora, threads)):
             write_json(out / OVERLAP, about)
             files.append(OVERLAP)
             for code in settings.covered:
@@ -157,7 +156,7 @@ def score(
         delete(partial)
 
 
-def made_of(folder: Path, settings: ScoreSettings) -> dict[str, Any]:
+def made_of(folder: Path, settings: ScoreStage) -> dict[str, Any]:
     """Return what all scores of an exported folder depend on: the version of the stage, and the files that are loaded.
 
     The folder's other files (other variants of the weights, notes) and all other settings change no score.
@@ -165,29 +164,20 @@ def made_of(folder: Path, settings: ScoreSettings) -> dict[str, Any]:
     return {"version": settings.version, "files": loaded_files(folder)}
 
 
-def run(args: argparse.Namespace) -> None:
+def run(job: Job[ScoreStage]) -> None:
     """Score a model on a suite."""
-    settings, upstream = read_settings(args.settings, ScoreSettings), [args.export, *args.suites]
-    with store.made_once(args.out, settings, upstream) as made:
-        if made:
-            return
-        gpu_claims.claim(args.gpus)
-        use_threads(args.threads)
-        disable_progress_bar()
-        torch.set_num_threads(args.threads)
-        manifest.verify(args.export)
-        model = ScoringModel(args.export, made_of(args.export, settings))
-        looking = {"corpora": args.corpora, "threads": args.threads}
-        score(model, args.suites, settings, args.partial, args.out, upstream, **looking)
+    settings = job.settings
+    export, suites = settings.folder("export"), settings.folders("suites")
+    corpora = dict(zip(settings.languages, settings.folders("corpora"), strict=True))
+    gpu_claims.claim(job.gpus)
+    use_threads(job.threads)
+    disable_progress_bar()
+    torch.set_num_threads(job.threads)
+    manifest.verify(export)
+    model = ScoringModel(export, made_of(export, settings))
+    upstream = [export, *suites, *corpora.values()]
+    score(model, suites, settings, job.unfinished, job.out, upstream, corpora=corpora, threads=job.threads)
 
 
 if __name__ == "__main__":
-    parser = stage_entry.arguments(__doc__)
-    parser.add_argument("--export", **stage_entry.FOLDER, help="results/exports/{model}")
-    parser.add_argument("--suites", **stage_entry.FOLDERS, help="folders of items, in the order of languages")
-    parser.add_argument("--corpora", type=Path, help="folder of the corpora; looks for the items in the training text")
-    parser.add_argument("--partial", required=True, type=Path, help="folder that keeps the scores of killed attempts")
-    parser.add_argument("--out", **stage_entry.FOLDER, help="output folder, results/scores/{model}/{suite}")
-    parser.add_argument("--threads", type=int, default=1)
-    parser.add_argument("--gpus", type=int, default=0, help="1 for a GPU, 0 for the CPU")
-    sys.exit(stage_entry.run(run, parser.parse_args()))
+    sys.exit(stage_entry.main(ScoreStage, run, __doc__))

@@ -14,7 +14,6 @@ stay busy even if a batch is one long document. Results are written in the order
 same on every run and for every number of threads. Memory does not depend on the size of the corpus.
 """
 
-import argparse
 import logging
 import sys
 import time
@@ -26,14 +25,13 @@ from pathlib import Path
 import numpy as np
 from tokenizers import Tokenizer
 
-from babelmill.config.stage_settings import ShardsSettings
 from babelmill.core import manifest, stage_entry
 from babelmill.core.bars import Bar
 from babelmill.core.files import UserError, sha256
+from babelmill.core.stage_entry import Job
 from babelmill.core.words import count_words, plural
 from babelmill.labels.corpus_codes import CodeReader
-from babelmill.runtime import store
-from babelmill.settings import read_settings
+from babelmill.stages import ShardsStage
 from babelmill.tokens.documents import Documents
 from babelmill.tokens.shard_file import Labels, write_shard
 from babelmill.tokens.tokenizer_file import encode, load_tokenizer, use_threads, vocab_size
@@ -121,42 +119,35 @@ def read_labels(reader: CodeReader | None, corpus: Documents) -> tuple[Labels | 
     return labels, {"codes": len(labels.codes), "bad_codes": reader.bad, "without_code": reader.without}
 
 
-def run(args: argparse.Namespace) -> None:
+def run(job: Job[ShardsStage]) -> None:
     """Build the shards of a language."""
-    settings = read_settings(args.settings, ShardsSettings)
-    use_threads(args.threads)
-    upstream = [args.tokenizer, args.corpus]
-    with store.made_once(args.out, settings, upstream, wait=True) as made:
-        if not made:
-            make(args, settings, upstream)
-
-
-def make(args: argparse.Namespace, settings: ShardsSettings, upstream: list[Path]) -> None:
-    """Do what `run` does, for shards that no other model has."""
-    manifest.verify(args.tokenizer, "tokenizer.json")
-    manifest.verify(args.corpus, "train.parquet", "validation.parquet")
-    path = args.tokenizer / "tokenizer.json"
+    settings, (language,) = job.settings, job.settings.languages
+    use_threads(job.threads)
+    tokenizer_folder, corpus_folder = settings.folder("tokenizer"), settings.folder("corpus")
+    manifest.verify(tokenizer_folder, "tokenizer.json")
+    manifest.verify(corpus_folder, "train.parquet", "validation.parquet")
+    path = tokenizer_folder / "tokenizer.json"
     tokenizer, digest = load_tokenizer(path), sha256(path)
     vocabulary = Vocabulary.read(path, vocab_size(tokenizer))
     corpora = {
-        split: Documents(args.corpus / f"{split}.parquet", settings.labelled) for split in ("train", "validation")
+        split: Documents(corpus_folder / f"{split}.parquet", settings.labelled) for split in ("train", "validation")
     }
     if not corpora["validation"].count:
         raise UserError(
-            f"the corpus of {args.language} has no validation documents, but training and evaluation need them;"
+            f"the corpus of {language} has no validation documents, but training and evaluation need them;"
             " set corpus.validation_share above 0, or set corpus.validation_files"
         )
     figures: dict[str, dict[str, int]] = {}
     reader = CodeReader(settings.labels) if settings.labelled else None
     for split, corpus in corpora.items():
         labels, codes = read_labels(reader, corpus)
-        target = args.out / f"{split}.safetensors"
-        counts = build(tokenizer, vocabulary, digest, corpus, target, args.threads, labels) | codes
+        target = job.out / f"{split}.safetensors"
+        counts = build(tokenizer, vocabulary, digest, corpus, target, job.threads, labels) | codes
         for name, count in counts.items():
             figures.setdefault(name, {})[split] = count
         log.info(
             "%s %s: %s, %.2f million tokens, %.2f bytes per token",
-            args.language,
+            language,
             split,
             plural(counts["documents"], "document"),
             counts["tokens"] / 1e6,
@@ -165,14 +156,8 @@ def make(args: argparse.Namespace, settings: ShardsSettings, upstream: list[Path
     if reader:
         reader.warn_of_zeros()
     files = [f"{split}.safetensors" for split in corpora]
-    manifest.write(args.out, settings, files, upstream, figures, remember=True)
+    manifest.write(job.out, settings, files, [tokenizer_folder, corpus_folder], figures, remember=True)
 
 
 if __name__ == "__main__":
-    parser = stage_entry.arguments(__doc__)
-    parser.add_argument("--language", required=True, help="the language's code")
-    parser.add_argument("--tokenizer", **stage_entry.FOLDER, help="results/tokenizers/{model}")
-    parser.add_argument("--corpus", **stage_entry.FOLDER, help="results/corpora/{language}")
-    parser.add_argument("--out", **stage_entry.FOLDER, help="output folder")
-    parser.add_argument("--threads", type=int, default=1, help="number of threads")
-    sys.exit(stage_entry.run(run, parser.parse_args()))
+    sys.exit(stage_entry.main(ShardsStage, run, __doc__))

@@ -1,160 +1,157 @@
-"""Define the stages: what each is asked to do, what it reads and writes, and which languages and models have it.
+"""Define the stages: one class each, which says what a stage reads, what it is asked to do, and where its results go.
 
-Everything that needs to know the stages uses `STAGES`: the settings files, the rules, `babelmill why`, `status` and
-`clean`, and the tests. To add a stage, add a class here, a rules file of the same name in `workflow/rules/`, and a
-module of the same name beside this one (see CONTRIBUTING.md).
+A class is also the type of its settings files: an object of it holds what one job is asked to do. Everything that needs
+to know the stages uses `STAGES`: the graph, the rules, the commands and the tests. To add a stage, add a class here, a
+rules file of the same name in `workflow/rules/`, and a module of the same name beside this one (see CONTRIBUTING.md).
 """
 
-import re
-from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import Any, ClassVar, Literal, Self
 
-from babelmill.config import identifiers, inputs, schema, stage_settings, submissions, suites, tasks
-from babelmill.config.canonical import at_neutral
+import pydantic
+
+from babelmill.config import identifiers, inputs, schema, submissions, suites, tasks
+from babelmill.config.canonical import at_neutral, from_file, to_file
+from babelmill.config.mistakes import worded
 from babelmill.config.objectives import OBJECTIVES
 from babelmill.config.resolve import Configuration, Resolved, ResolvedModel
-from babelmill.core import manifest
-from babelmill.core.files import UserError, not_found, sha256
+from babelmill.core.files import UserError, not_found, read_json, sha256
 
-DOWNLOADS = Path("results/downloads")
+RESULTS = Path("results")
+SETTINGS = RESULTS / "settings"
+CHECKPOINTS = RESULTS / "checkpoints"
+UNFINISHED = RESULTS / "unfinished"  # {stage}/{result}: what jobs that were killed had done
+LABEL = 40  # characters at most, before the key
 # Where a key cannot matter, settings files hold its smallest value, so that a change of it runs nothing.
 SMALLEST_TOKENIZER = schema.Tokenizer(source=None, revision="", vocab_size=16 + 256, min_frequency=1)
 OF_SUITES = ("suites", "pairs", "masked_pairs", "snapshots", "snapshot_suites")  # of `score` alone
 OF_TASKS = ("tasks", "task_seeds", "keep_tuned")  # of `tune` alone
-SUITE_TABLES = ("pairs.parquet", "items.parquet")  # the kind of a suite says which of them it has
-TABLE_OF_TASK = ("predicted.parquet",)  # tasks with `resplit` have it
 SMALLEST_ROWS = {"sequence_length": schema.MASKS}
+ONE_LANGUAGE = schema.Mixture(weights=1.0)  # there is nothing to weigh
+NO_LABELS = schema.Labels()
+
+# The jobs that a job reads, by what they are for it: {role: [(stage, language or model, part)]}.
+Reads = dict[str, list[tuple[str, str, str]]]
 
 
-class Named(Protocol):
-    """A job: its stage, the language or model that its settings belong to, and its part (see `Stage`)."""
+class Settings(pydantic.BaseModel):
+    """What a settings file holds. Fields whose type is a section of the configuration are sections that are read."""
 
-    stage: "Stage"
-    name: str
-    part: str
+    model_config = pydantic.ConfigDict(extra="forbid", frozen=True)
+
+    raw: dict[str, Any] = {}  # the content of the file, for the manifest
+
+    @classmethod
+    def sections(cls) -> dict[str, type[schema.Section]]:
+        """Return the sections of the configuration among the fields."""
+        types = {name: field.annotation for name, field in cls.model_fields.items()}
+        return {n: t for n, t in types.items() if isinstance(t, type) and issubclass(t, schema.Section)}
+
+    def written(self) -> dict[str, Any]:
+        """Return the content of the file: the fields that were given, sections in canonical form."""
+        given = {key: getattr(self, key) for key in self.model_fields_set}
+        return given | to_file({key: given[key] for key in self.sections() if key in given})
+
+    @classmethod
+    def from_content(cls, content: dict[str, Any], where: str | Path) -> Self:
+        """Return what a settings file or a manifest holds as an object; `where` begins the error of a wrong value."""
+        values = {key: value for key, value in content.items() if key not in ("stage", "version")}
+        sections = cls.sections()
+        values |= from_file(content, sections)
+        if "mixture" in sections and "mixture" not in content:
+            values["mixture"] = ONE_LANGUAGE.model_dump() | values["mixture"]
+        try:
+            return cls.model_validate(values | {"raw": content})
+        except pydantic.ValidationError as error:
+            raise UserError(f"{where}: {worded(error, values)[1]}") from None
 
 
-class Stage:
-    """A stage of the workflow. Each has a class that says what follows, and overrides what is different for it.
+def run_settings_of(settings: Path) -> Path:
+    """Return the file of the run settings of a training, beside its settings file."""
+    return SETTINGS / "run" / settings.name
 
-    A stage has one job for each language or model, or several: one for each of its parts. A part is what the wildcards
-    of its folder stand for besides the language or model: "eng" for `shards` of the model `two`, "blimp" for its
-    `score`, "mnli.1" if there are two such wildcards, and "" if there are none.
-    """
 
-    name: str  # the name of the stage, its rule, its rules file and its module
-    version: int = 1  # raise it when the results of the stage change: it runs again, and what follows from it
-    of: Literal["language", "model"] = "model"  # whether its settings belong to a language or to a model
-    settings: type[stage_settings.Settings]  # the type of its settings
-    # The path of its results, with {language}, {model} or both. If it has another wildcard, such as {suite}, each part
-    # has a settings file of its own.
-    folder: str
-    reads: tuple[str, ...] = ()  # the stages whose results it reads
-    # Whether its rule declares the folder of its results as its output, and not the files in it.
-    gives_folder: bool = False
-    # Whether its rule also declares the folder that has the name of its .json file as its output.
-    folder_beside: bool = False
-    # Files of its manifest that are no output of its rule: not every result has them.
-    undeclared: tuple[str, ...] = ()
+class RunSettings(Settings):
+    """How a training is monitored and saved: of the first model that asks for it. In no key, so it runs nothing."""
 
-    def asked(self, configuration: Configuration, name: str, part: str) -> stage_settings.Settings:
-        """Return what it is asked to do for a language or model: its settings file holds the fields given here.
+    name: str  # the model
+    run: schema.Run
+    preset: str = ""  # for the names of logs
+    gpus: int = 0  # for this training and what follows from it
+    bytes_per_word: dict[str, float] = {}  # {code: bytes per word}, see `inputs.bytes_per_word`
+    set_aside: float = 0.0  # the share of the text that is set aside for validation, for advice
 
-        A UserError says what is wrong in the configuration or its files.
-        """
-        raise NotImplementedError
 
-    def parts(self, configuration: Configuration, name: str) -> list[str]:
-        """Return the parts with a settings file of their own; [""] for one file, [] if there is nothing to do."""
+class Stage(Settings):
+    """A stage of the workflow; an object of it is the settings of one of its jobs."""
+
+    stage: ClassVar[str]  # the name of the stage, its rule, its rules file and its module
+    version: ClassVar[int] = 1  # raise it when the results of the stage change: it runs again, and what follows from it
+    of: ClassVar[Literal["language", "model"]] = "model"  # whether its jobs belong to a language or to a model
+    several: ClassVar[bool] = False  # whether a model may have a result for each of several suites or tasks
+    # The path of results that carry the name of a model, as in "converted/{model}"; None for those named by their key.
+    named: ClassVar[str | None] = None
+
+    languages: list[str] = []  # the codes of the languages, in order
+    made_from: dict[str, list[str]] = {}  # {role: the results that the job reads}
+
+    @classmethod
+    def parts(cls, configuration: Configuration, model: str) -> list[str]:
+        """Return the parts that a model has of this stage, such as suites; [""] for one job, [] for none."""
         return [""]
 
-    def refuse(self, configuration: Configuration, name: str, part: str) -> None:
-        """Raise a UserError if a language or model does not have the job that somebody asks for."""
-        known = self.parts(configuration, name)
-        if not known or (self._of_parts and part not in known):
-            raise UserError(self.no_job(name, part, known))
+    @classmethod
+    def refuse(cls, configuration: Configuration, model: str, part: str) -> None:
+        """Raise a UserError if a model does not have a result that carries its name."""
 
-    def no_job(self, name: str, part: str, known: list[str]) -> str:
-        """Return why a language or model does not have a job, and what to do; `known`: the parts that it has."""
-        return f"{name} has no {self.name} {part}".rstrip()
+    @classmethod
+    def reads(cls, configuration: Configuration, name: str, part: str) -> Reads:
+        """Return the jobs that a job of a language or model reads."""
+        return {}
 
-    def reads_job(self, configuration: Configuration, job: Named, other: Named) -> bool:
-        """Return whether a job of this stage reads the results of another job.
+    @classmethod
+    def asked(cls, configuration: Configuration, name: str, part: str) -> dict[str, Any]:
+        """Return the fields of a job's settings. A UserError says what is wrong in the configuration or its files."""
+        raise NotImplementedError
 
-        It reads those of the same language or suite, and those of the whole model.
-        """
-        return other.stage.name in self.reads and (not job.part or other.part in ("", job.part))
+    def label(self) -> str:
+        """Return how the name of a result begins, for people: with its languages."""
+        return "+".join(self.languages)
 
-    def written(self, configuration: Configuration, name: str, part: str) -> dict[str, Any]:
-        """Return the content of the settings file."""
-        return self.asked(configuration, name, part).written()
+    @classmethod
+    def read(cls, path: Path) -> Self:
+        """Read a settings file. A UserError says that it is another stage's, or was written for another version."""
+        content = read_json(path)
+        if not isinstance(content, dict) or content.get("stage") != cls.stage:
+            found = content.get("stage") if isinstance(content, dict) else content
+            raise UserError(f"{path}: these are settings of the stage {found!r}, not of {cls.stage!r}")
+        if content.get("version") != cls.version:
+            raise UserError(f"{path}: written for another version of stage {cls.stage}; run the workflow again")
+        return cls.from_content(content, path)
 
-    def whose(self, resolved: Resolved) -> dict[str, Any]:
-        """Return the fields of its settings that say whose they are, and its version."""
-        whose = {"stage": self.name, "name": resolved.name, "languages": list(resolved.languages)}
-        return whose | {"version": self.version}
+    @classmethod
+    def path_of(cls, name: str) -> Path:
+        """Return the path of a result by its name: label and key, or model and part."""
+        if cls.named is None:
+            return RESULTS / cls.stage / name
+        model, _, part = name.partition(".")
+        return Path(cls.named.format(model=model, part=part))
 
-    def resolved(self, configuration: Configuration, name: str) -> Resolved:
-        """Return the configuration of a language or model."""
-        return configuration.corpus(name) if self.of == "language" else configuration.model(name)
+    def folders(self, role: str) -> list[Path]:
+        """Return the results that the job reads in a role."""
+        return [Path(path) for path in self.made_from.get(role, [])]
 
-    def applies(self, configuration: Configuration, name: str) -> bool:
-        """Return whether a language or model has this stage at all."""
-        return bool(self.parts(configuration, name))
+    def folder(self, role: str) -> Path:
+        """Return the one result that the job reads in a role."""
+        (found,) = self.folders(role)
+        return found
 
-    def jobs(self, configuration: Configuration, model: str) -> list[tuple[str, str]]:
-        """Return the jobs that a model needs, each as (language or model that its settings belong to, part)."""
-        languages = configuration.languages_of(model)
-        if self.of == "language":
-            return [(code, part or code) for code in languages for part in self.parts(configuration, code)]
-        each = languages if "language" in self.wildcards else [""]
-        return [(model, part or code) for part in self.parts(configuration, model) for code in each]
 
-    # Paths. `part` is ignored where all parts have the same.
+class NamedStage(Stage):
+    """A stage whose results carry the name of a model."""
 
-    @cached_property
-    def wildcards(self) -> list[str]:
-        """Return the wildcards of its folder, in order."""
-        return re.findall(r"{(\w+)}", self.folder)
-
-    @cached_property
-    def _of_parts(self) -> list[str]:
-        """Return the wildcards whose values have a settings file each."""
-        return [each for each in self.wildcards if each not in ("language", "model")]
-
-    def part_of(self, wildcards: Any) -> str:
-        """Return the part that the wildcards of a rule stand for, if it has a settings file of its own; else ""."""
-        return ".".join(getattr(wildcards, each) for each in self._of_parts)
-
-    def path_of(self, wildcards: dict[str, str]) -> Path:
-        """Return the folder of the results of a rule's job, from its wildcards."""
-        return Path(self.folder.format(**wildcards))
-
-    def path(self, name: str, part: str) -> Path:
-        """Return the folder of its results, or the file that is its only result."""
-        return self._fill_in(self.folder, name, part)
-
-    def _fill_in(self, template: str, name: str, part: str) -> Path:
-        others = [each for each in self.wildcards if each != self.of]
-        return Path(template.format(**{self.of: name}, **dict(zip(others, part.split("."), strict=False))))
-
-    def record(self, name: str, part: str) -> Path:
-        """Return the file that says what its results were made from: their manifest, or the single file that it is."""
-        path = self.path(name, part)
-        return path if path.suffix == ".json" else path / manifest.NAME
-
-    def benchmark(self, name: str, part: str) -> Path:
-        """Return the file in which Snakemake notes the time and the memory of the job."""
-        wildcards = "/".join(f"{{{each}}}" for each in self.wildcards)
-        return self._fill_in(f"results/benchmarks/{self.name}/{wildcards}.tsv", name, part)
-
-    def settings_name(self, part: str) -> str:
-        """Return the name of its settings file, without .json."""
-        return f"{self.name}.{part}" if self._of_parts else self.name
-
-    def settings_file(self, name: str, part: str) -> Path:
-        return inputs.SETTINGS / name / f"{self.settings_name(part)}.json"
+    name: str  # the model
+    keys: dict[str, str] = {}  # {a result that carries a name: the key of what it was made from}
 
 
 def given(**fields: Any) -> dict[str, Any]:
@@ -162,30 +159,29 @@ def given(**fields: Any) -> dict[str, Any]:
     return {key: value for key, value in fields.items() if value}
 
 
+def all_of(stage: str, names: Any, part: str = "") -> list[tuple[str, str, str]]:
+    """Return the jobs of a stage for several languages."""
+    return [(stage, name, part) for name in names]
+
+
 class DownloadStage(Stage):
     """Fetch the text of a language from the Hub."""
 
-    name = "download"
+    stage = "download"
     of = "language"
-    settings = stage_settings.DownloadSettings
-    folder = "results/downloads/{language}"
-    gives_folder = True
 
-    def parts(self, configuration: Configuration, name: str) -> list[str]:
-        """Return one part if the text comes from the Hub."""
-        return [""] if inputs.hub_datasets(configuration, name) else []
+    source: dict[str, Any] | None = None  # {"repository", "revision"} of the dataset
+    parts_of_text: list[dict[str, Any]] = []  # instead of `source`, the entries of `corpus.hub`, with the same keys
+    # The keys of `corpus` that define which columns are read, and how, if they differ from the defaults.
+    columns: dict[str, Any] = {}
+    counted: dict[str, Any] | None = None  # with a budget, the keys of `corpus` that decide how much text a file yields
+    byte_premium: float | None = None  # with a budget, the language's byte premium
 
-    def no_job(self, name: str, part: str, known: list[str]) -> str:
-        return (
-            f"the text of {name} does not come from the Hub: there is nothing to download;"
-            f" its corpus is results/corpora/{name}/manifest.json"
-        )
-
-    def asked(self, configuration: Configuration, name: str, part: str) -> stage_settings.DownloadSettings:
+    @classmethod
+    def asked(cls, configuration: Configuration, name: str, part: str) -> dict[str, Any]:
         """Name the datasets and, with a budget, the keys that decide when it is used up."""
-        resolved = configuration.corpus(name)
         inputs.check_budget(configuration, name)
-        corpus, found = resolved.corpus, inputs.hub_datasets(configuration, name)
+        corpus, found = configuration.corpus(name).corpus, inputs.hub_datasets(configuration, name)
         if corpus.budget:
             how = {"counted": inputs.counted(corpus), "byte_premium": configuration.table[name].byte_premium}
         else:
@@ -193,267 +189,343 @@ class DownloadStage(Stage):
             usual |= {"delimiter": ",", "encoding": "utf-8", "format": None, "quoting": "format"}
             values = {key: getattr(corpus, key) for key in usual}
             how = given(columns={key: value for key, value in values.items() if value != usual[key]})
-        how |= {"source": found[0]} if isinstance(corpus.hub, str) else {"parts": found}
-        return stage_settings.DownloadSettings(**self.whose(resolved), **how)
+        return how | ({"source": found[0]} if isinstance(corpus.hub, str) else {"parts_of_text": found})
 
 
 class IdentifierStage(Stage):
     """Fetch the model that finds the languages of a corpus from the Hub."""
 
-    name = "identifier"
+    stage = "identifier"
     of = "language"
-    settings = stage_settings.IdentifierSettings
-    folder = "results/identifiers/{language}"
-    gives_folder = True
 
-    def parts(self, configuration: Configuration, name: str) -> list[str]:
-        """Return one part if the corpus has a language filter whose model is on the Hub."""
-        return [""] if identifiers.on_the_hub(configuration, name) else []
+    source: dict[str, Any]  # its repository on the Hub, commit, file, and sha256 (None if only the Hub knows it)
 
-    def no_job(self, name: str, part: str, known: list[str]) -> str:
-        models = " or ".join(identifiers.HUB)
-        return f"corpus.language_filter of {name} names no model of the Hub ({models}): nothing to fetch"
+    @classmethod
+    def asked(cls, configuration: Configuration, name: str, part: str) -> dict[str, Any]:
+        return {"languages": [], "source": identifiers.on_the_hub(configuration, name) or {}}
 
-    def asked(self, configuration: Configuration, name: str, part: str) -> stage_settings.IdentifierSettings:
-        whose = self.whose(configuration.corpus(name))
-        return stage_settings.IdentifierSettings(**whose, source=identifiers.on_the_hub(configuration, name) or {})
+    def label(self) -> str:
+        """Return the name of the repository: all languages may share it."""
+        return str(self.source.get("repository", "model")).rpartition("/")[2]
 
 
 class SuiteStage(Stage):
-    """Read the pairs of a suite in a language."""
+    """Read the items of a suite in a language."""
 
-    name = "suite"
+    stage = "suite"
     of = "language"
-    settings = stage_settings.SuiteSettings
-    folder = "results/suites/{suite}/{language}"
-    undeclared = SUITE_TABLES
+    several = True
 
-    def parts(self, configuration: Configuration, name: str) -> list[str]:
-        """Return the suites that cover a language and that its corpus, or the score of some model of it, needs."""
-        return suites.suites_of_language(configuration, name)
+    suite: str = ""
+    kind: str = "pairs"  # its kind, see `schema.Suite`
+    columns: dict[str, str] = {}  # the keys of `schema.Suite` that define how its files are read
+    # The keys of `schema.Suite` that say what an item of this kind is; without those of `columns`.
+    items: dict[str, Any] = {}
+    files: list[str] = []  # globs in the dataset on the Hub
+    source: dict[str, Any] | None = None  # the dataset
+    sources: dict[str, Any] = {}  # instead of `files` and `source`, the local files
 
-    def jobs(self, configuration: Configuration, model: str) -> list[tuple[str, str]]:
-        """Return the jobs of the suites that this model is scored on, or that its corpora need."""
-        scored, jobs = suites.suites_of_model(configuration, model), super().jobs(configuration, model)
-        return [job for job in jobs if job[1] in scored or job[1] in suites.suites_of_corpus(configuration, job[0])]
+    @classmethod
+    def asked(cls, configuration: Configuration, name: str, part: str) -> dict[str, Any]:
+        return suites.pairs_of_suite(configuration, name, part)
 
-    def no_job(self, name: str, part: str, known: list[str]) -> str:
-        return (
-            f"no model of {name} is scored on {part}; add it to evaluation.suites, or to corpus.decontaminate, if"
-            f" it covers {name}"
-        )
-
-    def asked(self, configuration: Configuration, name: str, part: str) -> stage_settings.SuiteSettings:
-        resolved = configuration.corpus(name)
-        return stage_settings.SuiteSettings(**self.whose(resolved), **suites.pairs_of_suite(configuration, name, part))
+    def label(self) -> str:
+        """Return the suite and the languages."""
+        return f"{self.suite}_{super().label()}"
 
 
 class TaskStage(Stage):
     """Read the rows of a task in a language."""
 
-    name = "task"
+    stage = "task"
     of = "language"
-    settings = stage_settings.TaskSettings
-    folder = "results/tasks/{task}/{language}"
-    undeclared = TABLE_OF_TASK
+    several = True
 
-    def parts(self, configuration: Configuration, name: str) -> list[str]:
-        """Return the tasks that cover a language and that some model of it is tuned for."""
-        return tasks.tasks_of_language(configuration, name)
+    task: str = ""
+    kind: str = ""  # "tagging", or "" for a classification of texts
+    columns: dict[str, str] = {}  # the keys of `schema.Task` that define how its files are read
+    resplit: dict[str, Any] | None = None  # `schema.Resplit`, if the rows are divided anew
+    spans: bool = False  # whether the labels must mark spans
+    files: dict[str, list[str]] = {}  # {split: globs in the dataset on the Hub}
+    source: dict[str, Any] | None = None  # the dataset
+    sources: dict[str, dict[str, Any]] = {}  # instead of `files` and `source`, {split: the local files}
 
-    def jobs(self, configuration: Configuration, model: str) -> list[tuple[str, str]]:
-        """Return the jobs of the tasks that this model is tuned for."""
-        tuned = tasks.tasks_of_model(configuration, model)
-        return [(code, task) for code, task in super().jobs(configuration, model) if task in tuned]
+    @classmethod
+    def asked(cls, configuration: Configuration, name: str, part: str) -> dict[str, Any]:
+        return tasks.rows_of_task(configuration, name, part)
 
-    def no_job(self, name: str, part: str, known: list[str]) -> str:
-        return f"no model of {name} is tuned for {part}; add it to evaluation.tasks if it covers {name}"
-
-    def asked(self, configuration: Configuration, name: str, part: str) -> stage_settings.TaskSettings:
-        resolved = configuration.corpus(name)
-        return stage_settings.TaskSettings(**self.whose(resolved), **tasks.rows_of_task(configuration, name, part))
+    def label(self) -> str:
+        """Return the task and the languages."""
+        return f"{self.task}_{super().label()}"
 
 
 class BaseModelStage(Stage):
     """Fetch the model that another one continues, if this workflow did not make it."""
 
-    name = "base_model"
-    settings = stage_settings.BaseModelSettings
-    folder = "results/base_models/{model}"
-    gives_folder = True
+    stage = "base_model"
 
-    def parts(self, configuration: Configuration, name: str) -> list[str]:
-        """Return one part for a model that continues a folder or repository."""
-        return [""] if inputs.has_base_model(configuration, name) else []
+    source: dict[str, Any] | None  # the repository on the Hub; None for a local folder
+    sources: dict[str, Any]  # the content of a local folder
+    shape: dict[str, Any]  # the keys of its shape that the configuration sets beside `model.source`
+    # The Auto class of transformers that its weights must fit; None for our architectures.
+    auto_class: str | None = None
+    architecture: str = "gpt_bert"  # which of our architectures it is, if it has no `auto_class`
 
-    def no_job(self, name: str, part: str, known: list[str]) -> str:
-        return f"model {name} continues no folder or repository (model.source): nothing to fetch"
+    @classmethod
+    def asked(cls, configuration: Configuration, name: str, part: str) -> dict[str, Any]:
+        return {"languages": []} | inputs.base_model(configuration, name)
 
-    def asked(self, configuration: Configuration, name: str, part: str) -> stage_settings.BaseModelSettings:
-        about = inputs.base_model(configuration, name)
-        return stage_settings.BaseModelSettings(**self.whose(configuration.model(name)), **about)
+    def label(self) -> str:
+        """Return the name of the repository or folder."""
+        source = self.source["repository"] if self.source else next(iter(self.sources), "")
+        return Path(source).name
 
 
 class CorpusStage(Stage):
     """Make documents of a language's text."""
 
-    name = "corpus"
+    stage = "corpus"
     of = "language"
-    settings = stage_settings.CorpusSettings
-    folder = "results/corpora/{language}"
-    reads = ("download", "identifier", "suite")
 
-    def reads_job(self, configuration: Configuration, job: Named, other: Named) -> bool:
-        """Return whether it reads another job: that of a suite only if `corpus.decontaminate` names the suite."""
-        if other.stage.name != "suite":
-            return super().reads_job(configuration, job, other)
-        return other.name == job.name and other.part in suites.suites_of_corpus(configuration, job.name)
+    corpus: schema.Corpus
+    sources: dict[str, Any]  # the local text
+    byte_premium: float | None = None  # the language's, if there is a budget
+    bytes_per_word: float | None = None  # of a language whose script does not separate words
+    # With `corpus.language_filter`, the language and the model (see `identifiers.py`).
+    identification: dict[str, Any] = {}
 
-    def asked(self, configuration: Configuration, name: str, part: str) -> stage_settings.CorpusSettings:
+    @classmethod
+    def reads(cls, configuration: Configuration, name: str, part: str) -> Reads:
+        """Return the download, the model that finds languages, and the suites of `corpus.decontaminate`."""
+        return {
+            "download": all_of("download", [name] if inputs.hub_datasets(configuration, name) else []),
+            "identifier": all_of("identifier", [name] if identifiers.on_the_hub(configuration, name) else []),
+            "suites": [("suite", name, suite) for suite in suites.suites_of_corpus(configuration, name)],
+        }
+
+    @classmethod
+    def asked(cls, configuration: Configuration, name: str, part: str) -> dict[str, Any]:
         """Describe the local text. Without a download, the dataset's name is left out: changing it reruns nothing."""
-        resolved = configuration.corpus(name)
         inputs.check_budget(configuration, name)
-        corpus = resolved.corpus
+        corpus = configuration.corpus(name).corpus
         corpus = corpus.model_copy(update={"decontaminate": suites.suites_of_corpus(configuration, name)})
-        byte_premium = configuration.table[name].byte_premium if corpus.budget else None
         if not inputs.hub_datasets(configuration, name):
             corpus = corpus.model_copy(update={"hub": None, "revision": ""})
-        return stage_settings.CorpusSettings(
-            **self.whose(resolved),
-            corpus=corpus,
-            sources=inputs.corpus_sources(configuration, name),
-            **given(byte_premium=byte_premium, identification=identifiers.identification(configuration, name)),
+        fields = {"corpus": corpus, "sources": inputs.corpus_sources(configuration, name)}
+        return fields | given(
+            byte_premium=configuration.table[name].byte_premium if corpus.budget else None,
+            bytes_per_word=configuration.table[name].bytes_per_word,
+            identification=identifiers.identification(configuration, name),
         )
 
 
 class TokenizerStage(Stage):
     """Train or adopt the tokenizer of a model."""
 
-    name = "tokenizer"
-    settings = stage_settings.TokenizerSettings
-    folder = "results/tokenizers/{model}"
-    reads = ("corpus", "base_model")
+    stage = "tokenizer"
 
-    def asked(self, configuration: Configuration, name: str, part: str) -> stage_settings.TokenizerSettings:
+    tokenizer: schema.Tokenizer
+    mixture: schema.Mixture = ONE_LANGUAGE
+    source: dict[str, Any] | None  # the repository of an adopted tokenizer
+    sources: dict[str, str]  # {path: sha256} of a local tokenizer
+    of_model: str | None = None  # the `model.source` whose tokenizer is adopted
+    characters: int | None = None  # how many characters a model reads, if its tokens are characters
+
+    @classmethod
+    def reads(cls, configuration: Configuration, name: str, part: str) -> Reads:
+        """Return the corpora, and the tokenizer of the model that this one continues, if both use the same."""
+        of_source = inputs.has_tokenizer_of_source(configuration, name)
+        return {
+            "corpora": all_of("corpus", configuration.languages_of(name)),
+            "source": source_of(configuration, name, "tokenizer") if of_source else [],
+        }
+
+    @classmethod
+    def asked(cls, configuration: Configuration, name: str, part: str) -> dict[str, Any]:
         """Say how to train a tokenizer, or which one is adopted: then no key about training matters."""
         resolved = configuration.model(name)
         of_source = inputs.has_tokenizer_of_source(configuration, name)
         positions = inputs.characters(configuration, name)
         if of_source or positions:
-            return stage_settings.TokenizerSettings(
-                **self.whose(resolved),
-                tokenizer=SMALLEST_TOKENIZER,
-                source=None,
-                sources={},
-                **given(of_model=of_source and resolved.model.source, characters=not of_source and positions),
-            )
+            adopted = {"tokenizer": SMALLEST_TOKENIZER, "source": None, "sources": {}}
+            source = resolved.model.source if of_source else None
+            return adopted | given(of_model=source, characters=not of_source and positions)
         about, tokenizer = inputs.tokenizer_source(configuration, name), resolved.tokenizer
-        return stage_settings.TokenizerSettings(
-            **self.whose(resolved),
-            tokenizer=tokenizer if about["source"] else tokenizer.model_copy(update={"revision": ""}),
-            **about,
-            **({} if tokenizer.source else mixture_of(resolved)),
-        )
+        kept = tokenizer if about["source"] else tokenizer.model_copy(update={"revision": ""})
+        return {"tokenizer": kept} | about | ({} if tokenizer.source else mixture_of(resolved))
 
 
 class ShardsStage(Stage):
-    """Turn the corpora of a model into tokens."""
+    """Turn the corpus of a language into tokens.
 
-    name = "shards"
-    settings = stage_settings.ShardsSettings
-    folder = "results/shards/{model}/{language}"
-    reads = ("tokenizer", "corpus")
+    Without labels, only the tokenizer and the corpus matter. `labelled`: whether the model learns labels; `code_list`:
+    the sha256 of the file `labels.codes`.
+    """
 
-    def asked(self, configuration: Configuration, name: str, part: str) -> stage_settings.ShardsSettings:
-        """Say how labels are read: for other models, only the tokenizer and the corpus matter."""
-        resolved = configuration.model(name)
-        return stage_settings.ShardsSettings(**self.whose(resolved), **how_codes_are_read(resolved))
+    stage = "shards"
+
+    labels: schema.Labels = NO_LABELS
+    labelled: bool = False
+    code_list: str | None = None
+
+    @classmethod
+    def parts(cls, configuration: Configuration, model: str) -> list[str]:
+        """Return the languages of a model."""
+        return list(configuration.languages_of(model))
+
+    @classmethod
+    def reads(cls, configuration: Configuration, name: str, part: str) -> Reads:
+        return {"tokenizer": [("tokenizer", name, "")], "corpus": [("corpus", part, "")]}
+
+    @classmethod
+    def asked(cls, configuration: Configuration, name: str, part: str) -> dict[str, Any]:
+        return {"languages": [part]} | how_codes_are_read(configuration.model(name))
 
 
 class TrainStage(Stage):
-    """Train a model."""
+    """Train a model.
 
-    name = "train"
-    settings = stage_settings.TrainSettings
-    folder = "results/models/{model}"
-    reads = ("tokenizer", "shards", "base_model")
+    `begin_with`: the file of weights in the source's folder; None for random weights. `shape`: the keys of the source's
+    shape that the configuration sets. `bytes_per_word`: with `train.words`, see `inputs.bytes_per_word`.
+    """
 
-    def asked(self, configuration: Configuration, name: str, part: str) -> stage_settings.TrainSettings:
+    stage = "train"
+
+    model: schema.Model
+    train: schema.Train
+    labels: schema.Labels = NO_LABELS
+    mixture: schema.Mixture = ONE_LANGUAGE
+    begin_with: str | None = None
+    shape: dict[str, Any] = {}
+    bytes_per_word: dict[str, float] = {}
+
+    @classmethod
+    def reads(cls, configuration: Configuration, name: str, part: str) -> Reads:
+        return {
+            "tokenizer": [("tokenizer", name, "")],
+            "shards": [("shards", name, code) for code in configuration.languages_of(name)],
+            "source": source_of(configuration, name, "train"),
+        }
+
+    @classmethod
+    def asked(cls, configuration: Configuration, name: str, part: str) -> dict[str, Any]:
         """Name the weights that training begins with; for a model of this workflow, the default ones of its export."""
         resolved = configuration.model(name)
         source, begin_with = resolved.source, None
         if source:
             ours = source.kind == "model" and configuration.model(source.name).export.default_variant == "ema"
             begin_with = "ema.safetensors" if ours else "model.safetensors"
-        return stage_settings.TrainSettings(
-            **self.whose(resolved),
-            model=at_neutral(resolved.model, "revision"),
-            train=resolved.train,
-            **({"labels": resolved.labels} if learns_labels(resolved) else {}),
-            **mixture_of(resolved),
-            **given(begin_with=begin_with, shape=source and source.beside),
-            **given(bytes_per_word=resolved.train.words and inputs.bytes_per_word(configuration, name)),
+        fields = {"model": at_neutral(resolved.model, "revision"), "train": resolved.train} | mixture_of(resolved)
+        fields |= {"labels": resolved.labels} if learns_labels(resolved) else {}
+        return fields | given(
+            begin_with=begin_with,
+            shape=source and source.beside,
+            bytes_per_word=resolved.train.words and inputs.bytes_per_word(configuration, name),
         )
 
 
 class ExportStage(Stage):
     """Write the Hugging Face folder, and prove that it computes the same."""
 
-    name = "export"
-    settings = stage_settings.ExportSettings
-    folder = "results/exports/{model}"
-    reads = ("train", "tokenizer", "shards")
-    gives_folder = True
+    stage = "export"
 
-    def asked(self, configuration: Configuration, name: str, part: str) -> stage_settings.ExportSettings:
-        resolved = configuration.model(name)
-        return stage_settings.ExportSettings(**self.whose(resolved), export=resolved.export)
+    export: schema.Export
+
+    @classmethod
+    def reads(cls, configuration: Configuration, name: str, part: str) -> Reads:
+        """Return the weights, tokenizer and shards, and frozen weights on which adapters or heads were trained."""
+        train = configuration.model(name).train
+        frozen = train.lora_rank or train.freeze != "none"
+        return {
+            "train": [("train", name, "")],
+            "tokenizer": [("tokenizer", name, "")],
+            "shards": [("shards", name, code) for code in configuration.languages_of(name)],
+            "source": source_of(configuration, name, "train") if frozen else [],
+        }
+
+    @classmethod
+    def asked(cls, configuration: Configuration, name: str, part: str) -> dict[str, Any]:
+        return {"export": configuration.model(name).export}
 
 
 class EvaluateStage(Stage):
     """Measure the exported model on the validation text."""
 
-    name = "evaluate"
-    settings = stage_settings.EvaluateSettings
-    folder = "results/evaluations/{model}"
-    reads = ("export", "corpus", "shards")
-    undeclared = ("documents.parquet",)
+    stage = "evaluate"
 
-    def asked(self, configuration: Configuration, name: str, part: str) -> stage_settings.EvaluateSettings:
+    evaluation: schema.Evaluation
+    labels: schema.Labels = NO_LABELS
+    scores: list[str]  # the metrics for the model's objective
+    lossy: bool = False  # whether its tokenizer may lose text, since it is the tokenizer of `model.source`
+    # labelled, code_list: see `ShardsStage`.
+    labelled: bool = False
+    code_list: str | None = None
+
+    @classmethod
+    def reads(cls, configuration: Configuration, name: str, part: str) -> Reads:
+        languages = configuration.languages_of(name)
+        return {
+            "export": [("export", name, "")],
+            "corpora": all_of("corpus", languages),
+            "shards": [("shards", name, code) for code in languages],
+        }
+
+    @classmethod
+    def asked(cls, configuration: Configuration, name: str, part: str) -> dict[str, Any]:
         """Say which metrics to compute, whether the tokenizer may lose text, and how codes are read."""
         resolved = configuration.model(name)
         evaluation = at_neutral(resolved.evaluation, *OF_SUITES, *OF_TASKS, "backend")  # of other stages
         if learns_labels(resolved):  # the whole validation text is predicted, unchanged
             evaluation = at_neutral(evaluation, "diffusion_samples", "documents")
             evaluation = evaluation.model_copy(update=SMALLEST_ROWS)
-        return stage_settings.EvaluateSettings(
-            **self.whose(resolved),
-            evaluation=evaluation,
-            scores=list(OBJECTIVES[resolved.train.objective].scores),
-            **given(lossy=inputs.has_tokenizer_of_source(configuration, name)),
-            **how_codes_are_read(resolved),
-        )
+        fields = {"evaluation": evaluation, "scores": list(OBJECTIVES[resolved.train.objective].scores)}
+        fields |= given(lossy=inputs.has_tokenizer_of_source(configuration, name))
+        return fields | how_codes_are_read(resolved)
 
 
 class ScoreStage(Stage):
     """Score the exported model on a suite."""
 
-    name = "score"
-    settings = stage_settings.ScoreSettings
-    folder = "results/scores/{model}/{suite}"
-    reads = ("export", "suite")
-    undeclared = (*SUITE_TABLES, "overlap.json")  # suites of words have none
+    stage = "score"
+    several = True
 
-    def parts(self, configuration: Configuration, name: str) -> list[str]:
-        return suites.suites_of_model(configuration, name)
+    suite: str = ""
+    covered: list[str] = []  # the model's languages for which the suite has pairs
+    # kind, scored, score, ties, unknown, headline: as in `schema.Suite`.
+    kind: str = "pairs"
+    scored: Literal["whole", "completion"] = "whole"
+    score: Literal["sum", "mean"] = "sum"
+    ties: Literal["half", "first", "wrong"] = "half"
+    unknown: Literal["scored", "wrong"] = "scored"
+    headline: Literal["pairs", "paradigms", "phenomena"] = "pairs"
+    methods: list[str]  # how sentences are scored
+    # pairs, masked_pairs, snapshots: as the section `evaluation` says.
+    pairs: int | Literal["all"] = "all"
+    masked_pairs: int | Literal["all"] = "all"
+    snapshots: bool = False
 
-    def no_job(self, name: str, part: str, known: list[str]) -> str:
-        return (
-            f"model {name} is not scored on {part}: evaluation.suites has no suite of this name that"
-            f" covers its languages (it is scored on: {', '.join(known) or 'none'})"
-        )
+    @property
+    def how_many(self) -> dict[str, Any]:
+        """Return how many pairs of each paradigm are scored, as scores.json says it: `evaluation/suite_scores.py`."""
+        return {"masked_pairs": self.masked_pairs} | ({} if self.pairs == "all" else {"pairs": self.pairs})
 
-    def asked(self, configuration: Configuration, name: str, part: str) -> stage_settings.ScoreSettings:
+    @classmethod
+    def parts(cls, configuration: Configuration, model: str) -> list[str]:
+        """Return the suites that a model is scored on."""
+        return suites.suites_of_model(configuration, model)
+
+    @classmethod
+    def reads(cls, configuration: Configuration, name: str, part: str) -> Reads:
+        """Return the export, the items, and the training text, in which the items are looked for."""
+        covered = suites.languages_of_suite(configuration, name, part)
+        return {
+            "export": [("export", name, "")],
+            "suites": all_of("suite", covered, part),
+            "corpora": all_of("corpus", configuration.languages_of(name)),
+        }
+
+    @classmethod
+    def asked(cls, configuration: Configuration, name: str, part: str) -> dict[str, Any]:
         """Say how sentences are scored, and which of the model's languages the suite covers."""
         resolved = configuration.model(name)
         evaluation, methods = resolved.evaluation, OBJECTIVES[resolved.train.objective].sentences
@@ -463,149 +535,212 @@ class ScoreStage(Stage):
             how["pairs"] = evaluation.pairs
         if "masked" in methods:
             how["masked_pairs"] = evaluation.masked_pairs
-        return stage_settings.ScoreSettings(
-            **self.whose(resolved),
-            suite=part,
-            covered=suites.languages_of_suite(configuration, name, part),
-            headline=suite.headline,
-            methods=list(methods),
-            **suites.how_scored(suite),
-            **how,
-        )
+        covered = suites.languages_of_suite(configuration, name, part)
+        fields = {"suite": part, "covered": covered, "headline": suite.headline, "methods": list(methods)}
+        return fields | suites.how_scored(suite) | how
+
+    def label(self) -> str:
+        """Return the suite and the languages."""
+        return f"{self.suite}_{super().label()}"
 
 
 class TuneStage(Stage):
     """Fine-tune the exported model for a task, with one seed."""
 
-    name = "tune"
-    settings = stage_settings.TuneSettings
-    folder = "results/tuned/{model}/{task}/{seed}"
-    undeclared = TABLE_OF_TASK
-    reads = ("export", "task")
+    stage = "tune"
+    several = True
 
-    def parts(self, configuration: Configuration, name: str) -> list[str]:
+    task: str = ""
+    kind: str = ""  # "tagging", or "" for a classification of texts
+    covered: list[str] = []  # the model's languages for which the task has rows; the model is tuned for each alone
+    joint: bool = False  # whether it is tuned for all of them at once instead
+    metric: str = "accuracy"  # what counts as the score
+    protocol: str = ""
+    tuning: dict[str, Any] = {}  # the protocol, with the keys that the task changes
+    seed: int = 0
+    keep: bool = False  # whether the tuned weights are kept
+
+    @classmethod
+    def parts(cls, configuration: Configuration, model: str) -> list[str]:
         """Return each task that a model is tuned for with each of its seeds, such as "rte.42"."""
         return [
             f"{task}.{seed}"
-            for task in tasks.tasks_of_model(configuration, name)
-            for seed in tasks.seeds_of_task(configuration, name, task)
+            for task in tasks.tasks_of_model(configuration, model)
+            for seed in tasks.seeds_of_task(configuration, model, task)
         ]
 
-    def no_job(self, name: str, part: str, known: list[str]) -> str:
-        return (
-            f"model {name} is not tuned for {part.replace('.', ', seed ')}: evaluation.tasks has no task of this"
-            " name that covers its languages, or evaluation.task_seeds has another seed (it is tuned for:"
-            f" {', '.join(each.replace('.', '/') for each in known) or 'none'})"
-        )
+    @classmethod
+    def reads(cls, configuration: Configuration, name: str, part: str) -> Reads:
+        task = part.rpartition(".")[0]
+        covered = tasks.languages_of_task(configuration, name, task)
+        return {"export": [("export", name, "")], "tasks": all_of("task", covered, task)}
 
-    def asked(self, configuration: Configuration, name: str, part: str) -> stage_settings.TuneSettings:
+    @classmethod
+    def asked(cls, configuration: Configuration, name: str, part: str) -> dict[str, Any]:
         """Say how the model is tuned, and which of its languages the task covers."""
         task, _, seed = part.rpartition(".")
-        resolved = configuration.model(name)
-        return stage_settings.TuneSettings(
-            **self.whose(resolved),
-            **tasks.how_tuned(configuration, task),
-            covered=tasks.languages_of_task(configuration, name, task),
-            seed=int(seed),
-            **given(keep=resolved.evaluation.keep_tuned),
-        )
+        fields = {"covered": tasks.languages_of_task(configuration, name, task), "seed": int(seed)}
+        keep = configuration.model(name).evaluation.keep_tuned
+        return tasks.how_tuned(configuration, task) | fields | given(keep=keep)
+
+    def label(self) -> str:
+        """Return the task and the languages."""
+        return f"{self.task}_{super().label()}"
 
 
-class ConvertStage(Stage):
+class ConvertStage(NamedStage):
     """Add the model card to the exported folder."""
 
-    name = "convert"
-    settings = stage_settings.ConvertSettings
-    folder = "converted/{model}"
-    reads = ("export", "evaluate", "score", "tune", "corpus", "tokenizer", "train")
-    gives_folder = True
+    stage = "convert"
+    named = "converted/{model}"
 
-    def asked(self, configuration: Configuration, name: str, part: str) -> stage_settings.ConvertSettings:
+    card: schema.Card
+    language_table: dict[str, dict[str, str]]  # {code: {"name", "tag", "script"}} of the model's languages
+    suites: dict[str, dict[str, Any]] = {}  # {name: {"title", "baselines"}} of the suites that the model is scored on
+    # {name: {"title", "protocol", "baselines"}} of the tasks that it is fine-tuned for.
+    tasks: dict[str, dict[str, Any]] = {}
+
+    @classmethod
+    def reads(cls, configuration: Configuration, name: str, part: str) -> Reads:
+        return {
+            "export": [("export", name, "")],
+            "evaluation": [("evaluate", name, "")],
+            "scores": [("score", name, suite) for suite in ScoreStage.parts(configuration, name)],
+            "tuned": [("tune", name, tuned) for tuned in TuneStage.parts(configuration, name)],
+            "train": [("train", name, "")],
+            "tokenizer": [("tokenizer", name, "")],
+            "corpora": all_of("corpus", configuration.languages_of(name)),
+        }
+
+    @classmethod
+    def asked(cls, configuration: Configuration, name: str, part: str) -> dict[str, Any]:
         """Give what the card says: names, tags and scripts of languages, titles and baselines of suites."""
         resolved = configuration.model(name)
         rows = {code: configuration.table[code] for code in resolved.languages}
-        scored = {suite: configuration.suite(suite) for suite in suites.suites_of_model(configuration, name)}
+        scored = {suite: configuration.suite(suite) for suite in ScoreStage.parts(configuration, name)}
         about = {
             suite: {"title": entry.title or suite, "baselines": suites.baselines_of(configuration, entry, rows)}
             for suite, entry in scored.items()
         }
-        tuned = tasks.tasks_of_model(configuration, name)
-        return stage_settings.ConvertSettings(
-            **self.whose(resolved),
-            card=resolved.card,
-            language_table={c: {"name": row.name, "tag": row.tag, "script": row.script} for c, row in rows.items()},
-            **given(suites=about, tasks={task: about_task(configuration, task) for task in tuned}),
-        )
+        tuned = {task: about_task(configuration, task) for task in tasks.tasks_of_model(configuration, name)}
+        table = {code: {"name": row.name, "tag": row.tag, "script": row.script} for code, row in rows.items()}
+        return {"card": resolved.card, "language_table": table} | given(suites=about, tasks=tuned)
 
 
-class PredictStage(Stage):
+class PredictStage(NamedStage):
     """Predict the codes of a table's rows."""
 
-    name = "predict"
-    settings = stage_settings.PredictSettings
-    folder = "predictions/{model}/{input}.json"
-    reads = ("convert",)
+    stage = "predict"
+    named = "predictions/{model}/{part}.json"
 
-    def parts(self, configuration: Configuration, name: str) -> list[str]:
-        resolved = configuration.model(name)
+    predict: schema.Predict
+    input: str = ""  # the name of the table
+    table: dict[str, Any] = {}  # the file, its sha256 (None if there is no such file), and how it is read
+
+    @classmethod
+    def parts(cls, configuration: Configuration, model: str) -> list[str]:
+        """Return the tables in `predict.inputs` of a model that learns labels."""
+        resolved = configuration.model(model)
         return list(resolved.predict.inputs) if learns_labels(resolved) else []
 
-    # Not as other stages do: `prediction_table` refuses a table that is not in `predict.inputs`, and names those there.
-    def refuse(self, configuration: Configuration, name: str, part: str) -> None:
-        if not learns_labels(configuration.model(name)):
-            raise UserError(f"model {name} learns no labels (train.objective): there are no codes to predict")
+    @classmethod
+    def refuse(cls, configuration: Configuration, model: str, part: str) -> None:
+        """Refuse a model without labels, and a table that is not there."""
+        if not learns_labels(configuration.model(model)):
+            raise UserError(f"model {model} learns no labels (train.objective): there are no codes to predict")
+        path = inputs.prediction_table(configuration, model, part)["file"]
+        if not Path(path).is_file():
+            raise UserError(f"predict.inputs.{part} of model {model}: {path}: {not_found(path)}")
 
-    def asked(self, configuration: Configuration, name: str, part: str) -> stage_settings.PredictSettings:
+    @classmethod
+    def reads(cls, configuration: Configuration, name: str, part: str) -> Reads:
+        return {"converted": [("convert", name, "")]}
+
+    @classmethod
+    def asked(cls, configuration: Configuration, name: str, part: str) -> dict[str, Any]:
         """Say which table is predicted. How it is read stands beside its file, so other tables do not matter."""
-        resolved = configuration.model(name)
         of_tables = ("inputs", "text_column", "context_column", "context", "delimiter", "encoding", "quoting")
-        return stage_settings.PredictSettings(
-            **self.whose(resolved),
-            predict=at_neutral(resolved.predict, *of_tables),
-            input=part,
-            table=inputs.prediction_table(configuration, name, part),
-        )
+        section = at_neutral(configuration.model(name).predict, *of_tables)
+        return {"predict": section, "input": part, "table": inputs.prediction_table(configuration, name, part)}
 
 
-class SubmissionStage(Stage):
+class SubmissionStage(NamedStage):
     """Make what a challenge takes of a model's scores, and check it."""
 
-    name = "submission"
-    settings = stage_settings.SubmissionSettings
-    folder = "submissions/{model}.json"
-    folder_beside = True
-    reads = ("train", "score", "tune", "convert")
+    stage = "submission"
+    named = "submissions/{model}.json"
 
-    def parts(self, configuration: Configuration, name: str) -> list[str]:
+    challenge: str  # the title of the challenge
+    track: str  # the challenge's name of the track
+    backend: str  # the challenge's name of the scores that are submitted: causal or mlm
+    rules: dict[str, Any]  # the rules of the challenge (`submissions.Rules`)
+    order: dict[str, list[str]]  # the order of their `tasks` and `numbers`, which a settings file does not keep
+    checkpoints: list[str]  # the names of the checkpoints that the challenge asks for
+    codes: dict[str, str]  # {task: the language of the model that its scores are of}; other tasks have no scores
+    tuned: dict[str, dict[str, str]] = {}  # {task: {subtask: the job that fine-tunes for it, such as "rte.42"}}
+    own: list[str] = []  # suites and tasks of the challenge that the user's settings define themselves
+    missing: dict[str, str] = {}  # {task: why it has no scores}
+    # {task: why it has no scores at the checkpoints, though the final model has}.
+    missing_at_checkpoints: dict[str, str] = {}
+
+    @classmethod
+    def parts(cls, configuration: Configuration, model: str) -> list[str]:
         """Return one part for a model that has scores for its challenge."""
-        return [""] if submissions.backend_of(configuration, name) else []
+        return [""] if submissions.backend_of(configuration, model) else []
 
-    # Not as other stages do: the error says what the model lacks for its challenge.
-    def refuse(self, configuration: Configuration, name: str, part: str) -> None:
-        submissions.refuse_submission(configuration, name)
+    @classmethod
+    def refuse(cls, configuration: Configuration, model: str, part: str) -> None:
+        """Refuse a model of no challenge, and say what one lacks."""
+        submissions.refuse_submission(configuration, model)
 
-    def asked(self, configuration: Configuration, name: str, part: str) -> stage_settings.SubmissionSettings:
+    @classmethod
+    def reads(cls, configuration: Configuration, name: str, part: str) -> Reads:
+        return {
+            "converted": [("convert", name, "")],
+            "scores": [("score", name, suite) for suite in ScoreStage.parts(configuration, name)],
+            "tuned": [("tune", name, tuned) for tuned in TuneStage.parts(configuration, name)],
+            "train": [("train", name, "")],
+        }
+
+    @classmethod
+    def asked(cls, configuration: Configuration, name: str, part: str) -> dict[str, Any]:
         """Say what the challenge takes, and which of it the model has."""
-        about = submissions.submission_of(configuration, name)
-        return stage_settings.SubmissionSettings(**self.whose(configuration.model(name)), **about)
+        return submissions.submission_of(configuration, name)
 
 
-class PublishStage(Stage):
-    """Publish the converted model on the Hub."""
+class PublishStage(NamedStage):
+    """Publish the converted model on the Hub. `repository`: where the model goes, `owner/name`."""
 
-    name = "publish"
-    settings = stage_settings.PublishSettings
-    folder = "published/{model}.json"
-    reads = ("convert", "submission")
+    stage = "publish"
+    named = "published/{model}.json"
 
-    def asked(self, configuration: Configuration, name: str, part: str) -> stage_settings.PublishSettings:
+    publish: schema.Publish
+    repository: str
+
+    @classmethod
+    def reads(cls, configuration: Configuration, name: str, part: str) -> Reads:
+        """Return the converted model, and the submission of a model of a challenge."""
+        submitted = SubmissionStage.parts(configuration, name)
+        return {"converted": [("convert", name, "")], "submission": all_of("submission", [name] if submitted else [])}
+
+    @classmethod
+    def asked(cls, configuration: Configuration, name: str, part: str) -> dict[str, Any]:
         """Name the repository on the Hub."""
-        resolved = configuration.model(name)
-        repository = inputs.repository(configuration, name)
-        return stage_settings.PublishSettings(**self.whose(resolved), publish=resolved.publish, repository=repository)
+        return {
+            "publish": configuration.model(name).publish,
+            "repository": inputs.repository(configuration, name),
+        }
 
 
 # What several stages are asked.
+
+
+def source_of(configuration: Configuration, model: str, stage: str) -> list[tuple[str, str, str]]:
+    """Return the job that makes what a model continues: a stage of a model of this workflow, or `base_model`."""
+    source = configuration.model(model).source
+    if source is None:
+        return []
+    return [(stage, source.name, "") if source.kind == "model" else ("base_model", model, "")]
 
 
 def learns_labels(resolved: Resolved) -> bool:
@@ -638,17 +773,6 @@ def how_codes_are_read(resolved: ResolvedModel) -> dict[str, Any]:
 
 
 # All classes above, in the order in which they run.
-STAGES: dict[str, Stage] = {stage.name: stage() for stage in Stage.__subclasses__()}
-
-
-def leading_to(name: str) -> dict[str, Stage]:
-    """Return a stage and all stages that it depends on, in the order in which they run."""
-    found = {name}
-    for stage in reversed(STAGES.values()):
-        if stage.name in found:
-            found.update(stage.reads)
-    return {each: stage for each, stage in STAGES.items() if each in found}
-
-
-# The stages that make the deliverable: `why`, `status` and the summary after a run show these.
-TO_CONVERTED = leading_to("convert")
+STAGES: dict[str, type[Stage]] = {
+    stage.stage: stage for stage in (*Stage.__subclasses__(), *NamedStage.__subclasses__()) if hasattr(stage, "stage")
+}

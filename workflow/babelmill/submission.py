@@ -9,7 +9,6 @@ and scores are those of the stage `score`. What the challenge would refuse is an
 and is listed here.
 """
 
-import argparse
 import itertools
 import logging
 import sys
@@ -19,14 +18,14 @@ from typing import Any
 import numpy as np
 
 from babelmill.config.snapshots import FOLDER, about, names
-from babelmill.config.stage_settings import SubmissionSettings
 from babelmill.config.submissions import METHODS, Rules
 from babelmill.core import escape, manifest, stage_entry
 from babelmill.core.files import UserError, atomic_folder
+from babelmill.core.stage_entry import Job
 from babelmill.core.words import aligned, plural
 from babelmill.evaluation.overlaps import lines_of_suite
 from babelmill.reporting.published import beside
-from babelmill.settings import read_settings
+from babelmill.stages import SubmissionStage
 from babelmill.suites.challenge import checks, files, leaderboard
 from babelmill.suites.challenge.scored import Scored
 from babelmill.suites.challenge.tuned import Tuned
@@ -34,7 +33,7 @@ from babelmill.suites.challenge.tuned import Tuned
 log = logging.getLogger("babelmill.submission")
 
 
-def rules_of(settings: SubmissionSettings) -> Rules:
+def rules_of(settings: SubmissionStage) -> Rules:
     """Return the rules in a settings file, in their order."""
     parts = {key: {name: settings.rules[key][name] for name in order} for key, order in settings.order.items()}
     return Rules.model_validate(settings.rules | parts)
@@ -43,9 +42,9 @@ def rules_of(settings: SubmissionSettings) -> Rules:
 class Submission:
     """A model's submission to a challenge, from the folders of its scores, before and after fine-tuning."""
 
-    def __init__(self, settings: SubmissionSettings, scores: list[Path], tuned: list[Path], converted: Path):
+    def __init__(self, settings: SubmissionStage, scores: list[Path], tuned: list[Path], converted: Path):
         self.settings, self.rules = settings, rules_of(settings)
-        self._folders = {folder.name: folder for folder in scores}
+        self._folders = {manifest.read(folder)["settings"]["suite"]: folder for folder in scores}
         method = METHODS[settings.backend]
         tasks = {name: self.rules.tasks[name] for name in self.rules.tasks if name in settings.codes}
         self.scored = {
@@ -58,7 +57,8 @@ class Submission:
             for name, task in tasks.items()
             if task.fast and name not in settings.missing_at_checkpoints
         }
-        of_parts = {".".join(folder.parts[-2:]): folder for folder in tuned}
+        about = {folder: manifest.read(folder)["settings"] for folder in tuned}
+        of_parts = {f"{each['task']}.{each['seed']}": folder for folder, each in about.items()}
         self.tuned = {
             name: Tuned({task: of_parts[part] for task, part in parts.items()}, settings.codes[name])
             for name, parts in settings.tuned.items()
@@ -128,23 +128,25 @@ def in_words(figures: dict[str, Any]) -> list[str]:
     return lines + [f"missing at the checkpoints: {name}: {why}" for name, why in checkpoints["without"].items()]
 
 
-def run(args: argparse.Namespace) -> None:
+def run(job: Job[SubmissionStage]) -> None:
     """Make the files, check them, and write the summary."""
-    settings = read_settings(args.settings, SubmissionSettings)
-    manifest.verify(args.converted)
-    manifest.verify_upstream(args.converted, *args.scores, *args.tuned, args.model)
-    submission = Submission(settings, args.scores, args.tuned, args.converted)
-    with atomic_folder(args.out.with_suffix("")) as folder:
-        refused = checks.wrong_in_card(args.converted) + submission.write(folder)
+    settings, out = job.settings, job.out
+    converted, train = settings.folder("converted"), settings.folder("train")
+    scores, tuned = settings.folders("scores"), settings.folders("tuned")
+    manifest.verify(converted)
+    manifest.verify_upstream(converted, *scores, *tuned, train)
+    submission = Submission(settings, scores, tuned, converted)
+    with atomic_folder(out.with_suffix("")) as folder:
+        refused = checks.wrong_in_card(converted) + submission.write(folder)
         if refused:
             shown = [*map(escape.line, refused[:3])]
             more = [f"and {len(refused) - 3:,} more"] if len(refused) > 3 else []
             raise UserError(f"the challenge would refuse this submission: {'; '.join(shown + more)}")
         written = [path.name for path in folder.iterdir()]
-    figures = submission.figures() | {"read": words_of(args.model, args.converted, submission.there)}
+    figures = submission.figures() | {"read": words_of(train, converted, submission.there)}
     for line in in_words(figures):
         log.info("%s", line)
-    for line in itertools.chain.from_iterable(map(lines_of_suite, args.scores)):
+    for line in itertools.chain.from_iterable(map(lines_of_suite, scores)):
         log.warning("%s", line)
     if settings.own:
         log.warning(
@@ -152,9 +154,9 @@ def run(args: argparse.Namespace) -> None:
             " scores on these; give yours other names",
             escape.some(settings.own),
         )
-    paths = [Path(args.out.stem, name) for name in sorted(written)]
-    upstream = [args.converted, args.model, *args.scores, *args.tuned]
-    manifest.write(args.out.parent, settings, paths, upstream, figures, name=args.out.name)
+    paths = [Path(out.stem, name) for name in sorted(written)]
+    upstream = [converted, train, *scores, *tuned]
+    manifest.write(out.parent, settings, paths, upstream, figures, name=out.name)
 
 
 def words_of(model: Path, converted: Path, checkpoints: list[str]) -> dict[str, Any]:
@@ -167,10 +169,4 @@ def words_of(model: Path, converted: Path, checkpoints: list[str]) -> dict[str, 
 
 
 if __name__ == "__main__":
-    parser = stage_entry.arguments(__doc__)
-    parser.add_argument("--scores", **stage_entry.ANY_FOLDERS, help="results/scores/{model}/{suite}")
-    parser.add_argument("--tuned", **stage_entry.ANY_FOLDERS, help="results/tuned/{model}/{task}/{seed}")
-    parser.add_argument("--model", **stage_entry.FOLDER, help="results/models/{model}")
-    parser.add_argument("--converted", required=True, type=Path, help="converted/{model}")
-    parser.add_argument("--out", required=True, type=Path, help="the summary, submissions/{model}.json")
-    sys.exit(stage_entry.run(run, parser.parse_args()))
+    sys.exit(stage_entry.main(SubmissionStage, run, __doc__))

@@ -10,7 +10,6 @@ ships with the project or with a model.
 This stage needs a network, which compute nodes often lack.
 """
 
-import argparse
 import logging
 import sys
 from pathlib import Path
@@ -19,34 +18,34 @@ from typing import Any
 import pyarrow.parquet as pq
 from huggingface_hub.utils import disable_progress_bars
 
-from babelmill.config.stage_settings import SuiteSettings
 from babelmill.config.suites import located
 from babelmill.core import local_sources, manifest, stage_entry
 from babelmill.core.files import atomic_write
 from babelmill.core.globs import distinct
+from babelmill.core.stage_entry import Job
 from babelmill.core.words import plural
 from babelmill.hub import revisions
 from babelmill.hub.files import of_source
 from babelmill.hub.sources import SUITE
-from babelmill.settings import read_settings
+from babelmill.stages import SuiteStage
 from babelmill.suites.readers import READERS
 
 log = logging.getLogger("babelmill.suite")
 
 
-def from_the_hub(settings: SuiteSettings, source: dict[str, Any]) -> tuple[list[Path], dict[str, Any]]:
+def from_the_hub(settings: SuiteStage, source: dict[str, Any]) -> tuple[list[Path], dict[str, Any]]:
     """Fetch the files that match the globs; return their paths, sorted, and where they come from."""
     files = of_source(SUITE, source, below=True)
-    names = files.matching(settings.files, settings.name)
+    names = files.matching(settings.files, settings.languages[0])
     log.info("%s of %s at %s", plural(len(names), "file"), source["repository"], files.figures["commit"])
     paths = files.get(names)
     revisions.record(SUITE.repo_type, **files.figures)
     return [paths[name] for name in names], files.figures
 
 
-def run(args: argparse.Namespace) -> None:
+def run(job: Job[SuiteStage]) -> None:
     """Read the items, check them and write them."""
-    settings = read_settings(args.settings, SuiteSettings)
+    settings, out = job.settings, job.out
     disable_progress_bars()
     origin: dict[str, Any] = {}
     listing: list[dict[str, Any]] = []
@@ -55,24 +54,22 @@ def run(args: argparse.Namespace) -> None:
     else:
         named = distinct(sorted({path for source in settings.sources for path in located(source)}))
         paths = [Path(path) for path in named]
-        hashed = local_sources.hashes(named, args.out)
+        hashed = local_sources.hashes(named)
         listing = [{"path": path, "sha256": digest} for path, digest in hashed.items()]
     reader = READERS[settings.kind]
-    table = reader.read(settings, paths, args.out)
+    table = reader.read(settings, paths, out)
     found = reader.figures(table) | {"hub": origin or None, "sources": listing}
     for key in ("identical", "duplicates"):
         if found.get(key):
             log.warning(
-                "%s, %s: %d of %d %s are %s", settings.suite, settings.name, found[key], len(table), reader.items, key
+                "%s, %s: %d of %d %s are %s", settings.suite, settings.languages[0], found[key], len(table), reader.items, key
             )
-    args.out.mkdir(parents=True, exist_ok=True)
-    with atomic_write(args.out / reader.table) as file:
+    out.mkdir(parents=True, exist_ok=True)
+    with atomic_write(out / reader.table) as file:
         pq.write_table(table, file, compression="zstd")
-    manifest.write(args.out, settings, [reader.table], figures=found)
-    log.info("%s, %s: %s", settings.suite, settings.name, plural(len(table), reader.items.removesuffix("s")))
+    manifest.write(out, settings, [reader.table], figures=found)
+    log.info("%s, %s: %s", settings.suite, settings.languages[0], plural(len(table), reader.items.removesuffix("s")))
 
 
 if __name__ == "__main__":
-    parser = stage_entry.arguments(__doc__)
-    parser.add_argument("--out", **stage_entry.FOLDER, help="output folder, results/suites/{suite}/{language}")
-    sys.exit(stage_entry.run(run, parser.parse_args()))
+    sys.exit(stage_entry.main(SuiteStage, run, __doc__))

@@ -11,7 +11,6 @@ model.
 This stage needs a network, which compute nodes often lack.
 """
 
-import argparse
 import fnmatch
 import itertools
 import logging
@@ -24,15 +23,15 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from huggingface_hub.utils import disable_progress_bars
 
-from babelmill.config.stage_settings import TaskSettings
 from babelmill.core import escape, local_sources, manifest, stage_entry
 from babelmill.core.files import UserError, atomic_write
 from babelmill.core.globs import distinct
+from babelmill.core.stage_entry import Job
 from babelmill.core.words import plural
 from babelmill.hub import revisions
 from babelmill.hub.files import of_source
 from babelmill.hub.sources import TASK
-from babelmill.settings import read_settings
+from babelmill.stages import TaskStage
 from babelmill.tasks.classes import classes_of
 from babelmill.tasks.conll import read_sentences
 from babelmill.tasks.resplit import resplit
@@ -45,11 +44,11 @@ FEW = 0.01  # share of the test words whose label may be one that no training wo
 log = logging.getLogger("babelmill.task")
 
 
-def from_the_hub(settings: TaskSettings, source: dict[str, Any]) -> tuple[dict[str, list[Path]], dict[str, Any]]:
+def from_the_hub(settings: TaskStage, source: dict[str, Any]) -> tuple[dict[str, list[Path]], dict[str, Any]]:
     """Fetch the files of each split; return {split: paths}, in order, and where they come from."""
     files = of_source(TASK, source, below=True)
     names = {
-        split: files.matching(patterns, f"the split {split} of {settings.task} in {settings.name}")
+        split: files.matching(patterns, f"the split {split} of {settings.task} in {settings.languages[0]}")
         for split, patterns in settings.files.items()
     }
     if settings.kind == "tagging":  # as of local files
@@ -99,7 +98,7 @@ def rows_trained_on(texts: dict[str, list[Any]]) -> int:
     return found
 
 
-def figures_of_sentences(tables: dict[str, pa.Table], settings: TaskSettings) -> dict[str, Any]:
+def figures_of_sentences(tables: dict[str, pa.Table], settings: TaskStage) -> dict[str, Any]:
     """Return what `figures` returns, for sentences whose words have labels; `words` has the numbers of words.
 
     Rare labels, such as a tag of one word, may be in the test words alone: they are classes, too, and count as wrong. A
@@ -113,10 +112,10 @@ def figures_of_sentences(tables: dict[str, pa.Table], settings: TaskSettings) ->
         told = f"the test words have labels that no training word has: {escape.some(unknown)}"
         if words > FEW * len(labels["test"]):
             raise UserError(
-                f"{settings.task}, {settings.name}: {told}; the classes are {escape.some(sorted(counts['train']))};"
+                f"{settings.task}, {settings.languages[0]}: {told}; the classes are {escape.some(sorted(counts['train']))};"
                 " correct the files, or `label` of the task"
             )
-        log.warning("%s, %s: %s; %s count as wrong", settings.task, settings.name, told, plural(words, "such word"))
+        log.warning("%s, %s: %s; %s count as wrong", settings.task, settings.languages[0], told, plural(words, "such word"))
     classes = classes_of([label for found in counts.values() for label in found])
     if len(classes) < 2:
         raise UserError(f"all training words have the label {escape.line(classes[0])!r}: there is nothing to learn")
@@ -135,15 +134,15 @@ def figures_of_sentences(tables: dict[str, pa.Table], settings: TaskSettings) ->
     }
 
 
-def sentences_of(paths: dict[str, list[Path]], settings: TaskSettings) -> dict[str, pa.Table]:
+def sentences_of(paths: dict[str, list[Path]], settings: TaskStage) -> dict[str, pa.Table]:
     """Return the sentences of each split, which `resplit` divides anew."""
     tables = {split: read_sentences(paths[split], settings.columns, settings.task) for split in SPLITS}
     return resplit(pa.concat_tables([*tables.values()]), **settings.resplit) if settings.resplit else tables
 
 
-def run(args: argparse.Namespace) -> None:
+def run(job: Job[TaskStage]) -> None:
     """Read the rows, check them and write them."""
-    settings = read_settings(args.settings, TaskSettings)
+    settings, out = job.settings, job.out
     of_words = settings.kind == "tagging"
     disable_progress_bars()
     origin: dict[str, Any] = {}
@@ -160,33 +159,31 @@ def run(args: argparse.Namespace) -> None:
         if of_words:  # the order of the patterns counts where rows are divided anew
             once = {split: [path for path in dict.fromkeys(named[split]) if path in once[split]] for split in named}
         paths = {split: [Path(path) for path in found] for split, found in once.items()}
-        hashed = local_sources.hashes(sorted({path for found in once.values() for path in found}), args.out)
+        hashed = local_sources.hashes(sorted({path for found in once.values() for path in found}))
         listing = [{"path": path, "sha256": digest} for path, digest in hashed.items()]
     if of_words:
         tables = sentences_of(paths, settings)
         found = figures_of_sentences(tables, settings)
     else:
-        tables = {split: read_rows(paths[split], settings.columns, settings.task, args.out) for split in SPLITS}
+        tables = {split: read_rows(paths[split], settings.columns, settings.task, out) for split in SPLITS}
         found = figures(tables)
     found |= {"hub": origin or None, "sources": listing}
     if count := found["test_rows_in_train"]:
         log.warning(
             "%s, %s: %d of %d test rows are also training rows: the score is too good",
-            *(settings.task, settings.name, count, len(tables["test"])),
+            *(settings.task, settings.languages[0], count, len(tables["test"])),
         )
-    args.out.mkdir(parents=True, exist_ok=True)
+    out.mkdir(parents=True, exist_ok=True)
     for split, table in tables.items():
-        with atomic_write(args.out / f"{split}.parquet") as file:
+        with atomic_write(out / f"{split}.parquet") as file:
             pq.write_table(table, file, compression="zstd")
-    manifest.write(args.out, settings, [f"{split}.parquet" for split in tables], figures=found)
+    manifest.write(out, settings, [f"{split}.parquet" for split in tables], figures=found)
     log.info(
         "%s, %s: %s to train on, %s to score, %d classes",
-        *(settings.task, settings.name, plural(len(tables["train"]), "row"), plural(len(tables["test"]), "row")),
+        *(settings.task, settings.languages[0], plural(len(tables["train"]), "row"), plural(len(tables["test"]), "row")),
         len(found["classes"]),
     )
 
 
 if __name__ == "__main__":
-    parser = stage_entry.arguments(__doc__)
-    parser.add_argument("--out", **stage_entry.FOLDER, help="output folder, results/tasks/{task}/{language}")
-    sys.exit(stage_entry.run(run, parser.parse_args()))
+    sys.exit(stage_entry.main(TaskStage, run, __doc__))

@@ -14,7 +14,6 @@ With `tokenizer.prefix_space`, a space is put before each text, and decoding tak
 `pretokenizer.py` cuts a text into pieces. A merge never crosses the end of a piece, so no token is longer than a piece.
 """
 
-import argparse
 import itertools
 import logging
 import sys
@@ -25,15 +24,14 @@ from typing import Any
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, trainers
 
 from babelmill.config.inputs import check_tokenizer
-from babelmill.config.stage_settings import TokenizerSettings
 from babelmill.core import manifest, stage_entry
 from babelmill.core.escape import some
 from babelmill.core.files import UserError, copy_file, write_text
+from babelmill.core.stage_entry import Job
 from babelmill.hub import revisions
 from babelmill.hub.files import of_source
 from babelmill.hub.sources import TOKENIZER
-from babelmill.runtime import store
-from babelmill.settings import read_settings
+from babelmill.stages import TokenizerStage
 from babelmill.tokens import characters, prefix_space, trial
 from babelmill.tokens.documents import Documents
 from babelmill.tokens.limits import TRAINING_BYTES
@@ -240,7 +238,7 @@ def report(tokenizer: Tokenizer, corpora: dict[str, Path], lossy: bool) -> dict[
     return figures
 
 
-def trained(settings: TokenizerSettings, corpora: list[Documents], size: int) -> Tokenizer:
+def trained(settings: TokenizerStage, corpora: list[Documents], size: int) -> Tokenizer:
     """Train the tokenizer of the settings on corpora of `size` bytes.
 
     A UserError says that the text is too small for the wanted number of entries. (That of labelled tables may have
@@ -256,7 +254,7 @@ def trained(settings: TokenizerSettings, corpora: list[Documents], size: int) ->
         log.warning(
             "tokenizer.vocab_size = %d: the labelled text of %s is enough for only %d entries; the tokenizer of model"
             " %s has these",
-            *(wanted, " ".join(settings.languages), entries, settings.name),
+            *(wanted, " ".join(settings.languages), entries, settings.label()),
         )
     elif entries < wanted:
         fixed = len(SPECIAL_TOKENS) + 256
@@ -264,31 +262,24 @@ def trained(settings: TokenizerSettings, corpora: list[Documents], size: int) ->
         raise UserError(
             f"tokenizer.vocab_size = {wanted}: the training text of {' '.join(settings.languages)} ({size:,} bytes)"
             f" is enough for only {entries} entries; add at least {missing / 1e6:.2g} MB of text or set"
-            f" tokenizer.vocab_size to {entries} or less for model {settings.name}"
+            f" tokenizer.vocab_size to {entries} or less"
         )
     return tokenizer
 
 
-def run(args: argparse.Namespace) -> None:
+def run(job: Job[TokenizerStage]) -> None:
     """Train or adopt the tokenizer of a model."""
-    settings = read_settings(args.settings, TokenizerSettings)
-    use_threads(args.threads)
-    upstream = [*args.corpora, *args.source[:1]]
-    with store.made_once(args.out, settings, upstream, wait=True) as made:
-        if not made:
-            make(args, settings, upstream)
-
-
-def make(args: argparse.Namespace, settings: TokenizerSettings, upstream: list[Path]) -> None:
-    """Do what `run` does, for a tokenizer that no other model has."""
-    for folder in args.corpora:
+    settings = job.settings
+    use_threads(job.threads)
+    folders, source_folders = settings.folders("corpora"), settings.folders("source")
+    for folder in folders:
         manifest.verify(folder, "train.parquet", "validation.parquet")
-    corpora = [Documents(folder / "train.parquet") for folder in args.corpora]
+    corpora = [Documents(folder / "train.parquet") for folder in folders]
     size = sum(corpus.bytes() for corpus in corpora)
     hub, roles, of_model = None, None, settings.of_model
     if of_model:
         log.info("adopting the tokenizer of %s", of_model)
-        tokenizer, roles = adopt_from_model(args.source[0], of_model)
+        tokenizer, roles = adopt_from_model(source_folders[0], of_model)
     elif settings.characters:
         log.info("the tokens are characters")
         tokenizer, roles = characters.make(), characters.ROLES
@@ -305,15 +296,15 @@ def make(args: argparse.Namespace, settings: TokenizerSettings, upstream: list[P
         "vocab_size": vocab_size(tokenizer),
         "bytes": size,
         "hub": hub,
-        "report": report(tokenizer, dict(zip(settings.languages, args.corpora, strict=True)), lossy=bool(of_model)),
+        "report": report(tokenizer, dict(zip(settings.languages, folders, strict=True)), lossy=bool(of_model)),
     }
     if roles:
         figures["roles"] = roles
     if settings.characters:
-        files = characters.write_files(args.out, settings.characters)
+        files = characters.write_files(job.out, settings.characters)
     else:
-        files = write(args.out, tokenizer, args.source[0] if roles else None)
-    manifest.write(args.out, settings, files, upstream, figures)
+        files = write(job.out, tokenizer, source_folders[0] if roles else None)
+    manifest.write(job.out, settings, files, [*folders, *source_folders], figures)
 
 
 def write(out: Path, tokenizer: Tokenizer, published: Path | None) -> list[str]:
@@ -330,9 +321,4 @@ def write(out: Path, tokenizer: Tokenizer, published: Path | None) -> list[str]:
 
 
 if __name__ == "__main__":
-    parser = stage_entry.arguments(__doc__)
-    parser.add_argument("--corpora", **stage_entry.FOLDERS, help="corpora, in order of languages")
-    parser.add_argument("--source", **stage_entry.ANY_FOLDERS, help="the folder with the tokenizer of model.source")
-    parser.add_argument("--out", **stage_entry.FOLDER, help="output folder, results/tokenizers/{model}")
-    parser.add_argument("--threads", type=int, default=1, help="number of threads")
-    sys.exit(stage_entry.run(run, parser.parse_args()))
+    sys.exit(stage_entry.main(TokenizerStage, run, __doc__))

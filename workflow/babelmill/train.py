@@ -1,15 +1,14 @@
 """Train a model on the shards of its languages, in one process or in several (stage `train`).
 
-    python -m babelmill.train --processes 4 --settings results/settings/eng/train.json ...
+    python -m babelmill.train results/settings/train/eng-3f9a1c20de.json --gpus 4 --threads 8
 
-With `--processes` above 1 this command is a launcher (`runtime/launch.py`) that runs itself once per GPU.
+With `--gpus` above 1 this command is a launcher (`runtime/launch.py`) that runs itself once per GPU.
 `torchrun ... -m -- babelmill.train ...` does the same, also on several machines. On SIGTERM or SIGINT, or shortly
 before a SLURM allocation ends, training finishes the current step, saves a checkpoint and exits with code 75. The same
 command resumes from there, with any number of processes.
 
-A run's identity is its settings, with the version of the stage, and its data. Their fingerprint is the name of its
-folder in `--checkpoints`. The last checkpoint of a finished run stays there, so going back to earlier settings takes
-seconds.
+A run's identity is the key in its name: its folder is `results/checkpoints/{label}-{key}`. The last checkpoint of a
+finished run stays there, so training that is asked for again takes seconds.
 """
 
 import argparse
@@ -26,23 +25,22 @@ import torch
 
 from babelmill.config import schema
 from babelmill.config.objectives import OBJECTIVES
-from babelmill.config.snapshots import name_of, points
-from babelmill.config.stage_settings import RunSettings, TrainSettings
 from babelmill.core import bars, escape, manifest, stage_entry
-from babelmill.core.files import UserError, atomic_write, copy_file, link_or_copy, sha256, write_json
+from babelmill.core.files import UserError, atomic_write, link_or_copy, read_json, sha256, write_json
+from babelmill.core.stage_entry import Job
 from babelmill.core.words import first_line, plural
 from babelmill.labels.codes import CODES_OF_SOURCE
 from babelmill.labels.data import LabelledData
 from babelmill.model.norbert4 import NorBERT4Shape
-from babelmill.runtime import checkpoint, gpu_claims, slurm, store
+from babelmill.runtime import checkpoint, gpu_claims, slurm
 from babelmill.runtime.cost import BF16_IS_SLOW, precision_of, slow_in_bf16
 from babelmill.runtime.launch import launch
 from babelmill.runtime.processes import Processes, forget_other_launchers, was_launched
 from babelmill.runtime.progress import device_name
-from babelmill.runtime.record import SPLITS, energy_kwh, fingerprint, identity, modules_of, ran_with
+from babelmill.runtime.record import SPLITS, energy_kwh, identity, modules_of, ran_with
 from babelmill.runtime.run_folder import RunFolder
 from babelmill.runtime.slurm import EXIT_CODE, Stop
-from babelmill.settings import read_settings
+from babelmill.stages import CHECKPOINTS, RunSettings, TrainStage, run_settings_of
 from babelmill.tokens.shard_file import ShardFile
 from babelmill.tokens.vocabulary import Vocabulary
 from babelmill.training.arithmetic import fast_in_bf16, set_gpu_options
@@ -61,20 +59,14 @@ from babelmill.training.words_read import DueSnapshots, training_words
 
 log = logging.getLogger(__name__)
 
-TO_TRAIN = -1  # instead of an exit code: no other model can be taken
+COMPILED = Path("results/compiled")  # keeps compiled kernels for later runs
 
 
-def verify(settings: TrainSettings, tokenizer: Path, shards: list[Path], source: Path | None) -> None:
+def verify(settings: TrainStage, tokenizer: Path, shards: list[Path], source: Path | None) -> None:
     """Check all input files, once for all processes.
 
     A UserError says that a file is damaged or does not belong to the others.
     """
-    if len(shards) != len(settings.languages):
-        raise UserError(f"--shards: {len(shards)} folders for the languages {escape.some(settings.languages)}")
-    if (source is None) != (settings.begin_with is None):
-        raise UserError(
-            f"--source: expected one folder if model.source is set, else none; it is {settings.model.source}"
-        )
     if source and settings.begin_with:
         heads = [CODES_OF_SOURCE] if (source / CODES_OF_SOURCE).is_file() else []
         manifest.verify(source, "config.json", settings.begin_with, *heads, remember=True)
@@ -103,33 +95,34 @@ def memory_in_words() -> Iterator[None]:
 
 
 @memory_in_words()
-def train(args: argparse.Namespace) -> int:
+def train(job: Job[TrainStage]) -> int:
     """Train or resume, and write the results. Return the exit code."""
     began = time.monotonic()
-    settings, looked_after = read_settings(args.settings, TrainSettings), read_settings(args.run, RunSettings)
-    run = looked_after.run
-    processes = Processes.start(args.threads)
+    path = run_settings_of(job.path)
+    settings, looked_after = job.settings, RunSettings.from_content(read_json(path), path)
+    run, tokenizer, shards = looked_after.run, settings.folder("tokenizer"), settings.folders("shards")
+    processes = Processes.start(job.threads)
     set_gpu_options()
     stop = Stop(ask_slurm=processes.main)
-    source = next(iter(args.source), None)
-    processes.on_main(lambda: verify(settings, args.tokenizer, args.shards, source))
+    source = next(iter(settings.folders("source")), None)
+    processes.on_main(lambda: verify(settings, tokenizer, shards, source))
 
-    given = settings, args.tokenizer, args.shards
+    given = settings, tokenizer, shards
     data = LabelledData(*given, source) if settings.train.objective == "labels" else Data(*given)
-    run_identity = identity(settings.raw, args.tokenizer, args.shards, source)
+    run_identity = identity(settings.raw, tokenizer, shards, source)
     sizes = settings.bytes_per_word if settings.train.words else looked_after.bytes_per_word
 
     def counted() -> list[float]:
-        return [training_words(of, sizes.get(code)) for code, of in zip(settings.languages, args.shards, strict=True)]
+        return [training_words(of, sizes.get(code)) for code, of in zip(settings.languages, shards, strict=True)]
 
     words = processes.on_main(counted) if settings.train.words else ()
     plan = Plan(settings.train, float(settings.mixture.weights), data.layouts["train"], data.blocks_weight, words)
     here = precision_of(settings.train.precision, fast_in_bf16(processes.device))  # of a run that begins here
     compiles = settings.model.architecture in schema.OURS and settings.train.objective != "labels"
-    graphs = graphs_of(run, processes, compiles, args.threads, args.compiled)
-    with RunFolder(args.checkpoints, run_identity, run, looked_after.preset) as folder:
+    graphs = graphs_of(run, processes, compiles, job.threads, COMPILED)
+    with RunFolder(CHECKPOINTS / job.name, run_identity, run, looked_after.preset) as folder:
         tokens = plan.tokens_until(plan.steps)
-        done = processes.on_main(lambda: folder.open(settings.name, args.attempt, plan.steps, tokens, here))
+        done = processes.on_main(lambda: folder.open(looked_after.name, job.args.attempt, plan.steps, tokens, here))
         # `settings.raw`, which the run's identity and the manifest have, stays as asked.
         settings = settings.model_copy(
             update={"train": settings.train.model_copy(update={"precision": done.precision})}
@@ -152,7 +145,7 @@ def train(args: argparse.Namespace) -> int:
             of_loop = state["loop"]
         rate = plan.words_per_token(processes.on_main(counted))
         if processes.main:
-            announce(trainer, folder.path, done.steps, args.gpus, rate, here)
+            announce(trainer, folder.path, done.steps, job.gpus, rate, here)
         trainer.begin_alike(lambda: done.steps == plan.steps or stop.signalled is not None)
         snapshots = DueSnapshots(looked_after, plan, rate, folder)
         due = processes.on_main(lambda: snapshots.due(done))
@@ -162,13 +155,13 @@ def train(args: argparse.Namespace) -> int:
             there = processes.on_main(lambda: [*folder.snapshots.kept()])
             about: dict[str, Any] = {"words": round(rate * tokens)} | ({"snapshots": there} if there else {})
             about |= {"missing_snapshots": missing} if missing else {}
-            write_results(args, trainer, data.vocabulary, folder, began, about)
+            write_results(job, trainer, data.vocabulary, folder, began, about)
     processes.stop()
     return 0 if finished else EXIT_CODE
 
 
 def make_labels_network(
-    settings: TrainSettings, data: LabelledData, source: Path | None, processes: Processes
+    settings: TrainStage, data: LabelledData, source: Path | None, processes: Processes
 ) -> Network:
     """Make the network of a run that learns labels. For `source`, see `make_network`."""
     from babelmill.labels.network import LabelsNetwork, encoder_config  # imports transformers, for seconds
@@ -183,7 +176,7 @@ def make_labels_network(
 
 
 def make_network(
-    settings: TrainSettings,
+    settings: TrainStage,
     vocabulary: Vocabulary,
     source: Path | None,
     processes: Processes,
@@ -203,7 +196,7 @@ def make_network(
 
 
 def make_trainer(
-    settings: TrainSettings, network: Network, data: Data, plan: Plan, processes: Processes, run: schema.Run
+    settings: TrainStage, network: Network, data: Data, plan: Plan, processes: Processes, run: schema.Run
 ) -> Trainer:
     """Make the trainer of a run that has not begun."""
     streams = {split: data.stream(split, network, plan.objective, processes.device) for split in SPLITS}
@@ -271,7 +264,7 @@ def announce(trainer: Trainer, folder: Path, done: int, gpus: int, rate: float, 
 
 
 def write_results(
-    args: argparse.Namespace,
+    job: Job[TrainStage],
     trainer: Trainer,
     vocabulary: Vocabulary,
     folder: RunFolder,
@@ -282,7 +275,8 @@ def write_results(
 
     All processes call this, only the main one writes.
     """
-    out, plan, settings, state = args.out, trainer.plan, trainer.settings, trainer.state
+    out, plan, settings, state = job.out, trainer.plan, trainer.settings, trainer.state
+    sources = settings.folders("source")
     prefixes = {"model": "model.", "ema": "average." if trainer.average.tensors else ""}
 
     def write(shapes: dict[str, torch.Tensor], load: Load) -> None:
@@ -304,7 +298,6 @@ def write_results(
             "parameters": trainer.network.parameters,
             "precision": settings.train.precision,
             "seconds": round(time.monotonic() - began, 1),
-            "fingerprint": folder.name,
         }
         figures |= ran_with(folder.path) | about
         if len(settings.languages) > 1:
@@ -312,10 +305,10 @@ def write_results(
             figures["shares"] = dict(zip(settings.languages, shares.tolist(), strict=True))
         if (energy := energy_kwh(folder.record.path)) is not None:
             figures["energy_kwh"] = energy
-        for source in args.source[:1]:
+        for source in sources:
             figures["source"] = lineage(settings, source)
         files = ["model.safetensors", "ema.safetensors", "config.json", "metrics.jsonl"]
-        upstream = [args.tokenizer, *args.shards, *args.source[:1]]
+        upstream = [settings.folder("tokenizer"), *settings.folders("shards"), *sources]
         manifest.write(out, settings, files, upstream, figures, also=modules_of(folder.path))
 
     names = [key for prefix in prefixes.values() if prefix for key in state.tensors() if key.startswith(prefix)]
@@ -324,86 +317,42 @@ def write_results(
 
 def parser() -> argparse.ArgumentParser:
     """Return the parser of the command line."""
-    parser = stage_entry.arguments(__doc__)
-    parser.add_argument("--run", required=True, type=Path, help="run settings, results/settings/{model}/run.json")
-    parser.add_argument("--tokenizer", **stage_entry.FOLDER, help="the tokenizer's folder")
-    parser.add_argument("--shards", **stage_entry.FOLDERS, help="a folder for each language, in order")
-    parser.add_argument("--source", **stage_entry.ANY_FOLDERS, help="folder of the model that training continues from")
-    parser.add_argument("--checkpoints", required=True, type=Path, help="the model's folder of runs")
-    parser.add_argument("--compiled", type=Path, help="a folder that keeps compiled kernels for later runs")
-    parser.add_argument("--out", **stage_entry.FOLDER, help="folder for the trained model")
-    parser.add_argument("--threads", type=int, default=1, help="threads of all processes on this machine together")
-    parser.add_argument("--processes", type=int, default=1, help="processes on all machines together, one per GPU")
-    parser.add_argument("--gpus", type=int, default=0, help="GPUs of this machine to use; 0 uses the CPU")
+    parser = stage_entry.parser(TrainStage, __doc__)
     parser.add_argument("--nodes", type=int, default=1, help="machines of the SLURM job to use")
     parser.add_argument("--requeue", type=int, default=0, help="1: requeue the SLURM job if it must end early")
     parser.add_argument("--attempt", type=int, default=1, help="number of this attempt, above 1 for a retry")
     return parser
 
 
-def take(args: argparse.Namespace) -> int:
-    """Take the model, its snapshots and its last checkpoint from another one that was trained alike.
-
-    Return the exit code, or TO_TRAIN if there is no such model.
-    """
-    settings, wanted = read_settings(args.settings, TrainSettings), read_settings(args.run, RunSettings).run.snapshots
-
-    def run_of(folder: Path, figures: dict[str, Any]) -> Path:
-        return args.checkpoints.with_name(folder.name) / figures["fingerprint"]
-
-    def kept_the_same(folder: Path, about: dict[str, Any]) -> bool:
-        figures = about["figures"]
-        due = {name_of(point) for point in points(wanted)} - set(figures.get("missing_snapshots", []))
-        there = {path.stem for path in run_of(folder, figures).glob("snapshots/chck_*.json")}
-        return due == there == set(figures.get("snapshots", []))
-
-    upstream = [args.tokenizer, *args.shards, *args.source[:1]]
-    ours = identity(settings.raw, args.tokenizer, args.shards, next(iter(args.source), None))
-    own = {"fingerprint": fingerprint(ours)}
-    with store.made_once(args.out, settings, upstream, fits=kept_the_same, own_figures=own) as found:
-        if not found:
-            return TO_TRAIN
-        theirs, folder = run_of(found, manifest.read(found)["figures"]), args.checkpoints / own["fingerprint"]
-        for path in [*theirs.glob("snapshots/chck_*"), *theirs.glob("step-*")]:
-            target = folder / path.relative_to(theirs)
-            target.parent.mkdir(parents=True, exist_ok=True)
-            link_or_copy(path, target)
-        copy_file(args.out / "metrics.jsonl", folder / "metrics.jsonl")
-        write_json(folder / "identity.json", ours)
-    return 0
-
-
-def work(args: argparse.Namespace) -> int:
+def work(job: Job[TrainStage]) -> int:
     """Train in this process."""
-    if int(os.environ.get("RANK", 0)) > 0:
-        args.log = None  # the main process writes it
+    is_main = int(os.environ.get("RANK", 0)) == 0
+    if not is_main:
         logging.disable(logging.INFO)
-    return stage_entry.run(train, args)
+    return stage_entry.run(train, job, writes_log=is_main)
 
 
 def main() -> int:
-    """Run the command: train in this process, or launch the processes that do."""
+    """Run the command: train in this process, or launch the processes that do, one for each GPU."""
     commands = parser()
     args = commands.parse_args()
-    processes, nodes, threads = args.processes, args.nodes, args.threads
+    job = Job(TrainStage, args.settings, args.threads, args.gpus, args)
+    processes, nodes, threads = max(1, args.gpus), args.nodes, args.threads
     if was_launched():
-        return work(args)
+        return work(job)
     forget_other_launchers()
-    # In a job of several machines, the launchers below must all do the same.
-    if (nodes == 1 or slurm.needs_step()) and (code := stage_entry.run(take, args)) != TO_TRAIN:
-        return code
     command = ["-m", "babelmill.train", *sys.argv[1:]]
     if slurm.needs_step():
         slurm.run_in_step(nodes, threads, [sys.executable, *command])
     if processes % nodes or (nodes > 1 and slurm.job_id() is None):
-        commands.error(f"--nodes {nodes}: this is not a SLURM job, or its nodes cannot share --processes {processes}")
+        commands.error(f"--nodes {nodes}: this is not a SLURM job, or its nodes cannot share --gpus {args.gpus}")
     try:
-        read_settings(args.settings, TrainSettings)  # so that an error is reported once, not by each process
+        TrainStage.read(args.settings)  # so that an error is reported once, not by each process
         gpu_claims.claim(args.gpus)
         code = (
             launch([sys.executable, "-u", *command], processes // nodes, nodes, threads)
             if processes > 1
-            else work(args)
+            else work(job)
         )
     except UserError as error:
         bars.say(f"error: {escape.lines(error)}")

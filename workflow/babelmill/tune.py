@@ -10,7 +10,6 @@ tuned weights are kept only with `evaluation.keep_tuned`.
 An attempt that was killed is continued from `--checkpoints`, with the same result.
 """
 
-import argparse
 import contextlib
 import dataclasses
 import functools
@@ -29,15 +28,15 @@ from scipy.special import softmax
 from transformers.utils.logging import disable_progress_bar
 
 from babelmill.config.schema import Tuning
-from babelmill.config.stage_settings import TuneSettings
 from babelmill.core import manifest, stage_entry
 from babelmill.core.files import UserError, atomic_write, canonical_json, write_json
+from babelmill.core.stage_entry import Job
 from babelmill.core.words import plural
 from babelmill.release.folder.loading import runs_code, tokenizer_of
-from babelmill.runtime import gpu_claims, store
+from babelmill.runtime import gpu_claims
 from babelmill.runtime.run_lock import Lock
 from babelmill.runtime.slurm import EXIT_CODE, Stop
-from babelmill.settings import read_settings
+from babelmill.stages import TuneStage
 from babelmill.tasks import metrics
 from babelmill.tasks.classes import classes_of
 from babelmill.tasks.classifier import OwnClassifier, PooledClassifier, refusing
@@ -150,7 +149,7 @@ class Tuned(NamedTuple):
 
 
 def tune_languages(
-    export: Path, made_of: Any, settings: TuneSettings, tasks: list[Path], checkpoints: Path, keep_in: Path, stop: Stop
+    export: Path, made_of: Any, settings: TuneStage, tasks: list[Path], checkpoints: Path, keep_in: Path, stop: Stop
 ) -> tuple[list[Tuned], float] | None:
     """Tune the model for the rows of one language, or for those of several at once: a folder of rows each.
 
@@ -219,7 +218,7 @@ def tune_languages(
     return found, tuner.seconds
 
 
-def whole_batches(test: AnyRows, how: Tuning, settings: TuneSettings) -> AnyRows:
+def whole_batches(test: AnyRows, how: Tuning, settings: TuneStage) -> AnyRows:
     """Return the rows without the last incomplete batch; raise a UserError if there is no whole batch."""
     assert how.test_batch
     if whole := len(test) // how.test_batch * how.test_batch:
@@ -266,7 +265,7 @@ def predictions_of_words(code: str, rows: EncodedSentences, outcome: Outcome) ->
 
 
 def scores_of(
-    settings: TuneSettings, how: Tuning, classes: list[str], rows: AnyRows, outcome: Outcome
+    settings: TuneStage, how: Tuning, classes: list[str], rows: AnyRows, outcome: Outcome
 ) -> dict[str, Any]:
     """Return the scores of the predictions for one language, as scores.json holds them."""
     if isinstance(rows, EncodedSentences):
@@ -331,7 +330,7 @@ def keep(model: torch.nn.Module, tokenizer: Any, folder: Path, classes: list[str
 def tune(
     export: Path,
     made_of: Any,
-    settings: TuneSettings,
+    settings: TuneStage,
     tasks: list[Path],
     checkpoints: Path,
     out: Path,
@@ -382,27 +381,17 @@ def tune(
     return 0
 
 
-def run(args: argparse.Namespace) -> int:
+def run(job: Job[TuneStage]) -> int:
     """Tune, score and write the results. Return the exit code."""
-    settings = read_settings(args.settings, TuneSettings)
-    upstream = [args.export, *args.tasks]
-    with store.made_once(args.out, settings, upstream) as made:
-        if made:
-            return 0
-        gpu_claims.claim(args.gpus)
-        use_threads(args.threads)
-        disable_progress_bar()
-        torch.set_num_threads(args.threads)
-        made_of = manifest.verify(args.export)["files"]
-        return tune(args.export, made_of, settings, args.tasks, args.checkpoints, args.out, upstream)
+    settings = job.settings
+    export, tasks = settings.folder("export"), settings.folders("tasks")
+    gpu_claims.claim(job.gpus)
+    use_threads(job.threads)
+    disable_progress_bar()
+    torch.set_num_threads(job.threads)
+    made_of = manifest.verify(export)["files"]
+    return tune(export, made_of, settings, tasks, job.unfinished, job.out, [export, *tasks])
 
 
 if __name__ == "__main__":
-    parser = stage_entry.arguments(__doc__)
-    parser.add_argument("--export", **stage_entry.FOLDER, help="results/exports/{model}")
-    parser.add_argument("--tasks", **stage_entry.FOLDERS, help="folders of rows, in the order of languages")
-    parser.add_argument("--checkpoints", required=True, type=Path, help="folder that keeps what killed attempts did")
-    parser.add_argument("--out", **stage_entry.FOLDER, help="output folder, results/tuned/{model}/{task}/{seed}")
-    parser.add_argument("--threads", type=int, default=1)
-    parser.add_argument("--gpus", type=int, default=0, help="1 for a GPU, 0 for the CPU")
-    sys.exit(stage_entry.run(run, parser.parse_args()))
+    sys.exit(stage_entry.main(TuneStage, run, __doc__))

@@ -1,21 +1,17 @@
-"""Stage `base_model`. Takes: a model of the Hugging Face Hub at one commit, or a folder. Gives:
-results/base_models/{model}/.
+"""Stage `base_model`: the model that another one continues (`model.source`), of the Hugging Face Hub or a folder.
 
-A local rule: it runs where Snakemake runs, because compute nodes often have no network. Only models whose
-`model.source` is not a model of this workflow need it.
+A local rule: it runs where Snakemake runs, because compute nodes often have no network.
 """
 
 
 rule base_model:
     """Fetch the model that another one continues, and write its tensors under neutral names. None of its code runs."""
     input:
-        settings=settings("base_model"),
+        unpack(inputs("base_model")),
     output:
-        folder=directory("results/base_models/{model}"),
+        "results/base_model/{result}/manifest.json",
     log:
-        "logs/base_model/{model}.log",
-    benchmark:
-        "results/benchmarks/base_model/{model}.tsv"
+        "logs/base_model/{result}.log",
     localrule: True
     conda:
         "../../envs/babelmill.yaml"
@@ -24,4 +20,4 @@ rule base_model:
         mem_mb=4000,
         runtime=240,
     shell:
-        "python -m babelmill.base_model --settings {input.settings:q} --out {output.folder:q} --log {log:q}"
+        "python -m babelmill.base_model {input.settings:q} --threads {threads}"

@@ -1,6 +1,7 @@
-"""What all rules share: the checked configuration, and the functions that turn wildcards into inputs and resources.
+"""What all rules share: the checked configuration, the graph of results, and functions for inputs and resources.
 
-These functions resolve the wildcards, so they also refuse models and languages that do not exist.
+A rule takes a settings file and what it is made from. A finished result asks for nothing but its settings, so neither
+times nor deleted intermediate results can start it again (see `babelmill/graph.py`).
 """
 
 import argparse
@@ -8,10 +9,8 @@ import gc
 import os
 import re
 import sys
-import time
 from pathlib import Path
 from shlex import quote
-from types import SimpleNamespace
 
 from snakemake.cli import get_profile_dir
 from snakemake.settings.types import DeploymentMethod, RerunTrigger
@@ -33,18 +32,13 @@ def package_of_rules():
         rules = Path(folder).resolve()
         return str(next(folder for folder in rules.parents if (folder / "babelmill/__init__.py").is_file()))
     (version,) = re.findall('__version__ = "(.+)"', Path(workflow.source_path("../babelmill/__init__.py")).read_text())
-    name = folder.get_path_or_uri(secret_free=True)
     try:
         import babelmill
     except ModuleNotFoundError:
-        sys.exit(
-            f"error: {name} needs the package babelmill {version} in the environment of Snakemake: install its wheel there"
-        )
-    if babelmill.__version__ != version:
-        sys.exit(
-            f"error: {name} is of Babelmill {version}, but the package in the environment of Snakemake is"
-            f" {babelmill.__version__}: install {version}, or name that release in the Snakefile"
-        )
+        babelmill = None
+    if getattr(babelmill, "__version__", None) != version:
+        name = folder.get_path_or_uri(secret_free=True)
+        sys.exit(f"error: {name} needs babelmill {version} in the environment of Snakemake: install its wheel there")
     return str(Path(babelmill.__file__).resolve().parents[1])
 
 
@@ -90,22 +84,18 @@ shell.prefix(f"export {PYTHON}PYTHONPATH={IMPORTED}{SAFE} GOMP_SPINCOUNT=${{{{GO
 if not IS_MODULE:
     os.environ.update(PYTHONSAFEPATH="1")  # for Snakemake itself in a job of a cluster
 
-from babelmill.config import identifiers, loading, suites
-from babelmill.config.inputs import SETTINGS, has_tokenizer_of_source, prediction_table
-from babelmill.config.job_sizes import input_bytes, parameters_of, text_bytes
+from babelmill.config import loading
+from babelmill.config.layers import nearest
 from babelmill.config.resolve import Configuration
-from babelmill.experiments import asked as experiments
-from babelmill.file_times import FileTimes
-from babelmill.hub.credentials import hub_token
-from babelmill.reporting import asked as reports
-from babelmill.settings import training_asked
-from babelmill.stages import STAGES, TO_CONVERTED, leading_to
-from babelmill.tokens.limits import TRAINING_BYTES
 from babelmill.core import escape, manifest
-from babelmill.core.files import UserError, not_found, trouble
+from babelmill.core.files import UserError, read_json, trouble
 from babelmill.core.stage_entry import accept_all_letters
 from babelmill.core.yaml_file import read_yaml
-from babelmill.config.layers import nearest
+from babelmill.experiments import asked as experiments
+from babelmill.graph import Graph, run_file, write_if_changed
+from babelmill.hub.credentials import hub_token
+from babelmill.reporting import asked as reports
+from babelmill.stages import SETTINGS, STAGES
 
 # Snakemake's own log file names the folder of the workflow, whatever the locale.
 accept_all_letters(*(getattr(handler, "stream", None) for handler in logger.handlers))
@@ -160,199 +150,103 @@ def load_configuration():
 
 
 CONFIG = load_configuration()
-FILE_TIMES = FileTimes(CONFIG)
+GRAPH = Graph(CONFIG)
+WRITTEN = set()  # the models whose settings files are written
 
 
-def decide_by_file_times():
-    """Have Snakemake decide by file times alone, as our profiles do, also without a profile.
+def asked_for():
+    """Return the models of this run's targets."""
+    targets = [Path(target).as_posix() for target in workflow.dag_settings.targets] or ["all"]
+    form = re.compile(
+        r"converted/(.+)|(?:published|submissions)/(.+)\.json|reports/(.+)\.\w+|experiments/(.+)|(?:publish_)?(\w+)"
+    )
+    words = [next(filter(None, found.groups())) for found in map(form.fullmatch, targets) if found]
+    names = [name for word in words for name in word.split("+")]
+    return CONFIG.models_of([name for name in names if name in {"all", *CONFIG.batches} or CONFIG.is_model(name)])
 
-    Its checksums would call a settings file unchanged that has to count as new, for instance if results of other
-    settings were put back. Its other reasons to run a job (the text of a rule, say) are not ours; in another workflow
-    that uses our rules as a module, they belong to that workflow.
+
+def write_settings(model):
+    """Write the settings files of a model that is asked for, before Snakemake looks for them.
+
+    Snakemake lists a folder once and does not see a file that appears in it later, so those of all targets are written
+    at once. Only the main process writes: a job of a cluster reads the Snakefile again, perhaps after the configuration
+    was edited, but must use the settings with which it was submitted.
     """
     workflow.dag.max_checksum_file_size = -1
     if not IS_MODULE:
         workflow.dag_settings.rerun_triggers = frozenset([RerunTrigger.MTIME])
+    for name in [model, *(() if WRITTEN else asked_for())]:
+        if name not in WRITTEN:
+            WRITTEN.add(name)
+            GRAPH.write_settings(name)
 
 
-def settings(name):
-    """Return an input function that returns the settings file of a stage, for the rule's language or model."""
-    stage = STAGES[name]
+def everything_is_shown():
+    """Return whether the user forces something (-R, --forceall): then Snakemake has to see the whole graph."""
+    return bool(workflow.dag_settings.forcerun or workflow.dag_settings.forceall)
+
+
+def is_made(result, known={}):
+    """Return whether a result is made anew if everything is shown: it is forced or missing, or made from such a one."""
+    if result.path not in known:
+        forced = {str(each) for each in workflow.dag_settings.forcerun}
+        known[result.path] = (
+            workflow.dag_settings.forceall
+            or bool(forced & {result.stage.stage, str(result.path), str(result.record)})
+            or not result.is_there
+            or any(map(is_made, result.upstream))
+        )
+    return known[result.path]
+
+
+def inputs_of(result):
+    """Return the inputs of the job that makes a result: its settings, and what it is made from unless it is there.
+
+    What is not made anew is `ancient`: times have no say.
+    """
+    found = {"settings": ancient(str(result.settings_file)), "made_from": []}
+    if result.stage.stage == "train":
+        found["run"] = ancient(str(run_file(result)))
+    if everything_is_shown():
+        files = [(str(each.path if each.stage.named else each.record), is_made(each)) for each in result.upstream]
+        found["made_from"] = [file if made else ancient(file) for file, made in files]
+    elif not result.is_there:
+        found["made_from"] = [str(each.path if each.stage.named else each.record) for each in result.upstream]
+        if result.stage.named and workflow.is_main_process:
+            workflow.dag.forcefiles.add(str(result.path))
+    return found
+
+
+def inputs(stage):
+    """Return an input function: the inputs of a stage whose results carry their key."""
 
     @one_line
     def of(wildcards):
-        if stage.of == "language":
-            CONFIG.language(wildcards.language)  # it raises an error for an unknown one
-        return settings_file(stage, getattr(wildcards, stage.of), stage.part_of(wildcards))
+        return inputs_of(GRAPH.at(STAGES[stage].path_of(wildcards.result)))
 
     return of
 
 
-def settings_file(stage, name, part):
-    """Write all settings files of a language or model, and return the one of a job.
-
-    This also sets the times of files so that Snakemake runs what is outdated (`babelmill/file_times.py`). Only the main
-    process writes. A cluster job reads the Snakefile again, perhaps after the configuration was edited, but must use
-    the settings with which it was submitted.
-    """
-    stage.refuse(CONFIG, name, part)
-    if workflow.is_main_process:
-        decide_by_file_times()
-        FILE_TIMES.obey(stage, name)
-    return str(stage.settings_file(name, part))
-
-
-FIRST_TRAINED = {}  # {what a training of this run is asked to do: the first model of this run that asks it}
-
-
-@one_line
-def trained_before(wildcards):
-    """Return the training of another model of this run that is trained alike: this one takes its result.
-
-    What both are made from decides (`runtime/store.py`); this is only about the order. A model whose result is there
-    waits for nobody: Snakemake would make it again if the other one is not there.
-    """
-    model, stage = wildcards.model, STAGES["train"]
-    if not workflow.is_main_process:
-        return []
-    FILE_TIMES.write_settings(model)
-    first = FIRST_TRAINED.setdefault((training_asked(model), tuple(CONFIG.ancestors(model))), model)
-    if first == model or stage.record(model, "").is_file():
-        return []
-    return [ancient(str(stage.record(first, "")))]
-
-
-@one_line
-def run_settings(wildcards):
-    """Return the run settings of a model, as an input whose changes do not make the job run again."""
-    if workflow.is_main_process:
-        FILE_TIMES.write_settings(wildcards.model)
-    return ancient(str(SETTINGS / wildcards.model / "run.json"))
-
-
-def settings_of_stages(model, stages):
-    """Return the settings files of those stages that belong to models, and of the model's corpora."""
-    of_models = [stage for stage in stages.values() if stage.of == "model"]
-    jobs = [(stage, job) for stage in [*of_models, STAGES["corpus"]] for job in stage.jobs(CONFIG, model)]
-    return [settings_file(stage, *job) for stage, job in jobs]
-
-
-@one_line
-def made_with(wildcards):
-    """Return the settings files of all stages before `convert`, as inputs of `convert`.
-
-    They make sure that an outdated converted model is made again after one of these stages has failed. The failed stage
-    leaves no results, which alone is no reason for Snakemake; its changed settings are one.
-    """
-    folder = Path("converted", wildcards.model)
-    if workflow.is_main_process and not IS_MODULE:
-        say_what_is_left_out()
-    if workflow.is_main_process and (folder / "manifest.json").is_file() and (lost := manifest.missing(folder)):
-        raise UserError(f"{lost}; delete the folder {folder}, then it is made again")
-    before = {name: stage for name, stage in TO_CONVERTED.items() if name != "convert"}
-    found = settings_of_stages(wildcards.model, before)
-    for model in CONFIG.ancestors(wildcards.model):
-        found += settings_of_stages(model, leading_to("train"))
-    return list(dict.fromkeys(found))  # the languages of a mixture share files
-
-
-def results_of(name, *files):
-    """Return an input function: these files of a stage, from all of its jobs that the wildcard's model needs.
-
-    If the rule has a suite or a task, too, then only from the jobs of this one. Without `files`, its folders.
-    """
-    stage = STAGES[name]
+def named_inputs(stage):
+    """Return an input function: the inputs of a stage whose results carry the name of a model."""
 
     @one_line
     def of(wildcards):
-        part = getattr(wildcards, "suite", getattr(wildcards, "task", None))
-        jobs = stage.jobs(CONFIG, wildcards.model)
-        folders = [stage.path(*job) for job in jobs if part in (None, job[1])]
-        return [str(folder / file) for folder in folders for file in files or [""]]
+        model, part = wildcards.model, getattr(wildcards, "input", "")
+        CONFIG.model(model)  # it raises an error for an unknown one
+        STAGES[stage].refuse(CONFIG, model, part)
+        if not workflow.is_main_process:
+            return inputs_of(GRAPH.at(STAGES[stage].path_of(".".join(filter(None, (model, part))))))
+        if stage == "publish":
+            hub_token()  # without one, end with an error now, not after the training
+        write_settings(model)
+        result = GRAPH.result(stage, model, part)
+        GRAPH.write(result)
+        if stage == "convert" and result.path.exists() and (lost := manifest.missing(result.path)):
+            raise UserError(f"{lost}; delete the folder {result.path}, then it is made again")
+        return inputs_of(result)
 
     return of
-
-
-def results_of_language(name):
-    """Return an input function: the results of a stage for the wildcard's language, if it has this stage."""
-    stage = STAGES[name]
-
-    @one_line
-    def of(wildcards):
-        return [str(stage.path(wildcards.language, part)) for part in stage.parts(CONFIG, wildcards.language)]
-
-    return of
-
-
-@one_line
-def suites_of_corpus(wildcards):
-    """Return the suites whose items no document of a language may hold (`corpus.decontaminate`)."""
-    code, stage = wildcards.language, STAGES["suite"]
-    return [str(stage.record(code, suite)) for suite in suites.suites_of_corpus(CONFIG, code)]
-
-
-@one_line
-def corpus_of_language(wildcards):
-    """Return the corpus files of a language; end with an error if the model does not have the language."""
-    known = CONFIG.languages_of(wildcards.model)
-    if wildcards.language not in known:
-        raise UserError(f"model {wildcards.model} has no language {wildcards.language!r}; it has {', '.join(known)}")
-    folder = f"results/corpora/{wildcards.language}"
-    return [f"{folder}/{file}" for file in ("manifest.json", "train.parquet", "validation.parquet")]
-
-
-@one_line
-def source_weights(wildcards):
-    """Return the weights with which training begins, if the model continues another one."""
-    source = CONFIG.model(wildcards.model).source
-    if source is None or source.kind != "model":
-        return [str(source.weights)] if source else []
-    return [
-        f"{source.weights}/{name}" for name in ("manifest.json", "config.json", "model.safetensors", "ema.safetensors")
-    ]
-
-
-@one_line
-def frozen_weights(wildcards):
-    """Return the weights of the model that this one continues, if it trains adapters or heads on frozen weights."""
-    train = CONFIG.model(wildcards.model).train
-    return source_weights(wildcards) if train.lora_rank or train.freeze != "none" else []
-
-
-@one_line
-def source_tokenizer(wildcards):
-    """Return the tokenizer of the model that this one continues, if both use the same."""
-    source = CONFIG.model(wildcards.model).source
-    if source is None or not has_tokenizer_of_source(CONFIG, wildcards.model):
-        return []
-    files = ("manifest.json", "tokenizer.json")
-    return [f"{source.tokenizer}/{name}" for name in files] if source.kind == "model" else [str(source.tokenizer)]
-
-
-@one_line
-def table_to_predict(wildcards):
-    """Return the table of an input. Its content is in the settings, so a new modification time repeats nothing."""
-    path = prediction_table(CONFIG, wildcards.model, wildcards.input)["file"]
-    where = f"predict.inputs.{wildcards.input} of model {wildcards.model}: {path}"
-    if not Path(path).is_file():
-        raise UserError(f"{where}: {not_found(path)}")
-    if workflow.is_main_process and Path(path).stat().st_mtime > time.time() + 60:  # a file server's clock may differ
-        raise UserError(f"{where}: its file time is younger than the clock; run: touch {quote(path)}")
-    return ancient(path)
-
-
-@one_line
-def converted_to_publish(wildcards):
-    """Return the deliverable of a model. Without a token for the Hub, end with an error now, not after the training."""
-    hub_token()
-    return f"converted/{wildcards.model}"
-
-
-@one_line
-def submission_to_publish(wildcards):
-    """Return the summary of a model's submission, and its files; nothing for a model of no challenge."""
-    stage = STAGES["submission"]
-    return [str(stage.path(wildcards.model, "")) for _ in stage.parts(CONFIG, wildcards.model)]
 
 
 @one_line
@@ -363,138 +257,79 @@ def meant(wildcards):
         raise UserError(f"there is no target {word}; did you mean {word}.json?")
     if CONFIG.is_model(word):
         raise UserError(f"there is no target {word}; did you mean converted/{word}?")
-    if word == "experiments" and CONFIG.cells:
-        raise UserError(
-            f"there is no target {word}; name one: {', '.join(f'experiments/{name}' for name in CONFIG.cells)}"
-        )
     raise UserError(f"there is no target {word}{nearest(word, {'all', *CONFIG.batches, *CONFIG.known_models()})}")
 
 
 def gpus(wildcards):
-    """Return the number of GPUs of a training job: from the model's preset, or set by the user."""
-    return CONFIG.model(wildcards.model).resources.gpus
+    """Return the number of GPUs of a training, as the first model that asks for it says."""
+    return gpus_of(wildcards, "train")
 
 
-def one_gpu(wildcards):
-    """Return 1 if the model is trained on GPUs, else 0."""
-    return min(1, gpus(wildcards))
-
-
-@one_line
-def billions(wildcards):
-    """Return the number of parameters in billions; 0 if it is not known yet or cannot be known from the configuration."""
-    return (parameters_of(CONFIG, wildcards.model) or 0) / 1e9
-
-
-def memory(least, each):
-    """Return a resource in MB: `least` GB, and `each` GB per billion parameters; times the attempt, 3 at most."""
-
-    def of(wildcards, attempt):
-        small, more = (amount(wildcards) if callable(amount) else amount for amount in (least, each))
-        return 1000 * round(small + more * billions(wildcards)) * min(attempt, 3)
-
-    return of
-
-
-def minutes(least, each):
-    """Return a resource in minutes: `least`, and `each` per billion parameters; more with each attempt."""
-
-    def of(wildcards, attempt):
-        return round(least + each * billions(wildcards)) * attempt
-
-    return of
+def one_gpu(stage):
+    """Return a resource of a stage: 1 if the model is trained on GPUs, else 0."""
+    return lambda wildcards: min(1, gpus_of(wildcards, stage))
 
 
 @one_line
-def gb_of_input(wildcards):
-    """Return the GB of text from which a language's corpus is made."""
-    return input_bytes(CONFIG, CONFIG.language(wildcards.language).code) / 1e9
+def gpus_of(wildcards, stage):
+    """Return the number of GPUs of the training that a result follows from."""
+    name = ".".join(filter(None, (wildcards.get("result", wildcards.get("model")), wildcards.get("input"))))
+    return read_json(run_file(GRAPH.at(STAGES[stage].path_of(name)).training))["gpus"]
+
+
+def megabytes(amount):
+    """Return a resource: an amount of memory, and more with each attempt."""
+    return lambda wildcards, attempt: amount * attempt
 
 
 @one_line
-def gb_of_corpus(wildcards):
-    """Return the GB of a language's corpus."""
-    return text_bytes(CONFIG, CONFIG.language(wildcards.language).code) / 1e9
-
-
-@one_line
-def gb_of_tokenizer(wildcards):
-    """Return the GB of text on which a model's tokenizer is trained."""
-    text = sum(text_bytes(CONFIG, code) for code in CONFIG.languages_of(wildcards.model))
-    return min(TRAINING_BYTES, text) / 1e9
-
-
-def by_text(least, each, size):
-    """Return a resource: `least`, and `each` per GB of text (`size`); more with each attempt."""
-
-    def of(wildcards, attempt):
-        return round(least + each * size(wildcards)) * attempt
-
-    return of
-
-
-def processes_of_corpus(wildcards):
-    """Return the number of threads of `corpus`: one for a small text, as others would start too late to help."""
-    return min(8, 1 + int(gb_of_input(wildcards) / 0.128))
+def gb_of_text(wildcards):
+    """Return the GB of local text from which a corpus is made."""
+    sources = GRAPH.at(STAGES["corpus"].path_of(wildcards.result)).asked["sources"].values()
+    return sum(each["bytes"] for each in sources if isinstance(each, dict)) / 1e9
 
 
 def memory_of_corpus(wildcards, attempt):
-    """Return the MB of memory of `corpus`. Each process loads the model that finds languages, and the test items."""
-    each = identifiers.megabytes(CONFIG, wildcards.language) + (200 if suites_of_corpus(wildcards) else 0)
-    models = (1 + processes_of_corpus(wildcards)) * each
-    return by_text(4000 + models, 120, gb_of_input)(wildcards, attempt)
-
-
-def gb_of_processes(wildcards):
-    """Return the GB of host memory for a machine's training processes (8 GPUs at most) and their compilation."""
-    return 26 + 6 * max(1, min(gpus(wildcards), 8))
-
-
-def gb_of_training(wildcards):
-    """Return the GB of host memory per billion parameters: on a CPU all of the training, else what the start needs."""
-    train = CONFIG.model(wildcards.model).train
-    if gpus(wildcards):
-        return 5
-    return 6 if train.lora_rank else 24
-
-
-def attempt_number(wildcards, attempt):
-    """Return 1, then 2, 3, ... when a profile's `retries` repeat a job."""
-    return attempt
+    """Return the MB of memory of `corpus`, which keeps some bytes of each document."""
+    return round(8000 + 250 * gb_of_text(wildcards)) * attempt
 
 
 @one_line
 def settings_of_report(wildcards):
-    """Return the settings file of a report, the only settings file of a batch."""
-    if workflow.is_main_process:
-        return str(reports.write_settings(CONFIG, wildcards.batch, FILE_TIMES))
-    return str(reports.settings_path(wildcards.batch))
+    """Write the settings file of a report, and have Snakemake write the report."""
+    asked = reports.asked_of(GRAPH, wildcards.batch) if workflow.is_main_process else {}
+    return settings_beside_graph("report", wildcards.batch, asked, f"reports/{wildcards.batch}.html")
 
 
 @one_line
 def settings_of_experiment(wildcards):
-    """Return the settings file of an experiment."""
+    """Write the settings file of an experiment, and have Snakemake write the experiment."""
+    asked = experiments.asked_of(GRAPH, wildcards.experiment) if workflow.is_main_process else {}
+    return settings_beside_graph("experiment", wildcards.experiment, asked, f"experiments/{wildcards.experiment}")
+
+
+def settings_beside_graph(stage, name, asked, output):
+    """Return the settings file of what is written whenever it is asked for, after writing it in the main process."""
+    path = SETTINGS / stage / f"{name}.json"
     if workflow.is_main_process:
-        return str(experiments.write_settings(CONFIG, wildcards.experiment, FILE_TIMES))
-    return str(experiments.settings_path(wildcards.experiment))
+        write_if_changed(path, asked)
+        workflow.dag.forcefiles.add(output)
+    return ancient(str(path))
 
 
-def of_batch(of_model, wildcard="batch"):
-    """Return an input function: what the input function `of_model` returns, of each model of the wildcard's batch."""
+def of_models(wildcard):
+    """Return an input function: the converted models of a report or an experiment, which is written whenever asked."""
 
     @one_line
     def of(wildcards):
-        models = CONFIG.models_of(getattr(wildcards, wildcard).split("+"))
-        return [file for model in models for file in of_model(SimpleNamespace(model=model))]
+        models = CONFIG.models_of(wildcards.get(wildcard).split("+"))
+        return [f"converted/{model}" for model in models]
 
     return of
 
 
-def of_experiment(of_model):
-    """Return an input function: what the input function `of_model` returns, of each cell of the wildcard's experiment."""
-    return of_batch(of_model, "experiment")
-
-
 wildcard_constraints:
-    **{name: "[^/]+" for stage in STAGES.values() for name in stage.wildcards},
+    result="[^/]+",
+    model="[^/]+",
+    batch="[^/]+",
     experiment="[^/]+",

@@ -1,4 +1,4 @@
-"""Stage `download`. Takes: a dataset on the Hugging Face Hub, at one commit. Gives: results/downloads/{language}/.
+"""Stage `download`: the text of a language, from a dataset on the Hugging Face Hub, at one commit.
 
 A local rule: it runs where Snakemake runs, because compute nodes often have no network.
 """
@@ -7,13 +7,11 @@ A local rule: it runs where Snakemake runs, because compute nodes often have no 
 rule download:
     """Download a language's dataset through the Hugging Face cache, and check it."""
     input:
-        settings=settings("download"),
+        unpack(inputs("download")),
     output:
-        folder=directory("results/downloads/{language}"),
+        "results/download/{result}/manifest.json",
     log:
-        "logs/download/{language}.log",
-    benchmark:
-        "results/benchmarks/download/{language}.tsv"
+        "logs/download/{result}.log",
     localrule: True
     conda:
         "../../envs/babelmill.yaml"
@@ -22,4 +20,4 @@ rule download:
         mem_mb=1000,
         runtime=240,
     shell:
-        "python -m babelmill.download --settings {input.settings:q} --out {output.folder:q} --log {log:q}"
+        "python -m babelmill.download {input.settings:q} --threads {threads}"

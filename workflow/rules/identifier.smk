@@ -1,21 +1,17 @@
-"""Stage `identifier`. Takes: a model on the Hugging Face Hub that finds languages, at one commit. Gives:
-results/identifiers/{language}/.
+"""Stage `identifier`: a model of the Hugging Face Hub that finds languages (`corpus.language_filter`), at one commit.
 
-A local rule: it runs where Snakemake runs, because compute nodes often have no network. Only corpora whose
-`corpus.language_filter` names such a model need it.
+A local rule: it runs where Snakemake runs, because compute nodes often have no network.
 """
 
 
 rule identifier:
     """Fetch the model that finds the languages of a corpus through the Hugging Face cache, and check it."""
     input:
-        settings=settings("identifier"),
+        unpack(inputs("identifier")),
     output:
-        folder=directory("results/identifiers/{language}"),
+        "results/identifier/{result}/manifest.json",
     log:
-        "logs/identifier/{language}.log",
-    benchmark:
-        "results/benchmarks/identifier/{language}.tsv"
+        "logs/identifier/{result}.log",
     localrule: True
     conda:
         "../../envs/babelmill.yaml"
@@ -24,4 +20,4 @@ rule identifier:
         mem_mb=1000,
         runtime=240,
     shell:
-        "python -m babelmill.identifier --settings {input.settings:q} --out {output.folder:q} --log {log:q}"
+        "python -m babelmill.identifier {input.settings:q} --threads {threads}"

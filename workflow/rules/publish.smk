@@ -1,4 +1,4 @@
-"""Stage `publish`. Takes: converted/{model}, and the submission of a model of a challenge. Gives: published/{model}.json, the receipt: repository, commit, files.
+"""Stage `publish`: published/{model}.json, the receipt of what is on the Hugging Face Hub: repository, commit, files.
 
 A local rule: it runs where Snakemake runs, and uses the network and the environment of that machine.
 """
@@ -7,15 +7,11 @@ A local rule: it runs where Snakemake runs, and uses the network and the environ
 rule publish:
     """Update the model's repository on the Hugging Face Hub to the content of the converted folder, in one commit."""
     input:
-        settings=settings("publish"),
-        folder=converted_to_publish,
-        submission=submission_to_publish,
+        unpack(named_inputs("publish")),
     output:
-        receipt=update("published/{model}.json"),  # a failed push leaves the receipt of the push before it
+        update("published/{model}.json"),  # a failed push leaves the receipt of the push before it
     log:
         "logs/publish/{model}.log",
-    benchmark:
-        "results/benchmarks/publish/{model}.tsv"
     localrule: True
     conda:
         "../../envs/babelmill.yaml"
@@ -24,8 +20,7 @@ rule publish:
         mem_mb=1000,
         runtime=240,
     shell:
-        "python -m babelmill.publish --settings {input.settings:q} --folder {input.folder:q}"
-        " --submission {input.submission:q} --out {output.receipt:q} --log {log:q}"
+        "python -m babelmill.publish {input.settings:q} --threads {threads}"
 
 
 for batch in [*CONFIG.batches, "all"]:

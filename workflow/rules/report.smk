@@ -1,4 +1,4 @@
-"""The report. Takes: all results of the models of a batch. Gives: reports/{batch}.html and .csv.
+"""The report: reports/{batch}.html and .csv, written whenever it is asked for.
 
 `{batch}` may be a batch, a model, `all` (the targets), or several of these: reports/eng+deu.html. `babelmill report`
 writes the same report from the results that exist.
@@ -9,18 +9,12 @@ rule report:
     """Write the results of a batch as one page and one table."""
     input:
         settings=settings_of_report,
-        converted=of_batch(results_of("convert")),
-        evaluations=of_batch(results_of("evaluate", "evaluation.json")),
-        records=of_batch(results_of("train", "metrics.jsonl")),
-        scores=of_batch(results_of("score", "manifest.json", "scores.json")),
-        tuned=of_batch(results_of("tune", "manifest.json", "scores.json")),
+        converted=of_models("batch"),
     output:
         page="reports/{batch}.html",
         table="reports/{batch}.csv",
     log:
         "logs/report/{batch}.log",
-    benchmark:
-        "results/benchmarks/report/{batch}.tsv"
     localrule: True
     conda:
         "../../envs/babelmill.yaml"
@@ -29,5 +23,4 @@ rule report:
         mem_mb=2000,
         runtime=30,
     shell:
-        "python -m babelmill.report --settings {input.settings:q} --out {output.page:q} --csv {output.table:q}"
-        " --log {log:q}"
+        "python -m babelmill.report {input.settings:q} --threads {threads}"

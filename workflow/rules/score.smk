@@ -1,30 +1,20 @@
-"""Stage `score`. Takes: the exported folder and the items of a suite, and the training text if it is still there. Gives:
-results/scores/{model}/{suite}/scores.json.
-"""
+"""Stage `score`: the exported folder on the items of a suite, which are also looked for in the training text."""
 
 
 rule score:
     """Score the sentences of each item of a suite; continue where an earlier attempt stopped."""
     input:
-        settings=settings("score"),
-        export="results/exports/{model}",
-        suites=results_of("suite", "manifest.json"),
+        unpack(inputs("score")),
     output:
-        manifest="results/scores/{model}/{suite}/manifest.json",
-        scores="results/scores/{model}/{suite}/scores.json",
+        "results/score/{result}/manifest.json",
     log:
-        "logs/score/{model}/{suite}.log",
-    benchmark:
-        "results/benchmarks/score/{model}/{suite}.tsv"
+        "logs/score/{result}.log",
     conda:
         "../../envs/babelmill.yaml"
     threads: 8
     resources:
-        gpu=one_gpu,
-        mem_mb=memory(16, 6),
-        runtime=minutes(240, 240),
+        gpu=one_gpu("score"),
+        mem_mb=megabytes(16_000),
+        runtime=lambda wildcards, attempt: 480 * attempt,
     shell:
-        "python -m babelmill.score --settings {input.settings:q} --export {input.export:q} --suites {input.suites:q}"
-        " --corpora results/corpora"
-        " --partial results/scoring/{wildcards.model:q}/{wildcards.suite:q} --out {output.manifest:q}"
-        " --threads {threads} --gpus {resources.gpu} --log {log:q}"
+        "python -m babelmill.score {input.settings:q} --threads {threads} --gpus {resources.gpu}"

@@ -2,7 +2,7 @@
 
 import atexit
 import functools
-import re
+import shutil
 from datetime import datetime
 
 from snakemake.logging import logger
@@ -11,35 +11,33 @@ from babelmill.commands.progress import earlier_runs
 from babelmill.commands.terminal import run_summary
 from babelmill.config.tasks import task_note
 from babelmill.core.words import said_once
+from babelmill.graph import edits
 from babelmill.runtime.remote.places import check_package
+from babelmill.stages import CHECKPOINTS
 
 
-def asked_for():
-    """Return the models of this run's targets."""
-    targets = [Path(target).as_posix() for target in workflow.dag_settings.targets] or ["all"]
-    form = re.compile(
-        r"converted/(.+)|(?:published|submissions)/(.+)\.json|reports/(.+)\.\w+|experiments/(.+)|(?:publish_)?(\w+)"
-    )
-    words = [next(filter(None, found.groups())) for found in map(form.fullmatch, targets) if found]
-    names = [name for word in words for name in word.split("+")]
-    return CONFIG.models_of([name for name in names if name in {"all", *CONFIG.batches} or CONFIG.is_model(name)])
-
-
-@one_line
-def refuse_living_jobs():
-    """Stop with an error if a job of this run is still running because an earlier Snakemake was killed."""
-    jobs = [job for job in workflow.dag.needrun_jobs() if job.rule.name in STAGES]
-    words = {f"{job.rule.name} {job.wildcards_dict[STAGES[job.rule.name].of]}" for job in jobs}
-    earlier_runs.refuse_beside_themselves(words)
+def jobs_to_run():
+    """Return the jobs of stages that this run makes, as (stage, name of the result)."""
+    jobs = workflow.dag.needrun_jobs(exclude_finished=False)
+    return [(job.rule.name, job.wildcards_dict.get("result", "")) for job in jobs if job.rule.name in STAGES]
 
 
 @one_line
 def refuse_missing_package():
     """Stop with an error if a training would find no package for `run.checkpoints`, perhaps days after its corpus."""
     if not WITH_CONDA:  # else jobs have other packages than this process
-        for job in workflow.dag.needrun_jobs():
-            if job.rule.name == "train":
-                check_package(CONFIG.model(job.wildcards_dict["model"]).run.checkpoints or "")
+        for stage, name in jobs_to_run():
+            if stage == "train":
+                run = read_json(run_file(GRAPH.at(STAGES[stage].path_of(name))))["run"]
+                check_package(run.get("checkpoints") or "")
+
+
+def begin_anew():
+    """Delete the checkpoints of trainings that the user forces: else `-R train` would take the finished one."""
+    for stage, name in jobs_to_run():
+        if stage == "train" and everything_is_shown() and (CHECKPOINTS / name).exists():
+            logger.info(f"training begins anew: {CHECKPOINTS / name} is deleted")
+            shutil.rmtree(CHECKPOINTS / name)
 
 
 def say_idle_gpus():
@@ -56,7 +54,7 @@ def say_idle_gpus():
 
 @functools.cache
 def say_what_is_left_out():
-    """Say once for which tasks models are not fine-tuned, in a dry run as well: when the first model is asked for."""
+    """Say once for which tasks models are not fine-tuned, in a dry run as well."""
     notes = [(model, note) for model in asked_for() if (note := task_note(CONFIG, model))]
     for line in said_once(notes):
         logger.info(f"note: {line}")
@@ -65,16 +63,17 @@ def say_what_is_left_out():
 @atexit.register
 def say_edits():
     """At the end of a dry run, name the modules that were edited since results were made that stay."""
-    if workflow.dryrun and workflow.dag is not None:
-        jobs = [job for job in workflow.dag.needrun_jobs(exclude_finished=False) if job.rule.name in STAGES]
-        for line in FILE_TIMES.edits({STAGES[job.rule.name].path_of(job.wildcards_dict) for job in jobs}):
+    if workflow.dryrun and workflow.dag is not None and workflow.is_main_process:
+        run = set(jobs_to_run())
+        there = {each.path: each for model in WRITTEN for each in GRAPH.of_model(model)}
+        for line in edits(each for each in there.values() if (each.stage.stage, each.name) not in run):
             print(escape.lines(line))
 
 
 def end(logs):
     """Log which models are converted, which failed and which still run. Snakemake's log has this summary, too."""
     seconds = (datetime.now() - workflow.start_time).total_seconds()
-    logger.info(run_summary.summary(logs, CONFIG, asked_for(), seconds))
+    logger.info(run_summary.summary(logs, GRAPH, asked_for(), seconds))
     targets = {Path(target) for target in workflow.dag_settings.targets}
     for name in CONFIG.cells:
         if Path("experiments", name) in targets and Path("experiments", name, "table.md").is_file():
@@ -82,9 +81,11 @@ def end(logs):
 
 
 onstart:
-    refuse_living_jobs()
     refuse_missing_package()
     earlier_runs.cancel_slurm_jobs()
+    begin_anew()
+    for model in WRITTEN:
+        GRAPH.begin(model)
     say_idle_gpus()
 
 

@@ -1,5 +1,4 @@
-"""Stage `suite`. Takes: files of minimal pairs or choices, local or of a dataset on the Hub. Gives:
-results/suites/{suite}/{language}/.
+"""Stage `suite`: minimal pairs, choices or words in one language, local or of a dataset on the Hub.
 
 A local rule: it runs where Snakemake runs, because compute nodes often have no network.
 """
@@ -8,13 +7,11 @@ A local rule: it runs where Snakemake runs, because compute nodes often have no 
 rule suite:
     """Read the items of a suite in one language, and check them."""
     input:
-        settings=settings("suite"),
+        unpack(inputs("suite")),
     output:
-        manifest="results/suites/{suite}/{language}/manifest.json",
+        "results/suite/{result}/manifest.json",
     log:
-        "logs/suite/{suite}/{language}.log",
-    benchmark:
-        "results/benchmarks/suite/{suite}/{language}.tsv"
+        "logs/suite/{result}.log",
     localrule: True
     conda:
         "../../envs/babelmill.yaml"
@@ -23,4 +20,4 @@ rule suite:
         mem_mb=1000,
         runtime=60,
     shell:
-        "python -m babelmill.suite --settings {input.settings:q} --out {output.manifest:q} --log {log:q}"
+        "python -m babelmill.suite {input.settings:q} --threads {threads}"

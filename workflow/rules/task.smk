@@ -1,5 +1,4 @@
-"""Stage `task`. Takes: the rows of a fine-tuning task, local or of a dataset on the Hub. Gives:
-results/tasks/{task}/{language}/.
+"""Stage `task`: the rows of a fine-tuning task in one language, local or of a dataset on the Hub.
 
 A local rule: it runs where Snakemake runs, because compute nodes often have no network.
 """
@@ -8,15 +7,11 @@ A local rule: it runs where Snakemake runs, because compute nodes often have no 
 rule task:
     """Read the rows of a task in one language, and check them."""
     input:
-        settings=settings("task"),
+        unpack(inputs("task")),
     output:
-        manifest="results/tasks/{task}/{language}/manifest.json",
-        train="results/tasks/{task}/{language}/train.parquet",
-        test="results/tasks/{task}/{language}/test.parquet",
+        "results/task/{result}/manifest.json",
     log:
-        "logs/task/{task}/{language}.log",
-    benchmark:
-        "results/benchmarks/task/{task}/{language}.tsv"
+        "logs/task/{result}.log",
     localrule: True
     conda:
         "../../envs/babelmill.yaml"
@@ -25,4 +20,4 @@ rule task:
         mem_mb=2000,
         runtime=60,
     shell:
-        "python -m babelmill.task --settings {input.settings:q} --out {output.manifest:q} --log {log:q}"
+        "python -m babelmill.task {input.settings:q} --threads {threads}"

@@ -26,7 +26,6 @@ from typing import Any
 from babelmill.commands.progress.made_by_hand import languages_asked, made_by_hand
 from babelmill.config import loading
 from babelmill.config.resolve import Configuration
-from babelmill.config.stage_settings import ScoreSettings
 from babelmill.config.suites import how_scored
 from babelmill.core import manifest
 from babelmill.core.files import UserError
@@ -39,7 +38,7 @@ from babelmill.release.elsewhere.given_model import (
     methods_of,
     model_folder,
 )
-from babelmill.stages import STAGES
+from babelmill.stages import STAGES, ScoreStage
 from babelmill.text_files.whole import read_text, text_of
 
 AT_ONCE = 256  # lines of --words at a time
@@ -55,7 +54,7 @@ def wanted(folder: Path, asked: list[str] | None) -> list[str]:
     return sorted(dict.fromkeys(parts), key=lambda name: (name == asked[-1], name == "fused", METHODS.index(name)))
 
 
-def settings_by_hand(args: argparse.Namespace, name: str, folder: Path, configuration: Configuration) -> ScoreSettings:
+def settings_by_hand(args: argparse.Namespace, name: str, folder: Path, configuration: Configuration) -> ScoreStage:
     """Return the settings that the stage `score` would have."""
     suite = configuration.suite(args.suite)
     languages = languages_asked(f"the suite {args.suite}", "pairs", suite.covered, args.language)
@@ -71,7 +70,7 @@ def settings_by_hand(args: argparse.Namespace, name: str, folder: Path, configur
         "masked_pairs": args.masked_pairs or "all",
         "pairs": args.pairs or "all",
     }
-    return ScoreSettings(**values, raw=values)
+    return ScoreStage(**values, raw=values)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

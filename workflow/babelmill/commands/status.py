@@ -22,7 +22,7 @@ import sys
 import time
 from concurrent.futures import ProcessPoolExecutor
 
-from babelmill.commands.progress.model_status import begun, newest_run, status_of
+from babelmill.commands.progress.model_status import begun, status_of
 from babelmill.commands.terminal.status_table import status_table
 from babelmill.config import loading
 from babelmill.config.resolve import Configuration
@@ -33,45 +33,47 @@ from babelmill.core import escape, manifest
 from babelmill.core.files import UserError, read_json
 from babelmill.core.words import plural
 from babelmill.evaluation.overlaps import lines_of_suite
-from babelmill.graph import explain, reasons_to_submit
+from babelmill.graph import CHECKPOINTS, Graph
 from babelmill.stages import STAGES
 
 
-def challenge_line(configuration: Configuration, model: str) -> str | None:
+def challenge_line(graph: Graph, model: str) -> str | None:
     """Return how much there is of what a model's challenge asks for; None without a challenge."""
+    configuration = graph.configuration
     challenge = configuration.challenge_of(model)
     if not challenge:
         return None
     asked = points(configuration.model(model).run.snapshots)
     wanted = [name_of(point) for point in checkpoints_of(challenge, asked)]
-    kept = kept_by_newest_run(model) & set(wanted)
+    kept = snapshots_kept(graph, model) & set(wanted)
     of_model, of_each = scores_asked(configuration, model)
-    done = sum(scores_there(model, suite) for suite in suites_of_model(configuration, model))
+    done = sum(scores_there(graph, model, suite) for suite in suites_of_model(configuration, model))
     return (
         f"{model}: {challenge.title}: {len(kept)} of {plural(len(wanted), 'snapshot')},"
         f" {done} of {plural(of_model + of_each * len(asked), 'score')}"
-    ) + "".join(f"\n{model}: {numbers}" for numbers in [numbers_of_challenge(configuration, model)] if numbers)
+    ) + "".join(f"\n{model}: {numbers}" for numbers in [numbers_of_challenge(graph, model)] if numbers)
 
 
-def kept_by_newest_run(model: str) -> set[str]:
-    """Return the names of the snapshots that the newest training run of a model has kept."""
-    newest = newest_run(model)
-    return {path.stem for path in (newest / FOLDER).glob("chck_*.json")} if newest else set()
+def snapshots_kept(graph: Graph, model: str) -> set[str]:
+    """Return the names of the snapshots that the training of a model has kept."""
+    run = CHECKPOINTS / graph.result("train", model).name
+    return {path.stem for path in (run / FOLDER).glob("chck_*.json")}
 
 
-def scores_there(model: str, suite: str) -> int:
+def scores_there(graph: Graph, model: str, suite: str) -> int:
     """Return how many scores a suite's results have: that of the model, and one of each snapshot."""
-    path = STAGES["score"].path(model, suite) / "scores.json"
+    path = graph.result("score", model, suite).path / "scores.json"
     return 1 + len(read_json(path).get("snapshots", [])) if path.is_file() else 0
 
 
-def numbers_of_challenge(configuration: Configuration, model: str) -> str:
+def numbers_of_challenge(graph: Graph, model: str) -> str:
     """Return which numbers a model has, and which are missing; "" if it has nothing to submit to a challenge.
 
     Several reasons why numbers are missing have a line each.
     """
-    reasons, challenge = reasons_to_submit(configuration, model), configuration.challenge_of(model)
-    if reasons is None or challenge is None:
+    configuration = graph.configuration
+    challenge = configuration.challenge_of(model)
+    if challenge is None or not STAGES["submission"].parts(configuration, model):
         return ""
     rules, about = read_rules(challenge.submission), submission_of(configuration, model)
     missing, tuned = about["missing"], about.get("tuned", {})
@@ -79,7 +81,7 @@ def numbers_of_challenge(configuration: Configuration, model: str) -> str:
     lacking: dict[str, list[str]] = {}
     for each in rules.numbers.values():
         why = [
-            missing.get(task) or not_scored(model, rules.tasks[task].suite, tuned.get(task, {})) for task in each.tasks
+            missing.get(task) or not_scored(graph, model, rules.tasks[task].suite, tuned.get(task, {})) for task in each.tasks
         ]
         if reason := "; ".join(dict.fromkeys(filter(None, why))):
             lacking.setdefault(reason, []).append(each.title)
@@ -87,30 +89,28 @@ def numbers_of_challenge(configuration: Configuration, model: str) -> str:
             there.append(each.title)
     words = [f"{len(there)} of {len(rules.numbers)} numbers{': ' if there else ''}{', '.join(there)}"]
     words += [f"missing: {', '.join(titles)} ({reason})" for reason, titles in lacking.items()]
-    path = STAGES["submission"].record(model, "")
-    if path.is_file():
-        score = manifest.read(path)["figures"]["leaderboard"]["score"]
-        words.append(f"{path}: {score:.2f} on the leaderboard{', outdated' if reasons else ''}")
+    submission = graph.result("submission", model)
+    if submission.path.is_file():
+        score = manifest.read(submission.path)["figures"]["leaderboard"]["score"]
+        outdated = "" if submission.is_there else ", outdated"
+        words.append(f"{submission.path}: {score:.2f} on the leaderboard{outdated}")
     return ("\n  " if len(lacking) > 1 else "; ").join(words)
 
 
-def not_scored(model: str, suite: str | None, tuned: dict[str, str]) -> str:
+def not_scored(graph: Graph, model: str, suite: str | None, tuned: dict[str, str]) -> str:
     """Return that a model has no scores on a suite, or by jobs of fine-tuning, yet; "" if it has all of them."""
-    records = [STAGES["score"].record(model, suite)] if suite else []
-    records += [STAGES["tune"].record(model, part) for part in tuned.values()]
-    return "" if all(record.is_file() for record in records) else "not scored yet"
+    results = [graph.result("score", model, suite)] if suite else []
+    results += [graph.result("tune", model, part) for part in tuned.values()]
+    return "" if all(each.is_there for each in results) else "not scored yet"
 
 
-def overlap_lines(configuration: Configuration, model: str) -> list[str]:
-    """Return which items of its suites stand in a model's training text. Scores that are outdated are left out."""
-    stage, suites = STAGES["score"], suites_of_model(configuration, model)
-    scored = [stage.path(model, suite) for suite in suites if stage.record(model, suite).is_file()]
+def overlap_lines(graph: Graph, model: str) -> list[str]:
+    """Return which items of its suites stand in a model's training text."""
     try:
-        found = {folder: lines for folder in scored if (lines := lines_of_suite(folder))}
-        outdated = [job.folder for job in explain(configuration, model) if job.reasons] if found else []
+        results = [graph.result("score", model, suite) for suite in suites_of_model(graph.configuration, model)]
+        return [f"{model}: {line}" for each in results if each.is_there for line in lines_of_suite(each.path)]
     except UserError as error:
         return [f"{model}: {error}"]
-    return [f"{model}: {line}" for folder, lines in found.items() if folder not in outdated for line in lines]
 
 
 def has_mistake(configuration: Configuration, model: str) -> bool:
@@ -138,12 +138,12 @@ def text(args: argparse.Namespace, width: int) -> str:
 
         models = loading.from_arguments(args).models_of(args.names) if args.names else ()
         return "\n".join(line[:width] for line in run_table(models))
-    configuration = loading.from_arguments(args)
+    graph = Graph(configuration := loading.from_arguments(args))
     names = configuration.models_of(args.names) if args.names else begun(configuration)
     sound = [model for model in names if not has_mistake(configuration, model)]
-    lines = [line for model in sound if (line := challenge_line(configuration, model))]
-    lines += [line for model in sound for line in overlap_lines(configuration, model)]
-    return "\n".join([status_table([status_of(configuration, model) for model in names], width), *lines])
+    lines = [line for model in sound if (line := challenge_line(graph, model))]
+    lines += [line for model in sound for line in overlap_lines(graph, model)]
+    return "\n".join([status_table([status_of(graph, model) for model in names], width), *lines])
 
 
 def text_now(args: argparse.Namespace, width: int) -> str:

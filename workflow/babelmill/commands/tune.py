@@ -16,16 +16,16 @@ from typing import Any
 from babelmill import __version__
 from babelmill.commands.progress.made_by_hand import languages_asked, made_by_hand
 from babelmill.config import loading
-from babelmill.config.stage_settings import TuneSettings
 from babelmill.config.tasks import how_tuned
 from babelmill.core import escape, manifest
 from babelmill.core.files import UserError
 from babelmill.release.elsewhere.given_model import add_model_arguments, compute_quietly, model_folder
+from babelmill.stages import TuneStage
 
 log = logging.getLogger("babelmill.tune")
 
 
-def is_done(out: Path, settings: TuneSettings, origin: dict[str, Any], tasks: list[Path]) -> bool:
+def is_done(out: Path, settings: TuneStage, origin: dict[str, Any], tasks: list[Path]) -> bool:
     """Return whether a folder has the results of this model, these settings and these rows, by this release."""
     if manifest.missing(out):
         return False
@@ -68,7 +68,7 @@ def run(args: argparse.Namespace) -> int:
         out = (args.out or Path("tuned", name, args.task)) / str(number)
         values = {"stage": "tune", "name": name, "languages": languages, "covered": languages, "seed": number}
         values |= how_tuned(configuration, args.task)
-        settings = TuneSettings(**values, raw=values)
+        settings = TuneStage(**values, raw=values)
         if is_done(out, settings, origin, tasks):
             log.info("%s is finished", out)
         elif code := tune(folder, origin, settings, tasks, out / "checkpoints", out, tasks, {"model": origin}):

@@ -3,23 +3,16 @@
     babelmill why               # for the configuration's targets
     babelmill why eng
 
-This command compares what each result was made from with the present settings, versions and files, and names the values
-that differ. `snakemake -n` decides by the same comparison. Modules that were edited since are named, too: an edit alone
-makes nothing run.
+A result runs if it is missing: `snakemake -n` decides by the same. This command names the values that have changed
+since the model's last run. Modules that were edited since are named, too: an edit alone makes nothing run.
 """
 
 import argparse
 
 from babelmill.config import loading
 from babelmill.core.escape import line
-from babelmill.graph import Job, edits, explain, reasons_to_predict, reasons_to_submit
-
-
-def state_of(job: Job) -> str:
-    """Say that a job does not run: its results are there, or they are not needed."""
-    if not (missing := job.missing):
-        return "up to date"
-    return f"{missing if job.there else 'not there'}; not needed, since what was made from it is there"
+from babelmill.graph import Graph, Result, edits, reasons
+from babelmill.stages import STAGES
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -31,24 +24,23 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> None:
     """Print, stage by stage, what would run for a model and why."""
-    configuration = loading.from_arguments(args)
-    for model in configuration.models_of(args.models or ["all"]):
-        jobs = explain(configuration, model)
-        several = len({part for job in jobs if (part := job.part)}) > 1
+    graph = Graph(loading.from_arguments(args))
+    for model in graph.configuration.models_of(args.models or ["all"]):
+        results = graph.of_model(model)
+        why = reasons(model, results)
         print(model)
-        for job in jobs:
-            title = f"{job.stage.name} {job.part}" if several and job.part else job.stage.name
-            title = title if job.stage.of == "language" or job.name == model else f"{job.name}: {title}"
-            print(line(f"  {title:<16} {'; '.join(job.reasons) or state_of(job)}"))
-        for table, reasons in reasons_to_predict(configuration, model).items():
-            print(later(f"predict {table}", reasons, jobs[-1]))
-        if (reasons := reasons_to_submit(configuration, model)) is not None:
-            print(later("submission", reasons, jobs[-1]))
-        for text in edits(job for job in jobs if not job.runs):
+        for each in results:
+            print(line(f"  {each.title:<16} {'; '.join(why[each.path]) or state_of(each)}"))
+        for name in ("predict", "submission"):
+            for part in STAGES[name].parts(graph.configuration, model):
+                result = graph.result(name, model, part)
+                print(line(f"  {result.title:<16} {'up to date' if result.is_there else 'not there, or outdated'}"))
+        for text in edits(each for each in results if not why[each.path]):
             print(line(text))
 
 
-def later(title: str, reasons: list[str], converted: Job) -> str:
-    """Return the line of a stage after `converted`."""
-    reasons = reasons or ([f"runs because {converted.stage.name} does"] if converted.runs else [])
-    return line(f"  {title:<16} {'; '.join(reasons) or 'up to date'}")
+def state_of(result: Result) -> str:
+    """Say that a job does not run: its result is there, or it is not needed."""
+    if result.is_there:
+        return f"up to date: {result.path}"
+    return "not there; not needed, since what was made from it is there"

@@ -3,7 +3,6 @@
 These facts about files and repositories belong in settings files, beside the sections of the configuration.
 """
 
-import contextlib
 import functools
 import platform
 import re
@@ -18,13 +17,10 @@ from babelmill.config.model_source import lacks_config
 from babelmill.config.objectives import OBJECTIVES
 from babelmill.config.resolve import Configuration
 from babelmill.config.schema import OURS, Corpus
-from babelmill.core import escape, known_hashes
+from babelmill.core import escape, local_sources
 from babelmill.core.files import UserError, read_json, sha256
-from babelmill.core.local_sources import snapshot, snapshot_of_files
+from babelmill.core.local_sources import of_files, snapshot
 
-SETTINGS = Path("results/settings")
-CORPORA = Path("results/corpora")
-PREDICTIONS = Path("results/predictions")  # {model}/{input}: the rows of unfinished predictions; hashes of tables
 KEYS = ("files", "validation_files")  # keys of the section `corpus` that name local text
 MODEL_FILE = re.compile(r"^(?!\.).*\.(json|safetensors|bin)$|^README\.md$")
 # Steps of the stage `corpus` that the stage which fetches the files does not take: it has no model, and it does not
@@ -132,7 +128,7 @@ def require_labels(configuration: Configuration, model: str) -> None:
 
 
 def base_model(configuration: Configuration, model: str) -> dict[str, Any]:
-    """Return the content of the settings of `base_model` (see `BaseModelSettings`).
+    """Return the content of the settings of `base_model` (see `BaseModelStage`).
 
     A UserError says that the model continues none of elsewhere, or that its folder holds no model.
     """
@@ -148,16 +144,12 @@ def base_model(configuration: Configuration, model: str) -> dict[str, Any]:
     if source.kind == "hub":
         return asked | {"source": hub_model(configuration, model), "sources": {}}
     where = f"{resolved.origins['model.source']}: model.source = {source.name!r}"
-    return asked | {"source": None, "sources": dict(_folder(source.name, source.weights, where))}
+    return asked | {"source": None, "sources": {source.name: _folder(source.name, where)}}
 
 
 @functools.cache
-def _folder(folder: str, results: Path, where: str) -> dict[str, Any]:
-    files = require_model(folder, where)
-    before: dict[str, Any] = {}
-    with contextlib.suppress(UserError, KeyError, TypeError):  # the settings file is missing or incomplete
-        before = dict(read_json(SETTINGS / results.name / "base_model.json")["sources"])
-    return snapshot_of_files({folder: files}, results, before)
+def _folder(folder: str, where: str) -> dict[str, Any]:
+    return of_files(require_model(folder, where))
 
 
 def require_model(folder: str, where: str) -> list[str]:
@@ -186,19 +178,15 @@ def corpus_sources(configuration: Configuration, code: str) -> dict[str, Any]:
             " (globs such as texts/*.txt)"
         )
     named = {pattern: resolved.origins[f"corpus.{key}"] for key in KEYS for pattern in getattr(corpus, key)}
-    sources: dict[str, Any] = dict(_snapshot(tuple(named.items()), code, corpus.format)) if named else {}
+    sources: dict[str, Any] = dict(_snapshot(tuple(named.items()), corpus.format)) if named else {}
     if corpus.builtin:
         sources[corpus.builtin] = platform.python_version()
     return sources
 
 
 @functools.cache
-def _snapshot(named: tuple[tuple[str, str], ...], code: str, file_format: str | None) -> dict[str, dict[str, Any]]:
-    before: dict[str, Any] = {}
-    where = dict(named)
-    with contextlib.suppress(UserError, KeyError, TypeError):  # the settings file is missing or incomplete
-        before = {p: entry for p, entry in read_json(SETTINGS / code / "corpus.json")["sources"].items() if p in where}
-    return snapshot(where, CORPORA / code, before, file_format=file_format)
+def _snapshot(named: tuple[tuple[str, str], ...], file_format: str | None) -> dict[str, dict[str, Any]]:
+    return snapshot(dict(named), file_format=file_format)
 
 
 def tokenizer_source(configuration: Configuration, model: str) -> dict[str, Any]:
@@ -327,13 +315,13 @@ def prediction_table(configuration: Configuration, model: str, name: str) -> dic
         key, there = missing
         raise UserError(f"{own.file}: no column {table[key]!r} (predict.inputs.{name}: {key}); {there}")
     table["quoting"] = quoting
-    return {"file": own.file, "sha256": _digest(own.file, model, name)} | {k: v for k, v in table.items() if v}
+    return {"file": own.file, "sha256": _digest(own.file)} | {k: v for k, v in table.items() if v}
 
 
-def _digest(path: str, model: str, name: str) -> str | None:
+def _digest(path: str) -> str | None:
     if not Path(path).is_file():
         return None
-    return known_hashes.hashes([path], PREDICTIONS / model / f"{name}.hash.json")[path]
+    return local_sources.hashes([path])[path]
 
 
 def _of_corpora(configuration: Configuration, model: str, key: str) -> str | None:

@@ -1,6 +1,5 @@
 """Find which evaluation suites a model is scored on, and where their pairs come from."""
 
-import contextlib
 import functools
 import glob
 from collections.abc import Iterable
@@ -8,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 from babelmill.config.headings import has_no_row, missing_column
-from babelmill.config.inputs import SETTINGS
 from babelmill.config.layers import nearest
 from babelmill.config.objectives import OBJECTIVES
 from babelmill.config.own_files import config_file
@@ -16,11 +14,10 @@ from babelmill.config.resolve import SUITES as FILES
 from babelmill.config.resolve import Configuration
 from babelmill.config.schema import ITEM_KEYS, Suite, Task
 from babelmill.core.escape import some
-from babelmill.core.files import UserError, read_json, sha256
+from babelmill.core.files import UserError, sha256
 from babelmill.core.globs import expand_glob
 from babelmill.core.local_sources import files_of, snapshot
 
-SUITES = Path("results/suites")
 OF_SCORING = {"scored", "score", "ties", "unknown"}  # the keys of items that the stage `score` reads
 OF_CHALLENGE = ("full_eval", "fast_eval", "multilingual", "universal_dependencies")  # folders in `evaluation_data`
 SHIPPED = "babelmill:"  # begins the name of a file of `config/suites/`, which each clone has
@@ -102,7 +99,7 @@ def pairs_of_suite(configuration: Configuration, code: str, name: str) -> dict[s
         asked["items"] = suite.model_dump(include=set(ITEM_KEYS[suite.kind]) - OF_SCORING, exclude_defaults=True)
     if challenge:
         where = f"{configuration.origin('evaluation_data')}: evaluation_data: {name}"
-        return asked | {"sources": dict(_snapshot(tuple(files), where, code, name))}
+        return asked | {"sources": dict(_snapshot(tuple(files), where))}
     if not files:
         raise UserError(
             f"the suite {name} is read from the files of the BabyLM challenge: set evaluation_data to the path of its"
@@ -112,7 +109,7 @@ def pairs_of_suite(configuration: Configuration, code: str, name: str) -> dict[s
         return asked | {"sources": shipped_sources(files, code, name)}
     if not suite.repository:
         _refuse_missing(suite, files, configuration.origin_of_name(name), name)
-        return asked | {"sources": dict(_snapshot(tuple(files), configuration.origin_of_name(name), code, name))}
+        return asked | {"sources": dict(_snapshot(tuple(files), configuration.origin_of_name(name)))}
     return asked | {"files": files, "source": {"repository": suite.repository, "revision": suite.revision}}
 
 
@@ -165,12 +162,6 @@ def located(source: str) -> list[str]:
     return files_of(source, "suite")
 
 
-def _settings_before(code: str, name: str) -> dict[str, Any]:
-    with contextlib.suppress(UserError, KeyError, TypeError):  # the settings file is missing or incomplete
-        return dict(read_json(SETTINGS / code / f"suite.{name}.json")["sources"])
-    return {}
-
-
 @functools.cache
-def _snapshot(files: tuple[str, ...], where: str, code: str, name: str) -> dict[str, Any]:
-    return snapshot(dict.fromkeys(files, where), SUITES / name / code, _settings_before(code, name), "suite")
+def _snapshot(files: tuple[str, ...], where: str) -> dict[str, Any]:
+    return snapshot(dict.fromkeys(files, where), "suite")

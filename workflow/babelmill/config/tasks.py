@@ -4,7 +4,6 @@ import functools
 import glob
 import itertools
 import os
-from pathlib import Path
 from typing import Any
 
 from babelmill.config.headings import beginning_of, has_no_row, missing_column
@@ -22,7 +21,6 @@ from babelmill.core.local_sources import snapshot
 from babelmill.core.templates import columns_of
 from babelmill.core.words import plural
 
-TASKS = Path("results/tasks")
 DATA = "{evaluation_data}/"  # begins the path of a file in the challenge's folder
 
 
@@ -112,7 +110,7 @@ def rows_of_task(configuration: Configuration, code: str, name: str) -> dict[str
         return asked | {"files": files, "source": {"repository": task.repository, "revision": task.revision}}
     patterns = dict.fromkeys(pattern for each in files.values() for pattern in each)
     label = where.rstrip(".: ")
-    sources = snapshot(dict.fromkeys(patterns, label), TASKS / name / code, None, "task", "txt" if of_words else None)
+    sources = snapshot(dict.fromkeys(patterns, label), "task", "txt" if of_words else None)
     paths = {split: [path for each in found for path in expand_glob(each)] for split, found in files.items()}
     _refuse_same(task, paths, where)
     if of_words:

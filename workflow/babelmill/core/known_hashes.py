@@ -58,7 +58,7 @@ def hash_changed(paths: Iterable[str], known: dict[str, dict[str, Any]], store: 
 
 def keep(entries: dict[str, dict[str, Any]], known: dict[str, dict[str, Any]], store: Path) -> dict[str, str]:
     """Write entries to `store` if they differ from those `known` before; return {path: sha256}."""
-    if entries != known:
+    if any(known.get(path) != entry for path, entry in entries.items()):
         with contextlib.suppress(OSError, UserError):  # the folder is read-only: the next call hashes again
-            write_json(store, entries)
+            write_json(store, known | entries)
     return {path: entry["sha256"] for path, entry in entries.items()}

@@ -9,15 +9,13 @@ import contextlib
 import hashlib
 import json
 import logging
-import os
 from collections.abc import Iterable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
 from babelmill import __version__
 from babelmill.core import known_hashes, modules
-from babelmill.core.files import UserError, canonical_json, read_json, sha256, write_json
+from babelmill.core.files import UserError, read_json, sha256, write_json
 
 log = logging.getLogger("babelmill")
 
@@ -25,22 +23,11 @@ NAME = "manifest.json"
 HASHES = "known_hashes.json"  # in a folder whose large files are read repeatedly, see `known_hashes.py`
 
 
-@dataclass(frozen=True)
-class StageRequest:
-    """Describes what a stage was asked to do."""
-
-    stage: str  # its name
-    name: str  # the model or language
-    raw: dict[str, Any]  # the content of its settings file
-
-
 class StageSettings(Protocol):
-    """The attributes of `StageRequest` or of a stage's settings that `write` needs."""
+    """What `write` needs of a stage's settings (`stages.Stage`)."""
 
     @property
     def stage(self) -> str: ...
-    @property
-    def name(self) -> str: ...
     @property
     def raw(self) -> dict[str, Any]: ...
 
@@ -58,9 +45,9 @@ def write(
 ) -> None:
     """Write `folder/manifest.json`, or `name` if several results share the folder.
 
-    `asked` is what `settings.read_settings` returned. `files`, absolute or relative to the folder, were written by this
-    stage (`entries`: theirs, if they are known), and `upstream` are the folders that it read: the sha256 of each
-    manifest is recorded. `figures`: numbers that later stages or readers need. `remember`: see `verify`. `also`:
+    `asked` is the object of a settings file. `files`, absolute or relative to the folder, were written by this
+    stage (`entries`: theirs, if they are known), and `upstream` are the results that it read: a digest of
+    each is recorded. `figures`: numbers that later stages or readers need. `remember`: see `verify`. `also`:
     modules beside those that this process has loaded, of other processes of the stage (see `modules.py`).
     """
     folder, upstream = Path(folder), [Path(source) for source in upstream]
@@ -75,66 +62,20 @@ def write(
         folder / name,
         {
             "stage": asked.stage,
-            "name": asked.name,
             "version": __version__,
             "settings": asked.raw,
             "modules": modules.loaded() | (also or {}),
             "files": entries,
-            "upstream": {source.as_posix(): sha256(source / NAME) for source in upstream},
-            **_origins(upstream),
-            "key": key_of(asked.stage, asked.raw, upstream),
+            "upstream": {source.as_posix(): digest(source) for source in upstream},
             "figures": figures or {},
         },
     )
 
 
-def _origins(upstream: list[Path]) -> dict[str, dict[str, str]]:
-    """Return what a manifest says about the results that were read, and about those that they were made from.
-
-    If such results are deleted later, this still says whether they would be made with the same settings (`made_with`:
-    {folder: sha256 of its settings}) and from the same results (`made_from`: {folder: sha256 of its manifest}).
-    """
-    with_settings: dict[str, str] = {}
-    from_results: dict[str, str] = {}
-    for source in upstream:
-        about = read(source)
-        text = canonical_json(about["settings"])
-        with_settings |= about["made_with"] | {source.as_posix(): hashlib.sha256(text.encode()).hexdigest()}
-        from_results |= about["made_from"]
-    from_results |= {source.as_posix(): sha256(source / NAME) for source in upstream}
-    return {"made_with": with_settings, "made_from": from_results}
-
-
-def key_of(stage: str, settings: dict[str, Any], upstream: Iterable[Path]) -> str:
-    """Return a digest of what a result is made from: stage, settings, and the files of what it reads.
-
-    Names do not count, so the results of two models have the same key if they are the same.
-    """
-    inputs = []
-    for source in upstream:
-        about = read(source)
-        kept = about["figures"].get("snapshots", [])
-        inputs.append(canonical_json([about["stage"], _without_name(about["settings"]), _content_of(source), kept]))
-    text = canonical_json([stage, _without_name(settings), sorted(inputs)])
-    return hashlib.sha256(text.encode()).hexdigest()[:32]
-
-
-def _content_of(folder: Path) -> dict[str, Any]:
-    """Return {name: sha256} of a result's files; of a manifest below it, which names its model, those of its files."""
-    return {
-        name: _content_of((folder / name).parent) if name.endswith(NAME) else entry["sha256"]
-        for name, entry in read(folder)["files"].items()
-    }
-
-
-def _without_name(settings: dict[str, Any]) -> dict[str, Any]:
-    return {key: value for key, value in settings.items() if key != "name"}
-
-
-def changed_upstream(about: dict[str, Any]) -> list[str]:
-    """Return the results that a manifest says this one was made from, and that are others now; not those deleted."""
-    present = {source: Path(source, NAME) for source in about["upstream"]}
-    return [source for source, path in present.items() if path.is_file() and sha256(path) != about["upstream"][source]]
+def digest(path: Path) -> str:
+    """Return a digest of what a result was made from and of its files; of its figures, such as seconds, it has none."""
+    about = read(path)
+    return _digest({key: about[key] for key in ("stage", "settings", "files")})
 
 
 def write_sealed(path: Path, content: dict[str, Any]) -> None:
@@ -194,17 +135,10 @@ def missing(folder: Path) -> str | None:
         return "has not run yet"
     for path in (folder / name for name in read(folder)["files"]):
         if not path.is_file():
-            return f"{path} {_absent(path)}"
+            return f"{path} is missing"
         if path.name == NAME and (below := missing(path.parent)):
             return below
     return None
-
-
-def _absent(path: Path) -> str:
-    """Say that a result file is missing, or that a file to which it leads is: of several models (`store.py`)."""
-    if path.is_symlink():
-        return f"is a link to {os.readlink(path)}, which is gone (results/store was deleted, or not copied)"
-    return "is missing"
 
 
 def verify(folder: str | Path, *names: str, remember: bool = False, within: str | Path | None = None) -> dict[str, Any]:
@@ -224,7 +158,7 @@ def verify(folder: str | Path, *names: str, remember: bool = False, within: str 
         if entry is None:
             raise UserError(f"{path}: not in {folder / NAME}; {remedy}")
         if not path.is_file():
-            raise UserError(f"{path}: {_absent(path)}, though {folder / NAME} lists it; {remedy}")
+            raise UserError(f"{path}: is missing, though {folder / NAME} lists it; {remedy}")
         if path.stat().st_size != entry["bytes"]:
             raise UserError(
                 f"{path}: {path.stat().st_size:,} bytes, but {folder / NAME} says {entry['bytes']:,}; {remedy}"
@@ -249,8 +183,8 @@ def verify_upstream(folder: str | Path, *sources: str | Path) -> None:
     """Check that `folder` was made from the results that are in `sources` now, not from earlier ones."""
     recorded = read(folder)["upstream"]
     for source in map(Path, sources):
-        if recorded.get(source.as_posix()) != sha256(source / NAME):
-            raise UserError(f"{folder}: was not made from the present {source}; run the workflow again to rebuild it")
+        if recorded.get(source.as_posix()) != digest(source):
+            raise UserError(f"{folder}: was not made from the present {source}; delete {folder}, then it is made again")
 
 
 def refuse_earlier_results() -> None:

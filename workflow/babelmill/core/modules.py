@@ -15,7 +15,7 @@ from pathlib import Path
 from babelmill.core.places import PACKAGE
 
 # The modules and folders that change no result, or only through the settings of a stage.
-OF_NO_RESULT = {"__init__", "__main__", "cli", "commands", "config", "core", "file_times", "graph", "hub", "runtime"}
+OF_NO_RESULT = {"__init__", "__main__", "cli", "commands", "config", "core", "graph", "hub", "runtime"}
 OF_NO_RESULT |= {"settings", "stages"}
 TEMPLATES = (".html", ".md")
 DIGITS = 16  # hexadecimal digits of a hash

@@ -3,7 +3,7 @@
 A stage writes its messages to its log file and to standard error. So a terminal shows errors and progress, and a
 cluster keeps them. If our logger plugin for Snakemake writes to the same terminal, the plugin shows what is important.
 The stage then shows only its warnings, and draws what it does now (`bars.py`). A user can also repeat a job by hand,
-with `python -m babelmill.<stage>`.
+with `python -m babelmill.<stage> SETTINGS`.
 """
 
 import argparse
@@ -14,8 +14,10 @@ import os
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
-from typing import Any, TextIO
+from typing import ClassVar, Generic, Protocol, Self, TextIO, TypeVar
 
 from babelmill.core import bars, escape
 from babelmill.core.files import UserError, leftovers, remove, trouble
@@ -28,30 +30,18 @@ BUG = "error: unexpected; this is a bug in Babelmill, please report it with this
 log = logging.getLogger("babelmill")
 
 
-def arguments(description: str | None) -> argparse.ArgumentParser:
-    """Return a parser with the arguments every stage has: `--settings` and `--log`."""
-    program = Path(sys.argv[0])
-    stage = program.parent.name if program.name == "__main__.py" else program.stem
-    parser = argparse.ArgumentParser(
-        prog=f"python -m babelmill.{stage}",
-        description=description,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    parser.add_argument("--settings", required=True, type=Path, help="results/settings/{name}/{stage}.json")
-    parser.add_argument("--log", type=Path, help="also write messages to this file")
-    return parser
+class StageClass(Protocol):
+    """What this module needs of the class of a stage (`stages.Stage`)."""
+
+    stage: ClassVar[str]
+
+    @classmethod
+    def read(cls, path: Path) -> Self: ...
+    @classmethod
+    def path_of(cls, name: str) -> Path: ...
 
 
-def folder(text: str) -> Path:
-    """Return the folder of a stage from an argument: the folder, or its manifest.json, which rules have as input."""
-    path = Path(text)
-    return path.parent if path.name == "manifest.json" else path
-
-
-# What `add_argument` needs to know of a folder of a stage, of one or more, and of any number.
-FOLDER: dict[str, Any] = {"required": True, "type": folder}
-FOLDERS: dict[str, Any] = {"required": True, "type": folder, "nargs": "+"}
-ANY_FOLDERS: dict[str, Any] = {"default": [], "type": folder, "nargs": "*"}
+S = TypeVar("S", bound=StageClass)
 
 
 def utf8(text: str) -> str:
@@ -156,20 +146,70 @@ def configure_logging(path: Path | None, subject: str = "") -> None:
     logging.basicConfig(level=logging.INFO, handlers=handlers, force=True)
 
 
-def run(function: Callable[[argparse.Namespace], int | None], args: argparse.Namespace) -> int:
-    """Run a stage and return its exit code: 1 after an error, which is one line if the user or the machine caused it.
+@dataclass(frozen=True)
+class Job(Generic[S]):
+    """A job of a stage: its settings file, and the resources that stand beside it on the command line."""
 
-    First delete what a killed attempt left beside the results.
+    stage: type[S]
+    path: Path  # the settings file
+    threads: int
+    gpus: int
+    args: argparse.Namespace  # all arguments
+
+    @cached_property
+    def settings(self) -> S:
+        """Return the settings. A UserError says what is wrong with the file."""
+        return self.stage.read(self.path)
+
+    @property
+    def name(self) -> str:
+        """Return the name of the result."""
+        return self.path.stem
+
+    @property
+    def out(self) -> Path:
+        """Return the path of the result: a folder, or a file with the name of a model."""
+        return self.stage.path_of(self.name)
+
+    @property
+    def unfinished(self) -> Path:
+        """Return the folder that keeps what jobs that were killed had done."""
+        return Path("results/unfinished", self.stage.stage, self.name)
+
+
+def parser(stage: type[StageClass], description: str | None) -> argparse.ArgumentParser:
+    """Return a parser with the arguments that every stage has: its settings file and resources."""
+    made = argparse.ArgumentParser(
+        prog=f"python -m babelmill.{stage.stage}",
+        description=description,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    made.add_argument("settings", type=Path, help=f"results/settings/{stage.stage}/{{result}}.json")
+    made.add_argument("--threads", type=int, default=1, help="threads on this machine")
+    made.add_argument("--gpus", type=int, default=0, help="GPUs of this machine to use; 0 uses the CPU")
+    return made
+
+
+def main(stage: type[S], function: Callable[[Job[S]], int | None], description: str | None) -> int:
+    """Run a stage from its command line, `python -m babelmill.STAGE SETTINGS`, and return its exit code."""
+    args = parser(stage, description).parse_args()
+    return run(function, Job(stage, args.settings, args.threads, args.gpus, args))
+
+
+def run(function: Callable[[Job[S]], int | None], job: Job[S], writes_log: bool = True) -> int:
+    """Run a job and return its exit code: 1 after an error, which is one line if the user or the machine caused it.
+
+    First delete what a killed attempt left beside the results. The log is `logs/{stage}/{result}.log`.
     """
-    bars.shown_name = f"{args.settings.parent.name}  "
+    stage = job.stage.stage
+    bars.shown_name = f"{job.name}  "
     try:
-        configure_logging(args.log, f"{args.settings.stem:<10}  {args.settings.parent.name:<8}")
-        out, kept = getattr(args, "out", None), [getattr(args, name, None) for name in ("partial", "checkpoints")]
-        beside = leftovers([out, out.parent] if out else [])
-        for path in [*beside, *leftovers(filter(None, kept), deep=True)]:
+        configure_logging(Path("logs", stage, f"{job.name}.log") if writes_log else None, f"{stage:<10}  {job.name:<8}")
+        kept = [job.unfinished, Path("results/checkpoints", job.name)]
+        for path in [*leftovers([job.out, job.out.parent]), *leftovers(kept, deep=True)]:
             log.info("deleting %s, which a process that was killed left", path)
             remove(path)
-        return function(args) or 0
+        return function(job) or 0
     except UserError as error:
         log.error("error: %s", error)
     except KeyboardInterrupt:

@@ -16,13 +16,10 @@ labels, only the digest of its text decides. The stage reads `corpus.validation_
 for training.
 """
 
-import argparse
 import dataclasses
 import logging
 import sys
-import threading
 from collections.abc import Iterable, Iterator
-from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
 
@@ -31,11 +28,11 @@ import pyarrow as pa
 
 from babelmill.config import identifiers, schema
 from babelmill.config.inputs import UNCOUNTED_STEPS
-from babelmill.config.stage_settings import CorpusSettings
 from babelmill.core import escape, known_hashes, local_sources, manifest, stage_entry
 from babelmill.core.files import UserError, atomic_write, sha256
 from babelmill.core.formats import split_name
 from babelmill.core.globs import distinct
+from babelmill.core.stage_entry import Job
 from babelmill.core.words import and_words, plural
 from babelmill.corpus import builtin
 from babelmill.corpus.boilerplate import Boilerplate, count, for_counting
@@ -51,7 +48,7 @@ from babelmill.corpus.sampling import Budget, Sampler, sample
 from babelmill.corpus.tally import Tally
 from babelmill.corpus.workers import read_all
 from babelmill.corpus.writer import Writer
-from babelmill.settings import bytes_per_word, read_settings
+from babelmill.stages import CorpusStage
 
 log = logging.getLogger("babelmill.corpus")
 
@@ -108,7 +105,7 @@ def each_real_file_once(paths: list[Path]) -> list[Path]:
     return [Path(path) for path in distinct(map(str, paths))]
 
 
-def sampler_of(settings: CorpusSettings) -> Sampler | None:
+def sampler_of(settings: CorpusStage) -> Sampler | None:
     """Return the sampler for `corpus.budget`, or None if there is no budget."""
     if settings.corpus.budget is None:
         return None
@@ -180,7 +177,7 @@ def write_held_out(documents: Documents, validation: Writer) -> Iterator[pa.Reco
             yield batch
 
 
-def content_of_model(settings: CorpusSettings, folders: list[Path]) -> str | None:
+def content_of_model(settings: CorpusStage, folders: list[Path]) -> str | None:
     """Return the sha256 of the model that finds languages; None for one that is installed.
 
     `folders` are the results of the stage `identifier`, if it ran.
@@ -192,7 +189,7 @@ def content_of_model(settings: CorpusSettings, folders: list[Path]) -> str | Non
     return None if asked.model == identifiers.PY3LANGID else sha256(asked.model)
 
 
-def identification_of(settings: CorpusSettings, folders: list[Path], content: str | None) -> Identification:
+def identification_of(settings: CorpusStage, folders: list[Path], content: str | None) -> Identification:
     """Return which language the documents must be in; `content` is the sha256 of the model."""
     asked = settings.corpus.language_filter
     assert asked is not None
@@ -208,14 +205,14 @@ def identification_of(settings: CorpusSettings, folders: list[Path], content: st
     )
     if not found.knows and found.script not in SCRIPTS:
         raise UserError(
-            f"corpus.language_filter of {settings.name}: the model {asked.model} does not know the language, and its"
+            f"corpus.language_filter of {settings.label()}: the model {asked.model} does not know the language, and its"
             f" script {found.script} is none that is told by its letters; leave the filter out, or use another model"
         )
     if not found.knows:
         log.warning(
             "the model %s does not know the language of %s, so the script %s alone decides (corpus.language_filter)",
             asked.model,
-            settings.name,
+            settings.label(),
             found.script,
         )
     return found
@@ -231,56 +228,50 @@ def boilerplate_of(sources: Inputs, reading: Reading, threads: int) -> Boilerpla
     return count(documents, reading.corpus.boilerplate, reading.scratch)
 
 
-def reading_of(settings: CorpusSettings, sources: Inputs, args: argparse.Namespace) -> tuple[Reading, str | None]:
+def reading_of(settings: CorpusStage, sources: Inputs, scratch: Path) -> tuple[Reading, str | None]:
     """Return how the files are read and cleaned, and the sha256 of the model that finds languages, if there is one."""
     corpus = settings.corpus
-    reading = Reading(corpus, sources.text_columns, args.out)
-    given = sorted(folder.parent.name for folder in args.suites)
-    if given != sorted(corpus.decontaminate):
-        asked = [f"results/suites/{name}/{settings.name}" for name in sorted(corpus.decontaminate)]
-        remedy = f"--suites {' '.join(asked)}" if asked else "none"
-        raise UserError(
-            f"--suites has {' '.join(given) or 'no suite'}, but corpus.decontaminate of {args.settings} asks for"
-            f" {' '.join(corpus.decontaminate) or 'none'}; give {remedy}"
-        )
-    if args.suites:
-        reading = dataclasses.replace(reading, decontamination=decontamination(args.suites))
+    reading = Reading(corpus, sources.text_columns, scratch)
+    if suites := settings.folders("suites"):
+        reading = dataclasses.replace(reading, decontamination=decontamination(suites))
     if corpus.language_filter is None:
         return reading, None
-    content = content_of_model(settings, args.identifier)
-    return dataclasses.replace(reading, identification=identification_of(settings, args.identifier, content)), content
+    identifier = settings.folders("identifier")
+    content = content_of_model(settings, identifier)
+    return dataclasses.replace(reading, identification=identification_of(settings, identifier, content)), content
 
 
-def run(args: argparse.Namespace) -> None:
+def run(job: Job[CorpusStage]) -> None:
     """Build the corpus of a language."""
-    settings = read_settings(args.settings, CorpusSettings)
+    settings, out, (language,) = job.settings, job.out, job.settings.languages
+    download = settings.folders("download")
     tally, sampler = Tally(settings.corpus.on_error), sampler_of(settings)
-    sources = inputs(settings.corpus, next(iter(args.download), None))
-    hashing = Hashing(sources.local, args.out, args.threads)
-    reading, content = reading_of(settings, sources, args)
+    sources = inputs(settings.corpus, next(iter(download), None))
+    local = Sources(sources.local, settings.sources)
+    reading, content = reading_of(settings, sources, out)
     corpus = reading.corpus
     share = 0.0 if sources.validation else corpus.validation_share
 
     def is_aside(batch: pa.RecordBatch) -> np.ndarray:
         return is_validation(sides_of(batch), share)
 
-    args.out.mkdir(parents=True, exist_ok=True)
-    for left in args.out.glob(".*.parquet.*"):  # a process that was killed did not remove them
+    out.mkdir(parents=True, exist_ok=True)
+    for left in out.glob(".*.parquet.*"):  # a process that was killed did not remove them
         left.unlink()
     if corpus.boilerplate:
-        reading = dataclasses.replace(reading, boilerplate=boilerplate_of(sources, reading, args.threads))
-    outputs = [args.out / f"{split}.parquet" for split in ("train", "validation")]
+        reading = dataclasses.replace(reading, boilerplate=boilerplate_of(sources, reading, job.threads))
+    outputs = [out / f"{split}.parquet" for split in ("train", "validation")]
     with atomic_write(outputs[0]) as train_file, atomic_write(outputs[1]) as validation_file:
         with (
-            Writer(train_file, reading.of_documents, args.threads) as train,
-            Writer(validation_file, reading.of_documents, args.threads) as validation,
+            Writer(train_file, reading.of_documents, job.threads) as train,
+            Writer(validation_file, reading.of_documents, job.threads) as validation,
         ):
             near = corpus.near_duplicates is not None or corpus.near_duplicate_paragraphs is not None
             # Which documents a sample admits depends on all before, so near copies are looked for among all documents.
             held_out, early = DigestSet(), None if near else sampler
-            documents = different_documents(sources, reading, tally, held_out, early, args.threads)
+            documents = different_documents(sources, reading, tally, held_out, early, job.threads)
             if near:
-                documents = without_near_duplicates(documents, corpus, is_aside, tally, args.out)
+                documents = without_near_duplicates(documents, corpus, is_aside, tally, out)
             others = write_held_out(documents, validation)
             if corpus.near_duplicate_paragraphs is not None:
                 others = with_new_digests(others, corpus, tally)
@@ -289,11 +280,11 @@ def run(args: argparse.Namespace) -> None:
                 aside = is_aside(batch)
                 train.write(batch.filter(pa.array(~aside)))
                 validation.write(batch.filter(pa.array(aside)))
-        check(settings.name, corpus, sources.train, tally, train, validation)
+        check(language, corpus, sources.train, tally, train, validation)
     if sampler and not tally.dropped["over_budget"]:
-        later = [f"corpus.{key}" for key in UNCOUNTED_STEPS if getattr(corpus, key)] if args.download else []
+        later = [f"corpus.{key}" for key in UNCOUNTED_STEPS if getattr(corpus, key)] if download else []
         why = f"; the download counts text before {', '.join(later)}" if later else ""
-        log.warning("%s has less text than corpus.budget: %s%s", settings.name, sampler.report(), why)
+        log.warning("%s has less text than corpus.budget: %s%s", language, sampler.report(), why)
     read = [*sources.train, *sources.validation]
     figures = {
         "documents": {"train": train.documents, "validation": validation.documents},
@@ -308,7 +299,7 @@ def run(args: argparse.Namespace) -> None:
         "licenses": dict(train.by_license + validation.by_license),
         "lost": round(tally.lost(read), 4),
         "cut_short": tally.cut_short,
-        "sources": hashing.listing(),
+        "sources": local.listing(),
         "budget": sampler and sampler.report(),
         "hub": sources.hub,
     }
@@ -328,14 +319,14 @@ def run(args: argparse.Namespace) -> None:
         figures["lines"] = dict(tally.lines)
     if examples := tally.examples.by_step():
         figures["examples"] = examples
-    manifest.write(args.out, settings, [output.name for output in outputs], [*args.download, *args.suites], figures)
+    manifest.write(out, settings, [output.name for output in outputs], [*download, *settings.folders("suites")], figures)
     for remark in tally.remarks(read):
-        log.warning("%s: %s", settings.name, remark)
+        log.warning("%s: %s", language, remark)
     log.info(
         "%s: %s%s (%.1f MB) for training, %s (%.1f MB) for validation",
-        settings.name,
+        language,
         plural(train.documents, "document"),
-        and_words(train.words, train.bytes, bytes_per_word(settings.name)),
+        and_words(train.words, train.bytes, settings.bytes_per_word),
         train.bytes / 1e6,
         f"{validation.documents:,}",
         validation.bytes / 1e6,
@@ -387,58 +378,25 @@ def validation_advice(corpus: schema.Corpus, paths: list[Path], train: Writer) -
     return ", ".join([*advice, "or corpus.validation_files" if advice else "corpus.validation_files"])
 
 
-class Hashing:
-    """Hashes the local files. If the stage has more than one thread, this happens while the files are read.
+class Sources:
+    """The local files. `listing` says that they are those of the settings, and that none changed while it was read."""
 
-    The `folder` of the corpus keeps the hashes for the next run.
-    """
-
-    def __init__(self, paths: list[Path], folder: Path, threads: int) -> None:
-        self._store = folder / local_sources.HASHES
+    def __init__(self, paths: list[Path], asked: dict[str, Any]) -> None:
+        """Look at the files before they are read; `asked`: what the settings say about them (`local_sources.snapshot`)."""
+        self._asked = {pattern: entry for pattern, entry in asked.items() if isinstance(entry, dict)}
         self._identities = {path.as_posix(): known_hashes.identity(path) for path in paths}
-        self._known = known_hashes.read(self._store)
-        self._done: Future[dict[str, dict[str, Any]]] = Future()
-        # The thread is a daemon, so that an error ends the stage at once.
-        self._thread = threading.Thread(target=self._hash, daemon=True)
-        if threads > 1:
-            self._thread.start()
-
-    def _hash(self) -> None:
-        try:
-            paths = sorted(self._identities)
-            self._done.set_result(known_hashes.hash_changed(paths, self._known, self._store))
-        except Exception as error:
-            self._done.set_exception(error)
 
     def listing(self) -> list[dict[str, Any]]:
         """Return path, bytes and sha256 of each file; raise a UserError if one changed since it was first read."""
-        if not self._thread.ident:
-            self._hash()
-        entries = self._done.result()
+        content = local_sources.hashes(sorted(self._identities))
         for path, before in self._identities.items():
-            if not known_hashes.identity(path) == entries[path]["identity"] == before:
+            if known_hashes.identity(path) != before:
                 raise UserError(f"{path} changed while the stage read it; run the workflow again")
-        content = known_hashes.keep(entries, self._known, self._store)
+        for pattern, entry in self._asked.items():
+            if local_sources.snapshot({pattern: "corpus"})[pattern] != entry:
+                raise UserError(f"{pattern}: the files changed since the settings were written; run the workflow again")
         return [{"path": path, "bytes": self._identities[path][0], "sha256": content[path]} for path in content]
 
 
 if __name__ == "__main__":
-    parser = stage_entry.arguments(__doc__)
-    parser.add_argument("--out", **stage_entry.FOLDER, help="output folder, results/corpora/{language}")
-    parser.add_argument(
-        "--download",
-        **stage_entry.ANY_FOLDERS,
-        help="folder of the downloaded files, results/downloads/{language}, if the text comes from the Hub",
-    )
-    parser.add_argument(
-        "--identifier",
-        **stage_entry.ANY_FOLDERS,
-        help="folder of the model that finds languages, results/identifiers/{language}, if it comes from the Hub",
-    )
-    parser.add_argument(
-        "--suites",
-        **stage_entry.ANY_FOLDERS,
-        help="folders of the suites whose items no document may hold, results/suites/{suite}/{language}",
-    )
-    parser.add_argument("--threads", type=int, default=1, help="number of processes that read and clean text")
-    sys.exit(stage_entry.run(run, parser.parse_args()))
+    sys.exit(stage_entry.main(CorpusStage, run, __doc__))

@@ -1,7 +1,4 @@
-"""Write the settings file of an experiment: its cells and seeds, their languages and suites.
-
-Like a report's, the file is not in `results/settings`, since an experiment is no model (see `reporting/asked.py`).
-"""
+"""Say what an experiment is about: its cells and seeds, and what a report of its models is about."""
 
 import json
 from pathlib import Path
@@ -12,7 +9,7 @@ from babelmill.config.experiments import refuse_equal
 from babelmill.config.layers import nearest
 from babelmill.config.resolve import Configuration
 from babelmill.core.files import UserError
-from babelmill.file_times import FileTimes
+from babelmill.graph import Graph
 from babelmill.reporting import asked as reports
 
 TEMPLATE = Path(__file__).with_name("comparison.html")
@@ -44,21 +41,8 @@ def cells_of(configuration: Configuration, name: str) -> list[dict[str, Any]]:
     ]
 
 
-def asked_of(configuration: Configuration, name: str) -> dict[str, Any]:
+def asked_of(graph: Graph, name: str) -> dict[str, Any]:
     """Return what the stage `experiment` is asked to do: what a report of its models is, and its cells."""
-    cells = cells_of(configuration, name)
+    cells = cells_of(graph.configuration, name)
     experiment = {"seeds": max(cell["seed"] for cell in cells), "cells": cells}
-    return reports.asked_of(configuration, name) | {"experiment": experiment}
-
-
-def settings_path(name: str) -> Path:
-    """Return the path of an experiment's settings file."""
-    return Path("results/experiments", name, "settings.json")
-
-
-def write_settings(configuration: Configuration, name: str, times: FileTimes | None = None) -> Path:
-    """Write the settings of an experiment if they have changed; return the path (see `reporting/asked.py`)."""
-    folder = Path("experiments", name)
-    outputs = [folder, Path("results/benchmarks/experiment", f"{name}.tsv")]
-    files = [folder / file for file in FILES]
-    return reports.write_changed(settings_path(name), asked_of(configuration, name), files, outputs, times)
+    return reports.asked_of(graph, name) | {"experiment": experiment}

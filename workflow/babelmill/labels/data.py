@@ -17,11 +17,11 @@ import torch
 from tokenizers import Tokenizer
 
 from babelmill.config import schema
-from babelmill.config.stage_settings import TrainSettings
 from babelmill.core.files import UserError, read_json
 from babelmill.core.words import plural
 from babelmill.labels.codes import CODES_OF_SOURCE, PAD, SYSTEMS, Codes, written
 from babelmill.runtime.record import SPLITS
+from babelmill.stages import TrainStage
 from babelmill.tokens.shard_file import Labels, ShardFile, Texts
 from babelmill.tokens.tokenizer_file import encode, load_tokenizer
 from babelmill.tokens.vocabulary import Vocabulary
@@ -308,7 +308,7 @@ class LabelledData(Data):
     knows.
     """
 
-    def __init__(self, settings: TrainSettings, tokenizer: Path, folders: list[Path], source: Path | None = None):
+    def __init__(self, settings: TrainStage, tokenizer: Path, folders: list[Path], source: Path | None = None):
         super().__init__(settings, tokenizer, folders)
         for shard in (each for split in SPLITS for each in self.shards[split] if each.labels is None):
             raise UserError(

@@ -12,13 +12,13 @@ from transformers import PreTrainedConfig, PreTrainedModel
 from transformers.utils import logging
 
 from babelmill.config import schema
-from babelmill.config.stage_settings import TrainSettings
 from babelmill.labels.codes import PAD, Codes
 from babelmill.labels.data import LabelBatch
 from babelmill.labels.labeller import Labeller, heads_of, make_encoder, names_in_source, with_decoder
 from babelmill.model.code_decoder import padded
 from babelmill.model.transformers.configuration_gpt_bert import GPTBertConfig
 from babelmill.runtime.processes import Processes
+from babelmill.stages import TrainStage
 from babelmill.tokens.vocabulary import Vocabulary
 from babelmill.training.networks import transformers_models
 from babelmill.training.networks.loss import STATISTICS
@@ -190,7 +190,7 @@ def freeze(encoder: PreTrainedModel) -> None:
         parameter.requires_grad_("pooler." in name)
 
 
-def encoder_config(settings: TrainSettings, source: Path | None, vocabulary: Vocabulary) -> PreTrainedConfig:
+def encoder_config(settings: TrainStage, source: Path | None, vocabulary: Vocabulary) -> PreTrainedConfig:
     """Return the configuration of the encoder; see `config_to_train`."""
     if settings.model.architecture == "transformers":
         return config_to_train(settings, source, vocabulary)

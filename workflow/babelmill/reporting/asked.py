@@ -1,12 +1,5 @@
-"""Write the settings file of a report: its models, their languages and suites.
+"""Say what a report is about: its models, their languages and suites, and where their results are."""
 
-A batch is not a model, so this file is not in `results/settings` but in `results/reports/{name}/settings.json`. If the
-models of the batch, the baselines or the release change, this file changes, and Snakemake writes the report again. A
-second file there, `made_with.json`, says which results and settings the report was made from, as a manifest
-does for a model.
-"""
-
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -15,22 +8,20 @@ from babelmill.config.layers import DEFAULTS, PRESETS
 from babelmill.config.resolve import Configuration
 from babelmill.config.submissions import backend_of, read_rules
 from babelmill.config.suites import baselines_of, code_in_suite, suites_of_model
-from babelmill.core import manifest
-from babelmill.core.files import canonical_json, sha256, write_json
-from babelmill.file_times import FileTimes
+from babelmill.graph import Graph
 from babelmill.reporting.published import beside, published
 from babelmill.stages import STAGES, about_task
 
 TEMPLATE = Path(__file__).with_name("report.html")
 STYLE = Path(__file__).with_name("style.html")  # of all pages
-MADE_WITH = "made_with.json"
 
 
-def asked_of(configuration: Configuration, name: str) -> dict[str, Any]:
+def asked_of(graph: Graph, name: str) -> dict[str, Any]:
     """Return what a report is about; raise a UserError if there is no such batch or model.
 
     `name`: a batch, a model, `all`, or several of them joined by `+`.
     """
+    configuration = graph.configuration
     models = configuration.models_of(name.split("+"))
     of_models = {
         model: {
@@ -38,6 +29,7 @@ def asked_of(configuration: Configuration, name: str) -> dict[str, Any]:
             "suites": suites_of_model(configuration, model),
             "tasks": STAGES["tune"].parts(configuration, model),
             "preset": preset_as_it_stands(configuration, model),
+            "results": graph.places(model),
         }
         | challenge_of(configuration, model)
         for model in models
@@ -98,48 +90,3 @@ def preset_as_it_stands(configuration: Configuration, model: str) -> str:
         if key.partition(".")[0] in ("tokenizer", "model", "train")
     )
     return "" if changed else resolved.preset
-
-
-def settings_path(name: str) -> Path:
-    """Return the path of a report's settings file."""
-    return Path("results/reports", name, "settings.json")
-
-
-def write_settings(configuration: Configuration, name: str, times: FileTimes | None = None) -> Path:
-    """Write the settings of a report if they have changed; return the path of the file.
-
-    `times` also sets the times of the files, so that Snakemake writes the report again if and only if it is outdated.
-    For `name`, see `asked_of`.
-    """
-    files = [Path("reports", f"{name}{ending}") for ending in (".html", ".csv")]
-    outputs = [*files, Path("results/benchmarks/report", f"{name}.tsv")]
-    return write_changed(settings_path(name), asked_of(configuration, name), files, outputs, times)
-
-
-def write_changed(
-    path: Path, asked: dict[str, Any], files: list[Path], outputs: list[Path], times: FileTimes | None
-) -> Path:
-    """Write the settings of any result of several models, as `write_settings` does for a report.
-
-    `path`: the settings file. `asked`: its content. `files`: the files of the result. `outputs`: those of its rule.
-    """
-    if not path.is_file() or path.read_text(encoding="utf-8") != canonical_json(asked):
-        write_json(path, asked)
-    if times:
-        outdated = None
-        if (record := path.with_name(MADE_WITH)).is_file():
-            before = manifest.read_sealed(record)
-            outdated = any(before.get(file) != digest for file, digest in made_with(path, asked, files).items())
-        times.obey_report(path, asked["models"], [output for output in outputs if output.exists()], outdated)
-    return path
-
-
-def made_with(settings: Path, asked: dict[str, Any], outputs: Iterable[Path]) -> dict[str, Any]:
-    """Return {file: sha256} of what a report is made from, and of the report. Files that do not exist are not in it."""
-    files = [settings, *outputs]
-    for model, about in asked["models"].items():
-        files += [STAGES[stage].record(model, "") for stage in ("train", "export", "evaluate", "convert")]
-        files += [STAGES["score"].record(model, suite) for suite in about["suites"]]
-        files += [STAGES["tune"].record(model, part) for part in about["tasks"]]
-        files.append(STAGES["submission"].record(model, ""))
-    return {path.as_posix(): sha256(path) for path in files if path.is_file()}

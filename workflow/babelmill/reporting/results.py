@@ -1,7 +1,6 @@
 """Read the results of a batch's models from manifests and the small files beside them, never from weights."""
 
 import dataclasses
-import itertools
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -11,7 +10,6 @@ from babelmill.core.escape import some
 from babelmill.core.files import UNREADABLE, UserError, read_json
 from babelmill.evaluation.overlaps import overlap_of
 from babelmill.release.card.training_history import Line, read_record
-from babelmill.stages import STAGES
 
 READ = {"evaluate": "evaluation.json", "score": "scores.json", "tune": "scores.json", "train": "metrics.jsonl"}
 
@@ -23,6 +21,7 @@ class ReportedModel:
     name: str  # the model's name
     languages: list[str]  # the codes of its languages
     asked: list[str]  # the suites that it is to be scored on
+    results: dict[str, str]  # {"train", "score blimp", ...: the path of the result}
     # The tasks that it is to be fine-tuned for, each with a seed: "rte.42".
     asked_tasks: list[str] = dataclasses.field(default_factory=list)
     state: str = "converted"  # "converted", or how far the model has got
@@ -80,21 +79,12 @@ def read_all(asked: dict[str, Any], states: dict[str, tuple[str, str]] | None = 
     models = []
     for name in asked.get("order", asked["models"]):
         about = asked["models"][name]
-        model = ReportedModel(name, about["languages"], about["suites"], about["tasks"])
+        model = ReportedModel(name, about["languages"], about["suites"], about["results"], about["tasks"])
         if states is not None:
             model.state, model.note = states[name]
         read_into(model, strict=states is None)
         models.append(model)
     return models
-
-
-def check_present_model(stage: str, folder: Path, model: str) -> None:
-    """Raise a UserError if results were made from an earlier model than the present weights."""
-    if stage in ("export", "evaluate", "score", "tune"):
-        before = [STAGES[name].path(model, "") for name in ("train", "export") if name != stage]
-        for earlier, later in itertools.pairwise([*before, folder]):
-            if all((path / manifest.NAME).is_file() for path in (earlier, later)):
-                manifest.verify_upstream(later, earlier)
 
 
 def read_into(model: ReportedModel, strict: bool) -> None:
@@ -104,12 +94,11 @@ def read_into(model: ReportedModel, strict: bool) -> None:
     parts += [("score", suite) for suite in model.asked]
     parts += [("tune", part) for part in model.asked_tasks]
     for stage, part in parts:
-        folder = STAGES[stage].path(part if stage == "corpus" else model.name, part)
+        folder = Path(model.results[f"{stage} {part}".rstrip()])
         try:
             if not strict and not (folder / manifest.NAME).is_file():
                 continue
             about = manifest.verify(folder, READ[stage]) if stage in READ else manifest.read(folder)
-            check_present_model(stage, folder, model.name)
             if stage == "train":
                 model.record = read_record(folder / READ[stage])
             elif stage == "evaluate":
@@ -127,6 +116,6 @@ def read_into(model: ReportedModel, strict: bool) -> None:
             if strict:
                 raise UserError(message) from error
             model.problems += [message] if message not in model.problems else []
-    record = STAGES["submission"].record(model.name, "")
+    record = Path(model.results.get("submission", ""))
     if record.is_file():
         model.submission = manifest.read(record)["figures"]

@@ -1,6 +1,7 @@
 """Compute the floating-point operations of a training, and look up what a machine can do. No torch is needed."""
 
 import contextlib
+import glob
 import re
 from pathlib import Path
 from typing import TypeVar
@@ -9,6 +10,7 @@ import numpy as np
 
 from babelmill.config.model_size import Counted, Shape, counted
 
+DRIVERS = ("/dev/nvidia[0-9]*", "/dev/kfd")  # device files of NVIDIA's and AMD's drivers
 # Peak dense bf16 FLOP/s (from the vendors' data sheets). The first key whose words are all in the device's name counts.
 # PyTorch sees each half of an MI250 or MI250X as a GPU.
 PEAK = {
@@ -80,6 +82,11 @@ def _flags() -> list[str] | None:
             if line.startswith("flags"):  # x86
                 return line.split()
     return None
+
+
+def has_gpu() -> bool:
+    """Return whether a GPU driver is loaded on this machine."""
+    return any(glob.glob(pattern) for pattern in DRIVERS)
 
 
 def slowdown(precision: str) -> int:

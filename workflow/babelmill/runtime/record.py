@@ -1,6 +1,6 @@
 """Write what the folder of a training run says about the run: who it is, its attempts with their logs, its losses.
 
-`identity.json` holds the settings and the data of the run, whose fingerprint is the folder's name. `attempt.json`
+`identity.json` holds the settings and the data of the run. `attempt.json`
 counts attempts: after two without progress, the run ends with an error. `logs/` has the log of each attempt, since
 Snakemake deletes a rule's log before the next attempt. They stay as long as the folder, and are small: a run that SLURM
 interrupts a hundred times writes as many lines of progress as one without interruptions, and a dozen more per attempt.
@@ -32,7 +32,6 @@ validation text differ (`run.validation_tokens`). Models of several languages al
 `languages`: the same losses for each.
 """
 
-import hashlib
 import json
 import logging
 import math
@@ -51,7 +50,6 @@ log = logging.getLogger("babelmill")
 ATTEMPT = "attempt.json"  # what is known of the newest attempt
 LOGS = "logs"  # the folder of the logs
 SPLITS = ("train", "validation")
-SOURCE = "model.source"  # no language can have this name
 
 
 def identity(
@@ -64,19 +62,8 @@ def identity(
         tokenizer, shards: the folders of the data, whose manifests are read.
         source: the folder of the model that the run continues.
     """
-    data: dict[str, Any] = {"tokenizer": manifest.read(tokenizer)["files"]["tokenizer.json"]["sha256"]}
-    for folder in shards:
-        files = manifest.read(folder)["files"]
-        data[folder.name] = {split: files[f"{split}.safetensors"]["sha256"] for split in SPLITS}
-    if source:
-        weights = manifest.read(source)["files"][settings["begin_with"]]["sha256"]
-        data[SOURCE] = {"weights": weights, "shape": read_json(source / "config.json")}
-    return {"settings": settings, "data": data}
-
-
-def fingerprint(identity: dict[str, Any]) -> str:
-    """Return the name of the run's folder: 16 hexadecimal digits."""
-    return hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:16]
+    folders = [tokenizer, *shards, *([source] if source else [])]
+    return {"settings": settings, "data": {folder.as_posix(): manifest.digest(folder) for folder in folders}}
 
 
 def begin_attempt(

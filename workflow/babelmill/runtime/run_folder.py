@@ -1,7 +1,7 @@
-"""Open the folder of a training run, in `--checkpoints`: it keeps what the next attempt needs.
+"""Open the folder of a training run, results/checkpoints/{label}-{key}: it keeps what the next attempt needs.
 
 lock.json, lock.guard   the process that writes here (run_lock.py)
-identity.json           the settings and data whose fingerprint is the folder's name
+identity.json           the settings and data of the run
 attempt.json            the number of attempts (record.py)
 validating.json         how far a validation is, while there is one
 logs/                   the log of each attempt (record.py)
@@ -21,12 +21,12 @@ from typing import Any, NamedTuple
 import torch
 
 from babelmill.config import schema
-from babelmill.core.files import UserError, write_json
+from babelmill.core.files import UserError, read_json, write_json
 from babelmill.runtime import checkout
 from babelmill.runtime.checkpoint import Checkpoints, Snapshots
 from babelmill.runtime.followers import History, mirror
 from babelmill.runtime.progress import processors
-from babelmill.runtime.record import Record, begin_attempt, fingerprint, keep_log, say_edited
+from babelmill.runtime.record import Record, begin_attempt, keep_log, say_edited
 from babelmill.runtime.remote.copies import Copies
 from babelmill.runtime.run_lock import Lock
 
@@ -53,10 +53,9 @@ class RunFolder:
     As a context manager, it releases the folder at the end.
     """
 
-    def __init__(self, parent: Path, identity: dict[str, Any], run: schema.Run, preset: str = ""):
+    def __init__(self, path: Path, identity: dict[str, Any], run: schema.Run, preset: str = ""):
         """Describe the folder without opening it; `identity`: see `record.identity`; `preset`: the model's preset."""
-        self.name = fingerprint(identity)
-        self.path = parent / self.name
+        self.path = path
         self.checkpoints = Checkpoints(self.path, run.keep)
         self.snapshots = Snapshots(self.path)
         self._identity, self._tracking, self._preset = identity, run.tracking, preset
@@ -87,7 +86,7 @@ class RunFolder:
         if self._copies:
             done = self._opened.enter_context(self._copies).fetch(done)
         precision = self.checkpoints.began_in(done, precision)
-        write_json(self.path / "identity.json", self._identity)
+        self._check_identity(done)
         if done:
             say_edited(self.path)
         if done < steps:
@@ -106,6 +105,13 @@ class RunFolder:
         if self._copies:
             self._copies.start()
         return Done(done, self.record.validated, precision)
+
+    def _check_identity(self, done: int) -> None:
+        """Write the identity of the run, or refuse to go on with other data than a checkpoint was trained on."""
+        path = self.path / "identity.json"
+        if done and path.is_file() and read_json(path) != self._identity:
+            raise UserError(f"{self.path}: was trained on other data than is there now; delete it to train anew")
+        write_json(path, self._identity)
 
     @property
     def seconds_to_copy(self) -> float:

@@ -14,10 +14,10 @@ import numpy as np
 import pyarrow as pa
 from scipy.stats import rankdata
 
-from babelmill.config.stage_settings import ScoreSettings
 from babelmill.core.files import UserError
 from babelmill.core.words import plural
 from babelmill.evaluation.suite_scores import most_pairs
+from babelmill.stages import ScoreStage
 from babelmill.suites import acquisition, reading
 from babelmill.suites.predictions import Word
 from babelmill.suites.results import Z, by, right, sample, summary
@@ -35,19 +35,19 @@ class Kind:
     table = "items.parquet"  # the name of the file with the items, in the results of the stages `suite` and `score`
     of_run = False  # whether the score is one of all snapshots of a run together, so that a snapshot has none
 
-    def methods(self, settings: ScoreSettings) -> list[str]:
+    def methods(self, settings: ScoreStage) -> list[str]:
         """Return the methods by which the items are scored; the last is the headline's if several scored as many."""
         return settings.methods
 
-    def asked(self, settings: ScoreSettings) -> dict[str, Any]:
+    def asked(self, settings: ScoreStage) -> dict[str, Any]:
         """Return how many items are scored, as scores.json says it."""
-        return settings.asked
+        return settings.how_many
 
-    def score(self, model: "ScoringModel", items: pa.Table, settings: ScoreSettings, partial: Path) -> pa.Table:
+    def score(self, model: "ScoringModel", items: pa.Table, settings: ScoreStage, partial: Path) -> pa.Table:
         """Return the table of items with columns for the scores of each method; scores are kept in `partial`."""
         raise NotImplementedError
 
-    def summary(self, scored: pa.Table, method: str, settings: ScoreSettings) -> dict[str, Any]:
+    def summary(self, scored: pa.Table, method: str, settings: ScoreStage) -> dict[str, Any]:
         """Return the entry of a method in scores.json (see `results.summary`), for the scored items of a language."""
         raise NotImplementedError
 
@@ -72,11 +72,11 @@ class OfSentences(Kind):
         """Return the texts that are compared, for each item."""
         raise NotImplementedError
 
-    def prompts(self, items: pa.Table, settings: ScoreSettings) -> list[list[int]] | None:
+    def prompts(self, items: pa.Table, settings: ScoreStage) -> list[list[int]] | None:
         """Return how many characters of each text are not scored; None if all are scored."""
         return None
 
-    def with_scores(self, items: pa.Table, method: str, found: np.ndarray, settings: ScoreSettings) -> pa.Table:
+    def with_scores(self, items: pa.Table, method: str, found: np.ndarray, settings: ScoreStage) -> pa.Table:
         """Return the table with the scores of a method, `found` as `ScoringModel.score` returns them."""
         raise NotImplementedError
 
@@ -92,20 +92,20 @@ class OfSentences(Kind):
         """Return the texts of an item for a terminal, each with a sign: + the right one, - another."""
         raise NotImplementedError
 
-    def score(self, model: "ScoringModel", items: pa.Table, settings: ScoreSettings, partial: Path) -> pa.Table:
+    def score(self, model: "ScoringModel", items: pa.Table, settings: ScoreStage, partial: Path) -> pa.Table:
         texts, prompts, mean = self.texts(items), self.prompts(items, settings), settings.score == "mean"
         scored, found = items, dict[str, np.ndarray]()
         for name in sorted(settings.methods, key="fused".__eq__):  # "fused" comes last: it is the sum of the other two
             if name == "fused":
                 found[name] = found["causal"] + found["masked"]
             else:
-                chosen = sample(items, texts, most_pairs(settings.asked, name))
+                chosen = sample(items, texts, most_pairs(settings.how_many, name))
                 found[name] = model.score(name, texts, chosen, partial, prompts, mean)
             scored = self.with_scores(scored, name, found[name], settings)
         return scored
 
-    def summary(self, scored: pa.Table, method: str, settings: ScoreSettings) -> dict[str, Any]:
-        sampled = most_pairs(settings.asked, method) is not None
+    def summary(self, scored: pa.Table, method: str, settings: ScoreStage) -> dict[str, Any]:
+        sampled = most_pairs(settings.how_many, method) is not None
         return summary(scored, self.points(scored, method), sampled, settings.headline == "phenomena")
 
 
@@ -123,7 +123,7 @@ class Pairs(OfSentences):
     def texts(self, items: pa.Table) -> list[list[str]]:
         return [list(pair) for pair in zip(items["good"].to_pylist(), items["bad"].to_pylist(), strict=True)]
 
-    def with_scores(self, items: pa.Table, method: str, found: np.ndarray, settings: ScoreSettings) -> pa.Table:
+    def with_scores(self, items: pa.Table, method: str, found: np.ndarray, settings: ScoreStage) -> pa.Table:
         for column, values in zip(("good", "bad", "error"), found.T, strict=True):
             if column != "error" or method == "bound":
                 items = items.append_column(f"{method}_{column}", pa.array(values, from_pandas=True))
@@ -161,13 +161,13 @@ class Choices(OfSentences):
     def texts(self, items: pa.Table) -> list[list[str]]:
         return texts_of(items)
 
-    def prompts(self, items: pa.Table, settings: ScoreSettings) -> list[list[int]] | None:
+    def prompts(self, items: pa.Table, settings: ScoreStage) -> list[list[int]] | None:
         """Return the length of each prompt, unless the suite scores it, too."""
         if settings.scored == "whole":
             return None
         return [[len(prompt) for prompt in prompts] for prompts in items["prompts"].to_pylist()]
 
-    def score(self, model: "ScoringModel", items: pa.Table, settings: ScoreSettings, partial: Path) -> pa.Table:
+    def score(self, model: "ScoringModel", items: pa.Table, settings: ScoreStage, partial: Path) -> pa.Table:
         """Return the table of items with columns for the scores of each method; scores are kept in `partial`.
 
         The column `unknown` says which items have a token that the tokenizer does not know, if these count as wrong.
@@ -177,7 +177,7 @@ class Choices(OfSentences):
             items = items.append_column("unknown", pa.array(unknown, pa.bool_()))
         return super().score(model, items, settings, partial)
 
-    def with_scores(self, items: pa.Table, method: str, found: np.ndarray, settings: ScoreSettings) -> pa.Table:
+    def with_scores(self, items: pa.Table, method: str, found: np.ndarray, settings: ScoreStage) -> pa.Table:
         points: Callable[[np.ndarray, int], float] = first_probability if has_ratio(items) else POINTS[settings.ties]
         scores, shares = [], []
         counts = (len(options) for options in items["options"].to_pylist())
@@ -206,7 +206,7 @@ class Choices(OfSentences):
         both = zip(item["prompts"], item["options"], strict=True)
         return [("+" if i == item["right"] else "-", prompt + option) for i, (prompt, option) in enumerate(both)]
 
-    def summary(self, scored: pa.Table, method: str, settings: ScoreSettings) -> dict[str, Any]:
+    def summary(self, scored: pa.Table, method: str, settings: ScoreStage) -> dict[str, Any]:
         if not has_ratio(scored):
             return super().summary(scored, method, settings)
         points, ratios = self.points(scored, method), scored["ratio"].to_numpy()
@@ -241,7 +241,7 @@ class Scored(NamedTuple):
 class OfWords(Kind):
     """A kind whose items are words after contexts; all are scored, by the methods `causal` and `masked`."""
 
-    def methods(self, settings: ScoreSettings) -> list[str]:
+    def methods(self, settings: ScoreStage) -> list[str]:
         """Return the methods of the two that the model has. The last is the headline's: `causal`, if it has this one.
 
         A UserError says that the model has none of the two.
@@ -254,7 +254,7 @@ class OfWords(Kind):
             )
         return found
 
-    def asked(self, settings: ScoreSettings) -> dict[str, Any]:
+    def asked(self, settings: ScoreStage) -> dict[str, Any]:
         """Return nothing: all items are scored."""
         return {}
 
@@ -273,7 +273,7 @@ class OfWords(Kind):
 class ReadingTimes(OfWords):
     """Words with reading times. A method's columns are {method}, the word's surprisal, and that of the word before."""
 
-    def score(self, model: "ScoringModel", items: pa.Table, settings: ScoreSettings, partial: Path) -> pa.Table:
+    def score(self, model: "ScoringModel", items: pa.Table, settings: ScoreStage, partial: Path) -> pa.Table:
         words, own, before = reading.words_of(items)
 
         def predicted(mask: int | None) -> list[Word]:
@@ -290,7 +290,7 @@ class ReadingTimes(OfWords):
         """Return the surprisal of each word, and that of the word before it; nan if there is none."""
         return scored[method].to_numpy().astype(float), scored[f"{method}_prev"].to_numpy().astype(float)
 
-    def summary(self, scored: pa.Table, method: str, settings: ScoreSettings) -> dict[str, Any]:
+    def summary(self, scored: pa.Table, method: str, settings: ScoreStage) -> dict[str, Any]:
         return reading.summary(scored, *self.surprisals(scored, method))
 
     def texts(self, scored: pa.Table) -> list[tuple[str, str]]:
@@ -313,7 +313,7 @@ class Acquisition(OfWords):
 
     of_run = True
 
-    def score(self, model: "ScoringModel", items: pa.Table, settings: ScoreSettings, partial: Path) -> pa.Table:
+    def score(self, model: "ScoringModel", items: pa.Table, settings: ScoreStage, partial: Path) -> pa.Table:
         """Return a table with all items for each snapshot, the earliest first; scores are kept in `partial`.
 
         A UserError says that the run has no snapshots.
@@ -346,7 +346,7 @@ class Acquisition(OfWords):
         table = table.append_column("tokens", pa.array([tokens[word] for word in words] * len(parts), pa.int64()))
         return table.append_column("vocabulary", pa.array([model.tokenizer.vocab_size] * len(table), pa.int64()))
 
-    def summary(self, scored: pa.Table, method: str, settings: ScoreSettings) -> dict[str, Any]:
+    def summary(self, scored: pa.Table, method: str, settings: ScoreStage) -> dict[str, Any]:
         size = len(scored) // len(set(scored["snapshot"].to_pylist()))
         rows = scored.slice(0, size).select(["target_word", "children", "tokens"]).to_pylist()
         surprisal = scored[method].to_numpy().astype(float).reshape(-1, size)

@@ -20,12 +20,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from babelmill.config.stage_settings import ScoreSettings
 from babelmill.core import manifest
 from babelmill.core.bars import Bar
-from babelmill.core.files import UserError, sha256
+from babelmill.core.files import UserError
 from babelmill.core.words import plural
 from babelmill.evaluation.suite_scores import headline_method
+from babelmill.stages import ScoreStage
 from babelmill.suites.kinds import KINDS, OfSentences
 from babelmill.suites.sought import TEXTS, Sought, sought, whole_texts
 
@@ -37,17 +37,17 @@ EXAMPLES = 50
 
 
 def overlap(
-    scored: pa.Table, scores: dict[str, Any], settings: ScoreSettings, corpora: Path, export: Path, threads: int
+    scored: pa.Table, scores: dict[str, Any], settings: ScoreStage, corpora: dict[str, Path], threads: int
 ) -> dict[str, Any] | None:
     """Return the content of overlap.json; None for kinds of suites that have no sentences to look for.
 
-    `scored`: the rows of pairs.parquet or items.parquet. `scores`: the content of scores.json. `corpora`: the folder
-    with the corpus of each language. `threads`: how many threads look at the same time.
+    `scored`: the rows of pairs.parquet or items.parquet. `scores`: the content of scores.json. `corpora`: {language: the folder
+    of its corpus}. `threads`: how many threads look at the same time.
     """
     kind = KINDS[settings.kind]
     if not isinstance(kind, OfSentences):
         return None
-    gone = {code: problem for code in settings.languages if (problem := lost(corpora / code, export))}
+    gone = {code: problem for code in settings.languages if (problem := lost(corpora[code]))}
     there = [code for code in settings.languages if code not in gone]
     about: dict[str, Any] = {"item": kind.item, "looked_in": {}, "not_looked_in": gone}
     if not there:
@@ -56,7 +56,7 @@ def overlap(
     asked = sought(kind.texts(scored))
     seen = np.zeros(asked.count, bool)
     for code in there:
-        about["looked_in"][code] = look(corpora / code / SPLIT, asked, seen, threads)
+        about["looked_in"][code] = look(corpora[code] / SPLIT, asked, seen, threads)
     found = asked.items_of(np.flatnonzero(seen))
     languages = np.array(scored["language"].to_pylist(), object)
     method = headline_method(scores)
@@ -82,15 +82,8 @@ def overlap(
     return about
 
 
-def lost(folder: Path, export: Path) -> str | None:
-    """Return why the text that a model was trained on cannot be read; None if it is in this folder of a corpus."""
-    if not (folder / manifest.NAME).is_file() or not (folder / SPLIT).is_file():
-        return f"{folder} is gone"
-    read = manifest.read(export)["made_from"].get(folder.as_posix())
-    if read is None:
-        return f"it is not known whether {folder} is the training text"
-    if read != sha256(folder / manifest.NAME):
-        return f"{folder} was made again after the training"
+def lost(folder: Path) -> str | None:
+    """Return why the text in the folder of a corpus cannot be looked through; None if it can."""
     if manifest.read(folder)["figures"].get("bytes", {}).get("train", 0) > MOST:
         return f"{folder} is too large (more than {MOST / 1e9:.0f} GB)"
     try:

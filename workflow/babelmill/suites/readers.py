@@ -15,12 +15,12 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.json as pj
 
-from babelmill.config.stage_settings import SuiteSettings
 from babelmill.core import escape
 from babelmill.core.files import UserError
 from babelmill.core.formats import split_name
 from babelmill.core.templates import OF_FILE, columns_of, fill
 from babelmill.core.words import plural
+from babelmill.stages import SuiteStage
 from babelmill.suites.texts import texts_of
 from babelmill.suites.word_files import read_acquisition, read_reading_times
 from babelmill.tables.columns import Asked
@@ -40,7 +40,7 @@ class Reader:
     table = "items.parquet"  # the name of the file for the items
     items = "items"  # what the items are called, in messages
 
-    def read(self, settings: SuiteSettings, paths: Sequence[Path], scratch: Path | None = None) -> pa.Table:
+    def read(self, settings: SuiteStage, paths: Sequence[Path], scratch: Path | None = None) -> pa.Table:
         """Return the items of files (.csv, .tsv, .jsonl or .parquet, plain or compressed), in order.
 
         `scratch` is the folder for unpacked copies. If the files have no phenomenon, it is "all"; if they have no
@@ -62,7 +62,7 @@ class Pairs(Reader):
     items = "pairs"
     schema = pa.schema([(name, pa.string()) for name in ("good", "bad", *GROUPS)])
 
-    def read(self, settings: SuiteSettings, paths: Sequence[Path], scratch: Path | None = None) -> pa.Table:
+    def read(self, settings: SuiteStage, paths: Sequence[Path], scratch: Path | None = None) -> pa.Table:
         """Return the pairs; see `Reader.read`."""
         named = {key: settings.columns[key] for key in self.schema.names if settings.columns.get(key)}
         sentences = ("good", "bad")
@@ -103,7 +103,7 @@ class Choices(Reader):
         ]
     )
 
-    def read(self, settings: SuiteSettings, paths: Sequence[Path], scratch: Path | None = None) -> pa.Table:
+    def read(self, settings: SuiteStage, paths: Sequence[Path], scratch: Path | None = None) -> pa.Table:
         """Return the items; see `Reader.read`. `id` is the paradigm and a number, counted from 0 in each paradigm.
 
         `harness_id` is what lm-evaluation-harness calls the item, if the suite asks for it.
@@ -163,7 +163,7 @@ class ReadingTimes(Reader):
 
     items = "words"
 
-    def read(self, settings: SuiteSettings, paths: Sequence[Path], scratch: Path | None = None) -> pa.Table:
+    def read(self, settings: SuiteStage, paths: Sequence[Path], scratch: Path | None = None) -> pa.Table:
         """Return the words; see `Reader.read` and `read_reading_times`."""
         (path,) = files_of_words(settings, paths, [".csv"])
         return read_reading_times(path)
@@ -177,7 +177,7 @@ class Acquisition(Reader):
 
     items = "contexts"
 
-    def read(self, settings: SuiteSettings, paths: Sequence[Path], scratch: Path | None = None) -> pa.Table:
+    def read(self, settings: SuiteStage, paths: Sequence[Path], scratch: Path | None = None) -> pa.Table:
         """Return the contexts; see `Reader.read` and `read_acquisition`. Say which words are unknown for children."""
         contexts, human = files_of_words(settings, paths, [".json", ".csv"])
         table, missing = read_acquisition(contexts, human)
@@ -203,7 +203,7 @@ class Acquisition(Reader):
         }
 
 
-def files_of_words(settings: SuiteSettings, paths: Sequence[Path], endings: list[str]) -> list[Path]:
+def files_of_words(settings: SuiteStage, paths: Sequence[Path], endings: list[str]) -> list[Path]:
     """Return the file with each of the endings; raise a UserError unless there is one of each, and no other."""
     if sorted(path.suffix for path in paths) != sorted(endings):
         raise UserError(

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import torch
 
-from babelmill.config.stage_settings import TrainSettings
 from babelmill.runtime.record import SPLITS
+from babelmill.stages import TrainStage
 from babelmill.tokens.shard_file import ShardFile
 from babelmill.tokens.vocabulary import Vocabulary
 from babelmill.training.batches.token_batches import Stream, TokenStream
@@ -17,7 +17,7 @@ from babelmill.training.plan.objectives import Objective
 class Data:
     """Holds the shards of all languages (a folder each) by split, their rows, and the tokenizer's vocabulary."""
 
-    def __init__(self, settings: TrainSettings, tokenizer: Path, folders: list[Path]):
+    def __init__(self, settings: TrainStage, tokenizer: Path, folders: list[Path]):
         self.settings = settings
         self.shards = {
             split: [ShardFile.open(folder / f"{split}.safetensors") for folder in folders] for split in SPLITS

@@ -15,9 +15,9 @@ from concurrent.futures import Future, ThreadPoolExecutor
 import numpy as np
 import torch
 
-from babelmill.config.stage_settings import TrainSettings
 from babelmill.core.words import first_line
 from babelmill.runtime.processes import Processes, may_lose_process
+from babelmill.stages import TrainStage
 from babelmill.training.batches.token_batches import Stream, Weights
 from babelmill.training.cuda_graphs import Recorder
 from babelmill.training.kernels.compilation import LEAST_ROWS
@@ -49,7 +49,7 @@ class Trainer:
 
     def __init__(
         self,
-        settings: TrainSettings,
+        settings: TrainStage,
         network: Network,
         plan: Plan,
         stream: Stream,

@@ -7,10 +7,10 @@ import logging
 from pathlib import Path
 
 from babelmill.config.snapshots import kept_at_the_end, missing_points, name_of, points, say_missing
-from babelmill.config.stage_settings import RunSettings
 from babelmill.core import escape, manifest
 from babelmill.core.words import plural
 from babelmill.runtime.run_folder import Done, RunFolder
+from babelmill.stages import RunSettings
 from babelmill.training.plan.plan import Plan
 
 log = logging.getLogger(__name__)

@@ -24,7 +24,6 @@ from babelmill.commands.estimates.shape import sized, with_shape
 from babelmill.commands.progress.logs import metrics
 from babelmill.config import loading, schema
 from babelmill.config.resolve import Configuration
-from babelmill.config.stage_settings import TrainSettings
 from babelmill.core import manifest
 from babelmill.core.files import UserError, canonical_json, read_json
 from babelmill.core.words import plural
@@ -32,7 +31,7 @@ from babelmill.graph import CHECKPOINTS
 from babelmill.runtime.cost import fast_in_bf16, flops, peak_of, precision_of
 from babelmill.runtime.record import SOURCE
 from babelmill.settings import recorded
-from babelmill.stages import STAGES
+from babelmill.stages import STAGES, TrainStage
 from babelmill.training.plan.objectives import objective_of
 
 ASSUMED_GPU = "H100"
@@ -98,7 +97,7 @@ def measured(on_gpus: bool) -> dict[SpeedKey, Measured]:
     for path in CHECKPOINTS.glob("*/*/identity.json"):
         try:
             run = read_json(path)
-            settings = recorded(run["settings"], TrainSettings, path)
+            settings = recorded(run["settings"], TrainStage, path)
             attempt = read_json(path.with_name("attempt.json"))
             train = settings.train.model_copy(update={"precision": attempt["precision"]})
             model = with_shape(settings.model, run["data"].get(SOURCE, {}).get("shape") or {})

@@ -1,6 +1,6 @@
-"""Find what an earlier run left in this folder: a lock, processes of jobs, and SLURM jobs.
+"""Find what an earlier run left in this folder: a lock, and SLURM jobs.
 
-A Snakemake that was killed with -9 leaves all three: its jobs keep running. As a program (`make demo` calls it), this
+A Snakemake that was killed with -9 leaves both. As a program (`make demo` calls it), this
 module fails if a Snakemake runs in the working folder.
 """
 
@@ -12,10 +12,7 @@ from typing import NamedTuple
 
 import psutil
 
-from babelmill.config.inputs import SETTINGS
 from babelmill.core import bars
-from babelmill.core.files import UserError
-from babelmill.runtime import slurm
 
 PATIENCE = 120  # seconds for cancelled jobs to end
 
@@ -63,38 +60,6 @@ def who_holds_the_lock() -> str:
         "this folder is locked, but no Snakemake runs in it on this machine: unless one runs on another machine, it was"
         " killed, and `snakemake --unlock` removes its lock"
     )
-
-
-def living_jobs() -> dict[int, str]:
-    """Return {process id: stage and name} of the jobs that run in this folder, without the processes they started."""
-    processes, jobs = processes_here(), {}
-    for pid, (_, command) in processes.items():
-        settings = Path(command[command.index("--settings") + 1]) if "--settings" in command[:-1] else Path()
-        if settings.parent.parent == SETTINGS:
-            jobs[pid] = f"{settings.stem} {settings.parent.name}"
-    return {pid: job for pid, job in jobs.items() if processes[pid].parent not in jobs}
-
-
-def of_slurm(pid: int) -> bool:
-    """Return whether a process belongs to a SLURM job; False if that is not visible, or the job is over."""
-    try:
-        job = psutil.Process(pid).environ().get("SLURM_JOB_ID")
-    except psutil.Error:
-        return False
-    return job is not None and not slurm.ended_as(job)
-
-
-def refuse_beside_themselves(jobs: set[str]) -> None:
-    """Raise a UserError if a job that a run would begin is running already: Snakemake would remove its log.
-
-    SLURM jobs, which may be on this machine, do not count: a run cancels those that an earlier one left.
-    """
-    for pid, job in living_jobs().items():
-        if job in jobs and not of_slurm(pid):
-            raise UserError(
-                f"{job}: process {pid} of an earlier run is still doing this job; wait for it, or end it with `kill`"
-                " (training saves first)"
-            )
 
 
 def slurm_jobs() -> list[str]:

@@ -6,37 +6,22 @@ from pathlib import Path
 from typing import Any
 
 from babelmill.config.layers import nearest
-from babelmill.config.resolve import Configuration
-from babelmill.core import escape, manifest
-from babelmill.core.files import UserError, write_json
-from babelmill.hub import revisions
-from babelmill.settings import settings_of
-from babelmill.stages import STAGES
-
-BY_HAND = {"suite": Path("scores/suites"), "task": Path("tuned/tasks")}
+from babelmill.core import escape
+from babelmill.core.files import UserError
+from babelmill.core.stage_entry import Job
+from babelmill.graph import Graph
 
 
-def made_by_hand(
-    configuration: Configuration, stage: str, run: Callable[[argparse.Namespace], Any], code: str, part: str
-) -> Path:
+def made_by_hand(graph: Graph, stage: str, run: Callable[[Job[Any]], Any], code: str, part: str) -> Path:
     """Return the folder of a suite or task (`part`) in a language, made from the present settings.
 
-    It is the workflow's if that is up to date. Else `run`, which runs the stage, makes one below BY_HAND: a command by
-    hand changes nothing of the workflow's results.
+    It is the workflow's, made here by the function `run` of the stage if it is not there.
     """
-    folder, settings = BY_HAND[stage] / part / code, settings_of(configuration, code, f"{stage}.{part}")
-    source = settings.get("source")
-    recorded = revisions.recorded("dataset", source["repository"], source["revision"]) if source else None
-    for there in (folder, STAGES[stage].path(code, part)):
-        if not manifest.missing(there):
-            made = manifest.read(there)
-            commit = (made["figures"].get("hub") or {}).get("commit")
-            if made["settings"] == settings and commit == recorded:
-                return there
-    path = folder.with_name(f"{code}.json")
-    write_json(path, settings)
-    run(argparse.Namespace(settings=path, out=folder))
-    return folder
+    result = graph.result(stage, code, part)
+    if not result.is_there:
+        graph.write(result)
+        run(Job(result.stage, result.settings_file, 1, 0, argparse.Namespace()))
+    return result.path
 
 
 def languages_asked(what: str, items: str, covered: Iterable[str], asked: list[str] | None) -> list[str]:

@@ -14,9 +14,7 @@ from babelmill.core.files import UNREADABLE, read_json
 from babelmill.core.words import and_words, short
 from babelmill.evaluation.metrics import metrics_of, shown, units
 from babelmill.evaluation.suite_scores import in_words
-from babelmill.runtime.store import TAKEN
-from babelmill.settings import bytes_per_word
-from babelmill.stages import STAGES
+from babelmill.stages import ConvertStage
 
 
 def span(values: Iterable[float]) -> str:
@@ -51,10 +49,10 @@ def of_download(figures: dict[str, Any]) -> str:
     return ", ".join(f"{part['repository']} at {part['commit'][:8]}" for part in figures.get("parts", [figures]))
 
 
-def of_corpus(figures: dict[str, Any], code: str) -> str:
+def of_corpus(figures: dict[str, Any], bytes_per_word: float | None) -> str:
     """Count documents, words and bytes of a language, and the documents that were dropped."""
     documents, size, dropped = figures["documents"], figures["bytes"]["train"], sum(figures["dropped"].values())
-    words = and_words(figures["words"]["train"], size, bytes_per_word(code)) if "words" in figures else ""
+    words = and_words(figures["words"]["train"], size, bytes_per_word) if "words" in figures else ""
     text = f"{documents['train']:,} documents{words}, {short(size)}B; {documents['validation']:,} for validation"
     return f"{text}; {dropped:,} dropped" if dropped else text
 
@@ -88,8 +86,6 @@ def figures_of(stage: str, folder: Path) -> str:
     read = {"train": "metrics.jsonl", "evaluate": "evaluation.json", "score": "scores.json", "tune": "scores.json"}
     about = manifest.verify(folder, read[stage]) if stage in read else manifest.read(folder)
     figures = about["figures"]
-    if TAKEN in figures:
-        return f"same as {figures[TAKEN]}: linked"
     match stage:
         case "download":
             return of_download(figures)
@@ -97,7 +93,7 @@ def figures_of(stage: str, folder: Path) -> str:
             origin = f"{figures['repository']} at {figures['commit'][:8]}" if "commit" in figures else figures["folder"]
             return f"{origin}, {short(figures['parameters'])} parameters"
         case "corpus":
-            return of_corpus(figures, folder.name)
+            return of_corpus(figures, about["settings"].get("bytes_per_word"))
         case "tokenizer":
             per_word = span(report["tokens_per_word"] for report in figures["report"].values())
             return f"{figures['vocab_size']:,} entries, {per_word} tokens per word"
@@ -110,7 +106,7 @@ def figures_of(stage: str, folder: Path) -> str:
             return f"{short(about['files']['model.safetensors']['bytes'])}B, equal to the trained model"
         case "evaluate":
             evaluation = read_json(folder / "evaluation.json")
-            return f"{units(evaluation)} {scores(evaluation, STAGES['export'].path(folder.name, ''))}"
+            return f"{units(evaluation)} {scores(evaluation, Path(about['settings']['made_from']['export'][0]))}"
         case "suite":
             items = "items" if "chance" in figures else "pairs"
             return f"{figures['pairs']:,} {items} of {figures['paradigms']:,} paradigms"
@@ -142,10 +138,12 @@ def of_tuning(scored: dict[str, Any]) -> str:
 
 def of_converted(model: str) -> tuple[str, str, str]:
     """Return the parameters and the scores of a converted model, and its folder, all as text."""
-    folder = STAGES["convert"].path(model, "")
+    folder = ConvertStage.path_of(model)
     try:
-        parameters = f"{short(manifest.read(STAGES['train'].path(model, ''))['figures']['parameters'])}"
-        figures = scores(manifest.read(folder)["figures"]["evaluation"], folder)
+        about = manifest.read(folder)
+        figures = scores(about["figures"]["evaluation"], folder)
+        trained = Path(about["settings"]["made_from"]["train"][0])
+        parameters = f"{short(manifest.read(trained)['figures']['parameters'])}"
     except UNREADABLE:
         parameters = figures = ""
     return parameters, figures, folder.as_posix()
@@ -156,7 +154,7 @@ def units_of(models: list[str]) -> str:
     found: list[str] = []
     for model in models:
         try:
-            found.append(units(manifest.read(STAGES["convert"].path(model, ""))["figures"]["evaluation"]))
+            found.append(units(manifest.read(ConvertStage.path_of(model))["figures"]["evaluation"]))
         except UNREADABLE:
             continue
     return ", ".join(dict.fromkeys(found)) or "scores"

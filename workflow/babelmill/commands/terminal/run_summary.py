@@ -13,12 +13,10 @@ from pathlib import Path
 
 from babelmill.commands.progress.logs import last_words, tail
 from babelmill.commands.terminal.key_figures import of_converted, units_of
-from babelmill.config.resolve import Configuration
 from babelmill.core import manifest
 from babelmill.core.files import UNREADABLE
 from babelmill.core.words import aligned, duration, plural
-from babelmill.graph import explain
-from babelmill.stages import STAGES
+from babelmill.graph import Graph
 
 GPU_FILES = "/dev/nvidia[0-9]*"  # one for each GPU, of NVIDIA's driver
 TENTH = 0.1  # a corpus that lost a larger share of its input is named
@@ -105,7 +103,7 @@ def failures(logs: list[str]) -> list[Failure]:
     return [job for job in found.values() if not job.output.exists()]
 
 
-def summary(logs: list[str], configuration: Configuration, models: list[str], seconds: float) -> str:
+def summary(logs: list[str], graph: Graph, models: list[str], seconds: float) -> str:
     """Return the summary of a run: where the models asked for are, their scores, what failed, and what will continue.
 
     `logs`: Snakemake's logs of this run, which began `seconds` ago.
@@ -114,7 +112,7 @@ def summary(logs: list[str], configuration: Configuration, models: list[str], se
     stopped = INTERRUPTED.search(own_words(logs)) is not None
     failed = [job for job in ended if not job.left_early and not (stopped and not job.has_error)]
     interrupted = stopped or any(job.left_early for job in ended)
-    done = [model for model in models if not any(job.reasons for job in explain(configuration, model))]
+    done = [model for model in models if graph.result("convert", model).is_there]
     ends = [f"{len(done)} of {plural(len(models), 'model')} converted"] if models else []
     if interrupted:
         left = len(models) - len(done)
@@ -123,22 +121,23 @@ def summary(logs: list[str], configuration: Configuration, models: list[str], se
     if failed:
         ends.append(f"{plural(len(failed), 'job')} failed:")
     end = ", ".join(ends) if interrupted or failed else f"{ends[0] if ends else 'done'} in {duration(seconds)}"
-    return "\n".join([*table(done), *losses(configuration, models), end, *(f"  {job.text(LINES)}" for job in failed)])
+    return "\n".join([*table(done), *losses(graph, models), end, *(f"  {job.text(LINES)}" for job in failed)])
 
 
-def losses(configuration: Configuration, models: list[str]) -> list[str]:
+def losses(graph: Graph, models: list[str]) -> list[str]:
     """Return a line for each corpus of the models that lost more than a tenth of its input, or an unknown share."""
     lines = []
-    for code in dict.fromkeys(code for model in models for code in configuration.languages_of(model)):
+    for code in dict.fromkeys(code for model in models for code in graph.configuration.languages_of(model)):
+        corpus = graph.result("corpus", code)
         try:
-            figures = manifest.read(STAGES["corpus"].path(code, code))["figures"]
+            figures = manifest.read(corpus.path)["figures"]
         except UNREADABLE:
             continue
         share, cut = figures.get("lost", 0), figures.get("cut_short", 0)
         found = [f"{100 * share:.0f} % of the input could not be read"] if share > TENTH else []
         found += [f"the rest of {plural(cut, 'damaged file')} is missing, which may be much"] if cut else []
         if found:
-            lines.append(f"corpus {code}: {'; '.join(found)} (corpus.on_error: skip); see logs/corpus/{code}.log")
+            lines.append(f"corpus {code}: {'; '.join(found)} (corpus.on_error: skip); see logs/corpus/{corpus.name}.log")
     return lines
 
 

@@ -1,10 +1,9 @@
 """Show a run on the terminal: one line when a stage of a model begins or ends, errors, and little else.
 
 The logger plugin passes Snakemake's events to `RunView`. Snakemake's other messages and all messages of stages are in
-the log files. A dry run shows a table of what would run, grouped by stage and reason.
+the log files. A dry run shows a table of what would run, grouped by stage.
 """
 
-import contextlib
 import logging
 import os
 import re
@@ -16,20 +15,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from babelmill.commands.estimates.machine import has_gpu
 from babelmill.commands.progress.earlier_runs import who_holds_the_lock
 from babelmill.commands.terminal.key_figures import key_figures
 from babelmill.commands.terminal.run_summary import INTERRUPTED, Failure
-from babelmill.config.inputs import SETTINGS
 from babelmill.core import bars, escape
-from babelmill.core.files import UserError, read_json
 from babelmill.core.words import duration, plural
-from babelmill.graph import steps_done
-from babelmill.settings import training_asked, trainings_there
+from babelmill.graph import MODELS_OF
+from babelmill.runtime.cost import has_gpu
 from babelmill.stages import STAGES
 
 LINES = 20  # lines of a failed job's log that are shown
-REASONS = 4  # reasons per stage in a dry run
 # Messages of Snakemake and its SLURM executor that do not help users. All others are shown.
 NOISE = (
     "Assuming unrestricted shared filesystem",
@@ -61,7 +56,7 @@ FAILED_COMMAND = re.compile(
     r"CalledProcessError in file .*/(\w+)\.smk.* (?:died with <Signals\.(\w+)|exit status (\d+))", re.DOTALL
 )
 WIDEST = len("experiment")  # characters
-ANOTHER_JOB = "Input files updated by another job"
+NAMES = 40  # characters of the names of models
 
 
 @dataclass
@@ -69,34 +64,19 @@ class AnnouncedJob:
     """A job as Snakemake announces it."""
 
     rule: str  # the name of its rule
-    name: str  # the model or language; `model/language` where a model has several jobs
+    name: str  # the name of its result, with the models that ask for it
     makes: bool  # whether it has outputs; the rules of batches have none
     folder: Path | None  # the folder of its results; None if the rule is not a stage
-    benchmark: str | None  # the file that says how long it ran
-    reason: str  # why it runs, in Snakemake's words
     begun: float  # when it was announced (time.monotonic)
 
     @classmethod
     def announced(cls, record: Any) -> "AnnouncedJob":
         """Make a job from Snakemake's event."""
-        wildcards = dict(record.wildcards or {})
-        stage = STAGES.get(record.rule_name)
-        return cls(
-            rule=record.rule_name,
-            name="/".join(dict.fromkeys(str(value) for key, value in wildcards.items() if key != "run")),
-            makes=bool(record.output),
-            folder=stage.path_of(wildcards) if stage else None,
-            benchmark=record.benchmark,
-            reason=record.reason,
-            begun=time.monotonic(),
-        )
-
-    def seconds(self) -> float:
-        """Return its running time, without the time that a SLURM job spent in the queue."""
-        try:
-            return float(Path(self.benchmark or "").read_text().splitlines()[1].split("\t")[0])
-        except (OSError, IndexError, ValueError):
-            return time.monotonic() - self.begun
+        name, stage = ".".join(map(str, dict(record.wildcards or {}).values())), STAGES.get(record.rule_name)
+        folder = stage.path_of(name) if stage else None
+        if folder and (models := MODELS_OF.get(folder)):
+            name = f"{name} ({fitting(models, NAMES)})"
+        return cls(record.rule_name, name, bool(record.output), folder, time.monotonic())
 
 
 class RunView:
@@ -174,7 +154,7 @@ class RunView:
             self._done += job.folder is not None
             figures = key_figures(job.rule, job.folder) if job.folder else ""
             count = f"[{self._done}/{self._total}]" if job.folder else ""
-            self._line(job, f"{duration(job.seconds()):>5}  {figures}", count)
+            self._line(job, f"{duration(time.monotonic() - job.begun):>5}  {figures}", count)
 
     def _fail(self, record: Any) -> None:
         outputs = [Path(output) for output in record.output] or [Path()]
@@ -206,81 +186,17 @@ class RunView:
             self._print(text, error=record.levelno >= logging.WARNING)
 
 
-def short_reason(job: AnnouncedJob) -> str:
-    """Return Snakemake's reason in a few words, with * for the job's name, so that equal reasons can be grouped."""
-    parts = [part.partition(": ") for part in job.reason.split("; ")]
-    own = [(what, fitting(files.split(", "), 60)) for what, _, files in parts if what != ANOTHER_JOB]
-    if not own:
-        return "its inputs are made again"
-    what, files = own[0]
-    words = {"Missing output files": "results not made yet", "Updated input files": f"{files} changed"}
-    name = job.name.split("/")[0]
-    reason = words.get(what, f"{what}: {files}" if files else what)
-    return re.sub(rf"(?<=/){re.escape(name)}(?=/)", "*", reason)
-
-
-def with_steps_done(reason: str, job: AnnouncedJob, jobs: list[AnnouncedJob]) -> str:
-    """Add to the reason of a training the step after which it continues, if its text and tokens do not change."""
-    made = {(other.rule, other.name.split("/")[0]) for other in jobs}
-    if job.rule != "train" or made & {("tokenizer", job.name), ("shards", job.name)}:
-        return reason
-    try:
-        settings = read_json(SETTINGS / job.name / "train.json")
-        if "source" in settings["model"]:  # only the configuration knows where the source is
-            return reason
-        done = steps_done(settings, None)
-    except UserError:
-        return reason
-    return f"{reason}, continues after step {done:,}" if done else reason
-
-
 def would_run(jobs: list[AnnouncedJob]) -> str:
-    """Return the table of a dry run: a line for each stage and reason, with as many names as fit."""
-    groups: dict[str, dict[str, list[str]]] = defaultdict(lambda: defaultdict(list))
+    """Return the table of a dry run: a line for each stage, with as many names as fit."""
+    groups: dict[str, list[str]] = defaultdict(list)
     for job in jobs:
-        groups[job.rule][with_steps_done(short_reason(job), job, jobs)].append(job.name)
-    width = shutil.get_terminal_size((110, 24)).columns
+        groups[job.rule].append(job.name)
+    width = shutil.get_terminal_size((110, 24)).columns - WIDEST - 11
+    order = [*STAGES, *groups]
     lines = [f"{plural(len(jobs), 'job')} would run:"]
-    for stage in sorted(groups, key=lambda rule: list(STAGES).index(rule) if rule in STAGES else len(STAGES)):
-        reasons = sorted(groups[stage].items(), key=lambda item: -len(item[1]))
-        if len(reasons) > REASONS:
-            others = [name for _, names in reasons[REASONS - 1 :] for name in names]
-            reasons = [*reasons[: REASONS - 1], ("other reasons", others)]
-        for reason, names in reasons:
-            if len(names) == 1:
-                reason = reason.replace("*", names[0].split("/")[0])
-            named = fitting(sorted(names), width - len(reason) - WIDEST - 11)
-            lines.append(f"  {stage:<{WIDEST}}  {len(names):>3}  {named}: {reason}")
-    lines.append("This was a dry run.")
-    if same := only_linked(jobs):
-        lines.insert(-1, same)
-    if any("changed" in line for line in lines):
-        lines[-1] += " `babelmill why` says which values have changed."
-    return "\n".join(lines)
-
-
-def only_linked(jobs: list[AnnouncedJob]) -> str:
-    """Return the line of a dry run that names trainings which take the result of another model; "" if there are none.
-
-    The other model is trained already, or earlier in this run.
-    """
-    new_text = any(job.rule == "corpus" for job in jobs)
-    names = [job.name for job in jobs if job.rule == "train"]
-    there = {} if new_text else {asked: name for asked, name in trainings_there().items() if name not in names}
-    first, found = dict[str, str](), []
-    for name in names:
-        with contextlib.suppress(UserError, LookupError):
-            asked = training_asked(name)
-            other = there.get(asked) or first.setdefault(asked, name)
-            if other != name:
-                found.append(f"{name} (as {other})")
-    if not found:
-        return ""
-    width = shutil.get_terminal_size((110, 24)).columns
-    text = (
-        f"{plural(len(found), 'training')} of these {'is' if len(found) == 1 else 'are'} not made again, but linked: "
-    )
-    return text + fitting(sorted(found), width - len(text))
+    for stage in sorted(groups, key=order.index):
+        lines.append(f"  {stage:<{WIDEST}}  {len(groups[stage]):>3}  {fitting(sorted(groups[stage]), width)}")
+    return "\n".join([*lines, "This was a dry run. `babelmill why MODEL` says why each would run."])
 
 
 def fitting(names: list[str], width: int) -> str:

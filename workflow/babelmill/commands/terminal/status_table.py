@@ -9,7 +9,7 @@ RIGHT = ("step", "loss", "tokens/s", "left", "attempt")  # columns of numbers
 
 def status_table(statuses: list[Status], width: int) -> str:
     """Return a heading, one line per model, cut at `width` characters, without empty columns, and the sums."""
-    rows = [("model", "stage", "state", "step", "loss", "tokens/s", "left", "attempt", "job", "GPUs", "")]
+    rows = [("model", "stage", "state", "step", "loss", "tokens/s", "left", "attempt", "job", "")]
     for s in statuses:
         rows.append(
             (
@@ -22,7 +22,6 @@ def status_table(statuses: list[Status], width: int) -> str:
                 "" if s.left is None else clock(s.left),
                 "" if s.attempt is None else str(s.attempt),
                 s.job or "",
-                s.gpus,
                 escape.without_keys(s.note),
             )
         )

@@ -23,7 +23,6 @@ from babelmill.config.model_source import SHAPE
 from babelmill.config.objectives import OBJECTIVES
 from babelmill.config.resolve import ROOT
 from babelmill.config.schema import Export
-from babelmill.config.stage_settings import TrainSettings
 from babelmill.core import escape, manifest
 from babelmill.core.files import (
     UserError,
@@ -45,6 +44,7 @@ from babelmill.release.folder.loading import WEIGHTS
 from babelmill.runtime.checkpoint import SavedTensors
 from babelmill.runtime.record import SOURCE
 from babelmill.settings import recorded
+from babelmill.stages import TrainStage
 from babelmill.tokens import prefix_space
 from babelmill.tokens.tokenizer_file import load_tokenizer, vocab_size
 from babelmill.tokens.vocabulary import BOS, EOS, MASK, PAD
@@ -169,7 +169,7 @@ def from_run(path: Path, tokenizer: Path) -> FoundModel:
     steps = re.search(r"\d+", path.stem)
     origin = f"Converted by hand from a checkpoint of its training, after {int(steps[0]):,} steps." if steps else ""
     rows = len(weights["main"].get(published_checkpoint.EMBEDDING, ()))
-    asked = recorded(run["settings"], TrainSettings, identity)
+    asked = recorded(run["settings"], TrainStage, identity)
     model, objective = asked.model, asked.train.objective
     require_gpt_bert(model.architecture, path)
     shape = model.shape() | {"vocab_size": rows}

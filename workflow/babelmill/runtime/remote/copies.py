@@ -42,7 +42,7 @@ class Copies:
     """
 
     def __init__(self, url: str, folder: Path, keep: int):
-        """Prepare to copy a run's `folder`, results/checkpoints/{model}/{fingerprint}, to a place below `url`.
+        """Prepare to copy a run's `folder`, results/checkpoints/{label}-{key}, to a place below `url`.
 
         keep: the number of checkpoints to keep there.
         """
@@ -59,7 +59,7 @@ class Copies:
         self.seconds = 0.0
 
     def __enter__(self) -> "Copies":
-        self._place = place_of(self.url, f"{self._folder.parent.name}/{self._folder.name}")
+        self._place = place_of(self.url, self._folder.name)
         with self._answering():
             self._claim = self._opened.enter_context(Claim(self._place))
             self._place.remove_parts()

@@ -8,16 +8,16 @@ import torch
 
 from babelmill.config import schema
 from babelmill.config.model_source import check_shape, with_our_names
-from babelmill.config.stage_settings import TrainSettings
 from babelmill.core import manifest
 from babelmill.core.files import UserError, read_json
 from babelmill.model.gpt_bert import GPTBertShape
 from babelmill.model.norbert4 import NorBERT4Shape
 from babelmill.runtime.checkpoint import SavedTensors
+from babelmill.stages import TrainStage
 from babelmill.training.networks.network import Network
 
 
-def shape_of(settings: TrainSettings, source: Path | None, vocab_size: int) -> GPTBertShape | NorBERT4Shape:
+def shape_of(settings: TrainStage, source: Path | None, vocab_size: int) -> GPTBertShape | NorBERT4Shape:
     """Return the shape of the model to train, which is one of our architectures.
 
     The settings define it, or the source that training starts from; dropout always comes from the settings. A UserError
@@ -77,7 +77,7 @@ def dropout_of_norbert4(model: schema.Model) -> dict[str, Any]:
     }
 
 
-def check_lengths(settings: TrainSettings, positions: int) -> None:
+def check_lengths(settings: TrainStage, positions: int) -> None:
     """Raise a UserError if rows are longer than the source can read."""
     if (longest := max(settings.train.sequence_lengths)) > positions:
         raise UserError(
@@ -108,7 +108,7 @@ def load_weights(path: Path, network: Network) -> None:
         value.copy_(saved[in_file])
 
 
-def lineage(settings: TrainSettings, source: Path) -> dict[str, Any]:
+def lineage(settings: TrainStage, source: Path) -> dict[str, Any]:
     """Return where a source comes from, for the manifest.
 
     This is its name, the checksum of its weights and, if it was trained elsewhere, what is known about it; otherwise,

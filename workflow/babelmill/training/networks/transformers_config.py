@@ -12,10 +12,10 @@ from babelmill.config import schema
 from babelmill.config.layers import nearest
 from babelmill.config.model_size import Counted
 from babelmill.config.model_source import check_shape
-from babelmill.config.stage_settings import TrainSettings
 from babelmill.config.transformers_keys import ROPE
 from babelmill.core.files import UserError
 from babelmill.model.code_decoder import padded_length
+from babelmill.stages import TrainStage
 from babelmill.tokens.vocabulary import SPECIAL_TOKENS, Vocabulary
 from babelmill.training.networks.network import matrices_of_layers
 from babelmill.training.networks.source_weights import check_lengths, published_config
@@ -89,7 +89,7 @@ def make_config(model: schema.Model, auto: str, vocabulary: Vocabulary) -> PreTr
     return config
 
 
-def config_to_train(settings: TrainSettings, source: Path | None, vocabulary: Vocabulary) -> PreTrainedConfig:
+def config_to_train(settings: TrainStage, source: Path | None, vocabulary: Vocabulary) -> PreTrainedConfig:
     """Return the configuration of the model to train: from `model.config`, or that of the source.
 
     Ids of special tokens are taken from the tokenizer, unless it is the source's own. A UserError says that
