@@ -2,13 +2,14 @@
 
 from pathlib import Path
 
+from babelmill.settings import settings_of
+
 from babelmill.config.resolve import Configuration
 from babelmill.core import manifest
 from babelmill.core.files import sha256
-from babelmill.core.globs import expand_glob
+from babelmill.core.local_sources import expand_glob
 from babelmill.graph import jobs_of
 from babelmill.reporting import asked
-from babelmill.settings import settings_of
 from babelmill.stages import TO_CONVERTED, Stage
 
 FILES = {

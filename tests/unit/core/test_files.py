@@ -10,6 +10,7 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -19,7 +20,30 @@ from babelmill.core.files import UserError, atomic_folder, atomic_write, leftove
 from babelmill.runtime.run_lock import Lock
 from helpers.programs.prepared import run_python
 
-SETTINGS = manifest.StageRequest("corpus", "eng", {"stage": "corpus"})
+SETTINGS = SimpleNamespace(stage="corpus", raw={"stage": "corpus"})
+LOG = Path("logs/corpus/eng.log")
+
+
+class Corpus:
+    """A stage whose result is converted/eng."""
+
+    stage = "corpus"
+
+    @classmethod
+    def path_of(cls, name: str) -> Path:
+        return Path("converted", name)
+
+
+def run(function, writes_log: bool = True) -> int:
+    """Run a function as a job of the stage."""
+    path = Path("results/settings/corpus/eng.json")
+    return stage_entry.run(function, stage_entry.Job(Corpus, path, 1, 0, argparse.Namespace()), writes_log)
+
+
+@pytest.fixture(autouse=True)
+def work(monkeypatch, tmp_path):
+    """An empty working folder."""
+    monkeypatch.chdir(tmp_path)
 
 
 def test_a_failed_write_leaves_the_old_file_and_nothing_else(tmp_path):
@@ -77,8 +101,8 @@ def test_no_name_of_a_file_speaks_to_a_terminal_or_forges_a_message(tmp_path, ca
         logging.getLogger("babelmill").info("reading %s", name)
         raise UserError(f"{name}: no such file")
 
-    assert stage_entry.run(stage, argparse.Namespace(settings=SETTINGS_FILE, log=tmp_path / "a.log")) == 1
-    shown, log = capsys.readouterr().err, (tmp_path / "a.log").read_text()
+    assert run(stage) == 1
+    shown, log = capsys.readouterr().err, LOG.read_text()
     cli.run(["show", str(name)])
     for text in (shown, log, "12:00:00 " + capsys.readouterr().err):
         assert "\x1b" not in text and "\u202e" not in text and "a\\x1b[2J" in text
@@ -113,13 +137,12 @@ def test_an_argument_that_is_text_is_utf8_in_any_locale():
         stage_entry.utf8("a\udcff")
 
 
-SETTINGS_FILE = Path("results/settings/eng/corpus.json")
 REASONS = ["File name too long", "Read-only file system", "Permission denied"]
 
 
 @pytest.mark.parametrize("reason", REASONS)
 def test_what_the_file_system_refuses_is_one_line_of_a_stage(tmp_path, capsys, reason):
-    """Each function writes where a stage may write: a file, a folder, the log, and by another library."""
+    """Each function writes where a stage may write: a file, a folder, and by another library."""
     folder = tmp_path / "refusing"
     folder.mkdir()
     place = folder / ("x" * 300) if "long" in reason else folder / "results"
@@ -136,11 +159,9 @@ def test_what_the_file_system_refuses_is_one_line_of_a_stage(tmp_path, capsys, r
             lambda _: (place / "b").mkdir(parents=True),
             lambda _: place.with_suffix(".txt").touch(),
         ):
-            assert stage_entry.run(write, argparse.Namespace(settings=SETTINGS_FILE, log=None)) == 1
+            assert run(write, writes_log=False) == 1
             (line,) = capsys.readouterr().err.splitlines()
             assert f" error: {folder}/" in line and line.endswith(f": {reason}")
-        assert stage_entry.run(lambda _: None, argparse.Namespace(settings=SETTINGS_FILE, log=place / "a.log")) == 1
-        assert capsys.readouterr().err.count("\n") == 1
     finally:
         if os.getuid() == 0:
             os.seteuid(0)
@@ -166,13 +187,13 @@ def test_what_the_machine_refuses_is_one_line(tmp_path, capsys, error, message):
     def stage(_):
         raise error
 
-    assert stage_entry.run(stage, argparse.Namespace(settings=SETTINGS_FILE, log=tmp_path / "a.log")) == 1
+    assert run(stage) == 1
     (line,) = capsys.readouterr().err.splitlines()
-    assert f"error: {message}" in line and f"error: {message}" in (tmp_path / "a.log").read_text()
+    assert f"error: {message}" in line and f"error: {message}" in LOG.read_text()
 
 
 def test_a_bug_keeps_its_traceback(capsys):
-    assert stage_entry.run(lambda _: {}["x"], argparse.Namespace(settings=SETTINGS_FILE, log=None)) == 1
+    assert run(lambda _: {}["x"]) == 1
     output = capsys.readouterr().err
     assert "this is a bug in Babelmill" in output and "KeyError: 'x'" in output
 
@@ -190,7 +211,9 @@ def test_a_log_on_a_full_disk_ends_nothing(tmp_path, monkeypatch, capsys):
         logging.getLogger("babelmill").info("a message")
         raise UserError("the stage's error")
 
-    assert stage_entry.run(stage, argparse.Namespace(settings=SETTINGS_FILE, log=Path("/dev/full"))) == 1
+    LOG.parent.mkdir(parents=True)
+    LOG.symlink_to("/dev/full")
+    assert run(stage) == 1
     (line,) = capsys.readouterr().err.splitlines()
     assert line.endswith("error: the stage's error")
 
@@ -229,7 +252,7 @@ def test_what_a_killed_process_left_is_deleted_and_what_a_live_one_writes_is_not
         path.touch()
     with atomic_write(out / "model.safetensors") as file, atomic_folder(out.parent / "deu") as folder:
         assert set(leftovers([tmp_path], deep=True)) == left
-        stage_entry.run(lambda _: None, argparse.Namespace(settings=SETTINGS_FILE, log=None, out=out))
+        run(lambda _: None)
         assert not any(path.exists() for path in left)
         assert folder.is_dir() and all(path.exists() for path in own)
         file.write(b"x")

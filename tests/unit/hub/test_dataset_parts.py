@@ -9,15 +9,14 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
+from babelmill.settings import settings_of
 
 from babelmill.commands.terminal.key_figures import key_figures
 from babelmill.config.resolve import Configuration
 from babelmill.core import manifest
 from babelmill.core.files import UserError, write_json
-from babelmill.core.globs import matches
 from babelmill.corpus.builtin import python_docs
-from babelmill.hub.data_files import configurations, data_files
-from babelmill.settings import settings_of
+from babelmill.hub.data_files import configurations, data_files, matches
 from helpers.hub.hub_server import Fault
 from helpers.hub.hub_stage import jsonl, parquet, refusal, run_stage
 

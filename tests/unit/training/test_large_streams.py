@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from babelmill.commands.estimates.training_cost import validated_tokens
-from babelmill.core import known_hashes, manifest
+from babelmill.core import local_sources, manifest
 from babelmill.core.files import UserError
 from babelmill.tokens.shard_file import ShardFile
 from babelmill.training.batches.token_batches import TokenStream
@@ -159,7 +159,7 @@ def test_validations_that_measure_the_average_take_twice_as_long(train, passes):
 
 def test_large_files_are_hashed_once(tmp_path, monkeypatch):
     """The second check reads nothing of a file that counts as large; a change of it is seen all the same."""
-    monkeypatch.setattr(known_hashes, "LARGE", 1 << 20)
+    monkeypatch.setattr(local_sources, "LARGE", 1 << 20)
     folder = tmp_path / "shards"
     folder.mkdir()
     path = folder / "train.safetensors"

@@ -14,7 +14,6 @@ from typing import Any
 
 from babelmill.config.values import delimiter
 from babelmill.core.files import UserError, sha256
-from babelmill.core.globs import at_home
 from babelmill.core.stage_entry import utf8
 from babelmill.release.elsewhere.given_model import converted_folder
 
@@ -62,7 +61,7 @@ def review_of(words: list[str] | None) -> tuple[int, Path] | None:
     count, path = words
     if not count.isdecimal() or count == "0":
         raise UserError(f"--review {count}: a number of rows is expected, such as --review 500 review.csv")
-    return int(count), Path(at_home(path))
+    return int(count), Path(os.path.expanduser(path))
 
 
 def refuse_existing(paths: list[Path]) -> None:

@@ -14,7 +14,7 @@ from babelmill.config.resolve import Configuration
 from babelmill.core import manifest
 from babelmill.core.files import UserError
 from babelmill.core.formats import split_name
-from babelmill.core.globs import expand_glob
+from babelmill.core.local_sources import expand_glob
 from babelmill.core.words import short
 from babelmill.graph import explain
 from babelmill.training.plan.schedule import proportions

@@ -14,7 +14,6 @@ from babelmill.config.snapshots import FOLDER
 from babelmill.config.transformers_keys import check_layers
 from babelmill.core import manifest
 from babelmill.core.files import UserError, read_object, sha256
-from babelmill.core.globs import at_home
 
 log = logging.getLogger("babelmill.given_model")
 CONVERTED = Path("converted")
@@ -27,7 +26,7 @@ def add_model_arguments(parser: argparse.ArgumentParser) -> None:
     add(
         "model",
         metavar="MODEL",
-        type=at_home,
+        type=os.path.expanduser,
         help="a folder, such as converted/eng (or just eng), or a repository on the Hub",
     )
     add("--revision", default="main", help="read this branch, tag or commit of the repository (default: main)")
@@ -73,7 +72,7 @@ def model_folder(args: argparse.Namespace, models: Collection[str] = ()) -> tupl
 
 def converted_folder(text: str) -> Path:
     """Return the folder that a user names; the name of a converted model stands for its folder in converted/."""
-    folder, converted = Path(at_home(text)), CONVERTED / text
+    folder, converted = Path(os.path.expanduser(text)), CONVERTED / text
     return converted if len(folder.parts) == 1 and not folder.is_dir() and converted.is_dir() else folder
 
 
