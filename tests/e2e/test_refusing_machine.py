@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from babelmill.core import manifest
-from babelmill.core.files import TEMPORARY, leftovers
+from babelmill.core.files import TEMPORARY
 from conftest import SMALL, Workspace, made_once
 from helpers.programs.prepared import run_killed, run_limited, run_module
 
@@ -56,6 +56,10 @@ def log_of(words: list[str], work: Path) -> str:
     return path.read_text() if path.exists() else ""
 
 
+def temporary_files(folder: Path) -> list[Path]:
+    return [path for path in folder.rglob(".*") if TEMPORARY.fullmatch(path.name)]
+
+
 @pytest.mark.parametrize("stage", STAGES)
 def test_a_full_disk_is_one_line_of_the_stage(work, stage):
     words = command(work, stage)
@@ -64,14 +68,14 @@ def test_a_full_disk_is_one_line_of_the_stage(work, stage):
     assert done.returncode == 1 and error.endswith("File too large"), done.stderr
     assert error in log_of(words, work)
     assert not re.search("Traceback|Logging error|bug", done.stderr + log_of(words, work)), done.stderr
-    assert not [path for path in work.rglob(".*") if TEMPORARY.fullmatch(path.name)]
+    assert not temporary_files(work)
 
 
 @pytest.mark.parametrize("stage", STAGES)
 def test_a_stage_that_was_killed_leaves_nothing_to_the_next_attempt(work, stage):
     words = command(work, stage)
     assert run_killed(*words, cwd=work).returncode != 0
-    left = list(leftovers([work], deep=True))
+    left = temporary_files(work)
     assert left, "it was killed before a file got its name"
     run_module(*words, cwd=work, check=True)
     out = work / words[words.index("--out") + 1]

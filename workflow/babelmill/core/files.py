@@ -11,6 +11,7 @@ import contextlib
 import fcntl
 import hashlib
 import json
+import logging
 import os
 import re
 import shutil
@@ -21,6 +22,8 @@ from typing import IO, Any
 
 from babelmill.core import escape
 from babelmill.core.words import first_line
+
+log = logging.getLogger("babelmill")
 
 TEMPORARY = re.compile(r"\..+\.[a-z0-9_]{8}\.tmp")
 LONGEST = 40  # characters of a file's name in that of its temporary file
@@ -133,23 +136,14 @@ def atomic_folder(path: str | Path) -> Iterator[Path]:
         os.rename(folder, path)
 
 
-def leftovers(folders: Iterable[Path], deep: bool = False) -> Iterator[Path]:
-    """Yield what killed processes left directly in the folders; with `deep`, also in those inside."""
-    for folder in folders:
-        for path in sorted(folder.glob("**/.*.tmp" if deep else ".*.tmp")):
-            if TEMPORARY.fullmatch(path.name) and not any(map(TEMPORARY.fullmatch, path.parent.parts)):
-                with contextlib.suppress(OSError), open(path / LOCK if path.is_dir() else path, "rb") as file:
-                    fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)  # an OSError: another process writes it
-                    yield path
-
-
-def remove(path: Path) -> None:
-    """Delete a temporary file or folder; it is no error if it cannot be deleted."""
-    if path.is_dir() and not path.is_symlink():
-        shutil.rmtree(path, ignore_errors=True)
-    else:
-        with contextlib.suppress(OSError):
-            path.unlink()
+def remove_leftovers(folders: Iterable[Path], deep: bool = False) -> None:
+    """Delete what killed processes left directly in the folders; with `deep`, also in those inside."""
+    for path in sorted(path for folder in folders for path in folder.glob("**/.*.tmp" if deep else ".*.tmp")):
+        if TEMPORARY.fullmatch(path.name):
+            with contextlib.suppress(OSError), open(path / LOCK if path.is_dir() else path, "rb") as file:
+                fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)  # an OSError: another process writes it
+                log.info("deleting %s, which a process that was killed left", path)
+                shutil.rmtree(path) if path.is_dir() else path.unlink()
 
 
 def copy_file(source: str | Path, target: str | Path) -> None:

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import ClassVar, Generic, Protocol, Self, TextIO, TypeVar
 
 from babelmill.core import bars, escape
-from babelmill.core.files import UserError, leftovers, remove, trouble
+from babelmill.core.files import UserError, remove_leftovers, trouble
 
 QUIET = (30.0, 1800.0)  # seconds between messages of progress beside the plugin: 30 first, then doubled, up to 1800
 CLOCK = "%H:%M:%S"
@@ -205,10 +205,8 @@ def run(function: Callable[[Job[S]], int | None], job: Job[S], writes_log: bool 
     bars.shown_name = f"{job.name}  "
     try:
         configure_logging(Path("logs", stage, f"{job.name}.log") if writes_log else None, f"{stage:<10}  {job.name:<8}")
-        kept = [job.unfinished, Path("results/checkpoints", job.name)]
-        for path in [*leftovers([job.out, job.out.parent]), *leftovers(kept, deep=True)]:
-            log.info("deleting %s, which a process that was killed left", path)
-            remove(path)
+        remove_leftovers([job.out, job.out.parent])
+        remove_leftovers([job.unfinished, Path("results/checkpoints", job.name)], deep=True)
         return function(job) or 0
     except UserError as error:
         log.error("error: %s", error)

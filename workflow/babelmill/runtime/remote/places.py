@@ -14,7 +14,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from babelmill.core.files import UserError, atomic_write, copy_file, leftovers, lock, remove
+from babelmill.core.files import UserError, atomic_write, copy_file, lock, remove_leftovers
 
 PART, MOST_PARTS = 5 << 20, 10_000  # bytes that are sent at once, and the number of parts of a file: S3's limits
 FLUSHED = 64 << 20  # bytes of a file after which it is flushed to the disk
@@ -158,8 +158,7 @@ class Folder:
 
     def remove_parts(self) -> None:
         """Remove what killed processes have left half-written."""
-        for path in leftovers([self._root], deep=True):
-            remove(path)
+        remove_leftovers([self._root], deep=True)
 
     def download(self, name: str, path: Path) -> None:
         """Write a file to `path`."""
