@@ -149,18 +149,19 @@ class Workspace:
 
     def metrics(self, model: str) -> list[dict]:
         """Return the lines of a trained model's record."""
-        lines = (self.path / f"results/models/{model}/metrics.jsonl").read_text(encoding="utf-8").splitlines()
+        lines = (self.path / f"results/of/{model}/train/metrics.jsonl").read_text(encoding="utf-8").splitlines()
         return [json.loads(line) for line in lines]
 
     def would_run(self, *arguments, targets=("converted/eng", "converted/deu")) -> set[tuple[str, str]]:
-        """Return (rule, model or language) of each job that a dry run lists."""
+        """Return (rule, model or the label of the result) of each job that a dry run lists."""
         output = self.snakemake(*targets, "--dry-run", *arguments).stdout
         jobs = set()
         for block in re.split(r"\n(?=\[)", output):
             rule = re.search(r"^(?:local)?rule (\w+):", block, re.MULTILINE)
             wildcards = re.search(r"^ +wildcards: (.*)", block, re.MULTILINE)
             if rule and wildcards:
-                jobs.add((rule[1], wildcards[1].split(",")[0].split("=")[1]))
+                value = wildcards[1].split(",")[0].split("=")[1]
+                jobs.add((rule[1], re.sub(r"-[0-9a-f]{10}$", "", value)))
         return jobs
 
 

@@ -6,13 +6,13 @@ import shutil
 from typing import Literal, get_args, get_origin
 
 import pytest
+from babelmill.settings import settings_of
 
 from babelmill import __version__
 from babelmill.config.resolve import Configuration
 from babelmill.config.schema import OF_NORBERT4, SECTIONS
 from babelmill.core import manifest
 from babelmill.core.files import sha256
-from babelmill.settings import settings_of
 from babelmill.stages import STAGES, TO_CONVERTED
 from conftest import SMALL
 

@@ -56,7 +56,7 @@ def killed_after_step_40(data: Data, place: Elsewhere) -> None:
     place.wait_for("step-00000040.json", process)
     process.kill()
     process.communicate()
-    shutil.rmtree(data.folder / "checkpoints")
+    shutil.rmtreedata.checkpoints
 
 
 def test_a_new_machine_continues_to_the_same_bits(data, finished, elsewhere):
@@ -77,7 +77,7 @@ def test_a_new_machine_continues_to_the_same_bits(data, finished, elsewhere):
     for text in [output, (data.folder / "model.log").read_text(), *(p.read_text() for p in run.glob("logs/*"))]:
         assert SECRET not in text
     # A machine that comes later has it all, too.
-    shutil.rmtree(data.folder / "checkpoints")
+    shutil.rmtreedata.checkpoints
     assert "already trained" in data.train("later")
     assert data.weights("later") == data.weights()
 

@@ -5,12 +5,12 @@ import json
 import numpy as np
 import pyarrow as pa
 import pytest
+from babelmill.config.stage_settings import ScoreSettings
 
 from babelmill import suite as suite_stage
 from babelmill.cli import main
 from babelmill.commands.progress.made_by_hand import made_by_hand
 from babelmill.config.resolve import Configuration
-from babelmill.config.stage_settings import ScoreSettings
 from babelmill.config.suites import how_scored
 from babelmill.score import score_suites
 from babelmill.suites import sentences

@@ -5,12 +5,12 @@ import shutil
 
 import pytest
 import yaml
+from babelmill.config.stage_settings import ConvertSettings
+from babelmill.settings import read_settings
 from huggingface_hub import ModelCard
 
-from babelmill.config.stage_settings import ConvertSettings
 from babelmill.core import manifest
 from babelmill.core.files import read_json, sha256
-from babelmill.settings import read_settings
 from helpers.environments import TUNING, installed
 from helpers.programs.prepared import run_python
 

@@ -13,19 +13,19 @@ import pytest
 import torch
 import transformers
 import yaml
+from babelmill.config.stage_settings import CorpusSettings, TokenizerSettings
+from babelmill.settings import read_settings, settings_of
 
 from babelmill.commands import show
 from babelmill.commands.terminal.key_figures import scores
 from babelmill.commands.terminal.run_summary import table
 from babelmill.config.resolve import Configuration
-from babelmill.config.stage_settings import CorpusSettings, TokenizerSettings
 from babelmill.core import manifest
 from babelmill.core.files import UserError, read_json, write_json
 from babelmill.labels.prediction import TextColumns
 from babelmill.labels.predictor import Wanted
 from babelmill.labels.windows import held
 from babelmill.predict import predict
-from babelmill.settings import read_settings, settings_of
 from babelmill.tables.table import Table
 from helpers.programs.prepared import run_module
 from helpers.training.training_data import TRADES, LabelledData, labelled

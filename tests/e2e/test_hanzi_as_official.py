@@ -4,11 +4,11 @@ import json
 import shutil
 
 import pytest
+from babelmill.config.stage_settings import ScoreSettings
 
 from babelmill import suite as suite_stage
 from babelmill.commands.progress.made_by_hand import made_by_hand
 from babelmill.config.resolve import Configuration
-from babelmill.config.stage_settings import ScoreSettings
 from babelmill.config.submissions import read_rules
 from babelmill.config.suites import how_scored
 from babelmill.core import manifest

@@ -4,9 +4,9 @@ import json
 
 import numpy as np
 import pytest
-
 from babelmill.config.stage_settings import TrainSettings
 from babelmill.settings import read_settings
+
 from babelmill.tokens.shard_file import ShardFile
 from babelmill.training.plan.layouts import Packed
 from babelmill.training.plan.plan import Plan

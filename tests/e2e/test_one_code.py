@@ -6,12 +6,12 @@ from typing import ClassVar
 
 import pytest
 import transformers
+from babelmill.config.stage_settings import TrainSettings
+from babelmill.settings import read_settings
 from test_evaluate_labels import Labelled
 
-from babelmill.config.stage_settings import TrainSettings
 from babelmill.core.files import read_json
 from babelmill.labels.data import LabelledData
-from babelmill.settings import read_settings
 from helpers.training.training_data import TRADES
 
 pytestmark = pytest.mark.slow

@@ -13,10 +13,10 @@ from pathlib import Path
 import psutil
 import pytest
 import torch
+from babelmill.config.stage_settings import Settings
 from safetensors.torch import load_file
 from transformers import AutoConfig, AutoModelForMaskedLM
 
-from babelmill.config.stage_settings import Settings
 from babelmill.core import manifest
 from helpers.training.training_data import VOCABULARY, Data, wait_for_step, wait_for_writing
 

@@ -99,12 +99,12 @@ def test_variables_that_another_launcher_left_are_named_and_not_used(data):
     """As an interactive job or a notebook leaves them. Waiting for the other processes would be in vain."""
     data.settings(max_steps=4)
     data.train("calm")
-    shutil.rmtree(data.folder / "checkpoints")
+    shutil.rmtreedata.checkpoints
     left = {"RANK": "1", "WORLD_SIZE": "4", "LOCAL_RANK": "1", "MASTER_ADDR": "nowhere", "MASTER_PORT": "29500"}
     output = data.train(environment=left)
     assert "RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR, MASTER_PORT in the environment: no launcher" in output
     assert data.weights() == data.weights("calm") and "step 4/4" in (data.folder / "model.log").read_text()
-    shutil.rmtree(data.folder / "checkpoints")
+    shutil.rmtreedata.checkpoints
     assert "WORLD_SIZE in the environment" in data.train("model", 2, environment={"WORLD_SIZE": "4"})
 
 
@@ -167,7 +167,7 @@ def test_others_killed_at_random_moments(data, seed, kills, train):
     """The same with another objective, another optimizer, and another model."""
     data.settings(max_steps=STEPS, **train)
     data.train("calm")
-    shutil.rmtree(data.folder / "checkpoints")
+    shutil.rmtreedata.checkpoints
     kill_at_random_moments(data, seed, kills)
     assert data.weights() == data.weights("calm")
     assert logged(data.metrics()) == EXPECTED
@@ -181,7 +181,7 @@ def test_means_over_several_steps_are_those_of_a_run_that_nothing_disturbed(data
     data.run_settings(log_every=4, checkpoint_every=5, validate_every=0)
     for out in ("calm", "model"):
         if out == "model":
-            shutil.rmtree(data.folder / "checkpoints")
+            shutil.rmtreedata.checkpoints
             process = data.start("model", 2, hold=f"vote {STEPS - 1}")
             wait_for_step(data, 28, process)  # the last checkpoint is that of step 25 or 30, in the middle of four
             process.kill()
@@ -248,7 +248,7 @@ def test_weights_and_biases(data, monkeypatch):
         ("wandb", {"WANDB_DISABLED": "true"}),
         ("wandb", {"WANDB_MODE": "disabled", "WANDB_DISABLED": "false"}),
     ):
-        shutil.rmtree(data.folder / "checkpoints")
+        shutil.rmtreedata.checkpoints
         data.run_settings(tracking=tracking)
         assert ("WANDB_DISABLED is set" in data.train(environment=variables)) == ("true" in variables.values())
         assert not list(data.runs[0].rglob("wandb"))
@@ -261,7 +261,7 @@ def test_killed_while_a_checkpoint_is_written(data, kills):
     data.settings(max_steps=most)
     data.run_settings(checkpoint_every=1, keep=3, validate_every=0)
     data.train("calm")
-    shutil.rmtree(data.folder / "checkpoints")
+    shutil.rmtreedata.checkpoints
     done = 0
     for killed in range(kills):
         process = data.start(hold=f"save +{1 + killed % 2}")
@@ -292,7 +292,7 @@ def test_checkpoints_take_no_more_than_their_share_of_the_time(data):
 
 
 def test_going_back_to_earlier_settings_trains_nothing(data, finished):
-    shutil.copytree(finished.folder / "checkpoints", data.folder / "checkpoints")
+    shutil.copytree(finished.folder / "checkpoints", data.checkpoints)
     shutil.copytree(finished.folder / "model", data.folder / "model")
     before = data.weights()
     data.settings(max_steps=5, learning_rate=0.001, ema_decay=0)
@@ -311,7 +311,7 @@ def test_going_back_to_earlier_settings_trains_nothing(data, finished):
 
 
 def test_a_damaged_checkpoint_is_left_out(data, finished):
-    shutil.copytree(finished.folder / "checkpoints", data.folder / "checkpoints")
+    shutil.copytree(finished.folder / "checkpoints", data.checkpoints)
     names = [f"step-{step:08d}.safetensors" for step in (50, 55, 60)]
     assert sorted(path.name for path in data.runs[0].glob("step-*.safetensors")) == names
     last, before = data.runs[0] / names[2], data.runs[0] / names[1]
@@ -378,7 +378,7 @@ def test_a_loss_that_is_not_finite_stops_the_run_or_is_left_out(data):
 def test_a_full_disk_keeps_the_checkpoint_before(data, finished):
     """The folder of checkpoints is a small disk of its own, in a mount namespace that ends with the command."""
     data.run_settings(checkpoint_every=5, keep=100, validate_every=20)
-    disk = data.folder / "checkpoints"
+    disk = data.checkpoints
     disk.mkdir()
     inside = 'mount -t tmpfs -o size=1m tmpfs "$0" && { "$@"; code=$?; cp -r "$0" "$0.kept"; exit $code; }'
     command = ["unshare", "--user", "--map-root-user", "--mount", "sh", "-c", inside, disk]

@@ -31,7 +31,7 @@ def test_a_signal_while_the_processes_start(data):
     """Again if it came too late, when they train."""
     trained = True
     while trained:
-        shutil.rmtree(data.folder / "checkpoints", ignore_errors=True)
+        shutil.rmtree(data.checkpoints, ignore_errors=True)
         process, begun = data.start("model", 2, hold="vote 1"), 0
         launcher = psutil.Process(process.pid)
         while begun < 2:
@@ -62,7 +62,7 @@ def test_nobody_trains_on_when_the_launcher_is_killed(data):
     wait_for_step(data, 2, process)
     process.kill()
     process.communicate()  # ends when the last of the processes has closed it
-    (record,) = (data.folder / "checkpoints").glob("*/metrics.jsonl")
+    (record,) = data.checkpoints.glob("*/metrics.jsonl")
     left = max(json.loads(line)["step"] for line in record.read_text().split("\n")[:-1])
     assert left < 2000
     process = data.start("model", 2, hold="vote 2000")  # nobody holds the run
@@ -99,7 +99,7 @@ def test_others_on_two_processes_then_one(data, train):
     """With another optimizer, and another model. Of three, one is killed; the next two are asked to leave."""
     data.settings(**UNDISTURBED, **train)
     data.train("calm")
-    shutil.rmtree(data.folder / "checkpoints")
+    shutil.rmtreedata.checkpoints
     process = data.start("model", 3, hold="vote 13")
     wait_for_step(data, 12, process)
     max(psutil.Process(process.pid).children(), key=lambda worker: worker.environ()["RANK"]).kill()

@@ -7,12 +7,12 @@ import shutil
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
+from babelmill.config.stage_settings import ScoreSettings
 
 from babelmill import suite as suite_stage
 from babelmill.cli import main
 from babelmill.commands.progress.made_by_hand import made_by_hand
 from babelmill.config.resolve import Configuration
-from babelmill.config.stage_settings import ScoreSettings
 from babelmill.config.suites import how_scored
 from babelmill.core import manifest
 from babelmill.core.files import UserError, read_json, write_json

@@ -15,10 +15,10 @@ import numpy as np
 import pyarrow.parquet as pq
 import torch
 import yaml
+from babelmill.config.stage_settings import CorpusSettings, ShardsSettings, TokenizerSettings, TrainSettings
 
 from babelmill import shards, tokenizer
 from babelmill.config.schema import SECTIONS as SCHEMA
-from babelmill.config.stage_settings import CorpusSettings, ShardsSettings, TokenizerSettings, TrainSettings
 from babelmill.core import manifest
 from babelmill.corpus import __main__ as corpus
 from babelmill.evaluation import scoring

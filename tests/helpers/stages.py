@@ -1,37 +1,82 @@
-"""Run single stages in the test's own process, and write what they read."""
+"""Write settings files of jobs, and run single stages in the test's own process."""
 
 import argparse
+import dataclasses
 import importlib
+import os
+import shutil
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from babelmill.config.resolve import Configuration
-from babelmill.config.stage_settings import ShardsSettings
 from babelmill.core import manifest
 from babelmill.core.files import write_json
-from babelmill.settings import read_settings, settings_of
+from babelmill.core.stage_entry import Job
+from babelmill.graph import Graph
+from babelmill.stages import STAGES
 
 
-def write_settings(stage: str, configuration: Configuration, name: str = "eng", folder: Path = Path()) -> Path:
-    """Write the settings of a stage of a language or a model, as the workflow does. Return the file."""
-    write_json(folder / f"{stage}.json", settings_of(configuration, name, stage))
-    return folder / f"{stage}.json"
+def settings_of(configuration: Configuration, name: str, stage: str) -> dict[str, Any]:
+    """Return the content of a settings file: of a stage, or of a part of it such as "score.blimp"."""
+    stage, _, part = stage.partition(".")
+    return Graph(configuration).result(stage, name, part).asked
 
 
-def run_stage(
-    stage: str, configuration: Configuration, name: str = "eng", out: str | Path = "out", **arguments
-) -> dict:
-    """Run a stage as the workflow does. Return the figures of its manifest.
+def write_job(folder: Path, stage: str, name: str, made_from: dict[str, list[str]], **fields) -> str:
+    """Write the settings file of a job that is run in a folder. Return its path there."""
+    path = f"results/settings/{stage}/{name}.json"
+    about = {"stage": stage, "version": STAGES[stage].version, "made_from": {k: v for k, v in made_from.items() if v}}
+    write_json(folder / path, about | fields)
+    return path
 
-    Its settings are written beside the folder `out`. `arguments` are those of its command line.
-    """
-    settings = write_settings(stage, configuration, name, Path(out).parent)
-    module = importlib.import_module("babelmill.corpus.__main__" if stage == "corpus" else f"babelmill.{stage}")
-    given = {"threads": 1, "log": None, "download": [], "source": [], "identifier": [], "suites": [], "language": name}
-    module.run(argparse.Namespace(settings=settings, out=Path(out), **given | arguments))
+
+def show_as(link: Path, result: Path) -> None:
+    """Let a short name lead to a result that will be there. Other names for the same result become copies of it."""
+    for other in link.parent.iterdir():
+        if other.is_symlink() and other != link and other.resolve() == result.resolve() and result.exists():
+            other.unlink()
+            shutil.copytree(result, other, symlinks=True)
+    if link.is_symlink():
+        link.unlink()
+    shutil.rmtree(link, ignore_errors=True)
+    link.symlink_to(os.path.relpath(result, link.parent))
+
+
+@dataclasses.dataclass(frozen=True)
+class JobElsewhere(Job[Any]):
+    """A job whose result goes to another place than its settings file says."""
+
+    place: Path = Path()
+
+    @property
+    def out(self) -> Path:
+        return self.place
+
+
+def job_of(stage: str, configuration: Configuration, name: str, out: str | Path, **made_from) -> JobElsewhere:
+    """Write the settings of a job beside its result `out`, made from these folders by role. Return the job."""
+    settings = settings_of(configuration, name, stage)
+    given = {role: [str(each) for each in (found if isinstance(found, list) else [found])] for role, found in made_from.items()}
+    path = Path(out).parent / f"{stage}.json"
+    write_json(path, settings | {"made_from": {role: found for role, found in given.items() if found}})
+    kind = STAGES[stage.partition(".")[0]]
+    return JobElsewhere(kind, path, 1, 0, argparse.Namespace(), Path(out))
+
+
+def run_stage(stage: str, configuration: Configuration, name: str = "eng", out: str | Path = "out", threads: int = 1, **made_from) -> dict:
+    """Run a stage as the workflow does, with what it is made from by role. Return the figures of its manifest."""
+    job = dataclasses.replace(job_of(stage, configuration, name, out, **made_from), threads=threads)
+    module = importlib.import_module("babelmill.corpus.__main__" if stage == "corpus" else f"babelmill.{stage.partition('.')[0]}")
+    module.run(job)
     return manifest.verify(out)["figures"]
+
+
+def any_settings(stage: str = "shards", **values: Any) -> Any:
+    """Return what `manifest.write` needs to know of a stage."""
+    return argparse.Namespace(stage=stage, raw={"stage": stage} | values)
 
 
 def write_corpus(folder: Path, train: dict[str, list], validation: dict[str, list], rows: int = 1000) -> Path:
@@ -42,6 +87,5 @@ def write_corpus(folder: Path, train: dict[str, list], validation: dict[str, lis
             name: values if name == "labels" else pa.array(values, pa.string()) for name, values in columns.items()
         }
         pq.write_table(pa.table(arrays), folder / f"{split}.parquet", row_group_size=rows)
-    any_settings = read_settings(write_settings("shards", Configuration([("test", {})]), folder=folder), ShardsSettings)
-    manifest.write(folder, any_settings, ["train.parquet", "validation.parquet"])
+    manifest.write(folder, any_settings("corpus"), ["train.parquet", "validation.parquet"])
     return folder

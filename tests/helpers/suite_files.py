@@ -5,7 +5,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from babelmill.config.stage_settings import SuiteSettings
+from babelmill.stages import SuiteStage
 from babelmill.suites.readers import READERS
 
 
@@ -13,8 +13,7 @@ def read_items(
     kind: str, paths: list[Path], columns: dict[str, str], scratch: Path | None = None, **items: Any
 ) -> pa.Table:
     """Return the items of files."""
-    whose: Any = {"stage": "suite", "name": "eng", "languages": ["eng"]}
-    settings = SuiteSettings(**whose, suite="mine", kind=kind, columns=columns, items=items)
+    settings = SuiteStage(languages=["eng"], suite="mine", kind=kind, columns=columns, items=items)
     return READERS[kind].read(settings, paths, scratch)
 
 

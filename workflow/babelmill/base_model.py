@@ -1,6 +1,6 @@
 """Fetch a trained model from elsewhere, so that training can continue from its tensors (stage `base_model`).
 
-    python -m babelmill.base_model --settings results/settings/more/base_model.json --out results/base_models/more
+    python -m babelmill.base_model results/settings/base_model/gpt2-6f0c2ab913.json --threads 2
 
 The model comes from a repository on the Hugging Face Hub, at one commit, as a dataset does (see `download`), or from a
 local folder. None of its code is run: the weights are read only as tensors and written, one at a time, to one

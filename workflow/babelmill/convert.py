@@ -1,8 +1,6 @@
 """Put the exported folder and its model card together as the final result, `converted/{model}` (stage `convert`).
 
-    python -m babelmill.convert --settings results/settings/eng/convert.json --export results/exports/eng \\
-        --evaluation results/evaluations/eng --corpora results/corpora/eng --tokenizer results/tokenizers/eng \\
-        --model results/models/eng --out converted/eng
+    python -m babelmill.convert results/settings/convert/eng.json --threads 2
 
 The card says only what a stage has measured or the user has declared. The folder is built under a temporary name next
 to its final place and then renamed. Its manifest lists every file.

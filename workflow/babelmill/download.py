@@ -1,6 +1,6 @@
 """Download datasets of the Hugging Face Hub, each at one commit, as files on disk (stage `download`).
 
-    python -m babelmill.download --settings results/settings/eng/download.json --out results/downloads/eng
+    python -m babelmill.download results/settings/download/eng-77ab01c3de.json --threads 2
 
 A branch such as `main` is resolved to a commit once. The manifest states this commit, and `results/hub.lock` keeps it.
 So a branch that moves later changes no run.

@@ -1,7 +1,6 @@
 """Measure bits per byte of the validation text by the exported model, and its tokenizer's quality (stage `evaluate`).
 
-    python -m babelmill.evaluate --settings results/settings/eng/evaluate.json --export results/exports/eng \\
-        --corpora results/corpora/eng --shards results/shards/eng/eng --out results/evaluations/eng --threads 8
+    python -m babelmill.evaluate results/settings/evaluate/eng-180b95474d.json --threads 2
 
 This writes `evaluation.json`, `documents.parquet` (one row per scored document, for `babelmill compare`; not for models
 of labels) and `manifest.json`. It measures not the training model, but the folder that users get,

@@ -1,8 +1,6 @@
 """Write the Hugging Face folder of a trained model, and prove that it equals the training model (stage `export`).
 
-    python -m babelmill.export --settings results/settings/eng/export.json --model results/models/eng \\
-        --tokenizer results/tokenizers/eng --shards results/shards/eng/eng \\
-        --checkpoints results/checkpoints/eng --out results/exports/eng
+    python -m babelmill.export results/settings/export/eng-22a2c4b7ef.json --threads 2
 
 The folder holds the weights (`model.safetensors` is the default variant, `model.ema.safetensors` or
 `model.main.safetensors` the other one; because of an index, the default one can also be loaded by its name), the
@@ -158,7 +156,9 @@ def run(job: Job[ExportStage]) -> None:
             manifest.write(snapshot.folder, settings, snapshot.files, [train], snapshot.figures, also=also)
             files.append(f"{FOLDER}/{name}/{manifest.NAME}")
         roles = published_roles(tokenizer)
-        manifest.write(folder, settings, files, [train, tokenizer, *sources], {"roles": roles} if roles else None, also=also)
+        manifest.write(
+            folder, settings, files, [train, tokenizer, *sources], {"roles": roles} if roles else None, also=also
+        )
 
 
 if __name__ == "__main__":

@@ -88,7 +88,9 @@ class Result:
         """Return the training that the result follows from: itself, or one that it is made from."""
         if self.stage.stage == "train":
             return self
-        of = [each for role in ("train", "export", "converted") for each in self.asked.get("made_from", {}).get(role, [])]
+        of = [
+            each for role in ("train", "export", "converted") for each in self.asked.get("made_from", {}).get(role, [])
+        ]
         return self._graph.at(Path(of[0])).training if of else None
 
     @property
@@ -122,9 +124,13 @@ class Graph:
             kind = STAGES[stage]
             reads = kind.reads(self.configuration, name, part)
             made_from = {role: [self.result(*each) for each in jobs] for role, jobs in reads.items() if jobs}
-            fields = {"languages": list(self.configuration.languages_of(name)) if kind.of == "model" else [name]}
+            fields: dict[str, Any] = {
+                "languages": list(self.configuration.languages_of(name)) if kind.of == "model" else [name]
+            }
             fields |= kind.asked(self.configuration, name, part)
-            fields |= {"made_from": {role: [each.path.as_posix() for each in found] for role, found in made_from.items()}}
+            fields |= {
+                "made_from": {role: [each.path.as_posix() for each in found] for role, found in made_from.items()}
+            }
             if issubclass(kind, NamedStage):
                 fields["name"] = name
                 carry_name = [each for found in made_from.values() for each in found if each.stage.named]
@@ -178,7 +184,9 @@ class Graph:
 
     def places(self, model: str) -> dict[str, str]:
         """Return {title: path} of the results of a model, and of its submission to a challenge."""
-        more = [self.result("submission", model, part) for part in STAGES["submission"].parts(self.configuration, model)]
+        more = [
+            self.result("submission", model, part) for part in STAGES["submission"].parts(self.configuration, model)
+        ]
         return {each.title: each.path.as_posix() for each in [*self.of_model(model), *more]}
 
     def run_settings(self, model: str) -> RunSettings:
@@ -199,7 +207,10 @@ class Graph:
         write_if_changed(ASKED / f"{model}.json", {each.title: each.asked for each in results})
         counts = Counter(each.stage.stage for each in results)
         wanted = {
-            LINKS / model / each.stage.stage / (each.part if each.stage.several or counts[each.stage.stage] > 1 else ""): each
+            LINKS
+            / model
+            / each.stage.stage
+            / (each.part if each.stage.several or counts[each.stage.stage] > 1 else ""): each
             for each in results
             if each.stage.named is None
         }

@@ -1,6 +1,6 @@
 """Fetch the model that finds the languages of a corpus, for `corpus.language_filter` (stage `identifier`).
 
-    python -m babelmill.identifier --settings results/settings/eng/identifier.json --out results/identifiers/eng
+    python -m babelmill.identifier results/settings/identifier/openlid-v2-1c09ff3b2a.json --threads 2
 
 The model is one file of a repository on the Hugging Face Hub, at one commit (`config/identifiers.py`). It comes through
 the Hugging Face cache, and is a hard link into it where the file system allows. So 45 languages keep it once.

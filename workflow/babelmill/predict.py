@@ -1,8 +1,6 @@
 """Predict the codes of every row of a table with a converted label model (stage `predict`).
 
-    python -m babelmill.predict --settings results/settings/occ/predict.census1880.json --converted converted/occ \\
-        --table data/census.parquet --partial results/predictions/occ/census1880 --out predictions/occ/census1880.csv \\
-        --review predictions/occ/census1880.review.csv
+    python -m babelmill.predict results/settings/predict/occ.census1880.json --threads 2
 
 All columns of the table stay, in their order. After them come the predicted codes with their probabilities, and the
 most probable codes. `babelmill predict` does the same by hand. The folder of the predictions also gets a manifest with

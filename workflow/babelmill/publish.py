@@ -1,7 +1,6 @@
 """Bring a repository on the Hugging Face Hub to the state of `converted/{model}`, in one commit (stage `publish`).
 
-    HF_TOKEN=... python -m babelmill.publish --settings results/settings/eng/publish.json --folder converted/eng \\
-        --out published/eng.json
+    HF_TOKEN=... python -m babelmill.publish results/settings/publish/eng.json --threads 2
 
 The files in the repository are compared by hash with the folder's manifest. Files that differ are uploaded. Files that
 an earlier commit of this stage added, but the folder no longer has, are deleted. Everything else in the repository

@@ -1,8 +1,6 @@
 """Find which sentence of each item of a suite an exported model considers most likely (stage `score`).
 
-    python -m babelmill.score --settings results/settings/eng/score.blimp.json --export results/exports/eng \\
-        --suites results/suites/blimp/eng --corpora results/corpora --partial results/scoring/eng/blimp \\
-        --out results/scores/eng/blimp
+    python -m babelmill.score results/settings/score/blimp_eng-671c1226c2.json --threads 2
 
 This writes `pairs.parquet` for minimal pairs, or `items.parquet` for other kinds of suites (one row per item, with the
 scores of its sentences by each method), `scores.json` (the share of items that are right, with intervals) and

@@ -1,7 +1,6 @@
 """Tokenize each of a language's two splits into one stream of tokens (stage `shards`).
 
-    python -m babelmill.shards --settings results/settings/eng/shards.json --language eng \\
-        --tokenizer results/tokenizers/eng --corpus results/corpora/eng --out results/shards/eng/eng --threads 8
+    python -m babelmill.shards results/settings/shards/eng-9dee528ce5.json --threads 2
 
 This writes `train.safetensors` and `validation.safetensors` in the format of `shard_file.py`, and `manifest.json`.
 Every document is stored as `<s>` text `</s>`, or as `<s>` prompt text `</s>`. Prompt and text are tokenised separately,

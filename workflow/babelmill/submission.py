@@ -1,7 +1,6 @@
 """Make what a challenge takes of a model: its files, checked by the challenge's rules (stage `submission`).
 
-    python -m babelmill.submission --settings results/settings/eng/submission.json --scores results/scores/eng/blimp \\
-        --model results/models/eng --converted converted/eng --out submissions/eng.json
+    python -m babelmill.submission results/settings/submission/eng.json --threads 2
 
 This writes the files that the challenge takes into `submissions/eng/`, and `submissions/eng.json`, whose `figures` are
 the numbers of the leaderboard, each with an interval, what is missing and why. Nothing is scored here: the predictions

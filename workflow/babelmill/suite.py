@@ -1,6 +1,6 @@
 """Write the items that an evaluation suite has for a language, as one table (stage `suite`).
 
-    python -m babelmill.suite --settings results/settings/eng/suite.blimp.json --out results/suites/blimp/eng
+    python -m babelmill.suite results/settings/suite/blimp_eng-a466db5282.json --threads 2
 
 The stage reads the user's own files, or fetches the files of the language from a dataset on the Hugging Face Hub, at
 one commit (see `download`). It writes `pairs.parquet` for minimal pairs, `items.parquet` for other kinds (the columns
@@ -61,7 +61,13 @@ def run(job: Job[SuiteStage]) -> None:
     for key in ("identical", "duplicates"):
         if found.get(key):
             log.warning(
-                "%s, %s: %d of %d %s are %s", settings.suite, settings.languages[0], found[key], len(table), reader.items, key
+                "%s, %s: %d of %d %s are %s",
+                settings.suite,
+                settings.languages[0],
+                found[key],
+                len(table),
+                reader.items,
+                key,
             )
     out.mkdir(parents=True, exist_ok=True)
     with atomic_write(out / reader.table) as file:

@@ -1,6 +1,6 @@
 """Write the rows that a fine-tuning task has for a language, as two tables (stage `task`).
 
-    python -m babelmill.task --settings results/settings/eng/task.rte.json --out results/tasks/rte/eng
+    python -m babelmill.task results/settings/task/rte_eng-0c7d5e91b2.json --threads 2
 
 The stage reads the user's own files, or fetches them from a dataset on the Hugging Face Hub, at one commit. It writes
 `train.parquet` and `test.parquet` (columns of `tasks.rows.SCHEMA`, or of `tasks.conll.SCHEMA` for sentences whose words
@@ -114,7 +114,9 @@ def figures_of_sentences(tables: dict[str, pa.Table], settings: TaskStage) -> di
                 f"{settings.task}, {settings.languages[0]}: {told}; the classes are {escape.some(sorted(counts['train']))};"
                 " correct the files, or `label` of the task"
             )
-        log.warning("%s, %s: %s; %s count as wrong", settings.task, settings.languages[0], told, plural(words, "such word"))
+        log.warning(
+            "%s, %s: %s; %s count as wrong", settings.task, settings.languages[0], told, plural(words, "such word")
+        )
     classes = classes_of([label for found in counts.values() for label in found])
     if len(classes) < 2:
         raise UserError(f"all training words have the label {escape.line(classes[0])!r}: there is nothing to learn")
@@ -179,7 +181,12 @@ def run(job: Job[TaskStage]) -> None:
     manifest.write(out, settings, [f"{split}.parquet" for split in tables], figures=found)
     log.info(
         "%s, %s: %s to train on, %s to score, %d classes",
-        *(settings.task, settings.languages[0], plural(len(tables["train"]), "row"), plural(len(tables["test"]), "row")),
+        *(
+            settings.task,
+            settings.languages[0],
+            plural(len(tables["train"]), "row"),
+            plural(len(tables["test"]), "row"),
+        ),
         len(found["classes"]),
     )
 

@@ -2,8 +2,7 @@
 
 A model that continues another (`model.source`) adopts that model's tokenizer, from the folder `--source`.
 
-    python -m babelmill.tokenizer --settings results/settings/eng/tokenizer.json --corpora results/corpora/eng \\
-        --out results/tokenizers/eng --threads 8
+    python -m babelmill.tokenizer results/settings/tokenizer/eng-702c9c586b.json --threads 2
 
 This writes `tokenizer.json` and `manifest.json`, whose figures report the tokenizer's quality for each language. The
 same text gives the same bytes on every run and for every number of threads.

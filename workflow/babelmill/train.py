@@ -160,9 +160,7 @@ def train(job: Job[TrainStage]) -> int:
     return 0 if finished else EXIT_CODE
 
 
-def make_labels_network(
-    settings: TrainStage, data: LabelledData, source: Path | None, processes: Processes
-) -> Network:
+def make_labels_network(settings: TrainStage, data: LabelledData, source: Path | None, processes: Processes) -> Network:
     """Make the network of a run that learns labels. For `source`, see `make_network`."""
     from babelmill.labels.network import LabelsNetwork, encoder_config  # imports transformers, for seconds
 
@@ -318,6 +316,7 @@ def write_results(
 def parser() -> argparse.ArgumentParser:
     """Return the parser of the command line."""
     parser = stage_entry.parser(TrainStage, __doc__)
+    parser.add_argument("--processes", type=int, help="processes on all machines together (default: one per GPU)")
     parser.add_argument("--nodes", type=int, default=1, help="machines of the SLURM job to use")
     parser.add_argument("--requeue", type=int, default=0, help="1: requeue the SLURM job if it must end early")
     parser.add_argument("--attempt", type=int, default=1, help="number of this attempt, above 1 for a retry")
@@ -337,7 +336,7 @@ def main() -> int:
     commands = parser()
     args = commands.parse_args()
     job = Job(TrainStage, args.settings, args.threads, args.gpus, args)
-    processes, nodes, threads = max(1, args.gpus), args.nodes, args.threads
+    processes, nodes, threads = args.processes or max(1, args.gpus), args.nodes, args.threads
     if was_launched():
         return work(job)
     forget_other_launchers()
@@ -350,9 +349,7 @@ def main() -> int:
         TrainStage.read(args.settings)  # so that an error is reported once, not by each process
         gpu_claims.claim(args.gpus)
         code = (
-            launch([sys.executable, "-u", *command], processes // nodes, nodes, threads)
-            if processes > 1
-            else work(job)
+            launch([sys.executable, "-u", *command], processes // nodes, nodes, threads) if processes > 1 else work(job)
         )
     except UserError as error:
         bars.say(f"error: {escape.lines(error)}")

@@ -1,7 +1,6 @@
 """Fine-tune an exported model for a task with one seed, and score its predictions (stage `tune`).
 
-    python -m babelmill.tune --settings results/settings/eng/tune.rte.42.json --export results/exports/eng \\
-        --tasks results/tasks/rte/eng --checkpoints results/tuning/eng/rte/42 --out results/tuned/eng/rte/42
+    python -m babelmill.tune results/settings/tune/rte_eng-5be1d6a3f0.json --threads 2
 
 This writes `predictions.parquet` (one row per test row, or per word), `scores.json` and `manifest.json`. A model of
 several languages is tuned for each language alone, if the task is not `joint`. `tasks/tuner.py` has the training. The
@@ -264,9 +263,7 @@ def predictions_of_words(code: str, rows: EncodedSentences, outcome: Outcome) ->
     )
 
 
-def scores_of(
-    settings: TuneStage, how: Tuning, classes: list[str], rows: AnyRows, outcome: Outcome
-) -> dict[str, Any]:
+def scores_of(settings: TuneStage, how: Tuning, classes: list[str], rows: AnyRows, outcome: Outcome) -> dict[str, Any]:
     """Return the scores of the predictions for one language, as scores.json holds them."""
     if isinstance(rows, EncodedSentences):
         found, same = scores_of_words(rows, outcome)

@@ -16,13 +16,13 @@ from torch.nn import functional as F
 from babelmill import tokenizer
 from babelmill.config.model_source import with_our_names
 from babelmill.core import manifest
-from babelmill.core.files import sha256, write_json
+from babelmill.core.files import read_json, sha256, write_json
 from babelmill.model.gpt_bert import GPTBert, GPTBertShape
 from babelmill.model.norbert4 import NorBERT4, NorBERT4Shape
-from babelmill.stages import STAGES
 from babelmill.tokens.shard_file import write_shard
 from babelmill.tokens.tokenizer_file import encode, load_tokenizer
 from helpers.programs.prepared import run_module
+from helpers.stages import any_settings, show_as, write_job
 
 SENTENCES = [
     "The black cat sat on the mat near the old door.",
@@ -93,7 +93,7 @@ class Trained:
     def write_manifest(self, name: str, files: list[str], upstream=()) -> None:
         """Write the manifest of a stage's folder. Paths are relative to the whole, so that it can be copied."""
         with contextlib.chdir(self.folder):
-            manifest.write(name, manifest.StageRequest(name, "test", {}), files, upstream)
+            manifest.write(name, any_settings(name), files, upstream)
 
     def _write_shards(self) -> None:
         tokens, lengths = encode(self.tokenizer, SENTENCES)
@@ -133,18 +133,12 @@ class Trained:
     def settings(self, variants=("main", "ema"), default_variant="main", **more) -> None:
         """Write the export settings."""
         export = {"variants": list(variants), "default_variant": default_variant, "include_raw": False} | more
-        values = {
-            "stage": "export",
-            "name": "test",
-            "languages": ["eng"],
-            "version": STAGES["export"].version,
-            "export": export,
-        }
-        write_json(self.folder / "export.json", values)
+        write_json(self.folder / "export.json", export)
 
     def export(self, out: str = "export") -> subprocess.CompletedProcess:
         """Run the stage in the folder, as the rule does."""
-        names = {"settings": "export.json", "model": "model", "tokenizer": "tokenizer", "shards": "shards"}
-        names["checkpoints"] = "checkpoints"
-        pairs = [item for name, value in names.items() for item in (f"--{name}", value)]
-        return run_module("babelmill.export", *pairs, "--out", out, cwd=self.folder)
+        made_from = {"train": ["model"], "tokenizer": ["tokenizer"], "shards": ["shards"]}
+        asked = {"languages": ["eng"], "export": read_json(self.folder / "export.json")}
+        settings = write_job(self.folder, "export", out, made_from, **asked)
+        show_as(self.folder / out, self.folder / "results/export" / out)
+        return run_module("babelmill.export", settings, cwd=self.folder)

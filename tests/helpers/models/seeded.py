@@ -14,16 +14,15 @@ from safetensors.torch import save_file
 from transformers import AutoModelForCausalLM, GPT2Config, PreTrainedConfig
 
 from babelmill.config.resolve import Configuration
-from babelmill.config.stage_settings import ExportSettings
 from babelmill.core import manifest
 from babelmill.core.files import write_json
 from babelmill.model.gpt_bert import GPTBert, GPTBertShape
 from babelmill.release.folder.architectures import ExportInputs
 from babelmill.release.folder.hub_folder import build
 from babelmill.release.folder.loading import WEIGHTS
-from babelmill.settings import read_settings
+from babelmill.stages import ExportStage
 from helpers import DATA
-from helpers.stages import write_settings
+from helpers.stages import settings_of
 
 TOKENIZER = DATA / "official/tokenizer.json"
 ENTRIES, POSITIONS = 420, 256
@@ -89,9 +88,7 @@ def _export(folder: Path, config: dict, weights: dict[str, torch.Tensor]) -> Pat
         save_file(weights, model / WEIGHTS["main"])
         save_file(weights, model / WEIGHTS["ema"])
         shutil.copy(TOKENIZER, tokenizer / "tokenizer.json")
-        settings = read_settings(
-            write_settings("export", Configuration([("test", {})]), folder=Path(place)), ExportSettings
-        )
+        settings = ExportStage.from_content(settings_of(Configuration([("test", {})]), "eng", "export"), "test")
         manifest.write(tokenizer, settings, ["tokenizer.json"])
         manifest.write(model, settings, ["config.json", *WEIGHTS.values()])
         files = build(folder, ExportInputs(model, tokenizer, []), settings.export)

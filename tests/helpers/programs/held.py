@@ -6,7 +6,7 @@ The environment variable of this module says when:
     vote +13    the same in the 13th step that the process trains
     save +2     in the middle of the second checkpoint that the process writes
 
-It goes on when a signal asks it to leave, or where the file `go` is beside its settings file. All forks of the server
+It goes on when a signal asks it to leave, or where the file `go` is in its folder. All forks of the server
 of programs obey the variable; for a Python of its own, `START` does that.
 """
 
@@ -31,7 +31,7 @@ def waiter(when: str) -> Callable[[int], None]:
     """Return a function to be called with each step; it waits in the right one."""
     from babelmill.runtime.slurm import Stop
 
-    go, signals, steps = Path(sys.argv[sys.argv.index("--settings") + 1]).with_name("go"), [], itertools.count(1)
+    go, signals, steps = Path("go").absolute(), [], itertools.count(1)
     received = Stop._received
 
     def note(self, number, frame) -> None:

@@ -11,6 +11,7 @@ import pyarrow.parquet as pq
 from babelmill.core import manifest
 from babelmill.core.files import write_json
 from babelmill.suites.results import by, mean_of_groups, share
+from helpers.stages import any_settings
 
 CODE = "eng"
 
@@ -61,8 +62,7 @@ def put(folder: Path, columns: dict[str, list[Any]], entry: dict[str, Any], snap
         ],
     }
     write_json(folder / "scores.json", scores)
-    about = manifest.StageRequest("score", folder.parent.name, {"stage": "score", "name": folder.parent.name})
-    manifest.write(folder, about, [name, "scores.json"])
+    manifest.write(folder, any_settings("score", suite=folder.name), [name, "scores.json"])
     return folder
 
 

@@ -1,16 +1,11 @@
 """Make a finished tree of results without running anything: each file a few bytes, each manifest as the stage writes it."""
 
-from pathlib import Path
-
-from babelmill.settings import settings_of
-
 from babelmill.config.resolve import Configuration
 from babelmill.core import manifest
 from babelmill.core.files import sha256
 from babelmill.core.local_sources import expand_glob
-from babelmill.graph import jobs_of
-from babelmill.reporting import asked
-from babelmill.stages import TO_CONVERTED, Stage
+from babelmill.graph import Graph
+from helpers.stages import any_settings
 
 FILES = {
     "corpus": ("train.parquet", "validation.parquet"),
@@ -23,35 +18,22 @@ FILES = {
 }
 
 
-def finish_report(configuration: Configuration, name: str) -> None:
-    """Write a report, and what it was made from."""
-    settings, outputs = (
-        asked.write_settings(configuration, name),
-        [Path(f"reports/{name}.{end}") for end in ("html", "csv")],
-    )
-    for path in outputs:
-        path.parent.mkdir(exist_ok=True)
-        path.write_text("a report")
-    record = asked.made_with(settings, asked.asked_of(configuration, name), outputs)
-    manifest.write_sealed(settings.with_name(asked.MADE_WITH), record)
-
-
-def finish(configuration: Configuration, *models: str, stages: dict[str, Stage] = TO_CONVERTED) -> None:
-    """Write the results of all stages (or these) of some models into the present folder, where there are none."""
+def finish(configuration: Configuration, *models: str, stage: str = "convert") -> None:
+    """Write the results of some models up to a stage into the present folder, where there are none, and their settings."""
+    graph = Graph(configuration)
     for model in models:
-        for job in jobs_of(configuration, model, stages):
-            if job.stage.record(job.name, job.part).is_file():
+        for result in graph.of_model(model, stage):
+            graph.write(result)
+            if result.record.is_file():
                 continue
-            settings = settings_of(configuration, job.name, job.stage.settings_name(job.part))
-            about = manifest.StageRequest(job.stage.name, job.name, settings)
-            names = FILES.get(job.stage.name, ("model.safetensors",))
-            job.folder.mkdir(parents=True)
+            result.path.mkdir(parents=True)
+            names = FILES.get(result.stage.stage, ("model.safetensors",))
             for name in names:
-                text = f"{name} of {job.folder}"
-                (job.folder / name).write_text(f'"{text}"' if name == "config.json" else text)
-            paths = sorted({path for pattern in settings.get("sources", {}) for path in expand_glob(pattern)})
+                text = f"{name} of {result.path}"
+                (result.path / name).write_text(f'"{text}"' if name == "config.json" else text)
+            paths = sorted({path for pattern in result.asked.get("sources", {}) for path in expand_glob(pattern)})
             figures = {"sources": [{"path": path, "sha256": sha256(path)} for path in paths]}
-            manifest.write(job.folder, about, names, [source.folder for source in job.reads], figures)
-            benchmark = job.stage.benchmark(job.name, job.part)
-            benchmark.parent.mkdir(parents=True, exist_ok=True)
-            benchmark.write_text("seconds\n")
+            about = any_settings(result.stage.stage)
+            about.raw = result.asked
+            manifest.write(result.path, about, names, [source.path for source in result.upstream], figures)
+        graph.begin(model)

@@ -1,5 +1,6 @@
 """Make small shards, a tokenizer and settings for tests of the training stage, without the earlier stages."""
 
+import contextlib
 import copy
 import functools
 import json
@@ -13,10 +14,9 @@ import numpy as np
 import yaml
 
 from babelmill.config import canonical, schema
-from babelmill.config.stage_settings import Settings, TrainSettings
 from babelmill.core import manifest
 from babelmill.core.files import sha256, write_json
-from babelmill.stages import STAGES
+from babelmill.stages import TrainStage
 from babelmill.tokens.shard_file import Labels, ShardFile, write_shard
 from babelmill.tokens.vocabulary import Vocabulary
 from babelmill.training.batches.token_batches import TokenStream
@@ -27,6 +27,7 @@ from babelmill.training.plan.rows import Rows
 from helpers import ROOT
 from helpers.programs import held
 from helpers.programs.prepared import Program, run_module
+from helpers.stages import any_settings, show_as, write_job
 
 SPECIAL = ["<unk>", "<s>", "</s>", "<pad>", "<mask>", *(f"<special_{i}>" for i in range(11))]
 VOCABULARY = Vocabulary(size=96, bos=1, eos=2, pad=3, mask=4, special=tuple(range(16)))
@@ -56,10 +57,10 @@ def section(name: str, **values):
     return schema.SECTIONS[name].model_validate(copy.deepcopy(defaults()[name]) | TINY.get(name, {}) | values)
 
 
-def train_settings(languages: list[str], model: schema.Model, train: schema.Train) -> TrainSettings:
+def train_settings(languages: list[str], model: schema.Model, train: schema.Train) -> TrainStage:
     """Return the settings of the training stage as it reads them."""
     sections = {"model": model, "train": train, "labels": section("labels"), "mixture": schema.Mixture(weights="size")}
-    return TrainSettings(stage="train", name="test", languages=languages, **sections)
+    return TrainStage(languages=languages, **sections)
 
 
 def documents(count: int, seed: int = 0, longest: int = 60) -> list[np.ndarray]:
@@ -120,7 +121,8 @@ class Data:
                 "bytes": {split: 5 * len(shard.tokens) for split, shard in made.items()},
                 "words": {split: len(shard.tokens) for split, shard in made.items()},
             }
-            manifest.write(shards, Settings(stage="shards", name="test"), files, [tokenizer], figures)
+            with contextlib.chdir(folder):  # paths in manifests are relative, so that the whole can be copied
+                manifest.write(f"shards/{language}", any_settings(), files, ["tokenizer"], figures)
         self.settings()
         self.run_settings()
 
@@ -135,7 +137,8 @@ class Data:
         data = cls.__new__(cls)
         data.folder, data.languages = folder, like.languages if like else ["eng"]
         if like:
-            shutil.copytree(like.folder, folder, ignore=shutil.ignore_patterns("checkpoints", "model", "*.log"))
+            results = {str(like.folder): ["model", "logs"], str(like.folder / "results"): ["train", "checkpoints"]}
+            shutil.copytree(like.folder, folder, ignore=lambda at, _: results.get(at, []), symlinks=True)
         return data
 
     @property
@@ -149,34 +152,37 @@ class Data:
         if sections["train"].objective == "labels":
             few = {"code": "general", "block_size": 7, "decoder_layers": 1}
             sections["labels"] = section("labels", **few | (labels or {}))
-        about = {"stage": "train", "name": "test", "version": STAGES["train"].version, "languages": self.languages}
-        about |= {"begin_with": "model.safetensors"} if self.base else {}
-        write_json(self.folder / "train.json", about | canonical.to_file(sections) | {"mixture": {"weights": mixture}})
+        made_from = {"tokenizer": ["tokenizer"], "shards": [f"shards/{language}" for language in self.languages]}
+        made_from |= {"source": ["base"]} if self.base else {}
+        about = {"languages": self.languages} | ({"begin_with": "model.safetensors"} if self.base else {})
+        about |= canonical.to_file(sections) | {"mixture": {"weights": mixture}}
+        write_job(self.folder, "train", "now", made_from, **about)
 
     def run_settings(self, **run) -> None:
         """Write the run settings."""
         values = {"checkpoint_every": 4, "checkpoint_share": 1, "log_every": 1, "validate_every": 6}
         values |= {"micro_batch_tokens": 96} | run
-        about = {"stage": "run", "name": "test", "languages": self.languages, "preset": "tiny"}
-        write_json(self.folder / "run.json", about | {"run": section("run", **values).model_dump()})
+        about = {"name": "test", "preset": "tiny", "run": section("run", **values).model_dump()}
+        write_json(self.folder / "results/settings/run/now.json", about)
 
-    def options(self, **paths: str | list[str]) -> list[str]:
-        """Return the arguments of a stage: options with one path in the folder, or with several."""
-        listed = {name: [given] if isinstance(given, str) else given for name, given in paths.items()}
-        return [str(word) for name in listed for word in (f"--{name}", *(self.folder / each for each in listed[name]))]
+    @property
+    def name(self) -> str:
+        """Return the name of the result that the present settings ask for."""
+        return f"test-{sha256(self.folder / 'results/settings/train/now.json')[:10]}"
 
     def command(self, out: str = "model", processes: int = 1, *more: str) -> list[str]:
-        """Return the stage's module and arguments."""
-        given = {name: name for name in ("tokenizer", "checkpoints")} | ({"source": "base"} if self.base else {})
-        given["shards"] = [f"shards/{language}" for language in self.languages]
-        options = self.options(settings="train.json", run="run.json", **given, out=out, log=f"{out}.log")
-        return ["babelmill.train", *options, "--threads", str(processes), "--processes", str(processes), *more]
+        """Return the stage's module and arguments, to be run in the folder. Its result is shown as `out` there."""
+        for kind in ("train", "run"):
+            shutil.copy(self.folder / f"results/settings/{kind}/now.json", self.folder / f"results/settings/{kind}/{self.name}.json")
+        show_as(self.folder / out, self.folder / "results/train" / self.name)
+        settings = f"results/settings/train/{self.name}.json"
+        return ["babelmill.train", settings, "--threads", str(processes), "--processes", str(processes), *more]
 
     def start(self, *arguments, hold: str) -> Program:
         """Start the stage in its own session; `hold`: where it waits for a signal or for `go_on` (`held.py`)."""
         (self.folder / "go").unlink(missing_ok=True)
-        self.half_written = {*(self.folder / "checkpoints").glob(HALF.format("*"))}
-        return Program("-m", *self.command(*arguments), environment=os.environ | {held.VARIABLE: hold}, session=True)
+        self.half_written = {*self.checkpoints.glob(HALF.format("*"))}
+        return Program("-m", *self.command(*arguments), environment=os.environ | {held.VARIABLE: hold}, session=True, cwd=self.folder)
 
     def go_on(self) -> None:
         """Let a training go on that waits."""
@@ -184,7 +190,7 @@ class Data:
 
     def train(self, *arguments, environment: dict | None = None, code: int = 0) -> str:
         """Run the stage to its end. Return its output."""
-        done = run_module(*self.command(*arguments), environment={**os.environ, **(environment or {})})
+        done = run_module(*self.command(*arguments), environment={**os.environ, **(environment or {})}, cwd=self.folder)
         assert done.returncode == code, done.stderr
         return done.stderr
 
@@ -199,7 +205,12 @@ class Data:
     @property
     def runs(self) -> list[Path]:
         """Return the folders of runs."""
-        return sorted((self.folder / "checkpoints").glob("*"))
+        return sorted(self.checkpoints.glob("*"))
+
+    @property
+    def checkpoints(self) -> Path:
+        """Return the folder of the folders of runs."""
+        return self.folder / "results/checkpoints"
 
 
 HALF = "*/.step-{}.safetensors.*"  # a checkpoint that is not whole
@@ -213,7 +224,7 @@ def read_metrics(path: Path) -> list[dict]:
 def wait_for_step(data: Data, step: int, process: Program) -> None:
     """Wait until a run has recorded a step. Fail if its process ends before."""
     while process.poll() is None:
-        for record in (data.folder / "checkpoints").glob("*/metrics.jsonl"):
+        for record in data.checkpoints.glob("*/metrics.jsonl"):
             lines = record.read_text(encoding="utf-8").split("\n")[:-1]  # the last one may be half written
             if any(f'"step": {done}, "kind": "train"' in line for line in lines for done in (step, step + 1)):
                 return
@@ -225,7 +236,7 @@ def wait_for_writing(data: Data, process: Program, step: int | None = None) -> P
     """Wait until a checkpoint is being written, that of a step or any. Return its file. Fail if the process ends before."""
     while process.poll() is None:
         for path in {
-            *(data.folder / "checkpoints").glob(HALF.format("*" if step is None else f"{step:08}"))
+            *data.checkpoints.glob(HALF.format("*" if step is None else f"{step:08}"))
         } - data.half_written:
             return path
         time.sleep(0.002)
@@ -341,16 +352,12 @@ class LabelledData(Data):
 
 def export(data: LabelledData) -> Path:
     """Run the stage `export`. Return the folder."""
-    from babelmill.config.resolve import Configuration
-    from babelmill.settings import settings_of
-
-    settings = settings_of(Configuration([("test", {})]), "eng", "export") | {"name": "test"}
-    write_json(
-        data.folder / "export.json", settings | {"version": STAGES["export"].version, "languages": data.languages}
-    )
-    given = {name: name for name in ("model", "tokenizer", "checkpoints")} | ({"source": "base"} if data.base else {})
-    given["shards"] = [f"shards/{language}" for language in data.languages]
-    run_module("babelmill.export", *data.options(settings="export.json", **given, out="export"), check=True)
+    made_from = {"train": [f"results/train/{data.name}"], "tokenizer": ["tokenizer"]}
+    made_from |= {"shards": [f"shards/{language}" for language in data.languages], "source": ["base"] if data.base else []}
+    sections = canonical.to_file({"export": section("export")})
+    settings = write_job(data.folder, "export", "test", made_from, languages=data.languages, **sections)
+    run_module("babelmill.export", settings, cwd=data.folder, check=True)
+    show_as(data.folder / "export", data.folder / "results/export/test")
     return data.folder / "export"
 
 
@@ -367,4 +374,4 @@ def write_tokenizer(folder: Path) -> None:
     begin_with_bos(tokenizer)
     folder.mkdir(parents=True)
     tokenizer.save(str(folder / "tokenizer.json"))
-    manifest.write(folder, Settings(stage="tokenizer", name="test"), ["tokenizer.json"])
+    manifest.write(folder, any_settings("tokenizer"), ["tokenizer.json"])

@@ -6,13 +6,13 @@ import sys
 
 import pytest
 import yaml
+from babelmill.settings import settings_of
 
 from babelmill.commands import clean as command
 from babelmill.config.loading import load
 from babelmill.core.files import read_json, write_json
 from babelmill.runtime.record import fingerprint, identity
 from babelmill.runtime.run_lock import Lock
-from babelmill.settings import settings_of
 from helpers.damage import without_rights
 from helpers.training.training_data import Data
 

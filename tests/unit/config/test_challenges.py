@@ -4,6 +4,7 @@ import copy
 import re
 
 import pytest
+from babelmill.settings import settings_of
 
 from babelmill import cli
 from babelmill.config.challenges import file_of
@@ -12,7 +13,6 @@ from babelmill.config.resolve import ROOT, Configuration
 from babelmill.config.snapshots import BABYLM
 from babelmill.config.suites import baselines_of, code_in_suite, languages_of_suite, suites_of_model
 from babelmill.core.files import UserError
-from babelmill.settings import settings_of
 from conftest import SMALL
 
 NAMES = sorted(path.stem for path in (ROOT / CHALLENGES).glob("*.yaml"))

@@ -5,6 +5,8 @@ import os
 from pathlib import Path
 
 import pytest
+from babelmill.config.stage_settings import TrainSettings
+from babelmill.settings import read_settings, settings_of, write_settings
 
 from babelmill.commands.estimates.shape import network_of, sized
 from babelmill.commands.estimates.training_cost import cost_of
@@ -13,11 +15,9 @@ from babelmill.config.model_size import parameters
 from babelmill.config.model_source import SHAPE
 from babelmill.config.resolve import Configuration
 from babelmill.config.schema import OF_NORBERT4
-from babelmill.config.stage_settings import TrainSettings
 from babelmill.core import manifest
 from babelmill.core.files import UserError, sha256, write_json
 from babelmill.hub import client
-from babelmill.settings import read_settings, settings_of, write_settings
 from babelmill.stages import STAGES
 
 MORE = {"more": {"model": {"source": "eng"}, "train": {"epochs": 1}}}

@@ -3,6 +3,7 @@
 import shutil
 
 import pytest
+from babelmill.settings import settings_of
 from test_config import configuration, refused
 
 from babelmill.commands import config
@@ -11,7 +12,6 @@ from babelmill.config.layers import RECIPES
 from babelmill.config.resolve import ROOT, Configuration
 from babelmill.core.files import UserError
 from babelmill.reporting.asked import preset_as_it_stands
-from babelmill.settings import settings_of
 
 TUNED = f"{RECIPES}tuned.yaml"
 

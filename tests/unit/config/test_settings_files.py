@@ -8,13 +8,13 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from babelmill.config.stage_settings import RunSettings, Settings, TrainSettings
+from babelmill.settings import read_settings, recorded, settings_of, write_settings
 from test_config import TEXT, configuration
 
 from babelmill.config import schema
 from babelmill.config.resolve import ROOT, Configuration
-from babelmill.config.stage_settings import RunSettings, Settings, TrainSettings
 from babelmill.core.files import UserError, write_json
-from babelmill.settings import read_settings, recorded, settings_of, write_settings
 from babelmill.stages import STAGES, Stage
 
 LLADA = {"model": {"source": "lab/LLaDA-8B", "architecture": "transformers"}, "train": {"objective": "diffusion"}}

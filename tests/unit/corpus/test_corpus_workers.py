@@ -16,9 +16,10 @@ import psutil
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from babelmill.config.stage_settings import CorpusSettings
+from babelmill.settings import read_settings
 from test_corpus import build, configuration_of
 
-from babelmill.config.stage_settings import CorpusSettings
 from babelmill.core.bars import Bar
 from babelmill.core.files import UserError
 from babelmill.corpus import pieces, readers, workers
@@ -27,7 +28,6 @@ from babelmill.corpus.cleaning import clean
 from babelmill.corpus.reading import Reading
 from babelmill.corpus.record_batches import BLOCK
 from babelmill.corpus.tally import Tally
-from babelmill.settings import read_settings
 from helpers.programs.prepared import run_python
 from helpers.stages import write_settings
 

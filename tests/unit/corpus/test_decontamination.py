@@ -6,12 +6,12 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from babelmill.settings import settings_of
 from test_corpus import texts, write_jsonl
 
 from babelmill.config.resolve import Configuration
 from babelmill.core import manifest
 from babelmill.core.files import UserError, write_json
-from babelmill.settings import settings_of
 from helpers.results.fields import undocumented
 from helpers.stages import run_stage
 

@@ -8,12 +8,12 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from babelmill.settings import settings_of
 
 from babelmill.config.resolve import Configuration
 from babelmill.core.files import UserError
 from babelmill.corpus import pieces, workers
 from babelmill.download import check_columns
-from babelmill.settings import settings_of
 from babelmill.tokens.documents import Documents
 from babelmill.tokens.label_text import context_text, label_text
 from babelmill.tokens.shard_file import ShardFile

@@ -8,6 +8,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from babelmill.settings import settings_of
 from test_corpus import build, configuration_of, texts, write_jsonl
 
 from babelmill.config.identifiers import labels_of, megabytes
@@ -16,7 +17,6 @@ from babelmill.config.resolve import Configuration
 from babelmill.core.files import UserError
 from babelmill.corpus import __main__ as corpus_stage
 from babelmill.corpus.identification import has_enough_letters
-from babelmill.settings import settings_of
 from helpers.stages import run_stage, write_settings
 
 pytestmark = pytest.mark.usefixtures("folder")

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from babelmill.settings import settings_of
 from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 from transformers import BertConfig, BertForMaskedLM, LlamaConfig, LlamaForCausalLM
@@ -22,7 +23,6 @@ from babelmill.core import manifest
 from babelmill.core.files import UserError, read_json, write_json
 from babelmill.release.elsewhere import published_checkpoint
 from babelmill.runtime.processes import Processes
-from babelmill.settings import settings_of
 from babelmill.stages import STAGES
 from babelmill.tokenizer import adopt_from_model
 from babelmill.training.networks.gpt_bert import GPTBertNetwork

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
+from babelmill.settings import settings_of
 from huggingface_hub.errors import HfHubHTTPError
 from huggingface_hub.utils import httpx
 
@@ -19,7 +20,6 @@ from babelmill.core import manifest
 from babelmill.core.files import UserError, write_json
 from babelmill.hub.client import asked_to_wait
 from babelmill.hub.data_files import data_files
-from babelmill.settings import settings_of
 from babelmill.stages import STAGES
 from helpers.hub.hub_server import Fault
 from helpers.hub.hub_stage import jsonl, parquet, refusal, run_stage

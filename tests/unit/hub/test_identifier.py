@@ -4,12 +4,12 @@ import hashlib
 from pathlib import Path
 
 import pytest
+from babelmill.settings import settings_of
 
 from babelmill.config import identifiers
 from babelmill.config.resolve import Configuration
 from babelmill.core import manifest
 from babelmill.core.files import UserError, write_json
-from babelmill.settings import settings_of
 from babelmill.stages import STAGES
 from helpers.hub.hub_stage import refusal, run_stage
 from helpers.stages import run_stage as run_corpus

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from babelmill.settings import settings_of
 from safetensors.torch import load_file, save_file
 
 from babelmill import base_model
@@ -15,7 +16,6 @@ from babelmill.config.resolve import Configuration
 from babelmill.config.schema import OF_NORBERT4
 from babelmill.core import manifest
 from babelmill.core.files import UserError, read_json, write_json
-from babelmill.settings import settings_of
 from babelmill.stages import STAGES
 from babelmill.tokenizer import adopt_from_model
 from babelmill.tokens.vocabulary import Vocabulary

@@ -9,14 +9,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import yaml
+from babelmill.config.stage_settings import ShardsSettings
+from babelmill.settings import read_settings, settings_of, write_settings
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
 from babelmill.config.loading import load
 from babelmill.config.resolve import Configuration
-from babelmill.config.stage_settings import ShardsSettings
 from babelmill.core import manifest
 from babelmill.core.files import read_json, write_json
-from babelmill.settings import read_settings, settings_of, write_settings
 from helpers.hub.hub_server import Fault
 from helpers.hub.hub_stage import refusal, run_stage
 

@@ -6,6 +6,7 @@ import re
 import numpy as np
 import pytest
 import torch
+from babelmill.settings import settings_of
 from safetensors.torch import load_file
 from transformers import AutoConfig
 
@@ -17,7 +18,6 @@ from babelmill.labels.corpus_codes import CodeReader, code_list
 from babelmill.labels.network import block_losses
 from babelmill.model.code_decoder import CodeDecoder
 from babelmill.model.transformers.modeling_codes import CodesModel
-from babelmill.settings import settings_of
 from babelmill.tokens.shard_file import ShardFile
 from helpers import DATA
 from helpers.stages import run_stage, write_corpus

@@ -3,13 +3,13 @@
 from pathlib import Path
 
 import pytest
+from babelmill.config.stage_settings import TrainSettings
+from babelmill.settings import read_settings, write_settings
 
 from babelmill.commands.estimates.training_cost import cost_of
 from babelmill.config.resolve import Configuration
-from babelmill.config.stage_settings import TrainSettings
 from babelmill.core.files import UserError
 from babelmill.labels.data import DocumentRows, LabelledData
-from babelmill.settings import read_settings, write_settings
 from babelmill.tokens.shard_file import ShardFile
 from babelmill.training.plan.plan import Plan
 from helpers import stages

@@ -6,9 +6,10 @@ from pathlib import Path
 import pytest
 import torch
 import transformers
+from babelmill.config.stage_settings import TrainSettings
+from babelmill.settings import read_settings
 
 from babelmill.config.resolve import Configuration
-from babelmill.config.stage_settings import TrainSettings
 from babelmill.core import manifest
 from babelmill.core.files import UserError, read_json
 from babelmill.labels.codes import Codes
@@ -16,7 +17,6 @@ from babelmill.labels.data import begun
 from babelmill.labels.labeller import Labeller, make_encoder
 from babelmill.labels.network import LabelsNetwork, encoder_config
 from babelmill.model.code_decoder import CodeDecoder
-from babelmill.settings import read_settings
 from babelmill.tokens import characters
 from babelmill.tokens.vocabulary import Vocabulary
 from babelmill.training.networks.source_weights import load_weights

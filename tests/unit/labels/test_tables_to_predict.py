@@ -8,6 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from babelmill.settings import settings_of, write_settings
 
 from babelmill.commands.predict import refuse_delimiter
 from babelmill.config.resolve import Configuration
@@ -17,7 +18,6 @@ from babelmill.labels.card import completed
 from babelmill.labels.prediction import check_threshold, columns_of
 from babelmill.labels.predictor import Wanted, labels_of
 from babelmill.labels.windows import Windows, write_table
-from babelmill.settings import settings_of, write_settings
 from babelmill.tables.columns import Asked
 from babelmill.tables.table import Table
 from helpers.tables import table_bytes

@@ -7,13 +7,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from babelmill.config.stage_settings import ScoreSettings
+from babelmill.settings import settings_of
 
 from babelmill.config.resolve import Configuration
-from babelmill.config.stage_settings import ScoreSettings
 from babelmill.core.files import UserError
 from babelmill.core.templates import columns_of, fill
 from babelmill.evaluation.suite_scores import chance, unit_of_scores
-from babelmill.settings import settings_of
 from babelmill.suites.kinds import KINDS, Choices
 from babelmill.suites.readers import READERS
 from babelmill.suites.texts import texts_of

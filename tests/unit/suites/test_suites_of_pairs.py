@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from babelmill.settings import settings_of
 
 from babelmill.config.languages import read_table
 from babelmill.config.resolve import Configuration
@@ -18,7 +19,6 @@ from babelmill.config.suites import suites_of_language, suites_of_model
 from babelmill.core import manifest
 from babelmill.core.files import UserError, canonical_json, write_json
 from babelmill.evaluation.suite_scores import headline, headline_method, most_pairs, sample_of
-from babelmill.settings import settings_of
 from babelmill.suites.kinds import KINDS
 from babelmill.suites.partial import Kept, delete
 from babelmill.suites.readers import READERS, Pairs

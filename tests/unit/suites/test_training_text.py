@@ -9,8 +9,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-
 from babelmill.config.stage_settings import ScoreSettings
+
 from babelmill.core import manifest
 from babelmill.core.files import write_json
 from babelmill.evaluation.overlaps import in_training_text

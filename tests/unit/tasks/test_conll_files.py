@@ -4,8 +4,8 @@ import gzip
 
 import pyarrow as pa
 import pytest
-
 from babelmill.config.stage_settings import TaskSettings
+
 from babelmill.core.files import UserError
 from babelmill.task import figures_of_sentences
 from babelmill.tasks.conll import SCHEMA, read_sentences

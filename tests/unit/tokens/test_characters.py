@@ -4,12 +4,12 @@ from pathlib import Path
 
 import pytest
 import transformers
+from babelmill.settings import settings_of
 
 from babelmill.config import inputs
 from babelmill.config.resolve import Configuration
 from babelmill.labels.data import frame_of
 from babelmill.release.folder.hub_folder import copy_published
-from babelmill.settings import settings_of
 from babelmill.tokens import characters
 from babelmill.tokens.shard_file import ShardFile
 from babelmill.tokens.tokenizer_file import encode, load_tokenizer, vocab_size

@@ -5,13 +5,13 @@ import shutil
 
 import numpy as np
 import pytest
+from babelmill.config.stage_settings import TokenizerSettings
+from babelmill.settings import read_settings
 
 from babelmill.config.resolve import Configuration
-from babelmill.config.stage_settings import TokenizerSettings
 from babelmill.core import manifest
 from babelmill.core.bars import Bar
 from babelmill.core.files import UserError, sha256
-from babelmill.settings import read_settings
 from babelmill.tokens.shard_file import ShardFile
 from babelmill.tokens.tokenizer_file import load_tokenizer
 from helpers.damage import flip_a_bit

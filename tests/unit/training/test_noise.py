@@ -4,9 +4,9 @@ import copy
 
 import numpy as np
 import pytest
+from babelmill.settings import settings_of
 
 from babelmill.config.resolve import Configuration
-from babelmill.settings import settings_of
 from babelmill.training.plan import randomness
 from babelmill.training.plan.objectives import Diffusion, objective_of
 from conftest import SMALL

@@ -10,17 +10,17 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 import transformers
+from babelmill.config.stage_settings import ShardsSettings, TrainSettings
+from babelmill.settings import read_settings, settings_of
 from safetensors.torch import load_file, save_file
 
 from babelmill import base_model, shards, tokenizer
 from babelmill.config.resolve import Configuration
-from babelmill.config.stage_settings import ShardsSettings, TrainSettings
 from babelmill.core import manifest
 from babelmill.core.files import UserError, read_json, write_json
 from babelmill.labels.codes import Codes
 from babelmill.labels.labeller import Labeller, make_encoder
 from babelmill.labels.network import LabelsNetwork, encoder_config
-from babelmill.settings import read_settings, settings_of
 from babelmill.tokens.shard_file import ShardFile
 from babelmill.tokens.vocabulary import Vocabulary
 from babelmill.train import make_network

@@ -6,6 +6,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from babelmill.config.stage_settings import Settings
+from babelmill.settings import write_settings
 
 from babelmill import shards, tokenizer
 from babelmill.commands.estimates.text_size import bytes_per_word
@@ -13,10 +15,8 @@ from babelmill.commands.terminal.key_figures import key_figures
 from babelmill.config.languages import Language, read_table
 from babelmill.config.resolve import Configuration
 from babelmill.config.snapshots import BABYLM, kept_at_the_end, missing_points, say_missing
-from babelmill.config.stage_settings import Settings
 from babelmill.core import manifest
 from babelmill.core.words import and_words
-from babelmill.settings import write_settings
 from babelmill.tokens.documents import Documents
 from babelmill.tokens.vocabulary import Vocabulary
 from babelmill.training import words_read

@@ -73,7 +73,8 @@ def run(args: argparse.Namespace) -> None:
             print(f"{size / 2**20:10,.1f} MiB  {path}")
         if args.remove:
             path.unlink() if path.is_file() or path.is_symlink() else shutil.rmtree(path)
-    for url in sorted({graph.configuration.model(model).run.checkpoints for model in models_of(graph)} - {None}):
+    elsewhere = {graph.configuration.model(model).run.checkpoints for model in models_of(graph)}
+    for url in sorted(filter(None, elsewhere)):
         print(f"{url}: not looked at; delete there what you no longer need ({url}/RUN, named as above)")
     count = plural(sum(path.parent.parent != SETTINGS for path in found), "result")
     verb = "deleted" if args.remove else "unused: --remove deletes them"

@@ -1,10 +1,10 @@
 """Convert a GPT-BERT to a Hugging Face folder by hand, without the workflow, wherever its files are.
 
-    babelmill convert results/models/eng --tokenizer results/tokenizers/eng --out FOLDER
+    babelmill convert results/of/eng/train --tokenizer results/of/eng/tokenizer --out FOLDER
     babelmill convert model.bin --config base.json --tokenizer tokenizer.json --out FOLDER
     babelmill convert owner/name --out FOLDER
 
-SOURCE is what training left (a folder like results/models/eng, or a step-*.safetensors of a run), a checkpoint of the
+SOURCE is what training left (a folder like results/of/eng/train, or a step-*.safetensors of a run), a checkpoint of the
 published GPT-BERT code, or a repository that was published with it, on the Hub or as a folder. The new folder is built
 and proven as in the workflow. Its card contains what the files say; no scores are measured. `babelmill rehost` does
 this for all repositories of an owner.
@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from babelmill.core.files import UserError
-from babelmill.core.stage_entry import folder
 
 if TYPE_CHECKING:
     from babelmill.release.elsewhere.manual_conversion import FoundModel
@@ -46,7 +45,7 @@ def found_in(args: argparse.Namespace, scratch: Path) -> "FoundModel":
     """Return the model in a source; raise a UserError if an option is missing, or is for another kind of source."""
     from babelmill.release.elsewhere import manual_conversion, rehosting
 
-    path = folder(args.source)
+    path = args.source
     trained = path.suffix == ".safetensors" or manual_conversion.is_of_training(path)
     checkpoint = not trained and (path.is_file() or path.suffix == ".bin")
     if trained and (args.config or args.ema or args.masked_target):

@@ -18,13 +18,12 @@ from typing import Any
 
 from babelmill.config import loading
 from babelmill.config.canonical import at_neutral
-from babelmill.config.resolve import Configuration
 from babelmill.config.schema import Corpus
 from babelmill.core import manifest
 from babelmill.core.files import UserError, sha256, write_json, write_text
 from babelmill.core.words import plural
+from babelmill.graph import Graph
 from babelmill.reporting.surveys import FOLDER, MADE, SOURCE
-from babelmill.stages import STAGES
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -45,18 +44,18 @@ def as_it_is(corpus: Corpus) -> Corpus:
     return at_neutral(corpus, *(set(keys) - read_by)).model_copy(update=every)
 
 
-def look(configuration: Configuration, code: str, made: bool, threads: int) -> dict[str, Any]:
+def look(graph: Graph, code: str, made: bool, threads: int) -> dict[str, Any]:
     """Return what is found in a language's sources, or in its corpus; raise a UserError if there is no text."""
     from babelmill.corpus.__main__ import Inputs, inputs
     from babelmill.corpus.reading import Reading
     from babelmill.survey.walk import survey
 
-    corpus, folder = configuration.corpus(code).corpus, STAGES["corpus"].path(code, "")
+    corpus, folder = graph.configuration.corpus(code).corpus, graph.result("corpus", code).path
     about: dict[str, Any] = {"language": code, "of": MADE if made else SOURCE, "builtin": corpus.builtin}
     if made:
         if not (folder / manifest.NAME).is_file():
             raise UserError(
-                f"{folder} holds no corpus: `snakemake {folder}/{manifest.NAME}` makes it; or leave out --made"
+                f"{folder} holds no corpus: `snakemake converted/{code} --until corpus` makes it; or leave out --made"
             )
         manifest.verify(folder)
         about["manifest"] = sha256(folder / manifest.NAME)
@@ -65,30 +64,30 @@ def look(configuration: Configuration, code: str, made: bool, threads: int) -> d
         corpus = at_neutral(corpus, "prompt_column", "label_columns", "context_column", "context")
         FOLDER.mkdir(parents=True, exist_ok=True)
         return about | survey(Inputs(files[:1], files[1:], [], None, {}), Reading(as_it_is(corpus)), threads, FOLDER)
-    download = None if corpus.files or corpus.builtin else STAGES["download"].path(code, "")
+    download = None if corpus.files or corpus.builtin else graph.result("download", code).path
     if download and not (download / manifest.NAME).is_file():
         raise UserError(
-            f"the text of {code} is on the Hub ({corpus.hub}); `snakemake {download}` fetches it, or set corpus.files"
+            f"the text of {code} is on the Hub ({corpus.hub}); `snakemake converted/{code} --until download` fetches it, or set corpus.files"
         )
     sources = inputs(corpus, download)
     FOLDER.mkdir(parents=True, exist_ok=True)
     return about | survey(sources, Reading(as_it_is(corpus), sources.text_columns), threads, FOLDER)
 
 
-def made_corpus(code: str) -> Path:
+def made_corpus(graph: Graph, code: str) -> Path:
     """Return the folder of the corpus that was made of a language's text; raise a UserError if there is none."""
-    folder = STAGES["corpus"].path(code, "")
+    folder = graph.result("corpus", code).path
     if not (folder / manifest.NAME).is_file():
-        raise UserError(f"{folder} holds no corpus: `snakemake {folder}/{manifest.NAME}` makes it")
+        raise UserError(f"{folder} holds no corpus: `snakemake converted/{code} --until corpus` makes it")
     manifest.verify(folder)
     return folder
 
 
-def compare_languages(configuration: Configuration, mixture: str) -> None:
+def compare_languages(graph: Graph, mixture: str) -> None:
     """Print which lines stand in the corpora of several languages of a mixture, and write the numbers."""
     from babelmill.survey.between_languages import shared_lines, summary
 
-    corpora = {code: made_corpus(code) for code in configuration.languages_of(mixture)}
+    corpora = {code: made_corpus(graph, code) for code in graph.configuration.languages_of(mixture)}
     FOLDER.mkdir(parents=True, exist_ok=True)
     figures = shared_lines(corpora, FOLDER)
     path = FOLDER / f"{mixture}.json"
@@ -101,12 +100,12 @@ def run(args: argparse.Namespace) -> None:
     from babelmill.survey.measures import knows
     from babelmill.survey.page import page, summary
 
-    configuration = loading.from_arguments(args)
+    graph = Graph(configuration := loading.from_arguments(args))
     if args.language in configuration.top.models and args.language not in configuration.table:
-        compare_languages(configuration, args.language)
+        compare_languages(graph, args.language)
         return
     asked = configuration.language(args.language)
-    figures = look(configuration, args.language, args.made, args.threads or len(os.sched_getaffinity(0)))
+    figures = look(graph, args.language, args.made, args.threads or len(os.sched_getaffinity(0)))
     if not figures["documents"]:
         read = figures["read"]
         raise UserError(

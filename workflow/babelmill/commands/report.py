@@ -14,6 +14,7 @@ from babelmill.commands.progress.model_status import status_of
 from babelmill.config import loading
 from babelmill.core import escape
 from babelmill.core.words import plural
+from babelmill.graph import Graph
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -28,11 +29,11 @@ def run(args: argparse.Namespace) -> None:
     from babelmill.reporting.asked import asked_of
     from babelmill.reporting.results import read_all
 
-    configuration = loading.from_arguments(args)
-    asked = asked_of(configuration, "+".join(args.names))
+    graph = Graph(loading.from_arguments(args))
+    asked = asked_of(graph, "+".join(args.names))
     states = {}
     for model in asked["models"]:
-        status = status_of(configuration, model)
+        status = status_of(graph, model)
         of_stage = f"{status.state} ({status.stage})" if status.state != "converted" else status.state
         note = f"{status.note}{f' ({status.log})' if status.log else ''}".strip()
         states[model] = (of_stage, escape.without_keys(note))

@@ -31,6 +31,7 @@ from babelmill.config.suites import how_scored
 from babelmill.core import manifest
 from babelmill.core.files import UserError
 from babelmill.evaluation.suite_scores import METHODS
+from babelmill.graph import Graph
 from babelmill.release.elsewhere.given_model import (
     add_model_arguments,
     compute_quietly,
@@ -38,7 +39,7 @@ from babelmill.release.elsewhere.given_model import (
     methods_of,
     model_folder,
 )
-from babelmill.stages import STAGES, ScoreStage
+from babelmill.stages import ScoreStage
 from babelmill.text_files.whole import read_text, text_of
 
 AT_ONCE = 256  # lines of --words at a time
@@ -54,13 +55,11 @@ def wanted(folder: Path, asked: list[str] | None) -> list[str]:
     return sorted(dict.fromkeys(parts), key=lambda name: (name == asked[-1], name == "fused", METHODS.index(name)))
 
 
-def settings_by_hand(args: argparse.Namespace, name: str, folder: Path, configuration: Configuration) -> ScoreStage:
+def settings_by_hand(args: argparse.Namespace, folder: Path, configuration: Configuration) -> ScoreStage:
     """Return the settings that the stage `score` would have."""
     suite = configuration.suite(args.suite)
     languages = languages_asked(f"the suite {args.suite}", "pairs", suite.covered, args.language)
     values: dict[str, Any] = {
-        "stage": "score",
-        "name": name,
         "languages": languages,
         "suite": args.suite,
         "covered": languages,
@@ -99,7 +98,7 @@ def made_of(origin: dict[str, Any]) -> dict[str, Any]:
     from babelmill.suites.scoring_model import is_loaded
 
     files = {name: digest for name, digest in origin.get("files", {}).items() if is_loaded(name)}
-    return {"model": files or origin, "version": STAGES["score"].version}
+    return {"model": files or origin, "version": ScoreStage.version}
 
 
 def refuse_others(out: Path, origin: dict[str, Any]) -> None:
@@ -209,10 +208,10 @@ def run(args: argparse.Namespace) -> None:
     if args.words:
         print_words(args)
         return
-    configuration = loading.from_arguments(args)
+    graph = Graph(configuration := loading.from_arguments(args))
     configuration.suite(args.suite)  # raises an error for an unknown suite before anything is fetched
     folder, origin, name = model_folder(args, configuration.known_models())
-    settings = settings_by_hand(args, name, folder, configuration)
+    settings = settings_by_hand(args, folder, configuration)
     from babelmill import suite  # imports the client of the Hub
     from babelmill.score import score  # imports PyTorch
     from babelmill.suites.scoring_model import ScoringModel
@@ -220,7 +219,7 @@ def run(args: argparse.Namespace) -> None:
     compute_quietly(args.threads)
     out = args.out or Path("scores", name, args.suite)
     refuse_others(out, origin)
-    suites = [made_by_hand(configuration, "suite", suite.run, code, args.suite) for code in settings.covered]
+    suites = [made_by_hand(graph, "suite", suite.run, code, args.suite) for code in settings.covered]
     model = ScoringModel(folder, made_of(origin), extra=True)
     score(model, suites, settings, out / "partial", out, suites, {"model": origin})
     print(out)

@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from babelmill.core import bars, manifest
-from babelmill.core.files import UserError, read_json, sha256
+from babelmill.core.files import UserError, read_json
 from babelmill.core.stage_entry import utf8
 from babelmill.release.elsewhere.given_model import converted_folder, meant
 
@@ -68,13 +68,13 @@ def validation_texts(folder: Path) -> Iterator[str]:
     """Yield the validation documents of a converted model. A UserError says where they are not."""
     import pyarrow.parquet as pq
 
-    upstream = manifest.read(folder)["upstream"]
-    corpora = [name for name in upstream if "corpora" in Path(name).parts]
+    about = manifest.read(folder)
+    upstream, corpora = about["upstream"], about["settings"].get("made_from", {}).get("corpora", [])
     if not corpora:
         raise UserError(f"--held-out: {folder} does not say which validation text it has not read")
     for corpus in map(Path, corpora):
         manifest.verify(corpus, "validation.parquet")
-        if sha256(corpus / manifest.NAME) != upstream[corpus.as_posix()]:
+        if manifest.digest(corpus) != upstream[corpus.as_posix()]:
             raise UserError(f"--held-out: {folder} was made from another {corpus} than the present one")
         for batch in pq.ParquetFile(corpus / "validation.parquet").iter_batches(columns=["text"]):
             yield from batch["text"].to_pylist()

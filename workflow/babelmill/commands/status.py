@@ -81,7 +81,8 @@ def numbers_of_challenge(graph: Graph, model: str) -> str:
     lacking: dict[str, list[str]] = {}
     for each in rules.numbers.values():
         why = [
-            missing.get(task) or not_scored(graph, model, rules.tasks[task].suite, tuned.get(task, {})) for task in each.tasks
+            missing.get(task) or not_scored(graph, model, rules.tasks[task].suite, tuned.get(task, {}))
+            for task in each.tasks
         ]
         if reason := "; ".join(dict.fromkeys(filter(None, why))):
             lacking.setdefault(reason, []).append(each.title)

@@ -19,6 +19,7 @@ from babelmill.config import loading
 from babelmill.config.tasks import how_tuned
 from babelmill.core import escape, manifest
 from babelmill.core.files import UserError
+from babelmill.graph import Graph
 from babelmill.release.elsewhere.given_model import add_model_arguments, compute_quietly, model_folder
 from babelmill.stages import TuneStage
 
@@ -29,10 +30,11 @@ def is_done(out: Path, settings: TuneStage, origin: dict[str, Any], tasks: list[
     """Return whether a folder has the results of this model, these settings and these rows, by this release."""
     if manifest.missing(out):
         return False
-    about, key = manifest.read(out), manifest.key_of(settings.stage, settings.raw, tasks)
+    about, upstream = manifest.read(out), {task.as_posix(): manifest.digest(task) for task in tasks}
     if "model" not in about["figures"]:
         raise UserError(f"{out} belongs to the workflow; choose another --out")
-    return (about["version"], about["key"], about["figures"]["model"]) == (__version__, key, origin)
+    there = [about[key] for key in ("version", "settings", "upstream")] + [about["figures"]["model"]]
+    return there == [__version__, settings.raw, upstream, origin]
 
 
 def seed(text: str) -> int:
@@ -55,7 +57,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Tune the model with each seed, and write the same files as the stage `tune`. Return the exit code."""
-    configuration = loading.from_arguments(args)
+    graph = Graph(configuration := loading.from_arguments(args))
     seeds = dict.fromkeys(args.seed or configuration.tuning(args.task).seeds)  # raises an error for an unknown task
     languages = languages_asked(f"the task {args.task}", "rows", configuration.task(args.task).covered, args.language)
     folder, origin, name = model_folder(args, configuration.known_models())
@@ -63,11 +65,10 @@ def run(args: argparse.Namespace) -> int:
     from babelmill.tune import tune  # imports PyTorch
 
     compute_quietly(args.threads)
-    tasks = [made_by_hand(configuration, "task", task.run, code, args.task) for code in languages]
+    tasks = [made_by_hand(graph, "task", task.run, code, args.task) for code in languages]
     for number in seeds:
         out = (args.out or Path("tuned", name, args.task)) / str(number)
-        values = {"stage": "tune", "name": name, "languages": languages, "covered": languages, "seed": number}
-        values |= how_tuned(configuration, args.task)
+        values = {"languages": languages, "covered": languages, "seed": number} | how_tuned(configuration, args.task)
         settings = TuneStage(**values, raw=values)
         if is_done(out, settings, origin, tasks):
             log.info("%s is finished", out)

@@ -17,7 +17,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import ClassVar, Generic, Protocol, Self, TextIO, TypeVar
+from typing import Any, Generic, TextIO, TypeVar
 
 from babelmill.core import bars, escape
 from babelmill.core.files import UserError, remove_leftovers, trouble
@@ -30,18 +30,7 @@ BUG = "error: unexpected; this is a bug in Babelmill, please report it with this
 log = logging.getLogger("babelmill")
 
 
-class StageClass(Protocol):
-    """What this module needs of the class of a stage (`stages.Stage`)."""
-
-    stage: ClassVar[str]
-
-    @classmethod
-    def read(cls, path: Path) -> Self: ...
-    @classmethod
-    def path_of(cls, name: str) -> Path: ...
-
-
-S = TypeVar("S", bound=StageClass)
+S = TypeVar("S")  # the class of a stage (`stages.Stage`)
 
 
 def utf8(text: str) -> str:
@@ -150,7 +139,7 @@ def configure_logging(path: Path | None, subject: str = "") -> None:
 class Job(Generic[S]):
     """A job of a stage: its settings file, and the resources that stand beside it on the command line."""
 
-    stage: type[S]
+    stage: Any  # the class of the stage
     path: Path  # the settings file
     threads: int
     gpus: int
@@ -177,7 +166,7 @@ class Job(Generic[S]):
         return Path("results/unfinished", self.stage.stage, self.name)
 
 
-def parser(stage: type[StageClass], description: str | None) -> argparse.ArgumentParser:
+def parser(stage: Any, description: str | None) -> argparse.ArgumentParser:
     """Return a parser with the arguments that every stage has: its settings file and resources."""
     made = argparse.ArgumentParser(
         prog=f"python -m babelmill.{stage.stage}",

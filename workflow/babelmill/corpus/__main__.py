@@ -1,6 +1,6 @@
 """Read a language's text, clean it, drop duplicates, and choose validation documents (stage `corpus`).
 
-    python -m babelmill.corpus --settings results/settings/eng/corpus.json --out results/corpora/eng
+    python -m babelmill.corpus results/settings/corpus/eng-4cba5fd9a7.json --threads 2
 
 The stage reads local files (`corpus.files`, `corpus.builtin`), or with `--download` the files of that stage. It writes
 `train.parquet`, `validation.parquet` and `manifest.json`. Both tables have the column `text` and the metadata columns
@@ -318,7 +318,9 @@ def run(job: Job[CorpusStage]) -> None:
         figures["lines"] = dict(tally.lines)
     if examples := tally.examples.by_step():
         figures["examples"] = examples
-    manifest.write(out, settings, [output.name for output in outputs], [*download, *settings.folders("suites")], figures)
+    manifest.write(
+        out, settings, [output.name for output in outputs], [*download, *settings.folders("suites")], figures
+    )
     for remark in tally.remarks(read):
         log.warning("%s: %s", language, remark)
     log.info(

@@ -317,7 +317,7 @@ class LabelledData(Data):
         shards, labels, train = self.shards["train"], settings.labels, settings.train
         if len(names := occurring(shards)) < 2:  # the model may know more codes, from labels.codes
             found = f"only one code, {names[0]!r}" if names else "no code (labels.on_error: skip)"
-            raise UserError(f"the training text of {settings.name} has {found}: there is nothing to learn")
+            raise UserError(f"the training text of {settings.label()} has {found}: there is nothing to learn")
         self.blocks = most_codes(shards)  # the largest number of codes of a training document
         # what the model takes over from its source
         self.begun = begun(source, known_codes(shards, labels.code, labels.block_size, labels.symbol_separator), labels)
@@ -331,7 +331,7 @@ class LabelledData(Data):
         self._streams = {split: LabelStream(self.shards[split], *how) for split in SPLITS}
         if not any(len(shard.labels.codes) for shard in self._streams["validation"].shards if shard.labels):
             raise UserError(
-                f"no validation text of {settings.name} has a code of its training text, so there is nothing to"
+                f"no validation text of {settings.label()} has a code of its training text, so there is nothing to"
                 " measure; raise corpus.validation_share, or set other corpus.validation_files"
             )
         length = train.sequence_lengths[0]

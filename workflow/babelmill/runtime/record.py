@@ -62,8 +62,13 @@ def identity(
         tokenizer, shards: the folders of the data, whose manifests are read.
         source: the folder of the model that the run continues.
     """
-    folders = [tokenizer, *shards, *([source] if source else [])]
-    return {"settings": settings, "data": {folder.as_posix(): manifest.digest(folder) for folder in folders}}
+    data = {folder.as_posix(): manifest.digest(folder) for folder in [*shards, *([source] if source else [])]}
+    about = {
+        "settings": settings,
+        "data": data,
+        "tokenizer": manifest.read(tokenizer)["files"]["tokenizer.json"]["sha256"],
+    }
+    return about | ({"shape": read_json(source / "config.json")} if source else {})
 
 
 def begin_attempt(

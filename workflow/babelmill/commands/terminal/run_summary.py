@@ -137,7 +137,9 @@ def losses(graph: Graph, models: list[str]) -> list[str]:
         found = [f"{100 * share:.0f} % of the input could not be read"] if share > TENTH else []
         found += [f"the rest of {plural(cut, 'damaged file')} is missing, which may be much"] if cut else []
         if found:
-            lines.append(f"corpus {code}: {'; '.join(found)} (corpus.on_error: skip); see logs/corpus/{corpus.name}.log")
+            lines.append(
+                f"corpus {code}: {'; '.join(found)} (corpus.on_error: skip); see logs/corpus/{corpus.name}.log"
+            )
     return lines
 
 

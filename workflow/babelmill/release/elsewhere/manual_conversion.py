@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
@@ -42,8 +42,6 @@ from babelmill.release.folder.architectures import ExportInputs
 from babelmill.release.folder.hub_folder import build, prove
 from babelmill.release.folder.loading import WEIGHTS
 from babelmill.runtime.checkpoint import SavedTensors
-from babelmill.runtime.record import SOURCE
-from babelmill.settings import recorded
 from babelmill.stages import TrainStage
 from babelmill.tokens import prefix_space
 from babelmill.tokens.tokenizer_file import load_tokenizer, vocab_size
@@ -120,17 +118,21 @@ def from_training(source: Path, tokenizer: Path) -> FoundModel:
 
 
 def from_model_folder(folder: Path, tokenizer: Path) -> FoundModel:
-    """Read results/models/{model} or a copy of it: weights, config.json and, if it exists, the manifest."""
+    """Read results/train/{label}-{key} or a copy of it: weights, config.json and, if it exists, the manifest."""
     if not (folder / "config.json").is_file():
-        raise UserError(f"{folder} has no config.json; name a folder like results/models/eng, or a step-*.safetensors")
+        raise UserError(
+            f"{folder} has no config.json; name a folder like results/of/eng/train, or a step-*.safetensors"
+        )
     known = {}
     if (folder / manifest.NAME).is_file():
         made = manifest.verify(folder)
         if made["stage"] != "train":
-            raise UserError(f"{folder} is a result of {made['stage']}, not of training; name results/models/{{model}}")
+            raise UserError(
+                f"{folder} is a result of {made['stage']}, not of training; name results/of/{{model}}/train"
+            )
         known = known_from(made["settings"], made["figures"].get("precision")) | {"figures": made["figures"]}
         seal = tokenizer.parent / manifest.NAME
-        if seal.is_file() and sha256(seal) not in made["upstream"].values():
+        if seal.is_file() and manifest.digest(tokenizer.parent) not in made["upstream"].values():
             raise UserError(f"{tokenizer} is not the tokenizer with which {folder} was trained")
     weights = {variant: folder / name for variant, name in WEIGHTS.items() if (folder / name).is_file()}
     if not weights:
@@ -146,7 +148,7 @@ def from_model_folder(folder: Path, tokenizer: Path) -> FoundModel:
 
 
 def from_run(path: Path, tokenizer: Path) -> FoundModel:
-    """Read results/checkpoints/{model}/{run}/step-00000100.safetensors, or a copy of it."""
+    """Read results/checkpoints/{label}-{key}/step-00000100.safetensors, or a copy of it."""
     tensors = read_safetensors(path)
     seal, identity = path.with_suffix(".json"), path.parent / "identity.json"
     if seal.is_file() and read_json(seal)["sha256"] != sha256(path):
@@ -154,12 +156,12 @@ def from_run(path: Path, tokenizer: Path) -> FoundModel:
     if not identity.is_file():
         raise UserError(
             f"{path} is not in the folder of a run ({identity} is missing: copy it from the folder of the checkpoint);"
-            " to convert results/models/{model}, name the folder"
+            " to convert the result of a training, name its folder, such as results/of/eng/train"
         )
     run = read_json(identity)
     if not isinstance(run, dict) or not isinstance(run.get("data"), dict) or not isinstance(run.get("settings"), dict):
         raise UserError(f"{identity} does not say what was trained; copy it again from the folder of the checkpoint")
-    if sha256(tokenizer) != run["data"].get("tokenizer"):
+    if sha256(tokenizer) != run.get("tokenizer"):
         raise UserError(f"{tokenizer} is not the tokenizer with which {path} was trained")
     weights = {
         variant: {name.removeprefix(prefix): value for name, value in tensors.items() if name.startswith(prefix)}
@@ -169,16 +171,23 @@ def from_run(path: Path, tokenizer: Path) -> FoundModel:
     steps = re.search(r"\d+", path.stem)
     origin = f"Converted by hand from a checkpoint of its training, after {int(steps[0]):,} steps." if steps else ""
     rows = len(weights["main"].get(published_checkpoint.EMBEDDING, ()))
-    asked = recorded(run["settings"], TrainStage, identity)
+    asked = TrainStage.from_content(run["settings"], identity)
     model, objective = asked.model, asked.train.objective
     require_gpt_bert(model.architecture, path)
     shape = model.shape() | {"vocab_size": rows}
-    theirs = run["data"].get(SOURCE, {}).get("shape", {})  # the shape of the model that training continued from
+    theirs = run.get("shape", {})  # the shape of the model that training continued from
     shape |= {key: theirs[key] for key in SHAPE if key in theirs}
     if OBJECTIVES[objective].unmasks:
         shape["objective"] = objective
     precision = SavedTensors(path).state.get("precision")
     return FoundModel(weights, shape, tokenizer, origin, known_from(run["settings"], precision))
+
+
+class ByHand(NamedTuple):
+    """What a manifest says about a conversion by hand."""
+
+    stage: str
+    raw: dict[str, Any]
 
 
 def require_gpt_bert(architecture: str, source: Path | str) -> None:
@@ -286,4 +295,4 @@ def convert(found: FoundModel, scratch: Path, out: Path) -> None:
         files += card.write(folder)
         settings = {"export": wanted.model_dump(exclude=set(neutral))} | found.asked
         figures = {"origin": found.origin} | found.record
-        manifest.write(folder, manifest.StageRequest("convert", out.name, settings), files, figures=figures)
+        manifest.write(folder, ByHand("convert", {"name": out.name} | settings), files, figures=figures)
