@@ -95,7 +95,7 @@ def atomic_write(path: str | Path, mode: str = "wb", durable: bool = True) -> It
     descriptor, name = tempfile.mkstemp(prefix=f".{path.name[:LONGEST]}.", suffix=".tmp", dir=path.parent)
     try:
         with writing(path), open(descriptor, mode, encoding=None if "b" in mode else "utf-8") as file:
-            lock(file)
+            lock(file, wait=False)
             yield file
             file.flush()
             if durable:
@@ -114,7 +114,7 @@ def temporary_folder(path: Path) -> Iterator[Path]:
     folder = Path(tempfile.mkdtemp(prefix=f".{path.name[:LONGEST]}.", suffix=".tmp", dir=path.parent))
     try:
         with open(folder / LOCK, "w") as file:
-            lock(file)
+            lock(file, wait=False)
             yield folder
     finally:
         shutil.rmtree(folder, ignore_errors=True)
