@@ -88,9 +88,8 @@ from babelmill.config import loading
 from babelmill.config.layers import nearest
 from babelmill.config.resolve import Configuration
 from babelmill.core import escape, manifest
-from babelmill.core.files import UserError, read_json
+from babelmill.core.files import UserError, read_json, trouble
 from babelmill.core.stage_entry import accept_all_letters
-from babelmill.core.trouble import trouble
 from babelmill.core.yaml_file import read_yaml
 from babelmill.experiments import asked as experiments
 from babelmill.graph import Graph, run_file, write_if_changed
@@ -119,13 +118,13 @@ def one_line(function):
 
 
 def check_profiles():
-    """Refuse numbers and words in the `config:` of a profile that Snakemake reads otherwise: it makes 8 of 010."""
+    """Refuse keys that appear twice in a profile: Snakemake would keep the last."""
     parser = argparse.ArgumentParser(add_help=False)
     parser.add_argument("--profile", action="append")
     given = parser.parse_known_args()[0].profile or [os.environ.get("SNAKEMAKE_PROFILE", "none")]
     for found in map(get_profile_dir, given):
         if found is not None:
-            read_yaml(found[1], is_profile=True)
+            read_yaml(found[1])
 
 
 @one_line

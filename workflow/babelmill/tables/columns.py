@@ -1,9 +1,10 @@
 """Find the columns of a table that are asked for, read a line of JSON, and check what its values hold."""
 
+import json
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
-from babelmill.core import escape, outside
+from babelmill.core import escape
 from babelmill.text_files.encodings import BOM, MARK_INSIDE
 
 
@@ -51,12 +52,11 @@ def shown(value: Any) -> str:
 
 
 def object_of(line: str) -> dict[str, Any]:
-    """Return the object of a line. Raise BadRow if the line is none, or has a key twice."""
+    """Return the object of a line. Raise BadRow if the line is none."""
     try:
-        row = outside.parse_json(line)
-        problem = "not a JSON object"
-    except ValueError as error:
-        row, problem = None, str(error)
+        row, problem = json.loads(line), "not a JSON object"
+    except (ValueError, RecursionError) as error:
+        row, problem = None, f"not JSON: {error}"
     if isinstance(row, dict):
         return row
     if line.lstrip()[:1] == "[":
