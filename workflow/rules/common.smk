@@ -4,7 +4,6 @@ A rule takes a settings file and what it is made from. A finished result asks fo
 times nor deleted intermediate results can start it again (see `babelmill/graph.py`).
 """
 
-import argparse
 import gc
 import os
 import re
@@ -12,7 +11,6 @@ import sys
 from pathlib import Path
 from shlex import quote
 
-from snakemake.cli import get_profile_dir
 from snakemake.settings.types import DeploymentMethod, RerunTrigger
 from snakemake.utils import min_version
 
@@ -90,7 +88,6 @@ from babelmill.config.resolve import Configuration
 from babelmill.core import escape, manifest
 from babelmill.core.files import UserError, read_json, trouble
 from babelmill.core.stage_entry import accept_all_letters
-from babelmill.core.yaml_file import read_yaml
 from babelmill.experiments import asked as experiments
 from babelmill.graph import Graph, run_file, write_if_changed
 from babelmill.hub.credentials import hub_token
@@ -117,16 +114,6 @@ def one_line(function):
     return wrapped
 
 
-def check_profiles():
-    """Refuse keys that appear twice in a profile: Snakemake would keep the last."""
-    parser = argparse.ArgumentParser(add_help=False)
-    parser.add_argument("--profile", action="append")
-    given = parser.parse_known_args()[0].profile or [os.environ.get("SNAKEMAKE_PROFILE", "none")]
-    for found in map(get_profile_dir, given):
-        if found is not None:
-            read_yaml(found[1])
-
-
 @one_line
 def load_configuration():
     """Return the configuration: config/config.yaml, --configfile, --config, in this order, or a module's config."""
@@ -134,8 +121,6 @@ def load_configuration():
     if IS_MODULE:
         configuration = Configuration([("the module's config", dict(config))])
     else:
-        if workflow.is_main_process:
-            check_profiles()
         command_line = workflow.config_settings
         overrides = loading.parse_overrides(command_line.config_args or ())  # Snakemake's parser makes 10 of 010
         configuration = loading.load(command_line.configfiles or (), overrides)

@@ -51,10 +51,19 @@ def shown(value: Any) -> str:
     return {list: "a list", dict: "an object"}.get(type(value)) or escape.line(repr(value), 60)
 
 
+def _each_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Return the object of these keys and values, each key of which is there once."""
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        twice = next(key for i, (key, _) in enumerate(pairs) if key in dict(pairs[:i]))
+        raise BadRow(f"the key {escape.line(repr(twice), 100)} appears twice")
+    return found
+
+
 def object_of(line: str) -> dict[str, Any]:
-    """Return the object of a line. Raise BadRow if the line is none."""
+    """Return the object of a line. Raise BadRow if the line is none, or has a key twice."""
     try:
-        row, problem = json.loads(line), "not a JSON object"
+        row, problem = json.loads(line, object_pairs_hook=_each_once), "not a JSON object"
     except (ValueError, RecursionError) as error:
         row, problem = None, f"not JSON: {error}"
     if isinstance(row, dict):
