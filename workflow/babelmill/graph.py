@@ -146,14 +146,21 @@ class Graph:
             self._jobs[job] = self._paths.setdefault(result.path, result)
         return self._jobs[job]
 
-    def at(self, path: Path) -> Result:
-        """Return the result at a path: one that the configuration asks for, or else what its settings file says."""
-        if path not in self._paths:
-            kind, name = stage_at(path)
-            file = SETTINGS / kind.stage / f"{name}.json"
+    def named(self, stage: str, name: str) -> Result:
+        """Return the result of a name: one that the configuration asks for, or else what its settings file says."""
+        kind = STAGES[stage]
+        if (path := kind.path_of(name)) not in self._paths:
+            file = SETTINGS / stage / f"{name}.json"
             if not file.is_file():
                 raise UserError(f"{path}: no model asks for this result ({file} is missing)")
             self._paths[path] = Result(self, kind, name, read_json(file))
+        return self._paths[path]
+
+    def at(self, path: Path) -> Result:
+        """Return the result at a path that a settings file names."""
+        if path not in self._paths:
+            (stage,) = (each for each in STAGES.values() if path.parent == each.path_of("x").parent)
+            return self.named(stage.stage, path.stem if path.suffix == ".json" else path.name)
         return self._paths[path]
 
     def of_model(self, model: str, stage: str = "convert") -> list[Result]:
@@ -226,14 +233,6 @@ class Graph:
 def key_of(asked: dict[str, Any]) -> str:
     """Return the digest of the content of a settings file."""
     return hashlib.sha256(canonical_json(asked).encode()).hexdigest()[:DIGITS]
-
-
-def stage_at(path: Path) -> tuple[type[Stage], str]:
-    """Return the stage of the result at a path, and the name of the result."""
-    for stage in STAGES.values():
-        if path.parent == stage.path_of("x").parent:
-            return stage, path.stem if path.suffix == ".json" else path.name
-    raise UserError(f"{path}: not the path of a result")
 
 
 def write_if_changed(path: Path, content: dict[str, Any]) -> None:

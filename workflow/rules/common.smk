@@ -210,7 +210,7 @@ def inputs(stage):
 
     @one_line
     def of(wildcards):
-        return inputs_of(GRAPH.at(STAGES[stage].path_of(wildcards.result)))
+        return inputs_of(GRAPH.named(stage, wildcards.result))
 
     return of
 
@@ -224,7 +224,7 @@ def named_inputs(stage):
         CONFIG.model(model)  # it raises an error for an unknown one
         STAGES[stage].refuse(CONFIG, model, part)
         if not workflow.is_main_process:
-            return inputs_of(GRAPH.at(STAGES[stage].path_of(".".join(filter(None, (model, part))))))
+            return inputs_of(GRAPH.named(stage, ".".join(filter(None, (model, part)))))
         if stage == "publish":
             hub_token()  # without one, end with an error now, not after the training
         write_settings(model)
@@ -254,7 +254,7 @@ def gpus(stage, most):
     @one_line
     def of(wildcards):
         name = ".".join(filter(None, (wildcards.get("result", wildcards.get("model")), wildcards.get("input"))))
-        return min(most, read_json(run_file(GRAPH.at(STAGES[stage].path_of(name)).training))["gpus"])
+        return min(most, read_json(run_file(GRAPH.named(stage, name).training))["gpus"])
 
     return of
 
@@ -267,7 +267,7 @@ def megabytes(amount):
 @one_line
 def gb_of_text(wildcards):
     """Return the GB of local text from which a corpus is made."""
-    sources = GRAPH.at(STAGES["corpus"].path_of(wildcards.result)).asked["sources"].values()
+    sources = GRAPH.named("corpus", wildcards.result).asked["sources"].values()
     return sum(each["bytes"] for each in sources if isinstance(each, dict)) / 1e9
 
 
