@@ -48,8 +48,8 @@ def main() -> None:
     folder, asked = args.folder, configuration(args.steps)
     path = folder / "pairs.tsv"
     if not path.exists():
-        path.write_text("good\tbad\n")
-        make(folder, asked, asked["models"], args.cores, "corpus")
+        without = {key: value for key, value in asked.items() if key not in ("suites", "evaluation")}
+        make(folder, without, asked["models"], args.cores, "corpus")
         texts = pq.read_table(folder / f"results/of/steps_{args.steps}/corpus/validation.parquet")["text"].to_pylist()
         path.write_text("good\tbad\n" + "".join(f"{good}\t{bad}\n" for good, bad in swapped(texts, PAIRS)))
     names = list(asked["models"])
