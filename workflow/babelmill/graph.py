@@ -111,8 +111,8 @@ class Result:
 class Graph:
     """The results that a configuration asks for."""
 
-    def __init__(self, configuration: Configuration) -> None:
-        self.configuration = configuration
+    def __init__(self, configuration: Configuration, dry_run: bool = False) -> None:
+        self.configuration, self.dry_run = configuration, dry_run
         self._jobs: dict[tuple[str, str, str], Result] = {}
         self._paths: dict[Path, Result] = {}
 
@@ -181,15 +181,17 @@ class Graph:
         return sorted(found.values(), key=lambda each: order.index(each.stage.stage))
 
     def write(self, result: Result) -> None:
-        """Write the settings file of a result, if it differs."""
-        write_if_changed(result.settings_file, result.asked)
+        """Write the settings file of a result, if it differs. A dry run leaves one alone that another run may read."""
+        if not (self.dry_run and result.stage.named and result.settings_file.exists()):
+            write_if_changed(result.settings_file, result.asked)
 
     def write_settings(self, model: str) -> None:
         """Write the settings files of what a model needs, and the run settings of its training."""
         for result in self.of_model(model):
             self.write(result)
             if result.stage.stage == "train" and model in result.models[:1]:
-                write_if_changed(run_file(result), self.run_settings(model).written())
+                if not (self.dry_run and run_file(result).exists()):
+                    write_if_changed(run_file(result), self.run_settings(model).written())
 
     def places(self, model: str) -> dict[str, str]:
         """Return {title: path} of the results of a model, and of its submission to a challenge."""

@@ -135,7 +135,7 @@ def load_configuration():
 
 
 CONFIG = load_configuration()
-GRAPH = Graph(CONFIG)
+GRAPH = Graph(CONFIG, workflow.dryrun)
 WRITTEN = set()  # the models whose settings files are written
 
 
@@ -174,16 +174,17 @@ def everything_is_shown():
 IS_MADE = {}  # {path: whether a result is made anew} while everything is shown
 
 
+def is_forced(result):
+    """Return whether the user forces a result, by its stage, its path, or all of them."""
+    forced = {str(each) for each in workflow.dag_settings.forcerun}
+    names = {result.stage.stage, str(result.path), str(result.record)}
+    return workflow.dag_settings.forceall or bool(forced & names)
+
+
 def is_made(result):
     """Return whether a result is made anew if everything is shown: it is forced or missing, or made from such a one."""
     if result.path not in IS_MADE:
-        forced = {str(each) for each in workflow.dag_settings.forcerun}
-        IS_MADE[result.path] = (
-            workflow.dag_settings.forceall
-            or bool(forced & {result.stage.stage, str(result.path), str(result.record)})
-            or not result.is_there
-            or any(map(is_made, result.upstream))
-        )
+        IS_MADE[result.path] = is_forced(result) or not result.is_there or any(map(is_made, result.upstream))
     return IS_MADE[result.path]
 
 

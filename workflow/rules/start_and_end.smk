@@ -37,9 +37,14 @@ def refuse_missing_package():
 
 
 def begin_anew():
-    """Delete the checkpoints of trainings that the user forces: else `-R train` would take the finished one."""
+    """Delete the checkpoints of trainings that the user forces: else `-R train` would take the finished one.
+
+    A training that is only missing continues from its checkpoint, also if the user forces another stage.
+    """
     for stage, name in jobs_to_run():
-        if stage == "train" and everything_is_shown() and (CHECKPOINTS / name).exists():
+        training = GRAPH.named(stage, name) if stage == "train" else None
+        made_anew = training and (is_forced(training) or (everything_is_shown() and training.is_there))
+        if made_anew and (CHECKPOINTS / name).exists():
             logger.info(f"training begins anew: {CHECKPOINTS / name} is deleted")
             shutil.rmtree(CHECKPOINTS / name)
 
