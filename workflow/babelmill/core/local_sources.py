@@ -108,8 +108,8 @@ def snapshot(
 def of_files(paths: list[str]) -> dict[str, Any]:
     """Return the entry of a glob in `snapshot` that matches some files."""
     content = hashes(paths)
-    listing = "".join(f"{path}\0{content[path]}\n" for path in paths)
-    digest = hashlib.sha256(listing.encode()).hexdigest()
+    listing = b"".join(b"%s\0%s\n" % (os.fsencode(path), content[path].encode()) for path in paths)
+    digest = hashlib.sha256(listing).hexdigest()
     return {"files": len(paths), "bytes": sum(os.path.getsize(path) for path in paths), "sha256": digest}
 
 
@@ -126,16 +126,17 @@ def hashes(paths: Iterable[str], store: Path = HASHES) -> dict[str, str]:
     except (*UNREADABLE, AttributeError):  # it is missing or damaged
         known = {}
     entries, spoken = {}, time.monotonic()
-    for number, path in enumerate(paths, 1):
+    names = {os.fsencode(path).decode("utf-8", "replace"): path for path in paths}  # in any locale
+    for number, (name, path) in enumerate(names.items(), 1):
         now = identity(path)
-        if path in known and known[path]["identity"] == now:
-            entries[path] = known[path]
+        if name in known and known[name]["identity"] == now:
+            entries[name] = known[name]
             continue
         if now[0] >= LARGE or time.monotonic() - spoken > QUIET:
             bars.say(f"hashing {line(path)} ({now[0] / 1e9:.1f} GB), file {number}")
             spoken = time.monotonic()
-        entries[path] = {"identity": now, "sha256": sha256(path)}
-    if any(known.get(path) != entry for path, entry in entries.items()):
+        entries[name] = {"identity": now, "sha256": sha256(path)}
+    if any(known.get(name) != entry for name, entry in entries.items()):
         with contextlib.suppress(OSError, UserError):  # the folder is read-only: the next call hashes again
-            write_json(store, {path: entry for path, entry in (known | entries).items() if os.path.exists(path)})
-    return {path: entry["sha256"] for path, entry in entries.items()}
+            write_json(store, {name: each for name, each in (known | entries).items() if os.path.exists(name.encode())})
+    return {names[name]: entry["sha256"] for name, entry in entries.items()}
