@@ -30,7 +30,7 @@ def run(args: argparse.Namespace) -> None:
         why = reasons(model, results)
         print(model)
         for each in results:
-            print(line(f"  {each.title:<16} {'; '.join(why[each.path]) or state_of(each)}"))
+            print(line(f"  {each.title_for(model):<16} {'; '.join(why[each.path]) or state_of(each)}"))
         for name in ("predict", "submission"):
             for part in STAGES[name].parts(graph.configuration, model):
                 result = graph.result(name, model, part)
