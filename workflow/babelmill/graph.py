@@ -102,7 +102,7 @@ class Result:
         return f"{self.stage.stage} {self.part}".rstrip()
 
     def title_for(self, model: str) -> str:
-        """Return how a model calls it. A result of a model that this one continues has that model's name in its title."""
+        """Return how a model calls it: with the name of the model that it is of, if this model continues that one."""
         own = self.stage.of == "language" or self._graph.is_of(model, self)
         return self.title if own else f"{self.title} of {self.owner}"
 
@@ -165,21 +165,24 @@ class Graph:
             file = SETTINGS / kind.stage / f"{name}.json"
             if not file.is_file():
                 raise UserError(f"{path}: no model asks for this result ({file} is missing)")
-            self._paths[path] = Result(self, kind, name, read_json(file))
+            self._paths[path] = Result(self, kind, name, kind.read(file).raw)
         return self._paths[path]
 
     def of_model(self, model: str, stage: str = "convert") -> list[Result]:
-        """Return the results that a model needs up to a stage, in the order of the stages."""
+        """Return the results that a model needs up to a stage, in the order of the stages, each after its upstream."""
         self.configuration.model(model)  # it raises an error for an unknown one
         inputs.require_labels(self.configuration, model)
         found: dict[Path, Result] = {}
-        waiting = [self.result(stage, model)]
-        for result in waiting:  # the list grows
-            if result.path not in found:
-                found[result.path] = result
-                waiting += result.upstream
-                if model not in result.models:
-                    result.models.append(model)
+
+        def add(result: Result) -> None:
+            for each in result.upstream:
+                if each.path not in found:
+                    add(each)
+            found[result.path] = result
+            if model not in result.models:
+                result.models.append(model)
+
+        add(self.result(stage, model))
         order = list(STAGES)
         return sorted(found.values(), key=lambda each: order.index(each.stage.stage))
 
@@ -252,8 +255,8 @@ def stage_at(path: Path) -> tuple[type[Stage], str]:
 def write_if_changed(path: Path, content: dict[str, Any]) -> None:
     """Write canonical JSON, unless the file has this content.
 
-    There are thousands of files for 500 languages, so they are not flushed to disk: one that a crash left empty differs,
-    and is written again.
+    There are thousands of files for 500 languages, so they are not flushed to disk: one that a crash left empty
+    differs, and is written again.
     """
     text = canonical_json(content)
     if not path.is_file() or path.read_bytes() != text.encode():

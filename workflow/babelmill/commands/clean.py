@@ -43,7 +43,7 @@ def unused(graph: Graph) -> Iterator[Path]:
         names["publish"].add(model)
     for stage, kept in names.items():
         for folder in (RESULTS / stage, UNFINISHED / stage):
-            yield from (path for path in sorted(folder.glob("*")) if path.name not in kept)
+            yield from (path for path in sorted(folder.glob("[!.]*")) if path.name not in kept)  # .name: being written
         yield from (path for path in sorted((SETTINGS / stage).glob("*.json")) if path.stem not in kept)
     yield from (path for path in sorted((SETTINGS / "run").glob("*.json")) if path.stem not in names["train"])
     for path in sorted(CHECKPOINTS.glob("*")):
