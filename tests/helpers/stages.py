@@ -11,6 +11,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from babelmill.config import inputs, suites
 from babelmill.config.resolve import Configuration
 from babelmill.core import manifest
 from babelmill.core.files import write_json
@@ -22,6 +23,10 @@ from babelmill.stages import STAGES
 def settings_of(configuration: Configuration, name: str, stage: str) -> dict[str, Any]:
     """Return the content of a settings file: of a stage, or of a part of it such as "score.blimp"."""
     stage, _, part = stage.partition(".")
+    for read in (inputs._folder, inputs._snapshot, suites._snapshot):  # the test may have written other files
+        read.cache_clear()
+    if stage == "shards" and not part:
+        part = configuration.languages_of(name)[0]
     return Graph(configuration).result(stage, name, part).asked
 
 
@@ -59,17 +64,24 @@ class JobElsewhere(Job[Any]):
 def job_of(stage: str, configuration: Configuration, name: str, out: str | Path, **made_from) -> JobElsewhere:
     """Write the settings of a job beside its result `out`, made from these folders by role. Return the job."""
     settings = settings_of(configuration, name, stage)
-    given = {role: [str(each) for each in (found if isinstance(found, list) else [found])] for role, found in made_from.items()}
+    given = {
+        role: [str(each) for each in (found if isinstance(found, list) else [found])]
+        for role, found in made_from.items()
+    }
     path = Path(out).parent / f"{stage}.json"
     write_json(path, settings | {"made_from": {role: found for role, found in given.items() if found}})
     kind = STAGES[stage.partition(".")[0]]
     return JobElsewhere(kind, path, 1, 0, argparse.Namespace(), Path(out))
 
 
-def run_stage(stage: str, configuration: Configuration, name: str = "eng", out: str | Path = "out", threads: int = 1, **made_from) -> dict:
+def run_stage(
+    stage: str, configuration: Configuration, name: str = "eng", out: str | Path = "out", threads: int = 1, **made_from
+) -> dict:
     """Run a stage as the workflow does, with what it is made from by role. Return the figures of its manifest."""
     job = dataclasses.replace(job_of(stage, configuration, name, out, **made_from), threads=threads)
-    module = importlib.import_module("babelmill.corpus.__main__" if stage == "corpus" else f"babelmill.{stage.partition('.')[0]}")
+    module = importlib.import_module(
+        "babelmill.corpus.__main__" if stage == "corpus" else f"babelmill.{stage.partition('.')[0]}"
+    )
     module.run(job)
     return manifest.verify(out)["figures"]
 
