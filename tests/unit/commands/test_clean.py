@@ -61,12 +61,13 @@ def test_the_configuration_of_the_command_line_counts(listed):
     assert Path("results/train", former).exists() and not Path("results/train", present).exists()
 
 
-def test_a_training_under_way_stays(listed):
-    run = Path("results/checkpoints", training(train={"learning_rate": 0.5}))
+@pytest.mark.parametrize("folder_of", ["checkpoints", "unfinished/tune"])
+def test_a_job_under_way_stays(listed, folder_of):
+    run = Path("results", folder_of, training(train={"learning_rate": 0.5}))
     run.mkdir(parents=True)
     with Lock(run):
-        assert not any("checkpoints" in line for line in listed("--remove"))
-    assert run.exists() and any("checkpoints" in line for line in listed())
+        assert not any(folder_of in line for line in listed("--remove"))
+    assert run.exists() and any(folder_of in line for line in listed())
 
 
 def test_what_is_kept_elsewhere_stays_and_is_named(listed):
