@@ -171,6 +171,5 @@ def test_rules_from_github_use_the_installed_package_of_the_same_release(study):
     assert re.search(r"corpus eng +up to date", run("babelmill", "why", "eng"))
     Path("Snakefile").write_text(DEPLOYED.format(tag="v2"))
     refused = run("snakemake", "--profile", "profiles/local", "--dry-run", check=False, **redirected)
-    assert re.search(
-        rf"^error: .*v2/workflow/rules is of Babelmill 99.0, but .* {__version__}: inst", refused, re.MULTILINE
-    )
+    line = "^error: .*v2/workflow/rules needs babelmill 99.0 in the environment of Snakemake: install its wheel there$"
+    assert re.search(line, refused, re.MULTILINE)

@@ -52,7 +52,8 @@ def test_a_failed_stage_its_error_and_its_log(workspace):
     lines, rest = status(workspace)
     assert re.search(r"tokenizer +failed +tokenizer.vocab_size = 100000: ", lines["eng"])
     assert "converted" in lines["deu"]
-    name = graph(workspace).result("tokenizer", "eng").name
+    with contextlib.chdir(workspace.path):
+        name = graph(workspace).result("tokenizer", "eng").name
     assert rest == ["2 models: 1 converted, 1 failed", f"eng: logs/tokenizer/{name}.log"]
 
 
