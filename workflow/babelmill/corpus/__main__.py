@@ -2,7 +2,7 @@
 
     python -m babelmill.corpus results/settings/corpus/eng-4cba5fd9a7.json --threads 2
 
-The stage reads local files (`corpus.files`, `corpus.builtin`), or with `--download` the files of that stage. It writes
+The stage reads local files (`corpus.files`, `corpus.builtin`), or the files of the stage `download`. It writes
 `train.parquet`, `validation.parquet` and `manifest.json`. Both tables have the column `text` and the metadata columns
 of `record_batches.METADATA`; if `corpus.prompt_column` is set, also `prompt`; if `corpus.label_columns` is set, also
 `context`, `labels` and `origin`. The manifest says how much was read, how much was dropped, and why. The stage makes
@@ -246,7 +246,7 @@ def run(job: Job[CorpusStage]) -> None:
     download = settings.folders("download")
     tally, sampler = Tally(settings.corpus.on_error), sampler_of(settings)
     sources = inputs(settings.corpus, next(iter(download), None))
-    local = Sources(sources.local, settings.sources)
+    local = Sources(sources.local, settings)
     reading, content = reading_of(settings, sources, out)
     corpus = reading.corpus
     share = 0.0 if sources.validation else corpus.validation_share
@@ -382,9 +382,10 @@ def validation_advice(corpus: schema.Corpus, paths: list[Path], train: Writer) -
 class Sources:
     """The local files. `listing` says that they are those of the settings, and that none changed while it was read."""
 
-    def __init__(self, paths: list[Path], asked: dict[str, Any]) -> None:
-        """Look at the files before they are read; `asked`: what the settings say about them (`local_sources.snapshot`)."""
-        self._asked = {pattern: entry for pattern, entry in asked.items() if isinstance(entry, dict)}
+    def __init__(self, paths: list[Path], settings: CorpusStage) -> None:
+        """Look at the files before they are read; the settings say what they were (`local_sources.snapshot`)."""
+        self._asked = {pattern: entry for pattern, entry in settings.sources.items() if isinstance(entry, dict)}
+        self._format = settings.corpus.format
         self._identities = {path.as_posix(): local_sources.identity(path) for path in paths}
 
     def listing(self) -> list[dict[str, Any]]:
@@ -394,7 +395,7 @@ class Sources:
             if local_sources.identity(path) != before:
                 raise UserError(f"{path} changed while the stage read it; run the workflow again")
         for pattern, entry in self._asked.items():
-            if local_sources.snapshot({pattern: "corpus"})[pattern] != entry:
+            if local_sources.snapshot({pattern: "corpus"}, file_format=self._format)[pattern] != entry:
                 raise UserError(f"{pattern}: the files changed since the settings were written; run the workflow again")
         return [{"path": path, "bytes": self._identities[path][0], "sha256": content[path]} for path in content]
 
