@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 
 from babelmill.config.resolve import Configuration
 from babelmill.core import manifest
-from babelmill.core.files import write_json
+from babelmill.core.files import read_json, write_json
 from babelmill.core.stage_entry import Job
 from babelmill.graph import Graph
 from babelmill.stages import STAGES
@@ -31,6 +31,22 @@ def write_job(folder: Path, stage: str, name: str, made_from: dict[str, list[str
     about = {"stage": stage, "version": STAGES[stage].version, "made_from": {k: v for k, v in made_from.items() if v}}
     write_json(folder / path, about | fields)
     return path
+
+
+def settings_at(folder: Path, result: str) -> Path:
+    """Return the settings file of a result in a folder, such as "results/of/eng/train"."""
+    path = (folder / result).resolve()
+    return (
+        folder.resolve() / "results/settings" / path.parent.name.replace("converted", "convert") / f"{path.name}.json"
+    )
+
+
+def job_like(folder: Path, result: str, name: str = "again", **made_from: list[str]) -> list[str]:
+    """Write the settings of a result once more, for a job that makes another one, perhaps of others. Return its command."""
+    asked = read_json(settings_at(folder, result))
+    path = f"results/settings/{asked['stage']}/{name}.json"
+    write_json(folder / path, asked | {"made_from": asked["made_from"] | made_from})
+    return ["-m", f"babelmill.{asked['stage']}", path]
 
 
 def show_as(link: Path, result: Path) -> None:
@@ -59,17 +75,24 @@ class JobElsewhere(Job[Any]):
 def job_of(stage: str, configuration: Configuration, name: str, out: str | Path, **made_from) -> JobElsewhere:
     """Write the settings of a job beside its result `out`, made from these folders by role. Return the job."""
     settings = settings_of(configuration, name, stage)
-    given = {role: [str(each) for each in (found if isinstance(found, list) else [found])] for role, found in made_from.items()}
+    given = {
+        role: [str(each) for each in (found if isinstance(found, list) else [found])]
+        for role, found in made_from.items()
+    }
     path = Path(out).parent / f"{stage}.json"
     write_json(path, settings | {"made_from": {role: found for role, found in given.items() if found}})
     kind = STAGES[stage.partition(".")[0]]
     return JobElsewhere(kind, path, 1, 0, argparse.Namespace(), Path(out))
 
 
-def run_stage(stage: str, configuration: Configuration, name: str = "eng", out: str | Path = "out", threads: int = 1, **made_from) -> dict:
+def run_stage(
+    stage: str, configuration: Configuration, name: str = "eng", out: str | Path = "out", threads: int = 1, **made_from
+) -> dict:
     """Run a stage as the workflow does, with what it is made from by role. Return the figures of its manifest."""
     job = dataclasses.replace(job_of(stage, configuration, name, out, **made_from), threads=threads)
-    module = importlib.import_module("babelmill.corpus.__main__" if stage == "corpus" else f"babelmill.{stage.partition('.')[0]}")
+    module = importlib.import_module(
+        "babelmill.corpus.__main__" if stage == "corpus" else f"babelmill.{stage.partition('.')[0]}"
+    )
     module.run(job)
     return manifest.verify(out)["figures"]
 
