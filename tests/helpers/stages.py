@@ -25,7 +25,7 @@ def settings_of(configuration: Configuration, name: str, stage: str) -> dict[str
     return Graph(configuration).result(stage, name, part).asked
 
 
-def write_job(folder: Path, stage: str, name: str, made_from: dict[str, list[str]], **fields) -> str:
+def write_job(folder: Path, stage: str, name: str, made_from: dict[str, list[str]], /, **fields) -> str:
     """Write the settings file of a job that is run in a folder. Return its path there."""
     path = f"results/settings/{stage}/{name}.json"
     about = {"stage": stage, "version": STAGES[stage].version, "made_from": {k: v for k, v in made_from.items() if v}}
