@@ -252,7 +252,8 @@ def named_inputs(stage):
         if stage == "publish":
             hub_token()  # without one, end with an error now, not after the training
         write_settings(model)
-        say_what_is_left_out()
+        if not IS_MODULE:
+            say_what_is_left_out()
         result = GRAPH.result(stage, model, part)
         write_named_settings(stage, model)
         if stage == "convert" and result.path.exists() and (lost := manifest.missing(result.path)):
