@@ -198,17 +198,20 @@ def everything_is_shown():
     return bool(workflow.dag_settings.forcerun or workflow.dag_settings.forceall)
 
 
-def is_made(result, known={}):
+IS_MADE = {}  # {path: whether a result is made anew} while everything is shown
+
+
+def is_made(result):
     """Return whether a result is made anew if everything is shown: it is forced or missing, or made from such a one."""
-    if result.path not in known:
+    if result.path not in IS_MADE:
         forced = {str(each) for each in workflow.dag_settings.forcerun}
-        known[result.path] = (
+        IS_MADE[result.path] = (
             workflow.dag_settings.forceall
             or bool(forced & {result.stage.stage, str(result.path), str(result.record)})
             or not result.is_there
             or any(map(is_made, result.upstream))
         )
-    return known[result.path]
+    return IS_MADE[result.path]
 
 
 def inputs_of(result):
@@ -274,21 +277,15 @@ def meant(wildcards):
     raise UserError(f"there is no target {word}{nearest(word, {'all', *CONFIG.batches, *CONFIG.known_models()})}")
 
 
-def gpus(wildcards):
-    """Return the number of GPUs of a training, as the first model that asks for it says."""
-    return gpus_of(wildcards, "train")
+def gpus(stage, most):
+    """Return a resource of a stage: the GPUs of the training that a result follows from, and no more than `most`."""
 
+    @one_line
+    def of(wildcards):
+        name = ".".join(filter(None, (wildcards.get("result", wildcards.get("model")), wildcards.get("input"))))
+        return min(most, read_json(run_file(GRAPH.at(STAGES[stage].path_of(name)).training))["gpus"])
 
-def one_gpu(stage):
-    """Return a resource of a stage: 1 if the model is trained on GPUs, else 0."""
-    return lambda wildcards: min(1, gpus_of(wildcards, stage))
-
-
-@one_line
-def gpus_of(wildcards, stage):
-    """Return the number of GPUs of the training that a result follows from."""
-    name = ".".join(filter(None, (wildcards.get("result", wildcards.get("model")), wildcards.get("input"))))
-    return read_json(run_file(GRAPH.at(STAGES[stage].path_of(name)).training))["gpus"]
+    return of
 
 
 def megabytes(amount):
@@ -308,36 +305,20 @@ def memory_of_corpus(wildcards, attempt):
     return round(8000 + 250 * gb_of_text(wildcards)) * attempt
 
 
-@one_line
-def settings_of_report(wildcards):
-    """Write the settings file of a report, and have Snakemake write the report."""
-    asked = reports.asked_of(GRAPH, wildcards.batch) if workflow.is_main_process else {}
-    return settings_beside_graph("report", wildcards.batch, asked, f"reports/{wildcards.batch}.html")
-
-
-@one_line
-def settings_of_experiment(wildcards):
-    """Write the settings file of an experiment, and have Snakemake write the experiment."""
-    asked = experiments.asked_of(GRAPH, wildcards.experiment) if workflow.is_main_process else {}
-    return settings_beside_graph("experiment", wildcards.experiment, asked, f"experiments/{wildcards.experiment}")
-
-
-def settings_beside_graph(stage, name, asked, output):
-    """Return the settings file of what is written whenever it is asked for, after writing it in the main process."""
-    path = SETTINGS / stage / f"{name}.json"
-    if workflow.is_main_process:
-        write_if_changed(path, asked)
-        workflow.dag.forcefiles.add(output)
-    return ancient(str(path))
-
-
-def of_models(wildcard):
-    """Return an input function: the converted models of a report or an experiment, which is written whenever asked."""
+def of_models(stage, asked_of, output):
+    """Return an input function: the inputs of a report or an experiment, which is written whenever it is asked for."""
 
     @one_line
     def of(wildcards):
-        models = CONFIG.models_of(wildcards.get(wildcard).split("+"))
-        return [f"converted/{model}" for model in models]
+        (name,) = wildcards
+        path = SETTINGS / stage / f"{name}.json"
+        if workflow.is_main_process:
+            write_if_changed(path, asked_of(GRAPH, name))
+            workflow.dag.forcefiles.add(output.format(name))
+        return {
+            "settings": ancient(str(path)),
+            "converted": [f"converted/{model}" for model in CONFIG.models_of(name.split("+"))],
+        }
 
     return of
 
