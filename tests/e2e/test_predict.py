@@ -90,7 +90,7 @@ def test_a_full_disk_is_one_line_and_the_next_run_is_whole(predicted, labeller, 
     _, folder, _ = predicted
     words = command(labeller, folder / "in.csv", tmp_path / "out.csv", "--top", 3)
     done = run_limited(*words, size=2000, cwd=tmp_path)
-    assert done.returncode == 1 and "error: a file got larger than allowed" in done.stderr.splitlines()[-1]
+    assert done.returncode == 1 and "File too large" in done.stderr.splitlines()[-1]
     assert "Traceback" not in done.stderr and not (tmp_path / "out.csv").exists()
     predict(labeller, folder / "in.csv", tmp_path / "out.csv", "--top", 3)
     assert read(tmp_path / "out.csv") == read(folder / "out.csv")

@@ -9,7 +9,9 @@ nothing else has to be compared: a result is there if its manifest is. Results t
 The rules ask this module, and so do the commands: `babelmill why` shows what a dry run decides.
 """
 
+import contextlib
 import hashlib
+import json
 import os
 from collections import Counter
 from collections.abc import Iterable, Iterator
@@ -76,7 +78,7 @@ class Result:
         if self.stage.named is None:
             return True
         about = manifest.read(self.record)
-        return canonical_json(about["settings"]) == canonical_json(self.asked)
+        return in_one_line(about["settings"]) == in_one_line(self.asked)
 
     @cached_property
     def upstream(self) -> list["Result"]:
@@ -146,14 +148,21 @@ class Graph:
             self._jobs[job] = self._paths.setdefault(result.path, result)
         return self._jobs[job]
 
-    def at(self, path: Path) -> Result:
-        """Return the result at a path: one that the configuration asks for, or else what its settings file says."""
-        if path not in self._paths:
-            kind, name = stage_at(path)
-            file = SETTINGS / kind.stage / f"{name}.json"
+    def named(self, stage: str, name: str) -> Result:
+        """Return the result of a name: one that the configuration asks for, or else what its settings file says."""
+        kind = STAGES[stage]
+        if (path := kind.path_of(name)) not in self._paths:
+            file = SETTINGS / stage / f"{name}.json"
             if not file.is_file():
                 raise UserError(f"{path}: no model asks for this result ({file} is missing)")
             self._paths[path] = Result(self, kind, name, read_json(file))
+        return self._paths[path]
+
+    def at(self, path: Path) -> Result:
+        """Return the result at a path that a settings file names."""
+        if path not in self._paths:
+            (stage,) = (each for each in STAGES.values() if path.parent == each.path_of("x").parent)
+            return self.named(stage.stage, path.stem if path.suffix == ".json" else path.name)
         return self._paths[path]
 
     def of_model(self, model: str, stage: str = "convert") -> list[Result]:
@@ -225,15 +234,12 @@ class Graph:
 
 def key_of(asked: dict[str, Any]) -> str:
     """Return the digest of the content of a settings file."""
-    return hashlib.sha256(canonical_json(asked).encode()).hexdigest()[:DIGITS]
+    return hashlib.sha256(in_one_line(asked).encode()).hexdigest()[:DIGITS]
 
 
-def stage_at(path: Path) -> tuple[type[Stage], str]:
-    """Return the stage of the result at a path, and the name of the result."""
-    for stage in STAGES.values():
-        if path.parent == stage.path_of("x").parent:
-            return stage, path.stem if path.suffix == ".json" else path.name
-    raise UserError(f"{path}: not the path of a result")
+def in_one_line(content: Any) -> str:
+    """Return JSON in canonical form, for comparing. (Python writes it ten times as fast as that of files.)"""
+    return json.dumps(content, sort_keys=True, separators=(",", ":"))
 
 
 def write_if_changed(path: Path, content: dict[str, Any]) -> None:
@@ -242,10 +248,11 @@ def write_if_changed(path: Path, content: dict[str, Any]) -> None:
     There are thousands of files for 500 languages, so they are not flushed to disk: one that a crash left empty differs,
     and is written again.
     """
-    text = canonical_json(content)
-    if not path.is_file() or path.read_bytes() != text.encode():
-        with atomic_write(path, "w", durable=False) as opened:
-            opened.write(text)
+    with contextlib.suppress(UserError):  # there is none, or it is not whole
+        if path.is_file() and in_one_line(read_json(path)) == in_one_line(content):
+            return
+    with atomic_write(path, "w", durable=False) as opened:
+        opened.write(canonical_json(content))
 
 
 def renew_link(path: Path, target: Path) -> None:

@@ -4,7 +4,6 @@ A rule takes a settings file and what it is made from. A finished result asks fo
 times nor deleted intermediate results can start it again (see `babelmill/graph.py`).
 """
 
-import argparse
 import gc
 import os
 import re
@@ -12,7 +11,6 @@ import sys
 from pathlib import Path
 from shlex import quote
 
-from snakemake.cli import get_profile_dir
 from snakemake.settings.types import DeploymentMethod, RerunTrigger
 from snakemake.utils import min_version
 
@@ -88,10 +86,8 @@ from babelmill.config import loading
 from babelmill.config.layers import nearest
 from babelmill.config.resolve import Configuration
 from babelmill.core import escape, manifest
-from babelmill.core.files import UserError, read_json
+from babelmill.core.files import UserError, read_json, trouble
 from babelmill.core.stage_entry import accept_all_letters
-from babelmill.core.trouble import trouble
-from babelmill.core.yaml_file import read_yaml
 from babelmill.experiments import asked as experiments
 from babelmill.graph import Graph, run_file, write_if_changed
 from babelmill.hub.credentials import hub_token
@@ -118,16 +114,6 @@ def one_line(function):
     return wrapped
 
 
-def check_profiles():
-    """Refuse numbers and words in the `config:` of a profile that Snakemake reads otherwise: it makes 8 of 010."""
-    parser = argparse.ArgumentParser(add_help=False)
-    parser.add_argument("--profile", action="append")
-    given = parser.parse_known_args()[0].profile or [os.environ.get("SNAKEMAKE_PROFILE", "none")]
-    for found in map(get_profile_dir, given):
-        if found is not None:
-            read_yaml(found[1], is_profile=True)
-
-
 @one_line
 def load_configuration():
     """Return the configuration: config/config.yaml, --configfile, --config, in this order, or a module's config."""
@@ -135,8 +121,6 @@ def load_configuration():
     if IS_MODULE:
         configuration = Configuration([("the module's config", dict(config))])
     else:
-        if workflow.is_main_process:
-            check_profiles()
         command_line = workflow.config_settings
         overrides = loading.parse_overrides(command_line.config_args or ())  # Snakemake's parser makes 10 of 010
         configuration = loading.load(command_line.configfiles or (), overrides)
@@ -237,7 +221,7 @@ def inputs(stage):
 
     @one_line
     def of(wildcards):
-        return inputs_of(GRAPH.at(STAGES[stage].path_of(wildcards.result)))
+        return inputs_of(GRAPH.named(stage, wildcards.result))
 
     return of
 
@@ -251,7 +235,7 @@ def named_inputs(stage):
         CONFIG.model(model)  # it raises an error for an unknown one
         STAGES[stage].refuse(CONFIG, model, part)
         if not workflow.is_main_process:
-            return inputs_of(GRAPH.at(STAGES[stage].path_of(".".join(filter(None, (model, part))))))
+            return inputs_of(GRAPH.named(stage, ".".join(filter(None, (model, part)))))
         if stage == "publish":
             hub_token()  # without one, end with an error now, not after the training
         write_settings(model)
@@ -283,7 +267,7 @@ def gpus(stage, most):
     @one_line
     def of(wildcards):
         name = ".".join(filter(None, (wildcards.get("result", wildcards.get("model")), wildcards.get("input"))))
-        return min(most, read_json(run_file(GRAPH.at(STAGES[stage].path_of(name)).training))["gpus"])
+        return min(most, read_json(run_file(GRAPH.named(stage, name).training))["gpus"])
 
     return of
 
@@ -296,7 +280,7 @@ def megabytes(amount):
 @one_line
 def gb_of_text(wildcards):
     """Return the GB of local text from which a corpus is made."""
-    sources = GRAPH.at(STAGES["corpus"].path_of(wildcards.result)).asked["sources"].values()
+    sources = GRAPH.named("corpus", wildcards.result).asked["sources"].values()
     return sum(each["bytes"] for each in sources if isinstance(each, dict)) / 1e9
 
 

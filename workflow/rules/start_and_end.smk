@@ -32,7 +32,7 @@ def refuse_missing_package():
     if not WITH_CONDA:  # else jobs have other packages than this process
         for stage, name in jobs_to_run():
             if stage == "train":
-                run = read_json(run_file(GRAPH.at(STAGES[stage].path_of(name))))["run"]
+                run = read_json(run_file(GRAPH.named(stage, name)))["run"]
                 check_package(run.get("checkpoints") or "")
 
 

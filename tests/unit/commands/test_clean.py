@@ -10,7 +10,6 @@ from babelmill.settings import settings_of
 
 from babelmill.commands import clean as command
 from babelmill.config.loading import load
-from babelmill.core import writers
 from babelmill.core.files import read_json, write_json
 from babelmill.runtime.record import fingerprint, identity
 from babelmill.runtime.run_lock import Lock
@@ -165,11 +164,13 @@ def test_what_cannot_be_removed_is_said_and_links_are_not_followed(project, caps
     (elsewhere / "mine").write_text("mine")
     results = project / "results"
     results.mkdir(exist_ok=True)
-    link = results / f".a.{writers._here()}-1-0.abcdefgh"  # a folder that a dead process of this machine left
-    link.symlink_to(elsewhere)
+    left = results / ".a.abcdefgh.tmp"  # a folder that a killed process left
+    left.mkdir()
+    (left / ".lock").touch()
+    (left / "link").symlink_to(elsewhere)
     configuration = load()
     with without_rights(project):
         command.clean(configuration, remove=True)
-    assert f"could not be removed  results/{link.name}" in capsys.readouterr().out
-    assert f"removed   results/{link.name}" in "\n".join(clean("--remove"))
-    assert (elsewhere / "mine").exists() and not link.is_symlink()
+    assert f"could not be removed  results/{left.name}" in capsys.readouterr().out
+    assert f"removed   results/{left.name}" in "\n".join(clean("--remove"))
+    assert (elsewhere / "mine").exists() and not left.exists()

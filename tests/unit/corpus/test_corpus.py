@@ -19,7 +19,7 @@ from babelmill.settings import settings_of
 
 from babelmill.commands.terminal import run_summary
 from babelmill.config.resolve import Configuration
-from babelmill.core import manifest, words
+from babelmill.core import manifest
 from babelmill.core.bars import Bar
 from babelmill.core.files import UserError, read_json
 from babelmill.corpus import __main__ as corpus_stage
@@ -468,12 +468,3 @@ def test_tab_separated_text_of_another_name_is_read_without_quoting(folder):
     Path("a.tab").write_text('id\ttext\n1\t"Hello there\n2\tGoodbye now"\n3\tplain words\n')
     build(files=["a.tab"], format="tsv", validation_share=0)
     assert texts("train") == ['"Hello there', 'Goodbye now"', "plain words"]
-
-
-@pytest.mark.parametrize(
-    "text", ["", " ", "one", " one  two\u3000three\x1cfour\u200bfive\n", "ab " * 7 + "abcdefgh" * 3]
-)
-def test_words_of_a_long_text_are_counted_in_pieces(monkeypatch, text):
-    for size in range(1, 12):
-        monkeypatch.setattr(words, "PIECE", size)
-        assert words.count_words([text, "a b"]) == len(text.split()) + 2

@@ -43,10 +43,10 @@ def unused(graph: Graph) -> Iterator[Path]:
         names["publish"].add(model)
     for stage, kept in names.items():
         for folder in (RESULTS / stage, UNFINISHED / stage):
-            yield from (path for path in sorted(folder.glob("*")) if path.name not in kept)
+            yield from (path for path in sorted(folder.glob("[!.]*")) if path.name not in kept)
         yield from (path for path in sorted((SETTINGS / stage).glob("*.json")) if path.stem not in kept)
     yield from (path for path in sorted((SETTINGS / "run").glob("*.json")) if path.stem not in names["train"])
-    for path in sorted(CHECKPOINTS.glob("*")):
+    for path in sorted(CHECKPOINTS.glob("[!.]*")):
         if path.name not in names["train"] and not Lock(path).holder():
             yield path
     yield from (path for path in sorted(LINKS.glob("*")) if path.name not in models)

@@ -17,6 +17,7 @@ predicted from all others. A folder needs no configuration.
 
 import argparse
 import bisect
+import os
 import re
 import sys
 from collections.abc import Collection, Iterator
@@ -29,7 +30,6 @@ from babelmill.config.resolve import Configuration
 from babelmill.config.suites import how_scored
 from babelmill.core import manifest
 from babelmill.core.files import UserError
-from babelmill.core.globs import at_home
 from babelmill.evaluation.suite_scores import METHODS
 from babelmill.graph import Graph
 from babelmill.release.elsewhere.given_model import (
@@ -79,7 +79,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     on = parser.add_mutually_exclusive_group(required=True)
     on.add_argument("--suite", help="score on this suite, of config/suites or of your configuration")
     words = "print the bits of each word of this text, with one sentence per line (-: standard input)"
-    on.add_argument("--words", type=at_home, metavar="FILE", help=words)
+    on.add_argument("--words", type=os.path.expanduser, metavar="FILE", help=words)
     add("--language", nargs="+", metavar="CODE", help="score these languages, if the suite has several")
     add(
         "--method",

@@ -28,10 +28,9 @@ import pyarrow as pa
 
 from babelmill.config import identifiers, schema
 from babelmill.config.inputs import UNCOUNTED_STEPS
-from babelmill.core import escape, known_hashes, local_sources, manifest, stage_entry
+from babelmill.core import escape, local_sources, manifest, stage_entry
 from babelmill.core.files import UserError, atomic_write, sha256
 from babelmill.core.formats import split_name
-from babelmill.core.globs import distinct
 from babelmill.core.stage_entry import Job
 from babelmill.core.words import and_words, plural
 from babelmill.corpus import builtin
@@ -102,7 +101,7 @@ def inputs(corpus: schema.Corpus, download: Path | None) -> Inputs:
 
 def each_real_file_once(paths: list[Path]) -> list[Path]:
     """Return one path for each real file: several globs may reach the same file through links."""
-    return [Path(path) for path in distinct(map(str, paths))]
+    return [Path(path) for path in local_sources.distinct(map(str, paths))]
 
 
 def sampler_of(settings: CorpusStage) -> Sampler | None:
@@ -386,13 +385,13 @@ class Sources:
     def __init__(self, paths: list[Path], asked: dict[str, Any]) -> None:
         """Look at the files before they are read; `asked`: what the settings say about them (`local_sources.snapshot`)."""
         self._asked = {pattern: entry for pattern, entry in asked.items() if isinstance(entry, dict)}
-        self._identities = {path.as_posix(): known_hashes.identity(path) for path in paths}
+        self._identities = {path.as_posix(): local_sources.identity(path) for path in paths}
 
     def listing(self) -> list[dict[str, Any]]:
         """Return path, bytes and sha256 of each file; raise a UserError if one changed since it was first read."""
         content = local_sources.hashes(sorted(self._identities))
         for path, before in self._identities.items():
-            if known_hashes.identity(path) != before:
+            if local_sources.identity(path) != before:
                 raise UserError(f"{path} changed while the stage read it; run the workflow again")
         for pattern, entry in self._asked.items():
             if local_sources.snapshot({pattern: "corpus"})[pattern] != entry:
