@@ -137,13 +137,15 @@ def load_configuration():
 CONFIG = load_configuration()
 GRAPH = Graph(CONFIG, workflow.dryrun)
 WRITTEN = set()  # the models whose settings files are written
+NAMED = set()  # (stage, model) of the settings files that are written for results with the name of a model
 
 
 def asked_for():
     """Return the models of this run's targets."""
     targets = [Path(target).as_posix() for target in workflow.dag_settings.targets] or ["all"]
     form = re.compile(
-        r"converted/(.+)|(?:published|submissions)/(.+)\.json|reports/(.+)\.\w+|experiments/(.+)|(?:publish_)?(\w+)"
+        r"converted/(.+)|(?:published|submissions)/(.+)\.json|predictions/(.+)/.+|reports/(.+)\.\w+|experiments/(.+)"
+        r"|(?:publish_)?(\w+)"
     )
     words = [next(filter(None, found.groups())) for found in map(form.fullmatch, targets) if found]
     names = [name for word in words for name in word.split("+")]
@@ -164,6 +166,15 @@ def write_settings(model):
         if name not in WRITTEN:
             WRITTEN.add(name)
             GRAPH.write_settings(name)
+
+
+def write_named_settings(stage, model):
+    """Do the same for a stage whose results carry the name of a model, such as `publish`."""
+    if (stage, model) not in NAMED:
+        for name in {model, *asked_for()}:
+            NAMED.add((stage, name))
+            for part in STAGES[stage].parts(CONFIG, name):
+                GRAPH.write(GRAPH.result(stage, name, part))
 
 
 def everything_is_shown():
@@ -229,8 +240,10 @@ def named_inputs(stage):
         if stage == "publish":
             hub_token()  # without one, end with an error now, not after the training
         write_settings(model)
+        if not IS_MODULE:
+            say_what_is_left_out()
         result = GRAPH.result(stage, model, part)
-        GRAPH.write(result)
+        write_named_settings(stage, model)
         if stage == "convert" and result.path.exists() and (lost := manifest.missing(result.path)):
             raise UserError(f"{lost}; delete the folder {result.path}, then it is made again")
         return inputs_of(result)

@@ -6,7 +6,7 @@
 
 MODEL is a folder that transformers loads as a causal or masked language model, or a repository on the Hub, which is
 fetched at one commit. The suite is one of the configuration's (config/README.md). The scores have the same form as
-those in results/scores. After an interruption, the same command continues.
+those in results/score. After an interruption, the same command continues.
 
 With `--words`, each line of the file is one sentence, and the output has -log2 p of each word in bits, as tab-separated
 values. Words are separated by white space; a word includes the tokens that begin in it, and the space before it. The

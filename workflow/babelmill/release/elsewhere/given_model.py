@@ -58,8 +58,8 @@ def model_folder(args: argparse.Namespace, models: Collection[str] = ()) -> tupl
             raise UserError(f"{error}{meant(args.model, models)}") from None
     if (folder / "adapter").is_dir() and not [*folder.glob("model*.safetensors")]:
         raise UserError(
-            f"{folder} holds only adapters (export.adapter: only); name the folder in results/exports, which has the"
-            " weights, too"
+            f"{folder} holds only adapters (export.adapter: only); name its results/of/{{model}}/export, which has"
+            " the weights, too"
         )
     check_trust(folder, local, args.trust_remote_code)
     check_layers(read_object(folder / "config.json"), args.model)
