@@ -203,6 +203,11 @@ class Data:
         return tuple(sha256(self.folder / out / name) for name in ("model.safetensors", "ema.safetensors"))
 
     @property
+    def log(self) -> Path:
+        """Return the log of the stage with the present settings."""
+        return self.folder / f"logs/train/{self.name}.log"
+
+    @property
     def runs(self) -> list[Path]:
         """Return the folders of runs."""
         return sorted(self.checkpoints.glob("*"))
