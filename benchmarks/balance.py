@@ -17,7 +17,7 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "workflow"))
 
-from babelmill.config.model_size import parameters
+from babelmill.config.model_size import size_of
 from babelmill.config.resolve import Configuration
 from babelmill.runtime.cost import flops
 from babelmill.training.plan import rows as dealing
@@ -42,12 +42,12 @@ def in_turn(costs: np.ndarray, size: int, processes: int) -> np.ndarray:
 def simulate(preset: str, processes: list[int]) -> None:
     """Print a line for each number of processes."""
     configured = Configuration([("benchmark", {"preset": preset})]).model("eng")
-    vocabulary = configured.tokenizer.vocab_size
+    size_of_model = size_of(configured.model, configured.tokenizer.vocab_size)
     plan = Plan(configured.train, 1.0, [Packed(offsets(TOKENS[preset]))])
     total, longest = 0.0, {(way, size): 0.0 for way in ("whole", "rows", "work") for size in processes}
     for number in range(0, plan.steps, EVERY):
         step = plan.step(number)
-        costs = flops(configured.model, vocabulary, step.length, step.length, step.rows.targets)
+        costs = flops(size_of_model, step.length, step.length, step.rows.targets)
         total += costs.sum()
         for size in processes:
             ways = {
@@ -57,7 +57,7 @@ def simulate(preset: str, processes: list[int]) -> None:
             }
             for way, process in ways.items():
                 longest[way, size] += np.bincount(process, costs, size).max()
-    gradient = 4 * parameters(configured.model, vocabulary)
+    gradient = 4 * size_of_model.parameters
     for size in processes:
         cells = [
             f"{total / longest[way, size]:.2f} ({total / longest[way, size] / size:.3f})"

@@ -55,6 +55,7 @@ def engine(
     architecture: str = "gpt_bert",
 ):
     """Return a function that does one of our training steps and reports it, and a description."""
+    from babelmill.config.model_size import size_of
     from babelmill.runtime.cost import flops
     from babelmill.runtime.processes import Processes
     from babelmill.runtime.progress import peak_flops, peak_memory
@@ -69,6 +70,7 @@ def engine(
     )
     drops = {"hidden_dropout_prob": dropout, "attention_probs_dropout_prob": dropout}
     model = laid_over(configured.model, **drops, architecture=architecture)
+    size = size_of(model, configured.tokenizer.vocab_size)
     processes = Processes.start(threads)
     set_gpu_options()
     graphs = Graphs() if processes.device.type == "cuda" else None
@@ -82,7 +84,7 @@ def engine(
         return {
             "tokens": len(rows) * length,
             "data": pending.data_seconds,
-            "flops": flops(model, configured.tokenizer.vocab_size, length, len(rows) * length, targets),
+            "flops": flops(size, length, len(rows) * length, targets),
             "wait": pending.read,
         }
 

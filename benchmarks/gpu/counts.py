@@ -32,6 +32,7 @@ sys.path.insert(0, str(ROOT / "workflow"))
 
 from counting import Part, compiled, compiled_function  # noqa: E402
 
+from babelmill.config.model_size import gpt_bert  # noqa: E402
 from babelmill.config.resolve import Configuration  # noqa: E402
 from babelmill.model.attention import visible  # noqa: E402
 from babelmill.model.gpt_bert import Classifier, GPTBert, GPTBertShape, training_mask  # noqa: E402
@@ -300,7 +301,8 @@ def main() -> None:
         step, end = sum(part.milliseconds for part in used), parts[END].milliseconds
         passes = max(1, batch // args.tokens)
         print(f"| {code} | all | {sum(used, Part())} | {step:.1f} |")
-        least = 1e3 * flops(shape, shape.vocab_size, args.length, args.tokens, args.tokens * PREDICTED) / PEAK["H200"]
+        size = gpt_bert(shape, shape.vocab_size)
+        least = 1e3 * flops(size, args.length, args.tokens, args.tokens * PREDICTED) / PEAK["H200"]
         print(f"{code}: MFU {least * passes / (passes * (step - end) + end):.1%}, with {passes} passes per step")
 
 

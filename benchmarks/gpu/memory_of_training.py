@@ -143,12 +143,13 @@ def work(options: list[str]) -> None:
     runpy.run_module("babelmill.train", run_name="__main__")
 
 
-def planned(folder: Path) -> list[str]:
-    """Return the GiB that `babelmill plan` calculates, for each number of GPUs."""
+def planned(folder: Path, gpus: int) -> str:
+    """Return the GiB that `babelmill plan` calculates."""
     command = [sys.executable, "-m", "babelmill", "plan", "eng", "--configfile", "config.yaml", "--gpu", "H200"]
-    command += ["--tsv", "--gpus", *map(str, GPUS)]
+    command += ["--tsv", "--gpus", str(gpus)]
     done = subprocess.run(command, cwd=folder, env=ENVIRONMENT, capture_output=True, text=True, check=True)
-    return [f"{float(row['memory_gib']):.1f}" for row in csv.DictReader(io.StringIO(done.stdout), delimiter="\t")]
+    (row,) = csv.DictReader(io.StringIO(done.stdout), delimiter="\t")
+    return f"{float(row['GiB']):.1f}"
 
 
 def main() -> None:
@@ -165,9 +166,10 @@ def main() -> None:
     print("| trained | GPUs | allocated | reserved | planned | host |\n|---|---|---|---|---|---|")
     for name, rank in (("adapters", 16), ("all weights", 0)):
         make(folder, configuration(folder, rank), PREPARED, 2)
-        for gpus, calculated in zip(GPUS, planned(folder), strict=True):
+        for gpus in GPUS:
             allocated, reserved, host = train(folder, gpus)
-            print(f"| {name} | {gpus} | {allocated:.1f} | {reserved:.1f} | {calculated} | {host:.1f} |", flush=True)
+            measured = f"{allocated:.1f} | {reserved:.1f} | {planned(folder, gpus)} | {host:.1f}"
+            print(f"| {name} | {gpus} | {measured} |", flush=True)
 
 
 if __name__ == "__main__":

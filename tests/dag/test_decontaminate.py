@@ -27,23 +27,19 @@ def test_a_document_with_a_test_sentence_is_dropped(workspace):
     (workspace.path / "texts/eng/planted.txt").write_text(f"{line} And more of it.")
     (workspace.path / "pairs.tsv").write_text("good\tbad\nThe small fox sees a bird.\tThe small fox see a bird.\n")
     workspace.configure(configured({}))
-    workspace.snakemake("results/corpora/eng/manifest.json")
-    before = read_json(workspace.path / "results/corpora/eng/manifest.json")["figures"]
-    german = (workspace.path / "results/settings/deu/corpus.json").read_bytes()
+    corpora, of_eng = ["--until", "corpus"], workspace.path / "results/of/eng/corpus/manifest.json"
+    workspace.snakemake("converted/eng", *corpora)
+    before = read_json(of_eng)["figures"]
     workspace.configure(configured({"corpus": {"decontaminate": ["mine"]}}))
-    jobs = workspace.would_run(targets=["results/corpora/eng/manifest.json", "results/corpora/deu/manifest.json"])
-    assert jobs == {("suite", "mine"), ("corpus", "eng")}
-    workspace.snakemake("results/corpora/eng/manifest.json")
-    after = read_json(workspace.path / "results/corpora/eng/manifest.json")["figures"]
+    assert workspace.would_run(*corpora) == {("suite", "mine_eng"), ("corpus", "eng")}
+    workspace.snakemake("converted/eng", *corpora)
+    after = read_json(of_eng)["figures"]
     assert after["dropped"] == before["dropped"] | {"test_text": 1} and after["suites"] == {"mine": 1}
     (example,) = after["examples"]["test_text"]
     assert example["note"] == "mine: the small fox sees a bird" and example["text"].startswith(line)
-    assert (workspace.path / "results/settings/deu/corpus.json").read_bytes() == german
-    targets = ["results/corpora/eng/manifest.json"]
-    assert workspace.would_run(targets=targets) == set()
-    assert workspace.why("eng")["corpus"].endswith("up to date")
+    assert workspace.would_run(*corpora) == set()
     (workspace.path / "pairs.tsv").write_text("good\tbad\nAnother sentence of the suite.\tOther.\n")
-    assert workspace.would_run(targets=targets) == {("suite", "mine"), ("corpus", "eng")}
+    assert workspace.would_run(*corpora) == {("suite", "mine_eng"), ("corpus", "eng")}
 
 
 @pytest.mark.parametrize(

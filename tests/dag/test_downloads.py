@@ -1,6 +1,7 @@
 """Text from the Hub, in a workflow that is really run: what is downloaded, when again, and at which commit."""
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -21,8 +22,9 @@ BY_HAND = """
 from babelmill import task
 from babelmill.commands.progress.made_by_hand import made_by_hand
 from babelmill.config import loading
+from babelmill.graph import Graph
 
-print(made_by_hand(loading.load(), "task", task.run, "eng", "topics"))
+print(made_by_hand(Graph(loading.load()), "task", task.run, "eng", "topics"))
 """
 
 
@@ -40,11 +42,11 @@ def work(tmp_path):
     return workspace
 
 
-TARGET = ("results/corpora/eng/manifest.json",)
+TARGET = ("converted/eng", "--until", "corpus")
 
 
 def commit_of(workspace):
-    return json.loads((workspace.path / "results/downloads/eng/manifest.json").read_text())["figures"]["commit"]
+    return json.loads((workspace.path / "results/of/eng/download/manifest.json").read_text())["figures"]["commit"]
 
 
 def test_a_moved_branch_changes_nothing_until_it_is_asked_for(hub, work):
@@ -105,24 +107,24 @@ def test_a_moved_branch_changes_no_rows_of_a_task_until_it_is_asked_for(hub, wor
     topics = {"repository": repository, "train": ["train.tsv"], "test": ["test.tsv"], "language": "eng"}
     topics |= {"text": "{text}", "label": "label"}
     work.configure({"tasks": {"topics": topics}, "evaluation": {"tasks": ["topics"]}})
-    target = "results/tasks/topics/eng/manifest.json"
+    target = ("converted/eng", "--until", "task")
 
-    def by_hand(folder: str) -> str:
-        assert work.python("-c", BY_HAND, check=True).stdout.strip() == folder
+    def by_hand() -> str:
+        folder = work.python("-c", BY_HAND, check=True).stdout.strip()
         return json.loads(Path(folder, "manifest.json").read_text())["figures"]["hub"]["commit"]
 
-    work.snakemake(target)
+    work.snakemake(*target)
     second = hub.commit(f"datasets/{repository}", rows | {"train.tsv": row.format("ant", "bee").encode()})
     asked = hub.count(repository)
-    assert by_hand("results/tasks/topics/eng") == first and not Path("tuned").exists()
-    assert work.would_run(targets=[target]) == set()
-    assert "task topics      up to date" in work.babelmill("why", "eng")
+    assert by_hand() == first and not Path("tuned").exists()
+    assert work.would_run(targets=target) == set()
+    assert "task topics.eng  up to date" in work.babelmill("why", "eng")
     assert hub.count(repository) == asked, "nobody asks for the branch again"
-    Path("results/tasks").rename("elsewhere")
-    assert by_hand("tuned/tasks/topics/eng") == first
-    Path("elsewhere").rename("results/tasks")
+    shutil.rmtree("results/task")
+    assert by_hand() == first
+    shutil.rmtree("results/task")
     Path("results/hub.lock").unlink()
-    assert by_hand("tuned/tasks/topics/eng") == second
+    assert by_hand() == second
 
 
 def test_local_text_needs_no_download(hub, work):

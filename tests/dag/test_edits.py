@@ -64,10 +64,9 @@ def test_a_stage_that_is_forced_runs_and_is_not_named(checkout):
     edit_the_loss(checkout)
     output = dry_run(checkout, "--forcerun", "train", "--profile", checkout.path / "profiles/local")
     assert re.findall(r"^  (\w+) +1  ", output, re.MULTILINE) == AFTER_TRAIN and " was edited" not in output
-    before = read_json(checkout.results / "results/models/eng/manifest.json")
-    shutil.rmtree(checkout.results / "results/checkpoints/eng")
-    checkout.snakemake("results/models/eng/manifest.json", "--forcerun", "train")
-    after = read_json(checkout.results / "results/models/eng/manifest.json")
+    before = read_json(checkout.results / "results/of/eng/train/manifest.json")
+    checkout.snakemake("converted/eng", "--forcerun", "train", "--until", "train")
+    after = read_json(checkout.results / "results/of/eng/train/manifest.json")
     assert before["files"]["model.safetensors"] != after["files"]["model.safetensors"]
     assert "training/networks/loss.py" not in checkout.babelmill("why", "eng")
 
@@ -75,24 +74,25 @@ def test_a_stage_that_is_forced_runs_and_is_not_named(checkout):
 def test_a_run_that_continues_with_other_code_says_so(checkout):
     """Its results name the code with which it began."""
     edit_the_loss(checkout)
-    shutil.rmtree(checkout.results / "results/models/eng")
-    checkout.snakemake("results/models/eng/manifest.json")
-    log = (checkout.results / "logs/train/eng.log").read_text()
+    trained = (checkout.results / "results/of/eng/train").resolve()
+    for folder in (trained, checkout.results / "converted/eng", (checkout.results / "results/of/eng/export").resolve()):
+        shutil.rmtree(folder)
+    checkout.snakemake("converted/eng", "--until", "train")
+    log = (checkout.results / f"logs/train/{trained.name}.log").read_text()
     assert "training/networks/loss.py was edited since this run began" in log
     assert STAYS in checkout.babelmill("why", "eng")
 
 
 def test_a_raised_version_runs_the_stage_again_and_what_follows(checkout):
-    checkout.package("stages.py", '    name = "train"\n', '    name = "train"\n    version = 2\n')
+    checkout.package("stages.py", '    stage = "train"\n', '    stage = "train"\n    version = 2\n')
     assert checkout.would_run("converted/eng") == AFTER_TRAIN
     assert re.search(r"^  train +version 1 -> 2$", checkout.babelmill("why", "eng"), re.MULTILINE)
 
 
 def test_a_job_of_another_version_refuses(checkout):
-    settings = "results/settings/eng/shards.json"
-    arguments = ["--tokenizer", "results/tokenizers/eng", "--corpus", "results/corpora/eng", "--out", "out"]
-    checkout.package("stages.py", '    name = "shards"\n', '    name = "shards"\n    version = 2\n')
-    done = checkout.run("babelmill.shards", "--settings", settings, "--language", "eng", *arguments)
+    (settings,) = (path.as_posix() for path in checkout.settings("shards", "eng"))
+    checkout.package("stages.py", '    stage = "shards"\n', '    stage = "shards"\n    version = 2\n')
+    done = checkout.run("babelmill.shards", settings)
     line = f"error: {settings}: written for another version of stage shards; run the workflow again\n"
     assert done.returncode == 1 and done.stderr.endswith(line)
 
@@ -105,7 +105,7 @@ def test_a_new_key_at_its_neutral_value_repeats_nothing(checkout):
     )
     checkout.edit("config/defaults.yaml", "corpus:\n", "corpus:\n  min_lines: 0\n")
     assert checkout.would_run("converted/eng") == []
-    assert "min_lines" not in (checkout.results / "results/settings/eng/corpus.json").read_text()
+    assert "min_lines" not in (checkout.results / checkout.settings("corpus", "eng")[0]).read_text()
     checkout.configure(SMALL | {"corpus": {"min_lines": 3}})
     assert checkout.would_run("converted/eng")[0] == "corpus"
     assert "corpus           corpus.min_lines unset -> 3" in checkout.babelmill("why", "eng")
@@ -113,12 +113,12 @@ def test_a_new_key_at_its_neutral_value_repeats_nothing(checkout):
 
 @pytest.mark.parametrize("profile", ["demo", "local", "slurm", "slurm-multinode", None])
 def test_an_edited_command_of_a_rule_repeats_nothing(checkout, profile):
-    checkout.edit("workflow/rules/tokenizer.smk", "--threads {threads} --log", "--threads {threads}  --log")
+    checkout.edit("workflow/rules/tokenizer.smk", " --threads {threads}", "  --threads {threads}")
     assert checkout.would_run("converted/eng", profile=profile) == []
 
 
 def test_results_of_an_earlier_release_are_one_line(workspace):
-    for path in workspace.path.glob("results/tokenizers/*/manifest.json"):
+    for path in workspace.path.glob("results/tokenizer/*/manifest.json"):
         manifest.write_sealed(path, manifest.read(path.parent) | {"version": "0.3.0"})
     line = "error: results/ holds results of Babelmill 0.x: keep them with the release that made them, or begin a new"
     dry = workspace.snakemake("converted/eng", "--dry-run", check=False)
@@ -134,7 +134,7 @@ def test_folders_with_brackets_and_braces(workspace, tmp_path):
     results = workspace.path.rename(tmp_path / "wo{rk} [2] {model}")
     checkout = Checkout(tmp_path / "checkout [1]", results)
     checkout.configure(SMALL | {"evaluation": {"suites": ["english_basics"]}})
-    checkout.snakemake("results/suites/english_basics/eng/manifest.json", "--configfile", "config/config.yaml")
+    checkout.snakemake("converted/eng", "--until", "suite", "--configfile", "config/config.yaml")
     assert "suite" not in (runs := checkout.would_run("converted/eng", profile=None)) and "score" in runs
     braces = Checkout(tmp_path / "check{out}", results)
     output = braces.snakemake("converted/eng", "--dry-run", check=False).splitlines()

@@ -26,5 +26,5 @@ def test_a_training_that_could_not_keep_its_checkpoints_begins_nothing(workspace
         "error: run.checkpoints: s3://bucket/prefix needs the package s3fs, in the environment of all jobs: pip install"
     )
     assert line in done.stderr
-    assert "tokenizer eng" not in done.stdout + done.stderr, "no job has begun"
+    assert "rule tokenizer" not in done.stdout + done.stderr, "no job has begun"
     assert "Nothing to be done" in run("deu").stderr, "it is trained already"

@@ -1,182 +1,66 @@
-"""What reruns when: for every key of the configuration, exactly the stages that depend on it, of that model and no other."""
+"""What runs when: a result that is missing, and nothing else (for each key, see `unit/config/test_settings_files.py`)."""
 
 import copy
 import json
+import os
 import shutil
-from typing import Literal, get_args, get_origin
+import subprocess
+import time
+from pathlib import Path
 
 import pytest
-from babelmill.settings import settings_of
 
-from babelmill import __version__
-from babelmill.config.resolve import Configuration
-from babelmill.config.schema import OF_NORBERT4, SECTIONS
-from babelmill.core import manifest
-from babelmill.core.files import sha256
-from babelmill.stages import STAGES, TO_CONVERTED
-from conftest import SMALL
+from conftest import SMALL, Workspace
 
-# The first stage that reads a section (`mixture` only for a model of several languages).
-READER = {"evaluation": "evaluate", "card": "convert", "model": "train"}
-READER |= {stage: stage for stage in ("corpus", "tokenizer", "train", "export")}
-# Keys whose other value cannot be made from the type alone.
-OTHER = {
-    "corpus.files": ["texts/eng/0*.txt"],
-    "run.snapshots": [0.001],
-    "run.checkpoints": "file:///elsewhere",
-    "model.revision": "v1",
-    "corpus.builtin": "python-docs",  # beside the files
-    "corpus.validation_files": ["texts/deu/000.txt"],
-    "corpus.format": "csv",
-    "corpus.document": "50 words",
-    "corpus.quoting": "none",
-    "run.validation_tokens": 1000,
-    "corpus.text_column": "content",
-    "corpus.hub": "somebody/else",
-    "corpus.revision": "v2",
-    "corpus.delimiter": ";",
-    "corpus.categories": ["child-books"],
-    "corpus.budget": "100 words",
-    "corpus.language_filter": {"model": "py3langid"},
-    "corpus.near_duplicates": 0.8,
-    "corpus.near_duplicate_paragraphs": 0.8,
-    "tokenizer.source": "results/tokenizers/deu/tokenizer.json",
-    "tokenizer.revision": "v2",
-    "mixture.weights": "uniform",
-    "model.num_attention_heads": 4,
-    "train.micro_batch_tokens": 128,
-    "train.hybrid_ratio": "2/3",
-    "train.sequence_lengths": [16, 32, 32],
-    "train.phase_starts": [0.0, 0.5, 0.75],
-    "train.batch_reduction": 2.0,
-    "train.betas": [0.8, 0.9],
-    "export.variants": ["ema"],
-    "card.license": "cc-by-4.0",
-    "card.authors": ["A. Person"],
-    "card.description": "Trained for a test.",
-    "publish.username": "lab",
-    "publish.repo_template": "{username}/{model}{causal_suffix}{variant_suffix}",
-}
-# A model of one language has nothing to weigh; there are local files, and no tokenizer of the Hub; the steps are given.
-NOTHING = {"mixture.weights", "corpus.hub", "corpus.revision", "tokenizer.revision", "train.epochs", "model.revision"}
-# They go together, lead to other models, or need other files: test_transformers_network.py, test_continue.py,
-# test_prompts.py, test_transformers_sources.py, test_labels.py, test_labelled_corpora.py.
-SEVERAL = {"model.architecture", "model.config", "model.source", "corpus.prompt_column"}
-SEVERAL |= {"corpus.label_columns", "corpus.context_column", "corpus.context"}
-SEVERAL |= {"corpus.decontaminate"}  # which needs a suite: test_decontaminate.py
-SEVERAL |= {f"model.{name}" for name in OF_NORBERT4}  # of another architecture: test_norbert4_sources.py
-SEVERAL |= {"train.words"}  # without the steps: test_snapshots.py
-SEVERAL |= {"train.lora_rank", "train.lora_alpha", "export.adapter"}
-SEVERAL |= {"train.noise"}  # of diffusion: test_noise.py
-SEVERAL |= {"train.freeze", "train.unknown_context", "train.typos"}
-SEVERAL |= {f"labels.{name}" for name in SECTIONS["labels"].model_fields}  # of another objective: test_labels.py
-SEVERAL |= {
-    f"evaluation.{name}" for name in ("suites", "pairs", "masked_pairs", "snapshots", "snapshot_suites", "backend")
-}  # test_suites_of_pairs.py
-SEVERAL |= {f"evaluation.{name}" for name in ("tasks", "task_seeds", "keep_tuned")}  # e2e/test_tune.py
-SEVERAL |= {f"predict.{name}" for name in SECTIONS["predict"].model_fields}  # of models of labels: test_predict.py
+AFTER_TRAIN = {"train", "export", "evaluate", "convert"}
+ALL = AFTER_TRAIN | {"corpus", "tokenizer", "shards"}
 
 
-def keys():
-    for section, schema in SECTIONS.items():
-        for name in schema.model_fields:
-            if f"{section}.{name}" not in SEVERAL:
-                yield section, name
-
-
-def other_value(section, name, value):
-    """A valid value that differs from the present one."""
-    if f"{section}.{name}" in OTHER:
-        return OTHER[f"{section}.{name}"]
-    annotation = SECTIONS[section].model_fields[name].annotation
-    if get_origin(annotation) is Literal:
-        return next(choice for choice in get_args(annotation) if choice != value)
-    if isinstance(value, bool):
-        return not value
-    if isinstance(value, int):
-        return value * 2 or 2
-    if isinstance(value, float):
-        return value / 2 if value else 0.01
-    if value is None:  # max_steps and the like: optional numbers
-        return 10
-    raise AssertionError(f"{section}.{name}: write another valid value into OTHER")
-
-
-def downstream(stages):
-    """The stages, and all that follow from them."""
-    found = set(stages)
-    for stage in TO_CONVERTED.values():
-        if stage.name not in ("score", "tune") and found.intersection(stage.reads):
-            found.add(stage.name)
+def changed(section: str, group: str = "models", name: str = "eng", **values) -> dict:
+    """The small configuration with other values in a section of a model."""
+    found = copy.deepcopy(SMALL)
+    found.setdefault(group, {}).setdefault(name, {}).setdefault(section, {}).update(values)
     return found
 
 
-def expected(section, name):
-    """(rule, eng) of each stage that should run after a change of this key for eng."""
-    if f"{section}.{name}" in NOTHING or section in ("run", "resources", "publish"):  # nobody asks to publish here
-        return set()
-    return {(stage, "eng") for stage in downstream([READER[section]])}
+def stages(jobs: set[tuple[str, str]], label: str = "eng") -> set[str]:
+    return {stage for stage, name in jobs if name == label}
 
 
-def with_value(section, name, value):
-    values = copy.deepcopy(SMALL)
-    group = "languages" if section == "corpus" else "models"
-    values.setdefault(group, {}).setdefault("eng", {}).setdefault(section, {})[name] = value
-    return values
+def result(workspace: Workspace, stage: str, model: str = "eng") -> Path:
+    return (workspace.path / f"results/of/{model}/{stage}").resolve()
 
 
-def changed(section, name):
-    """The small configuration with another value of a key for eng."""
-    present = Configuration([("config/config.yaml", SMALL)])
-    resolved = present.corpus("eng") if section == "corpus" else present.model("eng")
-    value = getattr(getattr(resolved, section), name)
-    other = other_value(section, name, value)
-    assert other != value
-    return with_value(section, name, other)
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [
+        (changed("corpus", "languages", min_characters=3), ALL),
+        (changed("tokenizer", vocab_size=300), ALL - {"corpus"}),
+        (changed("train", seed=7), AFTER_TRAIN),
+        (changed("train", mask_rate_start=0.15, mask_rate_end=0.3), AFTER_TRAIN),  # swapped values are others
+        (changed("export", default_variant="main"), AFTER_TRAIN - {"train"}),
+        (changed("evaluation", documents=5), {"evaluate", "convert"}),
+        (changed("card", license="cc-by-4.0"), {"convert"}),
+        (changed("run", log_every=3), set()),
+        (changed("resources", gpus=2), set()),
+    ],
+)
+def test_a_change_runs_what_depends_on_it_and_back_runs_convert_at_most(workspace, values, expected):
+    workspace.configure(values)
+    jobs = workspace.would_run()
+    assert stages(jobs) == expected and stages(jobs, "deu") == set()
+    workspace.configure(SMALL)
+    assert workspace.would_run() == set()
 
 
-def settings_files(values):
-    """{(stage, name): content} of all settings files of eng and deu."""
-    configuration = Configuration([("config/config.yaml", values)])
-    stages = [*STAGES.values(), None]
-    return {
-        (stage.name if stage else "run", name): settings_of(configuration, name, stage.name if stage else "run")
-        for name in ("eng", "deu")
-        for stage in stages
-        if stage is None or stage.applies(configuration, name)
-    }
-
-
-@pytest.mark.parametrize(("section", "name"), list(keys()), ids=lambda value: value)
-def test_a_changed_key_changes_the_settings_of_what_reads_it_alone(built, monkeypatch, section, name):
-    """What that makes again is decided by the files; the test after this one looks at it for each section."""
-    monkeypatch.chdir(built)
-    before, after = settings_files(SMALL), settings_files(changed(section, name))
-    reader = {"run": "run", "publish": "publish"} | READER
-    stages = [] if f"{section}.{name}" in NOTHING or section == "resources" else [reader[section]]
-    stages += ["publish"] if f"{section}.{name}" == "export.variants" else []  # the repository's name tells of it
-    stages += ["evaluate"] if f"{section}.{name}" == "train.objective" else []  # which says what is scored
-    told = ("corpus.validation_share", "corpus.validation_files")  # what a run says about its snapshots
-    stages += ["run"] if f"{section}.{name}" in told else []
-    assert {key for key in before if before[key] != after[key]} == {(stage, "eng") for stage in stages}
-
-
-@pytest.mark.parametrize("section", [section for section in SECTIONS if section not in ("labels", "predict")])
-def test_a_changed_section_reruns_exactly_what_depends_on_it(workspace, section):
-    name = next(
-        name
-        for name in SECTIONS[section].model_fields
-        if f"{section}.{name}" not in OTHER.keys() | SEVERAL | NOTHING or section == "mixture"
-    )
-    workspace.configure(changed(section, name))
-    assert workspace.would_run() == expected(section, name)
-    if section in ("corpus", "train"):
-        workspace.configure(SMALL)
-        assert workspace.would_run() == set(), "changed back: nothing to run"
+def test_back_to_an_earlier_setting_runs_convert_alone(workspace):
+    workspace.configure(changed("evaluation", documents=5))
+    workspace.snakemake("converted/eng")
+    workspace.configure(SMALL)
+    assert workspace.would_run() == {("convert", "eng")}
 
 
 def test_order_of_keys_spelling_of_numbers_and_values_of_the_defaults_change_nothing(workspace):
-    assert workspace.would_run() == set()
     values = {key: SMALL[key] for key in reversed(SMALL)}
     values["train"] = {key: SMALL["train"][key] for key in reversed(SMALL["train"])} | {"learning_rate": "1e-2"}
     values["evaluation"] = {"documents": 10, "sequence_length": 512}
@@ -185,49 +69,134 @@ def test_order_of_keys_spelling_of_numbers_and_values_of_the_defaults_change_not
     assert workspace.would_run("--config", "train={learning_rate: 0.010, max_steps: 8}") == set()
 
 
-def test_swapped_values_are_seen(workspace):
-    """Snakemake compares params as a nameless set; settings files do not."""
-    values = copy.deepcopy(SMALL)
-    values["models"] = {"eng": {"train": {"mask_rate_start": 0.15, "mask_rate_end": 0.3}}}
-    workspace.configure(values)
-    assert workspace.would_run() == {(stage, "eng") for stage in ("train", "export", "evaluate", "convert")}
+def shuffle_times(path: Path) -> None:
+    """Give all files other times, some of them in the future."""
+    now = time.time()
+    for number, each in enumerate(sorted(path.rglob("*"))):
+        os.utime(each, (now, now + (number * 7919 % 13 - 6) * 3600), follow_symlinks=False)
 
 
-@pytest.mark.parametrize("arguments", [[], ["--rerun-triggers", "mtime"]])
-def test_a_change_is_seen_without_what_snakemake_remembers(workspace, arguments):
-    shutil.rmtree(workspace.path / ".snakemake")
-    assert workspace.would_run(*arguments) == set()
-    values = copy.deepcopy(SMALL)
-    values["tokenizer"]["vocab_size"] = 300
-    workspace.configure(values)
-    stages = downstream(["tokenizer"])
-    assert workspace.would_run(*arguments) == {(stage, model) for stage in stages for model in ("eng", "deu")}
+def copied(path: Path) -> Path:
+    subprocess.run(["cp", "-r", path, path.with_name("copy")], check=True)
+    return path.with_name("copy")
 
 
-def test_the_reason_names_the_settings_file(workspace):
-    values = copy.deepcopy(SMALL)
-    values["tokenizer"]["vocab_size"] = 300
-    workspace.configure(values)
-    assert "results/settings/eng/tokenizer.json" in workspace.snakemake("converted/eng", "--dry-run").stdout
+def archived(path: Path) -> Path:
+    target = path.with_name("unpacked")
+    target.mkdir()
+    tar = subprocess.run(["tar", "-c", "-C", path, "."], check=True, capture_output=True).stdout
+    subprocess.run(["tar", "-x", "-m", "-C", target], input=tar, check=True)
+    return target
 
 
-def test_why_names_the_value_and_what_follows(workspace):
-    values = copy.deepcopy(SMALL)
-    values["models"] = {"eng": {"train": {"learning_rate": 0.5}}}
-    workspace.configure(values)
-    lines = workspace.why("eng")
-    assert lines["shards"] == "up to date"
-    assert lines["train"] == "train.learning_rate 0.01 -> 0.5"
-    assert lines["export"] == "runs because train does"
-    assert {*workspace.why("deu").values()} == {"up to date"}
+@pytest.mark.parametrize("move", [lambda path: path, copied, archived], ids=["here", "cp", "tar"])
+def test_times_copies_and_what_snakemake_remembers_have_no_say(workspace, move):
+    moved = Workspace(move(workspace.path))
+    shuffle_times(moved.path)
+    shutil.rmtree(moved.path / ".snakemake", ignore_errors=True)
+    assert moved.would_run() == set()
+    for profile in ("local", "slurm"):
+        done = moved.snakemake("converted/eng", "-n", "--profile", Path(__file__).parents[2] / "profiles" / profile)
+        assert "Nothing to be done" in done.stdout
 
 
-def test_why_agrees_with_the_dry_run_on_a_fresh_folder(workspace):
-    shutil.rmtree(workspace.path / "results")
-    shutil.rmtree(workspace.path / "converted")
-    lines = workspace.why("eng")
-    assert lines["corpus"] == "has not run yet"
-    assert {stage for stage, _ in workspace.would_run(targets=["converted/eng"])} == set(lines)
+def test_results_of_a_colleague_are_used_where_they_fit(workspace, tmp_path):
+    mine = Workspace(tmp_path / "mine")
+    mine.configure(
+        changed("train", name="mine", seed=7) | {"models": {"mine": {"languages": ["eng"], "train": {"seed": 7}}}}
+    )
+    shutil.copytree(workspace.path / "texts", mine.path / "texts")
+    shutil.copytree(workspace.path / "results", mine.path / "results", symlinks=True)
+    assert mine.would_run(targets=["converted/eng"]) == {("convert", "eng")}
+    assert stages(mine.would_run(targets=["converted/mine"])) == AFTER_TRAIN - {"convert"}
+
+
+def test_shared_results_that_were_deleted_start_no_finished_model(workspace):
+    for stage in ("corpus", "tokenizer", "shards", "train", "export", "evaluate"):
+        shutil.rmtree(workspace.path / "results" / stage)
+    assert workspace.would_run() == set()
+    workspace.configure(SMALL | {"models": {"other": {"languages": ["eng"], "train": {"seed": 7}}}})
+    jobs = workspace.would_run(targets=["converted/eng", "converted/other"])
+    assert jobs == {(stage, "eng") for stage in ALL - {"convert"}} | {("convert", "other")}
+
+
+def test_a_renamed_model_trains_nothing(workspace):
+    workspace.configure(SMALL | {"models": {"renamed": {"languages": ["eng"]}}})
+    assert workspace.would_run(targets=["converted/renamed"]) == {("convert", "renamed")}
+
+
+def test_twelve_cells_share_corpus_tokenizer_and_shards_and_equal_cells_a_training(workspace):
+    experiment = {
+        "base": "eng",
+        "vary": {"train.learning_rate": [0.01, 0.02, 0.03], "train.max_steps": [8, 9]},
+        "seeds": 2,
+    }
+    workspace.configure(SMALL | {"experiments": {"rates": experiment}})
+    for path in ("corpus", "tokenizer", "shards", "train"):
+        shutil.rmtree(workspace.path / "results" / path)
+    output = workspace.snakemake("rates", "--dry-run").stdout
+    counts = dict(line.split()[:2] for line in output.partition("Job stats:")[2].splitlines() if len(line.split()) == 2)
+    assert {stage: int(counts[stage]) for stage in ("corpus", "tokenizer", "shards", "train", "convert")} == {
+        "corpus": 1,
+        "tokenizer": 1,
+        "shards": 1,
+        "train": 12,
+        "convert": 12,
+    }
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        (["-R", "train"], AFTER_TRAIN),
+        (["-R", "shards", "--until", "shards"], {"shards"}),
+        (["--force"], {"convert"}),
+        (["--forceall"], ALL),
+        (["--until", "train"], set()),
+    ],
+)
+def test_snakemakes_own_options_do_what_they_say(workspace, arguments, expected):
+    assert stages(workspace.would_run(*arguments, targets=["converted/eng"])) == expected
+
+
+def test_a_forced_training_begins_anew(workspace):
+    before = (result(workspace, "train") / "manifest.json").read_text()
+    workspace.snakemake("converted/eng", "-R", "train", "--profile", Path(__file__).parents[2] / "profiles/local")
+    log = (workspace.path / f"logs/train/{result(workspace, 'train').name}.log").read_text()
+    assert "already trained" not in log and (result(workspace, "train") / "manifest.json").read_text() != before
+    assert workspace.would_run() == set()
+
+
+def test_a_dry_run_while_another_snakemake_holds_the_folder(workspace):
+    """It writes nothing that the other one could miss: settings files are named by their content."""
+    lock = workspace.path / ".snakemake/locks"
+    lock.mkdir(parents=True, exist_ok=True)
+    (lock / "0.output.lock").write_text("converted/eng\n")
+    workspace.configure(changed("train", seed=7))
+    assert stages(workspace.would_run()) == AFTER_TRAIN
+    done = workspace.snakemake("converted/eng", check=False)
+    assert done.returncode == 1 and "lock" in (done.stdout + done.stderr).lower()
+
+
+@pytest.mark.parametrize("stage", ["corpus", "tokenizer", "shards", "train", "export", "evaluate"])
+def test_a_half_copied_result_is_one_line_that_names_the_folder_and_deleting_it_is_enough(workspace, stage):
+    """A file of a result is cut, and something that reads it is asked for."""
+    folder = result(workspace, stage)
+    files = {"corpus": "train.parquet", "tokenizer": "tokenizer.json", "shards": "train.safetensors"}
+    files |= {"evaluate": "evaluation.json"}
+    path = folder / files.get(stage, "model.safetensors")
+    path.write_bytes(path.read_bytes()[:-1])
+    readers = {"corpus": "tokenizer", "tokenizer": "export", "shards": "train", "train": "export", "export": "evaluate"}
+    shutil.rmtree(result(workspace, readers[stage])) if stage in readers else None
+    workspace.configure(changed("card", description="another"))
+    done = workspace.snakemake(
+        "converted/eng", "--force", "--profile", Path(__file__).parents[2] / "profiles/local", check=False
+    )
+    named = f"delete results/{stage}/{folder.name} and run the workflow again"
+    assert done.returncode == 1 and sum(named in line for line in done.stderr.splitlines()) >= 1, done.stderr
+    shutil.rmtree(folder)
+    workspace.snakemake("converted/eng")
+    assert workspace.would_run() == set()
 
 
 def test_a_converted_model_that_lost_a_file_is_an_error(workspace):
@@ -237,33 +206,35 @@ def test_a_converted_model_that_lost_a_file_is_an_error(workspace):
     assert "error: converted/eng/config.json is missing; delete the folder converted/eng" in done.stdout + done.stderr
 
 
-NOT_NEEDED = "results/tokenizers/eng/tokenizer.json is missing; not needed, since what was made from it is there"
-
-
-@pytest.mark.parametrize("change", [{}, {"learning_rate": 0.5}])
-def test_a_missing_intermediate_is_made_again_only_where_it_is_needed(workspace, change):
-    (workspace.path / "results/tokenizers/eng/tokenizer.json").unlink()
-    values = copy.deepcopy(SMALL)
-    values["train"] |= change
-    workspace.configure(values)
-    jobs = workspace.would_run(targets=["converted/eng"])
-    assert {stage for stage, _ in jobs} == (downstream(["tokenizer"]) if change else set())
+def test_why_names_the_value_and_what_follows(workspace):
+    workspace.configure(changed("train", learning_rate=0.5))
     lines = workspace.why("eng")
-    assert {stage for stage, found in lines.items() if found not in ("up to date", NOT_NEEDED)} == {s for s, _ in jobs}
-    assert lines["tokenizer"] == ("results/tokenizers/eng/tokenizer.json is missing" if change else NOT_NEEDED)
+    assert lines["train"] == "train.learning_rate 0.01 -> 0.5"
+    assert lines["export"] == "runs because train does"
+    assert lines["tokenizer"].startswith("up to date: results/tokenizer/eng-")
+    assert all(text.startswith("up to date") for text in workspace.why("deu").values())
 
 
-def test_a_lost_intermediate_of_a_published_model_publishes_nothing_again(workspace, monkeypatch):
-    """The receipt of `publish` names what was published, and not what that was made from."""
+def test_why_agrees_with_the_dry_run_on_a_fresh_folder(workspace):
+    for name in ("results", "converted"):
+        shutil.rmtree(workspace.path / name)
+    lines = workspace.why("eng")
+    assert "has not run yet" in lines["corpus"]
+    assert {stage for stage, _ in workspace.would_run(targets=["converted/eng"])} == set(lines)
+
+
+def test_a_changed_table_or_card_runs_what_carries_the_name(workspace, monkeypatch):
+    """Publishing is asked for again if what is published is another model than the receipt names."""
     monkeypatch.setenv("HF_TOKEN", "hf_x")
     workspace.configure(SMALL | {"publish": {"username": "ada"}})
-    model = workspace.path / "converted/eng"
     assert workspace.would_run(targets=["published/eng.json"]) == {("publish", "eng")}
-    settings = json.loads((workspace.path / "results/settings/eng/publish.json").read_text())
-    receipt = {"stage": "publish", "name": "eng", "version": __version__, "settings": settings, "files": {}}
-    upstream = {"converted/eng": sha256(model / manifest.NAME)}
+    from babelmill import __version__
+    from babelmill.core import manifest
+
+    settings = json.loads((workspace.path / "results/settings/publish/eng.json").read_text())
     (workspace.path / "published").mkdir()
-    manifest.write_sealed(workspace.path / "published/eng.json", receipt | {"upstream": upstream})
+    receipt = {"stage": "publish", "version": __version__, "settings": settings, "files": {}, "upstream": {}}
+    manifest.write_sealed(workspace.path / "published/eng.json", receipt)
     assert workspace.would_run(targets=["published/eng.json"]) == set()
-    (workspace.path / "results/tokenizers/eng/tokenizer.json").unlink()
-    assert workspace.would_run(targets=["published/eng.json"]) == set()
+    workspace.configure(changed("card", license="cc-by-4.0") | {"publish": {"username": "ada"}})
+    assert workspace.would_run(targets=["published/eng.json"]) == {("convert", "eng"), ("publish", "eng")}

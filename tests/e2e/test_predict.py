@@ -185,12 +185,11 @@ def test_what_is_asked_wrongly_is_one_line(labeller, tmp_path):
     refused("there are 'id', 'occ1', 'lang'", labeller, tmp_path / "in.csv", out, "--text", "occ2")
     refused("exists already; delete it", labeller, tmp_path / "in.csv", tmp_path / "there.csv")
     refused("written only as .csv or .tsv", labeller, tmp_path / "in.csv", tmp_path / "out.xlsx")
-    refused("--threshold 2.0: a probability", labeller, tmp_path / "in.csv", out, "--threshold", 2)
+    refused("predict.threshold = 2.0: ", labeller, tmp_path / "in.csv", out, "--threshold", 2)
     refused("the decoder itself says", labeller, tmp_path / "in.csv", out, "--threshold", 0.3)
     refused(
         "is the same file as --out", labeller, tmp_path / "in.csv", out, "--review", 5, tmp_path / "model/../out.csv"
     )
-    refused("a number of rows is expected", labeller, tmp_path / "in.csv", out, "--review", "all", tmp_path / "r.csv")
 
 
 def test_no_batch_has_more_beams_than_tokens(labeller, tmp_path, monkeypatch):

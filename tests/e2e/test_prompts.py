@@ -12,7 +12,7 @@ import torch
 from transformers import AutoModelForCausalLM, AutoModelForMaskedLM
 
 from babelmill.commands import show
-from babelmill.commands.estimates.text_size import training_text
+from babelmill.commands.estimates import jobs_of, text_of
 from babelmill.config.resolve import Configuration
 from babelmill.core import manifest
 from babelmill.core.files import read_json
@@ -108,8 +108,9 @@ def test_show_and_plan_know_of_prompts(made, monkeypatch):
     figures = manifest.read("results/shards/eng/eng")["figures"]
     tokens, prompts = (figures[name]["train"] for name in ("tokens", "prompt_tokens"))
     assert 0 < prompts < tokens
-    found = training_text(Configuration([("test", SETTINGS)]), "eng")
-    assert (found.tokens, found.source, found.prompts) == (tokens, "shards", prompts)
+    configuration = Configuration([("test", SETTINGS)])
+    found = text_of(configuration, "eng", jobs_of(configuration, "eng"))
+    assert (found.tokens, found.source) == (tokens, "shards")
 
 
 def test_a_model_of_prompts_is_fine_tuned(made):

@@ -59,17 +59,24 @@ class JobElsewhere(Job[Any]):
 def job_of(stage: str, configuration: Configuration, name: str, out: str | Path, **made_from) -> JobElsewhere:
     """Write the settings of a job beside its result `out`, made from these folders by role. Return the job."""
     settings = settings_of(configuration, name, stage)
-    given = {role: [str(each) for each in (found if isinstance(found, list) else [found])] for role, found in made_from.items()}
+    given = {
+        role: [str(each) for each in (found if isinstance(found, list) else [found])]
+        for role, found in made_from.items()
+    }
     path = Path(out).parent / f"{stage}.json"
     write_json(path, settings | {"made_from": {role: found for role, found in given.items() if found}})
     kind = STAGES[stage.partition(".")[0]]
     return JobElsewhere(kind, path, 1, 0, argparse.Namespace(), Path(out))
 
 
-def run_stage(stage: str, configuration: Configuration, name: str = "eng", out: str | Path = "out", threads: int = 1, **made_from) -> dict:
+def run_stage(
+    stage: str, configuration: Configuration, name: str = "eng", out: str | Path = "out", threads: int = 1, **made_from
+) -> dict:
     """Run a stage as the workflow does, with what it is made from by role. Return the figures of its manifest."""
     job = dataclasses.replace(job_of(stage, configuration, name, out, **made_from), threads=threads)
-    module = importlib.import_module("babelmill.corpus.__main__" if stage == "corpus" else f"babelmill.{stage.partition('.')[0]}")
+    module = importlib.import_module(
+        "babelmill.corpus.__main__" if stage == "corpus" else f"babelmill.{stage.partition('.')[0]}"
+    )
     module.run(job)
     return manifest.verify(out)["figures"]
 

@@ -365,7 +365,7 @@ def tune(
         kept = sorted(path for path in (out / "model").rglob("*") if path.is_file()) if settings.keep else []
         files = [*tables, "scores.json", *(path.relative_to(out) for path in kept)]
         device = torch.cuda.get_device_name() if scoring_device().type == "cuda" else "cpu"
-        cost = {"seconds": round(seconds, 1), "device": device}  # `babelmill plan` reads them
+        cost = {"seconds": round(seconds, 1), "device": device}
         manifest.write(out, settings, files, upstream, cost | (figures or {}))
     for code, each in languages.items():
         low, high = (100 * end for end in each["interval"])

@@ -12,7 +12,6 @@ of programs obey the variable; for a Python of its own, `START` does that.
 
 import itertools
 import os
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path

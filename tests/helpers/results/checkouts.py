@@ -47,6 +47,11 @@ class Checkout:
         variables = {"PATH": "/usr/bin:/bin", "HOME": str(Path.home()), "OMP_NUM_THREADS": "1"}
         return variables | {"PYTHONPATH": str(self.path / "workflow"), "PYTHONDONTWRITEBYTECODE": "1"}
 
+    def settings(self, stage: str, label: str) -> list[Path]:
+        """Return the settings files of a stage with this label, as paths in the folder of results."""
+        found = sorted(self.results.glob(f"results/settings/{stage}/{label}-*.json"))
+        return [path.relative_to(self.results) for path in found]
+
     def run(self, *command, check: bool = False) -> subprocess.CompletedProcess:
         return run_module(*command, cwd=self.results, environment=self.environment, check=check)
 

@@ -173,7 +173,10 @@ class Data:
     def command(self, out: str = "model", processes: int = 1, *more: str) -> list[str]:
         """Return the stage's module and arguments, to be run in the folder. Its result is shown as `out` there."""
         for kind in ("train", "run"):
-            shutil.copy(self.folder / f"results/settings/{kind}/now.json", self.folder / f"results/settings/{kind}/{self.name}.json")
+            shutil.copy(
+                self.folder / f"results/settings/{kind}/now.json",
+                self.folder / f"results/settings/{kind}/{self.name}.json",
+            )
         show_as(self.folder / out, self.result)
         settings = f"results/settings/train/{self.name}.json"
         return ["babelmill.train", settings, "--threads", str(processes), "--processes", str(processes), *more]
@@ -182,7 +185,13 @@ class Data:
         """Start the stage in its own session; `hold`: where it waits for a signal or for `go_on` (`held.py`)."""
         (self.folder / "go").unlink(missing_ok=True)
         self.half_written = {*self.checkpoints.glob(HALF.format("*"))}
-        return Program("-m", *self.command(*arguments), environment=os.environ | {held.VARIABLE: hold}, session=True, cwd=self.folder)
+        return Program(
+            "-m",
+            *self.command(*arguments),
+            environment=os.environ | {held.VARIABLE: hold},
+            session=True,
+            cwd=self.folder,
+        )
 
     def go_on(self) -> None:
         """Let a training go on that waits."""
@@ -245,9 +254,7 @@ def wait_for_step(data: Data, step: int, process: Program) -> None:
 def wait_for_writing(data: Data, process: Program, step: int | None = None) -> Path:
     """Wait until a checkpoint is being written, that of a step or any. Return its file. Fail if the process ends before."""
     while process.poll() is None:
-        for path in {
-            *data.checkpoints.glob(HALF.format("*" if step is None else f"{step:08}"))
-        } - data.half_written:
+        for path in {*data.checkpoints.glob(HALF.format("*" if step is None else f"{step:08}"))} - data.half_written:
             return path
         time.sleep(0.002)
     raise AssertionError(f"ended before it wrote a checkpoint: {process.communicate()[1]}")
@@ -363,7 +370,10 @@ class LabelledData(Data):
 def export(data: LabelledData) -> Path:
     """Run the stage `export`. Return the folder."""
     made_from = {"train": [f"results/train/{data.name}"], "tokenizer": ["tokenizer"]}
-    made_from |= {"shards": [f"shards/{language}" for language in data.languages], "source": ["base"] if data.base else []}
+    made_from |= {
+        "shards": [f"shards/{language}" for language in data.languages],
+        "source": ["base"] if data.base else [],
+    }
     sections = canonical.to_file({"export": section("export")})
     settings = write_job(data.folder, "export", "test", made_from, languages=data.languages, **sections)
     run_module("babelmill.export", settings, cwd=data.folder, check=True)

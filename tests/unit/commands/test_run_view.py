@@ -8,12 +8,12 @@ import subprocess
 import sys
 from types import SimpleNamespace
 
-from babelmill.commands.estimates.machine import has_gpu
 from babelmill.commands.terminal.key_figures import scores
 from babelmill.commands.terminal.run_summary import idle_gpus
 from babelmill.commands.terminal.run_view import AnnouncedJob, RunView, would_run
 from babelmill.core.bars import TERMINAL
 from babelmill.evaluation.metrics import described
+from babelmill.runtime.cost import has_gpu
 from babelmill.stages import STAGES as STAGES_BY_NAME
 from babelmill.stages import TO_CONVERTED
 

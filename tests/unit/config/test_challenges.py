@@ -6,7 +6,6 @@ import re
 import pytest
 from babelmill.settings import settings_of
 
-from babelmill import cli
 from babelmill.config.challenges import file_of
 from babelmill.config.layers import CHALLENGES
 from babelmill.config.resolve import ROOT, Configuration
@@ -190,14 +189,6 @@ def test_snapshot_suites_need_snapshots():
         UserError, match=r"evaluation.snapshot_suites scores what the training keeps.*set run.snapshots"
     ):
         Configuration([("config/config.yaml", values)]).model("eng")
-
-
-def test_a_challenge_is_described(capsys):
-    assert cli.main(["config", "--presets", "babylm_strict_small"]) == 0
-    output = capsys.readouterr().out
-    assert (
-        "100.0 M words at most, 19 snapshots" in output and "models: {mine: {challenge: babylm_strict_small}}" in output
-    )
 
 
 @pytest.mark.parametrize("change", [b"", b"# my note\n", b"no_such_key: 1\n"])

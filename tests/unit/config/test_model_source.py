@@ -8,10 +8,9 @@ import pytest
 from babelmill.config.stage_settings import TrainSettings
 from babelmill.settings import read_settings, settings_of, write_settings
 
-from babelmill.commands.estimates.shape import network_of, sized
-from babelmill.commands.estimates.training_cost import cost_of
+from babelmill.commands.estimates import size_of_model
+from babelmill.commands.plan import plan
 from babelmill.config import inputs
-from babelmill.config.model_size import parameters
 from babelmill.config.model_source import SHAPE
 from babelmill.config.resolve import Configuration
 from babelmill.config.schema import OF_NORBERT4
@@ -129,14 +128,17 @@ def test_a_repository_is_pinned_by_its_revision():
 def test_plan_counts_with_the_shape_of_the_source():
     models = MORE | {"eng": {"model": {"hidden_size": 96}, "tokenizer": {"vocab_size": 500}}}
     made = configuration(models | {"other": {"languages": ["eng"], "model": {"source": "./theirs"}}})
-    costs = {name: cost_of(made, name, 1, "H100", 0.3) for name in ("eng", "more")}
-    assert costs["more"].parameters == costs["eng"].parameters and costs["more"].flops < costs["eng"].flops
+    costs = {name: plan(made, name, 1, "H100")[0] for name in ("eng", "more")}
+    assert costs["more"]["parameters"] == costs["eng"]["parameters"] and costs["more"]["FLOPs"] < costs["eng"]["FLOPs"]
     with pytest.raises(UserError, match=r"models.other: model.source = './theirs': no such folder"):
-        network_of(made, "other")
+        size_of_model(made, "other", {})
     Path("theirs").mkdir()
     shape = json.loads(made.model("eng").model.model_dump_json())
     write_json("theirs/config.json", {key: shape[key] for key in SHAPE} | {"vocab_size": 700})
-    assert network_of(made, "other")[0].hidden_size == 96 and network_of(made, "other")[1] == 700
+    assert size_of_model(made, "other", {}).output == 96 * (96 + 700)
+    write_json("theirs/config.json", {"hidden_size": 96, "vocab_size": 700})
+    with pytest.raises(UserError, match=r"^other: model.source = './theirs': its config.json is of another model$"):
+        size_of_model(made, "other", {})
 
 
 def test_plan_waits_for_seconds_where_the_hub_is_out_of_reach(monkeypatch):
@@ -145,7 +147,7 @@ def test_plan_waits_for_seconds_where_the_hub_is_out_of_reach(monkeypatch):
     monkeypatch.setattr(client.time, "sleep", waits.append)
     made = configuration({"more": {"languages": ["eng"], "model": {"source": "lab/bard"}}})
     with pytest.raises(UserError, match=r"lab/bard on .* cannot be reached"):
-        network_of(made, "more")
+        size_of_model(made, "more", {})
     assert 0 < sum(waits) < 10 < sum(client.WAITS), "others wait longer again"
 
 
@@ -161,9 +163,7 @@ def test_plan_counts_models_of_transformers_with_the_configuration_of_the_source
     Path("theirs").mkdir()
     published = {"model_type": "gpt2", "vocab_size": 500, "n_embd": 32, "n_layer": 2, "n_head": 2, "n_positions": 512}
     write_json("theirs/config.json", published | {"bos_token_id": 9, "transformers_version": "4.0"})
-    found = {name: network_of(made, name) for name in models}
-    train = made.model("first").train
-    sizes = {name: parameters(sized(model, train, size), size) for name, (model, size) in found.items()}
+    sizes = {name: size_of_model(made, name, {}).parameters for name in models}
     assert len(set(sizes.values())) == 1 and sizes["first"] > 500 * 32
 
 

@@ -6,7 +6,7 @@ import shutil
 import pytest
 from test_config import configuration, refused
 
-from babelmill.commands.terminal import presets
+from babelmill import cli
 from babelmill.config.resolve import ROOT, Configuration
 from babelmill.core.files import UserError
 
@@ -65,11 +65,6 @@ def test_a_preset_of_ones_own_is_checked(tmp_path, text, message):
     assert message in str(error.value)
 
 
-def test_a_preset_is_described_by_the_first_paragraph_of_its_comment(tmp_path):
-    (tmp_path / "mine.yaml").write_text("#For my\n#  laptop.\n#\n# More.\ntrain: {epochs: 3}\n")
-    assert presets.about_of(tmp_path / "mine.yaml") == "For my laptop."
-
-
 def test_preset_follows_the_tier():
     made = configuration({"models": {"nordic": {"languages": ["dan", "swe"]}}})
     assert [made.model(name).preset for name in ("eng", "jpn", "zul", "nordic")] == [
@@ -88,6 +83,14 @@ def test_a_model_of_another_type_has_none_of_a_presets_keys():
     assert made.model.config == {"model_type": "gpt2", "n_embd": 64, "n_layer": 8, "n_head": 8}
 
 
-def test_a_preset_of_labels_shows_tables_and_no_plain_text():
-    lines = "\n".join(presets.commands(presets.preset("labels_tiny")))
-    assert "label_columns" in lines and "preset: labels_tiny" in lines and "c4" not in lines
+def test_presets_are_listed_with_the_first_sentence_of_their_files(tmp_path, monkeypatch, capsys):
+    """Also those of one's own; without a configuration and without network."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "config/presets").mkdir(parents=True)
+    comment = "# yaml-language-server: $schema=x\n#For my\n#  laptop\x1b[2J. It is slow.\n#\n# More.\n"
+    (tmp_path / "config/presets/mine.yaml").write_text(f"{comment}train: {{epochs: 3}}\n")
+    assert cli.main(["config", "--presets"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    about = dict(line.split(maxsplit=1) for line in lines)
+    assert about["mine"].startswith("For my laptop") and "\x1b" not in about["mine"] and "slow" not in about["mine"]
+    assert about.keys() >= {"mine", *PRESETS} and max(map(len, lines)) <= 100

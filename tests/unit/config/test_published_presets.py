@@ -2,8 +2,7 @@
 
 import pytest
 
-from babelmill.commands.estimates.shape import network_of, sized
-from babelmill.config.model_size import parameters
+from babelmill.commands.estimates import size_of_model
 from babelmill.config.resolve import ROOT, Configuration
 
 # The exact number of parameters, and what the authors say it is, in millions. For GPT-BERT it is the number that a
@@ -25,8 +24,7 @@ def with_preset(preset: str) -> Configuration:
 @pytest.mark.parametrize("preset", SIZES)
 def test_the_number_of_parameters_is_the_published_one(preset):
     configuration = with_preset(preset)
-    network, vocab_size = network_of(configuration, "a")
-    count = parameters(sized(network, configuration.model("a").train, vocab_size), vocab_size)
+    count = size_of_model(configuration, "a", {}).parameters
     exact, published = SIZES[preset]
     decimals = len(published.partition(".")[2])
     assert (count, f"{count / 1e6:.{decimals}f}") == (exact, published)

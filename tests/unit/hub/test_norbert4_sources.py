@@ -10,8 +10,7 @@ from babelmill.settings import settings_of
 from safetensors.torch import load_file, save_file
 
 from babelmill import base_model
-from babelmill.commands.estimates.shape import network_of
-from babelmill.config.model_size import parameters
+from babelmill.commands.estimates import size_of_model
 from babelmill.config.resolve import Configuration
 from babelmill.config.schema import OF_NORBERT4
 from babelmill.core import manifest
@@ -135,8 +134,7 @@ def test_the_settings_say_which_architecture_it_is():
     assert settings_of(configuration, "more", "base_model")["architecture"] == "norbert4"
     plain = Configuration([("config.yaml", {"models": {"more": more | {"model": {"source": "./theirs"}}}})])
     assert "architecture" not in settings_of(plain, "more", "base_model")
-    network, entries = network_of(configuration, "more")
-    assert parameters(network, entries) == run()["figures"]["parameters"]
+    assert size_of_model(configuration, "more", {}).parameters == run()["figures"]["parameters"]
 
 
 @pytest.mark.parametrize("key", OF_NORBERT4)

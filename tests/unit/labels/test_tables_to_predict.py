@@ -2,6 +2,7 @@
 
 import csv
 import gzip
+from argparse import Namespace
 from pathlib import Path
 
 import numpy as np
@@ -10,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 from babelmill.settings import settings_of, write_settings
 
-from babelmill.commands.predict import refuse_delimiter
+from babelmill.commands.predict import section_of
 from babelmill.config.resolve import Configuration
 from babelmill.core.files import UserError
 from babelmill.labels import prediction
@@ -173,8 +174,23 @@ def test_a_folder_that_is_no_converted_model_of_labels_is_one_line(folder):
     refused("models/occ is not a label model")
     Path("models/occ/config.json").write_text('{"labels": {"codes": ["1"]}, "class": "BertModel"}')
     refused("models/occ is a result of training, which is not converted; name converted/occ")
-    with pytest.raises(UserError, match="--delimiter: ';;' is not one character"):
-        refuse_delimiter(";;")
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "message"),
+    [
+        ("delimiter", ";;", "predict.delimiter = ';;': ';;' is not one character"),
+        ("threshold", 2.0, "predict.threshold = 2.0: "),
+        ("top", 0, "predict.top = 0: "),
+        ("method", "magic", "predict.method = 'magic': .*'blocks' or 'linear'"),
+        ("review", ["all", "review.csv"], "predict.review = 'all': "),
+        ("context", "x", "predict: context_column names a column, and context says it for all rows: choose one"),
+    ],
+)
+def test_options_have_the_types_and_bounds_of_the_keys(key, value, message):
+    given = {"text_column": "a", "context_column": "b", "review": None} | {key: value}
+    with pytest.raises(UserError, match=f"^{message}"):
+        section_of(Namespace(**given))
 
 
 def test_a_threshold_that_decides_nothing_is_refused():

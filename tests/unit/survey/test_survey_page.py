@@ -115,9 +115,7 @@ def test_what_the_workflow_made_is_looked_at_if_asked(capsys):
     write([f"De kat zit op de mat, nummer {i % 30}" for i in range(60)])
     configured(files=["a.jsonl"], validation_share=0.3)
     assert cli.main(["corpus", "nld", "--made"]) == 1
-    assert (
-        "results/corpora/nld holds no corpus: `snakemake results/corpora/nld/manifest.json`" in capsys.readouterr().err
-    )
+    assert "results/corpora/nld/manifest.json: no such file" in capsys.readouterr().err
     configuration: Configuration = loading.load(["config/config.yaml"])
     Path("results/corpora").mkdir(parents=True)
     run_stage("corpus", configuration, "nld", out="results/corpora/nld")
@@ -141,12 +139,11 @@ def test_an_empty_text_is_one_line_and_an_earlier_page_stays(capsys):
     configured(files=["a.jsonl"])
     assert cli.main(["corpus", "nld", "--threads", "1"]) == 0
     pages = {path: path.read_bytes() for path in Path("reports/corpora").iterdir()}
-    for nothing, dropped in ([], "0 documents"), ([" ", ""], "2 documents"):
+    for nothing in [], [" ", ""]:
         write(nothing)
         capsys.readouterr()
         assert cli.main(["corpus", "nld", "--threads", "1"]) == 1
-        error = capsys.readouterr().err.splitlines()[-1]
-        assert f"the text of nld has no document that can be read (1 file, {dropped} dropped)" in error
+        assert "the text of nld has no document that can be read" in capsys.readouterr().err.splitlines()[-1]
     assert {path: path.read_bytes() for path in Path("reports/corpora").iterdir()} == pages
 
 

@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 import torch
 
-from babelmill.commands.estimates.training_cost import validated_tokens
 from babelmill.core import known_hashes, manifest
 from babelmill.core.files import UserError
 from babelmill.tokens.shard_file import ShardFile
@@ -144,17 +143,6 @@ def test_the_bound_of_a_validation_follows_from_the_training_between_two():
     assert validation_steps(section("run", validate_every=4), 10) == [4, 8, 10]
     assert validation_steps(section("run", validate_every=5), 10) == [5, 10]
     assert validation_steps(section("run", validate_every=0), 10) == [10]
-
-
-@pytest.mark.parametrize(
-    ("train", "passes"),
-    [({}, 6), ({"average_last": 0.5}, 6), ({"ema_decay": 0.0, "average_last": 0.5}, 5), ({"ema_decay": 0.0}, 3)],
-)
-def test_validations_that_measure_the_average_take_twice_as_long(train, passes):
-    """After steps 4, 8 and 10; a mean of the last five steps begins after step 5."""
-    run = section("run", validate_every=4, validation_tokens=100)
-    train = section("train", objective="causal", **train)
-    assert validated_tokens(run, train, 100, 10) == passes * 100
 
 
 def test_large_files_are_hashed_once(tmp_path, monkeypatch):

@@ -8,10 +8,8 @@ import torch
 from safetensors.torch import load_file
 from torch import nn
 
-from babelmill.commands.estimates.training_cost import moments
 from babelmill.config import schema
 from babelmill.core.files import UserError
-from babelmill.training.networks.transformers_config import planned
 from babelmill.training.optimization import optim
 from babelmill.training.optimization.optim import (
     FusedAdamW,
@@ -23,7 +21,7 @@ from babelmill.training.optimization.optim import (
 )
 from babelmill.training.optimization.orthogonal import orthogonalize
 from helpers import DATA
-from helpers.models.transformers_models import model_section, network, train_section
+from helpers.models.transformers_models import network, train_section
 from helpers.training import training_data
 from helpers.training.tiny_trainer import ALONE, trainer_maker
 
@@ -188,28 +186,6 @@ def test_muon_gets_the_matrices_of_layers(tmp_path):
     named["gpt2"].model.get_submodule("transformer.h.1").experts = nn.Parameter(torch.zeros(2, 3, 4))
     with pytest.raises(UserError, match=r"muon updates the matrices of layers, but transformer\.h\.1\.experts has 3"):
         named["gpt2"].matrices()
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_the_plan_counts_what_an_optimizer_keeps(tmp_path, name):
-    """Two numbers per parameter; with Muon, one per element of a layer's matrix."""
-    for architecture in ("gpt_bert", "norbert4"):
-        trainer = trainer_maker(tmp_path)(optimizer=name, architecture=architecture)
-        trainer.run_step(0)
-        kept = sum(tensor.numel() for tensor in trainer._optimizer.tensors().values() if tensor.ndim)
-        model = training_data.section("model", architecture=architecture, num_hidden_layers=2)
-        assert kept == moments(model, trainer.plan.train, training_data.VOCABULARY.size)
-    for kind in ("gpt2", "bert"):  # a BERT has matrices outside of its layers, too
-        train = train_section(kind, optimizer=name)
-        made = network(kind, ALONE, train)
-        matrices = made.matrices() if name == "muon" else ()
-        optimizer = make_optimizer(made.trained(), train, made.decays, made.sharding, matrices)
-        for parameter in made.trained().values():
-            parameter.grad = torch.ones_like(parameter)
-        optimizer.update(0.01, ONE)
-        kept = sum(tensor.numel() for tensor in optimizer.tensors().values() if tensor.ndim)
-        size = planned(model_section(kind), train, training_data.VOCABULARY.size)
-        assert kept == moments(size, train, training_data.VOCABULARY.size), kind
 
 
 def test_orthogonal_matrices_keep_their_singular_vectors():

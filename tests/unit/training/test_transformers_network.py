@@ -11,7 +11,7 @@ import torch
 import transformers
 from transformers import AutoConfig
 
-from babelmill.config.model_size import parameters
+from babelmill.config.model_size import size_of
 from babelmill.config.resolve import Configuration
 from babelmill.config.schema import Export
 from babelmill.config.transformers_keys import keys
@@ -176,7 +176,7 @@ def test_presets_are_of_the_size_of_small(preset):
     small = Configuration([("test", {"preset": "small"})]).model("eng")
     size, entries = planned(made.model, made.train, made.tokenizer.vocab_size), small.tokenizer.vocab_size
     assert entries == made.tokenizer.vocab_size
-    assert size.parameters == pytest.approx(parameters(small.model, entries), rel=0.02)
+    assert size.parameters == pytest.approx(size_of(small.model, entries).parameters, rel=0.02)
 
 
 def test_dropout_is_known_by_whether_there_is_some():

@@ -10,7 +10,6 @@ from babelmill.config.stage_settings import Settings
 from babelmill.settings import write_settings
 
 from babelmill import shards, tokenizer
-from babelmill.commands.estimates.text_size import bytes_per_word
 from babelmill.commands.terminal.key_figures import key_figures
 from babelmill.config.languages import Language, read_table
 from babelmill.config.resolve import Configuration
@@ -124,11 +123,3 @@ def test_a_run_is_not_told_that_it_misses_points_for_longer_runs():
     """Ten epochs over BabyLM's 10 million words never meant to reach its point of 200 million."""
     assert missing_points("babylm", 98.0) == [] and missing_points([float(point) for point in BABYLM], 98.0)[0] == 200
     assert missing_points("babylm", 90.5) == [100.0] and missing_points("babylm", 850.0) == [900.0]
-
-
-def test_bytes_per_word_are_those_of_the_files(tmp_path):
-    for name, text in {"a.txt": "abc " * 100, "b": "defghi " * 100, "c.jsonl": "x " * 1000}.items():
-        (tmp_path / name).write_text(text)
-    assert bytes_per_word([str(tmp_path / "a.txt"), str(tmp_path / "c.jsonl")], None) == 4
-    assert bytes_per_word([str(tmp_path / "[ab]*")], "txt") == 5.5
-    assert bytes_per_word([str(tmp_path / "c.jsonl")], None) is None

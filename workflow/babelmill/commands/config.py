@@ -2,19 +2,25 @@
 
     babelmill config eng
     babelmill config eng --changed              # only the settings that differ from config/defaults.yaml
-    babelmill config --presets                  # the presets and the challenges, your own ones, too
-    babelmill config --presets 1gpu_standard    # what one of them holds, and how to run it
+    babelmill config --presets                  # the presets, your own ones, too, and what each is for
 
-A preset is a file in `config/presets/`, a challenge one in `config/challenges/`. `babelmill plan --config preset=NAME`
-says what the training of a preset costs.
+A preset is a file in `config/presets/`. `babelmill config eng --changed --config preset=NAME` shows its values, and
+`babelmill plan eng --config preset=NAME` what a training with it costs.
 """
 
 import argparse
+import itertools
+import re
+import textwrap
 
 from babelmill.config import loading
+from babelmill.config.own_files import config_file, config_names
 from babelmill.config.resolve import Configuration, Resolved
 from babelmill.config.schema import SECTIONS
 from babelmill.core.escape import line
+
+FOLDERS = ("presets", "recipes", "challenges")  # of config/
+WIDTH = 100  # characters per line
 
 
 def describe(configuration: Configuration, name: str, changed: bool = False) -> str:
@@ -39,21 +45,32 @@ def describe(configuration: Configuration, name: str, changed: bool = False) -> 
     return "\n".join(lines)
 
 
+def presets() -> list[str]:
+    """Return a line per preset: its name and the first sentence of its file."""
+    found = []
+    for folder in FOLDERS:
+        for name in sorted(config_names(f"config/{folder}")):
+            text = config_file(f"config/{folder}/{name}.yaml").read_text(encoding="utf-8")
+            lines = [each for each in text.splitlines() if "yaml-language-server" not in each]
+            comment = itertools.takewhile(lambda each: each.startswith("#") and each.strip("# "), lines)
+            about = " ".join(each.lstrip("#").strip() for each in comment)
+            sentence = re.split(r"\.\s+(?=[A-Z])|: |\.$", about)[0]
+            found.append(line(f"{name:<24} {textwrap.shorten(sentence, WIDTH - 25, placeholder=' ...')}"))
+    return found
+
+
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's arguments."""
     parser.add_argument("models", nargs="*", metavar="MODEL", help="a model (default: the configuration's targets)")
     parser.add_argument("--changed", action="store_true", help="show only settings that differ from the defaults")
-    presets = "list presets and challenges, or show one"
-    parser.add_argument("--presets", nargs="?", const="", metavar="NAME", help=presets)
+    parser.add_argument("--presets", action="store_true", help="list the presets, and what each is for")
     loading.add_arguments(parser)
 
 
 def run(args: argparse.Namespace) -> None:
     """Print the resolved configuration of models, with the layer that each value came from; or presets."""
-    if args.presets is not None:
-        from babelmill.commands.terminal import presets
-
-        print(presets.shown(args.presets))
+    if args.presets:
+        print(*presets(), sep="\n")
         return
     configuration = loading.from_arguments(args)
     for name in args.models or configuration.targets():

@@ -2,7 +2,6 @@
 
     babelmill corpus eng           # the files as they are, before anything is cleaned or dropped
     babelmill corpus eng --made    # the corpus that the workflow made of them
-    babelmill corpus nordic        # a mixture: which lines stand in the corpora of several of its languages
 
 `reports/corpora/eng.html` is one page without scripts that needs no network: documents, words and lengths, scripts and
 languages, copies and repeated lines, odd characters, categories and sources, 20 documents drawn at random and the
@@ -13,7 +12,6 @@ main ones. Nothing is changed, and nothing runs again. If the text comes from th
 
 import argparse
 import os
-from pathlib import Path
 from typing import Any
 
 from babelmill.config import loading
@@ -21,14 +19,13 @@ from babelmill.config.canonical import at_neutral
 from babelmill.config.schema import Corpus
 from babelmill.core import manifest
 from babelmill.core.files import UserError, sha256, write_json, write_text
-from babelmill.core.words import plural
 from babelmill.graph import Graph
 from babelmill.reporting.surveys import FOLDER, MADE, SOURCE
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's arguments."""
-    parser.add_argument("language", help="a language, a text with a name of its own, or a mixture")
+    parser.add_argument("language", help="a language, or a text with a name of its own")
     parser.add_argument("--made", action="store_true", help="look at the corpus in results/corpora, not at its sources")
     parser.add_argument("--threads", type=int, metavar="N", help="number of processes (default: one per core)")
     loading.add_arguments(parser)
@@ -53,10 +50,6 @@ def look(graph: Graph, code: str, made: bool, threads: int) -> dict[str, Any]:
     corpus, folder = graph.configuration.corpus(code).corpus, graph.result("corpus", code).path
     about: dict[str, Any] = {"language": code, "of": MADE if made else SOURCE, "builtin": corpus.builtin}
     if made:
-        if not (folder / manifest.NAME).is_file():
-            raise UserError(
-                f"{folder} holds no corpus: `snakemake converted/{code} --until corpus` makes it; or leave out --made"
-            )
         manifest.verify(folder)
         about["manifest"] = sha256(folder / manifest.NAME)
         files = [folder / f"{split}.parquet" for split in ("train", "validation")]
@@ -74,45 +67,16 @@ def look(graph: Graph, code: str, made: bool, threads: int) -> dict[str, Any]:
     return about | survey(sources, Reading(as_it_is(corpus), sources.text_columns), threads, FOLDER)
 
 
-def made_corpus(graph: Graph, code: str) -> Path:
-    """Return the folder of the corpus that was made of a language's text; raise a UserError if there is none."""
-    folder = graph.result("corpus", code).path
-    if not (folder / manifest.NAME).is_file():
-        raise UserError(f"{folder} holds no corpus: `snakemake converted/{code} --until corpus` makes it")
-    manifest.verify(folder)
-    return folder
-
-
-def compare_languages(graph: Graph, mixture: str) -> None:
-    """Print which lines stand in the corpora of several languages of a mixture, and write the numbers."""
-    from babelmill.survey.between_languages import shared_lines, summary
-
-    corpora = {code: made_corpus(graph, code) for code in graph.configuration.languages_of(mixture)}
-    FOLDER.mkdir(parents=True, exist_ok=True)
-    figures = shared_lines(corpora, FOLDER)
-    path = FOLDER / f"{mixture}.json"
-    write_json(path, figures)
-    print("\n".join([*summary(mixture, figures), str(path)]))
-
-
 def run(args: argparse.Namespace) -> None:
     """Write the page and the numbers, and print a summary."""
     from babelmill.survey.measures import knows
     from babelmill.survey.page import page, summary
 
     graph = Graph(configuration := loading.from_arguments(args))
-    if args.language in configuration.top.models and args.language not in configuration.table:
-        compare_languages(graph, args.language)
-        return
     asked = configuration.language(args.language)
     figures = look(graph, args.language, args.made, args.threads or len(os.sched_getaffinity(0)))
     if not figures["documents"]:
-        read = figures["read"]
-        raise UserError(
-            f"the text of {args.language} has no document that can be read ({plural(read['files'], 'file')},"
-            f" {plural(sum(read['dropped'].values()), 'document')} dropped), so there is nothing to look at; a page of"
-            " an earlier text stays as it is"
-        )
+        raise UserError(f"the text of {args.language} has no document that can be read")
     figures["asked"] = {"name": asked.name, "tag": asked.tag, "is_known": knows(asked.tag)}
     # Of several texts in a language, the first has its name: that of config/languages.tsv.
     names = {each.tag: each.name for each in reversed(configuration.table.values())} | {"zxx": "no language"}

@@ -2,312 +2,200 @@
 
     babelmill plan                                 # for the configuration's targets
     babelmill plan tier1 --profile profiles/slurm  # for a batch, on the GPUs of a cluster
-    babelmill plan eng --gpu A100 --gpus 1 2 4     # for one, two and four GPUs, one line each
+    babelmill plan eng --gpu A100 --gpus 4
 
-Steps are computed as in training, from the number of tokens in the shards ("old shards" were made with earlier
-settings). If there are no shards yet, the number of tokens is estimated, and the table says from what. Hours are
-floating-point operations divided by the speed of the GPUs: their peak times the utilisation (MFU). Finished or running
-trainings of the same shape give the utilisation; otherwise it is assumed. A step takes as long as the GPU with the most
-micro-batches needs, so idle GPUs add hours. On a machine without GPUs, the hours are those of its processor.
-
-A second table has the hours of fine-tuning for tasks (evaluation.tasks), of all seeds, on one GPU or processor.
+Steps are computed as in training, from the tokens of the shards; before there are any, tokens are estimated, and the
+column `from` says from what. Hours are floating-point operations divided by a speed: that of trainings of half to twice
+the size in this folder, else an assumed one, which has a question mark. On a machine without GPUs they are those of its
+processor. Memory is measured, too, or calculated: 20 bytes a parameter (16 without an average of the weights), and what
+forward passes keep. (Training all of 8 billion parameters took up to 8 % more, adapters up to 20 % less.)
 """
 
 import argparse
 import csv
+import os
 import sys
-from collections.abc import Container, Iterable
-from dataclasses import astuple, fields
+from collections.abc import Callable
+from typing import Any
 
-from babelmill.commands.estimates.machine import ASSUMED_GPU, busy, gpus_of, has_gpu, known_peak, profile_resources
-from babelmill.commands.estimates.text_size import download_notes
-from babelmill.commands.estimates.training_cost import Cost, cost_of, hours_text, tenths
-from babelmill.commands.estimates.tuning_cost import TuningCost, by_task, tuning_costs
-from babelmill.config import loading
-from babelmill.config.inputs import set_aside
-from babelmill.config.resolve import Configuration
-from babelmill.config.snapshots import (
-    FOLDER,
-    kept_at_the_end,
-    missing_points,
-    name_of,
-    points,
-    say_missing,
-    say_probably_missing,
-)
-from babelmill.config.submissions import checkpoints_of
-from babelmill.config.suites import scores_asked
-from babelmill.config.tasks import task_note
-from babelmill.core import manifest
+import numpy as np
+
+from babelmill.commands.estimates import Text, cores, size_of_model, speed_of, text_of
+from babelmill.config import loading, schema
+from babelmill.config.model_size import BYTES_PER_PARAMETER, Size
+from babelmill.config.resolve import ResolvedModel
+from babelmill.config.snapshots import missing_points, name_of
 from babelmill.core.escape import some
 from babelmill.core.files import UserError
-from babelmill.core.words import aligned, plural, said_once, short
-from babelmill.graph import CHECKPOINTS, explain
-from babelmill.runtime.cost import BF16_IS_SLOW, slowdown
-from babelmill.settings import UP_TO_TRAINING, same_asked, settings_of, trainings_there
-from babelmill.stages import STAGES
+from babelmill.core.words import aligned, plural, said_once, short, tenths
+from babelmill.graph import Graph
+from babelmill.runtime.cost import fast_in_bf16, flops, has_gpu, peak_of, precision_of
+from babelmill.training.plan import schedule
+from babelmill.training.plan.objectives import objective_of
 
-MUCH_VALIDATION = 0.15  # the share of the hours from which a note says how long validations take
-OF_GPUS = ("GPUs", "busy", "GPU-hours")  # columns that a table without GPUs leaves out
-TO_THE_LEFT = ("model", "from")
+ASSUMED_GPU = "H100"
+LIBRARIES = 0.6  # GiB that the libraries of a process without a GPU take
+FEW = 20  # documents of the validation text, below which a note says so
+HOW_FAR_OFF = """\
+Tokens are off by a fifth or more, unless they are from `shards`. Hours are those of training, without validations.
+A speed with a ? is assumed, until a training of about this size has finished here: the hours are then right within a
+factor of two or three, and GiB are calculated."""
+SUMS = ("tokens", "FLOPs", "hours", "GPU-hours")  # columns of the total
 
 
-def row_of(cost: Cost) -> dict[str, str]:
-    """Return a model's row of the table: {heading: cell}. A question mark means that the speed is assumed."""
-    speed = f"{cost.mfu:.0%}" if cost.mfu is not None else f"{(cost.flops_per_second or 0) / 1e9:,.0f} GFLOP/s"
-    return {
-        "model": cost.model,
-        "parameters": short(cost.parameters),
-        "tokens": short(cost.tokens),
-        "from": cost.source,
-        "epochs": tenths(cost.epochs),
-        "steps": f"{cost.steps:,}",
-        "FLOPs": f"{cost.flops:.1e}",
-        "GPUs": f"{cost.gpus}",
-        "busy": f"{cost.busy:.0%}" if cost.gpus else "",
-        "GiB": tenths(cost.memory_gib),
-        "disk": f"{short(1e9 * cost.disk_gb)}B",
-        "speed": speed if cost.measured else f"{speed} ?",
-        "hours": hours_text(cost.hours),
-        "GPU-hours": hours_text(cost.gpu_hours),
+def speed(rate: float) -> str:
+    """Return a speed in FLOP/s as text."""
+    return f"{rate / 1e12:,.0f} TFLOP/s" if rate >= 1e12 else f"{rate / 1e9:,.0f} GFLOP/s"
+
+
+COLUMNS: dict[str, Callable[[Any], str]] = {  # how the table shows each
+    "model": str,
+    "parameters": short,
+    "tokens": short,
+    "from": str,
+    "epochs": tenths,
+    "steps": "{:,}".format,
+    "FLOPs": "{:.1e}".format,
+    "GPUs": str,
+    "GiB": tenths,
+    "speed": speed,
+    "hours": tenths,
+    "GPU-hours": tenths,
+}
+
+
+def plan(graph: Graph, model: str, gpus: int, gpu: str) -> tuple[dict[str, Any], list[str]]:
+    """Return the row of a model, and what is to know before its training."""
+    resolved = graph.configuration.model(model)
+    train = resolved.train
+    train = train.model_copy(update={"precision": precision_of(train.precision, gpus > 0 or fast_in_bf16())})
+    text, size = text_of(graph, model), size_of_model(graph, model)
+    objective = objective_of(train)
+    lengths, rows = schedule.whole_run(train, int(text.tokens), text.words_per_token, objective.smallest_batch)
+    steps = len(rows)
+    tokens = float((lengths * rows).sum())
+    targets = lengths * rows * objective.target_share(objective.mask_rate(np.arange(steps), steps))
+    work = float(flops(size, lengths, lengths * rows, targets).sum())
+    rate, gib, measured = speed_of(size, train, work / tokens / size.parameters, gpus > 0)
+    rate *= (peak_of(gpu) or 0) * gpus if gpus else 1
+    row = {
+        "model": model,
+        "parameters": size.parameters,
+        "tokens": int(text.tokens),
+        "from": text.source,
+        "epochs": tokens / text.tokens,
+        "steps": steps,
+        "FLOPs": work,
+        "GPUs": gpus,
+        "GiB": gib or memory(resolved, size, train, gpus),
+        "speed": rate,
+        "measured": measured,
+        "hours": work / rate / 3600,
+        "GPU-hours": work / rate / 3600 * gpus,
+        "training": graph.result("train", model).path,
     }
+    return row, notes(resolved, text, tokens)
 
 
-def trained_alike(configuration: Configuration, models: Iterable[str]) -> dict[str, str]:
-    """Return {model: another one that is trained on the same text with the same settings}.
+def memory(resolved: ResolvedModel, size: Size, train: schema.Train, gpus: int) -> float:
+    """Return about how many GiB each GPU needs, or the process without one.
 
-    It is an earlier one of the models, or one that is trained already, perhaps under a name that is in no configuration
-    any more. The models take its weights (`runtime/store.py`).
+    Each GPU holds a whole GPT-BERT, and its part of the states of a transformers model (FSDP2). With adapters, only
+    these have states, beside the frozen weights in bf16. Forward passes keep about 34 H + 14 I + 4 heads T bytes per
+    token and layer in bf16, or 8 H if layers compute them again; and the scores that exist at once, in fp32.
     """
-    there, first = trainings_there(), dict[str, str]()
-    found = {}
-    for model in dict.fromkeys(models):
-        wanted = map(name_of, points(configuration.model(model).run.snapshots))
-        key = same_asked((settings_of(configuration, model, stage) for stage in UP_TO_TRAINING), wanted)
-        corpora = [job for job in explain(configuration, model) if job.stage.of == "language"]
-        new_text = any(job.reasons and job.stage.record(job.name, job.part).is_file() for job in corpora)
-        if (earlier := first.setdefault(key, model)) != model:
-            found[model] = earlier
-        elif there.get(key, model) != model and not new_text:
-            found[model] = there[key]
+    objective = objective_of(train)
+    each = BYTES_PER_PARAMETER if train.averages else BYTES_PER_PARAMETER - 4
+    states = each * train.lora_rank * size.adapter + 2 * size.parameters if size.frozen else each * size.parameters
+    if resolved.model.architecture == "transformers":
+        states /= max(1, gpus)
+    tokens = schedule.whole_tokens(train) if gpus else schedule.CPU_TOKENS
+    if isinstance(resolved.run.micro_batch_tokens, int):
+        tokens = min(tokens, resolved.run.micro_batch_tokens)
+    width, layers, heads = size.hidden_size, size.num_hidden_layers, size.num_attention_heads
+    layer = 34 * width + 14 * size.intermediate_size + 4 * heads * max(train.sequence_lengths)
+    kept = 8 * width * layers + layer if train.activation_checkpointing else layer * layers
+    scores = tokens * objective.target_share(objective.mask_rate(0, 1)) * size.output / width
+    passes = (tokens * kept + 12 * min(schedule.CHUNK[not gpus], scores)) * (1 if train.precision == "bf16" else 2)
+    return (states + passes) / 2**30 + (0 if gpus else LIBRARIES)
+
+
+def notes(resolved: ResolvedModel, text: Text, tokens: float) -> list[str]:
+    """Return what cannot work or will be missing. `tokens`: what the training reads."""
+    found, train = list[str](), resolved.train
+    if text.tokens < train.global_batch_tokens:
+        found.append(f"train.global_batch_tokens = {train.global_batch_tokens:,} is more than its whole text.")
+    if text.validation < FEW:
+        found.append(f"only {plural(int(text.validation), 'document')} for validation: raise corpus.validation_share.")
+    words = tokens * text.words_per_token / 1e6
+    if missing := missing_points(resolved.run.snapshots, words):
+        found.append(f"no snapshot {some(map(name_of, missing), 3)}: it reads about {words:,.3g} million words.")
     return found
 
 
-def not_taken(tuned: dict[str, list[TuningCost]], alike: dict[str, str]) -> list[TuningCost]:
-    """Return the fine-tunings of models, without those that the plan has for an equal model (see `trained_alike`)."""
-    made = {(model, each.task, each.jobs) for model, mine in tuned.items() for each in mine}
-    return [
-        each for mine in tuned.values() for each in mine if (alike.get(each.model), each.task, each.jobs) not in made
-    ]
-
-
-def table(costs: list[Cost], alike: Container[str]) -> list[str]:
-    """Return a heading, one line per model and number of GPUs, and the total unless a model has several lines.
-
-    `alike`: the models that are not trained, since another one is the same.
-    """
-    rows, on_gpus = [row_of(cost) for cost in costs], any(cost.gpus for cost in costs)
-    if len({cost.model for cost in costs}) == len(costs):
-        models = plural(len(costs), "model")
-        costs = [cost for cost in costs if cost.model not in alike]
-        total = {
-            "model": models,
-            "tokens": short(sum(cost.tokens for cost in costs)),
-            "FLOPs": f"{sum(cost.flops for cost in costs):.1e}",
-        }
-        if on_gpus:
-            total["GPU-hours"] = hours_text(sum(cost.gpu_hours or 0 for cost in costs))
-        else:
-            total["hours"] = hours_text(sum(cost.hours for cost in costs))
-        rows.append(total)
-    heading = [name for name in rows[0] if on_gpus or name not in OF_GPUS]
-    cells = [[row.get(name, "") for name in heading] for row in rows]
-    return aligned([heading, *cells], (name not in TO_THE_LEFT for name in heading))
-
-
-def notes(costs: list[Cost], gpu: str, alike: dict[str, str]) -> list[str]:
-    """Return what a reader of the table has to know: the GPU, what is estimated, and what is made once.
-
-    `alike`: see `trained_alike`.
-    """
-    on_gpus = any(cost.gpus for cost in costs)
-    machine = "No GPU: hours of this machine's processor (--gpu names a GPU, --profile uses those of a cluster)."
-    if on_gpus:
-        machine = f"GPU: {gpu} (--gpu names another), {known_peak(gpu) / 1e12:,.0f} TFLOP/s in bf16."
-    found = [f"{machine} Hours are those of training with its validations."]
-    found += said_once(
-        (model, f"the same training as that of {other}, whose weights are linked; the total counts it once.")
-        for model, other in alike.items()
-    )
-    found += said_once(
-        (
-            cost.model,
-            f"validations take {cost.validation:.0%} of the hours (run.validate_every, run.validation_tokens).",
-        )
-        for cost in costs
-        if cost.validation > MUCH_VALIDATION
-    )
-    if any(cost.source != "shards" for cost in costs):
-        found.append("Tokens are estimated until the shards exist (`from`): expect them to be off by a fifth or more.")
-    if any("old shards" in cost.source for cost in costs):
-        found.append("old shards: tokens of shards that earlier settings made (`babelmill why` says what has changed).")
-    if not on_gpus and (note := busy()):
-        found.append(note)
-    if any(not cost.measured for cost in costs):
-        source = (
-            "is an assumed share of the GPU's peak (--mfu sets it),"
-            if on_gpus
-            else "is estimated from a matrix product, within a factor of two or three,"
-        )
-        memory = "a GPU's memory" if on_gpus else "memory"
-        found.append(
-            f"A speed with a ? {source} and GiB (of {memory}) come from a rough formula, until a training here measures"
-            " both."
-        )
-    found += said_once((cost.model, cost.strategies) for cost in costs if cost.strategies)
-    if any(cost.gpus > 1 and cost.busy < 0.9 for cost in costs):
-        found.append(
-            "busy: GPUs wait for each other when there are few micro-batches or rows: fewer GPUs are as fast, or set a"
-            " lower train.micro_batch_tokens."
-        )
-    return found
-
-
-def snapshot_note(configuration: Configuration, cost: Cost) -> str | None:
-    """Return a note on the snapshots that a run will keep, or has kept; None if `run.snapshots` asks for none."""
-    resolved, model, million_words = configuration.model(cost.model), cost.model, cost.words / 1e6
-    asked = points(resolved.run.snapshots)
-    if not asked:
-        return None
-    ahead = kept_at_the_end(asked, million_words)
-    missing = missing_points(resolved.run.snapshots, million_words)
-    known = cost.words_counted or resolved.train.words
-    if known:
-        ends = cost.epochs, resolved.train.max_steps, set_aside(configuration, model), resolved.train.words
-        text = say_missing(missing, million_words, *ends)
-    else:
-        text = say_probably_missing(missing, million_words)
-    beyond = f" {text[0].upper()}{text[1:]}." if text else ""
-    trained = STAGES["train"].path(model, "")
-    if not (trained / manifest.NAME).is_file():
-        count = f"{'' if known else 'about '}{plural(len(ahead), 'snapshot')}"
-        return f"{count} of {len(asked)}, included in the disk space.{beyond}"
-    run = manifest.read(trained)["figures"].get("fingerprint", "")
-    folder = CHECKPOINTS / model / run / FOLDER
-    kept = [point for point in asked if (folder / f"{name_of(point)}.json").is_file()]
-    unkept = ""
-    if lost := [name_of(point) for point in ahead if point not in kept]:
-        unkept = (
-            f"; not kept: {some(lost)} (the run ended before, or was finished when you asked for them; it is not"
-            " repeated for snapshots)"
-        )
-    return f"{plural(len(kept), 'snapshot')} kept of {len(asked)}{unkept}.{beyond}"
-
-
-def tuning_table(tuned: list[TuningCost], costs: list[Cost]) -> list[str]:
-    """Return a table of the fine-tuning of all models: a line per task, the total, and what is to know about it."""
-    if not tuned:
-        return []
-    unit = "GPU-hours" if any(cost.gpus for cost in costs) else "hours"
-    rows = [["fine-tuning", "models", "jobs", "rows", "epochs", "FLOPs", unit]]
-    for task, of_task in by_task(tuned).items():
-        known = [each for each in of_task if each.hours is not None]
-        sure = all(each.source == "measured" for each in known)
-        hours = hours_text(sum(each.hours or 0 for each in known)) + ("" if sure else " ?") if known else "unknown"
-        work = f"{sum(each.flops for each in known):.1e}" if known else ""
-        counted = [short(each) for each in extremes(cost.rows for cost in known)] if known else []
-        epochs = [str(each) for each in extremes(cost.epochs for cost in of_task)]
-        jobs = sum(each.jobs for each in of_task)
-        rows.append([task, f"{len(of_task)}", f"{jobs:,}", " to ".join(counted), " to ".join(epochs), work, hours])
-    known = [each for each in tuned if each.hours is not None]
-    more = "" if len(known) == len(tuned) else " + ?"
-    guessed = "" if all(each.source == "measured" for each in known) else " ?"
-    work = f"{sum(each.flops for each in known):.1e}{more}" if known else ""
-    whole = hours_text(sum(each.hours or 0 for each in known)) + (more or guessed) if known else "unknown"
-    rows.append([plural(len(rows) - 1, "task"), "", f"{sum(each.jobs for each in tuned):,}", "", "", work, whole])
-    found = aligned(rows, (number > 0 for number in range(len(rows[0]))))
-    found.append("Fine-tuning: hours of all jobs, one after the other, without the start of each (a few seconds).")
-    if any(each.source in ("other tasks", "assumed") for each in tuned):
-        slower = "a tenth of that of training" if unit == "GPU-hours" else "that of training"
-        found[-1] += (
-            f" A ? means: at the speed of the model's other tasks, or, before there are any, assumed ({slower})."
-        )
-    if unknown := dict.fromkeys(each.task for each in tuned if each.hours is None):
-        found.append(
-            f"{some(unknown)}: rows are not read yet, so hours are unknown; run snakemake with `--until task`."
-        )
-    return ["", *found]
-
-
-def extremes(values: Iterable[int]) -> list[int]:
-    """Return the smallest and the largest of some numbers; one number if they are equal."""
-    return sorted({min(values := [*values]), max(values)})
-
-
-def challenge_note(configuration: Configuration, cost: Cost) -> str | None:
-    """Return a line on what a model's challenge asks for and how much there will be of it; None without a challenge."""
-    model, challenge = cost.model, configuration.challenge_of(cost.model)
-    if not challenge:
-        return None
-    asked = points(configuration.model(model).run.snapshots)
-    ahead = kept_at_the_end(asked, cost.words / 1e6)
-    of_model, of_each = scores_asked(configuration, model)
-    scores = of_model + of_each * len(ahead)
-    wanted = checkpoints_of(challenge, asked)
-    there = [point for point in ahead if point in wanted]
-    return (
-        f"{model}: {challenge.title}: {plural(len(there), 'snapshot')} of {len(wanted)}, {plural(scores, 'score')}"
-        f" ({plural(of_model, 'suite')}, and {of_each} of them for each snapshot); reads {short(cost.words)} words of"
-        f" {short(challenge.words)} at most."
-    )
+def table(rows: list[dict[str, Any]]) -> list[str]:
+    """Return a heading, one line per model, and the total of several, with a training that they share once."""
+    on_gpus = any(row["GPUs"] for row in rows)
+    heading = [name for name in COLUMNS if on_gpus or name not in ("GPUs", "GPU-hours")]
+    cells = [[COLUMNS[name](row[name]) for name in heading] for row in rows]
+    for row, line in zip(rows, cells, strict=True):
+        line[heading.index("speed")] += "" if row["measured"] else " ?"
+    if len(rows) > 1:
+        distinct = {row["training"]: row for row in rows}.values()
+        total = {name: COLUMNS[name](sum(row[name] for row in distinct)) for name in SUMS}
+        total["model"] = plural(len(rows), "model")
+        cells.append([total.get(name, "") for name in heading])
+    return aligned([heading, *cells], (name not in ("model", "from") for name in heading))
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's arguments."""
-    add = parser.add_argument
-    add("names", nargs="*", metavar="NAME", help="a model or a batch (default: the configuration's targets)")
+    parser.add_argument("names", nargs="*", metavar="NAME", help="a model or a batch (default: the targets)")
     loading.add_arguments(parser)
-    add("--gpu", help=f"assume this GPU, such as A100 (default: gpu_model of the profile, or {ASSUMED_GPU})")
-    add("--gpus", type=int, nargs="+", metavar="N", help="assume N GPUs per job; several numbers give a line each")
-    add("--mfu", type=float, metavar="SHARE", help="assume that training reaches this share of the GPU's peak")
-    add("--tsv", action="store_true", help="print tab-separated values, with all digits")
+    parser.add_argument("--gpu", help=f"assume this GPU (default: gpu_model of the profile, or {ASSUMED_GPU})")
+    parser.add_argument("--gpus", type=int, metavar="N", help="assume N GPUs per job; 0: the processor")
+    parser.add_argument("--tsv", action="store_true", help="print tab-separated values, with all digits")
+
+
+def gpus_for(args: argparse.Namespace) -> tuple[str, Callable[[int], int]]:
+    """Return the name of the GPU, and a function from the GPUs that a preset asks for to those of a training job."""
+    profile = loading.read_profile(args.profile) if args.profile else {}
+    sections = [profile.get(key) or {} for key in ("default-resources", "set-resources", "resources")]
+    if not all(isinstance(each, dict) for each in sections):
+        raise UserError(f"{args.profile}: resources are expected to be mappings from names to values")
+    of_job = {**sections[0], **(sections[1].get("train") or {})}
+    gpu = args.gpu or of_job.get("gpu_model")
+    none_here = profile.get("executor", "local") == "local" and not (gpu or has_gpu())
+    limit = 0 if none_here else sections[2].get("gpu", sys.maxsize)
+    if gpu and peak_of(gpu) is None:
+        origin = "--gpu " if args.gpu else f"gpu_model in {args.profile}: "
+        raise UserError(f"{origin}{gpu}: its peak is not known; name a similar GPU with --gpu, such as A100 or L40S")
+
+    def of_preset(asked: int) -> int:
+        return args.gpus if args.gpus is not None else min(int(of_job.get("gpu", asked)), limit)
+
+    return gpu or ASSUMED_GPU, of_preset
 
 
 def run(args: argparse.Namespace) -> None:
     """Print what the training of models will cost: tokens, steps, parameters, FLOPs, memory, hours."""
-    configuration = loading.from_arguments(args)
-    resources = profile_resources(args.profile)
-    named = args.gpu or resources.get("gpu_model")
-    gpu = named or ASSUMED_GPU
-    known_peak(gpu, "--gpu " if args.gpu else f"gpu_model in {args.profile}: ")
-    if any(gpus < 0 for gpus in args.gpus or ()):
-        raise UserError(f"--gpus {min(args.gpus)}: expected a number of GPUs; 0 means no GPU")
-    if args.mfu is not None and not 0 < args.mfu <= 1:
-        raise UserError(f"--mfu {args.mfu}: expected a share of the peak, above 0 and at most 1")
-    if resources["here"] and not (named or args.mfu or args.gpus or has_gpu()):
-        resources = resources | {"limit": 0}
-    costs = [
-        cost_of(configuration, model, gpus, gpu, args.mfu)
-        for model in configuration.models_of(args.names or ["all"])
-        for gpus in args.gpus or [gpus_of(configuration, model, resources)]
-    ]
-    tuned = {cost.model: tuning_costs(configuration, cost, gpu) for cost in reversed(costs)}
-    for cost in costs:
-        cost.tuning_jobs = sum(each.jobs for each in tuned[cost.model])
-        hours = [each.hours for each in tuned[cost.model]]
-        cost.tuning_hours = None if None in hours else sum(each or 0 for each in hours)
+    graph = Graph(configuration := loading.from_arguments(args))
+    if (args.gpus or 0) < 0:
+        raise UserError(f"--gpus {args.gpus}: expected a number of GPUs; 0 means no GPU")
+    gpu, of_preset = gpus_for(args)
+    rows, said = list[dict[str, Any]](), list[tuple[str, str]]()
+    for model in configuration.models_of(args.names or ["all"]):
+        row, found = plan(graph, model, of_preset(configuration.model(model).resources.gpus), gpu)
+        rows.append(row)
+        said += [(model, note) for note in found]
     if args.tsv:
-        writer = csv.writer(sys.stdout, delimiter="\t", lineterminator="\n")
-        writer.writerow(field.name for field in fields(Cost))
-        writer.writerows(astuple(cost) for cost in costs)
+        columns = [*COLUMNS, "measured"]
+        lines = [columns, *([row[name] for name in columns] for row in rows)]
+        csv.writer(sys.stdout, delimiter="\t", lineterminator="\n").writerows(lines)
         return
-    codes = dict.fromkeys(code for cost in costs for code in configuration.languages_of(cost.model))
-    alike = trained_alike(configuration, [cost.model for cost in costs])
-    snapshots = said_once((cost.model, note) for cost in costs if (note := snapshot_note(configuration, cost)))
-    challenges = dict.fromkeys(filter(None, (challenge_note(configuration, cost) for cost in costs)))
-    without = said_once((cost.model, note) for cost in costs if (note := task_note(configuration, cost.model)))
-    on_cpu = (cost.model for cost in costs if not cost.gpus)
-    slow = said_once((name, BF16_IS_SLOW) for name in on_cpu if slowdown(configuration.model(name).train.precision) > 1)
-    lines = [*table(costs, alike), *notes(costs, gpu, alike), *slow, *snapshots, *challenges, *without]
-    lines += tuning_table(not_taken(tuned, alike), costs)
-    print(*lines, *download_notes(configuration, list(codes)), sep="\n")
+    machine = f"GPU: {gpu} (--gpu names another), {(peak_of(gpu) or 0) / 1e12:,.0f} TFLOP/s in bf16."
+    if not any(row["GPUs"] for row in rows):
+        machine = "No GPU: hours of this machine's processor (--gpu names a GPU, --profile uses those of a cluster)."
+        if (load := os.getloadavg()[0]) > cores():
+            machine += f"\nThis machine is busy (load {load:.1f} on {plural(cores(), 'core')}): it will take longer."
+    print(*table(rows), machine, HOW_FAR_OFF, *said_once(said), sep="\n")

@@ -11,6 +11,8 @@ from babelmill.config.values import language_tag
 from babelmill.core.files import UserError
 
 WORD = 5.43  # bytes per English word, as in `corpus/sampling.py`
+TIER_BYTES = {1: 543e6, 2: 54.3e6, 3: 5.43e6}  # of English text in the BabyBabelLM tiers
+DOCUMENT = 2000  # bytes per document, in English
 UNSPACED = ("Hani", "Hans", "Hant", "Jpan", "Khmr", "Laoo", "Mymr", "Thai", "Tibt")  # scripts without spaces
 CODE = re.compile(r"[a-z]{3}(_[A-Z][a-z]{3})?")
 
@@ -78,3 +80,11 @@ def read_table(path: Path) -> dict[str, Language]:
             ) from None
         table[language.code] = language
     return table
+
+
+def budget_bytes(budget: float | str, byte_premium: float) -> float:
+    """Return about how many bytes of text `corpus.budget` asks for."""
+    if not isinstance(budget, str):
+        return budget * 1e6 * byte_premium
+    count, unit = budget.split(maxsplit=1)
+    return int(count) * (DOCUMENT if unit == "documents" else WORD) * byte_premium

@@ -100,16 +100,6 @@ def say_missing(
     )
 
 
-def say_probably_missing(missing: Sequence[float], million_words: float) -> str:
-    """Return a sentence on the points that a run probably will not have, if its number of words is an estimate."""
-    if not missing:
-        return ""
-    return (
-        f"{named(missing)} will probably not exist: the run ends after about {million_words:,.3g} million words, an"
-        " estimate that may be off by a fifth until the shards exist"
-    )
-
-
 def named(missing: Sequence[float]) -> str:
     """Return `snapshot chck_1M`, or `snapshots chck_1M, chck_2M`."""
     return f"snapshot{'s' * (len(missing) > 1)} {some(map(name_of, missing), 3)}"

@@ -53,6 +53,11 @@ def duration(seconds: float) -> str:
     return f"{whole} s" if whole < 60 else clock(whole).removeprefix("0:").removeprefix("0")
 
 
+def tenths(number: float) -> str:
+    """Return a number such as hours in short: `12.3`, `0.4`, `0.03`, `< 0.01`."""
+    return f"{number:,.1f}" if number >= 1 else f"{number:.1g}" if number >= 0.01 else "< 0.01"
+
+
 def aligned(rows: Sequence[Sequence[str]], right: Iterable[bool]) -> list[str]:
     """Return one line per row of a table; `right` says for each column whether its cells are right-aligned."""
     from tabulate import tabulate  # takes long to import

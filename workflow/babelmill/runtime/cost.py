@@ -4,11 +4,11 @@ import contextlib
 import glob
 import re
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 
-from babelmill.config.model_size import Counted, Shape, counted
+from babelmill.config.model_size import Size
 
 DRIVERS = ("/dev/nvidia[0-9]*", "/dev/kfd")  # device files of NVIDIA's and AMD's drivers
 # Peak dense bf16 FLOP/s (from the vendors' data sheets). The first key whose words are all in the device's name counts.
@@ -49,6 +49,7 @@ def peak_of(device: str) -> float | None:
     return next((peak for names, peak in PEAK.items() if words.issuperset(names.split())), None)
 
 
+DRIVERS = ("/dev/nvidia[0-9]*", "/dev/kfd")  # device files of NVIDIA's and AMD's drivers
 CPU_INFO = Path("/proc/cpuinfo")
 BF16_NEEDS = {"avx512bw", "avx512vl", "avx512dq"}  # of oneDNN, which computes PyTorch's products on x86 processors
 FAST_BF16 = {"amx_bf16", "avx512_bf16"}  # with one of them, `small` trains 1.8 times as fast as in fp32 (AMD Zen 4)
@@ -97,24 +98,17 @@ def slowdown(precision: str) -> int:
 Amount = TypeVar("Amount", float, np.ndarray)
 
 
-def flops(config: Shape | Counted, vocab_size: int, length: int, positions: float, targets: Amount) -> Amount:
+def flops(size: Size, length: Any, positions: Any, targets: Amount) -> Amount:
     """Return the floating-point operations of forward and backward passes.
 
     Only matrix products are counted: projections, feed-forward, attention over the whole row, position tables, output.
 
     Args:
+        size: the size of the model.
         length: tokens per row.
         positions: number of positions.
-        targets: number of targets, or an array of such numbers.
+        targets: number of targets. All three may be arrays.
     """
-    if size := counted(config, vocab_size):
-        attention = 2 * length * size.hidden_size * size.num_hidden_layers
-        of_matrices = 4.0 if size.frozen else 6.0  # forward, gradient of the input and, unless frozen, of the weights
-        products = size.matrices * positions + size.output * targets
-        return of_matrices * products + 6.0 * attention * positions
-    assert not isinstance(config, Counted)
-    size, inner, buckets = config.hidden_size, config.intermediate_size, 2 * config.position_bucket_size - 1
-    projections = (5 if config.gate else 4) * size * size + 3 * size * inner
-    attention = 2 * length * size + 2 * buckets * size
-    body = config.num_hidden_layers * (projections + attention) * positions
-    return 6.0 * (body + (size * size + size * vocab_size) * targets)
+    attention = 2 * length * size.hidden_size * size.num_hidden_layers
+    of_matrices = 4.0 if size.frozen else 6.0  # forward, gradient of the input and, unless frozen, of the weights
+    return of_matrices * (size.matrices * positions + size.output * targets) + 6.0 * attention * positions

@@ -11,10 +11,9 @@ from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
-from babelmill.commands.estimates.training_cost import hours_text
 from babelmill.core import manifest
 from babelmill.core.files import UNREADABLE, UserError, read_json
-from babelmill.core.words import aligned, short
+from babelmill.core.words import aligned, short, tenths
 from babelmill.evaluation.suite_scores import headline_method
 from babelmill.graph import CHECKPOINTS
 from babelmill.release.card.training_history import Line, read_record, training_hours
@@ -36,7 +35,7 @@ def cost(record: list[Line], steps: int | None, tokens: int | None) -> Cells:
     return {
         "steps": steps_done,
         "tokens": short(tokens) if tokens else "",
-        "hours": hours_text(training_hours(record)),
+        "hours": tenths(training_hours(record)),
     }
 
 

@@ -7,6 +7,7 @@ from typing import Any
 import torch
 
 from babelmill.config import schema
+from babelmill.config.model_size import gpt_bert
 from babelmill.model.gpt_bert import GPTBert, GPTBertShape, training_mask
 from babelmill.runtime import cost
 from babelmill.runtime.cost import Amount
@@ -34,7 +35,7 @@ class GPTBertNetwork(Network):
         by_hand: bool = True,
         graphs: Graphs | None = None,
     ):
-        self._shape, self._train, self._device = shape, train, processes.device
+        self._size, self._train, self._device = gpt_bert(shape, shape.vocab_size), train, processes.device
         torch.manual_seed(randomness.key(train.seed, INITIALIZATION))
         model = GPTBert(shape, train.activation_checkpointing).to(self._device)
         self.keys = Keys(train.seed, self._device)
@@ -74,4 +75,4 @@ class GPTBertNetwork(Network):
             return loss(features, matrix, bias, batch, self._train.z_loss_weight, groups, self._from_scores)
 
     def flops(self, length: int, positions: float, targets: Amount) -> Amount:
-        return cost.flops(self._shape, self._shape.vocab_size, length, positions, targets)
+        return cost.flops(self._size, length, positions, targets)

@@ -44,7 +44,7 @@ def from_scores_to_cap(
     return total, statistics, (gradient * slope * (LARGEST / SHARPNESS)).to(scores.dtype)
 
 
-def size_of(shape: NorBERT4Shape) -> model_size.Counted:
+def size_of(shape: NorBERT4Shape) -> model_size.Size:
     """Return the size of a model of a shape."""
     heads = shape.num_attention_heads
     widths = heads * shape.query_key_head_size, heads * shape.value_head_size
@@ -114,7 +114,7 @@ class NorBERT4Network(Network):
 
     def flops(self, length: int, positions: float, targets: Amount) -> Amount:
         """See `Network.flops`."""
-        return cost.flops(self._size, 0, length, positions, targets)
+        return cost.flops(self._size, length, positions, targets)
 
     def decays(self, name: str, parameter: nn.Parameter) -> bool:
         """Return whether a parameter has weight decay: matrices have, scales and lambdas do not."""

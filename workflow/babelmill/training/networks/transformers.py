@@ -170,7 +170,7 @@ class TransformersNetwork(Network):
         return result
 
     def flops(self, length: int, positions: float, targets: Amount) -> Amount:
-        return cost.flops(self._size, 0, length, positions, targets)
+        return cost.flops(self._size, length, positions, targets)
 
     def decays(self, name: str, parameter: nn.Parameter) -> bool:
         """Return whether a parameter has weight decay. Biases and scales of norms, which are vectors, have none."""

@@ -2,6 +2,7 @@
 
 import dataclasses
 from pathlib import Path
+from typing import Any
 
 from torch import nn
 from transformers import AutoConfig, PreTrainedConfig, PreTrainedModel
@@ -10,14 +11,13 @@ from transformers.pytorch_utils import Conv1D
 
 from babelmill.config import schema
 from babelmill.config.layers import nearest
-from babelmill.config.model_size import Counted
+from babelmill.config.model_size import Size
 from babelmill.config.model_source import check_shape
 from babelmill.config.transformers_keys import ROPE
 from babelmill.core.files import UserError
 from babelmill.model.code_decoder import padded_length
 from babelmill.stages import TrainStage
 from babelmill.tokens.vocabulary import SPECIAL_TOKENS, Vocabulary
-from babelmill.training.networks.network import matrices_of_layers
 from babelmill.training.networks.source_weights import check_lengths, published_config
 from babelmill.training.networks.transformers_models import (
     CAUSAL,
@@ -116,16 +116,14 @@ def config_to_train(settings: TrainStage, source: Path | None, vocabulary: Vocab
     return config
 
 
-def counted(model: PreTrainedModel, frozen: bool = False) -> Counted:
+def counted(model: PreTrainedModel, frozen: bool = False) -> Size:
     """Count a model's parameters, also on the meta device. If `frozen`, only adapters are trained, and not counted."""
     layer = output_layer(model)
     matrix: nn.Parameter = layer.weight  # pyright: ignore[reportAssignmentType]
     return counted_without(model, layer, matrix.numel(), matrix.size(-1), frozen)
 
 
-def counted_without(
-    model: nn.Module, layer: nn.Module | None, output: int, width: int, frozen: bool = False
-) -> Counted:
+def counted_without(model: nn.Module, layer: nn.Module | None, output: int, width: int, frozen: bool = False) -> Size:
     """Count the parameters of a model whose output `layer`, if it has one, computes only with the targets.
 
     `output`: the number of elements of its matrix; `width`: the width of its features; `frozen`: see `counted`.
@@ -133,11 +131,10 @@ def counted_without(
     blocks = blocks_of(model)
     matrices = [m.weight for m in model.modules() if isinstance(m, nn.Linear | Conv1D) and m is not layer]
     widths = [max(p.shape) for block in blocks[:1] for p in block.parameters() if p.ndim == 2]
-    return Counted(
+    return Size(
         parameters=sum(parameter.numel() for parameter in model.parameters()),
         matrices=sum(weight.numel() for weight in matrices),
-        of_layers=sum(parameter.numel() for parameter in matrices_of_layers(model).values()),
-        sides=sum(sum(weight.shape) for weight in matrices),
+        adapter=sum(sum(weight.shape) for weight in matrices),
         output=output,
         hidden_size=width,
         intermediate_size=max(widths, default=width),
@@ -147,14 +144,16 @@ def counted_without(
     )
 
 
-def planned(model: schema.Model, train: schema.Train, vocab_size: int) -> Counted:
-    """Count the parameters of the model that the settings describe.
+def planned(model: schema.Model, train: schema.Train, vocab_size: int, source: dict[str, Any] | None = None) -> Size:
+    """Count the parameters of the model that the settings describe, or that `source`, a config.json, describes.
 
     A UserError says that transformers has no such model, or that its configuration has no such key.
     """
-    vocabulary = Vocabulary(vocab_size, 1, 2, 3, 4, tuple(range(len(SPECIAL_TOKENS))))
     auto = auto_class(train)
-    made = on_meta(make_config(model, auto, vocabulary), auto)
+    vocabulary = Vocabulary(vocab_size, 1, 2, 3, 4, tuple(range(len(SPECIAL_TOKENS))))
+    name = f"model.source = {model.source}"
+    config = read_config(source, auto, name) if source else make_config(model, auto, vocabulary)
+    made = on_meta(config, auto)
     if auto == CLASSIFIER:
         return counted_without(made, None, 0, made.config.hidden_size)
     return counted(made, frozen=train.lora_rank > 0)

@@ -26,13 +26,10 @@ from babelmill.training.plan.randomness import DOCUMENTS, ORDER
 from babelmill.training.plan.rows import Rows
 from babelmill.training.plan.schedule import (
     PERIOD,
-    end_with,
     learning_rate_factor,
     phase_starts,
     proportions,
-    rows_by_step,
-    steps_for,
-    tokens_wanted,
+    whole_run,
 )
 
 
@@ -136,11 +133,8 @@ class Plan:
         self.tokens = sum(layout.tokens for layout in layouts)
         self.mixture = LanguageSchedule(proportions([layout.tokens for layout in layouts], weights))
         rate = self.words_per_token(words) if train.words else 0.0
-        self.steps = steps_for(train, self.tokens, rate)
-        self._lengths, rows = rows_by_step(train, self.steps)
-        if train.words:
-            wanted = tokens_wanted(train, self.tokens, rate)
-            rows = end_with(rows, self._lengths, wanted, self.objective.smallest_batch)
+        self._lengths, rows = whole_run(train, self.tokens, rate, self.objective.smallest_batch)
+        self.steps = len(rows)
         self._first_rows = np.concatenate([[0], rows.cumsum()])
         self._tokens = np.concatenate([[0], (self._lengths * rows).cumsum()])
         self._starts = phase_starts(train, self.steps)

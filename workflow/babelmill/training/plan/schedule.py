@@ -120,6 +120,17 @@ def tokens_wanted(train: schema.Train, tokens: int, words_per_token: float) -> f
     return train.words / words_per_token if train.words else train.epochs * tokens
 
 
+def whole_run(train: schema.Train, tokens: int, words_per_token: float, least: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return the sequence length and the number of rows of each step of a run, two [steps] int64 arrays.
+
+    A run of `words` ends with fewer rows. For the arguments, see `steps_for` and `end_with`.
+    """
+    lengths, rows = rows_by_step(train, steps_for(train, tokens, words_per_token))
+    if train.words:
+        rows = end_with(rows, lengths, tokens_wanted(train, tokens, words_per_token), least)
+    return lengths, rows
+
+
 def end_with(rows: np.ndarray, lengths: np.ndarray, wanted: float, least: int) -> np.ndarray:
     """Return the rows of each step, fewer at the end, so that they have `wanted` tokens, or less than a row more.
 

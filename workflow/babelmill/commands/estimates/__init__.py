@@ -1,1 +1,0 @@
-"""What `babelmill plan` estimates."""
