@@ -45,12 +45,15 @@ MODELS_OF: dict[Path, list[str]] = {}  # {the path of a result: the models that 
 class Result:
     """The result of one job."""
 
-    def __init__(self, graph: "Graph", stage: type[Stage], name: str, asked: dict[str, Any], part: str = "") -> None:
+    def __init__(
+        self, graph: "Graph", stage: type[Stage], name: str, asked: dict[str, Any], part: str = "", owner: str = ""
+    ) -> None:
         """Describe a result by its stage, its name (label and key, or model and part), and the content of its settings.
 
-        `part`: the language, suite, task or table, if a model has several results of the stage.
+        `part`: the language, suite, task or table, if a model has several results of the stage. `owner`: the first
+        model that has this result.
         """
-        self.stage, self.name, self.asked, self.part = stage, name, asked, part
+        self.stage, self.name, self.asked, self.part, self.owner = stage, name, asked, part, owner
         self.models = MODELS_OF.setdefault(self.path, [])  # those that ask for it
         self._graph = graph
 
@@ -98,6 +101,11 @@ class Result:
         """Return its stage and part."""
         return f"{self.stage.stage} {self.part}".rstrip()
 
+    def title_for(self, model: str) -> str:
+        """Return how a model calls it. A result of a model that this one continues has that model's name in its title."""
+        own = self.stage.of == "language" or self._graph.is_of(model, self)
+        return self.title if own else f"{self.title} of {self.owner}"
+
     def runs(self) -> Iterator["Result"]:
         """Yield the results that have to be made for this one, itself included, the first ones first."""
         if not self.is_there:
@@ -142,9 +150,13 @@ class Graph:
             if kind.of == "language":
                 part = ".".join(filter(None, (part, name)))
             named = joined if kind.named else f"{settings.label()[:LABEL]}-{key_of(asked)}"
-            result = Result(self, kind, named, asked, part)
+            result = Result(self, kind, named, asked, part, owner=name)
             self._jobs[job] = self._paths.setdefault(result.path, result)
         return self._jobs[job]
+
+    def is_of(self, model: str, result: Result) -> bool:
+        """Return whether a result is a model's own, not one of a model that it continues."""
+        return self._jobs.get((result.stage.stage, model, result.part)) is result
 
     def at(self, path: Path) -> Result:
         """Return the result at a path: one that the configuration asks for, or else what its settings file says."""
@@ -179,15 +191,15 @@ class Graph:
         """Write the settings files of what a model needs, and the run settings of its training."""
         for result in self.of_model(model):
             self.write(result)
-            if result.stage.stage == "train" and model in result.models[:1]:
-                write_if_changed(run_file(result), self.run_settings(model).written())
+            if result.stage.stage == "train":
+                write_if_changed(run_file(result), self.run_settings(result.owner).written())
 
     def places(self, model: str) -> dict[str, str]:
         """Return {title: path} of the results of a model, and of its submission to a challenge."""
         more = [
             self.result("submission", model, part) for part in STAGES["submission"].parts(self.configuration, model)
         ]
-        return {each.title: each.path.as_posix() for each in [*self.of_model(model), *more]}
+        return {each.title_for(model): each.path.as_posix() for each in [*self.of_model(model), *more]}
 
     def run_settings(self, model: str) -> RunSettings:
         """Return how the training of a model is monitored and saved."""
@@ -204,7 +216,8 @@ class Graph:
     def begin(self, model: str) -> None:
         """Keep what a model asks for now, for `babelmill why`, and renew the links to what it uses."""
         results = self.of_model(model)
-        write_if_changed(ASKED / f"{model}.json", {each.title: each.asked for each in results})
+        write_if_changed(ASKED / f"{model}.json", {each.title_for(model): each.asked for each in results})
+        results = [each for each in results if each.title_for(model) == each.title]
         counts = Counter(each.stage.stage for each in results)
         wanted = {
             LINKS
@@ -297,11 +310,12 @@ def reasons(model: str, results: list[Result]) -> dict[Path, list[str]]:
     for each in results:
         found[each.path] = []
         if each.path in run:
-            why = changed_values(before[each.title], each.asked) if each.title in before else []
+            title = each.title_for(model)
+            why = changed_values(before[title], each.asked) if title in before else []
             because = list(dict.fromkeys(source.stage.stage for source in each.upstream if source.path in run))
             if not why and because:
                 why = [f"runs because {' and '.join(because)} {'does' if len(because) == 1 else 'do'}"]
-            why = why or ["has not run yet" if each.title not in before else f"{each.path} is missing"]
+            why = why or ["has not run yet" if title not in before else f"{each.path} is missing"]
             if each.stage.stage == "train" and (done := steps_done(each)):
                 why.append(f"continues after step {done:,}")
             found[each.path] = why

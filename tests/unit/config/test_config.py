@@ -7,7 +7,7 @@ import sys
 
 import pytest
 import yaml
-from babelmill.settings import settings_of
+from helpers.stages import settings_of
 
 from babelmill.config.inputs import hub_datasets
 from babelmill.config.resolve import ROOT, Configuration
