@@ -17,6 +17,7 @@ from babelmill.runtime.run_lock import Lock
 from helpers.hub.hub_data import SENTENCES
 from helpers.models.published_models import publish
 from helpers.programs.prepared import run_module
+from helpers.stages import any_settings
 
 pytestmark = pytest.mark.slow
 
@@ -128,7 +129,7 @@ def test_the_scores_of_another_folder_are_not_written_over():
     snapshot = Path("exports/eng/snapshots/chck_1M")
     assert name_of(snapshot) == "eng--chck_1M" and name_of(Path("converted/eng")) == "eng"
     out = Path("scores/eng/mine")
-    manifest.write(out, manifest.StageRequest("score", "eng", {}), [], figures={"model": {"folder": "converted/eng"}})
+    manifest.write(out, any_settings("score"), [], figures={"model": {"folder": "converted/eng"}})
     refuse_others(out, {"folder": "converted/eng"})
     with pytest.raises(UserError, match="holds the scores of converted/eng"):
         refuse_others(out, {"folder": "elsewhere/eng"})

@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 
 from babelmill.config.resolve import Configuration
 from babelmill.core import manifest
-from babelmill.core.files import write_json
+from babelmill.core.files import read_json, write_json
 from babelmill.core.stage_entry import Job
 from babelmill.graph import Graph
 from babelmill.stages import STAGES
@@ -25,12 +25,28 @@ def settings_of(configuration: Configuration, name: str, stage: str) -> dict[str
     return Graph(configuration).result(stage, name, part).asked
 
 
-def write_job(folder: Path, stage: str, name: str, made_from: dict[str, list[str]], **fields) -> str:
+def write_job(folder: Path, stage: str, name: str, made_from: dict[str, list[str]], /, **fields) -> str:
     """Write the settings file of a job that is run in a folder. Return its path there."""
     path = f"results/settings/{stage}/{name}.json"
     about = {"stage": stage, "version": STAGES[stage].version, "made_from": {k: v for k, v in made_from.items() if v}}
     write_json(folder / path, about | fields)
     return path
+
+
+def settings_at(folder: Path, result: str) -> Path:
+    """Return the settings file of a result in a folder, such as "results/of/eng/train"."""
+    path = (folder / result).resolve()
+    return (
+        folder.resolve() / "results/settings" / path.parent.name.replace("converted", "convert") / f"{path.name}.json"
+    )
+
+
+def job_like(folder: Path, result: str, name: str = "again", **made_from: list[str]) -> list[str]:
+    """Write the settings of a result once more, for a job that makes another one, perhaps of others. Return its command."""
+    asked = read_json(settings_at(folder, result))
+    path = f"results/settings/{asked['stage']}/{name}.json"
+    write_json(folder / path, asked | {"made_from": asked["made_from"] | made_from})
+    return ["-m", f"babelmill.{asked['stage']}", path]
 
 
 def show_as(link: Path, result: Path) -> None:

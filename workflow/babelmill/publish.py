@@ -116,7 +116,7 @@ class Repository:
         path = self.api.hf_hub_download(self.name, manifest.NAME, revision=commit)
         try:
             earlier = outside.read_object(path)
-            name, files = earlier["name"], set(earlier["files"])
+            name, files = earlier["settings"]["name"], set(earlier["files"])
         except (UserError, KeyError, TypeError):
             log.warning("%s: its manifest.json is not ours; none of its files is deleted", self.name)
             return set()

@@ -2,15 +2,14 @@
 
 import argparse
 import json
-import os
 import re
+import shutil
 import subprocess
 import threading
 from pathlib import Path
 
 import pytest
 import torch
-from babelmill.settings import settings_of
 from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 from transformers import BertConfig, BertForMaskedLM, LlamaConfig, LlamaForCausalLM
@@ -21,17 +20,19 @@ from babelmill.config.inputs import require_model
 from babelmill.config.resolve import Configuration
 from babelmill.core import manifest
 from babelmill.core.files import UserError, read_json, write_json
+from babelmill.core.stage_entry import Job
 from babelmill.release.elsewhere import published_checkpoint
 from babelmill.runtime.processes import Processes
-from babelmill.stages import STAGES
+from babelmill.stages import BaseModelStage
 from babelmill.tokenizer import adopt_from_model
 from babelmill.training.networks.gpt_bert import GPTBertNetwork
 from babelmill.training.networks.source_weights import load_weights, shape_of
 from helpers import DATA
-from helpers.hub.hub_stage import refusal, run_stage
+from helpers.hub.hub_stage import asked_for, refusal, run_stage
 from helpers.models.published import model as published_model
 from helpers.models.published import write_tokenizer
 from helpers.programs.prepared import run_limited
+from helpers.stages import settings_of
 from helpers.training.training_data import section, train_settings
 
 pytestmark = pytest.mark.slow
@@ -49,9 +50,8 @@ def folder(tmp_path, monkeypatch):
 def run(shape: dict | None = None, auto_class: str | None = "AutoModelForMaskedLM") -> dict:
     """Run the stage for the folder `theirs`, for a class of transformers, or for a GPT-BERT; its manifest."""
     asked = {"source": None, "sources": {"theirs": {}}, "shape": shape or {}, "auto_class": auto_class}
-    values = {"stage": "base_model", "name": "more", "languages": ["eng"], "version": STAGES["base_model"].version}
-    write_json("settings.json", values | asked)
-    base_model.run(argparse.Namespace(settings="settings.json", out=Path("out")))
+    settings = Path(asked_for("base_model", asked))
+    base_model.run(Job(BaseModelStage, settings, 1, 0, argparse.Namespace()))
     return manifest.verify("out")
 
 
@@ -116,7 +116,7 @@ def test_parts_are_one_file_again():
     run()
     assert load_file("out/model.safetensors").keys() == weights.keys()
     Path("theirs/model-00002-of-00002.safetensors").unlink()
-    os.rename("out", "before")
+    shutil.rmtree("results/base_model")
     assert "1 file of model.safetensors.index.json is missing, such as model-00002-of" in refused()
     Path("theirs/model.safetensors.index.json").unlink()
     assert "the download is not complete: it has model-00001-of-00002.safetensors, but no index" in refused()
@@ -264,7 +264,7 @@ def test_memory_does_not_grow_with_the_model(name):
     """6 tensors of 40 MB, which are given back to the system one by one."""
     write_bert()
     run()  # imports
-    os.rename("out", "before")
+    shutil.rmtree("results/base_model")
     Path("theirs/model.safetensors").unlink()
     sizes = {"hidden_size": 512, "intermediate_size": 20480, "num_hidden_layers": 2, "num_attention_heads": 4}
     config = LlamaConfig(vocab_size=300, **sizes)
@@ -336,11 +336,11 @@ def test_a_cache_without_space_is_one_line(hub):
 def hub_stage(source: str = "owner/name", size: int | None = None, **environment) -> subprocess.CompletedProcess:
     model = {"architecture": "transformers", "source": source}
     models = {"more": {"languages": ["eng"], "model": model, "train": {"objective": "masked", "optimizer": "adamw"}}}
-    write_json("settings.json", settings_of(Configuration([("test", {"models": models})]), "more", "base_model"))
-    words = ["--settings", "settings.json", "--out", "out"]
+    configuration = Configuration([("test", {"models": models})])
+    settings = asked_for("base_model", settings_of(configuration, "more", "base_model"))
     if size is not None:
-        return run_limited("babelmill.base_model", *words, size=size)
-    return run_stage("base_model", *words, **environment)
+        return run_limited("babelmill.base_model", settings, size=size)
+    return run_stage("base_model", settings, **environment)
 
 
 def fetched(**environment) -> dict:

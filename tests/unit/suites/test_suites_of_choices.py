@@ -7,18 +7,18 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from babelmill.config.stage_settings import ScoreSettings
-from babelmill.settings import settings_of
 
 from babelmill.config.resolve import Configuration
 from babelmill.core.files import UserError
 from babelmill.core.templates import columns_of, fill
 from babelmill.evaluation.suite_scores import chance, unit_of_scores
+from babelmill.stages import ScoreStage
 from babelmill.suites.kinds import KINDS, Choices
 from babelmill.suites.readers import READERS
 from babelmill.suites.texts import texts_of
 from conftest import ROOT, SMALL
 from helpers import DATA
+from helpers.stages import settings_of
 from helpers.suite_files import read_items
 
 pytestmark = pytest.mark.usefixtures("folder")
@@ -190,7 +190,7 @@ CHALLENGED = ["comps", "blimp_filtered", "global_piqa_parallel"]
 
 
 def challenge(**top) -> Configuration:
-    values = dict(SMALL) | {"models": {"eng": {"evaluation": {"suites": CHALLENGED, "tasks": ["rte"]}}}} | top
+    values = {"models": {"eng": {"evaluation": {"suites": CHALLENGED, "tasks": ["rte"]}}}} | top
     return Configuration([("config/config.yaml", values)])
 
 
@@ -224,7 +224,8 @@ def test_files_of_the_challenge_are_those_of_its_folder():
 
 
 def test_the_settings_of_pairs_have_no_key_of_choices():
-    found = [settings_of(challenge(), "eng", f"{stage}.blimp_filtered") for stage in ("suite", "score")]
+    configured = challenge(languages={"eng": {"corpus": {"builtin": "python-docs"}}})
+    found = [settings_of(configured, "eng", f"{stage}.blimp_filtered") for stage in ("suite", "score")]
     assert not {"kind", "items", "scored", "score", "ties"} & {key for each in found for key in each}
 
 
@@ -233,9 +234,8 @@ def test_templates():
     assert fill("{a} {{b}} {file}", {"a": "{file}", "file": "f"}) == "{file} {b} f"
 
 
-def settings(**values) -> ScoreSettings:
-    whose = {"stage": "score", "name": "eng", "languages": ["eng"], "methods": ["causal"], "kind": "choices"}
-    return ScoreSettings(**whose | values)
+def settings(**values) -> ScoreStage:
+    return ScoreStage(**{"languages": ["eng"], "methods": ["causal"], "kind": "choices"} | values)
 
 
 def table_of(right, paradigms=None, **more) -> pa.Table:

@@ -25,7 +25,6 @@ from concurrent.futures import ProcessPoolExecutor
 from babelmill.commands.progress.model_status import begun, status_of
 from babelmill.commands.terminal.status_table import status_table
 from babelmill.config import loading
-from babelmill.config.resolve import Configuration
 from babelmill.config.snapshots import FOLDER, name_of, points
 from babelmill.config.submissions import checkpoints_of, read_rules, submission_of
 from babelmill.config.suites import scores_asked, suites_of_model
@@ -114,10 +113,10 @@ def overlap_lines(graph: Graph, model: str) -> list[str]:
         return [f"{model}: {error}"]
 
 
-def has_mistake(configuration: Configuration, model: str) -> bool:
-    """Return whether the settings of a model or its suites have a mistake, which its row in the table says."""
+def has_mistake(graph: Graph, model: str) -> bool:
+    """Return whether a model cannot be made as the configuration asks for it; its row in the table says why."""
     try:
-        suites_of_model(configuration, model)
+        graph.of_model(model)
     except UserError:
         return True
     return False
@@ -141,7 +140,7 @@ def text(args: argparse.Namespace, width: int) -> str:
         return "\n".join(line[:width] for line in run_table(models))
     graph = Graph(configuration := loading.from_arguments(args))
     names = configuration.models_of(args.names) if args.names else begun(configuration)
-    sound = [model for model in names if not has_mistake(configuration, model)]
+    sound = [model for model in names if not has_mistake(graph, model)]
     lines = [line for model in sound if (line := challenge_line(graph, model))]
     lines += [line for model in sound for line in overlap_lines(graph, model)]
     return "\n".join([status_table([status_of(graph, model) for model in names], width), *lines])
