@@ -187,16 +187,16 @@ def everything_is_shown():
     return bool(workflow.dag_settings.forcerun or workflow.dag_settings.forceall)
 
 
+def is_forced(result):
+    """Return whether the user forces this result itself: -R or --forceall."""
+    forced = {str(each) for each in workflow.dag_settings.forcerun}
+    return workflow.dag_settings.forceall or bool(forced & {result.stage.stage, str(result.path), str(result.record)})
+
+
 def is_made(result, known={}):
     """Return whether a result is made anew if everything is shown: it is forced or missing, or made from such a one."""
     if result.path not in known:
-        forced = {str(each) for each in workflow.dag_settings.forcerun}
-        known[result.path] = (
-            workflow.dag_settings.forceall
-            or bool(forced & {result.stage.stage, str(result.path), str(result.record)})
-            or not result.is_there
-            or any(map(is_made, result.upstream))
-        )
+        known[result.path] = is_forced(result) or not result.is_there or any(map(is_made, result.upstream))
     return known[result.path]
 
 

@@ -35,7 +35,8 @@ def refuse_missing_package():
 def begin_anew():
     """Delete the checkpoints of trainings that the user forces: else `-R train` would take the finished one."""
     for stage, name in jobs_to_run():
-        if stage == "train" and everything_is_shown() and (CHECKPOINTS / name).exists():
+        forced = stage == "train" and is_forced(GRAPH.at(STAGES[stage].path_of(name)))
+        if forced and (CHECKPOINTS / name).exists():
             logger.info(f"training begins anew: {CHECKPOINTS / name} is deleted")
             shutil.rmtree(CHECKPOINTS / name)
 
