@@ -21,13 +21,16 @@ from babelmill.stages import STAGES
 
 
 def settings_of(configuration: Configuration, name: str, stage: str) -> dict[str, Any]:
-    """Return the content of a settings file: of a stage, or of a part of it such as "score.blimp"."""
+    """Return the content of a settings file: of a stage, or of a part of it such as "score.blimp" (else the first)."""
     stage, _, part = stage.partition(".")
     for read in (inputs._folder, inputs._snapshot, suites._snapshot):  # the test may have written other files
         read.cache_clear()
-    if stage == "shards" and not part:
-        part = configuration.languages_of(name)[0]
-    return Graph(configuration).result(stage, name, part).asked
+    return Graph(configuration).result(stage, name, part or STAGES[stage].parts(configuration, name)[0]).asked
+
+
+def read_settings(stage: str, configuration: Configuration, name: str = "eng") -> Any:
+    """Return the settings of a stage as a job reads them."""
+    return STAGES[stage].from_content(settings_of(configuration, name, stage), stage)
 
 
 def write_job(folder: Path, stage: str, name: str, made_from: dict[str, list[str]], /, **fields) -> str:

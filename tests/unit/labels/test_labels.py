@@ -6,7 +6,6 @@ import re
 import numpy as np
 import pytest
 import torch
-from babelmill.settings import settings_of
 from safetensors.torch import load_file
 from transformers import AutoConfig
 
@@ -111,10 +110,6 @@ def test_symbols_may_be_what_stands_between_separators():
     ]:
         with pytest.raises(UserError, match=message):
             configuration(**values).model("eng")
-    before, after = (configuration(code="general", **more) for more in ({}, {"symbol_separator": "."}))
-    stages = ("corpus", "tokenizer", "shards", "train", "export", "evaluate")
-    differ = {stage for stage in stages if settings_of(before, "eng", stage) != settings_of(after, "eng", stage)}
-    assert differ == {"shards", "train", "evaluate"}
 
 
 def test_the_decoder_sees_no_later_symbol_and_no_padding():
@@ -368,22 +363,6 @@ def test_shards_of_labelled_text(tmp_path):
     assert (shard.responses - shard.offsets[:-1] - 1).tolist() == [1, 1, 0, 1], "tokens of the context"
     assert [shard.texts[i] for i in range(4)] == [text for _, text, _ in ROWS]
     assert figures["codes"] == {"train": 5, "validation": 5} and figures["bad_codes"]["train"] == 0
-
-
-def test_what_depends_on_the_section_labels():
-    """How codes are read makes shards again, how they are learnt the training; neither a corpus nor a tokenizer."""
-
-    def changed(**values) -> set[str]:
-        before, after = configuration(), configuration(**values)
-        stages = ("corpus", "tokenizer", "shards", "train", "export", "evaluate")
-        return {stage for stage in stages if settings_of(before, "eng", stage) != settings_of(after, "eng", stage)}
-
-    assert changed(separator=";") == {"shards", "train", "evaluate"} == changed(code="occ1950")
-    assert changed(typos=0.2) == {"train"} and changed(typos=0.0) == set()
-    assert changed(blocks_weight=0.3) == changed(decoder_layers=2) == changed(class_weights="balanced") == {"train"}
-    assert changed(sequence_length=64, documents=9, diffusion_samples=2) == set(), "all of the text is predicted"
-    plain = Configuration([("test", {})])
-    assert not any("labels" in settings_of(plain, "eng", stage) for stage in ("shards", "train", "evaluate"))
 
 
 @pytest.mark.parametrize(

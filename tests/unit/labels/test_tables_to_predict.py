@@ -9,7 +9,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from babelmill.settings import settings_of, write_settings
 
 from babelmill.commands.predict import section_of
 from babelmill.config.resolve import Configuration
@@ -21,6 +20,7 @@ from babelmill.labels.predictor import Wanted, labels_of
 from babelmill.labels.windows import Windows, write_table
 from babelmill.tables.columns import Asked
 from babelmill.tables.table import Table
+from helpers.stages import settings_of
 from helpers.tables import table_bytes
 from helpers.tables import write_table as write_rows
 
@@ -173,7 +173,7 @@ def test_a_folder_that_is_no_converted_model_of_labels_is_one_line(folder):
     Path("models/occ/config.json").write_text("{}")
     refused("models/occ is not a label model")
     Path("models/occ/config.json").write_text('{"labels": {"codes": ["1"]}, "class": "BertModel"}')
-    refused("models/occ is a result of training, which is not converted; name converted/occ")
+    refused("models/occ is a result of training, which is not converted; name a folder such as converted/occ")
 
 
 @pytest.mark.parametrize(
@@ -298,13 +298,6 @@ def test_the_name_of_a_corpus_is_no_language_of_the_card():
     languages = {"occ_uk": {"name": "Occupations"}, "fao": {"name": "Faroese"}, "yrke": {"name": "Yrker", "tag": "no"}}
     configuration = Configuration([("test", {"languages": languages})])
     assert [configuration.table[code].tag for code in languages] == ["", "fao", "no"]
-
-
-def test_settings_files_of_tables(folder):
-    corpus = {"label_columns": ["code1"]}
-    write_settings(Configuration([("test", {"corpus": corpus, "models": {"occ": OCC}})]), "occ")
-    names = {path.name for path in Path("results/settings/occ").glob("predict*")}
-    assert names == {"predict.census.json", "predict.letters.json"}
 
 
 def test_tables_in_the_configuration():

@@ -19,7 +19,6 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from babelmill.commands.progress import earlier_runs
 from babelmill.core import bars
 from babelmill.core.files import UserError, sha256, write_json
 from babelmill.runtime import followers, run_lock, slurm
@@ -265,26 +264,6 @@ def test_a_job_that_may_have_processes_holds_its_lock_and_goes_back_into_the_que
     ends = "put back into the queue\n"
     message = f"job 7 is {ends}" if alive else f"job 7 is {state or 'over'}: it is not {ends}"
     assert capfd.readouterr().err == message
-
-
-@pytest.mark.parametrize("state", ["RUNNING", "SUSPENDED", "COMPLETED", ""])
-def test_a_process_with_the_number_of_a_job_that_is_over_is_none_of_slurm(squeue, state, caplog):
-    """As one that was started in a shell that has outlived its job."""
-    squeue(state)
-    alive = state in ("RUNNING", "SUSPENDED")
-    slurm.ended_as.cache_clear()
-    with subprocess.Popen(
-        ["cat"], env=os.environ | {"SLURM_JOB_ID": "7"}, stdin=subprocess.PIPE, stdout=subprocess.PIPE
-    ) as process:
-        try:
-            process.stdin.write(b"\n")
-            process.stdin.flush()
-            process.stdout.readline()  # now it has begun, with its environment
-            assert earlier_runs.of_slurm(process.pid) == alive
-        finally:
-            process.kill()
-    assert "SLURM_JOB_ID" not in caplog.text, "that is for who has it in his own environment"
-    slurm.ended_as.cache_clear()
 
 
 def test_a_job_of_an_array_is_told_from_the_others(squeue, program, tmp_path):

@@ -6,8 +6,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from babelmill.config.stage_settings import Settings
-from babelmill.settings import write_settings
 
 from babelmill import shards, tokenizer
 from babelmill.commands.terminal.key_figures import key_figures
@@ -22,6 +20,7 @@ from babelmill.training import words_read
 from babelmill.training.plan.layouts import Packed
 from babelmill.training.plan.plan import Plan
 from helpers import ROOT
+from helpers.stages import any_settings, read_settings
 from helpers.training.training_data import section
 
 pytestmark = pytest.mark.slow
@@ -54,7 +53,7 @@ def test_the_words_of_shards_are_those_of_the_text(trained, tmp_path):
     wanted = sum(len(text.split()) for text in repeated)
     assert counts["words"] == wanted and counts["tokens"] > 500_000
     figures = {name: {"train": count} for name, count in counts.items()}
-    manifest.write(folder, Settings(stage="shards", name="eng"), ["train.safetensors"], [], figures)
+    manifest.write(folder, any_settings(), ["train.safetensors"], [], figures)
     assert words_read.training_words(folder, None) == wanted
     assert words_read.training_words(folder, 5.0) == sum(len(text.encode()) for text in repeated) / 5
 
@@ -66,16 +65,16 @@ def test_scripts_without_spaces_count_bytes():
 
 def test_a_line_of_chinese_is_not_a_word(folder):
     """585 lines of 12 characters, each of which whitespace takes for a word."""
+    configuration = Configuration([("test", {"corpus": {"builtin": "python-docs"}})])
     for code in ("zho", "eng"):
-        write_settings(Configuration([("test", {"corpus": {"builtin": "python-docs"}})]), code)
         figures = {"documents": {"train": 585, "validation": 0}, "bytes": {"train": 585 * 36}, "dropped": {}}
-        corpus = Path("results/corpora", code)
-        corpus.mkdir(parents=True)
-        manifest.write(corpus, Settings(stage="corpus", name=code), [], [], figures | {"words": {"train": 585}})
+        asked = read_settings("corpus", configuration, code)
+        Path(code).mkdir()
+        manifest.write(code, asked, [], [], figures | {"words": {"train": 585}})
     measure = read_table(ROOT / "config/languages.tsv")["zho"].bytes_per_word
     words = round(585 * 36 / measure)
-    assert key_figures("corpus", Path("results/corpora/zho")).startswith(f"585 documents, about {words:,} words, ")
-    assert key_figures("corpus", Path("results/corpora/eng")).startswith("585 documents, 585 words, ")
+    assert key_figures("corpus", Path("zho")).startswith(f"585 documents, about {words:,} words, ")
+    assert key_figures("corpus", Path("eng")).startswith("585 documents, 585 words, ")
     assert and_words(585, 585 * 36) == ", 585 words" and and_words(585, 585 * 1000) == ""
 
 

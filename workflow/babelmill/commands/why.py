@@ -8,6 +8,7 @@ since the model's last run. Modules that were edited since are named, too: an ed
 """
 
 import argparse
+from collections import Counter
 
 from babelmill.config import loading
 from babelmill.core.escape import line
@@ -28,9 +29,11 @@ def run(args: argparse.Namespace) -> None:
     for model in graph.configuration.models_of(args.models or ["all"]):
         results = graph.of_model(model)
         why = reasons(model, results)
+        counts = Counter(each.stage.stage for each in results)
         print(model)
         for each in results:
-            print(line(f"  {each.title_for(model):<16} {'; '.join(why[each.path]) or state_of(each)}"))
+            title = each.title_for(model) if each.stage.several or counts[each.stage.stage] > 1 else each.stage.stage
+            print(line(f"  {title:<16} {'; '.join(why[each.path]) or state_of(each)}"))
         for name in ("predict", "submission"):
             for part in STAGES[name].parts(graph.configuration, model):
                 result = graph.result(name, model, part)
