@@ -120,19 +120,23 @@ def test_put_back_deleted_and_interrupted(workspace, cluster, start):
     endless = SMALL["train"] | {"max_steps": 1_000_000}
     run_keys = SMALL["run"] | {"checkpoint_every": 1_000_000}
     workspace.configure(SMALL | {"models": {"eng": {"train": endless}}, "run": run_keys})
-    kept = workspace.path / "results/checkpoints/eng"
-    log = workspace.path / "logs/train/eng.log"
+    to_train = ("converted/eng", "--until", "train")
+
+    def now() -> str:
+        """What the present attempt said."""
+        return "".join(path.read_text() for path in (workspace.path / "logs/train").glob("*.log"))
 
     def printed() -> str:
-        """What all its attempts said."""
-        return "".join(path.read_text() for path in sorted(kept.glob("*/logs/*.log")))
+        """What all attempts said."""
+        logs = (workspace.path / "results/checkpoints").glob("*/logs/*.log")
+        return "".join(path.read_text() for path in sorted(logs))
 
     def goes_on(times: int) -> bool:
         """Whether it has continued from a checkpoint so often, and trained since."""
-        return printed().count("going on after step") == times and "step " in log.read_text().split("going on")[-1]
+        return printed().count("going on after step") == times and "step " in now().split("going on")[-1]
 
-    run = start("results/models/eng/manifest.json")
-    training = wait("training", lambda: log.exists() and " step " in log.read_text() and trainer(workspace))
+    run = start(*to_train)
+    training = wait("training", lambda: " step " in now() and trainer(workspace))
     (job,) = cluster.jobs()
     training.send_signal(signal.SIGTERM)
     wait("another turn", lambda: goes_on(1))
@@ -143,7 +147,7 @@ def test_put_back_deleted_and_interrupted(workspace, cluster, start):
     assert printed().count("received SIGUSR2") == 1
     assert not cluster.jobs()
 
-    run = start("results/models/eng/manifest.json")
+    run = start(*to_train)
     wait("training", lambda: goes_on(2))
     os.killpg(run.pid, signal.SIGINT)
     assert run.wait(PATIENCE) == 1
