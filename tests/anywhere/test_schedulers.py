@@ -134,7 +134,7 @@ def test_put_back_deleted_and_interrupted(workspace, cluster, start):
     def goes_on(times: int) -> bool:
         """Return whether it has continued from a checkpoint so often, and trained since."""
         *before, now = printed().split("going on after step")
-        return len(before) == times and " step " in now
+        return len(before) == times and " loss " in now
 
     run = start(*to_train)
     training = wait("training", lambda: goes_on(0) and trainer(workspace))
