@@ -278,6 +278,11 @@ def megabytes(amount):
     return lambda wildcards, attempt: amount * attempt
 
 
+def minutes(amount):
+    """Return a resource: an amount of time, and more with each attempt."""
+    return lambda wildcards, attempt: amount * attempt
+
+
 @one_line
 def gb_of_text(wildcards):
     """Return the GB of local text from which a corpus is made."""

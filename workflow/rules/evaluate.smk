@@ -21,6 +21,6 @@ rule evaluate:
     resources:
         gpu=gpus("evaluate", most=1),
         mem_mb=megabytes(16_000),
-        runtime=lambda wildcards, attempt: 240 * attempt,
+        runtime=minutes(240),
     shell:
         "python -m babelmill.evaluate {input.settings:q} --threads {threads} --gpus {resources.gpu}"

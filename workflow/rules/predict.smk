@@ -19,6 +19,6 @@ rule predict:
     resources:
         gpu=gpus("predict", most=1),
         mem_mb=megabytes(16_000),
-        runtime=lambda wildcards, attempt: 240 * attempt,
+        runtime=minutes(240),
     shell:
         "python -m babelmill.predict {input.settings:q} --threads {threads} --gpus {resources.gpu}"

@@ -15,6 +15,6 @@ rule score:
     resources:
         gpu=gpus("score", most=1),
         mem_mb=megabytes(16_000),
-        runtime=lambda wildcards, attempt: 480 * attempt,
+        runtime=minutes(480),
     shell:
         "python -m babelmill.score {input.settings:q} --threads {threads} --gpus {resources.gpu}"

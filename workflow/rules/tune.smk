@@ -15,6 +15,6 @@ rule tune:
     resources:
         gpu=gpus("tune", most=1),
         mem_mb=megabytes(16_000),
-        runtime=lambda wildcards, attempt: 480 * attempt,
+        runtime=minutes(480),
     shell:
         "python -m babelmill.tune {input.settings:q} --threads {threads} --gpus {resources.gpu}"
