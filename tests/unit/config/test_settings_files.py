@@ -52,7 +52,7 @@ def test_the_repository_of_a_model(layer, repository):
     ],
 )
 def test_a_repository_that_the_hub_would_refuse_is_refused_before_anything_runs(publish):
-    with pytest.raises(UserError, match=rf"layer0\.yaml: publish\.{min(publish)}: '.*cannot be the name"):
+    with pytest.raises(UserError, match=rf"layer0\.yaml: publish\.{min(publish)}: '.*a name of the Hub is expected"):
         settings_of(configuration({"publish": publish}), "eng", "publish")
 
 
@@ -133,7 +133,7 @@ def test_settings_are_read_as_they_were_configured(stage, folder):
         path = Path(f"data/full_eval/glue_filtered/rte.{split}.jsonl")
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text('{"sentence1": "a", "sentence2": "b", "label": 0}\n')
-    more["models"]["entry"] = {"challenge": "babylm_strict_small"}
+    more["models"]["entry"] = {"preset": ["small", "babylm_strict_small"]}
     made = configuration(TWO, {"publish": {"username": "lab"}, "predict": {"inputs": {"blimp": "a.csv"}}}, more)
     names = {STAGES["base_model"]: "more", STAGES["submission"]: "entry"}
     name = "eng" if stage and stage.of == "language" else names.get(stage, "two")

@@ -24,7 +24,6 @@ from babelmill.commands.estimates.text_size import download_notes
 from babelmill.commands.estimates.training_cost import Cost, cost_of, hours_text, tenths
 from babelmill.commands.estimates.tuning_cost import TuningCost, by_task, tuning_costs
 from babelmill.config import loading
-from babelmill.config.inputs import set_aside
 from babelmill.config.resolve import Configuration
 from babelmill.config.snapshots import (
     FOLDER,
@@ -33,9 +32,8 @@ from babelmill.config.snapshots import (
     name_of,
     points,
     say_missing,
-    say_probably_missing,
 )
-from babelmill.config.submissions import checkpoints_of
+from babelmill.config.submissions import rules_of_model
 from babelmill.config.suites import scores_asked
 from babelmill.config.tasks import task_note
 from babelmill.core import manifest
@@ -182,12 +180,8 @@ def snapshot_note(configuration: Configuration, cost: Cost) -> str | None:
     ahead = kept_at_the_end(asked, million_words)
     missing = missing_points(resolved.run.snapshots, million_words)
     known = cost.words_counted or resolved.train.words
-    if known:
-        ends = cost.epochs, resolved.train.max_steps, set_aside(configuration, model), resolved.train.words
-        text = say_missing(missing, million_words, *ends)
-    else:
-        text = say_probably_missing(missing, million_words)
-    beyond = f" {text[0].upper()}{text[1:]}." if text else ""
+    text = say_missing(missing, million_words, "" if known else "about ")
+    beyond = f" {text}." if text else ""
     trained = STAGES["train"].path(model, "")
     if not (trained / manifest.NAME).is_file():
         count = f"{'' if known else 'about '}{plural(len(ahead), 'snapshot')}"
@@ -246,19 +240,19 @@ def extremes(values: Iterable[int]) -> list[int]:
 
 def challenge_note(configuration: Configuration, cost: Cost) -> str | None:
     """Return a line on what a model's challenge asks for and how much there will be of it; None without a challenge."""
-    model, challenge = cost.model, configuration.challenge_of(cost.model)
-    if not challenge:
+    model, rules = cost.model, rules_of_model(configuration, cost.model)
+    if not rules:
         return None
     asked = points(configuration.model(model).run.snapshots)
     ahead = kept_at_the_end(asked, cost.words / 1e6)
     of_model, of_each = scores_asked(configuration, model)
     scores = of_model + of_each * len(ahead)
-    wanted = checkpoints_of(challenge, asked)
+    wanted = rules.points()
     there = [point for point in ahead if point in wanted]
     return (
-        f"{model}: {challenge.title}: {plural(len(there), 'snapshot')} of {len(wanted)}, {plural(scores, 'score')}"
+        f"{model}: {rules.title}: {plural(len(there), 'snapshot')} of {len(wanted)}, {plural(scores, 'score')}"
         f" ({plural(of_model, 'suite')}, and {of_each} of them for each snapshot); reads {short(cost.words)} words of"
-        f" {short(challenge.words)} at most."
+        f" {short(rules.words)} at most."
     )
 
 

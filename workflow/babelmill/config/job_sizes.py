@@ -13,7 +13,6 @@ from babelmill.config.model_size import parameters
 from babelmill.config.model_source import ModelSource
 from babelmill.config.resolve import Configuration
 from babelmill.config.schema import OURS
-from babelmill.config.transformers_keys import roughly
 from babelmill.core import manifest, outside
 from babelmill.core.files import UserError, read_json
 
@@ -79,7 +78,7 @@ def parameters_of(configuration: Configuration, model: str) -> int | None:
     entries = of_root.tokenizer.vocab_size
     if of_root.model.architecture in OURS:
         return parameters(of_root.model, entries)
-    return roughly(of_root.model.config or {}, entries)
+    return None
 
 
 def _fetched(source: ModelSource) -> int | None:

@@ -50,7 +50,7 @@ def with_shape(model: schema.Model, config: dict[str, Any]) -> schema.Model:
 
 def published(model: schema.Model, config: dict[str, Any]) -> schema.Model:
     """Return the settings of a new model with the configuration of a published transformers model."""
-    own = transformers_keys.keys(str(config.get("model_type"))) - schema.OF_THE_WORKFLOW.keys()
+    own = transformers_keys.keys(str(config.get("model_type"))) - schema.OF_THE_WORKFLOW
     kept = {key: value for key, value in config.items() if key in own and not key.endswith("_token_id")}
     positions = config.get("max_position_embeddings") or config.get("n_positions") or model.max_position_embeddings
     values = {"config": {"model_type": config.get("model_type"), **kept}, "max_position_embeddings": positions}
