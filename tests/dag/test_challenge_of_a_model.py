@@ -20,7 +20,7 @@ LOCAL |= {"languages": {CODE: {"corpus": {"files": ["texts/eng/*.txt"], "validat
 
 
 def values(challenge=CODE, **entry) -> dict:
-    return {"models": {"mine": {"challenge": challenge} | entry}}
+    return {"models": {"mine": {"preset": ["auto", challenge]} | entry}}
 
 
 ONE_LINE = Configuration([("config/config.yaml", values())])
@@ -84,12 +84,11 @@ def test_a_suite_of_ones_own_with_the_name_of_a_shipped_one_is_told_apart():
     assert "own" not in submission_of(ONE_LINE, "mine")
 
 
-def test_a_run_that_ends_before_the_last_point_is_told_what_to_set(fresh):
+def test_a_run_that_ends_before_the_last_point_is_told_so(fresh):
     fresh.configure(values(train={"words": "30M"}) | LOCAL)
     plan = fresh.python("-m", "babelmill", "plan", "mine").stdout
     assert "mine: BabyLM 2026 strict-small: 12 snapshots of 19, " in plan
-    assert "Snapshots chck_40M, chck_50M, chck_60M and 4 more will not exist: the run ends after 30 million" in plan
-    assert "for chck_40M, set train.words: 40M" in plan, "the words are given, not estimated"
+    assert "run.snapshots: chck_40M, chck_50M, chck_60M and 4 more: the run ends after 30 million words" in plan
     fresh.configure(values(train={"words": "30M"}, run={"snapshots": [1, 2, 2.5]}) | LOCAL)
     assert "strict-small: 2 snapshots of 19, " in fresh.python("-m", "babelmill", "plan", "mine").stdout
     assert "strict-small: 0 of 19 snapshots, " in fresh.python("-m", "babelmill", "status", "mine").stdout
@@ -109,13 +108,9 @@ def test_a_mixture_reads_the_challenges_three_texts(fresh):
     [
         (
             values(train={"words": "200M"}),
-            "train.words = 200,000,000: a model of the challenge babylm_strict_small reads",
+            "train.words = 200000000 of model mine: BabyLM 2026 strict-small allows 100,000,000 at most",
         ),
-        (values("babylm_strct"), "there is no such challenge; did you mean babylm_strict"),
-        (
-            {"models": {"mine": {"languages": [CODE], "preset": "1gpu_standard"}}},
-            "preset 1gpu_standard of model mine sets corpus.budget",
-        ),
+        (values("babylm_strct"), "there is no such file; did you mean babylm_strict"),
     ],
 )
 def test_what_breaks_a_challenge_is_one_clear_line(fresh, configured, line):

@@ -86,12 +86,12 @@ def test_what_the_copied_files_name_is_there(study):
     assert len(links) > 3 and all(Path(link).is_file() for link in links)
 
 
-def test_presets_recipes_and_suites_of_ones_own_are_in_the_folder(study):
+def test_presets_and_suites_of_ones_own_are_in_the_folder(study):
     write_texts(study / "texts/eng", "eng")
-    values = SMALL | {"preset": "mine", "recipe": "slow", "evaluation": {"suites": ["pairs"]}}
+    values = SMALL | {"preset": ["mine", "slow"], "evaluation": {"suites": ["pairs"]}}
     own = {
         "presets/mine.yaml": {"train": {"precision": "fp32"}, "model": {"hidden_size": 48}},
-        "recipes/slow.yaml": {"train": {"learning_rate": 0.001}},
+        "presets/slow.yaml": {"train": {"learning_rate": 0.001}},
         "suites/pairs.yaml": {
             "title": "Pairs",
             "files": ["pairs.tsv"],

@@ -129,7 +129,7 @@ def test_all_that_needs_the_folder_of_the_challenge_is_named_at_once():
     made = configuration()
     for file in ("suite.ewok", "task.rte"):
         with pytest.raises(
-            UserError, match="evaluation_data = ''.* model mine needs .*ewok, .*ewok_fast, .*, rte"
+            UserError, match=r"evaluation_data = ''.* model mine needs .*ewok, .*ewok_fast, .*, rte"
         ) as error:
             settings_of(made, "babylm_strict_small", file)
         assert str(error.value).startswith("config/presets/babylm_strict_small.yaml: ")

@@ -277,8 +277,8 @@ def check_budget(configuration: Configuration, code: str) -> None:
     budget = resolved.corpus.budget
     if isinstance(budget, str) and budget.endswith("exact words") and language.bytes_per_word is not None:
         raise UserError(
-            f"{resolved.origins['corpus.budget']}: corpus.budget = {budget}: {budget.replace('exact ', '')} is expected,"
-            f" in bytes, since {language.name} writes no spaces between words"
+            f"{resolved.origins['corpus.budget']}: corpus.budget = {budget}: {budget.replace('exact ', '')} is"
+            f" expected, in bytes, since {language.name} writes no spaces between words"
         )
 
 

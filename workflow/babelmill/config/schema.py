@@ -230,9 +230,9 @@ class Corpus(Section):
         return bool(self.builtin) or any(split_name(path, self.format)[0] == ".txt" for path in local)
 
     RULES: ClassVar = [
-        Rule("prompt_column text_column", lambda c: c.prompt_column == c.text_column, "two columns"),
-        Rule("prompt_column", lambda c: c.prompt_column and c._plain, "null: plain text has no columns"),
-        Rule("label_columns", lambda c: c.label_columns and c._plain, "[]: plain text has no columns"),
+        Rule("prompt_column text_column", lambda c: c.prompt_column == c.text_column, "different columns"),
+        Rule("prompt_column", lambda c: c.prompt_column and c._plain, "plain text has no columns"),
+        Rule("label_columns", lambda c: c.label_columns and c._plain, "plain text has no columns"),
         Rule("label_columns text_column", lambda c: c.text_column in c.label_columns, "different columns"),
         Rule("label_columns context_column", lambda c: c.context_column in c.label_columns, "different columns"),
         Rule("context_column context", lambda c: None not in (c.context_column, c.context), "one of the two"),
@@ -684,7 +684,7 @@ class Suite(Dataset):
             "with `languages`, each of the files has {language} in its name",
         ),
         Rule("files", lambda s: not (s.files or s.challenge_files), "at least one"),
-        Rule("good bad", lambda s: s.kind == "pairs" and s.good == s.bad, "two columns"),
+        Rule("good bad", lambda s: s.kind == "pairs" and s.good == s.bad, "different columns"),
         Rule(
             "prompt options",
             lambda s: isinstance(s.prompt, list) and len(s.prompt) != s.number_of_options,
@@ -697,7 +697,7 @@ class Suite(Dataset):
         ),
         Rule(
             "options",
-            lambda s: len(columns_of(s.templates.get("options", "{one}"))) != 1,
+            lambda s: len({key: columns_of(each) for key, each in s.templates.items()}.get("options", ["one"])) != 1,
             "a template with one column that holds a list, or a list with a template for each option",
         ),
     ]
@@ -728,14 +728,6 @@ class Suite(Dataset):
                 found[key] = value
         groups = ("phenomenon", "paradigm") if self.kind == "choices" else ()
         return found | {key: value for key in groups if "{" in (value := getattr(self, key) or "")}
-
-    @property
-    def columns(self) -> dict[str, list[str]]:
-        """Return the columns that its files must have: {key that names them: columns}."""
-        named = {key: getattr(self, key) for key in ("good", "bad", "phenomenon", "paradigm", "ratio")}
-        named |= {key: value for key in ("options", "right") if isinstance(value := getattr(self, key), str)}
-        found = {key: [column] for key, column in named.items() if column and "{" not in column}
-        return found | {key: columns_of(template) for key, template in self.templates.items()}
 
     def files_of(self, code: str) -> list[str]:
         """Return the globs of a language's files."""
