@@ -98,14 +98,14 @@ run.checkpoints: "s3://key:sec@ret@bucket/x" => nested keys are written as run: 
 predict: {inputs: {1880: a.csv, "1880": b.csv}} => predict.inputs | 1880 appears 2 times
 train: {mask_random: 0.7, mask_keep: 0.4} => train.mask_random = 0.7, train.mask_keep = 0.4: together 1 at most
 train: {optimizer: muon, lora_rank: 4} => train.optimizer = 'muon', train.lora_rank = 4: muon does not
-train: {hybrid_ratio: 15/16, max_steps: 100, sequence_lengths: [128, 512], phase_starts: [0, 0.5], global_batch_tokens: 8192} => = 8192, train.batch_reduction = 4.0, | the smallest batch of each phase
+train: {hybrid_ratio: 15/16, max_steps: 100, sequence_lengths: [128, 512], phase_starts: [0, 0.5], global_batch_tokens: 8192} => = 8192, train.batch_reduction = 4.0, | the smallest batch of a phase
 train: {sequence_lengths: [1024], phase_starts: [0], global_batch_tokens: 16384} => train.sequence_lengths = [1024] of model eng: model.max_position_embeddings = 512 at most
 export: {adapter: also} => export.adapter = 'also' of model eng: none with train.lora_rank = 0
 suites: {mine: {title: Mine}} => suites.mine.language = None, suites.mine.languages = {}: one of the two
 tasks: {mine: {TASK}} => tasks.mine.text = None, tasks.mine.pair = None: templates
 models: {mix: {languages: [eng, dee]}} => models.mix: model mix: languages: 'dee' is not a language; did you mean deu
 model: {hidden_size: 65536, num_attention_heads: 64, intermediate_size: 262144} => model.hidden_size = 65536 | TiB
-model: {architecture: transformers} => model.architecture = 'transformers', model.config = None: transformers with a config
+model: {architecture: transformers} => model.architecture = 'transformers', model.config = None: transformers has a config
 GPT3}} => model.config.model_type = 'gpt3': transformers has no such model; did you mean | gpt2
 GPT2, n_embed: 64}} => model.config.n_embed = 64: gpt2 of transformers has no such key; did you mean n_embd
 GPT2, n_embd: many}} => model.config: | 'n_embd' expected int

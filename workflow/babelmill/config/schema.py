@@ -16,9 +16,9 @@ Equal settings are equal values: the types change `8/16` to `1/2`, `size` to 1.0
 import dataclasses
 import math
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from fractions import Fraction
-from typing import Annotated, Any, ClassVar, Literal, NamedTuple, Self, get_args
+from typing import Annotated, Any, Literal, Self, get_args
 
 import pydantic_core
 from pydantic import (
@@ -80,23 +80,14 @@ Quoting = Literal["format", "csv", "none"]  # whether quotation marks may enclos
 Names = Annotated[list[str], AfterValidator(each_once)]
 Seeds = Annotated[list[Annotated[NonNegative, Field(le=2**32 - 1)]], AfterValidator(each_once)]
 Text = Annotated[str, Field(min_length=1)]
+Words = Annotated[int, BeforeValidator(word_count, json_schema_input_type=int | str), Field(gt=0, le=10**13)]
 Presets = Annotated[Names, BeforeValidator(one_or_more, json_schema_input_type=list[str] | str)]
-
-
-class Rule(NamedTuple):
-    """Values of keys that do not go together."""
-
-    keys: str  # the keys, with spaces
-    broken: Callable[[Any], Any]  # whether a section breaks the rule
-    allowed: str  # what is allowed instead
 
 
 class Section(BaseModel):
     """A group of keys. Unknown keys are refused. The text "null" means None, since `--config` can pass only text."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
-
-    RULES: ClassVar[list[Rule]] = []
 
     @model_validator(mode="before")
     @classmethod
@@ -114,14 +105,14 @@ class Section(BaseModel):
 
     @model_validator(mode="after")
     def _keys_go_together(self) -> Self:
-        for rule in self.broken_rules():
-            given = {key: getattr(self, key) for key in rule.keys.split()}
-            raise pydantic_core.PydanticCustomError(TOGETHER, "{allowed}", {"given": given, "allowed": rule.allowed})
+        for keys, allowed in self.contradictions():
+            given = {key: getattr(self, key) for key in keys.split()}
+            raise pydantic_core.PydanticCustomError(TOGETHER, "{allowed}", {"given": given, "allowed": allowed})
         return self
 
-    def broken_rules(self) -> Iterator[Rule]:
-        """Yield the rules that the values break."""
-        yield from (rule for rule in self.RULES if rule.broken(self))
+    def contradictions(self) -> Iterator[tuple[str, str]]:
+        """Yield keys whose values do not go together, with spaces between them, and what is allowed instead."""
+        yield from ()
 
 
 OF_NORBERT4 = ("local_global_ratio", "local_window_length")  # keys of `model` that no other architecture has
@@ -223,36 +214,27 @@ class Corpus(Section):
     decontaminate: list[str] = []
     budget: Annotated[Annotated[Number, Field(gt=0)] | str | None, AfterValidator(budget)]
 
-    @property
-    def _plain(self) -> bool:
-        """Return whether some of the text has no columns."""
+    def contradictions(self) -> Iterator[tuple[str, str]]:
         local = [*self.files, *self.validation_files]
-        return bool(self.builtin) or any(split_name(path, self.format)[0] == ".txt" for path in local)
-
-    RULES: ClassVar = [
-        Rule("prompt_column text_column", lambda c: c.prompt_column == c.text_column, "different columns"),
-        Rule("prompt_column", lambda c: c.prompt_column and c._plain, "plain text has no columns"),
-        Rule("label_columns", lambda c: c.label_columns and c._plain, "plain text has no columns"),
-        Rule("label_columns text_column", lambda c: c.text_column in c.label_columns, "different columns"),
-        Rule("label_columns context_column", lambda c: c.context_column in c.label_columns, "different columns"),
-        Rule("context_column context", lambda c: None not in (c.context_column, c.context), "one of the two"),
-        Rule(
-            "context_column context label_columns",
-            lambda c: (c.context_column, c.context) != (None, None) and not c.label_columns,
-            "a context needs columns of labels",
-        ),
-        Rule("prompt_column label_columns", lambda c: c.prompt_column and c.label_columns, "prompts or labels"),
-        Rule(
-            "near_duplicates near_duplicate_paragraphs label_columns",
-            lambda c: c.label_columns and (c.near_duplicates or c.near_duplicate_paragraphs),
-            "nearly equal texts may have different labels: null with labels",
-        ),
-        Rule(
-            "near_duplicate_paragraphs prompt_column",
-            lambda c: c.near_duplicate_paragraphs and c.prompt_column,
-            "null with prompts: answers stay whole",
-        ),
-    ]
+        plain = self.builtin or any(split_name(path, self.format)[0] == ".txt" for path in local)
+        if self.prompt_column == self.text_column:
+            yield "prompt_column text_column", "different columns"
+        for key in ("prompt_column", "label_columns"):
+            if plain and getattr(self, key):
+                yield key, "plain text has no columns"
+        for key in ("text_column", "context_column"):
+            if getattr(self, key) in self.label_columns:
+                yield f"label_columns {key}", "different columns"
+        if self.context_column is not None and self.context is not None:
+            yield "context_column context", "one of the two"
+        if (self.context_column, self.context) != (None, None) and not self.label_columns:
+            yield "context_column context label_columns", "a context needs columns of labels"
+        if self.label_columns and self.prompt_column:
+            yield "prompt_column label_columns", "prompts or labels"
+        if self.label_columns and (self.near_duplicates or self.near_duplicate_paragraphs):
+            yield "near_duplicates near_duplicate_paragraphs label_columns", "near copies may have different labels"
+        if self.prompt_column and self.near_duplicate_paragraphs:
+            yield "near_duplicate_paragraphs prompt_column", "null with prompts: answers stay whole"
 
 
 class Tokenizer(Section):
@@ -296,35 +278,26 @@ class Model(Section):
         """Return the settings that define a GPT-BERT, without those that say where its weights come from."""
         return self.model_dump(exclude={"architecture", "config", "source", "revision", *OF_NORBERT4})
 
-    RULES: ClassVar = [
-        Rule("source config", lambda m: m.source and m.config, "config: null, since the source has one"),
-        Rule(
-            "architecture config",
-            lambda m: m.source is None and (m.architecture == "transformers") != (m.config is not None),
-            "transformers with a config, such as {model_type: gpt2, n_embd: 512}; no config with other architectures",
-        ),
-        Rule(
-            "config",
-            lambda m: m.config and not isinstance(m.config.get("model_type"), str),
-            "`model_type` is missing, such as gpt2",
-        ),
-        Rule(
-            "config",
-            lambda m: any(key in OF_THE_WORKFLOW or key.endswith("_token_id") for key in m.config or ()),
-            "no vocabulary, length or ids of tokens: these are tokenizer.vocab_size, model.max_position_embeddings and"
-            " the tokenizer's",
-        ),
-        Rule(
-            "num_attention_heads hidden_size",
-            lambda m: m.source is None and m.hidden_size % m.num_attention_heads,
-            "num_attention_heads divides hidden_size",
-        ),
-        Rule(
-            "num_attention_heads hidden_size architecture",
-            lambda m: m.source is None and m.architecture == "norbert4" and m.hidden_size // m.num_attention_heads % 2,
-            "norbert4 has heads of an even width",
-        ),
-    ]
+    def contradictions(self) -> Iterator[tuple[str, str]]:
+        config, new = self.config or {}, self.source is None
+        if config and not new:
+            yield "source config", "config: null, since the source has one"
+        if new and (self.architecture == "transformers") != (self.config is not None):
+            yield (
+                "architecture config",
+                "transformers has a config, such as {model_type: gpt2, n_embd: 512}; others not",
+            )
+        if self.config is not None and not isinstance(config.get("model_type"), str):
+            yield "config", "`model_type` is missing, such as gpt2"
+        if any(key in OF_THE_WORKFLOW or key.endswith("_token_id") for key in config):
+            yield (
+                "config",
+                "the workflow sets vocabulary (tokenizer.vocab_size), max_position_embeddings and ids of tokens",
+            )
+        if new and self.hidden_size % self.num_attention_heads:
+            yield "num_attention_heads hidden_size", "num_attention_heads divides hidden_size"
+        if new and self.architecture == "norbert4" and self.hidden_size // self.num_attention_heads % 2:
+            yield "num_attention_heads hidden_size architecture", "norbert4 has heads of an even width"
 
 
 class Train(Section):
@@ -333,9 +306,7 @@ class Train(Section):
     seed: Annotated[NonNegative, Field(lt=2**63)]
     epochs: Annotated[Number, Field(gt=0, le=1e6), OnlyIf(max_steps=None, words=None, otherwise=1.0)]
     max_steps: Annotated[Positive, Field(le=MAX_STEPS)] | None
-    words: (
-        Annotated[int, BeforeValidator(word_count, json_schema_input_type=int | str), Field(gt=0, le=10**13)] | None
-    ) = None
+    words: Words | None = None
     global_batch_tokens: Annotated[Positive, Field(le=MAX_BATCH)]
     batch_reduction: Annotated[Number, Field(ge=1, le=1e6)]
     micro_batch_tokens: Annotated[Positive, Field(le=MAX_BATCH)] | None = None
@@ -381,49 +352,39 @@ class Train(Section):
     def _usual_alpha_is_null(cls, alpha: int | None, others: ValidationInfo) -> int | None:
         return None if alpha == 2 * others.data.get("lora_rank", 0) else alpha
 
-    RULES: ClassVar = [
-        Rule(
-            "phase_starts sequence_lengths",
-            lambda t: len(t.phase_starts) != len(t.sequence_lengths),
-            "one start for each length",
-        ),
-        Rule(
-            "phase_starts",
-            lambda t: t.phase_starts[0] != 0 or sorted(set(t.phase_starts)) != t.phase_starts,
-            "shares that begin with 0 and rise",
-        ),
-        Rule("mask_random mask_keep", lambda t: t.mask_random + t.mask_keep > 1, "together 1 at most"),
-        *(
-            Rule(
-                f"{key} sequence_lengths",
-                lambda t, key=key: (getattr(t, key) or MAX_BATCH) < max(t.sequence_lengths),
-                "at least the longest row",
-            )
-            for key in ("global_batch_tokens", "micro_batch_tokens")
-        ),
-        Rule("words max_steps", lambda t: t.words and t.max_steps is not None, "one of the two"),
-        Rule("warmup cooldown", lambda t: t.warmup + t.cooldown > 1 + 1e-9, "together 1 at most"),
-        Rule("lora_alpha lora_rank", lambda t: t.lora_alpha is not None and not t.lora_rank, "an alpha needs a rank"),
-        Rule("optimizer lora_rank", lambda t: t.lora_rank and t.optimizer == "muon", "muon does not train adapters"),
-        Rule("typos objective", lambda t: t.typos and t.objective != "labels", "0 unless the objective is labels"),
-        *(
-            Rule(f"{key} objective", lambda t, broken=broken: t.objective == "labels" and broken(t), allowed)
-            for key, broken, allowed in (
-                ("words", lambda t: t.words, "labels have epochs, no words"),
-                ("sequence_lengths", lambda t: len(t.sequence_lengths) > 1, "labels have one length, such as [128]"),
-                ("lora_rank", lambda t: t.lora_rank, "labels have no adapters: 0"),
-                ("order", lambda t: t.order == "documents", "labels are in a new order in each epoch anyway: rows"),
-            )
-        ),
-        Rule(
-            "global_batch_tokens batch_reduction sequence_lengths hybrid_ratio",
-            lambda t: (
-                t.objective == "hybrid"
-                and any(rows < Fraction(t.hybrid_ratio).denominator for rows in t._first_batches())
-            ),
-            "the smallest batch of each phase has at least as many rows as the denominator of hybrid_ratio",
-        ),
-    ]
+    def contradictions(self) -> Iterator[tuple[str, str]]:
+        starts, longest = self.phase_starts, max(self.sequence_lengths)
+        if len(starts) != len(self.sequence_lengths):
+            yield "phase_starts sequence_lengths", "one start for each length"
+        if starts[0] != 0 or sorted(set(starts)) != starts:
+            yield "phase_starts", "shares that begin with 0 and rise"
+        if self.mask_random + self.mask_keep > 1:
+            yield "mask_random mask_keep", "together 1 at most"
+        if self.warmup + self.cooldown > 1 + 1e-9:
+            yield "warmup cooldown", "together 1 at most"
+        for key in ("global_batch_tokens", "micro_batch_tokens"):
+            if (getattr(self, key) or MAX_BATCH) < longest:
+                yield f"{key} sequence_lengths", "at least the longest row"
+        if self.words and self.max_steps is not None:
+            yield "words max_steps", "one of the two"
+        if self.lora_alpha is not None and not self.lora_rank:
+            yield "lora_alpha lora_rank", "an alpha needs a rank"
+        if self.lora_rank and self.optimizer == "muon":
+            yield "optimizer lora_rank", "muon does not train adapters"
+        if self.objective == "labels":
+            if self.words:
+                yield "words objective", "labels are trained for epochs"
+            if len(self.sequence_lengths) > 1:
+                yield "sequence_lengths objective", "one length with labels, such as [128]"
+            if self.lora_rank:
+                yield "lora_rank objective", "0 with labels"
+            if self.order == "documents":
+                yield "order objective", "rows with labels, which have a new order in each epoch anyway"
+        elif self.typos:
+            yield "typos objective", "0 unless the objective is labels"
+        if self.objective == "hybrid" and min(self._first_batches()) < Fraction(self.hybrid_ratio).denominator:
+            keys = "global_batch_tokens batch_reduction sequence_lengths hybrid_ratio"
+            yield keys, "the smallest batch of a phase has as many rows as hybrid_ratio has parts, at least"
 
     def _first_batches(self) -> Iterator[int]:
         """Yield the number of rows of the first and smallest batch of each phase.
@@ -451,16 +412,11 @@ class Labels(Section):
     decoder_layers: Annotated[Positive, Field(le=48), OnlyIf(code=SPELT)] = 3
     class_weights: Literal["none", "balanced"] = "none"
 
-    RULES: ClassVar = [
-        Rule(
-            "symbol_separator code", lambda s: s.symbol_separator and s.code != "general", "null unless code is general"
-        ),
-        Rule(
-            "symbol_separator separator",
-            lambda s: s.symbol_separator and s.symbol_separator == s.separator,
-            "two different texts",
-        ),
-    ]
+    def contradictions(self) -> Iterator[tuple[str, str]]:
+        if self.symbol_separator and self.code != "general":
+            yield "symbol_separator code", "null unless code is general"
+        if self.symbol_separator and self.symbol_separator == self.separator:
+            yield "symbol_separator separator", "two different texts"
 
 
 class Export(Section):
@@ -472,9 +428,9 @@ class Export(Section):
     adapter: Literal["none", "also", "only"] = "none"
     include_raw: bool
 
-    RULES: ClassVar = [
-        Rule("default_variant variants", lambda e: e.default_variant not in e.variants, "one of the variants")
-    ]
+    def contradictions(self) -> Iterator[tuple[str, str]]:
+        if self.default_variant not in self.variants:
+            yield "default_variant variants", "one of the variants"
 
 
 class Evaluation(Section):
@@ -544,13 +500,13 @@ class Predict(Section):
     encoding: Encoding = "utf-8"
     quoting: Quoting = "format"
 
-    RULES: ClassVar = [
-        Rule(
-            "context_column context inputs",
-            lambda p: any(None not in (each.context_column, each.context) for each in (p, *p.inputs.values())),
-            "a table has a column of contexts or one context for all rows",
-        )
-    ]
+    def contradictions(self) -> Iterator[tuple[str, str]]:
+        for table in (self, *self.inputs.values()):
+            if table.context_column is not None and table.context is not None:
+                yield (
+                    "context_column context" if table is self else "inputs",
+                    "one of the two, context_column and context",
+                )
 
 
 class Publish(Section):
@@ -639,9 +595,9 @@ class Dataset(Section):
     note: str = ""  # what a reader of a score must know
     baselines: list[Baseline] = []
 
-    RULES: ClassVar = [
-        Rule("language languages", lambda d: (d.language is None) == (not d.languages), "one of the two")
-    ]
+    def contradictions(self) -> Iterator[tuple[str, str]]:
+        if (self.language is None) == (not self.languages):
+            yield "language languages", "one of the two"
 
     @property
     def covered(self) -> dict[str, str]:
@@ -676,41 +632,26 @@ class Suite(Dataset):
     # The score is the share of all pairs, or the mean over paradigms or phenomena.
     headline: Literal["pairs", "paradigms", "phenomena"] = "pairs"
 
-    RULES: ClassVar = [
-        *Dataset.RULES,
-        Rule(
-            "languages files challenge_files",
-            lambda s: s.languages and any("{language}" not in each for each in s.files + s.challenge_files),
-            "with `languages`, each of the files has {language} in its name",
-        ),
-        Rule("files", lambda s: not (s.files or s.challenge_files), "at least one"),
-        Rule("good bad", lambda s: s.kind == "pairs" and s.good == s.bad, "different columns"),
-        Rule(
-            "prompt options",
-            lambda s: isinstance(s.prompt, list) and len(s.prompt) != s.number_of_options,
-            "a list of prompts has one for each option",
-        ),
-        Rule(
-            "right options",
-            lambda s: isinstance(s.right, int) and s.options and s.right >= (s.number_of_options or s.right + 1),
-            "the number of an option, from 0",
-        ),
-        Rule(
-            "options",
-            lambda s: len({key: columns_of(each) for key, each in s.templates.items()}.get("options", ["one"])) != 1,
-            "a template with one column that holds a list, or a list with a template for each option",
-        ),
-    ]
-
-    def broken_rules(self) -> Iterator[Rule]:
-        """Yield the rules that the values break; which keys a suite has depends on its kind."""
-        yield from super().broken_rules()
+    def contradictions(self) -> Iterator[tuple[str, str]]:
+        yield from super().contradictions()
+        if self.languages and any("{language}" not in pattern for pattern in self.files + self.challenge_files):
+            yield "languages files challenge_files", "with `languages`, each of the files has {language} in its name"
+        if not (self.files or self.challenge_files):
+            yield "files", "at least one"
         kinds = {key: kind for kind, names in ITEM_KEYS.items() for key in names}
         for key in sorted(kinds.keys() & self.model_fields_set - {*ITEM_KEYS[self.kind]}):
-            yield Rule(f"{key} kind", bool, f"only suites of the kind {kinds[key]} have {key}")
+            yield f"{key} kind", f"only suites of the kind {kinds[key]} have {key}"
         for key in REQUIRED_ITEM_KEYS.get(self.kind, ()):
             if getattr(self, key) is None:
-                yield Rule(f"{key} kind", bool, f"a suite of this kind has {key}")
+                yield f"{key} kind", f"a suite of this kind has {key}"
+        if self.kind == "pairs" and self.good == self.bad:
+            yield "good bad", "different columns"
+        if isinstance(self.prompt, list) and len(self.prompt) != self.number_of_options:
+            yield "prompt options", "a list of prompts has one for each option"
+        if isinstance(self.right, int) and self.right >= (self.number_of_options or self.right + 1):
+            yield "right options", "the number of an option, from 0"
+        if len({key: columns_of(each) for key, each in self.templates.items()}.get("options", ["one"])) != 1:
+            yield "options", "a template with one column that holds a list, or a list with a template for each option"
 
     @property
     def number_of_options(self) -> int | None:
@@ -781,13 +722,9 @@ class Tuning(Section):
     words_cut: Literal["wrong", "left_out"] = "wrong"
     seeds: Annotated[Seeds, Field(min_length=1)]  # one run for each
 
-    RULES: ClassVar = [
-        Rule(
-            "pooling padding head",
-            lambda t: t.head == "challenge" and (t.pooling == "last") != (t.padding == "left"),
-            "last with padding on the left, or first with padding on the right",
-        )
-    ]
+    def contradictions(self) -> Iterator[tuple[str, str]]:
+        if self.head == "challenge" and (self.pooling == "last") != (self.padding == "left"):
+            yield "pooling padding head", "last with padding on the left, or first with padding on the right"
 
 
 CONLL = (".conllu", ".conll", ".iob", ".iob2", ".bio", ".conll2003")  # ends of names of files for the kind tagging
@@ -828,38 +765,22 @@ class Task(Dataset):
         of_words = isinstance(values, dict) and values.get("kind") == "tagging"
         return {"label": "upos", **values} if of_words else values
 
-    @property
-    def of_words(self) -> bool:
-        return self.kind == "tagging"
-
-    RULES: ClassVar = [
-        *Dataset.RULES,
-        Rule(
-            "kind train test",
-            lambda t: not t.of_words and any(split_name(path)[0] in CONLL for path in (*t.train, *t.test)),
-            "tagging: these files have words with labels",
-        ),
-        *(
-            Rule(f"{key} kind", lambda t, key=key: t.of_words and getattr(t, key) is not None, "null with tagging")
-            for key in ("text", "pair", "delimiter")
-        ),
-        *(
-            Rule(f"{key} kind", lambda t, key=key: not t.of_words and getattr(t, key) is not None, "only with tagging")
-            for key in ("word", "resplit")
-        ),
-        Rule("encoding kind", lambda t: t.of_words and t.encoding != "utf-8", "utf-8 with tagging"),
-        Rule("label kind", lambda t: not (t.of_words or isinstance(t.label, str)), "the name of a column"),
-        Rule(
-            "metric kind",
-            lambda t: t.metric in (("f1", "mcc") if t.of_words else ("span_f1",)),
-            "accuracy or span_f1 with tagging, else accuracy, f1 or mcc",
-        ),
-        Rule(
-            "text pair",
-            lambda t: not t.of_words and not all(map(columns_of, (t.text or "", *([t.pair] if t.pair else [])))),
-            "templates with columns in braces, such as {sentence}",
-        ),
-    ]
+    def contradictions(self) -> Iterator[tuple[str, str]]:
+        yield from super().contradictions()
+        of_words = self.kind == "tagging"
+        if not of_words and any(split_name(path)[0] in CONLL for path in (*self.train, *self.test)):
+            yield "kind train test", "tagging: these files have words with labels"
+        for key in ("text", "pair", "delimiter") if of_words else ("word", "resplit"):
+            if getattr(self, key) is not None:
+                yield f"{key} kind", "null with this kind"
+        if of_words and self.encoding != "utf-8":
+            yield "encoding kind", "utf-8 with tagging"
+        if not of_words and not isinstance(self.label, str):
+            yield "label kind", "the name of a column"
+        if self.metric in (("f1", "mcc") if of_words else ("span_f1",)):
+            yield "metric kind", "accuracy or span_f1 with tagging, else accuracy, f1 or mcc"
+        if not of_words and not all(map(columns_of, [self.text or "", *filter(None, [self.pair])])):
+            yield "text pair", "templates with columns in braces, such as {sentence}"
 
 
 class LanguageEntry(Section):

@@ -5,20 +5,20 @@ sizes in it are those of the challenge's full data, so a test can have a file of
 """
 
 import functools
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Field
+from pydantic import Field
 
 from babelmill.config.layers import SUBMISSIONS, Layer, config_file, config_names, merge, nearest
 from babelmill.config.mistakes import validated
 from babelmill.config.objectives import OBJECTIVES
 from babelmill.config.resolve import Configuration
-from babelmill.config.schema import Names, Positive, Rule, Section, Text
+from babelmill.config.schema import Names, Positive, Section, Text, Words
 from babelmill.config.snapshots import Snapshots, name_of, points
 from babelmill.config.suites import suites_of_model
 from babelmill.config.tasks import seeds_of_task, tasks_of_model
-from babelmill.config.values import word_count
 from babelmill.core.escape import some
 from babelmill.core.files import UserError
 from babelmill.core.yaml_file import read_yaml
@@ -43,13 +43,9 @@ class Task(Section):
     normalized: bool = False
     missing: str = ""
 
-    RULES: ClassVar = [
-        Rule(
-            "suite tuned missing",
-            lambda task: sum(map(bool, (task.suite, task.tuned, task.missing))) != 1,
-            "one of these says where the scores are from, or why there are none",
-        )
-    ]
+    def contradictions(self) -> Iterator[tuple[str, str]]:
+        if sum(map(bool, (self.suite, self.tuned, self.missing))) != 1:
+            yield "suite tuned missing", "one of these says where the scores are from, or why there are none"
 
     def subtasks(self, fast: bool = False) -> dict[str, int]:
         """Return the subtasks and their sizes; {} if the task has no subtasks. `fast`: of the checkpoints."""
@@ -79,7 +75,7 @@ class Rules(Section):
     title: Text  # its name for readers
     track: Text  # the name of the track in the challenge's own files
     # The most words that a model may read while it learns; a text that is read ten times counts ten times.
-    words: Annotated[int, BeforeValidator(word_count), Field(gt=0)]
+    words: Words
     state: Text  # the state of the challenge's programs that this follows
     form: Literal["strict", "multilingual"]  # which files the challenge takes
     checkpoints: Snapshots  # the checkpoints that it asks for, in millions of words
@@ -87,13 +83,9 @@ class Rules(Section):
     tasks: dict[str, Task]  # the entries of its file
     numbers: Annotated[dict[str, LeaderboardNumber], Field(min_length=1)]  # the columns of its leaderboard
 
-    RULES: ClassVar = [
-        Rule(
-            "numbers tasks",
-            lambda rules: any(task not in rules.tasks for each in rules.numbers.values() for task in each.tasks),
-            "each number is of tasks in this file",
-        )
-    ]
+    def contradictions(self) -> Iterator[tuple[str, str]]:
+        if any(task not in self.tasks for each in self.numbers.values() for task in each.tasks):
+            yield "numbers tasks", "each number is of tasks in this file"
 
     def points(self) -> list[float]:
         """Return the checkpoints up to the words that the challenge allows, in millions of words."""
