@@ -106,7 +106,7 @@ def test_symbols_may_be_what_stands_between_separators():
         ({"code": "hisco", "symbol_separator": "."}, "labels.code = 'hisco': null unless code is general"),
         (
             {"code": "general", "symbol_separator": ";", "separator": ";"},
-            "';' is also labels.separator, which separates",
+            "labels.separator = ';': two different texts",
         ),
     ]:
         with pytest.raises(UserError, match=message):

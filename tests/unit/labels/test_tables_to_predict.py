@@ -222,7 +222,7 @@ def test_each_table_has_settings_of_its_own(folder):
     )
     Path("census.csv").write_text("text\nfarmer\n")
     assert settings("predict.census") != one
-    with pytest.raises(UserError, match="model occ: predict.inputs has no table 'censu'; did you mean census"):
+    with pytest.raises(UserError, match=r"model occ: predict.inputs has no table 'censu'; did you mean census"):
         settings("predict.censu")
 
 
@@ -269,4 +269,4 @@ def test_tables_in_the_configuration():
     refused(r"'a/b': names are letters and digits", inputs={"a/b": "x.csv"})
     refused(r"predict.inputs = 'x.csv': input should be a valid dictionary", inputs="x.csv")
     refused(r"unknown key predict.inputs.a.top", inputs={"a": {"top": 3}})
-    refused(r"unknown key predict.inputs.a.top; known are", inputs={"a": {"file": "x.csv", "top": 3}})
+    refused(r"unknown key predict.inputs.a.top; did you mean predict.top", inputs={"a": {"file": "x.csv", "top": 3}})
