@@ -82,7 +82,7 @@ def test_labels_of_the_test_rows_that_nobody_has_learnt():
 def test_a_task_of_other_languages_is_an_error_only_where_a_model_names_it():
     tasks = {"tasks": {"mine": MINE | {"language": "deu"}}}
     named = {"models": {"eng": {"evaluation": {"tasks": ["mine"]}}}}
-    with pytest.raises(UserError, match=r"models\.eng: evaluation\.tasks = mine: tasks with rows of eng are expected"):
+    with pytest.raises(UserError, match=r"models\.eng: evaluation\.tasks = mine: a task with rows of eng is expected"):
         tasks_of_model(Configuration([("config/config.yaml", tasks | named)]), "eng")
     everywhere = Configuration([("config/config.yaml", tasks | {"evaluation": {"tasks": ["mine"]}})])
     assert tasks_of_model(everywhere, "eng") == [] and tasks_of_model(everywhere, "deu") == ["mine"]

@@ -28,23 +28,11 @@ KEYS = ("files", "validation_files")  # keys of the section `corpus` that name l
 MODEL_FILE = re.compile(r"^(?!\.).*\.(json|safetensors|bin)$|^README\.md$")
 # Steps of the stage `corpus` that the stage which fetches the files does not take: it has no model, and it does not
 # read all files first.
-UNCOUNTED_STEPS: dict[str, Any] = {
-    "boilerplate": 0.0,
-    "decontaminate": [],
-    "language_filter": None,
-    "near_duplicates": None,
-    "near_duplicate_paragraphs": None,
-}
+UNCOUNTED_STEPS = ("boilerplate", "decontaminate", "language_filter", "near_duplicates", "near_duplicate_paragraphs")
 # Keys of `corpus` that are not used to count how much text a file holds, with the values that stand for them.
-UNCOUNTED: dict[str, Any] = {
-    "files": [],
-    "builtin": None,
-    "hub": None,
-    "revision": "",
-    "validation_files": [],
-    "validation_share": 0.0,
-    **UNCOUNTED_STEPS,
-}
+UNCOUNTED: dict[str, Any] = {key: Corpus.model_fields[key].default for key in UNCOUNTED_STEPS}
+UNCOUNTED |= {"files": [], "builtin": None, "hub": None, "revision": ""}
+UNCOUNTED |= {"validation_files": [], "validation_share": 0.0}
 REPOSITORY_PART = re.compile(r"\w(?:[\w.-]{0,94}\w)?(?<!\.git)", re.ASCII)  # an owner or a name on the Hub
 HUB_NAME = re.compile(r"\w[\w.-]*(/[\w.-]+)?")
 
@@ -69,11 +57,9 @@ def hub_datasets(configuration: Configuration, code: str) -> list[dict[str, Any]
 
 def _of_language(value: str | list[str], code: str) -> str | list[str]:
     """Replace {language} by a language's code."""
-    return (
-        [text.replace("{language}", code) for text in value]
-        if isinstance(value, list)
-        else value.replace("{language}", code)
-    )
+    if isinstance(value, list):
+        return [text.replace("{language}", code) for text in value]
+    return value.replace("{language}", code)
 
 
 def counted(corpus: Corpus) -> dict[str, Any]:

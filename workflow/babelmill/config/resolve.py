@@ -8,7 +8,7 @@ import dataclasses
 import functools
 import glob
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -211,7 +211,7 @@ class Configuration:
         return suite.model_copy(update={"files": [f"{glob.escape(str(folder))}/{name}" for name in suite.files]})
 
     def known_suites(self) -> set[str]:
-        return config_names(SUITES, self.root) | set(self.top.suites)
+        return self._files(SUITES) | set(self.top.suites)
 
     @functools.cache  # noqa: B019
     def task(self, name: str) -> Task:
@@ -227,14 +227,19 @@ class Configuration:
         raise UserError(f"there is no task {name!r}{nearest(name, self.known_tasks())}")
 
     def known_tasks(self) -> set[str]:
-        return config_names(TASKS, self.root) | set(self.top.tasks)
+        return self._files(TASKS) | set(self.top.tasks)
+
+    @functools.cache  # noqa: B019
+    def _files(self, folder: str) -> set[str]:
+        """Return the names of the files of a folder of `config/`."""
+        return config_names(folder, self.root)
 
     def _dataset(self, kind: type[D], own: dict[str, D], group: str, name: str) -> D | None:
         """Return an entry of `suites:` or `tasks:`, or a file of this folder of `config/`; None if there is neither."""
         if name in own:
             self._check_languages(f"{self.origin(f'{group}.{name}')}: {group}.{name}.languages", own[name].covered)
             return own[name]
-        if name not in config_names(f"config/{group}/", self.root):
+        if name not in self._files(f"config/{group}/"):
             return None
         layer = self._file(f"config/{group}/{name}.yaml")
         return validated(kind, layer.values, [layer])
@@ -246,7 +251,7 @@ class Configuration:
     @functools.cache  # noqa: B019
     def tuning(self, task: str) -> Tuning:
         """Return how models are tuned for a task: its protocol, with the keys that the task changes."""
-        asked, known = self.task(task), config_names(PROTOCOLS, self.root)
+        asked, known = self.task(task), self._files(PROTOCOLS)
         where = self.origin(f"tasks.{task}") if task in self.top.tasks else f"{TASKS}{task}.yaml"
         if asked.protocol not in known:
             raise UserError(
@@ -328,7 +333,7 @@ class Configuration:
                 own.append(Layer({"train": {"seed": seed}}, self.origin(f"models.{each}")))
         presets, where = last([first, *own], "preset")
         names = [presets] if isinstance(presets, str) else presets
-        known = config_names(PRESETS, self.root) | {AUTO}
+        known = self._files(PRESETS) | {AUTO}
         if unknown := [name for name in names if name not in known]:
             raise UserError(
                 f"{where}: preset = {unknown[0]!r} of model {model}: there is no such file{nearest(unknown[0], known)}"
@@ -403,13 +408,13 @@ class Configuration:
         return found, origins
 
     def _check_suites_and_tasks(self, resolved: ResolvedModel) -> None:
-        """Raise a UserError that names all suites and tasks of a model that do not exist, or have a mistake."""
+        """Raise a UserError that names all suites and tasks of a model that do not exist, or have a mistake.
+
+        Where the model's own entry names a task, the task must have rows of one of its languages.
+        """
         evaluation, missing = resolved.evaluation, list[str]()
-        for key, known in (
-            ("suites", self.known_suites()),
-            ("snapshot_suites", self.known_suites()),
-            ("tasks", self.known_tasks()),
-        ):
+        suites, tasks = self.known_suites(), self.known_tasks()
+        for key, known in (("suites", suites), ("snapshot_suites", suites), ("tasks", tasks)):
             for name in getattr(evaluation, key):
                 if name not in known and not (key == "tasks" and name.removesuffix(SOUND) in known):
                     missing.append(f"evaluation.{key}: {name}{nearest(name, known)}")
@@ -418,8 +423,13 @@ class Configuration:
             raise UserError(f"{where}: model {resolved.name}: these do not exist: {', '.join(missing)}")
         for name in (*evaluation.suites, *evaluation.snapshot_suites):
             self.suite(name)
+        where = resolved.origins["evaluation.tasks"]
+        codes = {each for code in resolved.languages for each in (code, self.language(code).language_code)}
         for name in evaluation.tasks:
             self.tuning(name)
+            if where.endswith(f", models.{resolved.name}") and not codes & self.task(name).covered.keys():
+                expected = f"a task with rows of {', '.join(resolved.languages)} is expected"
+                raise UserError(f"{where}: evaluation.tasks = {name}: {expected}")
 
     # Which source a value came from.
 
@@ -459,67 +469,52 @@ class Configuration:
 
 
 def check_together(resolved: ResolvedModel, source: ResolvedModel | None, shape_is_known: bool) -> None:
-    """Raise a UserError if sections of a model do not go together.
+    """Raise a UserError if sections of a model do not go together; for the arguments, see `contradictions`."""
+    for key, allowed in contradictions(resolved, source, shape_is_known):
+        section, _, name = key.partition(".")
+        value = getattr(getattr(resolved, section), name)
+        raise UserError(f"{resolved.origins[key]}: {key} = {value!r} of model {resolved.name}: {allowed}")
+    model = resolved.model
+    if model.config and (message := wrong(model.config)):
+        raise UserError(f"{resolved.origins['model.config']}: {message}")
+    if shape_is_known and model.architecture in OURS:
+        entries = 0 if resolved.tokenizer.source else resolved.tokenizer.vocab_size
+        if message := too_large(model, entries):
+            raise UserError(f"{resolved.origins['model.hidden_size']}: {message}")
+
+
+def contradictions(
+    resolved: ResolvedModel, source: ResolvedModel | None, shape_is_known: bool
+) -> Iterator[tuple[str, str]]:
+    """Yield keys whose values contradict other sections, and what is allowed instead.
 
     `source`: the model of this workflow that it continues. `shape_is_known` is False if its source must be fetched.
     """
     model, train, evaluation, tokenizer = resolved.model, resolved.train, resolved.evaluation, resolved.tokenizer
-    architecture = f"{model.architecture}, source {model.source}" if resolved.source else model.architecture
-    other_tokenizer = tokenizer.source or (resolved.source and not (source and source.tokenizer.prefix_space))
-    characters = (model.config or {}).get("model_type") == "canine"
-    # A rule: the key, whether it is broken, what is allowed.
-    rules: list[tuple[str, Any, str]] = [
-        ("model.source", source and source.train.lora_rank, "no model whose results are adapters; name its export"),
-        ("model.source", source and source.train.objective == "labels", "no label model"),
-        ("train.freeze", train.freeze != "none" and not resolved.source, "none without a model.source"),
-        (
-            "train.lora_rank",
-            train.lora_rank and (model.architecture in OURS or model.source is None),
-            f"0 unless a transformers model is continued (model.architecture = {architecture})",
-        ),
-        (
-            "train.objective",
-            model.architecture == "transformers" and train.objective == "hybrid",
-            "transformers models have masked, diffusion, causal or labels",
-        ),
-        ("train.objective", model.architecture == "norbert4" and train.objective == "labels", "norbert4 has no labels"),
-        ("export.adapter", resolved.export.adapter != "none" and not train.lora_rank, "none with train.lora_rank = 0"),
-        *(
-            (
-                f"evaluation.{key}",
-                getattr(evaluation, key) and not resolved.run.snapshots,
-                "nothing without run.snapshots",
-            )
-            for key in ("snapshots", "snapshot_suites")
-        ),
-        (
-            "tokenizer.prefix_space",
-            tokenizer.prefix_space and (other_tokenizer or characters),
-            "false, since the tokenizer is not trained",
-        ),
-        (
-            "train.sequence_lengths",
-            shape_is_known and max(train.sequence_lengths) > model.max_position_embeddings,
-            f"model.max_position_embeddings = {model.max_position_embeddings} at most",
-        ),
-        (
-            "evaluation.sequence_length",
-            shape_is_known
-            and model.architecture not in OURS
-            and train.objective != "labels"  # label models cut their texts
-            and evaluation.sequence_length > model.max_position_embeddings,
-            f"model.max_position_embeddings = {model.max_position_embeddings} at most",
-        ),
-    ]
-    for key, broken, allowed in rules:
-        if broken:
-            section, _, name = key.partition(".")
-            value = getattr(getattr(resolved, section), name)
-            raise UserError(f"{resolved.origins[key]}: {key} = {value!r} of model {resolved.name}: {allowed}")
-    message = wrong(model.config) if model.config else None
-    if message:
-        raise UserError(f"{resolved.origins['model.config']}: {message}")
-    if shape_is_known and model.architecture in OURS:
-        entries = 0 if tokenizer.source else tokenizer.vocab_size
-        if message := too_large(model, entries):
-            raise UserError(f"{resolved.origins['model.hidden_size']}: {message}")
+    ours = model.architecture in OURS
+    if source and source.train.lora_rank:
+        yield "model.source", "no model whose results are adapters; the folder of its export has them merged"
+    if source and source.train.objective == "labels":
+        yield "model.source", "no label model"
+    if train.freeze != "none" and not resolved.source:
+        yield "train.freeze", "none without a model.source"
+    if train.lora_rank and (ours or model.source is None):
+        yield "train.lora_rank", "0 unless model.source is a transformers model (model.architecture: transformers)"
+    if model.architecture == "transformers" and train.objective == "hybrid":
+        yield "train.objective", "transformers models have masked, diffusion, causal or labels"
+    if model.architecture == "norbert4" and train.objective == "labels":
+        yield "train.objective", "norbert4 has no labels"
+    if resolved.export.adapter != "none" and not train.lora_rank:
+        yield "export.adapter", "none with train.lora_rank = 0"
+    for key in ("snapshots", "snapshot_suites"):
+        if getattr(evaluation, key) and not resolved.run.snapshots:
+            yield f"evaluation.{key}", "nothing without run.snapshots"
+    adopted = tokenizer.source or (resolved.source and not (source and source.tokenizer.prefix_space))
+    if tokenizer.prefix_space and (adopted or (model.config or {}).get("model_type") == "canine"):
+        yield "tokenizer.prefix_space", "false, since the tokenizer is not trained"
+    most = f"model.max_position_embeddings = {model.max_position_embeddings} at most"
+    if shape_is_known and max(train.sequence_lengths) > model.max_position_embeddings:
+        yield "train.sequence_lengths", most
+    cut = ours or train.objective == "labels"  # these read texts of any length, or cut them
+    if shape_is_known and not cut and evaluation.sequence_length > model.max_position_embeddings:
+        yield "evaluation.sequence_length", most

@@ -823,7 +823,7 @@ class ModelEntry(Preset):
     """An entry of `models:`; it is laid over presets and the user's values for all models."""
 
     like: str | None = None  # another model: what this entry leaves out is as in the entry of that model, key by key
-    preset: Presets | None = None
+    preset: Presets = []
 
 
 class Experiment(Section):

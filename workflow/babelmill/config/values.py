@@ -14,15 +14,12 @@ from babelmill.core.globs import at_home
 T = TypeVar("T")
 
 SCIENTIFIC = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)[eE][-+]?\d+")  # YAML 1.1 reads 1e4 as text
-DISPUTED = re.compile(r"[-+]?(0\d[\d_]*|\d+(_\d*)+)")  # 8 or 10 in YAML, another number or an error in Python
 
 
 def number(value: Any) -> Any:
     """Return a number: 1e4 is one, though YAML 1.1 reads it as text; true and false, pydantic's 1 and 0, are none."""
     if isinstance(value, bool):
         raise ValueError("a number is expected")
-    if isinstance(value, str) and DISPUTED.fullmatch(value):
-        raise ValueError("a number in plain digits is expected, without leading zeros and without _")
     return float(value) if isinstance(value, str) and SCIENTIFIC.fullmatch(value) else value
 
 
@@ -38,8 +35,6 @@ def typed(value: Any) -> Any:
         return value == "true"
     if value.lower() in ("yes", "no", "on", "off"):
         raise ValueError(f"true or false is expected, not {value}")
-    if DISPUTED.fullmatch(value):
-        return value
     if re.fullmatch(r"-?\d+", value):
         return int(value)
     return float(value) if re.fullmatch(r"-?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?", value) else value
