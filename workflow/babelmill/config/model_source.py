@@ -34,6 +34,7 @@ RESULTS = re.compile(r"(converted|results/\w+)/(\w+)/?")
 
 
 ADAPTER = "adapter_config.json"  # the file that PEFT writes beside the weights of an adapter
+ONLY_AN_ADAPTER = "its only weights are an adapter (PEFT); a folder where it is merged into its model is expected"
 
 
 def with_our_names(config: dict[str, Any]) -> dict[str, Any]:
@@ -41,15 +42,10 @@ def with_our_names(config: dict[str, Any]) -> dict[str, Any]:
     return config | {ours: config[theirs] for ours, theirs in NORBERT4_NAMES.items() if theirs in config}
 
 
-def only_an_adapter(config: Path | None) -> str:
-    """Return what is wrong with a folder whose only weights are an adapter."""
-    return "its only weights are an adapter (PEFT), not a model; name a folder where it is merged into its model"
-
-
 def lacks_config(folder: Path) -> str:
     """Return what is wrong with a folder of a model that has no config.json."""
     if (folder / ADAPTER).is_file():
-        return only_an_adapter(folder / ADAPTER)
+        return ONLY_AN_ADAPTER
     problem = "has no config.json" if folder.is_dir() else not_found(folder, "folder")
     return f"{problem}; a folder that `save_pretrained` of transformers wrote is expected"
 

@@ -25,8 +25,9 @@ def check_layers(config: Mapping[str, Any], where: str, tensors: int | None = No
     If it is known how many tensors the model's files hold, there cannot be more layers, either.
     """
     for key, value in config.items():
-        if LAYERS.fullmatch(key) and isinstance(value, int | float) and value > max(MOST_LAYERS, tensors or 0):
-            raise UserError(f"{where}: config.json: {key} = {value:,}: {MOST_LAYERS:,} layers at most are expected")
+        most = max(MOST_LAYERS, tensors or 0)
+        if LAYERS.fullmatch(key) and isinstance(value, int | float) and value > most:
+            raise UserError(f"{where}: config.json: {key} = {value:,}: {most:,} layers at most are expected")
 
 
 @functools.cache
