@@ -65,7 +65,7 @@ def presets(name: str) -> str:
     if name not in files:
         raise UserError(f"there is no preset {name!r}{nearest(name, files)}")
     values = [f"  {key}: {value}" for key, value in flatten(read_yaml(files[name])).items()]
-    return "\n".join([textwrap.fill(about_of(files[name]), WIDTH), *values])
+    return "\n".join([textwrap.fill(f"{name}: {about_of(files[name])}", WIDTH), *values])
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

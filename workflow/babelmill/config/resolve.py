@@ -201,17 +201,12 @@ class Configuration:
     @functools.cache  # noqa: B019
     def suite(self, name: str) -> Suite:
         """Return the evaluation suite with this name; raise a UserError if there is none, or it has a mistake."""
-        suite = self._dataset(Suite, self.top.suites, "suites", name)
-        if suite is None:
-            raise UserError(f"there is no suite {name!r}{nearest(name, self.known_suites())}")
+        suite = self._dataset(Suite, "suites", name)
         if suite.repository or name in self.top.suites:
             return suite
         folder = config_file(f"{SUITES}{name}.yaml", self.root).parent
         folder = folder.relative_to(Path.cwd()) if folder.is_relative_to(Path.cwd()) else folder
         return suite.model_copy(update={"files": [f"{glob.escape(str(folder))}/{name}" for name in suite.files]})
-
-    def known_suites(self) -> set[str]:
-        return self._files(SUITES) | set(self.top.suites)
 
     @functools.cache  # noqa: B019
     def task(self, name: str) -> Task:
@@ -219,28 +214,23 @@ class Configuration:
 
         `rte_sound` is the task rte by the protocol `sound`, whatever its own protocol is.
         """
-        if task := self._dataset(Task, self.top.tasks, "tasks", name):
-            return task
         bare = name.removesuffix(SOUND)
-        if bare != name and bare in self.known_tasks():
+        if name not in self.known("tasks") and bare in self.known("tasks"):
             return self.task(bare).model_copy(update={"protocol": SOUND[1:], "tuning": {}})
-        raise UserError(f"there is no task {name!r}{nearest(name, self.known_tasks())}")
-
-    def known_tasks(self) -> set[str]:
-        return self._files(TASKS) | set(self.top.tasks)
+        return self._dataset(Task, "tasks", name)
 
     @functools.cache  # noqa: B019
-    def _files(self, folder: str) -> set[str]:
-        """Return the names of the files of a folder of `config/`."""
-        return config_names(folder, self.root)
+    def known(self, group: str) -> set[str]:
+        """Return the names of suites, tasks, protocols or presets: files of this folder of `config/`, and entries."""
+        return config_names(f"config/{group}/", self.root) | {*getattr(self.top, group, ())}
 
-    def _dataset(self, kind: type[D], own: dict[str, D], group: str, name: str) -> D | None:
-        """Return an entry of `suites:` or `tasks:`, or a file of this folder of `config/`; None if there is neither."""
-        if name in own:
-            self._check_languages(f"{self.origin(f'{group}.{name}')}: {group}.{name}.languages", own[name].covered)
-            return own[name]
-        if name not in self._files(f"config/{group}/"):
-            return None
+    def _dataset(self, kind: type[D], group: str, name: str) -> D:
+        """Return an entry of `suites:` or `tasks:`, or a file of this folder of `config/`."""
+        if own := getattr(self.top, group).get(name):
+            self._check_languages(f"{self.origin(f'{group}.{name}')}: {group}.{name}.languages", own.covered)
+            return own
+        if name not in self.known(group):
+            raise UserError(f"there is no {group.removesuffix('s')} {name!r}{nearest(name, self.known(group))}")
         layer = self._file(f"config/{group}/{name}.yaml")
         return validated(kind, layer.values, [layer])
 
@@ -251,7 +241,7 @@ class Configuration:
     @functools.cache  # noqa: B019
     def tuning(self, task: str) -> Tuning:
         """Return how models are tuned for a task: its protocol, with the keys that the task changes."""
-        asked, known = self.task(task), self._files(PROTOCOLS)
+        asked, known = self.task(task), self.known("protocols")
         where = self.origin(f"tasks.{task}") if task in self.top.tasks else f"{TASKS}{task}.yaml"
         if asked.protocol not in known:
             raise UserError(
@@ -290,8 +280,8 @@ class Configuration:
         resolved = ResolvedCorpus(code, (code,), origins, **sections)
         where = f"{origins['corpus.decontaminate']}: corpus.decontaminate"
         for name in resolved.corpus.decontaminate:
-            if name not in self.known_suites():
-                raise UserError(f"{where}: there is no suite {name!r}{nearest(name, self.known_suites())}")
+            if name not in self.known("suites"):
+                raise UserError(f"{where}: there is no suite {name!r}{nearest(name, self.known('suites'))}")
             suite = self.suite(name)
             if suite.kind not in ("pairs", "choices"):
                 raise UserError(f"{where} = {name}: suites of the kinds pairs and choices have sentences")
@@ -333,7 +323,7 @@ class Configuration:
                 own.append(Layer({"train": {"seed": seed}}, self.origin(f"models.{each}")))
         presets, where = last([first, *own], "preset")
         names = [presets] if isinstance(presets, str) else presets
-        known = self._files(PRESETS) | {AUTO}
+        known = self.known("presets") | {AUTO}
         if unknown := [name for name in names if name not in known]:
             raise UserError(
                 f"{where}: preset = {unknown[0]!r} of model {model}: there is no such file{nearest(unknown[0], known)}"
@@ -413,7 +403,7 @@ class Configuration:
         Where the model's own entry names a task, the task must have rows of one of its languages.
         """
         evaluation, missing = resolved.evaluation, list[str]()
-        suites, tasks = self.known_suites(), self.known_tasks()
+        suites, tasks = self.known("suites"), self.known("tasks")
         for key, known in (("suites", suites), ("snapshot_suites", suites), ("tasks", tasks)):
             for name in getattr(evaluation, key):
                 if name not in known and not (key == "tasks" and name.removesuffix(SOUND) in known):
