@@ -68,11 +68,11 @@ def json_schema() -> dict[str, Any]:
     for entry in ("ModelEntry", "LanguageEntry"):
         of_entry = parts[entry]["properties"]
         of_entry |= {name: top[name] for name in of_entry.keys() & SECTIONS.keys()}
-    for key in top.keys() - SECTIONS.keys():
-        top[key]["description"] = words.get(key, "")
     # A file of the user has a mapping of languages; a preset has a list.
     of_preset = parts["ModelEntry"]["properties"]
     top["languages"] = {"anyOf": [top["languages"], of_preset["languages"]]}
+    for key in top.keys() - SECTIONS.keys():
+        top[key]["description"] = words.get(key, "")
     top["submission"] = of_preset["submission"]
     del made["required"]
     return made | {"$comment": "Made by `python -m babelmill.config.json_schema`; do not edit."}
