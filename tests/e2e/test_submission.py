@@ -87,7 +87,7 @@ def configured(**evaluation) -> dict:
         "models": {"mine": entry},
         "suites": {"basics": BASICS, "contexts": ELSE},
     }
-    return values | {"train": SMALL["train"] | {"global_batch_tokens": 1024}}
+    return values | {"train": SMALL["train"] | {"global_batch_tokens": 1024, "max_steps": None}}
 
 
 def test_from_text_to_the_challenge(checkout, hub):
