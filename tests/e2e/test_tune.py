@@ -132,9 +132,13 @@ def test_bad_tasks_are_one_line(rows):
     other = "evaluation.tasks = mine: a task with rows of eng is expected"
     refused(configured("mine", own={"language": "deu"}), other)
     refused(configured("mine", own={"text": "{sentences}"}), "train.tsv: no column 'sentences'")
-    refused(configured("mine", own={"text": "sentence"}), "tasks.mine.text = 'sentence'", "templates with columns in braces")
+    refused(
+        configured("mine", own={"text": "sentence"}), "tasks.mine.text = 'sentence'", "templates with columns in braces"
+    )
     refused(configured("mine", own={"protocol": "loud"}), "protocol = 'loud'", "did you mean sound?")
-    refused(configured("mine", own={"tuning": {"pooling": "last", "head": "challenge"}}), "last with padding on the left")
+    refused(
+        configured("mine", own={"tuning": {"pooling": "last", "head": "challenge"}}), "last with padding on the left"
+    )
     refused(configured("mine", own={"tuning": {"seeds": [1, 1]}}), "tuning: seeds = [1, 1]: 1 appears 2 times")
     everywhere = configured(own={"language": "deu"})
     everywhere["evaluation"] = everywhere["evaluation"] | {"tasks": ["mine"]}

@@ -338,7 +338,9 @@ def test_ones_own_tokenizer_must_be_fit_for_training(tmp_path, arguments, messag
         run(tmp_path, {"deu": corpus}, tokenizer={"source": source})
 
 
-@pytest.mark.parametrize("source, message", [("missing/tokenizer.json", "no such file"), ("broken", "a file of the `tokenizers` library")])
+@pytest.mark.parametrize(
+    "source, message", [("missing/tokenizer.json", "no such file"), ("broken", "a file of the `tokenizers` library")]
+)
 def test_a_source_that_is_not_there(folder, source, message):
     Path("broken").write_text("{}")
     corpus = write_corpus(folder / "deu", [ARTICLE["deu"]])
