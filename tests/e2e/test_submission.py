@@ -34,28 +34,19 @@ CONTEXTS = """{"domain": "water", "c1": "The wizards boil it.", "c2": "The wizar
 BASICS = {"files": ["pairs.tsv"], "language": "eng", "good": "good", "bad": "bad", "paradigm": "paradigm"}
 ELSE = {"files": ["contexts.jsonl"], "language": "eng", "kind": "choices", "paradigm": "domain"}
 ELSE |= {"prompt": ["{c1}", "{c2}"], "options": [" {t}", " {t}"], "scored": "completion", "ties": "first"}
+TEXT = {"language": "eng", "name": "tiny", "corpus": {"files": ["texts/eng/*.txt"], "validation_share": 0.2}}
 CHALLENGE = {
-    "title": "Tiny challenge",
-    "track": "strict-small",
+    "languages": ["tiny_text"],
     "submission": "tiny",
-    "words": 3000,
-    "epochs": 10,
-    "text": 3000,
-    "languages": {
-        "tiny_text": {
-            "language": "eng",
-            "name": "tiny",
-            "corpus": {"files": ["texts/eng/*.txt"], "validation_share": 0.2},
-        }
-    },
-    "settings": {
-        "train": {"words": 3000, "max_steps": None},
-        "run": {"snapshots": POINTS},
-        "evaluation": {"suites": ["basics", "contexts"], "snapshot_suites": ["basics"]},
-    },
+    "train": {"words": 3000, "max_steps": None},
+    "run": {"snapshots": POINTS},
+    "evaluation": {"suites": ["basics", "contexts"], "snapshot_suites": ["basics"]},
 }
 TASK = {"suite": "basics", "sizes": SIZES}
 RULES = {
+    "title": "Tiny challenge",
+    "track": "strict-small",
+    "words": 3000,
     "state": "the state of the test",
     "form": "strict",
     "checkpoints": POINTS,
@@ -78,8 +69,10 @@ COLLATED = "submissions/mine/all_full_preds_and_fast_scores_{backend}.json"
 def checkout(workspace, tmp_path) -> Checkout:
     """The project with a tiny challenge, and the results of another model."""
     made = Checkout(tmp_path / "checkout", workspace.path)
-    for folder, values in (("challenges", CHALLENGE), ("submissions", RULES)):
-        (made.path / f"config/{folder}/tiny.yaml").write_text(yaml.safe_dump(values, sort_keys=False))
+    for folder, values in (("presets", CHALLENGE), ("submissions", RULES)):
+        (made.path / f"config/{folder}/{'tiny_challenge' if folder == 'presets' else 'tiny'}.yaml").write_text(
+            yaml.safe_dump(values, sort_keys=False)
+        )
     (made.results / "pairs.tsv").write_text(PAIRS)
     (made.results / "contexts.jsonl").write_text(CONTEXTS)
     made.configure(configured())
@@ -87,9 +80,14 @@ def checkout(workspace, tmp_path) -> Checkout:
 
 
 def configured(**evaluation) -> dict:
-    entry = {"challenge": "tiny", "publish": {"username": "lab"}, "evaluation": evaluation}
-    values = SMALL | {"targets": ["mine"], "models": {"mine": entry}, "suites": {"basics": BASICS, "contexts": ELSE}}
-    return values | {"train": SMALL["train"] | {"global_batch_tokens": 1024}}
+    entry = {"preset": ["tiny", "tiny_challenge"], "publish": {"username": "lab"}, "evaluation": evaluation}
+    values = SMALL | {
+        "languages": SMALL["languages"] | {"tiny_text": TEXT},
+        "targets": ["mine"],
+        "models": {"mine": entry},
+        "suites": {"basics": BASICS, "contexts": ELSE},
+    }
+    return values | {"train": SMALL["train"] | {"global_batch_tokens": 1024, "max_steps": None}}
 
 
 def test_from_text_to_the_challenge(checkout, hub):
@@ -177,14 +175,14 @@ def test_from_text_to_the_challenge(checkout, hub):
 @pytest.mark.parametrize(
     ("model", "line"),
     [
-        ({"languages": ["eng"]}, r"model mine takes part in no challenge: .*; set models\.mine\.challenge, such as"),
+        ({"languages": ["eng"]}, r"model mine has no `submission`, as presets such as babylm_strict_small have it"),
         (
-            {"challenge": "babylm_multilingual", "train": {"objective": "masked"}},
-            "train.objective: model mine has no score by the backend causal, which the challenge takes; its methods of",
+            {"preset": ["auto", "babylm_multilingual"], "train": {"objective": "masked"}},
+            "train.objective of model mine: BabyLM 2026 multilingual takes scores that are causal",
         ),
         (
-            {"challenge": "babylm_strict", "train": {"objective": "causal"}, "evaluation": {"backend": "mlm"}},
-            "evaluation.backend: model mine has no score by the backend mlm, which the challenge takes; its methods of",
+            {"preset": ["auto", "babylm_strict"], "train": {"objective": "causal"}, "evaluation": {"backend": "mlm"}},
+            "evaluation.backend of model mine: BabyLM 2026 strict takes scores that are causal or mlm",
         ),
     ],
 )

@@ -124,14 +124,18 @@ def test_bad_tasks_are_one_line(rows):
         said = answer.stdout + answer.stderr
         assert answer.returncode and all(word in said for word in words) and "Traceback" not in said, said
 
-    refused(configured("nine"), "evaluation.tasks: there is no task 'nine'; did you mean mine")
-    refused(configured("rte"), "the rows of rte are in the challenge's folder evaluation_data; set `evaluation_data:`")
-    other = "models.eng.evaluation.tasks: the task mine has rows of deu, and the model has eng"
+    refused(configured("nine"), "evaluation.tasks: nine; did you mean mine")
+    refused(configured("rte"), "evaluation_data = '': ", "from which model eng needs rte")
+    other = "evaluation.tasks = mine: a task with rows of eng is expected"
     refused(configured("mine", own={"language": "deu"}), other)
-    refused(configured("mine", own={"text": "{sentences}"}), "tasks.mine.text", "has no column 'sentences'")
-    refused(configured("mine", own={"text": "sentence"}), "'sentence' names no column; write it in braces")
+    refused(configured("mine", own={"text": "{sentences}"}), "train.tsv: no column 'sentences'")
+    refused(
+        configured("mine", own={"text": "sentence"}), "tasks.mine.text = 'sentence'", "templates with columns in braces"
+    )
     refused(configured("mine", own={"protocol": "loud"}), "protocol = 'loud'", "did you mean sound?")
-    refused(configured("mine", own={"tuning": {"pooling": "last", "head": "challenge"}}), "the head would read padding")
+    refused(
+        configured("mine", own={"tuning": {"pooling": "last", "head": "challenge"}}), "last with padding on the left"
+    )
     refused(configured("mine", own={"tuning": {"seeds": [1, 1]}}), "tuning: seeds = [1, 1]: 1 appears 2 times")
     everywhere = configured(own={"language": "deu"})
     everywhere["evaluation"] = everywhere["evaluation"] | {"tasks": ["mine"]}
@@ -147,7 +151,7 @@ def test_bad_tasks_are_one_line(rows):
     (rows.path / "test.tsv").write_text("sentence\tclass\nthe fox\t\n")
     refused(configured("mine"), "test.tsv: row 1: the label ('class') is empty")
     (rows.path / "test.tsv").write_text("sentence\tclass\n")
-    refused(configured("mine"), "tasks.mine.test: test.tsv: no row, only a heading or nothing")
+    refused(configured("mine"), "test.tsv: tasks.mine: these files have no row")
     (rows.path / "test.tsv").write_text((rows.path / "train.tsv").read_text())
     refused(configured("mine"), "all 96 test rows are training rows, too")
     rows.configure(configured("mine", own={"language": "deu"}, task_seeds=[1]))

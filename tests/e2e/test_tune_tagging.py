@@ -186,13 +186,13 @@ def test_bad_tasks_are_one_line(words):
         said = answer.stdout + answer.stderr
         assert answer.returncode and all(each in said for each in told) and "Traceback" not in said, said
 
-    refused({"text": "{form}"}, "a task of the kind tagging has no `text`; remove it, or set another `kind`")
-    refused({"metric": "f1"}, "metric = f1: a task of the kind tagging has accuracy or span_f1")
-    refused({"kind": "classification"}, "train.conllu has words with labels", "set `kind: tagging`")
+    refused({"text": "{form}"}, "tasks.mine.text = '{form}', tasks.mine.kind = 'tagging': null with this kind")
+    refused({"metric": "f1"}, "tasks.mine.metric = 'f1'", "accuracy or span_f1 with tagging")
+    refused({"kind": "classification"}, "train.conllu", "tagging: these files have words with labels")
     refused({"test": ["nine.conllu"]}, "tasks.mine: task file nine.conllu: no such file")
     (words.path / "test.conllu").write_text("# text = a\n\n")
-    refused({}, "tasks.mine.test: test.conllu: no word is in this file")
+    refused({}, "test.conllu: tasks.mine: these files have no sentence")
     (words.path / "test.conllu").write_text("1\tfox\t_\tNOUN\n")
-    refused({}, "test.conllu: the first word has 4 columns, not 10 as in CoNLL-U")
+    refused({}, "test.conllu: line 1 has 4 columns and not the 10 of CoNLL-U")
     write_conllu(words.path / "test.conllu", [[("fox", "PLANT")]])
     refused({}, "mine, eng: the test words have labels that no training word has: PLANT; the classes are ADJ, DET")

@@ -516,7 +516,7 @@ def test_the_repository_of_a_model(layer, repository):
     ],
 )
 def test_a_repository_that_the_hub_would_refuse_is_refused_before_anything_runs(publish):
-    with pytest.raises(UserError, match=rf"layer0\.yaml: publish\.{min(publish)}: '.*cannot be the name"):
+    with pytest.raises(UserError, match=rf"layer0\.yaml: publish\.{min(publish)}: '.*a name of the Hub is expected"):
         settings_of(configuration({"publish": publish}), "eng", "publish")
 
 

@@ -143,7 +143,7 @@ def cut(path: str = "theirs/model.safetensors") -> None:
         ),
         (
             lambda: write_bert(num_hidden_layers=2_000_000),
-            ["num_hidden_layers = 2,000,000, but its files hold 26 tensors"],
+            ["num_hidden_layers = 2,000,000: 1,000 layers at most"],
         ),
         (lambda: write_bert(num_hidden_layers=900), ["its configuration describes more than 1,104 weights"]),
         (lambda: write_config("[" * 100_000), ["config.json: not valid JSON"]),
@@ -182,11 +182,11 @@ def test_numbers_are_recognised_in_every_type(kind):
 def test_an_adapter_alone_is_named():
     write_bert()
     Path("theirs/model.safetensors").rename("theirs/adapter_model.safetensors")
-    assert "the model in theirs: its only weights are an adapter (PEFT), not a model: merge it" in refused()
+    assert "the model in theirs: its only weights are an adapter (PEFT)" in refused()
     Path("theirs/config.json").unlink()
     write_json("theirs/adapter_config.json", {"base_model_name_or_path": "lab/base"})
-    assert "its only weights are an adapter of lab/base (PEFT), not a model: merge it into its model" in refused()
-    with pytest.raises(UserError, match=r"^here: its only weights are an adapter of lab/base"):
+    assert "its only weights are an adapter (PEFT)" in refused()
+    with pytest.raises(UserError, match=r"^here: its only weights are an adapter"):
         require_model("theirs", "here")
 
 
@@ -218,7 +218,7 @@ def test_odd_values_of_a_gpt_bert_are_one_line(key):
 
 def test_what_the_configuration_says_of_the_shape_is_compared():
     write_bert()
-    assert "model.hidden_size = 16: the model in theirs has 8; leave the key out" in refused(shape={"hidden_size": 16})
+    assert "model.hidden_size = 16: the model in theirs has 8" in refused(shape={"hidden_size": 16})
     run(shape={"hidden_size": 8})
 
 

@@ -124,7 +124,7 @@ def test_a_gpt_bert_or_a_label_model_is_refused():
     assert "is a GPT-BERT model: remove model.architecture" in refused()
     values = {"models": {"more": {"languages": ["eng"], "model": {"architecture": "norbert4"}}}}
     values["models"]["more"]["train"] = {"objective": "labels", "sequence_lengths": [32], "phase_starts": [0.0]}
-    with pytest.raises(UserError, match="'norbert4' has no label models"):
+    with pytest.raises(UserError, match="norbert4 has no labels"):
         Configuration([("config.yaml", values)]).model("more")
 
 

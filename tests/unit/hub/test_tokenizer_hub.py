@@ -101,7 +101,7 @@ def test_offline_the_cache_is_enough(hub):
         ({"tokenizer.json": b""}, {"gated": True}, "main", "is gated: accept its terms"),
         ({"tokenizer.json": b""}, {}, "v9", "has no revision 'v9': correct tokenizer.revision"),
         ({"README.md": b""}, {}, "main", "has no tokenizer.json; it has README.md; name your own tokenizer.json"),
-        ({"tokenizer.json": b"{}"}, {}, "main", "not a tokenizer file of the `tokenizers` library"),
+        ({"tokenizer.json": b"{}"}, {}, "main", "a file of the `tokenizers` library is expected"),
     ],
 )
 def test_what_cannot_be_used_is_one_line_and_leaves_nothing(hub, files, access, revision, message):

@@ -102,10 +102,10 @@ def test_symbols_may_be_what_stands_between_separators():
         with pytest.raises(UserError, match=message):
             read([[text]], **asked)
     for values, message in [
-        ({"code": "hisco", "symbol_separator": "."}, "is only for labels.code: general, not for hisco"),
+        ({"code": "hisco", "symbol_separator": "."}, "labels.code = 'hisco': null unless code is general"),
         (
             {"code": "general", "symbol_separator": ";", "separator": ";"},
-            "';' is also labels.separator, which separates",
+            "labels.separator = ';': two different texts",
         ),
     ]:
         with pytest.raises(UserError, match=message):
@@ -370,14 +370,14 @@ def test_shards_of_labelled_text(tmp_path):
     [
         (
             {"sequence_lengths": [64, 128], "phase_starts": [0, 0.5]},
-            "there is only one length, the most tokens of a text",
+            "one length with labels",
         ),
         (
             {"objective": "causal", "typos": 0.1},
-            "train.typos = 0.1 changes only labelled texts (train.objective: labels), not",
+            "train.typos = 0.1, train.objective = 'causal': 0 unless",
         ),
-        ({"lora_rank": 4}, "label models have no adapters; train.freeze: encoder trains"),
-        ({"freeze": "encoder"}, "train.freeze: encoder keeps the weights of model.source, but model.source is not set"),
+        ({"lora_rank": 4}, "train.lora_rank = 4, train.objective = 'labels': 0 with labels"),
+        ({"freeze": "encoder"}, "train.freeze = 'encoder' of model eng: none without a model.source"),
     ],
 )
 def test_settings_that_make_no_sense_are_refused(values, message):
@@ -389,7 +389,11 @@ def test_settings_that_make_no_sense_are_refused(values, message):
 def test_rows_of_the_evaluation_are_of_no_interest():
     """A model that reads fewer tokens than a language model is measured on."""
     short = {"architecture": "transformers", "config": {"model_type": "bert"}, "max_position_embeddings": 64}
-    values = {"model": short, "train": configuration().user["train"], "evaluation": {"sequence_length": 512}}
+    values = {
+        "model": short,
+        "train": configuration().sources[0].values["train"],
+        "evaluation": {"sequence_length": 512},
+    }
     assert Configuration([("test", values)]).model("eng").model.max_position_embeddings == 64
 
 
@@ -401,5 +405,5 @@ def test_a_model_of_labels_is_no_source():
     after = {"model": {"source": "occ"}, "languages": ["eng"]}
     configuration = Configuration([("test", {"models": {"occ": occ | {"languages": ["eng"]}, "more": after}})])
     assert configuration.model("occ").train.objective == "labels"
-    with pytest.raises(UserError, match=r"model\.source = occ: this is a label model; name a language model"):
+    with pytest.raises(UserError, match=r"model\.source = 'occ' of model more: no label model"):
         configuration.model("more")

@@ -306,9 +306,9 @@ def test_items_that_the_challenge_scores_itself_need_a_name_and_scores(tmp_path,
 
 @pytest.mark.parametrize("name", ["babylm_strict_small", "babylm_strict", "babylm_multilingual"])
 def test_each_shipped_challenge_scores_all_that_it_submits(name):
-    configuration = Configuration([("config/config.yaml", {"models": {"mine": {"challenge": name}}})])
+    configuration = Configuration([("config/config.yaml", {"models": {"mine": {"preset": ["auto", name]}}})])
     asked = submission_of(configuration, "mine")
-    rules = read_rules(configuration.challenges[name].submission)
+    rules = rules_of_model(configuration, "mine")
     assert asked["missing"] == {task: each.missing for task, each in rules.tasks.items() if each.missing}
     assert asked["missing_at_checkpoints"] == {}
     assert asked["checkpoints"][-1] == {"babylm_strict_small": "chck_100M"}.get(name, "chck_1000M")
@@ -351,7 +351,8 @@ def test_scores_after_fine_tuning(tmp_path):
     rte = write_tuned(tmp_path / "rte/42", ["0", "1", "1"], ["1", "1", "0"], 0.4)
     task = Task(kind="labels", tuned=["rte", "wsc"], sizes={"rte": 3, "wsc": 2})
     numbers = {"glue": {"title": "GLUE", "tasks": ["glue"]}}
-    about = {"state": "now", "form": "strict", "checkpoints": [1], "numbers": numbers}
+    about = {"title": "Tiny", "track": "strict", "words": 10, "state": "now", "form": "strict", "checkpoints": [1]}
+    about |= {"numbers": numbers}
     rules = Rules.model_validate(about | {"tasks": {"glue": task.model_dump()}})
     tuned = {"glue": Tuned({"rte": rte}, "eng")}
     content, _ = files.strict(rules, {}, {}, CHECKPOINTS, set(), "eng", tuned)

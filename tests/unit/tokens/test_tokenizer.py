@@ -326,8 +326,8 @@ def test_ones_own_tokenizer(tmp_path):
 @pytest.mark.parametrize(
     "arguments, message",
     [
-        ({"specials": ["<s>", "</s>", "<pad>"]}, "has no token <mask>; add it"),
-        ({"special": False}, "<s> is not special"),
+        ({"specials": ["<s>", "</s>", "<pad>"]}, "<mask> is expected among the special tokens"),
+        ({"special": False}, "<s> is expected among the special tokens"),
         ({"normalizer": normalizers.NFKC()}, "not lossless: .*ﬁ"),
         ({"alphabet": []}, "not lossless"),
     ],
@@ -339,7 +339,9 @@ def test_ones_own_tokenizer_must_be_fit_for_training(tmp_path, arguments, messag
         run(tmp_path, {"deu": corpus}, tokenizer={"source": source})
 
 
-@pytest.mark.parametrize("source, message", [("missing/tokenizer.json", "no such file"), ("broken", "not a tokenizer")])
+@pytest.mark.parametrize(
+    "source, message", [("missing/tokenizer.json", "no such file"), ("broken", "a file of the `tokenizers` library")]
+)
 def test_a_source_that_is_not_there(folder, source, message):
     Path("broken").write_text("{}")
     corpus = write_corpus(folder / "deu", [ARTICLE["deu"]])

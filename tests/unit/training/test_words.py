@@ -103,19 +103,10 @@ def test_a_point_shortly_after_the_end_is_the_end():
     assert kept_at_the_end([90.0, 100.0, 101.0], 98.0) == [90.0, 100.0]
 
 
-def test_points_that_will_not_exist_are_named_with_what_to_set():
-    asked = [10.0, 100.0, 200.0]
-    missing = missing_points(asked, 95.0)
-    assert missing == [100.0, 200.0] and say_missing(missing, 95.0, 10.0, None, 0.05) == (
-        "snapshots chck_100M, chck_200M will not exist: the run ends after 95 million words; for chck_100M, set"
-        " corpus.validation_files (now 5.0% of the corpus are set aside for validation) or train.epochs: 10.53"
-    )
-    assert say_missing(missing, 95.0, 10.0, 500, 0.0).endswith("for chck_100M, set a higher train.max_steps")
-    assert "validation_files" not in say_missing(missing, 50.0, 10.0, None, 0.05), "it would not help"
-    assert say_missing(missing, 95.0, 9.5, None, 0.05, words=95_000_000).endswith(
-        "for chck_100M, set train.words: 100M"
-    )
-    assert missing_points(asked, 198.0) == [] and say_missing([], 198.0, 10.0, None, 0.01) == ""
+def test_points_that_will_not_exist_are_named():
+    missing = missing_points([10.0, 100.0, 200.0], 95.0)
+    assert say_missing(missing, 95.0) == "run.snapshots: chck_100M, chck_200M: the run ends after 95 million words"
+    assert missing_points([10.0, 100.0, 200.0], 198.0) == [] and say_missing([], 198.0) == ""
 
 
 def test_a_run_is_not_told_that_it_misses_points_for_longer_runs():
