@@ -10,28 +10,25 @@ import argparse
 import sys
 from pathlib import Path
 
-from babelmill.core import manifest, stage_entry
+from babelmill.core import stage_entry
 from babelmill.core.files import atomic_write, read_json, write_text
-from babelmill.experiments.asked import FILES
 from babelmill.experiments.page import experiment_page
-from babelmill.experiments.tables import latex, markdown, table_of, write_csv
-from babelmill.reporting.asked import MADE_WITH, made_with
+from babelmill.experiments.tables import comparison, latex, markdown, with_cells
 from babelmill.reporting.results import read_all
+from babelmill.reporting.table import score_table, write_csv
 
 
 def run(args: argparse.Namespace) -> None:
     """Write the results of an experiment whose models are complete."""
     asked = read_json(args.settings)
     models = read_all(asked)
-    table = table_of(asked, models)
-    args.out.mkdir(parents=True, exist_ok=True)
+    scores = score_table(models)
+    found = comparison(asked, models, scores)
     with atomic_write(args.out / "results.csv", "w") as file:
-        write_csv(asked, models, file)
-    texts = {"table.md": markdown(table), "table.tex": latex(table), "page.html": experiment_page(asked, models, table)}
+        write_csv(with_cells(asked, scores), file)
+    texts = {"table.md": markdown(found), "table.tex": latex(found), "page.html": experiment_page(asked, models, found)}
     for name, text in texts.items():
         write_text(args.out / name, text)
-    record = made_with(args.settings, asked, [args.out / name for name in FILES])
-    manifest.write_sealed(args.settings.with_name(MADE_WITH), record)
 
 
 def main() -> int:

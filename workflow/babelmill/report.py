@@ -4,8 +4,7 @@
         --csv reports/tier1.csv
 
 Here every model must be complete; `babelmill report tier1` writes the same from the results that exist. The page is one
-file without scripts, and it loads nothing from elsewhere. A batch is not a model: `reporting/asked.py` defines its
-settings.
+file without scripts, and it loads nothing from elsewhere. `reporting/asked.py` defines the settings.
 """
 
 import argparse
@@ -13,30 +12,24 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from babelmill.core import manifest, stage_entry
+from babelmill.core import stage_entry
 from babelmill.core.files import atomic_write, read_json, write_text
-from babelmill.reporting.asked import MADE_WITH, made_with
 from babelmill.reporting.page import page
-from babelmill.reporting.results import ReportedModel, read_all
-from babelmill.reporting.table import write_csv
+from babelmill.reporting.results import ModelResults, read_all
+from babelmill.reporting.table import score_table, write_csv
 
 
-def write(asked: dict[str, Any], models: list[ReportedModel], html: Path, table: Path) -> None:
+def write(asked: dict[str, Any], models: list[ModelResults], html: Path, table: Path) -> None:
     """Write the page and the table."""
-    text = page(asked, models)
-    for path in (html, table):
-        path.parent.mkdir(parents=True, exist_ok=True)
     with atomic_write(table, "w") as file:
-        write_csv(models, file)
-    write_text(html, text)
+        write_csv(score_table(models), file)
+    write_text(html, page(asked, models))
 
 
 def run(args: argparse.Namespace) -> None:
     """Write the report of models that are complete."""
     asked = read_json(args.settings)
     write(asked, read_all(asked), args.out, args.csv)
-    record = made_with(args.settings, asked, [args.out, args.csv])
-    manifest.write_sealed(args.settings.with_name(MADE_WITH), record)
 
 
 def main() -> int:

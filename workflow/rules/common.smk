@@ -468,16 +468,16 @@ def attempt_number(wildcards, attempt):
 def settings_of_report(wildcards):
     """Return the settings file of a report, the only settings file of a batch."""
     if workflow.is_main_process:
-        return str(reports.write_settings(CONFIG, wildcards.batch, FILE_TIMES))
-    return str(reports.settings_path(wildcards.batch))
+        return str(reports.write_settings(CONFIG, wildcards.batch))
+    return f"results/reports/{wildcards.batch}/settings.json"
 
 
 @one_line
 def settings_of_experiment(wildcards):
     """Return the settings file of an experiment."""
     if workflow.is_main_process:
-        return str(experiments.write_settings(CONFIG, wildcards.experiment, FILE_TIMES))
-    return str(experiments.settings_path(wildcards.experiment))
+        return str(experiments.write_settings(CONFIG, wildcards.experiment))
+    return f"results/experiments/{wildcards.experiment}/settings.json"
 
 
 def of_batch(of_model, wildcard="batch"):

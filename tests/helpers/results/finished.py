@@ -23,16 +23,11 @@ FILES = {
 
 
 def finish_report(configuration: Configuration, name: str) -> None:
-    """Write a report, and what it was made from."""
-    settings, outputs = (
-        asked.write_settings(configuration, name),
-        [Path(f"reports/{name}.{end}") for end in ("html", "csv")],
-    )
-    for path in outputs:
+    """Write a report."""
+    asked.write_settings(configuration, name)
+    for path in [Path(f"reports/{name}.{end}") for end in ("html", "csv")]:
         path.parent.mkdir(exist_ok=True)
         path.write_text("a report")
-    record = asked.made_with(settings, asked.asked_of(configuration, name), outputs)
-    manifest.write_sealed(settings.with_name(asked.MADE_WITH), record)
 
 
 def finish(configuration: Configuration, *models: str, stages: dict[str, Stage] = TO_CONVERTED) -> None:

@@ -6,9 +6,8 @@
 
 `reports/corpora/eng.html` is one page without scripts that needs no network: documents, words and lengths, scripts and
 languages, copies and repeated lines, odd characters, categories and sources, 20 documents drawn at random and the
-oddest ones. `reports/corpora/eng.json` has the numbers, and a report of the model (`babelmill report eng`) shows the
-main ones. Nothing is changed, and nothing runs again. If the text comes from the Hub, it must be there already
-(`snakemake results/downloads/eng`).
+oddest ones. `reports/corpora/eng.json` has the numbers. Nothing is changed, and nothing runs again. If the text comes
+from the Hub, it must be there already (`snakemake results/downloads/eng`).
 """
 
 import argparse
@@ -23,8 +22,9 @@ from babelmill.config.schema import Corpus
 from babelmill.core import manifest
 from babelmill.core.files import UserError, sha256, write_json, write_text
 from babelmill.core.words import plural
-from babelmill.reporting.surveys import FOLDER, MADE, SOURCE
 from babelmill.stages import STAGES
+
+FOLDER = Path("reports/corpora")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -49,6 +49,7 @@ def look(configuration: Configuration, code: str, made: bool, threads: int) -> d
     """Return what is found in a language's sources, or in its corpus; raise a UserError if there is no text."""
     from babelmill.corpus.__main__ import Inputs, inputs
     from babelmill.corpus.reading import Reading
+    from babelmill.survey.page import MADE, SOURCE
     from babelmill.survey.walk import survey
 
     corpus, folder = configuration.corpus(code).corpus, STAGES["corpus"].path(code, "")

@@ -1,46 +1,88 @@
-"""Read the results of a batch's models from manifests and the small files beside them, never from weights."""
+"""Find and read the results of models: manifests and the small files beside them, never weights."""
 
 import dataclasses
 import itertools
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 from babelmill.core import manifest
 from babelmill.core.escape import some
-from babelmill.core.files import UNREADABLE, UserError, read_json
+from babelmill.core.files import UNREADABLE, UserError, read_json, sha256
 from babelmill.evaluation.overlaps import overlap_of
 from babelmill.release.card.training_history import Line, read_record
 from babelmill.stages import STAGES
 
 READ = {"evaluate": "evaluation.json", "score": "scores.json", "tune": "scores.json", "train": "metrics.jsonl"}
+WHOLE = ("tokenizer", "train", "export", "evaluate")  # stages with one result per model
+
+# The folders of results by stage and part: a language, a suite, or a task and its seed (`rte.42`); else "".
+Folders = Mapping[tuple[str, str], Path]
+
+
+def folders_of(model: str, root: Path = Path()) -> Folders:
+    """Return where the results of a model lie that exist; `root`: the working folder of its workflow."""
+
+    def path(stage: str, part: str = "") -> Path:
+        return root / STAGES[stage].path(part if stage == "corpus" else model, part)
+
+    found = {(stage, ""): path(stage) for stage in WHOLE}
+    languages = sorted(each.name for each in path("shards", "x").parent.glob("*"))
+    found |= {(stage, code): path(stage, code) for code in languages for stage in ("corpus", "shards")}
+    found |= {("score", each.name): each for each in sorted(path("score", "x").parent.glob("*"))}
+    tuned = sorted(path("tune", "x.x").parents[1].glob("*/*"))
+    found |= {("tune", f"{each.parent.name}.{each.name}"): each for each in tuned}
+    return {key: folder for key, folder in found.items() if (folder / manifest.NAME).is_file()}
+
+
+def trained_models() -> list[str]:
+    """Return the models that were trained in this folder."""
+    return sorted(path.parent.name for path in STAGES["train"].path("x", "").parent.glob(f"*/{manifest.NAME}"))
+
+
+def find(word: str) -> "ModelResults":
+    """Return the results of a model, given by its name, its converted folder, or a folder of scores made by hand."""
+    folder = Path(word)
+    by_hand: dict[tuple[str, str], Path] = {}
+    for path in sorted(path for depth in ("", "*/", "*/*/") for path in folder.glob(f"{depth}scores.json")):
+        about = read_json(path)
+        key = ("score", about["suite"]) if "suite" in about else ("tune", f"{about.get('task')}.{about.get('seed')}")
+        if key in by_hand:
+            raise UserError(f"{path.parent} and {by_hand[key]} hold the same scores; name one of them")
+        by_hand[key] = path.parent
+    name, root = word, Path()
+    if not by_hand and (folder / manifest.NAME).is_file():
+        name, root = manifest.read(folder)["name"], folder.resolve().parents[1]
+    if not (found := by_hand or ({} if "/" in name else folders_of(name, root))):
+        raise UserError(
+            f"{word}: no results of a model of this name, nor a folder of scores; models that were trained here:"
+            f" {some(trained_models()) or 'none yet'}"
+        )
+    return read_results(name, found)
 
 
 @dataclasses.dataclass
-class ReportedModel:
+class ModelResults:
     """A model and the results that exist for it."""
 
     name: str  # the model's name
-    languages: list[str]  # the codes of its languages
-    asked: list[str]  # the suites that it is to be scored on
-    # The tasks that it is to be fine-tuned for, each with a seed: "rte.42".
-    asked_tasks: list[str] = dataclasses.field(default_factory=list)
+    folders: Folders  # where its results lie
+    languages: list[str] = dataclasses.field(default_factory=list)  # the codes of its languages
     state: str = "converted"  # "converted", or how far the model has got
     note: str = ""  # why it has got no further
     problems: list[str] = dataclasses.field(default_factory=list)  # messages about results that could not be read
-    # {(stage, part): manifest}; the part is a language or suite, or "" if the stage has one folder.
-    manifests: dict[tuple[str, str], dict[str, Any]] = dataclasses.field(default_factory=dict)
+    manifests: dict[tuple[str, str], dict[str, Any]] = dataclasses.field(default_factory=dict)  # as in `folders`
     evaluation: dict[str, Any] | None = None  # evaluation.json
     scores: dict[str, dict[str, Any]] = dataclasses.field(default_factory=dict)  # {suite: scores.json}
     # {suite: overlap.json} of the suites that were looked for in the training text.
     overlaps: dict[str, dict[str, Any]] = dataclasses.field(default_factory=dict)
-    tuned: list[dict[str, Any]] = dataclasses.field(default_factory=list)  # the scores.json of all tasks and seeds
+    tuned: dict[str, dict[str, Any]] = dataclasses.field(default_factory=dict)  # {task and seed: scores.json}
     record: list[Line] = dataclasses.field(default_factory=list)  # the lines of metrics.jsonl
     submission: dict[str, Any] | None = None  # the figures of its submission to a challenge, if there is one
 
     def manifest(self, stage: str) -> dict[str, Any]:
         """Return the manifest of a stage with one folder; an empty one if there is none."""
-        return self.manifests.get((stage, ""), {"settings": {}, "figures": {}})
+        return self.manifests.get((stage, ""), {"settings": {}, "figures": {}, "upstream": {}})
 
     @property
     def precision(self) -> str | None:
@@ -60,58 +102,50 @@ class ReportedModel:
         return found or (self.evaluation or {} if len(self.languages) == 1 else {})
 
 
-def different_precisions(models: Iterable[tuple[str, str | None]]) -> str:
-    """Return "eng ran in bf16, deu in fp32" from (name, precision or None) of models; "" if no precisions differ."""
+def different_precisions(models: Iterable[ModelResults]) -> str:
+    """Return "eng ran in bf16, deu in fp32"; "" if no precisions differ."""
     names: dict[str, list[str]] = {}
-    for name, precision in models:
-        if precision:
-            names.setdefault(precision, []).append(name)
+    for model in models:
+        if model.precision:
+            names.setdefault(model.precision, []).append(model.name)
     if len(names) < 2:
         return ""
     return ", ".join(f"{some(names[each])}{'' if i else ' ran'} in {each}" for i, each in enumerate(names))
 
 
-def read_all(asked: dict[str, Any], states: dict[str, tuple[str, str]] | None = None) -> list[ReportedModel]:
+def read_all(asked: dict[str, Any], states: dict[str, tuple[str, str]] | None = None) -> list[ModelResults]:
     """Return the models of a report with their results, in the order of the batch or experiment.
 
     `states`: {model: (state, note)}; results may then be missing. None: all models are complete, and a result that is
     missing or differs from its manifest is an error.
     """
     models = []
-    for name in asked.get("order", asked["models"]):
-        about = asked["models"][name]
-        model = ReportedModel(name, about["languages"], about["suites"], about["tasks"])
-        if states is not None:
-            model.state, model.note = states[name]
-        read_into(model, strict=states is None)
+    for name in asked["order"]:
+        about, folders = asked["models"][name], folders_of(name)
+        wanted = [(stage, code) for code in about["languages"] for stage in ("corpus", "shards")]
+        wanted += [(stage, "") for stage in WHOLE]
+        wanted += [("score", suite) for suite in about["suites"]] + [("tune", part) for part in about["tasks"]]
+        if states is None and (lacking := [key for key in wanted if key[0] in READ and key not in folders]):
+            raise UserError(f"{name}: there is no result of {' '.join(lacking[0])}".rstrip())
+        there = {key: folders[key] for key in wanted if key in folders}
+        model = read_results(name, there, about["languages"], strict=states is None)
+        model.state, model.note = states[name] if states else (model.state, "")
+        if (record := STAGES["submission"].record(name, "")).is_file():
+            model.submission = manifest.read(record)["figures"]
         models.append(model)
     return models
 
 
-def check_present_model(stage: str, folder: Path, model: str) -> None:
-    """Raise a UserError if results were made from an earlier model than the present weights."""
-    if stage in ("export", "evaluate", "score", "tune"):
-        before = [STAGES[name].path(model, "") for name in ("train", "export") if name != stage]
-        for earlier, later in itertools.pairwise([*before, folder]):
-            if all((path / manifest.NAME).is_file() for path in (earlier, later)):
-                manifest.verify_upstream(later, earlier)
-
-
-def read_into(model: ReportedModel, strict: bool) -> None:
-    """Fill in the results of a model; with `strict`, raise an error if one is missing or damaged."""
-    parts = [(stage, code) for code in model.languages for stage in ("corpus", "shards")]
-    parts += [(stage, "") for stage in ("tokenizer", "train", "export", "evaluate")]
-    parts += [("score", suite) for suite in model.asked]
-    parts += [("tune", part) for part in model.asked_tasks]
-    for stage, part in parts:
-        folder = STAGES[stage].path(part if stage == "corpus" else model.name, part)
+def read_results(name: str, folders: Folders, languages: list[str] | None = None, strict: bool = True) -> ModelResults:
+    """Read the results in folders; raise a UserError if one is damaged, or note it in `problems` if not `strict`."""
+    model = ModelResults(name, folders, languages or [])
+    for (stage, part), folder in folders.items():
         try:
-            if not strict and not (folder / manifest.NAME).is_file():
-                continue
             about = manifest.verify(folder, READ[stage]) if stage in READ else manifest.read(folder)
-            check_present_model(stage, folder, model.name)
+            check_present_model(stage, folders, folder)
             if stage == "train":
                 model.record = read_record(folder / READ[stage])
+                model.languages = languages or about["settings"].get("languages", [])
             elif stage == "evaluate":
                 model.evaluation = read_json(folder / READ[stage])
             elif stage == "score":
@@ -119,7 +153,7 @@ def read_into(model: ReportedModel, strict: bool) -> None:
                     model.overlaps[part] = read_json(path)
                 model.scores[part] = read_json(folder / READ[stage])
             elif stage == "tune":
-                model.tuned.append(read_json(folder / READ[stage]))
+                model.tuned[part] = read_json(folder / READ[stage])
             model.manifests[stage, part] = about
         except UNREADABLE as error:
             known = isinstance(error, UserError | OSError)
@@ -127,6 +161,13 @@ def read_into(model: ReportedModel, strict: bool) -> None:
             if strict:
                 raise UserError(message) from error
             model.problems += [message] if message not in model.problems else []
-    record = STAGES["submission"].record(model.name, "")
-    if record.is_file():
-        model.submission = manifest.read(record)["figures"]
+    return model
+
+
+def check_present_model(stage: str, folders: Folders, folder: Path) -> None:
+    """Raise a UserError if results were made from an earlier model than the present weights."""
+    if stage in ("export", "evaluate", "score", "tune"):
+        before = [folders.get((name, "")) for name in ("train", "export") if name != stage]
+        for earlier, later in itertools.pairwise([*before, folder]):
+            if earlier and later and sha256(earlier / manifest.NAME) not in manifest.read(later)["upstream"].values():
+                raise UserError(f"{later}: was not made from the present {earlier}; run the workflow again")
