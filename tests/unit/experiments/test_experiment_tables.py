@@ -43,7 +43,7 @@ def rows_of(text: str) -> list[list[str]]:
 
 def test_the_markdown_has_means_with_intervals_and_differences():
     text = markdown(compared(CELLS))
-    assert "reference (ratio 1/2, LAMB) is significant (paired t test over seeds, p &lt; 0.05 after Holm's" in text
+    assert "reference (ratio 1/2, LAMB) is significant (paired t test over seeds, p < 0.05 after Holm's" in text
     heads = ["cell", "causal ↓, bits per byte", "BLiMP 100 %\\_ok ↑, %"]
     assert rows_of(text) == [
         heads,
@@ -55,10 +55,15 @@ def test_the_markdown_has_means_with_intervals_and_differences():
 
 
 def test_the_page_shows_each_seed_and_bold_differences_are_significant():
-    (bits,) = of_score(compared(CELLS), BITS)
-    assert bits.count('class="seed"') == 6 and "<b>-1.000 ± 0.025</b>" in bits and "&lt; 0.001" in bits
-    (shares,) = of_score(compared(CELLS), SHARE)
-    assert "<b>" not in shares and "+0.0 ± 4.3" in shares and "<td>1.000</td>" in shares
+    _, bits = of_score(compared(CELLS), BITS).frame.iloc
+    assert [bits["mean"].text, bits["difference"].text, bits["p"]] == [
+        "<b>1.103 ± 0.261</b>",
+        "<b>-1.000 ± 0.025</b>",
+        "< 0.001",
+    ]
+    assert bits.iloc[1].text.count('class="seed"') == 3
+    reference, shares = of_score(compared(CELLS), SHARE).frame.iloc
+    assert [shares["difference"].text, shares["p"]] == ["+0.0 ± 4.3", "1.000"] and reference["p"] is None
 
 
 def test_one_seed_has_no_interval():
@@ -101,8 +106,8 @@ def test_a_comparison_is_made_of_the_table_of_scores():
     file = io.StringIO()
     write_csv(with_cells(asked, table), file)
     first, *others = file.getvalue().splitlines()
-    assert first.startswith("experiment,base,cell,optimizer,ratio,seed,model,language,suite,") and len(others) == 6
-    assert others[0].startswith("x,eng,lamb,lamb,,1,x_lamb_s1,eng,blimp,causal,all,all,0.6,share,9,")
+    assert first.startswith("model,experiment,base,cell,optimizer,ratio,seed,language,suite,") and len(others) == 6
+    assert others[0].startswith("x_lamb_s1,x,eng,lamb,lamb,,1,eng,blimp,causal,all,all,0.6,share,9,")
 
 
 def test_rows_say_what_varies():

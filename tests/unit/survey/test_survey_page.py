@@ -10,7 +10,6 @@ from babelmill import cli
 from babelmill.config import loading
 from babelmill.config.resolve import Configuration
 from babelmill.core.files import read_json
-from babelmill.reporting.surveys import surveys
 from babelmill.survey.page import of
 from helpers.browser import Browser
 from helpers.stages import run_stage
@@ -75,10 +74,6 @@ def test_the_summary_and_the_numbers(capsys):
     assert lines[-1] == "reports/corpora/nld.html, reports/corpora/nld.json"
     figures = read_json("reports/corpora/nld.json")
     assert figures["of"] == "source" and figures["copies"] == 4
-    line = surveys(["nld", "deu"])["nld"]
-    assert line["language"] == ("nl", 0.8) and line["script"] == ("Latn", 1.0) and line["documents"] == 25
-    Path("reports/corpora/nld.json").write_text("{}")
-    assert surveys(["nld"]) == {}
 
 
 def test_documents_without_a_category_are_a_part_of_the_whole(monkeypatch):

@@ -1,7 +1,6 @@
 """Make the tables of an experiment: means over seeds with their intervals, and differences from the reference."""
 
 import itertools
-import json
 from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -78,17 +77,14 @@ def comparison(asked: dict[str, Any], models: list[ModelResults], table: Frame) 
 
 
 def with_cells(asked: dict[str, Any], table: Frame) -> Frame:
-    """Return the table of scores, with the experiment, the base, the cell and the values that vary before them."""
+    """Return the table of scores, with the experiment, the base, the cell and the values that vary beside the model."""
     keys = list(dict.fromkeys(key for cell in asked["cells"] for key in cell["values"]))
-    rows = []
-    for cell in asked["cells"]:
-        values = [
-            value if isinstance(value := cell["values"].get(key), str | None) else json.dumps(value) for key in keys
-        ]
-        rows.append([cell["name"], asked["name"], cell["base"], cell["label"], *values, cell["seed"]])
+    rows = [
+        [cell["name"], asked["name"], cell["base"], cell["label"], *map(cell["values"].get, keys), cell["seed"]]
+        for cell in asked["cells"]
+    ]
     cells = frame_of(rows, ["model", "experiment", "base", "cell", *keys, "seed"])
-    found = cells.merge(table.drop(columns=["seed", "settings"]), on="model")
-    return found[[*cells.columns[1:], *(column for column in table.columns if column not in ("seed", "settings"))]]
+    return cells.merge(table.drop(columns=["seed", "settings"]), on="model")
 
 
 def title_of(column: Column, asked: dict[str, Any], headlines: set[tuple[str, str]]) -> str:
@@ -110,15 +106,9 @@ def labels_of(cells: list[dict[str, Any]]) -> dict[str, str]:
     words = {key: word if counts[word] == 1 else key.replace(".", " ").replace("_", " ") for key, word in words.items()}
 
     def said(key: str, value: Any) -> str:
-        if isinstance(value, bool):
-            return f"{words[key]} {'on' if value else 'off'}"
-        return (
-            text_of(value)
-            if key in ALONE
-            else f"no {words[key]}"
-            if value is None
-            else f"{words[key]} {text_of(value)}"
-        )
+        if value is None or key in ALONE:
+            return f"no {words[key]}" if value is None else text_of(value)
+        return f"{words[key]} {text_of(value) if not isinstance(value, bool) else 'on' if value else 'off'}"
 
     found = {cell["label"]: ", ".join(said(*item) for item in cell["values"].items()) or "base" for cell in cells}
     counts = Counter(found.values())
@@ -159,7 +149,7 @@ def markdown(found: Comparison) -> str:
         return with_half(effect.difference, effect.half, column.unit, signed=True) + star if effect else "–"
 
     look = {"index": False, "disable_numparse": True}
-    parts = [f"# {escape.markdown(found.name)}", escape.markdown(found.caption)]
+    parts = [f"# {escape.markdown(found.name)}", escape.markdown(found.caption).replace("p &lt; ", "p < ")]
     parts.append(means(found, escape.cell, "**{}**").to_markdown(**look))
     if found.effects:
         about = "seed by seed, with 95 % intervals; * significant after Holm's correction:"

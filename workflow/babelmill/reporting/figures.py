@@ -48,8 +48,8 @@ class Strips:
     """
 
     def __init__(self, values: Iterable[float | None]):
-        # values: what must have room; None and nan are left out
-        known = [value for value in values if value is not None and value == value]
+        # values: what must have room; None is left out
+        known = [value for value in values if value is not None]
         room = 0.04 * (max(known) - min(known)) or 0.04 * abs(max(known)) or 1.0
         self.low, self.high = min(known) - room, max(known) + room
         places = MaxNLocator(5, steps=[1, 2, 5, 10]).tick_values(self.low, self.high)
@@ -73,7 +73,7 @@ class Strips:
     def strip(
         self,
         value: float,
-        ends: Sequence[float | None],
+        ends: Sequence[float | None] | None,
         bar: float | None = None,
         look: str = "dot",
         seeds: Iterable[float] = (),
@@ -84,10 +84,9 @@ class Strips:
         scores of which it is the mean.
         """
         lines = [("grid", at, at, 0, 18) for at in self.ticks]
-        lines += [] if bar is None or bar != bar else [("beside", bar, bar, 3, 15)]
-        lines += [
-            ("interval", low, high, 9, 9) for low, high in [ends] if low is not None and high is not None and low == low
-        ]
+        lines += [] if bar is None else [("beside", bar, bar, 3, 15)]
+        if ends and ends[0] is not None and ends[1] is not None:
+            lines.append(("interval", ends[0], ends[1], 9, 9))
         drawn = [
             f'<line class="{kind}" x1="{self._place(a)}" x2="{self._place(b)}" y1="{top}" y2="{end}"/>'
             for kind, a, b, top, end in lines
@@ -151,7 +150,9 @@ def training_picture(model: str, losses: Frame) -> Markup:
             axes.set(title=f"{line(kind)}, nats per target", xlim=(0, losses["tokens"].max()))
             if every.min() > 0:  # the first steps have losses several times those of the last
                 axes.set(
-                    yscale="log", ylim=(every.min() / 1.05, every.max() * 1.05), title=f"{line(kind)}, nats per target (log)"
+                    yscale="log",
+                    ylim=(every.min() / 1.05, every.max() * 1.05),
+                    title=f"{line(kind)}, nats per target (log)",
                 )
                 axes.minorticks_off()
                 axes.yaxis.set_major_locator(MaxNLocator(5, steps=[1, 2, 5, 10]))
@@ -193,26 +194,23 @@ def overlaid(losses: Frame) -> Markup | None:
     return picture(label, len(kinds), draw, alone=True) if kinds else None
 
 
-def learning_picture(title: str, scores: Frame, simple: float, ends: tuple[float, float], alone: bool) -> Markup:
-    """Draw the scores of a model over the words that it had read; a square marks the finished model, a line guessing.
+def learning_picture(title: str, scores: Frame, ends: tuple[float, float], alone: bool) -> Markup:
+    """Draw the scores of a model's snapshots over the words that they had read; a dashed line marks guessing.
 
-    `scores`: percent, with the columns million_words, score, low and high, the finished model last. `ends`: of the axis
-    of scores, as of the pictures beside it.
+    `scores`: percent, with the columns million_words, score, low, high and simple, the earliest first. `ends`: of the
+    axis of scores, as in the pictures beside it.
     """
+    words, means = scores["million_words"], scores["score"]
 
-    def draw(panels: Sequence[Axes]) -> None:
-        (axes,), words, last = panels, scores["million_words"], scores.iloc[-1]
+    def draw(panels: Any) -> None:
+        (axes,) = panels
         axes.vlines(words, scores["low"], scores["high"], color=COLOURS[0], alpha=0.6)
-        axes.plot(words, scores["score"], color=COLOURS[0], marker="o", ms=4)
-        axes.plot(last["million_words"], last["score"], color=COLOURS[0], marker="s", ms=7)
-        axes.axhline(simple, color=COLOURS[1], ls=(0, (4, 3)), lw=1.2)
+        axes.plot(words, means, color=COLOURS[0], marker="o", ms=4)
+        axes.axhline(scores["simple"].iloc[0], color=COLOURS[1], ls=(0, (4, 3)), lw=1.2)
         axes.set(title=line(title), xlabel="million words (log)", xscale="log", ylim=ends)
         axes.minorticks_off()
         axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
         axes.xaxis.set_major_formatter("{x:g}")
 
-    points = ", ".join(
-        f"{at:.3g} million words {score:.1f}"
-        for at, score in zip(scores["million_words"], scores["score"], strict=True)
-    )
-    return picture(f"{title}: {points}", 1, draw, alone)
+    points = (f"{at:.3g} million words {score:.1f}" for at, score in zip(words, means, strict=True))
+    return picture(f"{title}: {', '.join(points)}", 1, draw, alone)
