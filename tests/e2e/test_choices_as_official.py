@@ -178,5 +178,5 @@ def test_two_models_are_scored_and_compared_by_hand(models, tmp_path, monkeypatc
     assert main(["compare", "scores/gpt_bert", "scores/gpt2"]) == 0
     answer = capsys.readouterr().out
     weighting = "the mean over phenomena of the mean of their paradigms"
-    assert f"entity_tracking: % of items that are right ({weighting}), causal" in answer and "McNemar, " in answer
+    assert f"entity_tracking: % right, {weighting}, causal" in answer and "McNemar, " in answer
     assert "wug_adj: Spearman x 100, causal" in answer and "no test compares such scores" in answer

@@ -115,8 +115,11 @@ def labelled(asked: Asked, scores: Frame) -> Frame:
     known, seen = asked["suites"] | asked["tasks"], []
     for row in rows_in(scores):
         title = known[row.suite]["title"] if row.suite else row.method
-        size = f"{row.method}, n = {row.n:,}" if row.suite in asked["suites"] else f"n = {row.n:,}"
-        text = Cell(shown(row.score, row.unit), (row.ends, size, row.remark))
+        method = f"{row.method}, " if row.suite in asked["suites"] else ""
+        notes = (row.ends, f"{method}n = {row.n:,}", row.remark)
+        if not row.phenomenon == row.paradigm == ALL:  # tables of parts are large
+            notes = (f"{row.ends}, n = {row.n:,}",)
+        text = Cell(shown(row.score, row.unit), notes)
         seen.append((who(asked, row.model, row.language), Cell(title, (unit_text(row.unit),)), text))
     return scores.join(table.frame_of(seen, ["who", "column", "text"]))
 
@@ -210,7 +213,7 @@ def grouped(scores: Frame, kind: str) -> Iterator[Table]:
     turned = len(order) <= COLUMNS < found.shape[1]
     found = found.T if turned else found
     for start in range(0, found.shape[1] if len(order) > 1 else 0, COLUMNS):
-        part, look = found.iloc[:, start : start + COLUMNS], "scores inline" + " folded" * (kind == "paradigm")
+        part, look = found.iloc[:, start : start + COLUMNS], "scores" + " folded" * (kind == "paradigm")
         caption = f"By {kind}" + (f", part {start // COLUMNS + 1}" if found.shape[1] > COLUMNS else "")
         yield Table(part, "model" if turned else kind, caption, look)
 
