@@ -9,10 +9,9 @@ from typing import Any
 
 from babelmill import __version__
 from babelmill.config.resolve import Configuration
-from babelmill.config.submissions import backend_of, read_rules
 from babelmill.config.suites import baselines_of, code_in_suite, suites_of_model
 from babelmill.core.files import write_json
-from babelmill.reporting.published import beside, published
+from babelmill.reporting.published import published
 from babelmill.stages import STAGES, about_task
 
 
@@ -28,7 +27,6 @@ def asked_of(configuration: Configuration, name: str) -> dict[str, Any]:
             "suites": suites_of_model(configuration, model),
             "tasks": STAGES["tune"].parts(configuration, model),
         }
-        | challenge_of(configuration, model)
         for model in models
     }
     codes = list(dict.fromkeys(code for model in of_models.values() for code in model["languages"]))
@@ -67,17 +65,6 @@ def about_suite(configuration: Configuration, name: str, codes: list[str]) -> di
         "baselines": found,
         "sources": list(dict.fromkeys(sources)),
     }
-
-
-def challenge_of(configuration: Configuration, model: str) -> dict[str, Any]:
-    """Return the entry `challenge` of a model: its title, and the published scores beside which its numbers stand.
-
-    It is empty for a model that has nothing to submit to a challenge.
-    """
-    challenge = configuration.challenge_of(model)
-    if challenge is None or not backend_of(configuration, model):
-        return {}
-    return {"challenge": {"title": challenge.title, "published": beside(read_rules(challenge.submission))}}
 
 
 def write_settings(configuration: Configuration, name: str) -> Path:

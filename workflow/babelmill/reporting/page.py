@@ -64,7 +64,6 @@ def page(asked: Asked, models: list[ModelResults], first: Sequence[Section] = ()
         Section("Not complete", [lacking(models)]),
         Section("Models and languages", [overview(asked, now)]),
         *measured(asked, models, now),
-        *(challenge(asked, model) for model in models),
         Section("Learning in time", pictures=learning(asked, scores)),
         Section("Training", pictures=training(asked, models)),
         Section("Tokenizers", [tokenizers(asked, models)]),
@@ -216,26 +215,6 @@ def grouped(scores: Frame, kind: str) -> Iterator[Table]:
         part, look = found.iloc[:, start : start + COLUMNS], "scores" + " folded" * (kind == "paradigm")
         caption = f"By {kind}" + (f", part {start // COLUMNS + 1}" if found.shape[1] > COLUMNS else "")
         yield Table(part, "model" if turned else kind, caption, look)
-
-
-def challenge(asked: Asked, model: ModelResults) -> Section:
-    """Return the numbers of a model's submission to its challenge, and published scores beside them."""
-    about, made, found = asked["models"][model.name].get("challenge"), model.submission, []
-    if not (about and made):
-        return Section("")
-    numbers = {
-        made["titles"][name]: (made["numbers"][name], about["published"].get(name, [])) for name in made["order"]
-    }
-    numbers["mean of all: the leaderboard's number"] = made["leaderboard"] | {"missing": []}, []
-    for title, (each, published) in numbers.items():
-        others = (f"{other['score']:.2f} {other['model']} ({other['protocol']})" for other in published)
-        ends = "" if each["missing"] else " to ".join(f"{end:.2f}" for end in each["interval"])
-        found.append((title, Cell(f"{each['score']:.2f}", (ends,)), "; ".join(each["missing"]), Cell("", (*others,))))
-    note = f"What the leaderboard makes of the submission, in percent, by the rules of {made['state']}. What is missing"
-    lost = [*made["checkpoints"]["missing"], *made["checkpoints"]["without"]]
-    note += f" counts 0.{' Missing checkpoints: ' if lost else ''}{', '.join(lost)}"
-    heads = "score", "missing", "published"
-    return Section(f"{model.name}: {about['title']}", [Table(lines(found, *heads), "number", look="text")], note)
 
 
 def learning(asked: Asked, scores: Frame) -> list[tuple[Cell, Markup]]:

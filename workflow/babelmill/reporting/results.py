@@ -78,7 +78,6 @@ class ModelResults:
     overlaps: dict[str, dict[str, Any]] = dataclasses.field(default_factory=dict)
     tuned: dict[str, dict[str, Any]] = dataclasses.field(default_factory=dict)  # {task and seed: scores.json}
     record: list[Line] = dataclasses.field(default_factory=list)  # the lines of metrics.jsonl
-    submission: dict[str, Any] | None = None  # the figures of its submission to a challenge, if there is one
 
     def manifest(self, stage: str) -> dict[str, Any]:
         """Return the manifest of a stage with one folder; an empty one if there is none."""
@@ -130,8 +129,6 @@ def read_all(asked: dict[str, Any], states: dict[str, tuple[str, str]] | None = 
         there = {key: folders[key] for key in wanted if key in folders}
         model = read_results(name, there, about["languages"], strict=states is None)
         model.state, model.note = states[name] if states else (model.state, "")
-        if (record := STAGES["submission"].record(name, "")).is_file():
-            model.submission = manifest.read(record)["figures"]
         models.append(model)
     return models
 
