@@ -291,6 +291,15 @@ def test_tasks_of_one_seed_have_mcnemars_test_and_one_correction(capsys):
     assert "sst" not in compare(capsys, "a", "b", "--task", "rte")
 
 
+def test_a_task_may_have_the_name_of_a_suite(capsys):
+    for name in "ab":
+        scored(name, (0.5, 0.6, 0.7))
+        tuned(name, 1, 0.9, "mine")
+    found = compare(capsys, "a", "b")
+    assert "mine: % right" in found and numbers_of(found, "mine, sound, accuracy")["n"] == 100
+    assert "accuracy" not in compare(capsys, "a", "b", "--suite", "mine")
+
+
 def test_tasks_of_several_seeds_and_of_folders_by_hand(capsys):
     for seed in (1, 2, 3):
         tuned("a", seed, 0.9)

@@ -156,6 +156,22 @@ def test_a_suite_that_does_not_cover_a_language_is_said(tmp_path, asked):
     assert overview.rstrip().endswith("not covered")
 
 
+def test_equal_names_are_told_apart(tmp_path, asked):
+    """Of two texts of one language, and of two suites."""
+    values = {"preset": "tiny", "evaluation": {"suites": ["blimp", "english_basics"]}}
+    values["models"] = {"both": {"languages": ["eng", "deu"]}}
+    (tmp_path / "config.yaml").write_text(yaml.safe_dump(values))
+    wanted = asked_of(loading.load(["config.yaml"]), "both")
+    report_results.make(tmp_path, "both", ["eng", "deu"], {"blimp": ["eng"], "english_basics": ["eng"]})
+    wanted["languages"]["deu"] = "English"
+    wanted["suites"]["english_basics"]["title"] = "BLiMP"
+    text = page(wanted, read_all(wanted))
+    assert (
+        "both English (eng)" in (overview := section(text, "Models and languages")) and "both English (deu)" in overview
+    )
+    assert "<h2>BLiMP (blimp)</h2>" in text and "<h2>BLiMP (english_basics)</h2>" in text
+
+
 HOSTILE = "=cmd|'/c calc'!A1<b>\x1b[2J\u202e$x$"
 
 
@@ -295,14 +311,15 @@ def test_chance_and_the_unit_are_those_of_the_suite(asked):
 
 
 def test_a_model_that_has_learnt_nothing_is_called_so(asked):
-    """Its scores after fine-tuning stand with their seeds, protocol and metric."""
+    """Its scores after fine-tuning stand with their seeds, protocol and metric. A suite may have the task's name."""
     entry = {"score": 0.532, "n": 100, "interval": [0.43, 0.63], "majority": {"class": "no", "share": 0.532}}
     entry |= {"test_rows_in_train": 0, "rows": {"test": 100}}
     model = there(asked)
-    model.tuned["rte.1"] = {"task": "rte", "protocol": "sound", "metric": "accuracy", "languages": {"eng": entry}}
-    asked["tasks"]["rte"] = {"title": "RTE", "protocol": "sound", "metric": "accuracy"}
+    model.tuned["blimp.1"] = {"task": "blimp", "protocol": "sound", "metric": "accuracy", "languages": {"eng": entry}}
+    asked["tasks"]["blimp"] = {"title": "RTE", "protocol": "sound", "metric": "accuracy"}
     text = section(page(asked, [model]), "RTE")
+    assert "RTE" not in section(page(asked, [model]), "BLiMP")
     assert "accuracy, sound" in text and "majority class &#34;no&#34;, 53.2 %" in text and "1 seed" in text
-    assert [row["remark"] for row in csv_of([model]) if row["suite"] == "rte"] == [
+    assert [row["remark"] for row in csv_of([model]) if row["method"] == "fine-tuned"] == [
         '1 seed; majority class "no", 53.2 %'
     ]

@@ -103,24 +103,32 @@ def lines(found: Iterable[Sequence[Any]], *heads: object) -> Frame:
     return table.frame_of(found, ["", *heads]).set_index("")
 
 
+def distinct(names: dict[str, str]) -> dict[str, str]:
+    """Return names for readers, with the code behind those that two codes have."""
+    return {code: name if [*names.values()].count(name) == 1 else f"{name} ({code})" for code, name in names.items()}
+
+
 def who(asked: Asked, model: str, code: str) -> Cell:
     """Return the name of a model, with its language."""
-    language = asked["languages"].get(code, code)
+    language = distinct(asked["languages"]).get(code, code)
     return Cell(model, (language,) if language != model else ())
 
 
 def labelled(asked: Asked, scores: Frame) -> Frame:
-    """Return scores with columns for what a reader sees: `who`, `column` and `text`."""
-    known, seen = asked["suites"] | asked["tasks"], []
+    """Return scores with columns for what a reader sees: `who`, `kind`, `column` and `text`."""
+    kinds = {
+        kind: distinct({name: each["title"] for name, each in asked[kind].items()}) for kind in ("suites", "tasks")
+    }
+    seen = []
     for row in rows_in(scores):
-        title = known[row.suite]["title"] if row.suite else row.method
-        method = f"{row.method}, " if row.suite in asked["suites"] else ""
-        notes = (row.ends, f"{method}n = {row.n:,}", row.remark)
+        kind = "tasks" if row.method == TUNED else "suites" if row.suite else ""
+        title = kinds[kind][row.suite] if kind else row.method
+        notes = (row.ends, f"{row.method}, n = {row.n:,}" if kind == "suites" else f"n = {row.n:,}", row.remark)
         if not row.phenomenon == row.paradigm == ALL:  # tables of parts are large
             notes = (f"{row.ends}, n = {row.n:,}",)
         text = Cell(shown(row.score, row.unit), notes)
-        seen.append((who(asked, row.model, row.language), Cell(title, (unit_text(row.unit),)), text))
-    return scores.join(table.frame_of(seen, ["who", "column", "text"]))
+        seen.append((who(asked, row.model, row.language), kind, Cell(title, (unit_text(row.unit),)), text))
+    return scores.join(table.frame_of(seen, ["who", "kind", "column", "text"]))
 
 
 def wide(scores: Frame, index: str, columns: str) -> Frame:
@@ -151,11 +159,11 @@ def overview(asked: Asked, scores: Frame) -> Table:
 
 def measured(asked: Asked, models: list[ModelResults], scores: Frame) -> Iterator[Section]:
     """Yield a section for each metric, suite and task: a figure of its headline scores, and tables of their parts."""
-    for (suite, column), heads in scores[scores["headline"]].groupby(["suite", "column"], sort=False):
-        every, unit = scores[scores["suite"] == suite], heads["unit"].iloc[0]
+    for (kind, suite, column), heads in scores[scores["headline"]].groupby(["kind", "suite", "column"], sort=False):
+        every, unit = scores[(scores["suite"] == suite) & (scores["kind"] == kind)], heads["unit"].iloc[0]
         title, note, parts, baselines = column.text, "", [], []
-        if suite in asked["suites"]:
-            about = asked["suites"][suite]
+        if kind == "suites":
+            about = asked[kind][suite]
             note = f"Score: {weighting(about['headline']) if unit == SHARE else unit}."
             note += f" Note: {about['note']}." if about["note"] else ""
             note += f" Published scores: {'; '.join(about['sources'])}." if about["sources"] else ""
@@ -173,7 +181,7 @@ def measured(asked: Asked, models: list[ModelResults], scores: Frame) -> Iterato
                 *grouped(mine[~mine["phenomenon"].isin((ALL, ""))], "phenomenon"),
                 *grouped(mine[mine["paradigm"] != ALL], "paradigm"),
             ]
-        elif suite:
+        elif kind == "tasks":
             note = "{metric}, {protocol}".format(**asked["tasks"][suite])
         else:
             evaluations = [model.evaluation for model in models if model.evaluation]

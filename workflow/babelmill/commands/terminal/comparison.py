@@ -17,7 +17,7 @@ from babelmill.evaluation.metrics import BITS, DOCUMENTS, SHARE, metrics_of
 from babelmill.evaluation.suite_scores import most_pairs, weighting
 from babelmill.graph import changed_values
 from babelmill.reporting.results import ModelResults, different_precisions, find
-from babelmill.reporting.table import ALL, TUNED, ScoreRow, rows_of, shown, unit_text
+from babelmill.reporting.table import ALL, TUNED, ScoreRow, of_suite, rows_of, shown, unit_text
 from babelmill.stages import STAGES
 from babelmill.suites.kinds import KINDS, OfSentences, OfWords, Scored
 from babelmill.suites.results import by, mean_of_groups, mean_of_phenomena, paradigm_weights, share_of
@@ -47,24 +47,25 @@ def comparison(words: list[str], suite: str | None, task: str | None, method: st
     compared.
     """
     models = [find(word) for word in words]
-    known = [{*model.scores, *(part.rpartition(".")[0] for part in model.tuned)} for model in models]
-    for model, there in zip(models, known, strict=True):
-        for asked in (suite, task):
+    tuned = [{part.rpartition(".")[0] for part in model.tuned} for model in models]
+    for model, tasks in zip(models, tuned, strict=True):
+        for asked, there in ((suite, {*model.scores}), (task, tasks)):
             if asked and asked not in there:
                 raise UserError(
                     f"{model.name} has no scores of {asked}; it has some of {some(sorted(there)) or 'none'}"
                 )
-    both = sorted(name for name in known[0] & known[1] if (name in (suite, task)) or not (suite or task))
-    suites = [name for name in both if all(name in model.scores for model in models)]
+    suites = [suite] if suite else [] if task else sorted(models[0].scores.keys() & models[1].scores)
+    both = [task] if task else [] if suite else sorted(tuned[0] & tuned[1])
+    others = sorted({*models[0].scores, *tuned[0]} ^ {*models[1].scores, *tuned[1]})
     short = all(len(model.name) <= NAME for model in models) and models[0].name != models[1].name
     names = [line(model.name) for model in models] if short else ["A", "B"]
     blocks = [[" and ".join(names) if short else f"A is {line(words[0])}\nB is {line(words[1])}"]]
     blocks[0] += [f"note: {note}"] if (note := different_precisions(models)) else []
     blocks += [changed_settings(models), validation_text(models, names)]
     blocks += [block for name in suites for block in on_suite(name, models, names, method)]
-    blocks.append(on_tasks([name for name in both if name not in suites], models, names))
-    if (others := known[0] ^ known[1]) and not (suite or task):
-        blocks.append([f"not compared, because only one of them has scores: {some(sorted(others))}"])
+    blocks.append(on_tasks(both, models, names))
+    if others and not (suite or task):
+        blocks.append([f"not compared, because only one of them has scores: {some(others)}"])
     return "\n\n".join("\n".join(block) for block in blocks if block)
 
 
@@ -174,11 +175,11 @@ def on_suite(suite: str, models: list[ModelResults], names: list[str], asked: st
 
 def head(model: ModelResults, suite: str, code: str, method: str | None) -> ScoreRow:
     """Return the score of a model on a suite by a method (None: the headline's); raise a UserError without one."""
-    whole = (row for row in rows_of(model) if (row.suite, row.language, row.phenomenon) == (suite, code, ALL))
-    found = {row.method: row for row in whole if row.paradigm == ALL and row.million_words is None}
+    rows = (row for row in of_suite(model.name, suite, model.scores[suite]) if row.language == code)
+    found = {row.method: row for row in rows if row.phenomenon == row.paradigm == ALL}
     chosen = [row for row in found.values() if (row.method == method if method else row.headline)]
     if not chosen:
-        raise UserError(f"{model.name} has no scores of method {method}; it has {some(found)}")
+        raise UserError(f"{model.name} has no scores of method {method or '(headline)'}; it has {some(found)}")
     return chosen[0]
 
 

@@ -15,7 +15,7 @@ from babelmill.core.words import aligned, short
 from babelmill.graph import CHECKPOINTS
 from babelmill.release.card.training_history import Line, read_record, training_hours
 from babelmill.reporting.results import folders_of, read_results, trained_models
-from babelmill.reporting.table import score_table, shown
+from babelmill.reporting.table import TUNED, score_table, shown
 
 DIGITS = 8  # of a run's fingerprint that are shown
 NOTE = "hours of all training steps; scores: on the validation text, and headlines of suites x 100; means of languages"
@@ -37,7 +37,8 @@ def run_table(models: Collection[str] = ()) -> list[str]:
         if ("train", "") in model.manifests:
             about, folder = model.manifest("train")["figures"], model.folders["train", ""]
             heads = scores[scores["headline"] & scores["million_words"].isna() & (scores["model"] == model.name)]
-            means = heads.assign(column=heads["suite"].where(heads["suite"] != "", heads["method"]))
+            names = heads["suite"].where(heads["suite"] != "", heads["method"])
+            means = heads.assign(column=names.where(heads["method"] != TUNED, names + " tuned"))
             means = means.groupby(["column", "unit"], sort=False)["score"].mean()
             cells = {column: shown(score, unit) for (column, unit), score in means.items()}
             line = {"model": model.name} | done(model.record, about["steps"], about.get("tokens")) | cells
