@@ -43,9 +43,7 @@ def test_cells_are_models_that_inherit_from_the_base():
     assert (cell.languages, cell.preset, cell.train.epochs, cell.train.seed) == (("eng",), "tiny", 3, 8)
     assert (cell.train.hybrid_ratio, cell.train.optimizer) == ("1/4", "adamw")
     assert cell.origins["train.hybrid_ratio"] == "config.yaml: experiments.masking, model masking_ratio1o4_adamw_s2"
-    assert [each["label"] for each in asked_of(made, "masking")["experiment"]["cells"] if each["reference"]] == [
-        "ratio1o2_lamb"
-    ] * 2
+    assert [each["label"] for each in asked_of(made, "masking")["cells"] if each["reference"]] == ["ratio1o2_lamb"] * 2
 
 
 @pytest.mark.parametrize(
